@@ -15,7 +15,7 @@ from capacity.base.errors import CapacityError
 from capacity.deployment import Cost, Pool, Traffic
 from capacity.model import load_model
 from capacity.planning.evaluation.cost_bounds import Load
-from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationTask
+from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationRequest
 from capacity.planning.evaluation.resampling import draws
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.search.candidate_family import Survey
@@ -40,7 +40,7 @@ def brute_force(
     best, points, reached = math.inf, 0, set()
     for candidate in every_candidate(arena, search, market, surveyor):
         points += 1
-        if not arena.run(EvaluationTask(candidate=candidate, confidence=search.confidence)).met:
+        if not arena.run(EvaluationRequest(candidate=candidate, confidence=search.confidence)).met:
             continue
         option = options.get(replace(candidate, replicas=0))
         assert option is not None, f"the survey excluded {candidate}, which meets the SLO"

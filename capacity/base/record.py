@@ -47,11 +47,15 @@ def plain(value: Any) -> Any:
     return value.model_dump(exclude_defaults=True) if isinstance(value, Spec) else value
 
 
-def make_from(kind: type[Record], source: object, /, **own: Any) -> Record:
-    """Return a record of `kind` with the values `own`; its other fields are those of `source` by the same names."""
-    names = [field.name for field in fields(cast(Any, kind))]
-    shared = {name: getattr(source, name) for name in names if name not in own and hasattr(source, name)}
-    return kind(**shared, **own)
+def make_from(kind: type[Record], /, *sources: object, **own: Any) -> Record:
+    """Return a record of `kind` with the values `own`; its other fields are those of `sources` by the same names.
+
+    The first source that has a name counts.
+    """
+    names = [field.name for field in fields(cast(Any, kind)) if field.name not in own]
+    for source in reversed(sources):
+        own |= {name: getattr(source, name) for name in names if hasattr(source, name)}
+    return kind(**own)
 
 
 class Written:

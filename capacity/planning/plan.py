@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,18 +44,16 @@ def plan(
     Raises DoesNotFit where no engine of the space holds the model; a plan without `ranked` says what is in the way.
     """
     from capacity.deployment.routers import make_router
-    from capacity.planning.evaluation.cost_bounds import Load
+    from capacity.planning.search.plan_answer import run_search
     from capacity.planning.search.plan_request import PlanRequest
-    from capacity.planning.search.plan_search import run_search
 
     started_s = time.monotonic()
-    search_fields, traffic_fields, cost_fields = split(options, Search, Traffic, Cost)
-    traffic = build(Traffic, traffic_fields)
+    search, traffic, cost = split(options, Search, Traffic, Cost)
     asked = PlanRequest.of(
         model,
-        build(Search, search_fields),
-        traffic,
-        build(Cost, cost_fields),
+        build(Search, search),
+        build(Traffic, traffic),
+        build(Cost, cost),
         slo=slo,
         workload=workload,
         profiles=profiles,
@@ -64,13 +61,4 @@ def plan(
     )
     for router in asked.search.routers:
         make_router(router, has_sessions=asked.workloads[0].session is not None)
-    return run_search(
-        replace(asked.arena(), steady=asked.steady),
-        asked.search,
-        Load.of(asked.workloads, endless=asked.steady is not None),
-        asked.market(),
-        workers=workers,
-        cluster=cluster,
-        progress=progress,
-        started_s=started_s,
-    )
+    return run_search(asked, workers=workers, cluster=cluster, progress=progress, started_s=started_s)

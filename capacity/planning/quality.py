@@ -12,9 +12,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
+from typing import TYPE_CHECKING
 
 from capacity.model.quantization import QuantizationScheme
 from capacity.techniques.quantization_methods import Quality, find_method
+
+if TYPE_CHECKING:
+    from capacity.model import ModelSpec
+    from capacity.pool.resolve import ResolvedPool
 
 METHODS = {
     "fp8": ("fp8-tensor", "fp8-channel"),
@@ -73,29 +78,26 @@ def published_quality(family: str, params: float) -> QualityChange | None:
     figures = [
         each for name in METHODS.get(family, ()) for each in find_method(name).quality if each.loss_fractions
     ]
-    similar = tuple(figure for figure in figures if _is_similar(figure, params))
+    sizes = [SIZE.search(figure.model) for figure in figures]
+    similar = tuple(
+        figure
+        for figure, size in zip(figures, sizes, strict=True)
+        if size is None or 1 / SIMILAR_SIZE <= params / (float(size[1]) * 1e9) <= SIMILAR_SIZE
+    )
     return _summary(family, similar or tuple(figures)) if figures else None
-
-
-def _is_similar(figure: Quality, params: float) -> bool:
-    size = SIZE.search(figure.model)
-    return size is None or 1 / SIMILAR_SIZE <= params / (float(size[1]) * 1e9) <= SIMILAR_SIZE
 
 
 @lru_cache(maxsize=64)
 def _summary(family: str, figures: tuple[Quality, ...]) -> QualityChange:
     losses = [loss for figure in figures for loss in figure.loss_fractions]
     worst = max(figures, key=lambda figure: max(figure.loss_fractions))
+    text = worst.text if worst.model in worst.text else f"{worst.text} ({worst.model})"
     return QualityChange(
         typical_loss_fraction=median(losses),
         worst_loss_fraction=max(losses),
-        what=f"{family}, the worst of {len(losses)} published: {_figure(worst)}",
+        what=f"{family}, the worst of {len(losses)} published: {text}",
         source="; ".join(dict.fromkeys(f"{figure.source}, {figure.date}" for figure in figures)),
     )
-
-
-def _figure(figure: Quality) -> str:
-    return figure.text if figure.model in figure.text else f"{figure.text} ({figure.model})"
 
 
 def quality_change(
@@ -126,6 +128,14 @@ def quality_change(
         worst_loss_fraction=_sum(part.worst_loss_fraction for part in parts),
         what="; ".join(part.what for part in parts),
         source="; ".join(part.source for part in parts),
+    )
+
+
+def quality_of(resolved: ResolvedPool, model: ModelSpec) -> QualityChange:
+    """The loss of serving the checkpoint of `model` as a pool does."""
+    own = resolved.pool.kv_eviction
+    return quality_change(
+        resolved.scheme, model.checkpoint, resolved.kv_cache_dtype, own, params=model.total_params
     )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from capacity.base.record import UNWRITTEN, AnswerRecord, Written
+from capacity.base.record import UNWRITTEN, AnswerRecord, Written, make_from
 from capacity.deployment import Pool
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Level
@@ -41,8 +41,6 @@ KINDS: dict[str, str] = {
     "unresolved": "the search ended before its turn",
     "conditional": "loses quality, or its drafts are not measured for this model",
 }
-
-
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -59,16 +57,11 @@ class Rejection:
     @classmethod
     def of(cls, candidate: Candidate, kind: Kind, reason: str, *, replicas: int | None) -> Rejection:
         """That of a candidate."""
+        alone = Rejection(pool=candidate.pool, replicas=replicas, kind=kind, reason=reason)
         if candidate.prefill is None:
-            return Rejection(pool=candidate.pool, replicas=replicas, kind=kind, reason=reason)
-        return PairRejection(
-            pool=candidate.pool,
-            replicas=replicas,
-            kind=kind,
-            reason=reason,
-            prefill=candidate.prefill,
-            prefill_replicas=candidate.prefill_replicas if replicas else None,
-        )
+            return alone
+        count = candidate.prefill_replicas if replicas else None
+        return make_from(PairRejection, alone, prefill=candidate.prefill, prefill_replicas=count)
 
     @property
     def engine(self) -> str:
@@ -241,9 +234,7 @@ class Plan(AnswerRecord):
     input_tokens: float
     output_tokens: float
     slos: tuple[str, ...]
-    slo_window: (
-        str  # the time in which the SLO must hold; trace: over all requests, as for traffic that is no longer
-    )
+    slo_window: str  # in which the SLO must hold; trace: over all requests, as for traffic that is no longer
     busiest_window: Window | None  # of that length, by offered work; None: all requests are judged together
     objective: Objective
     confidence: float

@@ -65,8 +65,6 @@ Drafts = Annotated[
     tuple[Annotated[int, Field(ge=1, le=64)], ...], BeforeValidator(as_list), Field(min_length=1)
 ]
 Switches = Annotated[tuple[bool | None, ...], BeforeValidator(_listed_or_default), Field(min_length=1)]
-
-
 DRAFT_MODEL = "draft-model"
 
 
@@ -109,24 +107,11 @@ class Axes(FlagSpec):
 
 
 DECIDED = (
-    *(
-        "gpu",
-        "tensor_parallel_size",
-        "pipeline_parallel_size",
-        "data_parallel_size",
-        "enable_expert_parallel",
-    ),
-    *(
-        "quantization",
-        "kv_cache_dtype",
-        "engine",
-        "enable_chunked_prefill",
-        "enable_prefix_caching",
-        "speculator",
-    ),
-    *("speculative_config", "kv_transfer_config", "replicas", "role", "model"),
-    *("route_up_to_tokens", "route_up_to_requests", "route_escalation_rate"),
-)
+    "gpu", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
+    "quantization", "kv_cache_dtype", "engine", "enable_chunked_prefill", "enable_prefix_caching", "speculator",
+    "speculative_config", "kv_transfer_config", "replicas", "role", "model", "route_up_to_tokens",
+    "route_up_to_requests", "route_escalation_rate",
+)  # fmt: skip
 """Fields of a pool that a search decides: axes of other names, and what follows from them."""
 
 FIXED: Fields = {
@@ -164,6 +149,11 @@ class Candidate:
         return self.pool.num_gpus * self.replicas + prefill
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it neither drafts nor has its prefills done elsewhere."""
+        return self.prefill is None and self.pool.speculator is None
+
+    @property
     def parts(self) -> tuple[tuple[Pool, int, Role], ...]:
         """Each pool with its replicas and its role."""
         if self.prefill is None:
@@ -186,11 +176,10 @@ class Candidate:
     @property
     def label(self) -> str:
         """What tells it from the others, in a line."""
-        pool = self.pool
-        parts = [f"{self.replicas} x {self.engine}"]
+        text = f"{self.replicas} x {self.engine}"
         if self.prefill is not None:
-            parts[0] = f"{self.prefill_replicas} x {_engines(self.prefill)} prefill + {parts[0]} decode"
-        return ", ".join([*parts, *_settings(pool, self.router)])
+            text = f"{self.prefill_replicas} x {_engines(self.prefill)} prefill + {text} decode"
+        return ", ".join([text, *_settings(self.pool, self.router)])
 
 
 def _engines(pool: Pool) -> str:

@@ -7,17 +7,17 @@ load until the job is done; those of one's own, paid for in any case, cost energ
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from capacity.answers.records import Quantity
-from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.data_files import read_rows
+from capacity.base.errors import InvalidInput, UnknownName
 from capacity.base.spec import Spec
 from capacity.deployment import Billing
 from capacity.planning.bills.hosted_prices import ApiPrice
@@ -79,11 +79,7 @@ class IdleJob:
 @lru_cache(maxsize=1)
 def batch_prices() -> dict[str, BatchPrice]:
     """All dated discounts that come with the package. Raises MalformedFile."""
-    try:
-        tables = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-        return {name: BatchPrice(name=name, **fields) for name, fields in tables.items()}
-    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
-        raise MalformedFile(TABLE, f"cannot be read: {error}") from None
+    return read_rows(TABLE, BatchPrice)
 
 
 def find_batch_prices(names: str) -> tuple[BatchPrice, ...]:

@@ -175,7 +175,7 @@ class ServedRun:
 
     verdict: Judgement | None = None
     verdict_reason: str | None = None
-    offered_per_s: float | None = None
+    offered_requests_per_s: float | None = None
     load: ServedLoad | None = None
     levels: tuple[SloLevel, ...] = ()
     slo_window: Window | None = None
@@ -211,8 +211,8 @@ def make_bill(
     own = own_api(billing)
 
     asked, able, bill = served or full, full, hourly
-    if run.verdict == "overloaded" and run.offered_per_s is not None:
-        asked = replace(asked, requests_per_s=run.offered_per_s)
+    if run.verdict == "overloaded" and run.offered_requests_per_s is not None:
+        asked = replace(asked, requests_per_s=run.offered_requests_per_s)
         count = None if needed is None else needed.needed or needed.stable
         if count is not None and count.usd_per_hour is not None:
             able = replace(full, requests_per_s=full.requests_per_s * count.replicas / billing.replicas)
@@ -226,13 +226,10 @@ def make_bill(
     return make_from(
         Bill,
         price,
+        run,
+        billing,
         deployment=deployment,
-        verdict=run.verdict,
-        verdict_reason=run.verdict_reason,
-        offered_requests_per_s=run.offered_per_s,
         needed=needed,
-        levels=run.levels,
-        slo_window=run.slo_window,
         source=price.described,
         num_gpus=gpus,
         billed_gpus=billed,
@@ -240,7 +237,6 @@ def make_bill(
         usd_per_day=hourly * HOURS_PER_DAY,
         usd_per_month=hourly * HOURS_PER_MONTH,
         watts=watts,
-        co2_g_per_kwh=billing.co2_g_per_kwh,
         served=None if served is None else load_cost(hourly, watts, served, billing),
         full=load_cost(hourly, watts, full, billing),
         utilization=None if served is None else served.requests_per_s / full.requests_per_s,
@@ -264,25 +260,20 @@ def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -
     output_rate = rates.requests_per_s * rates.output_tokens
     tokens_per_s = rates.requests_per_s * (rates.input_tokens + rates.output_tokens)
     kwh_per_million = watts / tokens_per_s * MILLION / 3.6e6
-    each = billing.requests_per_user_hour
-    return LoadCost(
-        requests_per_s=rates.requests_per_s,
+    each, co2_g = billing.requests_per_user_hour, billing.co2_g_per_kwh
+    return make_from(
+        LoadCost,
+        rates,
+        units,
         requests_per_day=rates.requests_per_s * SECONDS_PER_HOUR * HOURS_PER_DAY,
         output_tokens_per_s=output_rate,
-        prefill_share=rates.prefill_share,
-        usd_per_request=per_request,
         usd_per_thousand_requests=per_request * 1e3,
-        usd_per_million_input_tokens=units.usd_per_million_input_tokens,
-        usd_per_million_output_tokens=units.usd_per_million_output_tokens,
-        usd_per_million_tokens=units.usd_per_million_tokens,
         usd_per_user_month=None if each is None else per_request * each * HOURS_PER_MONTH,
         users=None if each is None else rates.requests_per_s * SECONDS_PER_HOUR / each,
         joules_per_output_token=watts / output_rate,
         kwh_per_million_tokens=kwh_per_million,
         output_tokens_per_s_per_megawatt=output_rate / watts * MILLION,
-        co2_g_per_million_tokens=None
-        if billing.co2_g_per_kwh is None
-        else kwh_per_million * billing.co2_g_per_kwh,
+        co2_g_per_million_tokens=None if co2_g is None else kwh_per_million * co2_g,
     )
 
 
@@ -293,13 +284,11 @@ def own_api(billing: Billing) -> ApiPrice | None:
     if billing.api_input_price is None or billing.api_output_price is None:
         raise InvalidInput("an API has two prices: give --api-input-price and --api-output-price")
     return ApiPrice(
-        provider="user",
         model="given",
         usd_per_million_input=billing.api_input_price,
         usd_per_million_output=billing.api_output_price,
         cached_multiple=billing.api_cached_multiple,
         cache_write_multiple=billing.api_cache_write_multiple,
-        date="",
         source="given with --api-input-price and --api-output-price",
     )
 

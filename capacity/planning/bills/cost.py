@@ -16,6 +16,7 @@ from capacity.answers.steady_load import steady_load
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
+from capacity.base.record import make_from
 from capacity.deployment import Billing, Cost, DeploymentFile, Pool, Service, Traffic, build, deployment_of
 from capacity.deployment.use_cases import filled_notes, levels_of
 from capacity.hardware.pricing import Price, cautions_of, price_of
@@ -89,7 +90,7 @@ def cost(
     return make_bill(
         price,
         billing,
-        deployment=deployment_label(resolved, billing.replicas),
+        deployment=deployment_label(resolved),
         gpus_per_replica=pool.num_gpus,
         watts_per_gpu=resolved.profile.system_watts_per_gpu,
         full=_rates_of(engines, full),
@@ -112,12 +113,7 @@ def cost(
 
 def _rates_of(engines: ResolvedPool, load: ServedLoad) -> Rates:
     """A load with the prompts' part of GPU time at it."""
-    return Rates(
-        requests_per_s=load.requests_per_s,
-        input_tokens=load.input_tokens,
-        output_tokens=load.output_tokens,
-        prefill_share=prefill_share([(engines, engines.pool.replicas)], load),
-    )
+    return make_from(Rates, load, prefill_share=prefill_share([(engines, engines.pool.replicas)], load))
 
 
 def _apis(model: str, billing: Billing) -> tuple[tuple[ApiPrice, ...], tuple[str, ...]]:
@@ -176,7 +172,7 @@ def _run_of(
     return ServedRun(
         verdict=verdict.verdict,
         verdict_reason=verdict.reason,
-        offered_per_s=requests.offered_per_s if by_clock else None,
+        offered_requests_per_s=requests.offered_per_s if by_clock else None,
         load=load,
         levels=levels,
         slo_window=window,

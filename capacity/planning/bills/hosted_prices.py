@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.hardware.pricing import read_price_rows
@@ -17,19 +18,26 @@ from capacity.hardware.pricing import read_price_rows
 TABLE = Path(__file__).with_name("hosted_prices.csv")
 NEEDED = ("provider", "model", "usd_per_million_input", "usd_per_million_output", "date", "source")
 
+NUMBERS = {  # with what an empty cell stands for
+    "usd_per_million_input": "",
+    "usd_per_million_output": "",
+    "cached_multiple": "1",
+    "cache_write_multiple": "1",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiPrice:
     """$ per 1M tokens. A prompt token that the API's cache serves costs `cached_multiple` of a plain one; where any
     are cached, the others cost `cache_write_multiple`."""
 
-    provider: str
+    provider: str = "user"
     model: str
     usd_per_million_input: float
     usd_per_million_output: float
-    cached_multiple: float
-    cache_write_multiple: float
-    date: str
+    cached_multiple: float = 1.0
+    cache_write_multiple: float = 1.0
+    date: str = ""
     source: str
 
     @property
@@ -61,28 +69,16 @@ def _price(row: Mapping[str, str | None], path: str | Path, where: str) -> ApiPr
     empty = next((key for key, value in texts.items() if not value), None)
     if empty is not None:
         raise MalformedFile(path, f"{empty} is missing", where=where)
-    return ApiPrice(
-        **texts,
-        usd_per_million_input=_number(row, "usd_per_million_input", None, path, where),
-        usd_per_million_output=_number(row, "usd_per_million_output", None, path, where),
-        cached_multiple=_number(row, "cached_multiple", 1.0, path, where),
-        cache_write_multiple=_number(row, "cache_write_multiple", 1.0, path, where),
-    )
-
-
-def _number(
-    row: Mapping[str, str | None], name: str, default: float | None, path: str | Path, where: str
-) -> float:
-    text = (row.get(name) or "").strip()
-    if not text and default is not None:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        raise MalformedFile(path, f"{name} is {text!r}, must be a number", where=where) from None
-    if not (math.isfinite(value) and value >= 0):
-        raise MalformedFile(path, f"{name} is {value}, must be finite and at least 0", where=where)
-    return value
+    fields: Any = texts
+    for name, default in NUMBERS.items():
+        text = (row.get(name) or "").strip() or default
+        try:
+            fields[name] = value = float(text)
+        except ValueError:
+            raise MalformedFile(path, f"{name} is {text!r}, must be a number", where=where) from None
+        if not (math.isfinite(value) and value >= 0):
+            raise MalformedFile(path, f"{name} is {value}, must be finite and at least 0", where=where)
+    return ApiPrice(**fields)
 
 
 def find_api_prices(

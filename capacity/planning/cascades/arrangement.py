@@ -72,24 +72,23 @@ class Arrangement:
         """Share of all requests that reach the large model."""
         return self.missed * (1.0 if self.small is None else self.escalation_rate)
 
+    @property
+    def sides(self) -> list[tuple[Side, float]]:
+        """Each side with the share of all requests that reach it."""
+        embedder = None if self.cache is None else self.cache.embedder
+        every = ((self.large, self.large_share), (self.small, self.small_share), (embedder, 1.0))
+        return [(side, share) for side, share in every if side is not None]
+
     def usd_at_scale(self) -> Quantity:
         """$ of a request where engines are many."""
-        parts = [self.large.usd_at_scale.scaled(self.large_share), _exact(self._beside_usd)]
-        if self.small is not None:
-            parts.append(self.small.usd_at_scale.scaled(self.small_share))
-        if self.cache is not None:
-            parts.append(self.cache.embedding)
-        return _total(parts)
+        large, *others = (side.usd_at_scale.scaled(share) for side, share in self.sides)
+        return _total([large, _exact(self._beside_usd), *others])
 
     def usd_per_hour(self) -> Quantity:
         """$ an hour in whole engines."""
-        parts = [self.large.usd_per_hour(self.large_share * self.requests_per_s)]
-        parts.append(_exact(self._beside_usd * self.requests_per_s * SECONDS_PER_HOUR))
-        if self.small is not None:
-            parts.append(self.small.usd_per_hour(self.small_share * self.requests_per_s))
-        if self.cache is not None and self.cache.embedder is not None:
-            parts.append(self.cache.embedder.usd_per_hour(self.requests_per_s))
-        return _total(parts)
+        rate = self.requests_per_s
+        large, *others = (side.usd_per_hour(share * rate) for side, share in self.sides)
+        return _total([large, _exact(self._beside_usd * rate * SECONDS_PER_HOUR), *others])
 
     @property
     def _beside_usd(self) -> float:

@@ -14,6 +14,7 @@ from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
+from capacity.base.record import make_from
 from capacity.deployment import ESTIMATE_TRAFFIC, Cascade, Cost, Pool, Traffic, build, deployment_of
 from capacity.deployment.reading import refuse_idle
 from capacity.hardware.pricing import HOURS_PER_MONTH, price_of
@@ -22,7 +23,7 @@ from capacity.planning.bills.hosted_prices import ApiPrice, find_api_prices, rea
 from capacity.planning.cascades.arrangement import Arrangement, Cache
 from capacity.planning.cascades.cascade_answer import CascadeAnswer, cascade_answer, run_together
 from capacity.planning.cascades.tiers import HostedSide, OwnSide, Side
-from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.pool.resolve import resolve
 
 NO_RATE = ("batch_size", "concurrency", "burstiness")  # a rate is thinned, and Poisson's stays Poisson's
 CASCADE_TRAFFIC = tuple(name for name in ESTIMATE_TRAFFIC if name not in NO_RATE)
@@ -111,24 +112,23 @@ def _arranged(
 ) -> Arrangement:
     cache = None
     if asked.cache_hit_rate is not None:
+        bought_usd = asked.embedding_price * (traffic.input_len or 1) / 1e6
         cache = Cache(
             hit_rate=asked.cache_hit_rate,
             lookup_s=asked.cache_lookup_s,
-            lookup_usd=0.0
-            if embedder is not None
-            else asked.embedding_price * (traffic.input_len or 1) / 1e6,
+            lookup_usd=bought_usd if embedder is None else 0.0,
             store_usd_per_hour=asked.cache_store_usd_per_month / HOURS_PER_MONTH,
             embedder=embedder,
         )
-    return Arrangement(
+    return make_from(
+        Arrangement,
+        asked,
         requests_per_s=traffic.request_rate or 1.0,
         large=large,
         small=small,
         cache=cache,
         escalation_rate=1.0 if asked.escalation_rate is None else asked.escalation_rate,
         by_answer=asked.escalate_by == "answer",
-        judge_s=asked.judge_s,
-        judge_usd=asked.judge_usd,
         client_s=traffic.client_latency_s,
     )
 
@@ -155,7 +155,8 @@ class Sides:
         """Engines of a pool. Raises DoesNotFit; InvalidInput without a price, and for lengths that do not fit."""
         resolved = resolve(model, pool, profiles=self.profiles, download=self.download)
         if small and pool.tensor_parallel_size == 1 and self.asked.small_tensor_parallel_size is None:
-            resolved = _fewest(resolved)
+            size = None if resolved.memory.fits else resolved.smallest_tensor_parallel_size
+            resolved = resolved if size is None else resolved.changed({"tensor_parallel_size": size})
         resolved.memory.require_fit()
         price = price_of(resolved.profile.name, self.cost)
         if price is None:
@@ -224,18 +225,8 @@ def api_price(model: str, asked: Cascade, name: str) -> ApiPrice | None:
             f"an API has two prices: give {flag}-input-price and {flag}-output-price, or {flag} PROVIDER alone"
         )
     return ApiPrice(
-        provider="user",
         model=model,
         usd_per_million_input=given_in,
         usd_per_million_output=given_out,
-        cached_multiple=1.0,
-        cache_write_multiple=1.0,
-        date="",
         source=f"given with {flag}-input-price and {flag}-output-price",
     )
-
-
-def _fewest(resolved: ResolvedPool) -> ResolvedPool:
-    """The same on the fewest GPUs that hold it; itself where none do."""
-    size = None if resolved.memory.fits else resolved.smallest_tensor_parallel_size
-    return resolved if size is None else resolved.changed({"tensor_parallel_size": size})

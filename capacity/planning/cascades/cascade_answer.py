@@ -16,7 +16,7 @@ from capacity.answers.engine_setup import make_workload
 from capacity.answers.records import Quantity
 from capacity.answers.run_intervals import predicted_ms
 from capacity.base.errors import InvalidInput
-from capacity.base.record import AnswerRecord
+from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cascade, Service, Traffic
 from capacity.deployment.cascade_fields import EMBEDDING_USD_PER_MILLION, LOOKUP_S
 from capacity.deployment.use_cases import filled_notes
@@ -151,16 +151,14 @@ def cascade_answer(model: str, asked: Cascade, traffic: Traffic, arranged: Arran
     tiers.append(_tier("large", model, arranged.large, arranged.large_share, rate, large_waits))
     whole = _whole(arranged, large_waits, small_waits, embedded)
     before = _whole(alone, alone_waits, None, None)
-    return CascadeAnswer(
+    return make_from(
+        CascadeAnswer,
+        asked,
         model=model,
-        small=asked.small,
         escalate_by=None if small is None else asked.escalate_by,
-        escalation_rate=asked.escalation_rate,
-        cache_hit_rate=asked.cache_hit_rate,
         requests_per_s=rate,
         input_len=traffic.input_len or 1,
         output_len=traffic.output_len or 1,
-        target_utilization=asked.target_utilization,
         tiers=tuple(tiers),
         cascade=whole,
         alone=before,
@@ -233,14 +231,9 @@ def _cache_tier(arranged: Arrangement, cache: Cache) -> Tier:
 def _whole(arranged: Arrangement, large: Waits | None, small: Waits | None, embedder: Waits | None) -> Whole:
     rate, hourly = arranged.requests_per_s, arranged.usd_per_hour()
     ways = arranged.ways(large, small, embedder)
-    gpus = arranged.large.billed_gpus(arranged.large_share * rate) or 0
-    if arranged.small is not None:
-        gpus += arranged.small.billed_gpus(arranged.small_share * rate) or 0
-    if arranged.cache is not None and arranged.cache.embedder is not None:
-        gpus += arranged.cache.embedder.billed_gpus(rate) or 0
     first, last = ([], []) if ways is None else ways
     return Whole(
-        billed_gpus=gpus,
+        billed_gpus=sum(side.billed_gpus(share * rate) or 0 for side, share in arranged.sides),
         usd_per_month=per_month(hourly),
         usd_per_request=hourly.scaled(1 / rate / SECONDS_PER_HOUR),
         usd_per_request_at_scale=arranged.usd_at_scale(),
@@ -348,8 +341,6 @@ def _deployed(asked: Cascade, traffic: Traffic, arranged: Arrangement) -> tuple[
 def _pool(side: Side | None, requests_per_s: float, escalation_rate: float | None) -> ResolvedPool:
     if not isinstance(side, OwnSide):
         raise InvalidInput("--simulate needs engines of one's own: how an API queues nobody can compute")
-    fields = {
-        "replicas": max(side.engines(requests_per_s), 1),
-        "route_escalation_rate": escalation_rate,
-    }
+    count = max(side.engines(requests_per_s), 1)
+    fields = {"replicas": count, "route_escalation_rate": escalation_rate}
     return replace(side.resolved, pool=side.resolved.pool.model_copy(update=fields))

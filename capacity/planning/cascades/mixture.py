@@ -64,7 +64,12 @@ def _over(ways: Sequence[Way], statistic: Statistic, end: int | None) -> float:
         return sum(
             way.share * sum(float(_at(stage, statistic, end).mean()) for stage in way.stages) for way in ways
         )
-    times = [_summed([_at(stage, statistic, end) for stage in way.stages]) for way in ways]
+    times = []
+    for way in ways:
+        first, *others = (_at(stage, statistic, end) for stage in way.stages)
+        for other in others:  # the distribution of a sum of independent times: all pairs of points
+            first = (_thinned(first)[:, None] + _thinned(other)[None, :]).ravel()
+        times.append(first)
     weights = [np.full(len(drawn), way.share / len(drawn)) for way, drawn in zip(ways, times, strict=True)]
     return _quantile(np.concatenate(times), np.concatenate(weights), 0.95)
 
@@ -72,14 +77,6 @@ def _over(ways: Sequence[Way], statistic: Statistic, end: int | None) -> float:
 def _at(stage: Stage, statistic: Statistic, end: int | None) -> Times:
     ends = stage.ends(statistic)
     return stage.seconds if end is None or ends is None else stage.seconds * ends[end]
-
-
-def _summed(parts: Sequence[Times]) -> Times:
-    """The distribution of a sum of independent times: all pairs of points."""
-    total = parts[0]
-    for part in parts[1:]:
-        total = (_thinned(total)[:, None] + _thinned(part)[None, :]).ravel()
-    return total
 
 
 def _thinned(times: Times) -> Times:

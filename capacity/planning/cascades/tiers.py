@@ -7,9 +7,10 @@ Engines of one's own are counted, whole: as many as keep each at the target part
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,35 +42,42 @@ class Waits(NamedTuple):
     client_s: float = 0.0
 
 
-class Side(Protocol):
+class Side(ABC):
     """Who answers: what one request costs where there are many, what a rate costs here, and how long it takes."""
 
     @property
+    @abstractmethod
     def usd_at_scale(self) -> Quantity:
         """$ of a request where engines are many, each at its target."""
 
     @property
+    @abstractmethod
     def place(self) -> str:
         """Where the answer comes from, in a few words."""
 
-    def engines(self, requests_per_s: float, /) -> int | None:
+    def engines(self, _: float, /) -> int | None:
         """Engines that such a rate takes; None of an API."""
+        return None
 
-    def billed_gpus(self, requests_per_s: float, /) -> int | None:
+    def billed_gpus(self, _: float, /) -> int | None:
         """GPUs that are paid for; None of an API."""
+        return None
 
-    def utilization(self, requests_per_s: float, /) -> float | None:
+    def utilization(self, _: float, /) -> float | None:
         """Part of their full load that these engines are given; None of an API."""
+        return None
 
+    @abstractmethod
     def usd_per_hour(self, requests_per_s: float, /) -> Quantity:
         """$ an hour at such a rate."""
 
+    @abstractmethod
     def waits(self, requests_per_s: float, /) -> Waits | None:
         """How long an answer takes at such a rate; None where nobody said."""
 
 
 @dataclass(frozen=True)
-class HostedSide:
+class HostedSide(Side):
     """An API: paid by the token, as fast as the user measured it."""
 
     price: ApiPrice
@@ -87,15 +95,6 @@ class HostedSide:
         usd = self.price.usd_per_request(self.input_tokens, self.output_tokens, 0.0)
         return Quantity(value=usd, low=usd, high=usd)
 
-    def engines(self, _: float, /) -> int | None:
-        return None
-
-    def billed_gpus(self, _: float, /) -> int | None:
-        return None
-
-    def utilization(self, _: float, /) -> float | None:
-        return None
-
     def usd_per_hour(self, requests_per_s: float, /) -> Quantity:
         return self.usd_at_scale.scaled(requests_per_s * SECONDS_PER_HOUR)
 
@@ -107,7 +106,7 @@ class HostedSide:
 
 
 @dataclass(frozen=True)
-class OwnSide:
+class OwnSide(Side):
     """Engines of one pool, each given `target` of its full load; `traffic` without its rate."""
 
     resolved: ResolvedPool
@@ -135,12 +134,9 @@ class OwnSide:
         return Quantity(value=rate, low=rate / high, high=rate / low)
 
     @property
-    def _usd_per_engine_hour(self) -> float:
-        return usd_per_hour(self.price, self.resolved.pool.num_gpus)
-
-    @property
     def usd_at_scale(self) -> Quantity:
-        return self.capacity_per_s.inverse(self._usd_per_engine_hour / SECONDS_PER_HOUR / self.target)
+        usd_per_engine_hour = usd_per_hour(self.price, self.resolved.pool.num_gpus)
+        return self.capacity_per_s.inverse(usd_per_engine_hour / SECONDS_PER_HOUR / self.target)
 
     def engines(self, requests_per_s: float, /) -> int:
         return self._engines(requests_per_s, self.capacity_per_s.value)
@@ -162,15 +158,12 @@ class OwnSide:
         return requests_per_s / (engines * self.capacity_per_s.value) if engines else None
 
     def usd_per_hour(self, requests_per_s: float, /) -> Quantity:
-        capacity = self.capacity_per_s
+        capacity, gpus = self.capacity_per_s, self.resolved.pool.num_gpus
         value, low, high = (
-            self._bill(self._engines(requests_per_s, rate))
+            usd_per_hour(self.price, billed_gpus(self.price, self._engines(requests_per_s, rate) * gpus))
             for rate in (capacity.value, capacity.high or capacity.value, capacity.low or capacity.value)
         )
         return Quantity(value=value, low=low, high=high)
-
-    def _bill(self, engines: int) -> float:
-        return usd_per_hour(self.price, billed_gpus(self.price, engines * self.resolved.pool.num_gpus))
 
     def waits(self, requests_per_s: float, /) -> Waits | None:
         return waits_of(self.simulated(requests_per_s))._replace(client_s=self.traffic.client_latency_s)
@@ -188,23 +181,22 @@ RATES = {"request_rate", "requests_per_day", "users", "think_time_s", "response_
 
 def waits_of(answer: Simulation) -> Waits:
     """The times of a simulation's requests, with its intervals."""
-    verdict = answer.verdict
+    verdict, records = answer.verdict, answer.run.records
     warning = None
     if verdict is not None and verdict.verdict in UNSTEADY:
         warning = (
             f"{answer.model.name}: {verdict.verdict} at its part of the full load: {verdict.reason}; "
             "give a lower --target-utilization"
         )
-    return Waits(_stage(answer, "ttft"), _stage(answer, "e2el"), warning)
-
-
-def _stage(answer: Simulation, metric: str) -> Stage:
-    records = answer.run.records
-    return Stage(
-        seconds=np.asarray(records.latency_s(metric)[records.completed]),
-        mean_ends=_ends(answer.predicted_ms.get(f"mean_{metric}_ms")),
-        p95_ends=_ends(answer.predicted_ms.get(f"p95_{metric}_ms")),
+    ttft, e2e = (
+        Stage(
+            seconds=np.asarray(records.latency_s(metric)[records.completed]),
+            mean_ends=_ends(answer.predicted_ms.get(f"mean_{metric}_ms")),
+            p95_ends=_ends(answer.predicted_ms.get(f"p95_{metric}_ms")),
+        )
+        for metric in ("ttft", "e2el")
     )
+    return Waits(ttft, e2e, warning)
 
 
 def _ends(quantity: Quantity | None) -> Ends | None:

@@ -8,7 +8,7 @@ candidate that a bound excludes could not have met the SLO.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,23 +139,21 @@ def bound(
 
     `alone_seconds`: steps of one request where `step_seconds` are of data-parallel ranks that are all as busy.
     """
-    slos = [slo for slo in goal.slos if _bounds_alone(role, slo)]
-    ratio, reason = _least_latencies(resolved, alone_seconds or step_seconds, load, slos, goal, drafting)
+    # an engine that prefills bounds the wait, one that decodes the TPOT
+    waits, paces = role != "decode", role != "prefill"
+    slos = [slo for slo in goal.slos if (waits if slo.includes_wait else paces and slo.metric == "tpot")]
     batches = _Batches(resolved, step_seconds, load, role, drafting)
-    limit_s = min(
-        (
-            slo.limit_s * drafting.tokens_at(_share(slo.percentile, goal)) / drafting.tokens
-            for slo in slos
-            if slo.metric == "tpot"
-        ),
-        default=math.inf,
+    ratio, reason = batches.least_latencies(alone_seconds or step_seconds, slos, goal)
+    limits_s = (
+        slo.limit_s * drafting.tokens_at(_share(slo.percentile, goal)) / drafting.tokens
+        for slo in slos
+        if slo.metric == "tpot"
     )
+    limit_s = min(limits_s, default=math.inf)
     fast_s, any_s = batches.request_s(limit_s * (1 + SLACK)), batches.request_s(math.inf)
     replicas = 1
     if reason is None and load.open_loop:
-        in_flight = (
-            0 if role == "prefill" else batches.largest * batches.ranks
-        )  # a first token ends a prefill
+        in_flight = batches.largest * batches.ranks if paces else 0  # a first token ends a prefill
         replicas = _least_replicas(load, goal, fast_s, any_s, in_flight)
     return Bound(min_replicas=replicas, work_s=fast_s, ratio=ratio, reason=reason)
 
@@ -182,21 +180,17 @@ def _least_replicas(load: Load, goal: Goal, fast_s: float, any_s: float, in_flig
     return max(1, least)
 
 
-def _bounds_alone(role: Role, slo: Slo) -> bool:
-    """Whether an engine in this role alone bounds the latency: prefill the wait, decode the TPOT."""
-    return role != "decode" if slo.includes_wait else role != "prefill" and slo.metric == "tpot"
-
-
 def _share(percentile: float | None, goal: Goal) -> float:
     return goal.goodput_target if percentile is None else percentile / 100
 
 
 class _Batches:
-    """Engine time of one request when decode runs in batches of a size, the prompts' shares among them."""
+    """Engine time of one request when decode runs in batches of a size, the prompts' shares among them; and alone."""
 
     def __init__(
         self, resolved: ResolvedPool, step_seconds: StepSeconds, load: Load, role: Role, drafting: Drafting
     ) -> None:
+        self._resolved = resolved
         self._seconds = step_seconds
         self._drafting = drafting
         self.ranks = resolved.lockstep_ranks * resolved.independent_ranks  # that work side by side
@@ -210,15 +204,13 @@ class _Batches:
         self._decoded = 0.0 if role == "prefill" else rounds  # decode steps of one request
         self._computed = 0.0 if role == "decode" else cached
         self._prefill_token_s = min(
-            self._prefill_s(tokens) / tokens
+            self._seconds(self._with_prefill(StepShape(), tokens)) / tokens
             for tokens in {min(size, self._budget) for size in (512, 2048, 8192, self._budget)}
         )
         self.prefill_s = self._computed * self._prefill_token_s / self.ranks  # of one request
-        self._times = [self._time(batch) for batch in self._sizes()]
-
-    def _sizes(self) -> Iterable[int]:
         sizes = {2**power for power in range(self.largest.bit_length())} | {self.largest}
-        return sorted(sizes | {3 * size // 2 for size in sizes if 1 < size <= self.largest * 2 // 3})
+        sizes |= {3 * size // 2 for size in sizes if 1 < size <= self.largest * 2 // 3}
+        self._times = [self._time(batch) for batch in sorted(sizes)]
 
     def request_s(self, gap_s: float) -> float:
         """Least engine time of a request in batches whose mean step is at most `gap_s`.
@@ -247,9 +239,6 @@ class _Batches:
         shape = decode_shape(batch, round(self._load.decode_context_tokens), window_tokens=self._window)
         return shape._replace(draft_tokens=batch * self._drafting.rows)
 
-    def _prefill_s(self, tokens: int) -> float:
-        return self._seconds(self._with_prefill(StepShape(), tokens))
-
     def _with_prefill(self, shape: StepShape, tokens: int) -> StepShape:
         prompt = max(self._load.input_tokens, 1.0)
         pairs = int(tokens * (min(prompt, self._window or prompt) + 1) / 2)
@@ -263,39 +252,36 @@ class _Batches:
             prompts_completed=int(tokens / prompt),
         )
 
-
-def _least_latencies(
-    resolved: ResolvedPool,
-    step_seconds: StepSeconds,
-    load: Load,
-    slos: Sequence[Slo],
-    goal: Goal,
-    drafting: Drafting,
-) -> tuple[float, str | None]:
-    """The worst ratio of a latency that an empty engine gives to its limit, and the reason where it exceeds 1."""
-    worst, reason = 0.0, None
-    for slo in slos:
-        share = _share(slo.percentile, goal)
-        if slo.metric == "tpot" and slo.percentile is None and len(load.contexts):  # one token has no TPOT
-            share = 1 - (1 - share) * len(load.prompt_tokens) / len(load.contexts)
-            if share <= 0:
-                continue
-        least_s = 0.0
-        if slo.includes_wait:
-            if not resolved.prefix_caching or load.computed_input_tokens >= load.input_tokens:
-                prompt = int(_below(load.prompt_tokens, share))
-                least_s = sum(step_seconds(shape) for shape in prefill_steps(1, prompt, resolved.limits))
-        elif len(load.contexts):
-            context = int(_below(load.contexts, share))
-            shape = decode_shape(1, context, window_tokens=resolved.model.window_tokens)
-            round_s = step_seconds(shape._replace(draft_tokens=drafting.rows))
-            least_s = round_s / drafting.tokens_at(share)
-        ratio = least_s / slo.limit_s
-        if ratio > worst:
-            worst = ratio
-            if ratio > 1:
-                reason = f"{slo} cannot be met: an empty engine needs {least_s * 1e3:,.1f} ms"
-    return worst, reason
+    def least_latencies(
+        self, step_seconds: StepSeconds, slos: Sequence[Slo], goal: Goal
+    ) -> tuple[float, str | None]:
+        """The worst ratio of a latency that an empty engine gives to its limit, and the reason where it exceeds 1."""
+        resolved, load, drafting = self._resolved, self._load, self._drafting
+        worst, reason = 0.0, None
+        for slo in slos:
+            share = _share(slo.percentile, goal)
+            if (
+                slo.metric == "tpot" and slo.percentile is None and len(load.contexts)
+            ):  # one token has no TPOT
+                share = 1 - (1 - share) * len(load.prompt_tokens) / len(load.contexts)
+                if share <= 0:
+                    continue
+            least_s = 0.0
+            if slo.includes_wait:
+                if not resolved.prefix_caching or load.computed_input_tokens >= load.input_tokens:
+                    prompt = int(_below(load.prompt_tokens, share))
+                    least_s = sum(step_seconds(shape) for shape in prefill_steps(1, prompt, resolved.limits))
+            elif len(load.contexts):
+                context = int(_below(load.contexts, share))
+                shape = decode_shape(1, context, window_tokens=resolved.model.window_tokens)
+                round_s = step_seconds(shape._replace(draft_tokens=drafting.rows))
+                least_s = round_s / drafting.tokens_at(share)
+            ratio = least_s / slo.limit_s
+            if ratio > worst:
+                worst = ratio
+                if ratio > 1:
+                    reason = f"{slo} cannot be met: an empty engine needs {least_s * 1e3:,.1f} ms"
+        return worst, reason
 
 
 def _below(values: npt.NDArray[Any], share: float) -> float:

@@ -48,11 +48,11 @@ class Engines:
         return made if made.role == self.role else replace(made, role=self.role)
 
 
-def deployment_label(resolved: ResolvedPool, replicas: int) -> str:
+def deployment_label(resolved: ResolvedPool) -> str:
     """Model, GPUs and engine in a line."""
     gpus = f"{resolved.pool.num_gpus} x {resolved.profile.name}"
-    if replicas > 1:
-        gpus = f"{replicas} replicas of {gpus}"
+    if resolved.pool.replicas > 1:
+        gpus = f"{resolved.pool.replicas} replicas of {gpus}"
     return f"{resolved.model.name} on {gpus}, {resolved.engine.label}"
 
 
@@ -108,7 +108,9 @@ def try_engines(
     `check` is called again and again: what it raises ends the trial.
     """
     first, total = workloads[0], sum(len(workload) for workload in workloads)
-    alike = _alike(engines, router, first)
+    # replicas of which each sees as many of the requests, one after the other, and none acts on another
+    shared = router != "round-robin" or first.is_closed_loop or first.session is not None
+    alike = 1 if shared or len(engines) > 1 else engines[0].replicas
     part = first if alike == 1 else first.take(np.arange(0, len(first), alike))  # of one that stands for all
     one = [replace(engines[0], replicas=1)] if alike > 1 else engines
     is_long = total >= LONG_RUN
@@ -145,14 +147,6 @@ def try_engines(
         if give_up and hopeless(seen, goal, total, share=share, parts=number):
             return judged(seen, goal, seen="given up")
     return judged(runs, goal, seen="all", intervals=intervals)
-
-
-def _alike(engines: Sequence[Engines], router: str, workload: Workload) -> int:
-    """The replicas of which each sees as many of the requests, one after the other, and none acts on another."""
-    in_turn = len(engines) == 1 and router == "round-robin"
-    if not in_turn or workload.is_closed_loop or workload.session is not None:
-        return 1
-    return engines[0].replicas
 
 
 def _busiest_first(workload: Workload) -> list[Workload]:

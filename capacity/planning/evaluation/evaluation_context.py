@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,9 +30,8 @@ class OutOfTime(Exception):
     """Time is up in the middle of a search; what was found so far stands."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationTask:
-    """One candidate to be tried; `confidence` None: with step times as predicted. See `try_engines`.
+class EvaluationRequest(NamedTuple):
+    """One candidate to be evaluated; `confidence` None: with step times as predicted. See `try_engines`.
 
     `first_tokens`: every request ends with its first token, and only limits on how long that takes count.
     `whole`: of traffic that is searched in its busiest window, the whole, judged window by window.
@@ -45,6 +45,11 @@ class EvaluationTask:
     first_tokens: bool = False
     first_draw: bool = False
     whole: bool = False
+
+
+def first_look(candidate: Candidate, confidence: float | None) -> EvaluationRequest:
+    """The request for a look at a candidate in which one replica, and one draw, stands for all where it does."""
+    return EvaluationRequest(candidate, confidence, sample=True, first_draw=True)
 
 
 @dataclass(kw_only=True)
@@ -147,8 +152,7 @@ class EvaluationContext:
             return self
         look = self._looks.get(candidate)
         if look is None:
-            task = self._first_look(candidate, self.steady)
-            look = self._looks[candidate] = self._run(task, check)
+            look = self._looks[candidate] = self._run(first_look(candidate, self.steady.confidence), check)
         if look.seen == "given up":
             return self
         drawn = self.whole or self.workloads
@@ -159,30 +163,22 @@ class EvaluationContext:
             self._longer[requests] = self.on(self.steady.draw(requests, drawn))
         return self._longer[requests].context_of(candidate, check=check)
 
-    def run(self, task: EvaluationTask, *, check: Check = None) -> Evaluation:
+    def run(self, task: EvaluationRequest, *, check: Check = None) -> Evaluation:
         """Simulate one candidate, on draws that are long enough for it; what `check` raises on the way ends it."""
         if task.first_tokens:
             return self._run(task, check)
         context = self.context_of(task.candidate, check=check)
-        if context.steady is not None and task == self._first_look(task.candidate, context.steady):
+        steady = context.steady
+        if steady is not None and task == first_look(task.candidate, steady.confidence):
             return context._looks[task.candidate]
         return context._run(task, check)
 
-    def _first_look(self, candidate: Candidate, steady: SteadyTraffic) -> EvaluationTask:
-        """Return the trial that shows how long requests take: the first one of a search."""
-        return EvaluationTask(candidate=candidate, confidence=steady.confidence, sample=True, first_draw=True)
-
-    def _run(self, task: EvaluationTask, check: Check) -> Evaluation:
+    def _run(self, task: EvaluationRequest, check: Check) -> Evaluation:
         candidate = task.candidate
-        engines = [
-            Engines(
-                resolved=self.resolved(pool),
-                replicas=replicas,
-                role=role,
-                made=self.setup(pool, task.confidence),
-            )
-            for pool, replicas, role in candidate.parts
-        ]
+        engines = []
+        for pool, replicas, role in candidate.parts:
+            made = self.setup(pool, task.confidence)
+            engines.append(Engines(resolved=self.resolved(pool), replicas=replicas, role=role, made=made))
         workloads, goal = (self.workloads, self.goal) if not task.first_tokens else self._first_tokens()
         trial = try_engines(
             engines,
@@ -218,7 +214,9 @@ class EvaluationContext:
         return ones, replace(self.goal, slos=waits)
 
 
-def run_task(arena: EvaluationContext, task: EvaluationTask, left_s: float = math.inf) -> Evaluation | None:
+def run_task(
+    arena: EvaluationContext, task: EvaluationRequest, left_s: float = math.inf
+) -> Evaluation | None:
     """Run a task on a worker, whose clock is its own; None where it takes longer than `left_s`."""
     until_s = time.monotonic() + left_s
 

@@ -9,39 +9,24 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import NamedTuple
 
 from capacity.base.processes import check_workers
 from capacity.planning.evaluation.evaluation_context import (
     EvaluationContext,
-    EvaluationTask,
+    EvaluationRequest,
     OutOfTime,
     run_task,
 )
 from capacity.planning.evaluation.slo_evaluation import Evaluation
-from capacity.planning.space import Candidate
 from capacity.planning.workers.environment_fingerprint import NOTHING, Named
-from capacity.planning.workers.opening import opened
-from capacity.planning.workers.worker_pool import NotDone, WorkerPool
+from capacity.planning.workers.worker_pool import NotDone, WorkerPool, opened
 
 WORKERS_AFTER_S = 0.7  # a process takes about so long to start: shorter searches have none
 WORKERS_FOR_S = 5.0  # nor have those that end so soon: on a busy machine starting takes as long
 LOOK_S = 0.2  # between two looks at the clock while others work
-
-
-class EvaluationRequest(NamedTuple):
-    """A candidate to try; `sample`: one replica will do; `first_tokens`: only as far as the first token.
-
-    `whole`: on the whole traffic, where it is searched in its busiest window.
-    """
-
-    candidate: Candidate
-    sample: bool = True
-    first_tokens: bool = False
-    whole: bool = False
 
 
 Ahead = Callable[[], Sequence[EvaluationRequest]]
@@ -56,7 +41,6 @@ class EvaluationPool:
     """
 
     arena: EvaluationContext
-    confidence: float
     intervals: bool = True  # of sampling, around the levels of a full trial
     workers: int = 1
     cluster: str | None = None
@@ -67,7 +51,7 @@ class EvaluationPool:
     seconds: dict[EvaluationRequest, float] = field(default_factory=dict)
     _found: dict[EvaluationRequest, Evaluation] = field(default_factory=dict, repr=False)
     _futures: dict[EvaluationRequest, Future[Evaluation | None]] = field(default_factory=dict, repr=False)
-    _context: AbstractContextManager[WorkerPool] | None = field(default=None, repr=False)
+    _stack: ExitStack = field(default_factory=ExitStack, repr=False)
     _crew: WorkerPool | None = field(default=None, repr=False)
     _begun_s: float = field(default_factory=time.monotonic, repr=False)
 
@@ -77,18 +61,15 @@ class EvaluationPool:
     def __enter__(self) -> EvaluationPool:
         """Raises InvalidInput where there is no such cluster."""
         if self.cluster is not None:
-            self._open()
-            assert self._crew is not None
-            self.workers = self._crew.workers + 1
+            self.workers = self._open().workers + 1
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Ends the workers, whatever they are at."""
-        context, self._context, self._crew = self._context, None, None
-        if context is not None:
-            context.__exit__(OutOfTime, OutOfTime(), None)
+        self._crew = None
+        self._stack.__exit__(OutOfTime, OutOfTime(), None)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -104,36 +85,16 @@ class EvaluationPool:
 
     def known(self, ask: EvaluationRequest) -> Evaluation | None:
         """What was seen of a candidate: in full, where it was."""
-        whole = self.trials.get(ask._replace(sample=False, whole=True))
-        return whole or self.trials.get(ask._replace(sample=False)) or self.trials.get(ask)
+        full = ask._replace(sample=False, first_draw=False)
+        whole = self.trials.get(full._replace(whole=True))
+        return whole or self.trials.get(full) or self.trials.get(ask)
 
     def trial(self, ask: EvaluationRequest, ahead: Ahead = tuple) -> Evaluation:
         """The trial that is asked for; `ahead` says what is likely to be asked for next. Raises OutOfTime."""
         self.check()
         known = self.known(ask)
-        if known is None:
-            known = self.trials[ask] = self._made(ask, ahead)
-        return known
-
-    def all(self, tasks: Sequence[EvaluationTask]) -> list[Evaluation | None]:
-        """The trials of `tasks`, in order; None for those that time, or Ctrl-C, did not allow."""
-        futures = [self._submitted(task) for task in tasks]
-        trials: list[Evaluation | None] = []
-        for task, future in zip(tasks, futures, strict=True):
-            try:
-                self.check()
-                if future is None or self._taken_back(future):
-                    trials.append(self.arena.run(task, check=self.check))
-                else:
-                    trials.append(self._result(future) or self.arena.run(task, check=self.check))
-            except OutOfTime:
-                trials.append(None)
-            except KeyboardInterrupt:
-                trials.append(None)
-                self.until_s = -math.inf
-        return trials
-
-    def _made(self, ask: EvaluationRequest, ahead: Ahead) -> Evaluation:
+        if known is not None:
+            return known
         if self._workers_are_there():
             self._send(ask, ahead)
             future = self._futures.get(ask)
@@ -141,24 +102,33 @@ class EvaluationPool:
                 while not future.done():
                     self._meanwhile(ahead)
             self._collect()
-        return self._found.get(ask) or self._run(ask)
+        self.trials[ask] = self._found.get(ask) or self._run(ask)
+        return self.trials[ask]
+
+    def all(self, tasks: Sequence[EvaluationRequest]) -> list[Evaluation | None]:
+        """The trials of `tasks`, in order; None for those that time, or Ctrl-C, did not allow."""
+        futures = [self._submitted(task) for task in tasks]
+        trials: list[Evaluation | None] = []
+        for task, future in zip(tasks, futures, strict=True):
+            try:
+                self.check()
+                found = None if future is None or self._taken_back(future) else self._result(future)
+                trials.append(found or self.arena.run(task, check=self.check))
+            except OutOfTime:
+                trials.append(None)
+            except KeyboardInterrupt:
+                trials.append(None)
+                self.until_s = -math.inf
+        return trials
 
     def _run(self, ask: EvaluationRequest) -> Evaluation:
         begun_s = time.monotonic()
-        trial = self._found[ask] = self.arena.run(self._task(ask), check=self.check)
+        trial = self._found[ask] = self.arena.run(self._with_intervals(ask), check=self.check)
         self.seconds[ask] = time.monotonic() - begun_s
         return trial
 
-    def _task(self, ask: EvaluationRequest) -> EvaluationTask:
-        return EvaluationTask(
-            candidate=ask.candidate,
-            confidence=self.confidence,
-            sample=ask.sample,
-            intervals=self.intervals and not ask.sample,
-            first_draw=ask.sample,
-            first_tokens=ask.first_tokens,
-            whole=ask.whole,
-        )
+    def _with_intervals(self, ask: EvaluationRequest) -> EvaluationRequest:
+        return ask._replace(intervals=self.intervals and not ask.sample)
 
     # workers
 
@@ -166,19 +136,19 @@ class EvaluationPool:
         """Whether there are any; a search that goes on for long enough starts them."""
         now_s = time.monotonic()
         worth_it = now_s - self._begun_s > WORKERS_AFTER_S and self.until_s - now_s > WORKERS_FOR_S
-        if self._context is None and self.workers > 1 and worth_it:
+        if self._crew is None and self.workers > 1 and worth_it:
             self._open()
         return self._crew is not None and not self._crew.is_lost
 
-    def _open(self) -> None:
-        context = opened(self.workers - 1, self.cluster, common=(self.arena,), named=self.named)
-        self._crew = context.__enter__()
-        self._context = context
+    def _open(self) -> WorkerPool:
+        crew = opened(self.workers - 1, self.cluster, common=(self.arena,), named=self.named)
+        self._crew = self._stack.enter_context(crew)
+        return self._crew
 
     def _taken_back(self, future: Future[Evaluation | None]) -> bool:
         return self._crew is not None and self._crew.take_back(future)
 
-    def _submitted(self, task: EvaluationTask) -> Future[Evaluation | None] | None:
+    def _submitted(self, task: EvaluationRequest) -> Future[Evaluation | None] | None:
         if not self._workers_are_there():
             return None
         assert self._crew is not None
@@ -191,7 +161,7 @@ class EvaluationPool:
             if len(self._futures) >= self.workers:
                 return
             if other != ask and other not in self._found and other not in self._futures:
-                future = self._submitted(self._task(other))
+                future = self._submitted(self._with_intervals(other))
                 if future is not None:
                     self._futures[other] = future
 

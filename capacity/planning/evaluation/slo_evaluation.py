@@ -121,24 +121,28 @@ def judged(
     spans_ps = (int(table.finish_ps.max()) - int(table.arrival_ps.min()) for table in tables)
     duration_s = sum(max(span_ps, 0) / PS_PER_S for span_ps in spans_ps)
 
-    def rate(values: Iterable[np.int64]) -> float:
-        return int(sum(values)) * replicas / duration_s if duration_s else 0.0
+    def completed(column: str) -> int:
+        return sum(int(getattr(table, column)[table.completed].sum()) for table in tables)
 
+    def rate(count: int) -> float:
+        return count * replicas / duration_s if duration_s else 0.0
+
+    prompt_tokens = completed("prompt_tokens")
     return Evaluation(
         levels=levels,
         met=seen != "given up" and all(level.met for level in levels),
         seen=seen,
         requests=sum(len(table) for table in tables),
-        output_tokens_per_s=rate(table.output_tokens[table.completed].sum() for table in tables),
-        input_tokens_per_s=rate(table.prompt_tokens[table.completed].sum() for table in tables),
-        requests_per_s=rate(table.completed.sum() for table in tables),
+        output_tokens_per_s=rate(completed("output_tokens")),
+        input_tokens_per_s=rate(prompt_tokens),
+        requests_per_s=rate(completed("completed")),
         tokens_per_s_per_user=float(1 / np.median(tpot)) if len(tpot) else None,
         mean_e2e_s=float(latencies_s(tables, "e2el").mean()),
         mean_batch_size=sum(run.mean_batch_size * run.steps for run in runs)
         / max(sum(r.steps for r in runs), 1),
         kv_utilization_peak=max(run.kv_utilization_peak for run in runs),
         preemptions=sum(run.preemptions for run in runs),
-        hit_fraction=_hits(tables),
+        hit_fraction=completed("cached_tokens") / prompt_tokens if prompt_tokens else 0.0,
         joint_ratio=joint,
     )
 
@@ -191,15 +195,6 @@ def _levels(
         for slo in goal.slos
     )
     return levels, joint
-
-
-def _hits(tables: Sequence[RequestTable]) -> float:
-    """The share of the completed requests' prompt tokens that the prefix cache supplied."""
-    cached, prompts = (
-        sum(int(getattr(table, column)[table.completed].sum()) for table in tables)
-        for column in ("cached_tokens", "prompt_tokens")
-    )
-    return cached / prompts if prompts else 0.0
 
 
 def _ratios_of_requests(tables: Sequence[RequestTable], slo: Slo) -> Floats:

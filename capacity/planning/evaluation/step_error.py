@@ -13,7 +13,7 @@ from statistics import NormalDist
 from typing import cast
 
 from capacity.answers.interval_parts import NINETY
-from capacity.answers.intervals import LoadBands, batch_bands
+from capacity.answers.intervals import batch_bands
 from capacity.answers.phases import RequestLengths, batch_over_ranks
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import PS_PER_S, DecodePiece, JointStepTimes, StepCost, StepShape, StepTimes
@@ -37,24 +37,15 @@ def factors_at(resolved: ResolvedPool, confidence: float | None) -> Factors:
     """Return the factors on step times that are not exceeded with probability `confidence`; None: as predicted."""
     if confidence is None:
         return Factors()
-    bands = reference_bands(resolved)
-    return Factors(
-        prefill=_quantile(bands.ends("ttft"), confidence), decode=_quantile(bands.ends("tpot"), confidence)
-    )
-
-
-def reference_bands(resolved: ResolvedPool) -> LoadBands:
-    """Return the intervals of step times, of requests and a batch of ordinary size."""
     batch = min(REFERENCE_BATCH, resolved.max_num_seqs)
     lengths = RequestLengths(input_len=REFERENCE_TOKENS, output_len=REFERENCE_TOKENS)
     times = batch_over_ranks(resolved, resolved.limits_from(0.0), batch, lengths)
     bands = batch_bands(resolved, times, lengths, batch)
-    return replace(bands, seen=replace(bands.seen, server_s=0.0))
-
-
-def _quantile(ends: tuple[float, float], confidence: float) -> float:
+    bands = replace(bands, seen=replace(bands.seen, server_s=0.0))
     deviations = NormalDist().inv_cdf(confidence) / NINETY
-    return float((ends[1] if deviations > 0 else ends[0]) ** abs(deviations))
+    end = 1 if deviations > 0 else 0
+    prefill, decode = (float(bands.ends(name)[end] ** abs(deviations)) for name in ("ttft", "tpot"))
+    return Factors(prefill=prefill, decode=decode)
 
 
 class ScaledSteps:

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
+from capacity.base.record import make_from
 from capacity.deployment import Cost, Traffic, build
 from capacity.deployment.routing import Takes
 from capacity.hardware.pricing import billed_gpus, price_of, usd_per_hour
 from capacity.model import ModelSpec
 from capacity.planning.evaluation.evaluate import Engines, try_engines
-from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationTask
+from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationRequest
 from capacity.planning.fleets.fleet_layouts import Layouts
-from capacity.planning.fleets.fleet_parts import lengths_of, usual_thresholds
-from capacity.planning.fleets.fleet_pools import Pools
+from capacity.planning.fleets.fleet_pools import Pools, lengths_of, usual_thresholds
 from capacity.planning.fleets.fleet_records import (
     FleetDay,
     FleetHour,
@@ -73,19 +73,20 @@ def fleet(
     reserve to each pool, which counts. `peak_to_mean` asks for the bill of a day. `workers` as for `plan`.
     Raises DoesNotFit where no engine holds the model, and InvalidInput.
     """
-    search_fields, traffic_fields, cost_fields, split_fields = split(options, Search, Traffic, Cost, Split)
+    search, traffic, cost, split_fields = split(options, Search, Traffic, Cost, Split)
     ways: Split = build(Split, split_fields)
     _check_pools(ways)
-    asked = PlanRequest.of(
+    request = PlanRequest.of(
         model,
-        _search(search_fields, ways),
-        build(Traffic, traffic_fields),
-        build(Cost, cost_fields),
+        _search(search, ways),
+        build(Traffic, traffic),
+        build(Cost, cost),
         slo=slo,
         workload=workload,
         profiles=profiles,
         download=download,
     )
+    asked = replace(request, steady=None)
     if any(each.is_closed_loop for each in asked.workloads):
         raise InvalidInput(
             "a fleet is planned for requests that come by the clock: leave out --concurrency and closed sessions"
@@ -118,16 +119,11 @@ def _search(fields: Mapping[str, Any], ways: Split) -> Search:
             f"--{wrong[0]} is no choice here: a fleet's router goes by length, and within a pool to the fewest "
             "outstanding (to one pool in turn, too); its pools are aggregated; leave it out"
         )
-    asked = dict(fields)
-    if "gpus" not in asked:
-        both = (*ways.short_gpus, *ways.long_gpus)
-        if both:
-            asked["gpus"] = tuple(dict.fromkeys(both))
-    search: Search = build(Search, asked)
+    both = tuple(dict.fromkeys((*ways.short_gpus, *ways.long_gpus)))
+    search: Search = build(Search, {"gpus": both, **fields})
     if search.objective not in ("cost", "gpus"):
         raise InvalidInput(f"--objective {search.objective} is not one of a fleet: cost or gpus")
-    fixed = {"serving": ("aggregated",), "alternatives": False}
-    return search.model_copy(update=fixed)
+    return search.model_copy(update={"serving": ("aggregated",), "alternatives": False})
 
 
 def _plan(
@@ -136,7 +132,10 @@ def _plan(
     """The answer, with its day where that is asked for."""
     pools, asked, ways = layouts.pools, layouts.pools.asked, layouts.pools.ways
     first = asked.workloads[0]
-    return FleetPlan(
+    return make_from(
+        FleetPlan,
+        asked.search,
+        ways,
         model=asked.model.name,
         workload=first.name,
         requests=len(first),
@@ -144,19 +143,14 @@ def _plan(
         slos=tuple(str(slo) for slo in asked.goal.slos),
         slo_window=asked.search.slo_window if windows else "trace",
         busiest_window=windows[0] if windows else None,
-        objective=asked.search.objective,
-        confidence=asked.search.confidence,
-        split_by=ways.split_by,
-        max_pools=ways.max_pools,
         router=ROUTERS[ways.split_by] if best is None else _router(best, ways),
         layouts=tuple(layouts.tried),
         conditional=_conditional(layouts, best),
         proof=proof,
         day=_day(layouts, best),
-        replica_availability=ways.replica_availability,
         proved=all(layout.proved for layout in layouts.tried),
         elapsed_s=time.monotonic() - pools.started_s,
-        prices=tuple(pools.prices.values()),
+        prices=tuple(pools.prices),
         warnings=_warnings(layouts, best),
     )
 
@@ -181,16 +175,21 @@ def _day(layouts: Layouts, best: Layout | None) -> FleetDay | None:
     if best is None or ways.peak_to_mean is None:
         return None
     shares = [rate / ways.peak_to_mean for rate in day_of(1.0, ways.peak_to_mean)]  # of the peak
-    arenas = [asked.arena(side.part, side.goal) for side in layouts.sides[best.thresholds_tokens]]
+    sides = layouts.sides[best.thresholds_tokens]
+    arenas = [replace(asked, workloads=side.part, goal=side.goal).arena() for side in sides]
     both = list(zip(best.pools, arenas, strict=True))
     needed = [_by_share(*each, asked.search.confidence, sorted(set(shares))) for each in both]
     peak_per_s = sum(
         arena.windows[0].requests_per_s if arena.windows else pool.requests_per_s for pool, arena in both
     )
+    prices = [price_of(pool.pool.gpu, asked.cost) for pool in best.pools]
     hours = []
     for hour, share in enumerate(shares):
         counts = tuple(ways.with_reserve(each[share]) for each in needed)
-        bills = [_bill(pool, count, asked.cost) for pool, count in zip(best.pools, counts, strict=True)]
+        bills = [
+            None if price is None else usd_per_hour(price, billed_gpus(price, pool.pool.num_gpus * count))
+            for pool, price, count in zip(best.pools, prices, counts, strict=True)
+        ]
         rate, usd = peak_per_s * share, sum_if_known(bills)
         hours.append(FleetHour(hour=hour, request_rate_per_s=rate, replicas=counts, usd_per_hour=usd))
     fixed = best.usd_per_hour
@@ -204,24 +203,17 @@ def _day(layouts: Layouts, best: Layout | None) -> FleetDay | None:
 def _warnings(layouts: Layouts, best: Layout | None) -> tuple[str, ...]:
     """What is to be said of the pools of the answer; without one, of all that were looked for."""
     sides = layouts.pools.sides if best is None else layouts.sides[best.thresholds_tokens]
-    of_pools = [text for side in sides for text in side.warnings]
-    notices = layouts.pools.asked.workloads[0].notices
-    return tuple(dict.fromkeys((*_owed_less(layouts, best), *of_pools, *notices)))
-
-
-def _owed_less(layouts: Layouts, best: Layout | None) -> tuple[str, ...]:
-    """That a pool's requests are within the levels more rarely than all together."""
-    if best is None or len(best.pools) == 1:
-        return ()
-    goal = layouts.pools.asked.goal
-    sides = layouts.sides[best.thresholds_tokens]
-    most = [max(side.goal.may_miss(slo) for slo in side.goal.slos) for side in sides]
-    return tuple(
-        f"{share:.0%} of the {pool.label} requests may be beyond the levels, which all requests keep together "
-        "(--slo-of pool asks it of each pool)"
-        for share, pool, side in zip(most, best.pools, sides, strict=True)
-        if side.goal != goal and share > max(map(goal.may_miss, goal.slos))
-    )
+    asked = layouts.pools.asked
+    rarely = []  # a pool's requests are within the levels more rarely than all together
+    for pool, side in zip([] if best is None else best.pools, sides, strict=best is not None):
+        share = max(side.goal.may_miss(slo) for slo in side.goal.slos)
+        if side.goal != asked.goal and share > max(map(asked.goal.may_miss, asked.goal.slos)):
+            rarely.append(
+                f"{share:.0%} of the {pool.label} requests may be beyond the levels, which all requests keep together "
+                "(--slo-of pool asks it of each pool)"
+            )
+    of_pools = (text for side in sides for text in side.warnings)
+    return tuple(dict.fromkeys((*rarely, *of_pools, *asked.workloads[0].notices)))
 
 
 def _router(layout: Layout, ways: Split) -> str:
@@ -249,13 +241,7 @@ def _proof(best: Layout, pools: Pools, arena: EvaluationContext) -> FleetProof:
     router = _router(best, pools.ways)
     trial = try_engines(engines, arena.workloads, asked.goal, router=router, give_up=False)
     trial = arena.on_whole(engines, trial, asked.goal, router=router)
-    return FleetProof(
-        requests=sum(map(len, asked.workloads)),
-        met=trial.met,
-        levels=trial.levels,
-        window=trial.window,
-        windows=trial.windows,
-    )
+    return make_from(FleetProof, trial, requests=sum(map(len, asked.workloads)))
 
 
 def _by_share(
@@ -271,15 +257,10 @@ def _by_share(
             slower = replace(arena, workloads=slowed)
             while replicas < pool.replicas:
                 candidate = Candidate(pool=pool.pool, replicas=replicas, router=pool.router)
-                if slower.run(EvaluationTask(candidate=candidate, confidence=confidence)).met:
+                if slower.run(EvaluationRequest(candidate=candidate, confidence=confidence)).met:
                     break
                 replicas += 1
         elif share >= 1:
             replicas = pool.replicas
         found[share] = replicas
     return found
-
-
-def _bill(pool: FleetPool, replicas: int, cost: Cost) -> float | None:
-    price = price_of(pool.pool.gpu, cost)
-    return None if price is None else usd_per_hour(price, billed_gpus(price, pool.pool.num_gpus * replicas))

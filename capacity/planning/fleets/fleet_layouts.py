@@ -13,8 +13,15 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from capacity.planning.evaluation.slo_evaluation import Goal
-from capacity.planning.fleets.fleet_parts import LONG_SHARES, Span, goals_of_pools, spans_of
-from capacity.planning.fleets.fleet_pools import LATE, Pools, Side
+from capacity.planning.fleets.fleet_pools import (
+    LATE,
+    LONG_SHARES,
+    Pools,
+    Side,
+    Span,
+    goals_of_pools,
+    spans_of,
+)
 from capacity.planning.fleets.fleet_records import Layout, Outcome, best_of
 
 SAME = 1e-9  # relative: what is no less by more is no less

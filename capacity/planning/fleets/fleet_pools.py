@@ -1,4 +1,4 @@
-"""One pool of a fleet: the requests of a span of lengths, and the cheapest engines that keep what it owes of them."""
+"""The pools of a fleet: the requests of a span of lengths, what they owe, and the cheapest engines that keep it."""
 
 from __future__ import annotations
 
@@ -6,27 +6,40 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from capacity.base.errors import DoesNotFit
+import numpy as np
+
+from capacity.base.errors import DoesNotFit, InvalidInput
+from capacity.base.record import make_from
 from capacity.hardware.pricing import billed_gpus, usd_per_hour
-from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.slo_evaluation import Goal
-from capacity.planning.fleets.fleet_parts import Span, part_of
 from capacity.planning.fleets.fleet_records import FleetPool, Outcome
 from capacity.planning.fleets.fleet_space import Split
+from capacity.planning.search.plan_answer import find_conditional, run_search
 from capacity.planning.search.plan_notes import ROUTED
 from capacity.planning.search.plan_request import Market, PlanRequest
-from capacity.planning.search.plan_search import find_conditional, run_search
 from capacity.planning.search.snapshot import Progress, Snapshot
-from capacity.planning.space import ROUND_ROBIN, Search
+from capacity.planning.space import ROUND_ROBIN
 
 if TYPE_CHECKING:
     from capacity.planning.records import Conditional, Plan, Ranked
     from capacity.workload import Workload
+    from capacity.workload.columns import IntArray
 
+QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.98)  # of the lengths: thresholds to try
+ROUND_TOKENS = 64  # those are rounded up to this
+LONG_SHARES = (0.5, 0.9)  # of what the fleet may miss, given to the longest requests; besides alike
+MOST_MISSED = 50.0  # per cent of a pool's requests: with more, a queue that grows for ever would do
 WITHIN = "least-outstanding"  # a pool, as the routers by length do
 LATE = "the time limit, or you, ended the search before"
+
+
+class Span(NamedTuple):
+    """The requests longer than one number of tokens, and up to another; None: without such a limit."""
+
+    above: int | None = None
+    up_to: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +68,7 @@ class Pools:
     progress: Progress | None = None
     runs_left: int = 1
     started_s: float = field(default_factory=time.monotonic)
-    prices: dict[str, str] = field(default_factory=dict)
+    prices: dict[str, None] = field(default_factory=dict)
     ended: bool = False  # by hand
     _sides: dict[tuple[Span, Goal], Side] = field(default_factory=dict, repr=False)
 
@@ -81,8 +94,8 @@ class Pools:
         gpus = self.ways.with_reserve(1)
         if self.asked.search.objective == "gpus":
             return float(gpus)
-        wide = tuple(dict.fromkeys((*self.asked.search.gpus, *self.ways.short_gpus, *self.ways.long_gpus)))
-        quotes = self.asked.market(self.asked.search.model_copy(update={"gpus": wide})).quotes.values()
+        wide = dict.fromkeys((*self.asked.search.gpus, *self.ways.short_gpus, *self.ways.long_gpus))
+        quotes = self._market(tuple(wide)).quotes.values()
         return min((usd_per_hour(price, billed_gpus(price, gpus)) for price in quotes if price), default=0.0)
 
     def _side(self, span: Span, goal: Goal) -> Side:
@@ -92,7 +105,7 @@ class Pools:
             return replace(side, reason="no requests in some draws of the traffic")
         name = name_of(span)
         try:
-            plan = self._cheapest(part, goal, span)
+            plan = self._cheapest(side)
         except DoesNotFit as error:
             if span == Span():
                 raise
@@ -104,7 +117,7 @@ class Pools:
             why = "; ".join(f"{miss.slo}: {miss.best} on {miss.candidate}" for miss in plan.misses)
             reason = f"{name} requests: {why or 'nothing meets the SLO'}"
             return replace(side, reason=reason, proved=plan.proved)
-        pool = self._pool(span, part, plan.best)
+        pool = self._pool(side, plan.best)
         return replace(
             side,
             outcome="planned",
@@ -116,31 +129,23 @@ class Pools:
 
     def conditional(self, side: Side) -> tuple[Conditional, ...]:
         """Return what this pool could be instead, at a lower objective, reserve included, under conditions."""
-        search = self._search(side.span, WITHIN if side.pool is None else side.pool.router, runs=1)
-        if search is None or not side.part:
+        asked = self._request(side, WITHIN if side.pool is None else side.pool.router, runs=1)
+        if asked is None or not side.part:
             return ()
-        minimised = self.asked.search.objective
         found: list[Conditional] = []
-        for each in find_conditional(
-            self.asked.arena(side.part, side.goal),
-            search,
-            Load.of(side.part),
-            self.asked.market(search),
-            least=side.least,
-            workers=self.workers,
-            progress=self._progress(side.span),
-        ):
-            objective = self._pool(side.span, side.part, each.answer).objective(minimised)
+        progress = self._progress(side.span)
+        for each in find_conditional(asked, least=side.least, workers=self.workers, progress=progress):
+            objective = self._pool(side, each.answer).objective(asked.search.objective)
             if objective < side.objective:
                 found.append(replace(each, answer=replace(each.answer, objective=objective)))
         return tuple(found)
 
-    def _cheapest(self, part: Sequence[Workload], goal: Goal, span: Span) -> Plan | None:
+    def _cheapest(self, side: Side) -> Plan | None:
         """The plan of one pool, of all requests behind each router by itself: what a percentile of few requests needs
         does not fall evenly with replicas, and a search over both could end with the dearer."""
         best: Plan | None = None
-        for router in (WITHIN, ROUND_ROBIN) if span == Span() else (WITHIN,):
-            plan = self._plan(part, goal, span, router)
+        for router in (WITHIN, ROUND_ROBIN) if side.span == Span() else (WITHIN,):
+            plan = self._plan(side, router)
             if plan is None:
                 return best
             better = best is None or best.best is None
@@ -148,29 +153,33 @@ class Pools:
                 best = plan
         return best
 
-    def _plan(self, part: Sequence[Workload], goal: Goal, span: Span, router: str) -> Plan | None:
+    def _plan(self, side: Side, router: str) -> Plan | None:
         """The plan of one pool; None where there is no time for it."""
-        search = self._search(span, router, runs=max(self.runs_left, 1))
+        asked = self._request(side, router, runs=max(self.runs_left, 1))
         self.runs_left -= 1
-        if search is None:
+        if asked is None:
             return None
-        market, arena = self.asked.market(search), self.asked.arena(part, goal)
-        plan = run_search(
-            arena, search, Load.of(part), market, workers=self.workers, progress=self._progress(span)
-        )
+        plan = run_search(asked, workers=self.workers, progress=self._progress(side.span))
         self.ended = plan.ended == "interrupted"
-        self.prices |= {gpu: price.quoted for gpu, price in market.quotes.items() if price is not None}
+        self.prices |= dict.fromkeys(plan.prices)
         return plan
 
-    def _search(self, span: Span, router: str, *, runs: int) -> Search | None:
-        """The search for one pool, with its part of the time for so many `runs`; None where no time is left."""
-        own = {"short": self.ways.short_gpus, "long": self.ways.long_gpus}.get(name_of(span))
+    def _request(self, side: Side, router: str, *, runs: int) -> PlanRequest | None:
+        """The question of one pool, with its part of the time for so many `runs`; None where no time is left."""
+        own = {"short": self.ways.short_gpus, "long": self.ways.long_gpus}.get(name_of(side.span))
         update: dict[str, object] = {"routers": (router,), "gpus": own or self.asked.search.gpus}
         if limit_s := self.asked.search.time_limit_s:
             update["time_limit_s"] = left_s = (self.started_s + limit_s - time.monotonic()) / runs
             if left_s <= 0:
                 return None
-        return None if self.ended else self.asked.search.model_copy(update=update)
+        if self.ended:
+            return None
+        search = self.asked.search.model_copy(update=update)
+        return replace(self.asked, workloads=side.part, goal=side.goal, search=search)
+
+    def _market(self, gpus: tuple[str, ...]) -> Market:
+        search = self.asked.search.model_copy(update={"gpus": gpus})
+        return replace(self.asked, search=search).market()
 
     def _progress(self, span: Span) -> Progress:
         limits = " and ".join(f"{tokens:,}" for tokens in span if tokens is not None)
@@ -182,34 +191,29 @@ class Pools:
 
         return told
 
-    def _pool(self, span: Span, part: Sequence[Workload], answer: Ranked) -> FleetPool:
+    def _pool(self, side: Side, answer: Ranked) -> FleetPool:
         """The answer for one pool, with its reserve."""
-        candidate = answer.candidate
+        candidate, first = answer.candidate, side.part[0]
         replicas = self.ways.with_reserve(candidate.replicas)
         gpus = candidate.pool.num_gpus * replicas
-        market: Market = self.asked.market(
-            self.asked.search.model_copy(update={"gpus": (candidate.pool.gpu,)})
-        )
-        price = market.quotes[candidate.pool.gpu]
+        price = self._market((candidate.pool.gpu,)).quotes[candidate.pool.gpu]
         billed = gpus if price is None else billed_gpus(price, gpus)
-        return FleetPool(
-            label=name_of(span),
-            up_to_tokens=span.up_to,
-            request_share=len(part[0]) / len(self.asked.workloads[0]),
-            requests_per_s=part[0].offered_per_s,
-            input_tokens=part[0].mean_prompt_tokens,
-            output_tokens=float(part[0].output_tokens.mean()),
-            pool=candidate.pool,
-            router=candidate.router,
-            replicas=candidate.replicas,
+        return make_from(
+            FleetPool,
+            candidate,
+            answer.trial,
+            answer,
+            label=name_of(side.span),
+            up_to_tokens=side.span.up_to,
+            request_share=len(first) / len(self.asked.workloads[0]),
+            requests_per_s=first.offered_per_s,
+            input_tokens=first.mean_prompt_tokens,
+            output_tokens=float(first.output_tokens.mean()),
             spare_replicas=replicas - candidate.replicas,
             num_gpus=gpus,
             billed_gpus=billed,
             usd_per_hour=None if price is None else usd_per_hour(price, billed),
             prefill_share=None if answer.cost is None else answer.cost.prefill_share,
-            levels=answer.trial.levels,
-            window=answer.trial.window,
-            confidence=answer.confidence,
             launch=tuple(replace(line, replicas=replicas) for line in answer.launch),
         )
 
@@ -219,3 +223,82 @@ def name_of(span: Span) -> str:
     if span == Span():
         return "all"
     return "short" if span.above is None else ("long" if span.up_to is None else "middle")
+
+
+# requests by length
+
+
+def lengths_of(workload: Workload, split_by: str) -> IntArray:
+    """What the router tells requests apart by, tokens of each."""
+    return workload.prompt_tokens if split_by == "prompt" else workload.asked_tokens
+
+
+def usual_thresholds(lengths: IntArray) -> tuple[int, ...]:
+    """Thresholds at quantiles of the lengths, rounded up; none that leaves one side empty."""
+    at = {-(-int(np.quantile(lengths, share)) // ROUND_TOKENS) * ROUND_TOKENS for share in QUANTILES}
+    return tuple(sorted(tokens for tokens in at if lengths.min() <= tokens < lengths.max()))
+
+
+def spans_of(workloads: Sequence[Workload], threshold: int, split_by: str) -> tuple[Span, ...]:
+    """Up to the threshold and above; all in one where one side has no requests.
+
+    Raises InvalidInput where a side has requests in some draws only.
+    """
+    spans = (Span(up_to=threshold), Span(above=threshold))
+    for span in spans:
+        counts = [len(_within(lengths_of(workload, split_by), span)) for workload in workloads]
+        if max(counts) == 0:
+            return (Span(),)
+        if min(counts) == 0:
+            raise InvalidInput(
+                f"a threshold of {threshold:,} tokens leaves a pool without requests in some draws of the traffic: "
+                "give more (--num-prompts), or another --split-at"
+            )
+    return spans
+
+
+def part_of(workloads: Sequence[Workload], span: Span, split_by: str) -> list[Workload]:
+    """The requests of a span, every draw of them; empty where some draw has none."""
+    if span == Span():
+        return list(workloads)
+    rows = [_within(lengths_of(workload, split_by), span) for workload in workloads]
+    return [_part(w, each) for w, each in zip(workloads, rows, strict=True)] if all(map(len, rows)) else []
+
+
+def _within(lengths: IntArray, span: Span) -> IntArray:
+    above = lengths > (-1 if span.above is None else span.above)
+    return np.flatnonzero(above if span.up_to is None else above & (lengths <= span.up_to))
+
+
+def _part(workload: Workload, rows: IntArray) -> Workload:
+    """Some requests, of which as large a share comes in the long run."""
+    asked = workload.asked_per_s
+    return replace(
+        workload.take(rows), asked_per_s=None if asked is None else asked * len(rows) / len(workload)
+    )
+
+
+def goals_of_pools(goal: Goal, long_share: float) -> list[tuple[Goal, Goal]]:
+    """Goals of the pools for shorter requests, each, and of that for the longest, so that what they may miss adds up
+    to what the fleet may miss: alike, and with more of it for the longest. `long_share`: of the requests."""
+    ways = [(goal, goal)]
+    for of_long in LONG_SHARES:
+        if of_long > long_share:
+            factors = (1 - of_long) / (1 - long_share), of_long / long_share
+            ways.append((_allowing(goal, factors[0]), _allowing(goal, factors[1])))
+    return ways
+
+
+def _allowing(goal: Goal, factor: float) -> Goal:
+    """So many times the misses; levels of gaps between tokens, kept at few percentiles, stay as they are."""
+
+    def percentile(before: float) -> float:
+        return round(100 - min((100 - before) * factor, MOST_MISSED), 4)
+
+    slos = tuple(
+        slo
+        if slo.percentile is None or not slo.of_requests
+        else replace(slo, percentile=percentile(slo.percentile))
+        for slo in goal.slos
+    )
+    return Goal(slos=slos, goodput_target=percentile(100 * goal.goodput_target) / 100)

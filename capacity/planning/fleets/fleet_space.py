@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -72,10 +71,6 @@ class Split(FlagSpec):
 
 def enough_up(replicas: int, needed: int, availability: float) -> float:
     """The probability that at least `needed` of `replicas` are there, each by itself for `availability` of the time."""
-    if availability >= 1:
-        return 1.0
-    up, down = math.log(availability), math.log1p(-availability)
-    return math.fsum(
-        math.exp(math.log(math.comb(replicas, lost)) + lost * down + (replicas - lost) * up)
-        for lost in range(replicas - needed + 1)
-    )
+    from scipy.special import bdtr
+
+    return float(bdtr(replicas - needed, replicas, 1 - availability))

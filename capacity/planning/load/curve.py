@@ -34,7 +34,7 @@ from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, Level
 from capacity.planning.evaluation.step_error import ScaledSteps, factors_at
 from capacity.planning.load.day import Day, day_of, replicas_by_hour
 from capacity.planning.load.highest_rate import HighestRate, Runs, Served
-from capacity.planning.workers.opening import opened
+from capacity.planning.workers.worker_pool import opened
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.capacity_probe import Capacity
 from capacity.workload import Workload, parse_slos
@@ -164,17 +164,8 @@ def curve(
     workloads, window_notes = _in_busiest_window(drawn, load.slo_window) if varies else (drawn, ())
     goal = Goal(slos=parse_slos(levels_of(slo, traffic)), goodput_target=load.goodput_target)
     price = price_of(resolved.profile.name, deployment.cost)
-    return draw_curve(
-        resolved,
-        workloads,
-        goal,
-        load,
-        replicas=pool.replicas,
-        price=price,
-        cluster=cluster,
-        progress=progress,
-        warnings=window_notes,
-    )
+    served = Served(resolved=resolved, workloads=workloads, goal=goal, replicas=pool.replicas)
+    return _curve(served, load, price, cluster=cluster, progress=progress, notes=window_notes)
 
 
 def _in_busiest_window(
@@ -204,34 +195,31 @@ def _rates_note(part: str, whole: Workload, part_per_s: float) -> str:
     )
 
 
-def draw_curve(
-    resolved: ResolvedPool,
-    workloads: Sequence[Workload],
-    goal: Goal,
+def _curve(
+    served: Served,
     load: RisingLoad,
+    price: Price | None,
     *,
-    replicas: int = 1,
-    price: Price | None = None,
-    cluster: str | None = None,
-    progress: Progress | None = None,
-    warnings: Sequence[str] = (),
+    cluster: str | None,
+    progress: Progress | None,
+    notes: Sequence[str],
 ) -> Curve:
-    """The curve of `replicas` engines: at the load's rates, or around the highest rate within the SLO.
+    """The curve of a deployment: at the load's rates, or around the highest rate within the SLO.
 
-    The first of `workloads` draws the curve; the others, draws of the same traffic, say how much hangs on the draw.
+    The first of its workloads draws the curve; the others, draws of the same traffic, say how much hangs on the draw.
     `progress(simulations, of about so many)`.
     """
+    resolved, workloads, goal, replicas = served.resolved, served.workloads, served.goal, served.replicas
     if any(workload.is_closed_loop for workload in workloads):
         raise InvalidInput(
             "a curve over rates needs arrivals of their own: leave out --concurrency and sessions"
         )
     day_rates_per_s = load.day_rates_per_s
-    served = Served(resolved=resolved, workloads=workloads, goal=goal, replicas=replicas)
     with nullcontext() if cluster is None else opened(1, cluster, common=(served,)) as crew:
         runs = Runs(served=served, crew=crew, progress=progress)
         runs.expected = len(load.rates or SHARES) + (9 * (3 + len(workloads)) if goal.slos else 0)
         guess = _bound_rate(resolved, workloads[:1], goal) * replicas
-        highest, notes = runs.highest(guess, load.confidence) if goal.slos else (None, ())
+        highest, rate_notes = runs.highest(guess, load.confidence) if goal.slos else (None, ())
         around = highest.predicted if highest is not None and highest.predicted > 0 else guess
         rates = sorted(load.rates) if load.rates else [share * around for share in SHARES]
         trials = runs.all(rates)
@@ -249,7 +237,7 @@ def draw_curve(
         gpus = resolved.pool.num_gpus
         day = replicas_by_hour(day_rates_per_s, usable, replicas=replicas, gpus_per_replica=gpus, price=price)
     return Curve(
-        deployment=deployment_label(resolved, replicas),
+        deployment=deployment_label(resolved),
         workload=workloads[0].name,
         slos=tuple(str(slo) for slo in goal.slos),
         points=points,
@@ -259,8 +247,8 @@ def draw_curve(
         users=None if each is None or usable is None else usable * 3600 / each,
         day=day,
         warnings=(
-            *warnings,
             *notes,
+            *rate_notes,
             *cautions_of(price),
             *resolved.notes,
             *resolved.split_notes(workloads[0].mean_prompt_tokens),

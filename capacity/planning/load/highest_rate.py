@@ -100,7 +100,7 @@ class Runs:
                 *(_bisected(guess, level, 0) for level in (confidence, 0.95, 0.05)),
             ]
         )
-        sampling = _interval(predicted)
+        sampling_low, sampling_high = _interval(predicted)
         highest = HighestRate(
             predicted=predicted[0],
             at_confidence=at_confidence,
@@ -108,8 +108,8 @@ class Runs:
             low=low,
             high=high,
             replications=draws,
-            sampling_low=None if sampling is None else sampling[0],
-            sampling_high=None if sampling is None else sampling[1],
+            sampling_low=sampling_low,
+            sampling_high=sampling_high,
         )
         if not math.isinf(max(highest.predicted, highest.high)):
             return highest, ()
@@ -120,10 +120,10 @@ class Runs:
         return None, (note,)
 
 
-def _interval(values: Sequence[float]) -> tuple[float, float] | None:
+def _interval(values: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
     """The 90 % interval of one more draw, by Student's t: what another day of the same traffic would give."""
     if len(values) < 2 or not all(math.isfinite(value) for value in values):
-        return None
+        return None, None
     from scipy.special import stdtrit
 
     mean, spread = statistics.mean(values), statistics.stdev(values)

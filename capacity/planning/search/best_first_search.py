@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 
-from capacity.planning.evaluation.evaluation_context import OutOfTime
-from capacity.planning.evaluation.evaluation_pool import EvaluationPool, EvaluationRequest
+from capacity.planning.evaluation.evaluation_context import EvaluationRequest, OutOfTime
+from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.search.candidate_family import CandidateFamily, EvaluatedCandidate, Order
 from capacity.planning.search.replica_search import PairReplicaSearch, ReplicaSearch, UnresolvedCandidate
@@ -21,39 +23,35 @@ Entry = UnresolvedCandidate | ReplicaSearch
 Accept = Callable[[Evaluation], bool]
 
 
+@dataclass(eq=False)
 class BestFirstSearch:
-    """Finds the first of `entries`, in their order, that is accepted; `improved` is called with each better one."""
+    """Finds the first of `start`, in their order, that is accepted; `improved` is called with each better one.
 
-    def __init__(
-        self,
-        entries: Iterable[Entry],
-        bench: EvaluationPool,
-        *,
-        accept: Accept = lambda trial: trial.met,
-        improved: Callable[[EvaluatedCandidate], None] | None = None,
-        full: bool = False,
-        below: Order | None = None,
-        whole: bool = False,
-    ) -> None:
-        """`full`: every trial is of the whole deployment; else one replica may stand for all until the end.
+    `full`: every trial is of the whole deployment; else one replica may stand for all until the end. `below`: only what
+    comes before that is looked for. `whole`: the best must also hold on the whole traffic, where the search is of its
+    busiest window.
+    """
 
-        `below`: only what comes before that is looked for. `whole`: the best must also hold on the whole traffic, where
-        the search is of its busiest window.
-        """
-        self._below = below
-        self.best: EvaluatedCandidate | None = None
-        self.done = False
-        self._bench = bench
-        self._accept = accept
-        self._improved = improved
-        self._full = full
-        self._whole = whole
-        self._contenders: list[ReplicaSearch] = []
-        self._owner: ReplicaSearch | None = None  # of the best
-        self._numbers = itertools.count()
-        self._heap: list[tuple[tuple[int, Order], int, Entry]] = []
-        self._aside: list[tuple[int, Entry]] = []  # with nothing to ask, unless the best is taken back
-        for entry in entries:
+    start: InitVar[Iterable[Entry]]
+    bench: EvaluationPool
+    _: KW_ONLY
+    accept: Accept = lambda trial: trial.met
+    improved: Callable[[EvaluatedCandidate], None] | None = None
+    full: bool = False
+    below: Order | None = None
+    whole: bool = False
+    best: EvaluatedCandidate | None = None
+    done: bool = False
+    _contenders: list[ReplicaSearch] = field(default_factory=list)
+    _owner: ReplicaSearch | None = None  # of the best
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _heap: list[tuple[tuple[int, Order], int, Entry]] = field(default_factory=list)
+    _aside: list[tuple[int, Entry]] = field(
+        default_factory=list
+    )  # with nothing to ask, unless the best is taken back
+
+    def __post_init__(self, start: Iterable[Entry]) -> None:
+        for entry in start:
             self._add(entry)
         self._choose()
 
@@ -88,7 +86,7 @@ class BestFirstSearch:
         if self.best is None:
             return True
         trial = self.best.trial
-        return trial.seen != "sample" and (not self._whole or trial.window is not None)
+        return trial.seen != "sample" and (not self.whole or trial.window is not None)
 
     def verify(self) -> None:
         """The best as a whole, or the next best that stands up to it. Raises OutOfTime."""
@@ -119,7 +117,7 @@ class BestFirstSearch:
     @property
     def _limit(self) -> Order | None:
         """What an answer has to come before; None while anything will do."""
-        return self._below if self.best is None else self.best.order
+        return self.below if self.best is None else self.best.order
 
     def _next(self) -> tuple[int, Entry] | None:
         """The one that is to be advanced: that of the best, until its fewest replicas are known; then the first."""
@@ -141,13 +139,15 @@ class BestFirstSearch:
 
     def _ask(self, contender: ReplicaSearch) -> EvaluationRequest | None:
         ask = contender.ask(self._limit)
-        return ask._replace(sample=False) if ask is not None and self._full and not ask.first_tokens else ask
+        if ask is None or not self.full or ask.first_tokens:
+            return ask
+        return ask._replace(sample=False, first_draw=False)
 
     def _advance(self, numbered: tuple[int, Entry]) -> None:
         number, entry = numbered
         if isinstance(entry, UnresolvedCandidate):
             try:
-                self._bench.check()
+                self.bench.check()
             except OutOfTime:
                 self._push(entry, number)
                 raise
@@ -157,8 +157,8 @@ class BestFirstSearch:
         try:
             ask = self._ask(entry)
             assert ask is not None
-            trial = self._bench.trial(ask, self._ahead)
-            tried = entry.learn(ask, trial, self._accept(trial))
+            trial = self.bench.trial(ask, self._ahead)
+            tried = entry.learn(ask, trial, self.accept(trial))
         finally:
             self._push(entry, number)
         if tried is not None and (self.best is None or tried.order < self.best.order):
@@ -167,7 +167,7 @@ class BestFirstSearch:
     def _ahead(self) -> Sequence[EvaluationRequest]:
         """What is likely to be asked for next, if nothing better turns up."""
         asks = []
-        for _, _, entry in heapq.nsmallest(2 * self._bench.workers, self._heap):
+        for _, _, entry in heapq.nsmallest(2 * self.bench.workers, self._heap):
             if self._limit is not None and entry.order >= self._limit:
                 continue
             for contender in entry.look() if isinstance(entry, UnresolvedCandidate) else (entry,):
@@ -183,8 +183,8 @@ class BestFirstSearch:
         self.best, self._owner = tried, owner
         if rekeyed:
             self._rekey()
-        if tried is not None and self._improved is not None:
-            self._improved(tried)
+        if tried is not None and self.improved is not None:
+            self.improved(tried)
 
     def _rekey(self) -> None:
         """The queue by what is known now."""
@@ -194,16 +194,17 @@ class BestFirstSearch:
     def _choose(self) -> None:
         """The best of what was met."""
         met = [(tried, contender) for contender in self._contenders for tried in contender.met]
-        met = [(tried, contender) for tried, contender in met if self._accept(tried.trial)]
+        met = [(tried, contender) for tried, contender in met if self.accept(tried.trial)]
         tried, owner = min(met, key=lambda each: each[0].order, default=(None, None))
         self._set(tried, owner)
 
     def _verify(self) -> None:
         assert self.best is not None
         assert self._owner is not None
-        trial = self._bench.trial(EvaluationRequest(self.best.candidate, sample=False, whole=self._whole))
+        confidence = self.best.option.search.confidence
+        trial = self.bench.trial(EvaluationRequest(self.best.candidate, confidence, whole=self.whole))
         tried, owner = self.best._replace(trial=trial), self._owner
-        if self._accept(trial):
+        if self.accept(trial):
             owner.met = [other for other in owner.met if other[:2] != tried[:2]] + [tried]
             self.best = tried
             return
@@ -216,15 +217,15 @@ class BestFirstSearch:
         self._choose()
 
 
+@dataclass
 class LeastLatency:
     """The least latency of all engines, each with all the replicas that the limits allow.
 
-    `ratio` is the least share of the limits so far, of which `below` is to be beaten.
+    `ratio` is the least share of the limits so far, or that which is to be beaten.
     """
 
-    def __init__(self, bench: EvaluationPool, *, below: float = float("inf")) -> None:
-        self.ratio = below
-        self._bench = bench
+    bench: EvaluationPool
+    ratio: float = math.inf
 
     def see(self, contenders: Sequence[ReplicaSearch]) -> None:
         """Those whose empty engines promise less are simulated, the most promising first. Raises OutOfTime."""
@@ -235,10 +236,8 @@ class LeastLatency:
             if isinstance(contender, PairReplicaSearch):
                 self._balance(contender.options)
             else:
-                rest = [
-                    other.option for other in order[place + 1 :] if not isinstance(other, PairReplicaSearch)
-                ]
-                trial = self._try(contender.option, rest)
+                rest = (each for each in order[place + 1 :] if not isinstance(each, PairReplicaSearch))
+                trial = self._try(contender.option, [each.option for each in rest])
                 if not trial.met:
                     contender.learn(_full(contender.option), trial, accepted=False)
 
@@ -246,7 +245,7 @@ class LeastLatency:
         def ahead() -> list[EvaluationRequest]:
             return [_full(other) for other in rest if other.bound.ratio < self.ratio]
 
-        trial = self._bench.trial(_full(option), ahead)
+        trial = self.bench.trial(_full(option), ahead)
         if trial.met:
             self.ratio = min(self.ratio, trial.ratio)
         return trial
@@ -261,4 +260,4 @@ class LeastLatency:
 
 
 def _full(option: CandidateFamily) -> EvaluationRequest:
-    return EvaluationRequest(option.at(option.most), sample=False)
+    return EvaluationRequest(option.at(option.most), option.search.confidence)

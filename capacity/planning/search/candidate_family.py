@@ -8,6 +8,7 @@ from typing import NamedTuple
 from capacity.deployment import Pool
 from capacity.hardware.pricing import Price, billed_gpus, usd_per_hour
 from capacity.planning.evaluation.cost_bounds import Bound
+from capacity.planning.evaluation.evaluation_context import EvaluationRequest, first_look
 from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.quality import QualityChange
 from capacity.planning.records import Kind, Rejection
@@ -109,6 +110,10 @@ class CandidateFamily(Side):
             prefill_replicas=self.prefill_replicas,
             router=self.router,
         )
+
+    def first_look(self, replicas: int) -> EvaluationRequest:
+        """The request with which the search begins on so many replicas."""
+        return first_look(self.at(replicas), self.search.confidence)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from capacity.deployment import Pool
 from capacity.planning.evaluation.cost_bounds import PLAIN, Drafting, Load, StepSeconds, bound
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.evaluation.step_error import ScaledSteps
-from capacity.planning.quality import QualityChange, quality_change
+from capacity.planning.quality import quality_of
 from capacity.planning.search.candidate_family import CandidateFamily, Exclusion, Side, Survey, objective_of
 from capacity.planning.search.plan_request import Market
 from capacity.planning.search.replica_search import (
@@ -137,8 +137,7 @@ class CandidateGenerator:
         allowed = self._gpus(gpu)
         least_p, least_d = prefill.bound.min_replicas, decode.bound.min_replicas
         width_p, width_d = prefill.pool.num_gpus, decode.pool.num_gpus
-        if least_p * width_p + least_d * width_d > allowed:
-            gpus = least_p * width_p + least_d * width_d
+        if (gpus := least_p * width_p + least_d * width_d) > allowed:
             return Exclusion(
                 "limit",
                 f"needs at least {least_p} replicas that prefill and {least_d} that decode ({gpus} GPUs); "
@@ -195,17 +194,14 @@ class CandidateGenerator:
         return min(self._gpus(pool.gpu) // pool.num_gpus, self.load.most_replicas)
 
     def _blocked(self, pool: Pool, most: int, least: int) -> Exclusion | None:
-        limit = self._limit(pool.gpu)
-        if most < 1:
-            allowed = self._gpus(pool.gpu)
-            return Exclusion(
-                "limit", f"one replica has {pool.num_gpus} GPUs; {allowed} are allowed by {limit}"
-            )
-        if least <= most:
+        if most >= 1 and least <= most:
             return None
-        gpus, rate = least * pool.num_gpus, self.load.requests / max(self.load.span_s, 1e-9)
-        needs = f"needs at least {least} replicas ({gpus} GPUs) for {rate:.3g} requests/s"
-        return Exclusion("limit", f"{needs}; {most} are allowed by {limit}")
+        if most < 1:
+            needs, allowed = f"one replica has {pool.num_gpus} GPUs", self._gpus(pool.gpu)
+        else:
+            gpus, rate = least * pool.num_gpus, self.load.requests / max(self.load.span_s, 1e-9)
+            needs, allowed = f"needs at least {least} replicas ({gpus} GPUs) for {rate:.3g} requests/s", most
+        return Exclusion("limit", f"{needs}; {allowed} are allowed by {self._limit(pool.gpu)}")
 
     def _limit(self, gpu: str) -> str:
         """The limit that allows the fewest of these GPUs, with its price where that is money."""
@@ -225,15 +221,12 @@ class CandidateGenerator:
         """An engine in one role: excluded exactly, or bounded."""
         try:
             pool, resolved = with_context(self.arena, pool, self.load)
-            quality = quality_change(
-                resolved.scheme,
-                self.arena.model.checkpoint,
-                resolved.kv_cache_dtype,
-                resolved.pool.kv_eviction,
-                params=self.arena.model.total_params,
-            )
+            quality = quality_of(resolved, self.arena.model)
             if not quality.within(self.search.max_quality_loss):
-                return Exclusion("quality", _loss_text(quality))
+                loss = quality.worst_loss_fraction
+                if loss is None:
+                    return Exclusion("quality", f"{quality.what}: its loss is unknown")
+                return Exclusion("quality", f"loses up to {loss:.1%} of task scores ({quality.source})")
             plan = resolved.memory_in_short
             if not plan.fits:
                 return Exclusion("does not fit", plan.reason or "does not fit")
@@ -268,13 +261,6 @@ def _one_rank(steps: ScaledSteps, ranks: int) -> StepSeconds | None:
         return None
     idle = (StepShape(),) * (ranks - 1)
     return lambda shape: steps.joint_ps((shape, *idle)) / PS_PER_S
-
-
-def _loss_text(quality: QualityChange) -> str:
-    loss = quality.worst_loss_fraction
-    if loss is None:
-        return f"{quality.what}: its loss is unknown"
-    return f"loses up to {loss:.1%} of task scores ({quality.source})"
 
 
 def _drafting(setup: EngineSetup) -> Drafting:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from capacity.planning.evaluation.evaluation_context import EvaluationTask
+from capacity.planning.evaluation.evaluation_context import EvaluationRequest
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal
 from capacity.planning.search.candidate_family import EvaluatedCandidate
@@ -84,7 +84,9 @@ def _neighbours(best: EvaluatedCandidate, bench: EvaluationPool) -> dict[int, Ev
 
     def does(count: int) -> bool:
         if count not in trials:
-            (found,) = bench.all([EvaluationTask(candidate=option.at(count), confidence=bench.confidence)])
+            (found,) = bench.all(
+                [EvaluationRequest(candidate=option.at(count), confidence=option.search.confidence)]
+            )
             if found is None:
                 return False
             trials[count] = found
@@ -109,15 +111,12 @@ def note(what: Hanging, met: Mapping[int, bool], engine: str) -> str:
     worst = max(count for count, does in met.items() if not does)
     least = min(count for count, does in met.items() if does)
     missed = [count for count, does in sorted(met.items()) if count > least and not does]
+    *others, last = map(str, missed)
+    listed = f"{', '.join(others)} and {last}" if others else last
     safe = min((count for count, does in met.items() if does and count > worst), default=None)
     take = "" if safe is None else f", or take {safe}"
     return (
         f"{what.slo} hangs on the slowest {what.beyond} of {what.requests:,} requests, so that more replicas are not "
-        f"always better: {least} x {engine} {'meets' if least == 1 else 'meet'} it, {_listed(missed)} "
+        f"always better: {least} x {engine} {'meets' if least == 1 else 'meet'} it, {listed} "
         f"{'does' if missed == [1] else 'do'} not; ask with {what.enough:,} requests or more{take}"
     )
-
-
-def _listed(counts: list[int]) -> str:
-    *others, last = map(str, counts)
-    return f"{', '.join(others)} and {last}" if others else last

@@ -9,9 +9,10 @@ from capacity.model import ModelSpec
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.records import Ranked
-from capacity.planning.search.candidate_family import Survey
+from capacity.planning.search.candidate_family import EvaluatedCandidate, Survey
 from capacity.planning.space import TUNING, Search, asked_apart, speculators
 from capacity.pool.drafting import find_speculator
+from capacity.workload.windows import HEAVY
 
 ROUTED = "replicas share no prefix cache; a router stands before them (round robin unless named)"
 
@@ -96,3 +97,17 @@ def _acceptance(name: str, ranked: Sequence[Ranked], model: ModelSpec) -> str:
         f"drafts by {name} are accepted as {speculator.provenance}; the "
         "confidence does not cover that: measure yours, and give it by --acceptance"
     )
+
+
+def lighter_misses(best: EvaluatedCandidate | None) -> list[str]:
+    """Windows in which the answer misses the SLO although they have too little work to be judged."""
+    windows = () if best is None else best.trial.windows
+    missed = [each for each in windows if not each.judged and each.ratio > 1]
+    if not missed:
+        return []
+    worst = max(missed, key=lambda each: each.ratio)
+    level = max(worst.levels, key=lambda each: each.ratio)
+    return [
+        f"{len(missed)} windows with less than {HEAVY:.0%} of the busiest one's work miss the SLO; the worst is "
+        f"{worst.window.label} with {worst.window.requests:,} requests: {level.slo} at {level.ratio:.2f} of its limit"
+    ]

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput
+from capacity.base.record import make_from
 from capacity.deployment import Cost, Traffic
 from capacity.deployment.images import check_text_alone, with_image_tokens
 from capacity.deployment.use_cases import levels_of
 from capacity.hardware import load_profile, profile_names
 from capacity.hardware.pricing import Price, price_of
 from capacity.model import ModelSpec, load_model
+from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.evaluation.resampling import SteadyTraffic, draws
 from capacity.planning.evaluation.slo_evaluation import Goal
@@ -43,7 +45,10 @@ class Market:
                 if needed:
                     unpriced[gpu] = str(error)
         if needed:
-            unpriced |= _beside_markets(quotes)
+            if any(quote is not None and not quote.thin for quote in quotes.values()):
+                # no market price beside those of others could win by it alone
+                cautions = {gpu: quote.caution for gpu, quote in quotes.items() if quote is not None}
+                unpriced |= {gpu: caution for gpu, caution in cautions.items() if caution is not None}
             quotes |= dict.fromkeys(unpriced)
         watts = {gpu: load_profile(gpu, profiles).system_watts_per_gpu for gpu in quotes}
         return cls(quotes=quotes, unpriced=unpriced, watts=watts)
@@ -54,7 +59,7 @@ class PlanRequest:
     """A question of a search; `workloads` are the draws of one traffic, which is `steady` or has its own length."""
 
     model: ModelSpec
-    workloads: tuple[Workload, ...]
+    workloads: Sequence[Workload]
     goal: Goal
     search: Search
     cost: Cost
@@ -93,25 +98,18 @@ class PlanRequest:
             steady=SteadyTraffic.of(asked, workload, longest, search.confidence),
         )
 
-    def arena(
-        self, workloads: Sequence[Workload] | None = None, goal: Goal | None = None
-    ) -> EvaluationContext:
-        """Where deployments are tried on the busiest window of the traffic, and answers on all of it.
+    @property
+    def load(self) -> Load:
+        """The sums of the whole traffic."""
+        return Load.of(self.workloads, endless=self.steady is not None)
 
-        On part of the traffic, or for another goal, where these are given.
-        """
-        workloads = self.workloads if workloads is None else workloads
-        return EvaluationContext(
-            model=self.model,
-            workloads=workloads,
-            goal=goal or self.goal,
-            slo_window=self.search.slo_window,
-            profiles=self.profiles,
-        ).on(workloads)
+    def arena(self) -> EvaluationContext:
+        """Where deployments are tried on the busiest window of the traffic, and answers on all of it."""
+        return make_from(EvaluationContext, self, slo_window=self.search.slo_window).on(self.workloads)
 
-    def market(self, search: Search | None = None) -> Market:
-        """The GPUs of the search, or of a narrower one, and their prices. Raises UnknownName, InvalidInput."""
-        return Market.of(search or self.search, self.cost, [str(self.profiles)] if self.profiles else [])
+    def market(self) -> Market:
+        """The GPUs of the search and their prices. Raises UnknownName, InvalidInput."""
+        return Market.of(self.search, self.cost, [str(self.profiles)] if self.profiles else [])
 
 
 def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
@@ -157,15 +155,6 @@ def check_goal(slos: Sequence[Slo], workload: Workload) -> None:
         raise InvalidInput(
             "no limit on ttft or e2el: without one any queue would do, however long; add --slo ttft:p95:2s"
         )
-
-
-def _beside_markets(quotes: dict[str, Price | None]) -> dict[str, str]:
-    """The GPUs whose price is no market price, and why, where others have one: they could win by it alone."""
-    if all(quote is None or quote.thin for quote in quotes.values()):
-        return {}
-    return {
-        gpu: quote.caution for gpu, quote in quotes.items() if quote is not None and quote.caution is not None
-    }
 
 
 def gpu_names(search: Search, profiles: list[str]) -> tuple[str, ...]:

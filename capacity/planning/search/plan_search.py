@@ -8,29 +8,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from capacity.base.record import make_from
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext, OutOfTime
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
-from capacity.planning.records import Conditional, Ended, Kind, Plan, SearchCounts
+from capacity.planning.records import Ended, Kind
 from capacity.planning.search.best_first_search import BestFirstSearch, Entry, LeastLatency
 from capacity.planning.search.candidate_family import EvaluatedCandidate
 from capacity.planning.search.candidate_generator import CandidateGenerator
 from capacity.planning.search.conditions import conditions_of
 from capacity.planning.search.few_requests import look_beside
-from capacity.planning.search.pareto_fronts import cost_front, points_of, speed_front
-from capacity.planning.search.plan_notes import not_searched, require_options, warnings_of
-from capacity.planning.search.plan_request import Market
-from capacity.planning.search.ranking import Ranking
-from capacity.planning.search.rejection_reasons import Family, in_doubt, not_recommended, rejections
+from capacity.planning.search.rejection_reasons import Family, in_doubt
 from capacity.planning.search.replica_search import ReplicaSearch, UnresolvedCandidate
 from capacity.planning.search.snapshot import Progress, Snapshot
 from capacity.planning.space import Search
-from capacity.planning.workers.environment_fingerprint import Named
-from capacity.workload.windows import HEAVY
 
 CLOSER = 4  # answers that are run again in full, with intervals
 GRACE_S = 1.0  # after the time limit, to look closer at the answer
@@ -42,9 +36,11 @@ BOUNDED: tuple[Kind, ...] = ("unmeetable", "limit", "costlier")
 
 
 @dataclass(kw_only=True)
-class _Search:
-    arena: EvaluationContext
+class PlanSearch:
+    """What a search has found so far; `surveyor` has the candidates for `load`, `bench` simulates them."""
+
     search: Search
+    load: Load
     surveyor: CandidateGenerator
     bench: EvaluationPool
     progress: Progress | None
@@ -66,17 +62,37 @@ class _Search:
     _reported_s: float = 0.0
 
     @property
+    def arena(self) -> EvaluationContext:
+        """Where candidates are evaluated."""
+        return self.bench.arena
+
+    @property
     def elapsed_s(self) -> float:
         return time.monotonic() - self.started_s
 
     @property
+    def time_limit_s(self) -> float:
+        return self.search.time_limit_s or math.inf
+
+    @property
     def until_s(self) -> float:
         """By `time.monotonic`; infinite where there is no limit."""
-        return self.started_s + (self.search.time_limit_s or float("inf"))
+        return self.started_s + self.time_limit_s
 
     @property
     def best(self) -> EvaluatedCandidate | None:
         return None if self.all is None else self.all.best
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the search did not finish, and what it found where few requests decide."""
+        if self.ended == "done" or self.families <= len(self.leaders):
+            return self.remarks
+        found = f"{len(self.leaders)} of {self.families}"
+        return (
+            f"alternatives: the best of {found} kinds of GPU and weight format was found in this time",
+            *self.remarks,
+        )
 
     @property
     def everything(self) -> list[Entry]:
@@ -148,7 +164,7 @@ class _Search:
                 for entry in entries
                 for each in (entry.enter() if isinstance(entry, UnresolvedCandidate) else (entry,))
             ]
-            fastest = LeastLatency(self.bench, below=least)
+            fastest = LeastLatency(self.bench, ratio=least)
             fastest.see(contenders)
             if fastest.ratio >= least:
                 return list(contenders)
@@ -164,14 +180,14 @@ class _Search:
 
     def _fastest(self) -> None:
         """The fewest GPUs whose latency is near the least there is."""
-        waiting = sorted(self._recommendable(), key=lambda prospect: not prospect.plain)
+        waiting = sorted(self._recommendable(), key=lambda prospect: not prospect.candidate.is_plain)
         fastest, contenders = LeastLatency(self.bench), list[ReplicaSearch]()
         self.stage = "the least latency"
-        self.bench.until_s = self.started_s + (self.search.time_limit_s or float("inf")) * LATENCY_SHARE
+        self.bench.until_s = self.started_s + self.time_limit_s * LATENCY_SHARE
         try:
             for plain in (True, False):
                 group = list[ReplicaSearch]()
-                while waiting and waiting[0].plain == plain:
+                while waiting and waiting[0].candidate.is_plain == plain:
                     self.bench.check()
                     group += waiting.pop(0).enter()
                 contenders += group
@@ -217,9 +233,9 @@ class _Search:
         assert self.all is not None
         groups: dict[Family, list[Entry]] = {}
         for entry in self.everything:
-            candidate = entry.candidate if isinstance(entry, UnresolvedCandidate) else entry.option.at(1)
-            if candidate.prefill is None and candidate.pool.speculator is None:
-                groups.setdefault((candidate.pool.gpu, candidate.pool.quantization), []).append(entry)
+            if entry.candidate.is_plain:
+                pool = entry.candidate.pool
+                groups.setdefault((pool.gpu, pool.quantization), []).append(entry)
         self.families = len(groups)
         for family, entries in sorted(groups.items(), key=lambda each: min(entry.order for entry in each[1])):
             if self.best is not None and self.best.option in [
@@ -283,179 +299,13 @@ class _Search:
         entries = [] if self.chase is None else self.chase.entries
         best = None if self.chase is None else self.chase.best
         self.progress(
-            Snapshot(
-                elapsed_s=self.elapsed_s,
-                stage=self.stage,
+            make_from(
+                Snapshot,
+                self,
                 settled=sum(not in_doubt(entry, best) for entry in entries),
                 engines=len(entries),
-                simulated=self.simulated,
                 best=None if self.best is None else self.best.candidate,
                 objective=None if self.best is None else self.best.objective,
                 minimised=self.search.objective,
             )
         )
-
-
-def run_search(
-    arena: EvaluationContext,
-    search: Search,
-    load: Load,
-    market: Market,
-    *,
-    workers: int = 1,
-    cluster: str | None = None,
-    progress: Progress | None = None,
-    started_s: float | None = None,
-) -> Plan:
-    """The plan for `arena`'s traffic, all of which `load` sums up.
-
-    Raises DoesNotFit where nothing fits and InvalidInput where nothing can run, or where there is no such `cluster`.
-    Ctrl-C ends the search as the time limit does.
-    """
-    named = Named(
-        profiles=None if arena.profiles is None else str(arena.profiles),
-        models=() if search.draft is None else (search.draft,),
-    )
-    with EvaluationPool(
-        arena=arena, confidence=search.confidence, workers=workers, cluster=cluster, named=named
-    ) as bench:
-        state = _search(bench, search, load, market, progress, started_s)
-        state.run()
-        return _plan(state, load, market)
-
-
-def _search(
-    bench: EvaluationPool,
-    search: Search,
-    load: Load,
-    market: Market,
-    progress: Progress | None,
-    started_s: float | None = None,
-) -> _Search:
-    arena = bench.arena
-    return _Search(
-        arena=arena,
-        search=search,
-        surveyor=CandidateGenerator(arena=arena, search=search, load=arena.busy_load(load), market=market),
-        bench=bench,
-        progress=progress,
-        started_s=time.monotonic() if started_s is None else started_s,
-    )
-
-
-def find_conditional(
-    arena: EvaluationContext,
-    search: Search,
-    load: Load,
-    market: Market,
-    *,
-    least: float,
-    workers: int = 1,
-    progress: Progress | None = None,
-) -> tuple[Conditional, ...]:
-    """Return the deployments of a lower objective than `least` that a plan of this traffic does not recommend.
-
-    Those that were found where the time limit, or Ctrl-C, ends the search.
-    """
-    with EvaluationPool(arena=arena, confidence=search.confidence, workers=workers) as bench:
-        state = _search(bench, search, load, market, progress)
-        state.run(savings_below=least)
-        return _conditional(state, Ranking(arena=arena, search=search, load=load, bench=bench))
-
-
-def _conditional(state: _Search, ranking: Ranking) -> tuple[Conditional, ...]:
-    return tuple(
-        Conditional(
-            conditions=conditions_of(state.search, state.arena.model, tried.option.pool), answer=answer
-        )
-        for tried in state.savings.values()
-        for answer in ranking.ranked((), (tried,), closer=0)
-    )
-
-
-def _plan(state: _Search, load: Load, market: Market) -> Plan:
-    """What the search found, looked at closely as far as time allows; the load is that of the best's draws."""
-    search, bench, best = state.search, state.bench, state.best
-    arena = state.arena if best is None else state.arena.context_of(best.candidate)
-    if arena is not state.arena:
-        load = Load.of(arena.whole or arena.workloads, endless=load.endless)
-    survey, entries = state.surveyor.survey, state.everything
-    contenders = [entry for entry in entries if isinstance(entry, ReplicaSearch)]
-    if state.ended == "done":
-        require_options(survey)
-    ranking = Ranking(arena=arena, search=search, load=load, bench=bench)
-    leaders = [
-        *([] if best is None else [best]),
-        *(each for each in state.leaders.values() if each is not best),
-    ]
-    closer = {"done": CLOSER, "time limit": 1, "interrupted": 0}[state.ended]
-    ranked = ranking.ranked(contenders, leaders, closer=closer)
-    points = points_of(bench.trials, survey.options)
-    rejected = (
-        *survey.rejected,
-        *rejections(entries, best, state.leaders, state.ratio_limit),
-        *not_recommended(state.conditional),
-    )
-    kinds = Counter(rejection.kind for rejection in rejected)
-    unfinished = []
-    if state.ended != "done" and state.families > len(state.leaders):
-        found = f"{len(state.leaders)} of {state.families}"
-        unfinished.append(
-            f"alternatives: the best of {found} kinds of GPU and weight format was found in this time"
-        )
-    return Plan(
-        model=arena.model.name,
-        workload=arena.workloads[0].name,
-        requests=load.requests,
-        requests_per_s=load.requests / load.span_s if load.span_s else float("inf"),
-        concurrency=arena.workloads[0].concurrency,
-        input_tokens=load.input_tokens,
-        output_tokens=load.output_tokens,
-        slos=tuple(str(slo) for slo in arena.goal.slos),
-        slo_window=search.slo_window if arena.windows else "trace",
-        busiest_window=arena.windows[0] if arena.windows else None,
-        objective=search.objective,
-        confidence=search.confidence,
-        ranked=ranked,
-        misses=() if ranked or state.ended == "interrupted" else ranking.misses(contenders, survey),
-        conditional=_conditional(state, ranking),
-        rejected=rejected,
-        speed_front=speed_front(points),
-        cost_front=cost_front(points),
-        counts=SearchCounts(
-            engines=survey.engines,
-            points=survey.points,
-            excluded=sum(kinds[kind] for kind in EXCLUDED),
-            bounded=sum(kinds[kind] for kind in BOUNDED),
-            simulated=state.simulated,
-            unresolved=kinds["unresolved"],
-        ),
-        proved=state.all is not None and state.all.done and not state.cut,
-        ended=state.ended,
-        first_answer_s=state.first_answer_s,
-        elapsed_s=state.elapsed_s,
-        prices=tuple(price.quoted for price in market.quotes.values() if price is not None),
-        not_searched=not_searched(search, load, arena.model),
-        warnings=(
-            *(f"{gpu} is left out: {reason}" for gpu, reason in market.unpriced.items()),
-            *unfinished,
-            *state.remarks,
-            *_lighter_misses(best),
-            *warnings_of(arena, ranked),
-            *bench.remarks,
-        ),
-    )
-
-
-def _lighter_misses(best: EvaluatedCandidate | None) -> list[str]:
-    """Windows in which the answer misses the SLO although they have too little work to be judged."""
-    windows = () if best is None else best.trial.windows
-    missed = [each for each in windows if not each.judged and each.ratio > 1]
-    if not missed:
-        return []
-    worst = max(missed, key=lambda each: each.ratio)
-    level = max(worst.levels, key=lambda each: each.ratio)
-    return [
-        f"{len(missed)} windows with less than {HEAVY:.0%} of the busiest one's work miss the SLO; the worst is "
-        f"{worst.window.label} with {worst.window.requests:,} requests: {level.slo} at {level.ratio:.2f} of its limit"
-    ]

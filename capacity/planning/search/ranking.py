@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from capacity.answers.costs import cost_of
+from capacity.base.record import make_from
 from capacity.deployment import Pool
 from capacity.deployment.flag_table import release_of
 from capacity.deployment.launched import Launch
@@ -16,7 +17,7 @@ from capacity.hardware.cost_estimate import CostEstimate
 from capacity.model.layers import LatentAttention
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluate import trial_load
-from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationTask
+from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationRequest
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Level
 from capacity.planning.evaluation.step_error import LEVELS
@@ -70,12 +71,11 @@ class Ranking:
         for tried in answers:
             candidate = tried.candidate
             if _wants_intervals(tried.trial):
-                tasks.append(EvaluationTask(candidate=candidate, confidence=required, intervals=True))
-            looked = EvaluationTask(candidate=candidate, confidence=None, sample=True)
-            if tried.trial.window is not None:  # the answer was judged on the whole traffic
-                looked = replace(looked, sample=False, whole=True)
-            tasks.append(replace(looked, give_up=False))
-            tasks += [replace(looked, confidence=level) for level in higher]
+                tasks.append(EvaluationRequest(candidate=candidate, confidence=required, intervals=True))
+            whole = tried.trial.window is not None  # the answer was judged on the whole traffic
+            looked = EvaluationRequest(candidate, None, sample=not whole, whole=whole)
+            tasks.append(looked._replace(give_up=False))
+            tasks += [looked._replace(confidence=level) for level in higher]
         trials = iter(self.bench.all(tasks))
         looks = []
         for tried in answers:
@@ -96,18 +96,17 @@ class Ranking:
         watts, output_per_s = option.watts(replicas), trial.output_tokens_per_s
         if self.load.offered_per_s is not None:  # of which the trial may be the busiest part
             output_per_s = min(output_per_s, self.load.offered_per_s * self.load.output_tokens)
-        return Ranked(
+        return make_from(
+            Ranked,
+            look,
+            option,
             candidate=tried.candidate,
             num_gpus=option.gpus(replicas),
             billed_gpus=option.billed_gpus(replicas),
             objective=tried._replace(trial=trial).objective,
-            trial=trial,
-            predicted=look.predicted,
-            confidence=look.confidence,
             cost=self._cost(tried, look.predicted or trial),
             watts=watts,
             joules_per_output_token=watts / output_per_s if output_per_s else None,
-            quality=option.quality,
             launch=launch_lines(self.arena, tried.candidate),
             basis=steps.basis,
             step_error_assumed=steps.residuals("decode").fit.basis == "assumed",
@@ -131,7 +130,9 @@ class Ranking:
         if not missed:
             return _bound_misses(survey)
         nearest = min(missed, key=lambda tried: tried.trial.ratio)
-        task = EvaluationTask(candidate=nearest.candidate, confidence=self.search.confidence, give_up=False)
+        task = EvaluationRequest(
+            candidate=nearest.candidate, confidence=self.search.confidence, give_up=False
+        )
         trial = self.bench.all([task])[0] or nearest.trial
         if trial.met:  # the busiest window holds, another one of the whole traffic does not
             trial = nearest.trial
@@ -173,17 +174,16 @@ def launch_as_planned(model_id: str, resolved: ResolvedPool) -> Launch:
         at = words.index("--port")
         words = (*words[:at], "--kv-cache-dtype", "auto", *words[at:])
     elif pool.kv_cache_dtype == "auto" and resolved.engine.name not in (*KV_CACHE_FLAG, *KV_CACHE_WRITTEN):
-        notes += (
-            f"KV cache in the model's format, the default of {resolved.engine.name}: no flag states it",
-        )
+        default = f"the default of {resolved.engine.name}: no flag states it"
+        notes += (f"KV cache in the model's format, {default}",)
     release = release_of(pool.engine)
     ways = [
         *([] if release.requirement is None else [f'pip install "{release.requirement}"']),
         *([] if release.image is None else [f"image {release.image}"]),
     ]
-    note = f"planned for {resolved.engine.name} {release.version}" + (
-        f": {', or '.join(ways)}" if ways else ""
-    )
+    note = f"planned for {resolved.engine.name} {release.version}"
+    if ways:
+        note += f": {', or '.join(ways)}"
     return replace(launch, words=words, notes=(note, *notes))
 
 
@@ -194,15 +194,8 @@ def launch_lines(arena: EvaluationContext, candidate: Candidate) -> tuple[Launch
         if not is_launched(pool.engine):
             return ()
         launch = launch_as_planned(model.hf_id or model.name, arena.resolved(pool))
-        lines.append(
-            LaunchLine(
-                role=pool.role,
-                replicas=pool.replicas,
-                command=shlex.join(launch.words),
-                notes=launch.notes,
-                files=dict(launch.files),
-            )
-        )
+        command, files = shlex.join(launch.words), dict(launch.files)
+        lines.append(make_from(LaunchLine, pool, launch, command=command, files=files))
     return tuple(lines)
 
 

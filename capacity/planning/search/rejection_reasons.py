@@ -30,7 +30,13 @@ def rejections(
     }
     for entry in entries:
         if isinstance(entry, UnresolvedCandidate):
-            yield _unseen(entry, best)
+            if in_doubt(entry, best):
+                yield Rejection.of(entry.candidate, "unresolved", NOT_REACHED, replicas=None)
+                continue
+            assert best is not None
+            least, to_beat = (amount(best.option, order[0]) for order in (entry.order, best.order))
+            reason = f"one replica is {least} at least, no better than the answer's {to_beat}"
+            yield Rejection.of(entry.candidate, "costlier", reason, replicas=1)
         elif (engine := _engine(entry.option)) not in settled:
             settled.add(engine)
             yield _of(entry, best, leaders.get(entry.option.family, best), limit)
@@ -57,24 +63,13 @@ def _engine(option: CandidateFamily) -> tuple[Pool, Pool | None]:
     return option.pool, option.prefill
 
 
-def _unseen(prospect: UnresolvedCandidate, best: EvaluatedCandidate | None) -> Rejection:
-    if best is None or prospect.order < best.order:
-        return Rejection.of(prospect.candidate, "unresolved", NOT_REACHED, replicas=None)
-    least = amount(best.option, prospect.order[0])
-    reason = (
-        f"one replica is {least} at least, no better than the answer's {amount(best.option, best.order[0])}"
-    )
-    return Rejection.of(prospect.candidate, "costlier", reason, replicas=1)
-
-
 def _of(
     entry: ReplicaSearch,
     best: EvaluatedCandidate | None,
     leader: EvaluatedCandidate | None,
     limit: float | None,
 ) -> Rejection:
-    option = entry.option
-    candidate = option.at(option.least)
+    option, candidate = entry.option, entry.candidate
     if limit is not None and option.bound.ratio > limit:
         reason = (
             f"an empty engine is at {option.bound.ratio:.2f} of the limit; at most {limit:.2f} was asked for"

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-from capacity.planning.evaluation.evaluation_pool import EvaluationRequest
+from capacity.planning.evaluation.evaluation_context import EvaluationRequest, first_look
 from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.search.candidate_family import CandidateFamily, EvaluatedCandidate, Exclusion, Order
 from capacity.planning.space import Candidate
@@ -29,6 +30,11 @@ class ReplicaSearch:
         self.met: list[EvaluatedCandidate] = []
         self.missed: list[EvaluatedCandidate] = []
         self._guess = option.least
+
+    @property
+    def candidate(self) -> Candidate:
+        """It with the fewest replicas that its bounds leave open."""
+        return self.option.at(self.option.least)
 
     @property
     def options(self) -> Sequence[CandidateFamily]:
@@ -53,13 +59,13 @@ class ReplicaSearch:
         if self.settled:
             return None
         if best is None and self.high is None:
-            return EvaluationRequest(self.option.at(min(self._guess, self.option.most)))
+            return self.option.first_look(min(self._guess, self.option.most))
         top = self.option.most if best is None else self.option.most_below(best)
         if self.high is not None:
             top = min(top, self.high - 1)
         if top < self.low:
             return None
-        return EvaluationRequest(self.option.at((self.low + top) // 2 if self.high is not None else top))
+        return self.option.first_look((self.low + top) // 2 if self.high is not None else top)
 
     def learn(self, ask: EvaluationRequest, trial: Evaluation, accepted: bool) -> EvaluatedCandidate | None:
         """Take note of a trial; what was tried, where it does."""
@@ -82,15 +88,15 @@ class ReplicaSearch:
         self.high = min((other.replicas for other in self.met), default=None)
 
 
+@dataclass(eq=False)
 class FirstTokenSearch:
     """How many replicas of an engine that prefills bring first tokens in time: `low` at least, `high` do (None: open).
 
     What decodes behind them is nothing to it, so all pairs with this engine share one.
     """
 
-    def __init__(self, low: int) -> None:
-        self.low = low
-        self.high: int | None = None
+    low: int
+    high: int | None = None
 
     def guess(self, most: int) -> int:
         """What to try next, at most so many: half as many again as the least, then the middle."""
@@ -160,7 +166,9 @@ class PairReplicaSearch(ReplicaSearch):
         for option, low, high in self._in_doubt():
             top = high if best is None else min(high, option.most_below(best))
             if low <= top:
-                return self._first_tokens() or EvaluationRequest(option.at(self._try(option, low, top)))
+                bisected = option is self.option and self.high is not None
+                count = (low + top) // 2 if bisected else top
+                return self._first_tokens() or option.first_look(count)
         return None
 
     def _first_tokens(self) -> EvaluationRequest | None:
@@ -169,10 +177,8 @@ class PairReplicaSearch(ReplicaSearch):
             return None
         assert prefill is not None
         count = first.guess(self._options[-1].prefill_replicas)
-        return EvaluationRequest(Candidate(pool=prefill, replicas=count), first_tokens=True)
-
-    def _try(self, option: CandidateFamily, low: int, top: int) -> int:
-        return (low + top) // 2 if option is self.option and self.high is not None else top
+        candidate, confidence = Candidate(pool=prefill, replicas=count), self.option.search.confidence
+        return first_look(candidate, confidence)._replace(first_tokens=True)
 
     def learn(self, ask: EvaluationRequest, trial: Evaluation, accepted: bool) -> EvaluatedCandidate | None:
         if ask.first_tokens:
@@ -195,30 +201,16 @@ class PairReplicaSearch(ReplicaSearch):
         self.low, self.high = tried.replicas + 1, None
 
 
-Look = Callable[[], Sequence[ReplicaSearch] | Exclusion]
-
-
+@dataclass(eq=False)
 class UnresolvedCandidate:
-    """`order` is the best place that it might take; `look` resolves and bounds it, `entered` hears what came of it."""
+    """`order` is the best place that it might take; `_look` resolves and bounds it, `_hear` is told what came of it."""
 
-    def __init__(
-        self,
-        candidate: Candidate,
-        order: Order,
-        look: Look,
-        entered: Callable[[UnresolvedCandidate, Sequence[ReplicaSearch] | Exclusion], None],
-    ) -> None:
-        self.candidate = candidate
-        self.order = order
-        self._look = look
-        self.entered = False
-        self._hear = entered
-        self._seen: Sequence[ReplicaSearch] | Exclusion | None = None
-
-    @property
-    def plain(self) -> bool:
-        """Whether it neither drafts nor has its prefills done elsewhere."""
-        return self.candidate.prefill is None and self.candidate.pool.speculator is None
+    candidate: Candidate
+    order: Order
+    _look: Callable[[], Sequence[ReplicaSearch] | Exclusion]
+    _hear: Callable[[UnresolvedCandidate, Sequence[ReplicaSearch] | Exclusion], None]
+    entered: bool = False
+    _seen: Sequence[ReplicaSearch] | Exclusion | None = None
 
     def look(self) -> Sequence[ReplicaSearch]:
         """Its contenders, none where it was turned down; before its turn has come, this counts for nothing."""

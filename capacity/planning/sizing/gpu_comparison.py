@@ -28,7 +28,7 @@ from capacity.answers.records import Quantity, ReplicaCount
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
-from capacity.base.record import AnswerRecord
+from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
 from capacity.deployment.use_cases import levels_of
 from capacity.hardware import load_profile, profile_names
@@ -150,19 +150,17 @@ def _of_replicas(point: LoadPoint, count: ReplicaCount, rate: float, *, misses: 
         return replace(point, misses=misses)
     n = count.replicas
     bill = 1.0 if point.usd_per_hour is None else (count.usd_per_hour or 0.0) / (n * point.usd_per_hour)
-    return replace(
+    return make_from(
+        LoadPoint,
+        count,
         point,
         load=rate,
-        replicas=n,
-        num_gpus=count.num_gpus,
         misses=misses,
         requests_in_flight=None if point.requests_in_flight is None else n * point.requests_in_flight,
         requests_per_s=_scaled(point.requests_per_s, n),
         output_tokens_per_s=_scaled(point.output_tokens_per_s, n),
         usd_per_million_output_tokens=_scaled(point.usd_per_million_output_tokens, bill),
         usd_per_thousand_requests=_scaled(point.usd_per_thousand_requests, bill),
-        usd_per_hour=count.usd_per_hour,
-        usd_per_month=count.usd_per_month,
     )
 
 

@@ -15,11 +15,10 @@ from pathlib import Path
 from capacity.answers.costs import ServedLoad, most_per_s
 from capacity.answers.deployment_run import measured_capacity, run_service, verdict_on, with_replicas
 from capacity.answers.records import ReplicaCount, ReplicasNeeded
-from capacity.deployment import Service, Traffic
+from capacity.deployment import Cost, Service, Traffic
 from capacity.deployment.images import with_image_tokens
 from capacity.deployment.use_cases import levels_of
 from capacity.hardware.pricing import HOURS_PER_MONTH, Price, billed_gpus, usd_per_hour
-from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.evaluation.resampling import SteadyTraffic, draws
@@ -28,7 +27,7 @@ from capacity.planning.search.best_first_search import BestFirstSearch, Entry
 from capacity.planning.search.candidate_family import EvaluatedCandidate, Exclusion
 from capacity.planning.search.candidate_generator import CandidateGenerator
 from capacity.planning.search.few_requests import look_beside
-from capacity.planning.search.plan_request import Market, check_goal
+from capacity.planning.search.plan_request import Market, PlanRequest, check_goal
 from capacity.planning.space import Search
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator.verdict import STABLE_LOAD
@@ -76,7 +75,6 @@ def replicas_needed(
     within, reason, judged_in = None, None, None
     if slos:
         check_goal(slos, first)
-        goal = Goal(slos=slos, goodput_target=goodput_target)
         search = Search(
             gpus=(engines[0].pool.gpu,),
             max_gpus=_most_gpus(engines, stable),
@@ -85,16 +83,17 @@ def replicas_needed(
             goodput_target=goodput_target,
             slo_window=slo_window,
         )
-        steady = SteadyTraffic.of(asked, workload, longest, confidence)
-        arena = EvaluationContext(
+        question = PlanRequest(
             model=engines[0].model,
             workloads=workloads,
-            goal=goal,
-            slo_window=slo_window,
+            goal=Goal(slos=slos, goodput_target=goodput_target),
+            search=search,
+            cost=Cost(),
             profiles=profiles,
-            steady=steady,
-        ).on(workloads)
-        best, reason = _fewest(engines, arena, Load.of(workloads, endless=steady is not None), search, price)
+            steady=SteadyTraffic.of(asked, workload, longest, confidence),
+        )
+        arena = question.arena()
+        best, reason = _fewest(engines, question, arena, price)
         if arena.windows:
             judged_in = f"the busiest {arena.windows[0].lasts} ({arena.windows[0].text})"
         if best is not None:
@@ -133,20 +132,13 @@ def _stable(
     rate = workload.offered_per_s if busiest_per_s is None else busiest_per_s
     least = max(math.ceil(rate / (STABLE_LOAD * capacity.requests_per_s)), 1)
     replicas = least
-    while (
-        busiest_per_s is not None
-        and replicas < MORE_REPLICAS * least
-        and _overloaded(resolved, replicas, workload)
-    ):
+    while busiest_per_s is not None and replicas < MORE_REPLICAS * least:
+        pools = [with_replicas(resolved, replicas)]
+        verdict = verdict_on(run_service(pools, Service(), workload), pools, Service(), workload)
+        if verdict is None or verdict.verdict != "overloaded":
+            break
         replicas += 1
     return _count(resolved, replicas, price, capacity.requests_per_s)
-
-
-def _overloaded(resolved: ResolvedPool, replicas: int, workload: Workload) -> bool:
-    """Whether so many replicas are overloaded for much of the run."""
-    pools = [with_replicas(resolved, replicas)]
-    verdict = verdict_on(run_service(pools, Service(), workload), pools, Service(), workload)
-    return verdict is not None and verdict.verdict == "overloaded"
 
 
 def _most_gpus(engines: Sequence[ResolvedPool], stable: ReplicaCount | None) -> int:
@@ -158,17 +150,14 @@ def _most_gpus(engines: Sequence[ResolvedPool], stable: ReplicaCount | None) -> 
 
 
 def _fewest(
-    engines: Sequence[ResolvedPool],
-    arena: EvaluationContext,
-    load: Load,
-    search: Search,
-    price: Price | None,
+    engines: Sequence[ResolvedPool], asked: PlanRequest, arena: EvaluationContext, price: Price | None
 ) -> tuple[EvaluatedCandidate | None, str | None]:
     """The planner's answer where it may choose among `engines` alone, or why none of them will do."""
-    gpu = engines[0].pool.gpu
+    gpu, load = engines[0].pool.gpu, asked.load
     watts = engines[0].profile.system_watts_per_gpu
     market = Market(quotes={gpu: price}, unpriced={}, watts={gpu: watts})
-    surveyor = CandidateGenerator(arena=arena, search=search, load=arena.busy_load(load), market=market)
+    busy = arena.busy_load(load)
+    surveyor = CandidateGenerator(arena=arena, search=asked.search, load=busy, market=market)
     entries: list[Entry] = []
     refused: list[str] = []
     for engine in engines:
@@ -180,7 +169,7 @@ def _fewest(
             entries += found
     if not entries:
         return None, refused[-1]
-    with EvaluationPool(arena=arena, confidence=search.confidence, intervals=False) as bench:
+    with EvaluationPool(arena=arena, intervals=False) as bench:
         chase = BestFirstSearch(entries, bench, whole=bool(arena.windows))
         chase.run()
         if chase.best is None:

@@ -12,7 +12,7 @@ import os
 import socket
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -31,8 +31,6 @@ CREATE TABLE IF NOT EXISTS points (
 ) WITHOUT ROWID
 """
 CLAIMS = "CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL) WITHOUT ROWID"
-
-
 _OPENED = count()  # several sweeps of one process are different owners
 
 
@@ -88,9 +86,8 @@ class Store:
             ours = []
             for point in points:
                 if not self._is_known(point.key, failed=failed) and not self._is_others(point.key):
-                    self._connection.execute(
-                        "INSERT OR REPLACE INTO claims VALUES (?, ?)", (point.key, self._owner)
-                    )
+                    row = (point.key, self._owner)
+                    self._connection.execute("INSERT OR REPLACE INTO claims VALUES (?, ?)", row)
                     ours.append(point)
         self._claimed = self._claimed or bool(ours)
         return ours
@@ -145,8 +142,7 @@ def open_store(path: str | Path) -> Iterator[Store]:
     """
     file = outside_path(path)
     try:
-        connection = sqlite3.connect(file, timeout=30)
-        try:
+        with closing(sqlite3.connect(file, timeout=30)) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")
             for table in (POINTS, CLAIMS):
@@ -157,8 +153,6 @@ def open_store(path: str | Path) -> Iterator[Store]:
                 yield store
             finally:
                 store.release()
-        finally:
-            connection.close()
     except sqlite3.OperationalError as error:  # disk full, read-only, locked
         raise InvalidInput(f"{path} cannot be written ({error}); what is in it is kept") from None
     except sqlite3.Error as error:

@@ -24,8 +24,7 @@ from capacity.model import ModelSpec, load_model
 from capacity.planning.sweeps.store import Answer, Store, open_store, status_of
 from capacity.planning.sweeps.sweep_results import check_export, export, flat_row
 from capacity.planning.sweeps.sweep_spec import Point, SweepSpec, named_in, points, read_sweep
-from capacity.planning.workers.opening import opened
-from capacity.planning.workers.worker_pool import Crews, WorkerPool, stop_if_recalled
+from capacity.planning.workers.worker_pool import Crews, WorkerPool, opened, stop_if_recalled
 from capacity.pool.resolve import ResolvedPool, resolve
 
 CHUNK = {"fit": 50, "estimate": 50, "simulate": 1}  # points of one task: analytic ones are short
@@ -33,7 +32,6 @@ AHEAD = 3  # tasks handed out for each worker, so that none waits for the next
 ATTEMPTS = 2  # of a point that is alone with a worker when it dies
 OTHERS_S = 0.25  # between looks at what other processes have done
 KEPT_POOLS = 256  # resolved deployments that a worker remembers
-
 
 Progress = Callable[[int, int], None]
 Keep = Callable[[Sequence[Point], Sequence[Answer]], None]
@@ -266,33 +264,21 @@ def _ask(point: Point) -> Mapping[str, object]:
         return simulate(_model(name), goodput=point.goodput, **options).to_dict()
     if point.question == "fit":
         (pool,) = split(options, Pool)
-        return fit_of(_resolved(name, _frozen(pool))).to_dict()
+        return fit_of(_resolved(name, **pool)).to_dict()
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
-    resolved = _resolved(name, _frozen(pool))
-    price = _price(resolved.profile.name, _frozen(cost))
+    resolved = _resolved(name, **pool)
+    price = _price(resolved.profile.name, **cost)
     return estimate_of(resolved, traffic_of(traffic), price).to_dict()
 
 
-Frozen = tuple[tuple[str, object, type], ...]
+@lru_cache(maxsize=KEPT_POOLS, typed=True)  # 1, 1.0 and True are equal and not the same
+def _resolved(model: str, /, **pool: object) -> ResolvedPool:
+    return resolve(_model(model), build(Pool, pool))
 
 
-def _frozen(fields: Mapping[str, object]) -> Frozen:
-    """Fields as a key; with the type of each value, for 1, 1.0 and True are equal and not the same."""
-    return tuple((name, value, type(value)) for name, value in fields.items())
-
-
-def _thawed(fields: Frozen) -> Mapping[str, object]:
-    return {name: value for name, value, _ in fields}
-
-
-@lru_cache(maxsize=KEPT_POOLS)
-def _resolved(model: str, pool: Frozen) -> ResolvedPool:
-    return resolve(_model(model), build(Pool, _thawed(pool)))
-
-
-@lru_cache(maxsize=KEPT_POOLS)
-def _price(gpu: str, cost: Frozen) -> Price | None:
-    return price_of(gpu, build(Cost, _thawed(cost)))
+@lru_cache(maxsize=KEPT_POOLS, typed=True)
+def _price(gpu: str, /, **cost: object) -> Price | None:
+    return price_of(gpu, build(Cost, cost))
 
 
 @lru_cache(maxsize=64)

@@ -7,6 +7,7 @@ import io
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -98,8 +99,8 @@ def sweep_results(path: str | Path) -> tuple[Flat, ...]:
 def _of_a_store(file: Path) -> tuple[Flat, ...]:
     alone = "" if file.with_name(file.name + "-wal").exists() else "&immutable=1"  # nobody writes to it
     try:
-        connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro{alone}", uri=True, timeout=5)
-        try:
+        opened = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro{alone}", uri=True, timeout=5)
+        with closing(opened) as connection:
             connection.execute("PRAGMA trusted_schema=OFF")
             kind = connection.execute("SELECT type FROM sqlite_master WHERE name = 'points'").fetchone()
             if kind != ("table",):
@@ -107,8 +108,6 @@ def _of_a_store(file: Path) -> tuple[Flat, ...]:
             found = connection.execute(
                 "SELECT options, answer, reason FROM points ORDER BY options LIMIT ?", (MOST_ROWS,)
             ).fetchall()
-        finally:
-            connection.close()
         return tuple(
             flat_row(Row.stored(json.loads(options), answer, reason)) for options, answer, reason in found
         )

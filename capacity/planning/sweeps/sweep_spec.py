@@ -107,7 +107,11 @@ def points(spec: SweepSpec) -> list[Point]:
 
 def _combinations(spec: SweepSpec) -> Iterator[dict[str, Value]]:
     if spec.axes == "random":
-        yield from _random(spec)
+        if spec.samples is None:
+            raise InvalidInput("random axes need samples = N")
+        rng = random.Random(spec.seed)
+        for _ in range(spec.samples):
+            yield {name: _drawn(values, rng) for name, values in spec.vary.items()}
         return
     lists: dict[str, tuple[Value, ...]] = {}
     for name, values in spec.vary.items():
@@ -128,26 +132,16 @@ def _combinations(spec: SweepSpec) -> Iterator[dict[str, Value]]:
         yield dict(zip(lists, row, strict=True))
 
 
-def _random(spec: SweepSpec) -> Iterator[dict[str, Value]]:
-    if spec.samples is None:
-        raise InvalidInput("random axes need samples = N")
-    rng = random.Random(spec.seed)
-    for _ in range(spec.samples):
-        yield {name: _drawn(values, rng) for name, values in spec.vary.items()}
-
-
 def _drawn(values: tuple[Value, ...] | Range, rng: random.Random) -> Value:
     if not isinstance(values, Range):
         picked: Value = rng.choice(values)
         return picked
     if values.high < values.low or (values.log and values.low <= 0):
         raise InvalidInput(f"a range from {values.low:g} to {values.high:g} cannot be drawn from")
-    share = rng.random()
-    drawn: float
+    share, span = rng.random(), values.high - values.low
+    drawn: float = values.low + span * share
     if values.log:
         drawn = values.low * (values.high / values.low) ** share
-    else:
-        drawn = values.low + (values.high - values.low) * share
     whole = values.low.is_integer() and values.high.is_integer()
     return round(drawn) if whole else drawn
 

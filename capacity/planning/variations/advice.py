@@ -15,11 +15,11 @@ from typing import Any, ClassVar, get_args
 from capacity.base.checked import checked
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.keywords import documented
-from capacity.base.record import AnswerRecord
+from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, build
 from capacity.hardware.pricing import cautions_of
 from capacity.model import ModelSpec
-from capacity.planning.quality import QualityChange, quality_change
+from capacity.planning.quality import quality_of
 from capacity.planning.variations.changes import Change, Need
 from capacity.planning.variations.checklist import LOSSLESS, changes
 from capacity.planning.variations.outcome import (
@@ -135,17 +135,16 @@ def advise(
     `progress(done, total)` is called as changes are done. Raises DoesNotFit.
     """
     as_it_is = ComparedDeployment.read(model, options, "advise", slo_window, workload, profiles, download)
-    resolved, requests, price = as_it_is.resolved, as_it_is.workload, as_it_is.price
+    resolved, requests, price = as_it_is.resolved, as_it_is.requests, as_it_is.price
     resolved.memory.require_fit()
     latencies = serve(resolved, Service(), requests)
-    base = outcome(resolved, requests, price=price, latencies=latencies)
+    base = outcome(resolved, latencies, price)
     wanted = list(changes(resolved, requests, latencies, price))
     lines = [try_change(as_it_is, base, each) for each in report_each(wanted, len(wanted), progress)]
     chosen = _most_helpful([line for line in lines if line.refused is None])
-    return AdviceList(
-        deployment=as_it_is.label,
-        workload=requests.name,
-        busiest_window=as_it_is.busiest_window,
+    return make_from(
+        AdviceList,
+        as_it_is,
         base=base,
         advice=tuple(chosen),
         without_benefit=tuple(line for line in lines if line.refused is None and line not in chosen),
@@ -183,13 +182,12 @@ def try_change(as_it_is: ComparedDeployment, base: Outcome, wanted: Change) -> A
         pool = build(Pool, {**as_it_is.resolved.pool.model_dump(), **wanted.pool})
         changed = resolve(wanted.model or as_it_is.resolved.model, pool, profiles=as_it_is.profiles)
         changed.memory.require_fit()
-        latencies = serve(changed, build(Service, wanted.service), as_it_is.workload)
+        latencies = serve(changed, build(Service, wanted.service), as_it_is.requests)
     except CapacityError as error:
-        return Advice(
+        return make_from(
+            Advice,
+            wanted,
             change=wanted.text,
-            needs=wanted.needs,
-            flags=wanted.flags,
-            note=wanted.note,
             effects=None,
             failed=0,
             quality_loss_change=None,
@@ -197,14 +195,14 @@ def try_change(as_it_is: ComparedDeployment, base: Outcome, wanted: Change) -> A
             refused=str(error),
         )
     price = wanted.price or as_it_is.price
-    after = outcome(changed, as_it_is.workload, price=price, latencies=latencies)
+    after = outcome(changed, latencies, price)
     known = as_it_is.resolved.step_setting.remarks
     remarks = (remark for remark in changed.step_setting.remarks if remark not in known)
     loss, quality = _quality_of(as_it_is.resolved, changed, wanted)
-    return Advice(
+    return make_from(
+        Advice,
+        wanted,
         change=wanted.text,
-        needs=wanted.needs,
-        flags=wanted.flags,
         note="; ".join(filter(None, (wanted.note, *remarks))),
         effects=_effects(base, after),
         failed=max(after.failed - base.failed, 0),
@@ -220,21 +218,11 @@ def _quality_of(resolved: ResolvedPool, changed: ResolvedPool, wanted: Change) -
         return wanted.worst_loss_fraction, wanted.quality or ""
     if wanted.quality is not None:
         return (0.0 if wanted.quality == LOSSLESS else None), wanted.quality
-    before, after = _published_quality(resolved), _published_quality(changed)
+    before, after = (quality_of(each, each.model) for each in (resolved, changed))
     if before == after:
         return 0.0, "same"
     worst = before.worst_loss_fraction, after.worst_loss_fraction
     return (None if worst[0] is None or worst[1] is None else worst[1] - worst[0]), after.what
-
-
-def _published_quality(resolved: ResolvedPool) -> QualityChange:
-    return quality_change(
-        resolved.scheme,
-        resolved.model.checkpoint,
-        resolved.kv_cache_dtype,
-        resolved.pool.kv_eviction,
-        params=resolved.model.total_params,
-    )
 
 
 def _effects(base: Outcome, after: Outcome) -> Effects:

@@ -17,8 +17,6 @@ from capacity.workload import Workload
 
 Fields = Mapping[str, object]
 Need = Literal["nothing", "a restart", "another checkpoint", "other hardware"]
-
-
 NO_DRAFTS: Fields = {name: Pool.model_fields[name].default for name in DRAFT_FIELDS}
 
 

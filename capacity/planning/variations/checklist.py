@@ -65,18 +65,15 @@ def _grouped_heads(model: ModelSpec, context: int) -> Iterator[Change]:
     if not mixers or any(mixer.kind != "mha" for mixer in mixers):
         yield Change(text, refused=f"{model.name} uses {model.attention_kind} attention already")
         return
-    groups = tuple(
-        replace(
-            group,
-            mixer=replace(group.mixer, num_kv_heads=min(GROUPED_KV_HEADS, group.mixer.num_heads)),
-        )
-        if isinstance(group.mixer, Attention)
-        else group
-        for group in model.layer_groups
-    )
+    groups = []
+    for group in model.layer_groups:
+        mixer = group.mixer
+        if isinstance(mixer, Attention):
+            mixer = replace(mixer, num_kv_heads=min(GROUPED_KV_HEADS, mixer.num_heads))
+        groups.append(replace(group, mixer=mixer))
     yield Change(
         text,
-        model=replace(model, layer_groups=groups),
+        model=replace(model, layer_groups=tuple(groups)),
         pool={"max_model_len": context},
         note="another checkpoint",
         quality="unknown: another model",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -36,8 +37,7 @@ from capacity.planning.variations.outcome import (
     outcome,
     serve,
 )
-from capacity.planning.workers.opening import opened
-from capacity.planning.workers.worker_pool import WorkerPool, once, side_by_side, stop_if_recalled
+from capacity.planning.workers.worker_pool import WorkerPool, once, opened, side_by_side, stop_if_recalled
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.metrics import LatencySummary
 from capacity.simulator.replications import PairedMetric, pair_runs, replication_seeds
@@ -64,11 +64,8 @@ class Side:
         """The deployment's one pool, looked up."""
         pool = deployment.pools[0]
         resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
-        return cls(
-            resolved=resolved,
-            price=price_of(resolved.profile.name, deployment.cost),
-            service=deployment.service,
-        )
+        price = price_of(resolved.profile.name, deployment.cost)
+        return cls(resolved=resolved, price=price, service=deployment.service)
 
     def serve(self, workload: Workload) -> Latencies:
         """What its clients see. Raises DoesNotFit and InvalidInput."""
@@ -76,11 +73,6 @@ class Side:
             return measure(self.resolved, workload)
         self.resolved.memory.require_fit()
         return serve(self.resolved, self.service, workload)
-
-    @property
-    def label(self) -> str:
-        """Model, GPUs and engine in a line."""
-        return deployment_label(self.resolved, self.resolved.pool.replicas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,13 +208,11 @@ def _replicated(
     pair: _Pair, seeds: Sequence[int], crew: WorkerPool | None, progress: Progress | None
 ) -> tuple[PairedMetric, ...]:
     """Both sides on the same draws of the traffic, metric by metric."""
-    done = 0
+    done = count(1)
 
     def tell() -> None:
-        nonlocal done
-        done += 1
         if progress is not None:
-            progress(done, len(seeds))
+            progress(next(done), len(seeds))
 
     chains: list[Generator[int, Summaries, Summaries]] = [once(seed) for seed in seeds]
     served = side_by_side(chains, pair.served, crew=crew, function=_Pair.served, told=tell)
@@ -249,18 +239,23 @@ def compare_pair(first: Side, second: Side, workload: Workload, window: Window |
 
     Raises DoesNotFit; InvalidInput where nothing is served by both.
     """
-    served = [side.serve(workload) for side in (first, second)]
-    outcomes = [
-        outcome(side.resolved, workload, price=side.price, latencies=latencies)
-        for side, latencies in zip((first, second), served, strict=True)
-    ]
+    sides = (first, second)
+    served = [side.serve(workload) for side in sides]
+    outcomes = [outcome(side.resolved, run, side.price) for side, run in zip(sides, served, strict=True)]
     each = (_difference(metric, *served) for metric in ("ttft", "tpot", "e2e"))
     differences = [difference for difference in each if difference is not None]
     if not differences:
         raise InvalidInput("no request is served by both deployments: there is nothing to compare")
+    tokens = workload.mean_prompt_tokens
+    notes = (
+        *(note for side in sides for note in side.resolved.notes),
+        *(note for side in sides for note in side.resolved.split_notes(tokens)),
+        *slower_though_better([_timed(*each) for each in zip(sides, outcomes, strict=True)]),
+        *workload.notices,
+    )
     return Diff(
-        first=first.label,
-        second=second.label,
+        first=deployment_label(first.resolved),
+        second=deployment_label(second.resolved),
         workload=workload.name,
         requests=len(workload),
         busiest_window=window,
@@ -269,18 +264,7 @@ def compare_pair(first: Side, second: Side, workload: Workload, window: Window |
         first_outcome=outcomes[0],
         second_outcome=outcomes[1],
         cost_change=change(outcomes[0].usd_per_hour, outcomes[1].usd_per_hour),
-        warnings=tuple(
-            dict.fromkeys(
-                (
-                    *first.resolved.notes,
-                    *second.resolved.notes,
-                    *first.resolved.split_notes(workload.mean_prompt_tokens),
-                    *second.resolved.split_notes(workload.mean_prompt_tokens),
-                    *slower_though_better([_timed(first, outcomes[0]), _timed(second, outcomes[1])]),
-                    *workload.notices,
-                )
-            )
-        ),
+        warnings=tuple(dict.fromkeys(notes)),
     )
 
 
@@ -321,18 +305,17 @@ def _percentiles(values: Floats) -> dict[str, float]:
 
 
 def _settings(first: Side, second: Side) -> tuple[tuple[str, str, str], ...]:
-    described = []
-    for side in (first, second):
-        fields = {
+    one, other = (
+        {
             "model": side.resolved.model.name,
             "replicas": side.resolved.pool.replicas,
             **side.resolved.pool.model_dump(exclude={"model"}),
             **side.service.model_dump(),
         }
-        described.append(fields)
-    names = [name for name in described[0] if described[0][name] != described[1][name]]
-    return tuple((name, *(_named(fields[name]) for fields in described)) for name in names)  # type: ignore[misc]
-
-
-def _named(value: object) -> str:
-    return "the default" if value is None else str(value)
+        for side in (first, second)
+    )
+    changed = ((name, value, other[name]) for name, value in one.items() if value != other[name])
+    default = "the default"
+    return tuple(
+        (name, str(default if a is None else a), str(default if b is None else b)) for name, a, b in changed
+    )

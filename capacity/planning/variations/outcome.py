@@ -27,8 +27,6 @@ from capacity.workload import Workload
 from capacity.workload.windows import Window, take_busiest_window
 
 Floats = npt.NDArray[np.float64]
-
-
 Progress = Callable[[int, int], None]
 Item = TypeVar("Item")
 
@@ -48,15 +46,20 @@ class ComparedDeployment:
 
     file: Deployment
     resolved: ResolvedPool
-    workload: Workload
+    requests: Workload
     busiest_window: Window | None
     price: Price | None
     profiles: str | Path | None
 
     @property
-    def label(self) -> str:
+    def deployment(self) -> str:
         """Model, GPUs and engine in a line."""
-        return deployment_label(self.resolved, self.resolved.pool.replicas)
+        return deployment_label(self.resolved)
+
+    @property
+    def workload(self) -> str:
+        """The name of the traffic."""
+        return self.requests.name
 
     @classmethod
     def read(
@@ -78,7 +81,7 @@ class ComparedDeployment:
         return cls(
             file=file,
             resolved=resolved,
-            workload=requests,
+            requests=requests,
             busiest_window=windows[0] if windows else None,
             price=price_of(resolved.profile.name, file.cost),
             profiles=profiles,
@@ -147,29 +150,19 @@ def latencies_of(table: RequestTable, workload: Workload, capacity: Capacity | N
     )
 
 
-def outcome(
-    resolved: ResolvedPool,
-    workload: Workload,
-    *,
-    price: Price | None = None,
-    stretch: float = 1.0,
-    latencies: Latencies | None = None,
-) -> Outcome:
-    """The figures of one deployment; `latencies` spares the simulation where it was run already."""
-    run = latencies or measure(resolved, workload, stretch=stretch)
-    done = int(np.isfinite(run.e2e_s).sum())
+def outcome(resolved: ResolvedPool, run: Latencies, price: Price | None = None) -> Outcome:
+    """The figures of one deployment that was simulated."""
     gpus = resolved.pool.num_gpus * resolved.pool.replicas
     hourly = None if price is None else usd_per_hour(price, billed_gpus(price, gpus))
-    rate = run.requests_per_s
     served = full = None
-    if hourly is not None and rate:
-        served, full = (hourly / SECONDS_PER_HOUR / each for each in (rate, run.full_per_s))
+    if hourly is not None and run.requests_per_s:
+        served, full = (hourly / SECONDS_PER_HOUR / each for each in (run.requests_per_s, run.full_per_s))
     return Outcome(
         ttft_p95_s=_p95(run.ttft_s) or 0.0,
         tpot_p95_s=_p95(run.tpot_s),
         e2e_p95_s=_p95(run.e2e_s) or 0.0,
-        requests_per_s=rate,
-        failed=len(workload) - done,
+        requests_per_s=run.requests_per_s,
+        failed=int((~np.isfinite(run.e2e_s)).sum()),
         usd_per_hour=hourly,
         usd_per_request_served=served,
         usd_per_request_full=full,

@@ -7,16 +7,16 @@ of some model (`smaller_models.toml`), not a prediction for another.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from capacity.base.errors import CapacityError, MalformedFile
+from capacity.base.data_files import read_data
+from capacity.base.errors import CapacityError
 from capacity.base.spec import Spec
 from capacity.model import Attention, ModelSpec, load_model, model_names
 from capacity.model.feed_forward import DenseFeedForward
@@ -65,11 +65,8 @@ class SmallerModels(Spec):
 @lru_cache(maxsize=1)
 def smaller_models() -> SmallerModels:
     """What is published. Raises MalformedFile."""
-    try:
-        tables = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-        return SmallerModels.model_validate({"mmlu": tables.pop("mmlu"), "prunings": tables})
-    except (OSError, KeyError, tomllib.TOMLDecodeError, ValidationError) as error:
-        raise MalformedFile(TABLE, f"cannot be read: {error}") from None
+    tables = dict(read_data(TABLE))
+    return SmallerModels(mmlu=tables.pop("mmlu"), prunings=tables)
 
 
 def smaller_changes(resolved: ResolvedPool) -> Iterator[Change]:
@@ -191,23 +188,13 @@ def _narrower(model: ModelSpec, pruning: Pruning) -> ModelSpec:
     def narrowed(width: int, fraction: float) -> int:
         return max(round(width * fraction / MULTIPLE), 1) * MULTIPLE
 
-    groups = tuple(
-        replace(
-            group,
-            feed_forward=replace(
-                group.feed_forward,
-                intermediate_size=narrowed(
-                    group.feed_forward.intermediate_size, pruning.intermediate_fraction
-                ),
-            ),
-        )
-        if isinstance(group.feed_forward, DenseFeedForward)
-        else group
-        for group in model.layer_groups
-    )
-    return replace(
-        model, hidden_size=narrowed(model.hidden_size, pruning.hidden_fraction), layer_groups=groups
-    )
+    groups = []
+    for group in model.layer_groups:
+        assert isinstance(group.feed_forward, DenseFeedForward)
+        size = narrowed(group.feed_forward.intermediate_size, pruning.intermediate_fraction)
+        groups.append(replace(group, feed_forward=replace(group.feed_forward, intermediate_size=size)))
+    hidden_size = narrowed(model.hidden_size, pruning.hidden_fraction)
+    return replace(model, hidden_size=hidden_size, layer_groups=tuple(groups))
 
 
 def _weight_bits(model: ModelSpec) -> float:

@@ -16,7 +16,7 @@ from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
 from capacity.base.keywords import documented
-from capacity.base.record import AnswerRecord
+from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic
 from capacity.hardware.pricing import cautions_of
 from capacity.model import ModelSpec
@@ -94,7 +94,7 @@ def stack(
     """
     names = in_order(order)
     as_it_is = ComparedDeployment.read(model, options, "stack", slo_window, workload, profiles, download)
-    resolved, requests, file = as_it_is.resolved, as_it_is.workload, as_it_is.file
+    resolved, requests, file = as_it_is.resolved, as_it_is.requests, as_it_is.file
     if resolved.model.task == "embed":
         raise InvalidInput(
             f"{resolved.model.name} makes no tokens: most of the stack is about making them; `capacity advise` tries "
@@ -103,12 +103,12 @@ def stack(
     if as_it_is.busiest_window is not None:
         requests = replace(requests, asked_per_s=None)  # overloaded is what the window's own rate overloads
     rungs = rungs_of(resolved, requests)
-    ladder = TechniqueStack(
+    ladder = make_from(
+        TechniqueStack,
+        as_it_is,
+        file,
         model=resolved.model if isinstance(file.model, ModelSpec) else file.model,
         workload=requests,
-        traffic=file.traffic,
-        price=as_it_is.price,
-        profiles=profiles,
         rungs=rungs,
         naive=naive_fields(resolved, rungs, requests),
     )
@@ -116,10 +116,9 @@ def stack(
     steps = list(report_each(ladder.climbed(names, beginning), len(names), progress))
     naive = ladder.at(beginning).figures
     cumulative = [step.cumulative for step in steps if step.cumulative is not None]
-    return Stack(
-        deployment=as_it_is.label,
-        workload=requests.name,
-        busiest_window=as_it_is.busiest_window,
+    return make_from(
+        Stack,
+        as_it_is,
         naive_flags=ladder.at(beginning).flags,
         naive=naive,
         steps=tuple(steps),

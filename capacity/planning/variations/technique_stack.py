@@ -200,12 +200,12 @@ class TechniqueStack:
         key = frozenset(taken)
         if key not in self._known:
             self._choose_drafts(taken)
-            resolved, scheduling = self._resolved(taken), self._scheduling(taken)
+            resolved = self._resolved(taken)
+            scheduling = "continuous" if any(self.rungs[name].continuous for name in taken) else "static"
             resolved.memory.require_fit()
             figures = self._figures(resolved, scheduling)
-            self._known[key] = Standing(
-                resolved=resolved, flags=_flags(resolved.pool, scheduling), figures=figures
-            )
+            flags = _flags(resolved.pool, scheduling)
+            self._known[key] = Standing(resolved=resolved, flags=flags, figures=figures)
         return self._known[key]
 
     def _choose_drafts(self, taken: Taken) -> None:
@@ -224,9 +224,6 @@ class TechniqueStack:
         fields |= self._drafting.get(frozenset(taken), {})
         return resolve(self.model, build(Pool, fields), profiles=self.profiles)
 
-    def _scheduling(self, taken: Taken) -> str:
-        return "continuous" if any(self.rungs[name].continuous for name in taken) else "static"
-
     def _figures(self, resolved: ResolvedPool, scheduling: str) -> Figures:
         workload, run = self.workload, self._run(resolved, scheduling, self.workload)
         means = whole_means(run.summary, run.records)
@@ -234,26 +231,30 @@ class TechniqueStack:
             raise InvalidInput(
                 f"none of {len(workload):,} requests is served: {run.reason or 'all are turned away'}"
             )
-        done = run.records.completed
-        lengths = (
-            float(run.records.prompt_tokens[done].mean()),
-            float(run.records.output_tokens[done].mean()),
-        )
+        done, records = run.records.completed, run.records
+        lengths = float(records.prompt_tokens[done].mean()), float(records.output_tokens[done].mean())
         full_means, tokens_per_s, load = means, run.summary.output_throughput, None
         if not workload.is_closed_loop:
             full_means, requests_per_s = self._full_load(resolved, scheduling)
             tokens_per_s = requests_per_s * workload.long_run_tokens[1]
             load = workload.offered_per_s / requests_per_s
         overloaded = load is not None and load >= 1
-        bands = self._bands(resolved, means, lengths, None if overloaded else load)
-        rate = self._bands(resolved, full_means, lengths, None).rate(tokens_per_s)
+        client_s = self.workload.client_latency_s or 0.0
+        bands, full_bands = (
+            load_bands(resolved, each, lengths, client_latency_s=client_s, load_fraction=fraction)
+            for each, fraction in ((means, None if overloaded else load), (full_means, None))
+        )
+        rate = _rate_between(full_bands, tokens_per_s)
         bound = max(bound_times(run.step_work), key=lambda each: each.time_fraction, default=None)
-        adjustment = resolved.profile.adjustment
+        adjustment, usd = resolved.profile.adjustment, None
+        if self.price is not None:
+            gpus = billed_gpus(self.price, resolved.pool.num_gpus * resolved.pool.replicas)
+            usd = rate.inverse(usd_per_hour(self.price, gpus) / 3600 * 1e6)
         return Figures(
             output_tokens_per_s=rate,
             ttft_s=beside_client(bands.around("ttft", means.ttft_s), self.traffic, adjustment=adjustment),
             tpot_s=None if means.tpot_s is None else bands.around("tpot", means.tpot_s),
-            usd_per_million_output_tokens=self._price(resolved, rate),
+            usd_per_million_output_tokens=usd,
             overloaded=overloaded,
             mean_batch_size=run.mean_batch_size,
             bound=None if bound is None else bound.bound,
@@ -278,28 +279,6 @@ class TechniqueStack:
         means = whole_means(run.summary, run.records)
         assert means is not None
         return means, run.summary.request_throughput
-
-    def _bands(
-        self,
-        resolved: ResolvedPool,
-        means: LoadMeans,
-        lengths: tuple[float, float],
-        load_fraction: float | None,
-    ) -> _Bands:
-        made = load_bands(
-            resolved,
-            means,
-            lengths,
-            client_latency_s=self.workload.client_latency_s or 0.0,
-            load_fraction=load_fraction,
-        )
-        return _Bands(made.resolved, made.seen)
-
-    def _price(self, resolved: ResolvedPool, rate: Quantity) -> Quantity | None:
-        if self.price is None:
-            return None
-        gpus = billed_gpus(self.price, resolved.pool.num_gpus * resolved.pool.replicas)
-        return rate.inverse(usd_per_hour(self.price, gpus) / 3600 * 1e6)
 
     def observations(self, beginning: Taken, steps: Sequence[StackStep]) -> Iterator[str]:
         """What the table does not say: where a KV cache begins to pay, and what stands on a formula."""
@@ -334,14 +313,11 @@ class TechniqueStack:
         )
 
 
-class _Bands(LoadBands):
-    """Intervals of a load, its rate too."""
-
-    def rate(self, value: float) -> Quantity:
-        """A rate with the interval of the time that each request takes, which it is the inverse of."""
-        low, high = self.ends("e2e")
-        value /= self.beyond("e2e")
-        return Quantity(value=value, low=value / high, high=value / low)
+def _rate_between(bands: LoadBands, rate: float) -> Quantity:
+    """A rate with the interval of the time that each request takes, which it is the inverse of."""
+    low, high = bands.ends("e2e")
+    rate /= bands.beyond("e2e")
+    return Quantity(value=rate, low=rate / high, high=rate / low)
 
 
 def _why(own: Factors, alone: Factors, before: Figures, after: Figures, ground: Figures) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from capacity.base.checked import checked
 from capacity.base.keywords import documented
-from capacity.base.record import AnswerRecord
+from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic
 from capacity.model import ModelSpec
 from capacity.planning.variations.outcome import (
@@ -19,6 +19,7 @@ from capacity.planning.variations.outcome import (
     Outcome,
     Progress,
     change,
+    measure,
     outcome,
     report_each,
 )
@@ -29,6 +30,7 @@ from capacity.workload import Workload
 from capacity.workload.windows import Window
 
 SWING = 0.20
+BILLS = ("usd_per_hour", "usd_per_request_served", "usd_per_request_full")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,19 +88,39 @@ def tornado(
     `progress(done, total)` is called as inputs are done. Raises DoesNotFit.
     """
     as_it_is = ComparedDeployment.read(model, options, "tornado", slo_window, workload, profiles, download)
-    return vary_inputs(as_it_is, progress)
-
-
-def vary_inputs(as_it_is: ComparedDeployment, progress: Progress | None) -> Tornado:
-    """Vary lengths, rate, hits, acceptance, price and step times. Raises DoesNotFit."""
-    resolved, workload, price = as_it_is.resolved, as_it_is.workload, as_it_is.price
+    resolved, workload, price = as_it_is.resolved, as_it_is.requests, as_it_is.price
 
     def tried(
         requests: Workload = workload, *, pool: ResolvedPool = resolved, factor: float = 1.0
     ) -> Outcome:
-        return outcome(pool, requests, price=price, stretch=factor)
+        return outcome(pool, measure(pool, requests, stretch=factor), price)
 
     base = tried()
+    inputs, left_out = _inputs_of(as_it_is, base, tried)
+    swings = [
+        _swing(name, base, vary(1 - SWING), vary(1 + SWING))
+        for name, vary in report_each(inputs.items(), len(inputs), progress)
+    ]
+    return make_from(
+        Tornado,
+        as_it_is,
+        swing=SWING,
+        base=base,
+        swings=tuple(sorted(swings, key=lambda swing: -swing.span)),
+        not_varied=tuple(left_out),
+        warnings=(
+            *resolved.notes,
+            *resolved.split_notes(workload.mean_prompt_tokens),
+            *workload.notices,
+        ),
+    )
+
+
+def _inputs_of(
+    as_it_is: ComparedDeployment, base: Outcome, tried: Callable[..., Outcome]
+) -> tuple[dict[str, Callable[[float], Outcome]], list[str]]:
+    """How to vary each input by a factor; and the inputs that this deployment does not have, with the reason."""
+    resolved, workload = as_it_is.resolved, as_it_is.requests
     inputs: dict[str, Callable[[float], Outcome]] = {
         "prompt lengths": lambda f: tried(with_prompts(workload, f)),
         "output lengths": lambda f: tried(with_outputs(workload, f)),
@@ -121,38 +143,17 @@ def vary_inputs(as_it_is: ComparedDeployment, progress: Progress | None) -> Torn
         left_out.append("request rate (requests do not arrive at one)")
     else:
         inputs["request rate"] = lambda f: tried(workload.at_rate_factor(f))
-    if price is None:
+    if as_it_is.price is None:
         left_out.append("price of a GPU-hour (none was given)")
     else:
         inputs["price of a GPU-hour"] = lambda f: replace_cost(base, f)
-    swings = [
-        _swing(name, base, vary(1 - SWING), vary(1 + SWING))
-        for name, vary in report_each(inputs.items(), len(inputs), progress)
-    ]
-    return Tornado(
-        deployment=as_it_is.label,
-        workload=workload.name,
-        busiest_window=as_it_is.busiest_window,
-        swing=SWING,
-        base=base,
-        swings=tuple(sorted(swings, key=lambda swing: -swing.span)),
-        not_varied=tuple(left_out),
-        warnings=(
-            *resolved.notes,
-            *resolved.split_notes(workload.mean_prompt_tokens),
-            *workload.notices,
-        ),
-    )
+    return inputs, left_out
 
 
 def replace_cost(base: Outcome, factor: float) -> Outcome:
     """The same latencies at another price."""
-    return replace(
-        base,
-        usd_per_hour=base.usd_per_hour and base.usd_per_hour * factor,
-        usd_per_request_served=base.usd_per_request_served and base.usd_per_request_served * factor,
-        usd_per_request_full=base.usd_per_request_full and base.usd_per_request_full * factor,
-    )
+    bills = ((name, getattr(base, name)) for name in BILLS)
+    return replace(base, **{name: usd and usd * factor for name, usd in bills})
 
 
 def with_outputs(workload: Workload, factor: float) -> Workload:

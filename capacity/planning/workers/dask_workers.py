@@ -157,18 +157,15 @@ class _Workers(Executor):
         self._client = client
         self._tasks = client.get_executor(pure=False)
         self._expected = (dict(own), named)
-        self._common = [self._sent(each) for each in common]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it is large
+            # as tasks of their own: where the worker that holds one dies, Dask makes it again
+            self._common = [client.submit(_same, each, pure=False) for each in common]
         self._handed_out: set[Future[Any]] = set()
         self._lock = threading.Lock()
         self._is_gone = False
         self._ended = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
-
-    def _sent(self, value: object) -> Any:
-        """As a task of its own: where the worker that holds it dies, Dask makes it again."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it is large
-            return self._client.submit(_same, value, pure=False)
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
         answer: Future[Any] = Future()

@@ -26,12 +26,6 @@ class Named:
 NOTHING = Named()
 
 
-def likeness(named: Named = NOTHING) -> dict[str, str]:
-    """By name: the package, its data as `--version` has them, its code and GPU profiles, Python, NumPy, the compiled
-    engines, the arithmetic, and what a question names."""
-    return dict(_likeness(named))
-
-
 def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
     """The first thing that differs, with both values; None where nothing does."""
     for name, own in ours.items():
@@ -41,10 +35,12 @@ def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None
 
 
 @lru_cache(maxsize=16)
-def _likeness(named: Named) -> tuple[tuple[str, str], ...]:
+def likeness(named: Named = NOTHING) -> dict[str, str]:
+    """By name: the package, its data as `--version` has them, its code and GPU profiles, Python, NumPy, the compiled
+    engines, the arithmetic, and what a question names."""
     from capacity.answers.data_version import data_version
 
-    found = {
+    return {
         "llm-capacity": _installed("llm-capacity"),
         "the digest of llm-capacity's data": data_version().digest,
         "the digest of llm-capacity's code and of the GPU profiles": package_version().rpartition("+")[2],
@@ -52,8 +48,8 @@ def _likeness(named: Named) -> tuple[tuple[str, str], ...]:
         "NumPy": _installed("numpy"),
         "the version of the compiled engines": _engines(),
         "the digest of arithmetic": _arithmetic(),
+        **dict(_looked_up(named)),
     }
-    return (*found.items(), *_looked_up(named))
 
 
 def _looked_up(named: Named) -> Iterator[tuple[str, str]]:

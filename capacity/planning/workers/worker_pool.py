@@ -13,6 +13,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from capacity.base.processes import check_workers, local_workers
+from capacity.planning.workers.environment_fingerprint import NOTHING, Named
+
 Ask = TypeVar("Ask")
 Answer = TypeVar("Answer")
 Value = TypeVar("Value")
@@ -132,7 +135,41 @@ def once(ask: Ask) -> Generator[Ask, Answer, Answer]:
     return (yield ask)
 
 
+def opened(
+    workers: int, cluster: str | None, *, common: tuple[object, ...] = (), named: Named = NOTHING
+) -> AbstractContextManager[WorkerPool]:
+    """The Dask cluster at `cluster` (tcp://host:port), or `workers` processes of this machine.
+
+    `common` are the first arguments of each function that is handed out: they travel once. `named` is what the tasks
+    look up by its name, which a cluster must find as it is here. Raises InvalidInput where that is not so.
+    """
+    if cluster is None:
+        return _local(workers, common)
+    from capacity.planning.workers.dask_workers import dask_crew
+
+    return dask_crew(cluster, common=common, named=named)
+
+
+@contextmanager
+def _local(workers: int, common: tuple[object, ...]) -> Iterator[WorkerPool]:
+    check_workers(workers)
+    with local_workers(workers, _keep_common, common) as executor:
+        yield WorkerPool(executor=executor, workers=workers, through=(_with_common,) if common else ())
+
+
 # in a worker
+
+_common: tuple[object, ...] = ()  # of this worker process
+
+
+def _keep_common(*common: object) -> None:
+    global _common
+    _common = common
+
+
+def _with_common(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*_common, *arguments)
+
 
 _is_recalled: ContextVar[Callable[[], bool] | None] = ContextVar("is_recalled", default=None)
 

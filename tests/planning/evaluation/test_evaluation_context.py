@@ -10,13 +10,13 @@ import pytest
 from capacity.deployment import Pool
 from capacity.model import load_model
 from capacity.planning.evaluation.evaluate import run_engines
-from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationTask, run_task
+from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationRequest, run_task
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.space import Candidate
 from capacity.workload import parse_slos, random_requests
 
 POOL = Pool(gpu="h100")
-TASK = EvaluationTask(candidate=Candidate(pool=POOL, replicas=1), confidence=None)
+TASK = EvaluationRequest(candidate=Candidate(pool=POOL, replicas=1), confidence=None)
 
 
 def arena() -> EvaluationContext:
@@ -50,7 +50,7 @@ def test_full_trial_after_a_first_look_simulates_the_other_draws_alone(
             or run_engines(engines, workload, **options)
         ),
     )
-    first = looked.run(replace(TASK, sample=True, first_draw=True))
+    first = looked.run(TASK._replace(sample=True, first_draw=True))
     assert (first.seen, served) == ("sample", [0])
     full = looked.run(TASK)
     assert served == [0, 1, 2]
@@ -67,7 +67,7 @@ def test_a_worker_stops_when_its_seconds_are_over() -> None:
 
 
 def test_first_tokens_alone_leave_decode_and_its_limits_out() -> None:
-    whole, first = (arena().run(replace(TASK, first_tokens=only)) for only in (False, True))
+    whole, first = (arena().run(TASK._replace(first_tokens=only)) for only in (False, True))
     assert [level.slo for level in whole.levels] == ["ttft:p95:1s", "tpot:p95:1s"]
     assert [level.slo for level in first.levels] == ["ttft:p95:1s"]
     assert first.mean_e2e_s < whole.mean_e2e_s

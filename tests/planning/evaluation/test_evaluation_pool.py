@@ -13,8 +13,13 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.model import load_model
 from capacity.planning.evaluation import evaluation_pool as bench_module
-from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationTask, OutOfTime
-from capacity.planning.evaluation.evaluation_pool import EvaluationPool, EvaluationRequest
+from capacity.planning.evaluation.evaluation_context import (
+    EvaluationContext,
+    EvaluationRequest,
+    OutOfTime,
+    first_look,
+)
+from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.space import Candidate
 from capacity.workload import parse_slos, random_requests
@@ -33,14 +38,13 @@ def arena(requests: int = 60, output_len: int = 20) -> EvaluationContext:
 
 
 ASKS = [
-    EvaluationRequest(Candidate(pool=Pool(gpu="h100", max_num_seqs=seqs), replicas=1))
-    for seqs in (1, 2, 4, 8)
+    first_look(Candidate(pool=Pool(gpu="h100", max_num_seqs=seqs), replicas=1), 0.9) for seqs in (1, 2, 4, 8)
 ]
 
 
 def test_workers_find_what_this_process_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_module, "WORKERS_AFTER_S", 0.0)
-    with EvaluationPool(arena=arena(), confidence=0.9) as alone:
+    with EvaluationPool(arena=arena()) as alone:
         expected = [alone.trial(ask) for ask in ASKS]
     run = EvaluationContext.run
 
@@ -50,32 +54,32 @@ def test_workers_find_what_this_process_finds(monkeypatch: pytest.MonkeyPatch) -
             wait(given, timeout=60, return_when="FIRST_COMPLETED")
         return run(self, *args, **words)
 
-    with EvaluationPool(arena=arena(), confidence=0.9, workers=2) as several, monkeypatch.context() as slower:
+    with EvaluationPool(arena=arena(), workers=2) as several, monkeypatch.context() as slower:
         slower.setattr(EvaluationContext, "run", slow)
         assert [several.trial(ask, lambda: ASKS) for ask in ASKS] == expected
         assert list(several.trials) == ASKS  # what was found ahead counts when it is asked for
         assert len(several.seconds) < len(ASKS)  # of this process
         slower.undo()
-        tasks = [EvaluationTask(candidate=ask.candidate, confidence=0.9) for ask in ASKS]
+        tasks = [EvaluationRequest(candidate=ask.candidate, confidence=0.9) for ask in ASKS]
         assert several.all(tasks) == alone.all(tasks)
 
 
 def test_a_full_trial_stands_for_a_sample() -> None:
-    with EvaluationPool(arena=arena(), confidence=0.9) as bench:
-        full = bench.trial(ASKS[0]._replace(sample=False))
+    with EvaluationPool(arena=arena()) as bench:
+        full = bench.trial(ASKS[0]._replace(sample=False, first_draw=False))
         assert bench.trial(ASKS[0]) is full
 
 
 def test_a_trial_ends_when_time_is_up_and_leaves_nothing() -> None:
-    with EvaluationPool(arena=arena(20_000, 4000), confidence=0.9) as bench:
+    with EvaluationPool(arena=arena(20_000, 4000)) as bench:
         bench.trial(ASKS[0])  # the core is there, and the engine too
         bench.trials.clear()
         bench.until_s = time.monotonic() + 0.05
         with pytest.raises(OutOfTime):
-            bench.trial(ASKS[-1]._replace(sample=False))
+            bench.trial(ASKS[-1]._replace(sample=False, first_draw=False))
         assert time.monotonic() - bench.until_s < 1
         assert not bench.trials
-        assert bench.all([EvaluationTask(candidate=ASKS[0].candidate, confidence=0.9)]) == [None]
+        assert bench.all([EvaluationRequest(candidate=ASKS[0].candidate, confidence=0.9)]) == [None]
         bench.until_s = math.inf
 
 
@@ -83,11 +87,12 @@ def test_a_tick_is_heard_while_a_trial_runs_and_ctrl_c_goes_through() -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    with EvaluationPool(arena=arena(), confidence=0.9, tick=interrupt) as bench:
+    with EvaluationPool(arena=arena(), tick=interrupt) as bench:
         with pytest.raises(KeyboardInterrupt):
             bench.trial(ASKS[0])
         assert (
-            bench.all([EvaluationTask(candidate=ask.candidate, confidence=0.9) for ask in ASKS]) == [None] * 4
+            bench.all([EvaluationRequest(candidate=ask.candidate, confidence=0.9) for ask in ASKS])
+            == [None] * 4
         )
     with pytest.raises(InvalidInput, match="workers must be from 1 to 1024, not 0"):
-        EvaluationPool(arena=arena(), confidence=0.9, workers=0)
+        EvaluationPool(arena=arena(), workers=0)

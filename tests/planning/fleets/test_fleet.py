@@ -15,10 +15,10 @@ from capacity.answers.engine_setup import make_workload
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import Pool, Traffic
 from capacity.model import load_model
-from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationTask
+from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationRequest
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.fleets.fleet import fleet
-from capacity.planning.fleets.fleet_parts import Span, part_of
+from capacity.planning.fleets.fleet_pools import Span, part_of
 from capacity.planning.fleets.fleet_records import FleetPlan, deployment_of_fleet
 from capacity.planning.space import Candidate
 from capacity.report.tables import render
@@ -102,7 +102,8 @@ def cheapest(workloads: Any, routers: tuple[str, ...]) -> float:
             )
             tried = [Candidate(pool=pool, replicas=replicas, router=router) for router in routers]
             if any(
-                arena.run(EvaluationTask(candidate=each, confidence=0.5, give_up=False)).met for each in tried
+                arena.run(EvaluationRequest(candidate=each, confidence=0.5, give_up=False)).met
+                for each in tried
             ):
                 bills.append(usd * replicas)
                 break
@@ -218,7 +219,7 @@ def test_each_hour_has_the_fewest_replicas_that_do() -> None:
         slower = [workload.at_rate(workload.request_rate_per_s * share)]
         arena = EvaluationContext(model=load_model(MODEL), workloads=slower, goal=Goal(slos=parse_slos(SLO)))
         candidate = Candidate(pool=pool.pool, replicas=replicas, router=pool.router)
-        return arena.run(EvaluationTask(candidate=candidate, confidence=0.5)).met
+        return arena.run(EvaluationRequest(candidate=candidate, confidence=0.5)).met
 
     first = {}
     for hour in found.day.hours[:12]:

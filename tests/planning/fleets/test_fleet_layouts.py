@@ -17,8 +17,7 @@ from capacity.deployment import Cost
 from capacity.model import load_model
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.fleets.fleet_layouts import Layouts
-from capacity.planning.fleets.fleet_parts import Span, goals_of_pools
-from capacity.planning.fleets.fleet_pools import Pools, Side, name_of
+from capacity.planning.fleets.fleet_pools import Pools, Side, Span, goals_of_pools, name_of
 from capacity.planning.fleets.fleet_space import Split
 from capacity.planning.search.plan_request import PlanRequest
 from capacity.planning.space import Search

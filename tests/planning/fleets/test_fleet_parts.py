@@ -12,7 +12,7 @@ from capacity.answers.engine_setup import make_workload
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
 from capacity.planning.evaluation.slo_evaluation import Goal
-from capacity.planning.fleets.fleet_parts import Span, goals_of_pools, part_of, spans_of, usual_thresholds
+from capacity.planning.fleets.fleet_pools import Span, goals_of_pools, part_of, spans_of, usual_thresholds
 from capacity.workload import Workload, parse_slos
 
 

@@ -10,8 +10,7 @@ from quick_fleets import MODEL, PRICES, SLO, SPACE, TRAFFIC
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import Cost, Traffic
 from capacity.planning.evaluation.slo_evaluation import Goal
-from capacity.planning.fleets.fleet_parts import Span
-from capacity.planning.fleets.fleet_pools import Pools, name_of
+from capacity.planning.fleets.fleet_pools import Pools, Span, name_of
 from capacity.planning.fleets.fleet_space import Split
 from capacity.planning.search.plan_request import PlanRequest
 from capacity.planning.search.snapshot import Snapshot

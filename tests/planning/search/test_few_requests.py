@@ -9,7 +9,7 @@ from quick_fleets import MODEL, PRICES, SPACE, TRAFFIC
 
 from capacity import plan
 from capacity.deployment import Cost, Traffic
-from capacity.planning.evaluation.evaluation_context import EvaluationTask
+from capacity.planning.evaluation.evaluation_context import EvaluationRequest
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.records import Plan
 from capacity.planning.search.few_requests import FEW, hanging, note, uneven
@@ -85,7 +85,7 @@ def do(
     arena, best = asked.arena(), found.best.candidate
     counts = range(1, most + 1)
     tried = [Candidate(pool=best.pool, replicas=count, router=best.router) for count in counts]
-    trials = [arena.run(EvaluationTask(candidate=each, confidence=0.5)) for each in tried]
+    trials = [arena.run(EvaluationRequest(candidate=each, confidence=0.5)) for each in tried]
     return [count for count, trial in zip(counts, trials, strict=True) if trial.met]
 
 

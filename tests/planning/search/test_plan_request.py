@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,14 +41,15 @@ def test_every_draw_of_the_traffic_is_there_and_prices_are_those_of_the_space() 
     assert question.workloads[0] != question.workloads[1]
     assert set(question.market().quotes) == {"h100-sxm-80gb", "l4-24gb"}
     narrow = question.search.model_copy(update={"gpus": ("l4",)})
-    assert set(question.market(narrow).quotes) == {"l4-24gb"}
+    assert set(replace(question, search=narrow).market().quotes) == {"l4-24gb"}
 
 
 def test_an_arena_is_of_all_requests_unless_it_is_of_a_part() -> None:
     question, other = asked(), Goal(slos=parse_slos("ttft:p50:1s"))
-    part = question.workloads[:1]
-    assert (question.arena().workloads, question.arena().goal) == (question.workloads, question.goal)
-    assert (question.arena(part, other).workloads, question.arena(part, other).goal) == (part, other)
+    arena, part = question.arena(), question.workloads[:1]
+    assert (arena.workloads, arena.goal, arena.model) == (question.workloads, question.goal, question.model)
+    arena = replace(question, workloads=part, goal=other).arena()
+    assert (arena.workloads, arena.goal) == (part, other)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from quick_plans import PLAIN, PRICES, SHORT, quick
 
 from capacity.planning.plan import plan
 from capacity.planning.search.candidate_family import EvaluatedCandidate
-from capacity.planning.search.plan_search import _Search
+from capacity.planning.search.plan_search import PlanSearch
 from capacity.planning.search.snapshot import Snapshot
 
 SPACES = {
@@ -190,11 +190,11 @@ def test_answers_are_verified_on_all_draws() -> None:
 def test_a_search_that_runs_out_of_time_verifies_its_best(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is up with the first answer, which was simulated on one draw of three."""
 
-    def improved(state: _Search, tried: EvaluatedCandidate) -> None:
+    def improved(state: PlanSearch, tried: EvaluatedCandidate) -> None:
         assert tried.trial.seen == "sample"
         state.bench.until_s = -math.inf
 
-    monkeypatch.setattr(_Search, "_improved", improved)
+    monkeypatch.setattr(PlanSearch, "_improved", improved)
     answer = plan("llama-3.1-8b", **(SPACE | {"request_rate": 400.0}), replications=3, time_limit_s=60)
     assert not answer.proved
     assert answer.ended == "time limit"

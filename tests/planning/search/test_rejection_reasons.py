@@ -5,7 +5,6 @@ from __future__ import annotations
 from planned_options import level, option, trial
 
 from capacity.deployment import Pool
-from capacity.planning.evaluation.evaluation_pool import EvaluationRequest
 from capacity.planning.search.candidate_family import EvaluatedCandidate, Exclusion, Order
 from capacity.planning.search.rejection_reasons import describe_miss, in_doubt, rejections
 from capacity.planning.search.replica_search import (
@@ -30,8 +29,8 @@ def test_each_engine_is_turned_down_once_for_its_strongest_reason() -> None:
     missed, routed = engine(1, most=3), engine(1, router="prefix-aware", least=2)
     met, dear, slow, cheap = engine(2), engine(3, least=9), engine(4), engine(5)
     for replicas in (2, 3):
-        missed.learn(EvaluationRequest(missed.option.at(replicas)), trial(1.5), accepted=False)
-    best = met.learn(EvaluationRequest(met.option.at(4)), trial(0.5), accepted=True)
+        missed.learn(missed.option.first_look(replicas), trial(1.5), accepted=False)
+    best = met.learn(met.option.first_look(4), trial(0.5), accepted=True)
     slow.option = option(pool=slow.option.pool, bound=slow.option.bound.__class__(
         min_replicas=1, work_s=1.0, ratio=0.9, reason=None))  # fmt: skip
     entries = [missed, routed, met, dear, slow, cheap, unseen((5.0, 0.0, 0, 1)), unseen((1.0, 0.0, 0, 1))]

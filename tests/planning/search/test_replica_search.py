@@ -5,7 +5,6 @@ from __future__ import annotations
 from planned_options import level, option, trial
 
 from capacity.deployment import Pool
-from capacity.planning.evaluation.evaluation_pool import EvaluationRequest
 from capacity.planning.search.candidate_family import Order
 from capacity.planning.search.replica_search import FirstTokenSearch, PairReplicaSearch, ReplicaSearch
 
@@ -41,7 +40,7 @@ def test_beside_an_answer_one_trial_settles_it() -> None:
 
 def test_what_does_is_narrowed_down_and_what_was_flattered_is_taken_back() -> None:
     engine = ReplicaSearch(option(most=64))
-    ask = EvaluationRequest(engine.option.at(9))
+    ask = engine.option.first_look(9)
     tried = engine.learn(ask, trial(0.5, seen="sample"), accepted=True)
     assert tried is not None
     assert asked(engine, tried.order) == 4

@@ -37,10 +37,10 @@ def test_an_outcome_is_what_was_measured_and_its_bill() -> None:
     resolved = resolve("llama-3.1-8b", Pool(gpu="h100", replicas=2))
     requests = random_requests(num_requests=40, input_len=200, output_len=20, request_rate_per_s=10.0)
     run = measure(resolved, requests)
-    priced = outcome(resolved, requests, price=price_of("h100", Cost(price="3")), latencies=run)
+    priced = outcome(resolved, run, price_of("h100", Cost(price="3")))
     assert priced.ttft_p95_s == pytest.approx(float(np.percentile(run.ttft_s, 95)))
     assert priced.failed == 0
     assert priced.usd_per_hour == 6.0
     assert priced.usd_per_request_served == pytest.approx(6.0 / 3600 / run.requests_per_s)
-    free = outcome(resolved, requests, latencies=run)
+    free = outcome(resolved, run)
     assert (free.usd_per_hour, free.usd_per_request_served, free.usd_per_request_full) == (None, None, None)

@@ -29,8 +29,7 @@ from capacity.planning.sweeps.sweep import sweep
 from capacity.planning.variations.diff import diff
 from capacity.planning.workers import dask_workers as dask_crew
 from capacity.planning.workers.environment_fingerprint import NOTHING, Named
-from capacity.planning.workers.opening import opened
-from capacity.planning.workers.worker_pool import NotDone, stop_if_recalled
+from capacity.planning.workers.worker_pool import NotDone, opened, stop_if_recalled
 
 Progress = Callable[..., None]
 TRAFFIC = {"input_len": 400, "output_len": 40, "request_rate": 15.0, "num_prompts": 60}

@@ -19,7 +19,7 @@ PROFILE = Path(capacity.__file__).parents[1] / "hardware_profiles" / "h100-sxm-8
 
 @pytest.fixture(autouse=True)
 def _afresh() -> None:
-    module._likeness.cache_clear()
+    module.likeness.cache_clear()
 
 
 def test_another_process_finds_the_same() -> None:
@@ -63,7 +63,7 @@ def test_what_is_named_is_compared_by_its_contents(tmp_path: Path) -> None:
         (tmp_path / "profiles" / "h100-sxm-80gb.toml", PROFILE.read_text() + "\n"),
     ):
         path.write_text(text)
-        module._likeness.cache_clear()
+        module.likeness.cache_clear()
         after = likeness(named)
         assert difference(before, after) is not None, path.name
         before = after

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from capacity.base.errors import InvalidInput
-from capacity.planning.workers.opening import opened
 from capacity.planning.workers.worker_pool import (
     NotDone,
     Recalled,
     WorkerPool,
     once,
+    opened,
     recallable,
     side_by_side,
     stop_if_recalled,

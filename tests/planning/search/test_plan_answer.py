@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planned_options import level, option, trial
 
-from capacity.planning.evaluation.evaluation_pool import EvaluationRequest
 from capacity.planning.records import Point
-from capacity.planning.search.pareto_fronts import cost_front, points_of, speed_front
+from capacity.planning.search.plan_answer import cost_front, points_of, speed_front
 
 VALUES = st.integers(0, 6).map(float)
 
@@ -54,9 +53,9 @@ def test_without_a_price_gpus_stand_for_money() -> None:
 def test_what_was_given_up_or_ended_at_first_tokens_is_no_point() -> None:
     engine = option()
     trials = {
-        EvaluationRequest(engine.at(1)): trial(2.0, seen="given up"),
-        EvaluationRequest(engine.at(2)): trial(0.5),
-        EvaluationRequest(engine.at(3), first_tokens=True): trial(0.5),
+        engine.first_look(1): trial(2.0, seen="given up"),
+        engine.first_look(2): trial(0.5),
+        engine.first_look(3)._replace(first_tokens=True): trial(0.5),
     }
     (only,) = points_of(trials, [engine])
     assert only.num_gpus == 2

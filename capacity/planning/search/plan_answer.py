@@ -1,0 +1,212 @@
+"""Run a search and make its answer: the ranking, the fronts, what was rejected, and how far the search went."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from capacity.base.record import make_from
+from capacity.planning.evaluation.cost_bounds import Load
+from capacity.planning.evaluation.evaluation_context import EvaluationRequest
+from capacity.planning.evaluation.evaluation_pool import EvaluationPool
+from capacity.planning.evaluation.slo_evaluation import Evaluation
+from capacity.planning.records import Conditional, Kind, Plan, Point, SearchCounts
+from capacity.planning.search.candidate_family import CandidateFamily
+from capacity.planning.search.candidate_generator import CandidateGenerator
+from capacity.planning.search.conditions import conditions_of
+from capacity.planning.search.plan_notes import lighter_misses, not_searched, require_options, warnings_of
+from capacity.planning.search.plan_request import PlanRequest
+from capacity.planning.search.plan_search import PlanSearch
+from capacity.planning.search.ranking import Ranking
+from capacity.planning.search.rejection_reasons import not_recommended, rejections
+from capacity.planning.search.replica_search import ReplicaSearch
+from capacity.planning.search.snapshot import Progress
+from capacity.planning.space import Candidate
+from capacity.planning.workers.environment_fingerprint import Named
+
+CLOSER = {"done": 4, "time limit": 1, "interrupted": 0}  # answers that are run again in full, with intervals
+EXCLUDED: tuple[Kind, ...] = ("impossible", "does not fit", "quality", "no price", "conditional")
+BOUNDED: tuple[Kind, ...] = ("unmeetable", "limit", "costlier")
+
+
+def run_search(
+    asked: PlanRequest,
+    *,
+    workers: int = 1,
+    cluster: str | None = None,
+    progress: Progress | None = None,
+    started_s: float | None = None,
+) -> Plan:
+    """The plan for the traffic.
+
+    Raises DoesNotFit where nothing fits and InvalidInput where nothing can run, or where there is no such `cluster`.
+    Ctrl-C ends the search as the time limit does.
+    """
+    with _opened_search(asked, workers, cluster, progress, started_s) as state:
+        state.run()
+        return _plan(state)
+
+
+def find_conditional(
+    asked: PlanRequest, *, least: float, workers: int = 1, progress: Progress | None = None
+) -> tuple[Conditional, ...]:
+    """Return the deployments of a lower objective than `least` that a plan of this traffic does not recommend.
+
+    Those that were found where the time limit, or Ctrl-C, ends the search.
+    """
+    with _opened_search(asked, workers, None, progress, None) as state:
+        state.run(savings_below=least)
+        return _conditional(state, make_from(Ranking, state))
+
+
+@contextmanager
+def _opened_search(
+    asked: PlanRequest,
+    workers: int,
+    cluster: str | None,
+    progress: Progress | None,
+    started_s: float | None,
+) -> Iterator[PlanSearch]:
+    search, arena, load, market = asked.search, asked.arena(), asked.load, asked.market()
+    named = Named(
+        profiles=None if asked.profiles is None else str(asked.profiles),
+        models=() if search.draft is None else (search.draft,),
+    )
+    with EvaluationPool(arena=arena, workers=workers, cluster=cluster, named=named) as bench:
+        busy_load = arena.busy_load(load)
+        yield PlanSearch(
+            search=search,
+            load=load,
+            surveyor=CandidateGenerator(arena=arena, search=search, load=busy_load, market=market),
+            bench=bench,
+            progress=progress,
+            started_s=time.monotonic() if started_s is None else started_s,
+        )
+
+
+def _conditional(state: PlanSearch, ranking: Ranking) -> tuple[Conditional, ...]:
+    return tuple(
+        Conditional(
+            conditions=conditions_of(state.search, state.arena.model, tried.option.pool), answer=answer
+        )
+        for tried in state.savings.values()
+        for answer in ranking.ranked((), (tried,), closer=0)
+    )
+
+
+def _plan(state: PlanSearch) -> Plan:
+    """What the search found, looked at closely as far as time allows; the load is that of the best's draws."""
+    search, bench, best, load = state.search, state.bench, state.best, state.load
+    arena = state.arena if best is None else state.arena.context_of(best.candidate)
+    if arena is not state.arena:
+        load = Load.of(arena.whole or arena.workloads, endless=load.endless)
+    survey, market, entries = state.surveyor.survey, state.surveyor.market, state.everything
+    contenders = [entry for entry in entries if isinstance(entry, ReplicaSearch)]
+    if state.ended == "done":
+        require_options(survey)
+    ranking = make_from(Ranking, state, arena=arena, load=load)
+    leaders = [*([] if best is None else [best]), *state.leaders.values()]
+    ranked = ranking.ranked(contenders, leaders, closer=CLOSER[state.ended])
+    points = points_of(bench.trials, survey.options)
+    rejected = (
+        *survey.rejected,
+        *rejections(entries, best, state.leaders, state.ratio_limit),
+        *not_recommended(state.conditional),
+    )
+    kinds = Counter(rejection.kind for rejection in rejected)
+    first = arena.workloads[0]
+    return make_from(
+        Plan,
+        state,
+        load,
+        search,
+        model=arena.model.name,
+        workload=first.name,
+        requests_per_s=load.requests / load.span_s if load.span_s else float("inf"),
+        concurrency=first.concurrency,
+        slos=tuple(str(slo) for slo in arena.goal.slos),
+        slo_window=search.slo_window if arena.windows else "trace",
+        busiest_window=arena.windows[0] if arena.windows else None,
+        ranked=ranked,
+        misses=() if ranked or state.ended == "interrupted" else ranking.misses(contenders, survey),
+        conditional=_conditional(state, ranking),
+        rejected=rejected,
+        speed_front=speed_front(points),
+        cost_front=cost_front(points),
+        counts=make_from(
+            SearchCounts,
+            survey,
+            state,
+            excluded=sum(kinds[kind] for kind in EXCLUDED),
+            bounded=sum(kinds[kind] for kind in BOUNDED),
+            unresolved=kinds["unresolved"],
+        ),
+        proved=state.all is not None and state.all.done and not state.cut,
+        prices=tuple(price.quoted for price in market.quotes.values() if price is not None),
+        not_searched=not_searched(search, load, arena.model),
+        warnings=(
+            *(f"{gpu} is left out: {reason}" for gpu, reason in market.unpriced.items()),
+            *state.notes,
+            *lighter_misses(best),
+            *warnings_of(arena, ranked),
+            *bench.remarks,
+        ),
+    )
+
+
+# fronts
+
+
+def points_of(
+    trials: Mapping[EvaluationRequest, Evaluation], options: Iterable[CandidateFamily]
+) -> list[Point]:
+    """What was simulated and not given up, each candidate once, in full where it was."""
+    by_engine = {option.at(0): option for option in options}
+    latest = {
+        ask.candidate: trial
+        for ask, trial in trials.items()
+        if trial.seen in ("all", "sample") and not ask.first_tokens
+    }
+    return [
+        _point(by_engine[replace(candidate, replicas=0)], candidate, trial)
+        for candidate, trial in latest.items()
+    ]
+
+
+def _point(option: CandidateFamily, candidate: Candidate, trial: Evaluation) -> Point:
+    return make_from(
+        Point,
+        candidate,
+        trial,
+        gpu=candidate.pool.gpu,
+        usd_per_hour=option.usd_per_hour(candidate.replicas),
+        tokens_per_s_per_gpu=trial.output_tokens_per_s / candidate.num_gpus,
+    )
+
+
+def speed_front(points: Sequence[Point]) -> tuple[Point, ...]:
+    """tok/s per user against tok/s per GPU, of what was simulated: no other is better in both."""
+    known = [point for point in points if point.tokens_per_s_per_user is not None]
+    return _front(known, lambda point: (-(point.tokens_per_s_per_user or 0.0), -point.tokens_per_s_per_gpu))
+
+
+def cost_front(points: Sequence[Point]) -> tuple[Point, ...]:
+    """$ per hour (GPUs without a price) against the worst level's share of its limit."""
+
+    def values(point: Point) -> tuple[float, float]:
+        price = point.usd_per_hour if point.usd_per_hour is not None else float(point.num_gpus)
+        return price, point.worst_ratio
+
+    return _front(points, values)
+
+
+def _front(points: Sequence[Point], values: Callable[[Point], tuple[float, float]]) -> tuple[Point, ...]:
+    """The points that none beats in both values, in order of the first."""
+    front: list[Point] = []
+    for point in sorted(points, key=values):
+        if not front or values(point)[1] < values(front[-1])[1]:
+            front.append(point)
+    return tuple(front)
