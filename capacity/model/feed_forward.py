@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from capacity.model.parts import ParameterPart, Product, matrix, vector
-from capacity.model.quantization import PartKind
+from capacity.model.parameter_part import ParameterPart, PartKind
+from capacity.model.parts import Product, matrix, vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

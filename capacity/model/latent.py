@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from capacity.model.parts import KvCacheGroup, ParameterPart, matrix, vector
+from capacity.model.parameter_part import ParameterPart
+from capacity.model.parts import KvCacheGroup, matrix, vector
 from capacity.model.quantization import KvCacheFormat
 
 

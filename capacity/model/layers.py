@@ -10,7 +10,8 @@ from typing import ClassVar, Literal, TypeAlias
 
 from capacity.model.feed_forward import FeedForward, MoEFeedForward
 from capacity.model.latent import LatentAttention, SparseIndexer
-from capacity.model.parts import Eviction, KvCacheGroup, Mixer, ParameterPart, Product, matrix, vector
+from capacity.model.parameter_part import ParameterPart
+from capacity.model.parts import Eviction, KvCacheGroup, Mixer, Product, matrix, vector
 from capacity.model.quantization import KvCacheFormat
 from capacity.model.recurrent import LinearAttention
 

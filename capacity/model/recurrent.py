@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from capacity.model.parts import KvCacheGroup, Mixer, ParameterPart, Product, matrix, vector
-from capacity.model.quantization import KvCacheFormat, PartKind
+from capacity.model.parameter_part import ParameterPart, PartKind
+from capacity.model.parts import KvCacheGroup, Mixer, Product, matrix, vector
+from capacity.model.quantization import KvCacheFormat
 
 
 class FixedState:

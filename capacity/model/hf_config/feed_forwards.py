@@ -21,7 +21,7 @@ def of_layer(text: Fields, layer: int, *keys: str, **limits: int) -> int | None:
             continue
         if not layer < len(listed):
             raise text.problem(key, f"{len(listed)} entries, and none for layer {layer}")
-        return Fields({key: listed[layer]}, text.origin, prefix=text.prefix).count(key, **limits)
+        return text.updated({key: listed[layer]}).count(key, **limits)
     return text.optional_count(*keys, **limits)
 
 

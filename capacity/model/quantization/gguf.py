@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from capacity.model.parameter_part import ParameterPart
 from capacity.model.quantization.scheme import (
     FormatException,
-    Part,
     QuantizationScheme,
     Stored,
     uniform_scheme,
@@ -85,7 +85,9 @@ def gguf_scheme(model: Stored, name: str) -> QuantizationScheme:
     )
 
 
-def _exceptions(mix: _Mix, part: Part, num_layers: int, eight_experts: bool) -> list[FormatException]:
+def _exceptions(
+    mix: _Mix, part: ParameterPart, num_layers: int, eight_experts: bool
+) -> list[FormatException]:
     layer_formats = {
         layer: _layer_format(mix, part, layer, num_layers, eight_experts) for layer in part.layers
     }
@@ -101,7 +103,9 @@ def _exceptions(mix: _Mix, part: Part, num_layers: int, eight_experts: bool) -> 
     ]
 
 
-def _layer_format(mix: _Mix, part: Part, layer: int, num_layers: int, eight_experts: bool) -> str | None:
+def _layer_format(
+    mix: _Mix, part: ParameterPart, layer: int, num_layers: int, eight_experts: bool
+) -> str | None:
     leaf = part.name.rsplit(".", 1)[-1]
     if leaf in ("v_proj", "k_proj") and eight_experts:
         return "q8_0"
@@ -115,7 +119,7 @@ def _layer_format(mix: _Mix, part: Part, layer: int, num_layers: int, eight_expe
     return None
 
 
-def _eight_experts(parts: tuple[Part, ...]) -> bool:
+def _eight_experts(parts: tuple[ParameterPart, ...]) -> bool:
     return any(part.kind == "experts" and part.matrices_per_layer == 8 for part in parts)
 
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from capacity.model.parts import ParameterPart
+from capacity.model.parameter_part import ParameterPart
 from capacity.model.spec import ModelSpec
 from capacity.step import Bound, StepShape
 from capacity.step.layers.builder import Builder

@@ -11,8 +11,9 @@ from capacity.hardware.attention_kernels import find_attention_kernel
 from capacity.hardware.coefficients import AttentionCoefficients, AttentionOperator, GemmCoefficients
 from capacity.hardware.weight_kernels import WeightKernel, weight_kernels
 from capacity.model.layers import LayerGroup
+from capacity.model.parameter_part import PartKind
 from capacity.model.parts import Product
-from capacity.model.quantization import Execution, PartKind, WeightFormat
+from capacity.model.quantization import Execution, WeightFormat
 from capacity.step import StepShape
 from capacity.step.collectives import AllReduce, Transfer
 from capacity.step.operators import (

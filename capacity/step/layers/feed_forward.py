@@ -5,7 +5,8 @@ from typing import Literal
 from capacity.hardware.coefficients import Fit, GemmCoefficients, MoeCoefficients
 from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
 from capacity.model.layers import LatentAttention, LayerGroup
-from capacity.model.quantization import Kernel, PartKind
+from capacity.model.parameter_part import PartKind
+from capacity.model.quantization import Kernel
 from capacity.step.collectives import Transfer
 from capacity.step.layers.builder import Builder, Stored, activation_bits
 from capacity.step.operators import (
