@@ -13,20 +13,10 @@ from enum import IntEnum
 from typing import Any, TypeAlias, cast
 
 from capacity.step.collectives import AllReduce, Transfer, two_shot_fraction
+from capacity.step.expert_load import crowding
 from capacity.step.layers import grouped, latent, linear
-from capacity.step.operators import (
-    ACTIVATION_BYTES,
-    Attention,
-    Experts,
-    Gemm,
-    Operator,
-    RowCount,
-    Traffic,
-    all_tokens,
-    crowding,
-    expanded_tokens,
-    roof_of,
-)
+from capacity.step.operators import ACTIVATION_BYTES, Attention, Experts, Gemm, Operator, Traffic, roof_of
+from capacity.step.rows import RowCount, all_tokens, expanded_tokens
 from capacity.step.setting import HostTime
 from capacity.step.shape import AffineStepTimes, SlowestRank, StepTimes
 

@@ -17,7 +17,8 @@ from capacity.step.launches import launch_lag
 from capacity.step.layers import build_operators
 from capacity.step.layers.builder import Builder
 from capacity.step.layers.vision import EncoderOperator, encoder_operator
-from capacity.step.operators import Operator, all_tokens, norm, sampled_tokens
+from capacity.step.operators import Operator, norm
+from capacity.step.rows import all_tokens, sampled_tokens
 from capacity.step.setting import StepSetting
 from capacity.step.shape import recomputed
 

@@ -22,8 +22,8 @@ from capacity.model.feed_forward import MoEFeedForward
 from capacity.pool.parallelism import tensor_parallel_sizes
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step.closed_form import PhaseTimes
+from capacity.step.expert_load import ROUTING_EVENNESS, busiest_pairs, distinct_experts
 from capacity.step.layers.feed_forward import routing_evenness
-from capacity.step.operators import ROUTING_EVENNESS, busiest_pairs, distinct_experts
 from capacity.techniques.long_context import ContextParallelPrefill, context_parallel_prefill
 from capacity.techniques.one_pool import InputLen, OutputLen, PoolAnswer, named, notes_of
 

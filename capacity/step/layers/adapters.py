@@ -14,7 +14,8 @@ from capacity.model.parameter_part import ParameterPart
 from capacity.model.spec import ModelSpec
 from capacity.step import Bound, StepShape
 from capacity.step.layers.builder import Builder
-from capacity.step.operators import Device, Repeated, all_tokens, norm
+from capacity.step.operators import Device, Repeated, norm
+from capacity.step.rows import all_tokens
 
 ADAPTED = ("attention", "linear_attention", "dense_ffn", "shared_expert")
 OUTPUTS = (

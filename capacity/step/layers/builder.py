@@ -16,19 +16,8 @@ from capacity.model.parts import Product
 from capacity.model.quantization import Execution, WeightFormat
 from capacity.step import StepShape
 from capacity.step.collectives import AllReduce, Transfer
-from capacity.step.operators import (
-    ACTIVATION_BYTES,
-    Attention,
-    Device,
-    Gemm,
-    Operator,
-    RowCount,
-    Traffic,
-    all_tokens,
-    decoded_tokens,
-    prompt_tokens,
-    sampled_tokens,
-)
+from capacity.step.operators import ACTIVATION_BYTES, Attention, Device, Gemm, Operator, Traffic
+from capacity.step.rows import RowCount, all_tokens, decoded_tokens, prompt_tokens, sampled_tokens
 from capacity.step.setting import StepSetting
 
 # Small kernels of one layer, as vLLM 0.2x and SGLang 0.5 launch them in decode (read off their model code): two
@@ -169,6 +158,18 @@ class Builder:
                 device=self.device,
                 activation_bits=activation_bits(stored.execution.compute_dtype),
                 host_share=0.0 if group is None else self.setting.host_weight_share,
+            )
+        ]
+
+    def projections(
+        self, group: LayerGroup, kind: PartKind, module: str, *rows: tuple[str, float, float, Sequence[str]]
+    ) -> list[Gemm]:
+        """Products of each layer's own matrices: each with its name, inputs, outputs, and its parts in `module`."""
+        return [
+            gemm
+            for name, k, n, parts in rows
+            for gemm in self.gemm(
+                name, kind, k=k, n=n, parts=[f"{module}.{part}" for part in parts], group=group
             )
         ]
 
