@@ -14,15 +14,8 @@ from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.flags import Flag
 from capacity.base.outside import outside_path
 from capacity.hardware.coefficients import StepCoefficients
-from capacity.hardware.profile import (
-    HardwareProfile,
-    Provenance,
-    find_profile,
-    profile_paths,
-    read_profile,
-    user_profiles_directory,
-    write_profile,
-)
+from capacity.hardware.profile import HardwareProfile, Provenance, read_profile, write_profile
+from capacity.hardware.profile_search import find_profile, profile_paths, user_profiles_directory
 
 UNMEASURED_CHIP = 1.4
 """How far off steps may be of a chip none of whose kernels was measured: assumed, as of the bundled GB10 and T4."""

@@ -49,27 +49,25 @@ class DenseFeedForward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoEFeedForward:
-    """Routed experts, `experts_per_token` of `num_experts` for each token, and experts that all tokens share."""
+    """Routed experts, `experts_per_token` of `num_experts` for each token, and experts that all tokens share.
+
+    `shared_intermediate_size`: of all shared experts together, or of a dense feed-forward beside them.
+    `balanced_router`: training moves a bias on each expert's score until all are chosen alike (DeepSeek-V3).
+    `router_in_fp32`: its weights and inputs are brought to 32 bit and multiplied so (MiniMax-M2). `latent_size`:
+    experts work in a narrower space, with a projection into it and out (Nemotron 3 Super).
+    """
 
     num_experts: int
     experts_per_token: int
     expert_intermediate_size: int
-    shared_intermediate_size: int = (
-        0  # of all shared experts together, or of a dense feed-forward beside them
-    )
+    shared_intermediate_size: int = 0
     shared_gate: bool = False  # a scalar gate on the shared expert (Qwen)
     expert_bias: bool = False  # gpt-oss
     router_bias: bool = False  # gpt-oss, or a learned correction of each expert's score
-    balanced_router: bool = (
-        False  # training moves a bias on each expert's score until all are chosen alike (DeepSeek-V3)
-    )
-    router_in_fp32: bool = (
-        False  # its weights and inputs are brought to 32 bit and multiplied so (MiniMax-M2)
-    )
+    balanced_router: bool = False
+    router_in_fp32: bool = False
     gated: bool = True  # without: two matrices an expert (Nemotron 3)
-    latent_size: int = (
-        0  # experts work in a narrower space, with a projection into it and out (Nemotron 3 Super)
-    )
+    latent_size: int = 0
     zero_experts: int = 0  # chosen as experts are, and compute nothing (LongCat)
     shared_bias: bool = False
 

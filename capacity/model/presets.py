@@ -59,11 +59,13 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
         return variant
     if elsewhere := _load_elsewhere(name):
         return elsewhere
-    if name.count("/") != 1 or name.startswith((".", "/", "~")) or not all(name.split("/")):
+    if not _is_hub_id(name):
         raise UnknownName("model", name, model_names(), aliases=_aliases())
     if not download:
         message = f"no model preset {name!r}, and no such file. To fetch its config.json from the Hugging Face hub, "
-        raise InvalidInput(f"{message}use --download (download=True).{_suggestion(name)}")
+        near = UnknownName("model", name, model_names(), aliases=_aliases()).suggestions
+        suggestion = f" Or did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise InvalidInput(f"{message}use --download (download=True).{suggestion}")
     return _load_path(_downloaded(name), hf_id=name)
 
 
@@ -78,7 +80,7 @@ def add_model(name_or_path: str | Path, *, name: str | None = None) -> KeptModel
     path = outside_path(given)
     hf_id = None
     if not path.exists():
-        if given.count("/") != 1 or given.startswith((".", "/", "~")) or not all(given.split("/")):
+        if not _is_hub_id(given):
             raise InvalidInput(
                 f"{given!r} is no file or folder here, and no ORG/NAME of the Hugging Face hub"
             )
@@ -87,13 +89,12 @@ def add_model(name_or_path: str | Path, *, name: str | None = None) -> KeptModel
     chosen = name or found.name
     if _normal(chosen) in _aliases():
         raise InvalidInput(f"{chosen!r} is the name of a preset: give --name another")
-    file = path / "config.json" if path.is_dir() else path
-    beside = file.parent / "hf_quant_config.json"
+    file, config, quantization = _read_configs(path)
     return keep(
         chosen,
-        _with_named_parts(read_json_object(file), file),
+        config,
         hf_id=hf_id,
-        hf_quant_config=read_json_object(beside) if beside.is_file() else None,
+        hf_quant_config=quantization,
         source=hf_id or str(file.resolve()),
         notes=found.notes,
     )
@@ -179,11 +180,21 @@ def _load_elsewhere(name: str) -> ModelSpec | None:
     return replace(model, notes=(*model.notes, note))
 
 
-def _load_path(path: Path, *, hf_id: str | None = None) -> ModelSpec:
+def _is_hub_id(name: str) -> bool:
+    """Whether it may be an ORG/NAME of the Hugging Face hub."""
+    return name.count("/") == 1 and not name.startswith((".", "/", "~")) and all(name.split("/"))
+
+
+def _read_configs(path: Path) -> tuple[Path, Table, Table | None]:
+    """The `config.json` of a path or its folder, what it holds, and what the `hf_quant_config.json` beside it does."""
     file = path / "config.json" if path.is_dir() else path
-    config = _with_named_parts(read_json_object(file), file)
     beside = file.parent / "hf_quant_config.json"
     quantization = read_json_object(beside) if beside.is_file() else None
+    return file, _with_named_parts(read_json_object(file), file), quantization
+
+
+def _load_path(path: Path, *, hf_id: str | None = None) -> ModelSpec:
+    file, config, quantization = _read_configs(path)
     stated = config.get("_name_or_path")
     name = hf_id.split("/")[-1].lower() if hf_id else _file_name(file, stated)
 
@@ -255,11 +266,6 @@ def _downloaded(hf_id: str) -> Path:
             f"cannot download {hf_id!r} hf_quant_config.json: {type(error).__name__}"
         ) from None
     return config
-
-
-def _suggestion(name: str) -> str:
-    near = UnknownName("model", name, model_names(), aliases=_aliases()).suggestions
-    return f" Or did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
 
 
 def _normal(name: str) -> str:

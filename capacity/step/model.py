@@ -23,9 +23,7 @@ from capacity.step.setting import StepSetting
 from capacity.step.shape import recomputed
 
 CACHE_ENTRIES = 1 << 16
-COSTS_KEPT = (
-    1 << 9
-)  # tables of what depends on a step's rows alone: decode steps of a run have few different ones
+COSTS_KEPT = 1 << 9  # tables of a step's rows alone: decode steps of a run have few different ones
 KNOT_BITS = 4  # leading bits of a context sum that make a knot; between two, decode time is a straight line
 
 

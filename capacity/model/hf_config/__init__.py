@@ -26,7 +26,7 @@ from capacity.model.hf_config.field_names import NAMES
 from capacity.model.hf_config.mixers import HIDDEN
 from capacity.model.hf_config.windows import MAX_LAYERS, NUM_LAYERS
 from capacity.model.layers import LayerGroup
-from capacity.model.quantization import QuantizationScheme, find_format, uniform_scheme
+from capacity.model.quantization import find_format, uniform_scheme
 from capacity.model.quantization.config import parse_quantization_config
 from capacity.model.spec import ModelSpec, Task
 from capacity.model.vision import multimodal_fields, speech_parts, vision_tower
@@ -114,13 +114,10 @@ def from_hf_config(
         spec = replace(spec, notes=(*spec.notes, note))
     if quantization is not None:
         stored = parse_quantization_config(quantization.values, model=spec, origin=quantization.origin)
-        spec = replace(spec, checkpoint=_with_expert_dtype(stored, text))
+        if text.text("expert_dtype") == "fp4":  # DeepSeek-V4's experts: 4-bit floats with a scale for each 32
+            stored = replace(stored, experts=find_format("mxfp4"))
+        spec = replace(spec, checkpoint=stored)
     return spec
-
-
-def _with_expert_dtype(stored: QuantizationScheme, text: Fields) -> QuantizationScheme:
-    """DeepSeek-V4 states the format of its experts apart: 4-bit floats with a scale for each 32."""
-    return replace(stored, experts=find_format("mxfp4")) if text.text("expert_dtype") == "fp4" else stored
 
 
 def _task(outer: Fields, family: Family) -> Task:

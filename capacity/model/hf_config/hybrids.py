@@ -207,8 +207,7 @@ def nemotron_feed_forward(text: Fields, layer: int) -> FeedForward:
     kind = _pattern(text)[layer]
     if kind == "mlp":
         return DenseFeedForward(
-            intermediate_size=feed_forwards.of_layer(text, layer, "intermediate_size")
-            or text.count("intermediate_size"),
+            intermediate_size=feed_forwards.required_of_layer(text, layer, "intermediate_size"),
             gated=False,
             bias=text.flag("mlp_bias"),
         )

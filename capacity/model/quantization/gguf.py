@@ -71,9 +71,8 @@ def gguf_scheme(model: Stored, name: str) -> QuantizationScheme:
     mix, parts = _MIXES[name], tuple(model.parameter_parts())
     default = _format(mix.default)
     output = default if default.name == "gguf-q8_0" else _format("q6_k")
-    exceptions = [
-        e for part in parts for e in _exceptions(mix, part, model.num_layers, _eight_experts(parts))
-    ]
+    eight_experts = any(part.kind == "experts" and part.matrices_per_layer == 8 for part in parts)
+    exceptions = [e for part in parts for e in _exceptions(mix, part, model.num_layers, eight_experts)]
     return uniform_scheme(
         name,
         default,
@@ -117,10 +116,6 @@ def _layer_format(
     if leaf == "o_proj":
         return ("q5_k" if mix.default in ("q2_k", "q3_k", "q4_k") else None) if eight_experts else mix.output
     return None
-
-
-def _eight_experts(parts: tuple[ParameterPart, ...]) -> bool:
-    return any(part.kind == "experts" and part.matrices_per_layer == 8 for part in parts)
 
 
 def _format(name: str) -> WeightFormat:

@@ -89,22 +89,16 @@ class QuantizationScheme:
         """Bytes of all matrices of `part` as stored, with scales, zero points and exceptions."""
         usual = self._matrix_bytes(part, self.format_of(part.kind))
         num_layers = max(1, len(part.layers))
-        excess = sum(
-            self._excepted_layers(part, exception)
-            * (self._matrix_bytes(part, exception.weight_format) - usual)
-            for exception in self.exceptions
-            if exception.part_name == part.name
-        )
+        excess = 0.0
+        for exception in self.exceptions:
+            if exception.part_name == part.name:
+                excepted = num_layers if exception.layers is None else len(exception.layers & {*part.layers})
+                excess += excepted * (self._matrix_bytes(part, exception.weight_format) - usual)
         return (num_layers * usual + excess) * part.matrices_per_layer
 
     def _matrix_bytes(self, part: ParameterPart, weight_format: WeightFormat) -> float:
         stored = weight_format if part.quantizable else self.base
         return stored.matrix_bytes(part.rows, part.columns)
-
-    def _excepted_layers(self, part: ParameterPart, exception: FormatException) -> int:
-        if exception.layers is None:
-            return max(1, len(part.layers))
-        return len(exception.layers.intersection(part.layers))
 
 
 def uniform_scheme(

@@ -29,9 +29,7 @@ Kernel = Literal[
     "bnb4", "llm_int8", "gguf", "ggml", "awq", "awq_fused", "gptq", "lut", "e8p",
 ]  # fmt: skip
 """Of a table of measured kernels; those of the second line are `capacity/hardware/weight_kernels.toml`'s."""
-_NOMINAL_DIMENSION = (
-    4096  # of a matrix, where a scale spans a whole row or tensor: for `bits_per_weight` only
-)
+_NOMINAL_DIMENSION = 4096  # of a matrix whose scale spans a whole row or tensor: for `bits_per_weight` alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +93,8 @@ class WeightFormat:
 
     def matrix_bytes(self, rows: int, columns: int) -> float:
         """Bytes of one rows x columns matrix with its scales and zero points."""
-        scales = math.ceil(rows / (self.block_rows or rows)) * math.ceil(
-            columns / (self.block_columns or columns)
-        )
+        scales = math.ceil(rows / (self.block_rows or rows))
+        scales *= math.ceil(columns / (self.block_columns or columns))
         nested = math.ceil(scales / self.nested_group) if self.nested_group else 0
         bits = (
             rows * columns * self.value_bits

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from capacity.base.errors import InvalidInput
 from capacity.hardware.attention_kernels import find_attention_kernel
-from capacity.hardware.coefficients import AttentionCoefficients, AttentionOperator, GemmCoefficients
+from capacity.hardware.coefficients import AttentionCoefficients, GemmCoefficients
+from capacity.hardware.kernel_lookup import AttentionOperator
 from capacity.hardware.weight_kernels import WeightKernel, weight_kernels
 from capacity.model.layers import LayerGroup
 from capacity.model.parameter_part import PartKind

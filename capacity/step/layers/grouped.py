@@ -62,20 +62,20 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
         "prompt": [prefill],
         "output": [decode],
     }
-    return MixerOperators(
-        products=[
-            *(_cross_products(mixer, group, build) if mixer.crossed else ()),
-            *build.projections(group, "attention", "self_attn", into, output),
-            build.elementwise(
-                group,
-                rope_values=width + (keys if "k" in own else 0.0),
-                cache_bytes=0.0 if mixer.shares_kv else (keys + values) * build.kv_cache.value_bits / 8,
-                kernels=KERNELS_OF_QK_NORM[mixer.qk_norm],
-            ),
-            *(_norm_sums(group, build) if mixer.qk_norm == "full" else ()),
-        ],
-        attention=phases[group.phase if mixer.causal else "prompt"],
-    )
+    products: list[Operator] = [
+        *(_cross_products(mixer, group, build) if mixer.crossed else ()),
+        *build.projections(group, "attention", "self_attn", into, output),
+        build.elementwise(
+            group,
+            rope_values=width + (keys if "k" in own else 0.0),
+            cache_bytes=0.0 if mixer.shares_kv else (keys + values) * build.kv_cache.value_bits / 8,
+            kernels=KERNELS_OF_QK_NORM[mixer.qk_norm],
+        ),
+    ]
+    if mixer.qk_norm == "full" and ranks > 1:  # a norm over all heads needs the sum of squares of all ranks
+        values_per_row = VALUES_OF_FULL_QK_NORM
+        products.append(build.all_reduce("all-reduce of norms", count=layers, values_per_row=values_per_row))
+    return MixerOperators(products, phases[group.phase if mixer.causal else "prompt"])
 
 
 def _cross_products(mixer: Attention, group: LayerGroup, build: Builder) -> Iterator[Operator]:
@@ -89,14 +89,6 @@ def _cross_products(mixer: Attention, group: LayerGroup, build: Builder) -> Iter
     yield from build.gemm(
         name, "attention", k=hidden, n=2 * width, parts=kept, group=group, rows=prompt_tokens
     )
-
-
-def _norm_sums(group: LayerGroup, build: Builder) -> Iterator[Operator]:
-    """A norm over all heads needs the sum of squares of all ranks: an all-reduce of two numbers a row."""
-    if build.setting.tensor_parallel_size > 1:
-        yield build.all_reduce(
-            "all-reduce of norms", count=group.num_layers, values_per_row=VALUES_OF_FULL_QK_NORM
-        )
 
 
 def shard(count: float, ranks: int) -> float:

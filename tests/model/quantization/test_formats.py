@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import UnknownName
-from capacity.hardware.coefficients import Lookup
+from capacity.hardware.kernel_lookup import Lookup
 from capacity.hardware.weight_kernels import weight_kernels
 from capacity.model.quantization import (
     find_format,
