@@ -16,13 +16,13 @@ indexers and linear attention are added to the step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
-from capacity.base.data_files import Table, read_data
+from capacity.base.data_files import read_data
 from capacity.model.feed_forward import MoEFeedForward, NoFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention
 from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
@@ -30,7 +30,9 @@ from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
 if TYPE_CHECKING:
     from capacity.step.setting import StepSetting
 
-KERNELS: Table = read_data(Path(__file__).with_name("launches.toml"))
+_LAUNCHES = dict(read_data(Path(__file__).with_name("launches.toml")))
+PRODUCTS: Mapping[str, int] = _LAUNCHES.pop("products")
+KERNELS: Mapping[str, float] = _LAUNCHES
 """Launches of a prefill by parts of a layer."""
 RANK_SPREAD = 0.1  # standard deviation of ranks' launch times over their mean; assumed
 LAUNCH_QUEUE = 1_024
@@ -104,11 +106,11 @@ def _of_layer(group: LayerGroup, setting: StepSetting, weights: Weights) -> floa
     mixer, feed_forward = group.mixer, group.feed_forward
     kernels = KERNELS["norms"] + _routed_or_scanned(group, setting, weights)
     if isinstance(mixer, LatentAttention):
-        kernels += KERNELS["latent_attention"] + quantized("attention") * KERNELS["products"]["latent"]
+        kernels += KERNELS["latent_attention"] + quantized("attention") * PRODUCTS["latent"]
     elif isinstance(mixer, LinearAttention | Recurrence | SideBySide):
         kernels += KERNELS["attention"] if isinstance(mixer, SideBySide) else 0.0
     elif not isinstance(mixer, NoMixer):
-        kernels += KERNELS["attention"] + quantized("attention") * KERNELS["products"]["attention"]
+        kernels += KERNELS["attention"] + quantized("attention") * PRODUCTS["attention"]
         if isinstance(mixer, Attention):
             # where rope's kernel does the norms of queries and keys too, they are no launches
             fused = setting.engine is not None and setting.engine.fuses_qk_norm_with_rope
@@ -116,10 +118,10 @@ def _of_layer(group: LayerGroup, setting: StepSetting, weights: Weights) -> floa
             kernels += KERNELS["output_gate"] * mixer.output_gate
     if isinstance(feed_forward, MoEFeedForward):
         if feed_forward.shared_intermediate_size:
-            kernels += KERNELS["shared_experts"] + quantized("shared_expert") * KERNELS["products"]["dense"]
+            kernels += KERNELS["shared_experts"] + quantized("shared_expert") * PRODUCTS["dense"]
         kernels += KERNELS["exchange"] if setting.joint else 0.0
     elif not isinstance(feed_forward, NoFeedForward):
-        kernels += KERNELS["dense"] + quantized("dense_ffn") * KERNELS["products"]["dense"]
+        kernels += KERNELS["dense"] + quantized("dense_ffn") * PRODUCTS["dense"]
     kernels += len(group.products) + (KERNELS["lora"] if setting.max_loras else 0.0)
     return kernels + (KERNELS["all_reduces"] if setting.tensor_parallel_size > 1 else 0.0)
 
@@ -131,9 +133,7 @@ def _routed_or_scanned(group: LayerGroup, setting: StepSetting, weights: Weights
         kernels += KERNELS["indexer"]
     if isinstance(mixer, LinearAttention | Recurrence | SideBySide):
         kernels += KERNELS["linear_attention"] + weights.triton * KERNELS["triton_of_linear_attention"]
-        kernels += (
-            weights.quantize * _is_quantized(setting, "linear_attention") * KERNELS["products"]["attention"]
-        )
+        kernels += weights.quantize * _is_quantized(setting, "linear_attention") * PRODUCTS["attention"]
     if isinstance(group.feed_forward, MoEFeedForward):
         kernels += _of_experts(setting, weights)
     return kernels
@@ -144,10 +144,7 @@ def _of_experts(setting: StepSetting, weights: Weights) -> float:
     kernel = setting.execution(setting.weights.format_of("experts")).kernel
     if kernel == "mxfp4" and setting.profile.architecture == "hopper":
         return KERNELS["router"] + weights.triton * KERNELS["triton_of_experts"]
-    return (
-        KERNELS["experts"]
-        + weights.quantize * _is_quantized(setting, "experts") * KERNELS["products"]["experts"]
-    )
+    return KERNELS["experts"] + weights.quantize * _is_quantized(setting, "experts") * PRODUCTS["experts"]
 
 
 def _is_quantized(setting: StepSetting, kind: str) -> bool:

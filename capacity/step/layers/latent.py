@@ -159,12 +159,11 @@ def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, h
     """Down to the latents, and the queries up from theirs where they have one."""
     hidden, latent = build.model.hidden_size, mixer.kv_lora_rank + mixer.qk_rope_head_dim
     width, rank, to_latent = heads * mixer.qk_head_dim, mixer.q_lora_rank, "kv_a_proj_with_mqa"
+    into: tuple[str, float, float, tuple[str, ...]] = ("kv_a", hidden, latent, (to_latent,))
     if rank is None:
-        rows = [("q", hidden, width, ("q_proj",)), ("kv_a", hidden, latent, (to_latent,))]
-    else:
-        into = ("qkv_a", hidden, rank + latent, ("q_a_proj", to_latent))
-        rows = [into, ("q_b", rank, width, ("q_b_proj",))]
-    return build.projections(group, "attention", "self_attn", *rows)
+        return build.projections(group, "attention", "self_attn", ("q", hidden, width, ("q_proj",)), into)
+    into = ("qkv_a", hidden, rank + latent, ("q_a_proj", to_latent))
+    return build.projections(group, "attention", "self_attn", into, ("q_b", rank, width, ("q_b_proj",)))
 
 
 def _indexer_products(
