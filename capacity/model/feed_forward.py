@@ -1,9 +1,9 @@
 """Feed-forwards, dense and routed: exact parameter counts, as in transformers 5.23's modules."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from capacity.model.parameter_part import ParameterPart, PartKind
+from capacity.model.parameter_part import ParameterPart, PartKind, Sharding
 from capacity.model.parts import Product, matrix, vector
 
 
@@ -100,7 +100,8 @@ class MoEFeedForward:
         if self.latent_size:
             parts += [p for product in self.latent_products(h) for p in product.parts(layers)]
         if self.expert_bias:
-            parts.append(_expert_bias(experts, 2 * width + h, layers))
+            bias = vector("mlp.experts.bias", "experts", 2 * width + h, layers, sharding="experts")
+            parts.append(replace(bias, matrices_per_layer=experts))
         if self.shared_intermediate_size:
             shared = self.shared_intermediate_size
             parts += _projections("mlp.shared_expert", "shared_expert", h, shared, layers, gated=self.gated)
@@ -135,32 +136,16 @@ def _projections(
     gated: bool,
     copies: int = 1,
 ) -> tuple[ParameterPart, ...]:
+    sharding: Sharding = "experts" if kind == "experts" else "tensor"
     shapes = (
         *((("gate_proj", width, hidden_size),) if gated else ()),
         ("up_proj", width, hidden_size),
         ("down_proj", hidden_size, width),
     )
     return tuple(
-        ParameterPart(
-            name=f"{prefix}.{name}",
-            kind=kind,
-            rows=rows,
-            columns=columns,
+        replace(
+            matrix(f"{prefix}.{name}", kind, rows, columns, layers, sharding=sharding),
             matrices_per_layer=copies,
-            layers=layers,
-            sharding="experts" if kind == "experts" else "tensor",
         )
         for name, rows, columns in shapes
-    )
-
-
-def _expert_bias(num_experts: int, length: int, layers: tuple[int, ...]) -> ParameterPart:
-    return ParameterPart(
-        name="mlp.experts.bias",
-        kind="experts",
-        rows=length,
-        matrices_per_layer=num_experts,
-        layers=layers,
-        sharding="experts",
-        quantizable=False,
     )

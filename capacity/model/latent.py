@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from capacity.model.parameter_part import ParameterPart
-from capacity.model.parts import KvCacheGroup, matrix, vector
+from capacity.model.parts import KvCacheGroup, indexer_keys, matrix, vector
 from capacity.model.quantization import KvCacheFormat
 
 
@@ -88,10 +88,7 @@ class LatentAttention:
         )
         if self.indexer is None or self.indexer.shared:
             return (latent,)
-        keys = self.indexer.cache_bytes_per_token * len(layers)
-        return latent, KvCacheGroup(
-            kind="full", layers=layers, num_kv_heads=1, bytes_per_token=keys, index=True
-        )
+        return latent, indexer_keys(layers, self.indexer.cache_bytes_per_token)
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
         """Down-projections are replicated over tensor parallelism, up-projections and output are divided by head."""

@@ -1,6 +1,6 @@
 """The parameters of a model in parts and how ranks divide them; what every kind of token mixer says of itself."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias
 
 from capacity.model.parameter_part import ParameterPart, PartKind, Sharding
@@ -28,15 +28,8 @@ class Product:
     def parts(self, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
         """The matrix in these layers, and its bias."""
         sharding: Sharding = "replicated" if self.divided == "none" else "tensor"
-        weight = ParameterPart(
-            name=self.name,
-            kind=self.kind,
-            rows=self.rows,
-            columns=self.columns,
-            layers=layers,
-            sharding=sharding,
-            quantizable=self.quantizable,
-        )
+        weight = matrix(self.name, self.kind, self.rows, self.columns, layers, sharding=sharding)
+        weight = replace(weight, quantizable=self.quantizable)
         if not self.bias:
             return (weight,)
         split: Sharding = "tensor" if self.divided == "rows" else "replicated"
@@ -74,15 +67,7 @@ def vector(
     sharding: Sharding = "replicated",
     limit: int | None = None,
 ) -> ParameterPart:
-    return ParameterPart(
-        name=name,
-        kind=kind,
-        rows=length,
-        layers=layers,
-        sharding=sharding,
-        shard_limit=limit,
-        quantizable=False,
-    )
+    return replace(matrix(name, kind, length, 1, layers, sharding=sharding, limit=limit), quantizable=False)
 
 
 Eviction: TypeAlias = Literal["none", "after prompt", "after scoring", "always"]
@@ -111,6 +96,12 @@ class KvCacheGroup:
     @property
     def num_layers(self) -> int:
         return len(self.layers)
+
+
+def indexer_keys(layers: tuple[int, ...], bytes_per_token: float) -> KvCacheGroup:
+    """What an indexer keeps of every token, of so many bytes a layer: one key for all heads."""
+    of_all = bytes_per_token * len(layers)
+    return KvCacheGroup(kind="full", layers=layers, num_kv_heads=1, bytes_per_token=of_all, index=True)
 
 
 class Mixer(Protocol):

@@ -196,7 +196,9 @@ def _read_configs(path: Path) -> tuple[Path, Table, Table | None]:
 def _load_path(path: Path, *, hf_id: str | None = None) -> ModelSpec:
     file, config, quantization = _read_configs(path)
     stated = config.get("_name_or_path")
-    name = hf_id.split("/")[-1].lower() if hf_id else _file_name(file, stated)
+    own = stated.strip("/") if isinstance(stated, str) else ""
+    own = own or (file.resolve().parent.name if file.name == "config.json" else file.stem)
+    name = (hf_id or own).split("/")[-1].lower()
 
     def read(gated: bool | None = None) -> ModelSpec:
         return from_hf_config(
@@ -236,12 +238,6 @@ def _with_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
             )
         parts[key] = read_json_object(_PRESETS / f"{preset}.json")["config"]
     return {**config, **parts}
-
-
-def _file_name(file: Path, stated: object) -> str:
-    if isinstance(stated, str) and stated.strip("/"):
-        return stated.strip("/").split("/")[-1].lower()
-    return (file.resolve().parent.name if file.name == "config.json" else file.stem).lower()
 
 
 def _downloaded(hf_id: str) -> Path:

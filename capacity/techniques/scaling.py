@@ -90,13 +90,6 @@ def expert_imbalance(
     return busiest_pairs(pairs, ranks, num_experts / ranks, evenness) / (pairs / ranks)
 
 
-def experts_touched(
-    num_experts: int, experts_per_token: int, tokens: int, evenness: float = ROUTING_EVENNESS
-) -> float:
-    """Expected number of different experts whose weights a step of `tokens` tokens reads."""
-    return distinct_experts(num_experts, experts_per_token, tokens, evenness)
-
-
 def routed_experts(model: ModelSpec) -> MoEFeedForward | None:
     """The experts of a mixture's layers; None for a dense model."""
     parts = (group.feed_forward for group in model.layer_groups)
@@ -287,7 +280,7 @@ def _experts(resolved: ResolvedPool, served: int) -> tuple[float | None, float |
     if part is None:
         return None, None
     evenness = routing_evenness(part)
-    read = experts_touched(part.num_experts, part.experts_per_token, served, evenness)
+    read = distinct_experts(part.num_experts, part.experts_per_token, served, evenness)
     if not resolved.pool.enable_expert_parallel:
         return read, None
     ranks = resolved.pool.tensor_parallel_size * resolved.lockstep_ranks

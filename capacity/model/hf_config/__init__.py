@@ -28,7 +28,7 @@ from capacity.model.hf_config.windows import MAX_LAYERS, NUM_LAYERS
 from capacity.model.layers import LayerGroup
 from capacity.model.quantization import find_format, uniform_scheme
 from capacity.model.quantization.config import parse_quantization_config
-from capacity.model.spec import ModelSpec, Task
+from capacity.model.spec import ModelSpec
 from capacity.model.vision import multimodal_fields, speech_parts, vision_tower
 
 
@@ -72,6 +72,8 @@ def from_hf_config(
     towers, norms = multimodal_fields(outer), family.norms_per_layer
     vision_params, vision, unseen = vision_tower(towers)
     audio_params, audio, unheard = audio_tower(towers)
+    named = str((outer.items("architectures") or [""])[0])
+    scores = named.endswith(("ForSequenceClassification", "ForTokenClassification"))  # a head on the layers
     uncounted = (*unheard, *unseen, *speech_parts(outer))
     spec = ModelSpec(
         name=name,
@@ -87,7 +89,7 @@ def from_hf_config(
         norm_values=family.norm_values,
         outside=family.outside(text),
         assumed=known is None,
-        task=_task(outer, family),
+        task="embed" if scores else family.task,
         notes=family.notes,
         max_position_embeddings=longest,
         rotary_values=rotary_values(text, groups, longest),
@@ -118,13 +120,6 @@ def from_hf_config(
             stored = replace(stored, experts=find_format("mxfp4"))
         spec = replace(spec, checkpoint=stored)
     return spec
-
-
-def _task(outer: Fields, family: Family) -> Task:
-    """By the type, or by what stands on the layers: a classifier's head, or none."""
-    named = str((outer.items("architectures") or [""])[0])
-    scores = named.endswith(("ForSequenceClassification", "ForTokenClassification"))
-    return "embed" if scores else family.task
 
 
 def _text_fields(outer: Fields) -> Fields:

@@ -86,11 +86,6 @@ class WeightFormat:
         """True bits per weight, scales and zero points included, in a large matrix (4096 wide where it matters)."""
         return self.matrix_bytes(_NOMINAL_DIMENSION, _NOMINAL_DIMENSION) * 8 / _NOMINAL_DIMENSION**2
 
-    @property
-    def bytes_per_weight(self) -> float:
-        """`bits_per_weight` / 8."""
-        return self.bits_per_weight / 8
-
     def matrix_bytes(self, rows: int, columns: int) -> float:
         """Bytes of one rows x columns matrix with its scales and zero points."""
         scales = math.ceil(rows / (self.block_rows or rows))
