@@ -96,9 +96,8 @@ class Adjustment(Spec):
             return fields
         later = [parameter.deviation**2 for parameter in PARAMETERS[len(rows) :]]
         wide = [[*row, *(0.0 for _ in later)] for row in rows]
-        wide += [
-            [0.0] * (len(rows) + i) + [value] + [0.0] * (len(later) - i - 1) for i, value in enumerate(later)
-        ]
+        for place, value in enumerate(later, start=len(rows)):
+            wide.append([value if each == place else 0.0 for each in range(len(PARAMETERS))])
         return {**fields, "covariance": wide}
 
     @model_validator(mode="after")

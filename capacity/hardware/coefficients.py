@@ -211,13 +211,10 @@ class StepCoefficients(Spec):
 
     def without_copies(self, other: StepCoefficients) -> StepCoefficients:
         """What was fitted to this GPU: no constants of another's, and no error bands of another's if none is left."""
-        families = {
-            name: family.without_copies(other.families.get(name)) for name, family in self.families.items()
-        }
+        its, bands = other.families, self.residuals
+        families = {name: family.without_copies(its.get(name)) for name, family in self.families.items()}
         own = {name: family for name, family in families.items() if family != KernelFamily()}
-        bands = {
-            name: band for name, band in self.residuals.items() if own or band != other.residuals.get(name)
-        }
+        bands = {name: band for name, band in bands.items() if own or band != other.residuals.get(name)}
         return self.model_copy(update={"families": own, "residuals": bands})
 
     @property

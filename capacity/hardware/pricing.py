@@ -124,9 +124,7 @@ class Market:
             return f"the only offer known: {self.low.described}"
         middle = "mean of two offers" if self.offers == 2 else f"median of {self.offers} offers"
         firms = len(self.providers)
-        read = (
-            self.first_date if self.first_date == self.last_date else f"{self.first_date} to {self.last_date}"
-        )
+        read = " to ".join(dict.fromkeys((self.first_date, self.last_date)))
         low, high = (f"${offer.usd_per_gpu_hour:.2f} ({offer.provider})" for offer in (self.low, self.high))
         return f"{middle} by {firms} provider{'s' * (firms > 1)}, {low} to {high}, read {read}"
 
@@ -239,9 +237,8 @@ def _only_tier(name: str, table: tuple[Price, ...]) -> str:
             f"the price file has {name} in several tiers ({', '.join(tiers)}): give --price-tier"
         )
     if not tiers:
-        raise InvalidInput(
-            f"the price file has no price of {name}; it has {', '.join(sorted({p.gpu for p in table}))}"
-        )
+        known = ", ".join(sorted({price.gpu for price in table}))
+        raise InvalidInput(f"the price file has no price of {name}; it has {known}")
     return tiers[0]
 
 

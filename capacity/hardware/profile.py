@@ -169,13 +169,9 @@ def dump_profile(profile: HardwareProfile) -> str:
     """The profile as TOML text; `parse_profile` of it gives an equal profile."""
     keys = _source_keys(profile)
     identity = {field: getattr(profile, field) for field in IDENTITY_FIELDS}
-    sections = [
-        "\n".join(f"{key} = {toml_value(value)}" for key, value in identity.items() if value is not None)
-    ]
+    sections = ["\n".join(_lines(identity))]
     if keys:
-        sections.append(
-            "[sources]\n" + "\n".join(f"{toml_key(key)} = {toml_value(text)}" for text, key in keys.items())
-        )
+        sections.append("\n".join(["[sources]", *_lines({key: text for text, key in keys.items()})]))
     others = {*IDENTITY_FIELDS, *GROUPS, "provenance", "step_time", "adjustment"}
     facts = [
         f"{field} = {_fact(profile, field, getattr(profile, field), keys)}"
@@ -310,15 +306,17 @@ def _fact(profile: HardwareProfile, dotted: str, value: object, keys: Mapping[st
     return toml_value({"value": value, "source": source, "date": origin.date, "basis": origin.basis})
 
 
+def _lines(values: Mapping[str, Any]) -> list[str]:
+    """A line of TOML for each value that is there."""
+    return [f"{toml_key(key)} = {toml_value(value)}" for key, value in values.items() if value is not None]
+
+
 def _table_sections(name: str, table: Mapping[str, Any]) -> list[str]:
     plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
     nested = {key: value for key, value in table.items() if isinstance(value, dict)}
     sections = []
     if plain or not nested:
-        lines = [
-            f"{toml_key(key)} = {toml_value(value)}" for key, value in plain.items() if value is not None
-        ]
-        sections.append("\n".join([f"[{name}]", *lines]))
+        sections.append("\n".join([f"[{name}]", *_lines(plain)]))
     for key, value in nested.items():
         sections.extend(_table_sections(f"{name}.{toml_key(key)}", value))
     return sections

@@ -124,9 +124,8 @@ def _load_preset(name: str) -> ModelSpec:
 def _as_asked(model: ModelSpec, name: str) -> ModelSpec:
     """The preset under the id that was asked for: where a version or date in the name is not its own, it is noted."""
     asked = name.strip()
-    spelled = next(
-        (each for each in _index()[model.name] if "/" in each and _normal(each) == _normal(asked)), None
-    )
+    ids = (each for each in _index()[model.name] if "/" in each)
+    spelled = next((each for each in ids if _normal(each) == _normal(asked)), None)
     own = {*version_numbers(model.name), *version_numbers(model.hf_id or "")}
     notes = model.notes
     if not own.issuperset(version_numbers(asked)):

@@ -153,9 +153,7 @@ def eviction_rows(
 
 
 def _score_bytes(model: ModelSpec, kept: int) -> float:
-    heads = sum(
-        group.num_kv_heads * group.num_layers for group in model.kv_cache_groups() if group.kind == "full"
-    )
+    heads = sum(g.num_kv_heads * g.num_layers for g in model.kv_cache_groups() if g.kind == "full")
     return float(heads * kept * SCORE_BYTES)
 
 

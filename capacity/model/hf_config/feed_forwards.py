@@ -10,6 +10,7 @@ from capacity.model.hf_config.field_names import NAMES
 
 FeedForwardRule: TypeAlias = Callable[[Fields, int], FeedForward]
 WIDTH, EXPERTS = NAMES["width"], NAMES["experts"]
+SHARED_WIDTH = ("shared_expert_intermediate_size", "share_expert_dim", "shared_intermediate_size")
 EXPERTS_PER_TOKEN, SHARED_EXPERTS = NAMES["experts_per_token"], NAMES["shared_experts"]
 
 
@@ -153,9 +154,7 @@ def by_list(text: Fields, layer: int) -> FeedForward:
         wide = text.optional_count("dense_intermediate_size")
         return dense(text, layer) if wide is None else DenseFeedForward(intermediate_size=wide)
     width = expert_width(text, layer)
-    shared = text.optional_count(
-        "shared_expert_intermediate_size", "share_expert_dim", "shared_intermediate_size", minimum=0
-    )
+    shared = text.optional_count(*SHARED_WIDTH, minimum=0)
     if shared is None:
         shared = width * (text.optional_count(*SHARED_EXPERTS, minimum=0) or 0)
     narrow = text.optional_count("moe_latent_size", "routed_expert_hidden_size") or 0

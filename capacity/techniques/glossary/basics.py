@@ -51,11 +51,8 @@ def paged(s: Situation) -> str:
 
 def chunked(s: Situation) -> str:
     e, pool = s.estimate, s.pool
-    chunks = -(-e.input_len // pool.max_num_batched_tokens)
-    state = "on" if pool.chunked_prefill else "off"
-    return (
-        f"{state}: a budget of {pool.max_num_batched_tokens:,} tokens a step makes {chunks:,} of your prompt"
-    )
+    budget, state = pool.max_num_batched_tokens, "on" if pool.chunked_prefill else "off"
+    return f"{state}: a budget of {budget:,} tokens a step makes {-(-e.input_len // budget):,} of your prompt"
 
 
 def acceptance(s: Situation) -> str:
@@ -92,10 +89,8 @@ def flops_share(s: Situation) -> str:
 def tensor(s: Situation) -> str:
     size = s.pool.pool.tensor_parallel_size
     operators = s.estimate.breakdown.decode or s.estimate.breakdown.prefill
-    share = sum(op.seconds for op in operators if op.bound == "communication") / sum(
-        op.seconds for op in operators
-    )
-    return f"{size} GPUs; communication is {share:.0%} of a step"
+    sending = sum(op.seconds for op in operators if op.bound == "communication")
+    return f"{size} GPUs; communication is {sending / sum(op.seconds for op in operators):.0%} of a step"
 
 
 def experts(s: Situation) -> str:
