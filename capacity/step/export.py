@@ -16,7 +16,7 @@ from capacity.step.collectives import AllReduce, Transfer, two_shot_fraction
 from capacity.step.expert_load import crowding
 from capacity.step.layers import grouped, latent, linear
 from capacity.step.operators import ACTIVATION_BYTES, Attention, Experts, Gemm, Operator, Traffic, roof_of
-from capacity.step.rows import RowCount, all_tokens, expanded_tokens
+from capacity.step.row_counts import RowCount, all_tokens, expanded_tokens
 from capacity.step.setting import HostTime
 from capacity.step.shape import AffineStepTimes, SlowestRank, StepTimes
 

@@ -18,7 +18,7 @@ from capacity.step.layers import build_operators
 from capacity.step.layers.builder import Builder
 from capacity.step.layers.vision import EncoderOperator, encoder_operator
 from capacity.step.operators import Operator, norm
-from capacity.step.rows import all_tokens, sampled_tokens
+from capacity.step.row_counts import all_tokens, sampled_tokens
 from capacity.step.setting import StepSetting
 from capacity.step.shape import recomputed
 

@@ -21,7 +21,7 @@ from capacity.hardware.coefficients import (
 )
 from capacity.step import Bound, OpCost, StepShape
 from capacity.step.expert_load import ROUTING_EVENNESS, busiest_pairs, busiest_touched, distinct_experts
-from capacity.step.rows import RowCount, all_tokens
+from capacity.step.row_counts import RowCount, all_tokens
 
 # Of a step's tokens: where a tilt of the experts' time changes nothing, and beyond how many it changes no more: there
 # each expert has a full tile of 128 rows (of 256 experts, 8 a token), and more tokens are more tiles of the same.

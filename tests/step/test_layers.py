@@ -17,7 +17,7 @@ from capacity.step.layers import merged
 from capacity.step.layers.builder import Builder
 from capacity.step.model import StepModel
 from capacity.step.operators import Operator
-from capacity.step.rows import sampled_tokens
+from capacity.step.row_counts import sampled_tokens
 from capacity.step.setting import StepSetting
 
 SETTING = StepSetting(

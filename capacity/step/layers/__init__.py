@@ -23,7 +23,7 @@ from capacity.step.collectives import Transfer
 from capacity.step.layers import adapters, compressed, feed_forward, grouped, latent, linear
 from capacity.step.layers.builder import Builder, MixerOperators
 from capacity.step.operators import ACTIVATION_BYTES, Gemm, Operator
-from capacity.step.rows import RowCount, all_tokens, prompt_tokens, sampled_tokens
+from capacity.step.row_counts import RowCount, all_tokens, prompt_tokens, sampled_tokens
 
 SAMPLING_KERNELS = 8.0  # cast, penalties, temperature, softmax, argmax, gather: assumed, 2026-11-21
 # 16-bit logits read, 32-bit ones written and read three times: assumed, 2026-11-21

@@ -15,7 +15,7 @@ from capacity.model.spec import ModelSpec
 from capacity.step import Bound, StepShape
 from capacity.step.layers.builder import Builder
 from capacity.step.operators import Device, Repeated, norm
-from capacity.step.rows import all_tokens
+from capacity.step.row_counts import all_tokens
 
 ADAPTED = ("attention", "linear_attention", "dense_ffn", "shared_expert")
 OUTPUTS = (

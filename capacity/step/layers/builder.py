@@ -18,7 +18,7 @@ from capacity.model.quantization import Execution, WeightFormat
 from capacity.step import StepShape
 from capacity.step.collectives import AllReduce, Transfer
 from capacity.step.operators import ACTIVATION_BYTES, Attention, Device, Gemm, Operator, Traffic
-from capacity.step.rows import RowCount, all_tokens, decoded_tokens, prompt_tokens, sampled_tokens
+from capacity.step.row_counts import RowCount, all_tokens, decoded_tokens, prompt_tokens, sampled_tokens
 from capacity.step.setting import StepSetting
 
 # Small kernels of one layer, as vLLM 0.2x and SGLang 0.5 launch them in decode (read off their model code): two

@@ -9,7 +9,7 @@ from capacity.step import StepShape
 from capacity.step.layers import eager
 from capacity.step.layers.builder import NO_WORK, Builder, MixerOperators
 from capacity.step.operators import ACTIVATION_BYTES, Operator
-from capacity.step.rows import prompt_tokens
+from capacity.step.row_counts import prompt_tokens
 
 # full: variances of both, then both are scaled
 KERNELS_OF_QK_NORM = {"none": 0.0, "per_head": 1.0, "full": 4.0}

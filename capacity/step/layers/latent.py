@@ -9,7 +9,7 @@ from capacity.step.collectives import Transfer
 from capacity.step.layers.builder import NO_WORK, Builder, MixerOperators
 from capacity.step.layers.grouped import shard
 from capacity.step.operators import ACTIVATION_BYTES, Attention, Gemm, Operator
-from capacity.step.rows import expanded_tokens
+from capacity.step.row_counts import expanded_tokens
 
 # Beside its products, scores and top-k: key norm, rope, two copies back, two Hadamard transforms, quantization of both,
 # cache write, head gates (SGLang 0.5.9 nsa_indexer.py, decode); those of the keys run beside those of the queries.

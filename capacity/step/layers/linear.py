@@ -13,7 +13,7 @@ from capacity.step import StepShape
 from capacity.step.layers.builder import Builder, MixerOperators
 from capacity.step.layers.grouped import shard
 from capacity.step.operators import ACTIVATION_BYTES, Operator
-from capacity.step.rows import all_tokens
+from capacity.step.row_counts import all_tokens
 
 KERNELS_OF_LINEAR_ATTENTION = 6.0  # convolution, gates, norm of keys, gated norm, state bookkeeping
 # of very many heads, whatever the GPU: chunks of a sequence wait for each other
