@@ -157,9 +157,7 @@ class _Search:
 
     def _row(self, width: int, way: Way, greedy_s: float) -> BeamRow:
         steps, limits = self.resolved.step_model, self.resolved.limits
-        prefill_s = sum(
-            steps.step_seconds(shape) for shape in prefill_steps(self.batch_size, self.input_len, limits)
-        )
+        prefill_s = sum(map(steps.step_seconds, prefill_steps(self.batch_size, self.input_len, limits)))
         step_s = self.step_s(width, way)
         ttft = self._banded(limits.request_latency_s + prefill_s, "prefill", 1.0)
         tpot = self._banded(step_s, "decode", RESUBMIT_ERROR if way in SUBMITTED else 1.0)

@@ -291,15 +291,14 @@ def _with_efficiency(layouts: list[Layout]) -> tuple[Layout, ...]:
     first = next((layout for layout in layouts if layout.reason is None), None)
     if first is None or first.output_tokens_per_s_per_gpu is None or first.tpot_s is None:
         return tuple(layouts)
-    rate, tpot = first.output_tokens_per_s_per_gpu, first.tpot_s
-    return tuple(
-        layout
-        if layout.output_tokens_per_s_per_gpu is None or layout.tpot_s is None
-        else replace(
-            layout, efficiency=layout.output_tokens_per_s_per_gpu / rate, speedup=tpot / layout.tpot_s
-        )
-        for layout in layouts
-    )
+    compared = []
+    for layout in layouts:
+        rate, tpot_s = layout.output_tokens_per_s_per_gpu, layout.tpot_s
+        if rate is not None and tpot_s is not None:
+            efficiency = rate / first.output_tokens_per_s_per_gpu
+            layout = replace(layout, efficiency=efficiency, speedup=first.tpot_s / tpot_s)
+        compared.append(layout)
+    return tuple(compared)
 
 
 def cheapest(layouts: tuple[Layout, ...], *, tpot_s: float) -> Layout | None:
