@@ -219,6 +219,13 @@ def _read_profile(path: Path, modified_ns: int, size_bytes: int) -> HardwareProf
     return profile
 
 
+def _fill_residuals(document: dict[str, Any]) -> None:
+    """Give a profile without kernel constants the errors of GPUs that are not fitted."""
+    step_time = document.get("step_time")
+    if isinstance(step_time, dict) and not {"families", "residuals"} & set(step_time):
+        document["step_time"] = {**step_time, "residuals": read_data(RESIDUALS_ELSEWHERE)}
+
+
 def _from_document(document: Mapping[str, Any], origin: object) -> HardwareProfile:
     facts = document.get("facts")
     if not isinstance(facts, dict):
@@ -249,10 +256,7 @@ def _from_document(document: Mapping[str, Any], origin: object) -> HardwareProfi
             for member, fact in entry.items()
         }
     rest = {key: value for key, value in document.items() if key not in ("facts", "sources")}
-    step_time = rest.get("step_time")
-    if isinstance(step_time, dict) and not {"families", "residuals"} & set(step_time):
-        # without kernel constants: the errors of GPUs that are not fitted
-        rest["step_time"] = {**step_time, "residuals": read_data(RESIDUALS_ELSEWHERE)}
+    _fill_residuals(rest)
     clash = sorted(set(rest) & {*values, "provenance"})
     if clash:
         raise MalformedFile(origin, "belongs under [facts], with its source", where=clash[0])
