@@ -11,7 +11,8 @@ from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.resolve import ResolvedPool
 from capacity.step.closed_form import PhaseTimes, closed_loop_times, prefill_steps
 from capacity.step.model import StepModel
-from capacity.step.operators import all_tokens, tilt_of
+from capacity.step.operators import tilt_of
+from capacity.step.row_counts import all_tokens
 from capacity.step.shape import StepShape, decode_shape
 from capacity.step.time_classes import EFFECTS, TIME_CLASSES, Effect, class_shares
 

@@ -12,7 +12,7 @@ from capacity.base.platforms import TITLES
 from capacity.base.record import AnswerRecord
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
 from capacity.hardware import HardwareProfile, load_profile, profile_names
-from capacity.hardware.coefficients import Lookup
+from capacity.hardware.kernel_lookup import Lookup
 from capacity.hardware.spreads import spreads
 from capacity.hardware.weight_kernels import weight_kernels
 from capacity.model.quantization import FormatFamily, Kernel, find_format

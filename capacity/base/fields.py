@@ -97,6 +97,15 @@ class Fields:
             return Fields(value, self.origin, prefix=f"{self.prefix}{key}.")
         return None
 
+    def updated(self, values: Mapping[str, Any]) -> "Fields":
+        """The same configuration with these values in place of its own."""
+        return Fields({**self.values, **values}, self.origin, prefix=self.prefix)
+
+    def listed(self, key: str, layer: int) -> Any:
+        """What a list by layer says of this one; None where there is no list, or no entry for the layer."""
+        entries = self.items(key) or []
+        return entries[layer] if layer < len(entries) else None
+
     def problem(self, key: str, text: str) -> MalformedFile:
         """The error of `key`, to be raised."""
         return MalformedFile(self.origin, text, where=f"{self.prefix}{key}")

@@ -6,16 +6,18 @@ Nothing here knows a model or an engine's schedule. Start reading at `profile`, 
 """
 
 from capacity.hardware.profile import (
-    PROFILES_VARIABLE,
     HardwareProfile,
     Link,
     Provenance,
-    bundled_directory,
     dump_profile,
     parse_profile,
+    write_profile,
+)
+from capacity.hardware.profile_search import (
+    PROFILES_VARIABLE,
+    bundled_directory,
     profile_names,
     profile_paths,
     user_profiles_directory,
-    write_profile,
 )
 from capacity.hardware.what_if import load_profile

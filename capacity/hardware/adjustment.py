@@ -19,10 +19,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
+from capacity.base.data_files import read_rows
 from capacity.base.spec import Spec
 
 if TYPE_CHECKING:  # quick answers load no numpy
@@ -49,56 +51,17 @@ class Parameter:
     unit: Unit = ""
 
 
-# Deviations where no table of spreads says better. Of the first six: the middle one of three sets that were tried on
-# one half of the groups of served rows (`benchmarks/calibration.py`; between the three hardly anything changes). Front
-# end: published benchmark clients are 0 to 26.5 ms away, most within 5. Memory: KV tokens of start-up lines are 2.3 /
-# 6.1 % off (median / 90 %). 2026-11-22, basis: fitted.
-PARAMETERS = (
-    Parameter(name="memory", title="kernels bound by memory, and their fixed times", deviation=0.10),
-    Parameter(name="compute", title="kernels bound by compute", deviation=0.20),
-    Parameter(name="experts", title="kernels of experts", deviation=0.30),
-    Parameter(name="all_reduce", title="collectives between GPUs", deviation=0.30),
-    Parameter(name="host", title="the host's work per step and sequence", deviation=0.50),
-    Parameter(name="eager", title="launching steps outside of CUDA graphs", deviation=0.50),
-    Parameter(name="front_end", title="client, network and API server", deviation=0.010, unit="s"),
-    Parameter(name="ttft", title="TTFT of this deployment beyond all of these", deviation=0.15),
-    Parameter(name="tpot", title="TPOT of this deployment beyond all of these", deviation=0.06),
-    Parameter(
-        name="kv_overhead", title="memory held beside weights and KV cache", deviation=1.5e9, unit="bytes"
-    ),
-    Parameter(
-        name="experts_tilt", title="experts with 8 times the tokens in a step", deviation=0.08, unit="power"
-    ),
-)
+PARAMETERS = tuple(read_rows(Path(__file__).with_name("adjustment_parameters.toml"), Parameter).values())
 NAMES = tuple(parameter.name for parameter in PARAMETERS)
 EARLIER = (10,)  # how many there were: new ones are added at the end
 
-# Of which constants each factor is: on a time (+1), or on the fraction of a peak that it is divided by (-1).
-_BY_MEMORY = {
-    "bandwidth_fraction": -1,
-    "quantize_fraction": -1,
-    "fixed_s": 1,
-    "per_k_s": 1,
-    "occupancy_s": 1,
-    "per_doubling_s": 1,
-    "per_token_s": 1,
-}
-_BY_ALL = {
-    **_BY_MEMORY,
-    "compute_fraction": -1,
-    "routed_fraction": -1,
-    "one_shot_fixed_s": 1,
-    "one_shot_fraction": -1,
-    "two_shot_fixed_s": 1,
-    "two_shot_fraction": -1,
-    "per_rank_s": 1,
-}
-_OF_KERNELS: Mapping[str, Mapping[str, Mapping[str, int]]] = {
-    "moe": {"experts": _BY_ALL},
-    "all_reduce": {"all_reduce": _BY_ALL},
-    "nccl": {"all_reduce": _BY_ALL},
-}
-_OF_OTHERS: Mapping[str, Mapping[str, int]] = {"memory": _BY_MEMORY, "compute": {"compute_fraction": -1}}
+_OF_KERNELS = {"moe": "experts", "all_reduce": "all_reduce", "nccl": "all_reduce"}
+"""The factor of all constants of a kernel; those of others have "compute" on their compute fraction, else "memory"."""
+
+
+def _power(field: str) -> int:
+    """Of a factor on a time in this constant: 1 of a time, -1 of a fraction of a peak that it is divided by."""
+    return field.endswith("_s") - field.endswith("_fraction")
 
 
 def prior_covariance() -> FloatMatrix:
@@ -133,9 +96,8 @@ class Adjustment(Spec):
             return fields
         later = [parameter.deviation**2 for parameter in PARAMETERS[len(rows) :]]
         wide = [[*row, *(0.0 for _ in later)] for row in rows]
-        wide += [
-            [0.0] * (len(rows) + i) + [value] + [0.0] * (len(later) - i - 1) for i, value in enumerate(later)
-        ]
+        for place, value in enumerate(later, start=len(rows)):
+            wide.append([value if each == place else 0.0 for each in range(len(PARAMETERS))])
         return {**fields, "covariance": wide}
 
     @model_validator(mode="after")
@@ -213,13 +175,15 @@ class Adjustment(Spec):
         capped = []
         if operator == "moe" and self.mean("experts_tilt"):
             values["tilt"] = getattr(constants, "tilt", 0.0) + self.mean("experts_tilt")
-        for name, fields in _OF_KERNELS.get(operator, _OF_OTHERS).items():
+        whole = _OF_KERNELS.get(operator)
+        for name in ("memory", "compute") if whole is None else (whole,):
             if not self.mean(name):
                 continue
             factor = self.factor(name)
-            for field, power in fields.items():
-                before = getattr(constants, field, None)
-                if before is None:
+            for field, before in constants:
+                power = _power(field)
+                own = whole is not None or (field == "compute_fraction") is (name == "compute")
+                if not power or not own or before is None:
                     continue
                 value = before * factor**power
                 if power < 0 and value > 1.0:

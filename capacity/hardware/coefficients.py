@@ -8,18 +8,14 @@ they were measured. The fitted numbers live in `hardware_profiles/*.toml` under 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal, Protocol, TypeVar, overload
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
 from capacity.base.data_files import Table, make_row, read_data
-from capacity.base.errors import InvalidInput
 from capacity.base.spec import Spec
-from capacity.hardware.adjustment import NONE, Adjustment
 
 Basis = Literal["datasheet", "measured", "fitted", "assumed"]
 
@@ -46,19 +42,30 @@ class Coefficients(Spec):
 
     fit: Fit
 
+    def assumed(self, note: str | None = None, **values: object) -> Self:
+        """The same kernel with other values, which count as assumed; `note` is added to their source."""
+        source = self.fit.source if note is None else f"{self.fit.source}; {note}"
+        fit = self.fit.model_copy(update={"basis": "assumed", "source": source})
+        return self.model_copy(update={**values, "fit": fit})
 
-class GemmCoefficients(Coefficients):
-    """`norm(F/(compute·P), B/(bandwidth·BW)) + fixed + per_k·K + activation quantization`."""
+
+class RooflineCoefficients(Coefficients):
+    """`norm(F/(compute·P), B/(bandwidth·BW)) + fixed`, and more by kernel."""
 
     compute_fraction: Fraction
     bandwidth_fraction: Fraction
     sharpness: Sharpness
     fixed_s: Seconds
+
+
+class GemmCoefficients(RooflineCoefficients):
+    """`norm(F/(compute·P), B/(bandwidth·BW)) + fixed + per_k·K + activation quantization`."""
+
     per_k_s: Seconds = 0.0  # serial walk over K of one thread block
     quantize_fraction: Fraction | None = None  # of HBM bandwidth, quantizing activations; None: not done
 
 
-class AttentionCoefficients(Coefficients):
+class AttentionCoefficients(RooflineCoefficients):
     """`norm(F/(compute·P), B/(bandwidth·BW), occupancy·batch·kv_heads/SMs, per_token·C) + per_doubling·log2(1 + C/64)
     + fixed`.
 
@@ -66,16 +73,12 @@ class AttentionCoefficients(Coefficients):
     not split it has one block walk through all of it, however few others work. Also MLA.
     """
 
-    compute_fraction: Fraction
-    bandwidth_fraction: Fraction
-    sharpness: Sharpness
-    fixed_s: Seconds
     occupancy_s: Seconds = 0.0
     per_doubling_s: Seconds = 0.0
     per_token_s: Seconds = 0.0  # of a context that no other block shares
 
 
-class MoeCoefficients(Coefficients):
+class MoeCoefficients(RooflineCoefficients):
     """`norm(F/(compute·P), B/(bandwidth·BW)) + routed bytes/(routed·BW) + fixed + per_k·K`.
 
     B: the distinct experts touched; K: the rows of an expert's first product and of its last, which one thread block
@@ -83,10 +86,6 @@ class MoeCoefficients(Coefficients):
     said; 0 as fitted.
     """
 
-    compute_fraction: Fraction
-    bandwidth_fraction: Fraction
-    sharpness: Sharpness
-    fixed_s: Seconds
     routed_fraction: Fraction  # of HBM bandwidth, permuting and combining routed tokens
     per_k_s: Seconds = 0.0
     local_routing: bool = False  # only the rank's own tokens are permuted, not all of the batch
@@ -187,9 +186,7 @@ class ChipShare(Coefficients):
                 found[name] = value * self.share
             elif name.endswith("_s"):
                 found[name] = value / self.share
-        source = f"{constants.fit.source}; at {self.share:g} of the rates: {self.fit.source}"
-        fit = constants.fit.model_copy(update={"basis": "assumed", "source": source})
-        return constants.model_copy(update={**found, "fit": fit})
+        return constants.assumed(f"at {self.share:g} of the rates: {self.fit.source}", **found)
 
 
 class StepCoefficients(Spec):
@@ -214,13 +211,10 @@ class StepCoefficients(Spec):
 
     def without_copies(self, other: StepCoefficients) -> StepCoefficients:
         """What was fitted to this GPU: no constants of another's, and no error bands of another's if none is left."""
-        families = {
-            name: family.without_copies(other.families.get(name)) for name, family in self.families.items()
-        }
+        its, bands = other.families, self.residuals
+        families = {name: family.without_copies(its.get(name)) for name, family in self.families.items()}
         own = {name: family for name, family in families.items() if family != KernelFamily()}
-        bands = {
-            name: band for name, band in self.residuals.items() if own or band != other.residuals.get(name)
-        }
+        bands = {name: band for name, band in bands.items() if own or band != other.residuals.get(name)}
         return self.model_copy(update={"families": own, "residuals": bands})
 
     @property
@@ -264,163 +258,3 @@ def _with_fit(table: Table, fit: Table) -> Table:
 def universal_family() -> KernelFamily:
     """The kernels of `universal`."""
     return universal().families["universal"]
-
-
-# Whose kernels stand in for an engine's that were not measured. TensorRT-LLM's before SGLang's: SGLang's MLA tables
-# on Hopper are of kernels that other engines do not have.
-# Last, what the validation harness ran on this very GPU: better than constants of no GPU at all.
-FAMILY_ORDER = ("vllm", "trtllm", "sglang", "torch")
-
-# An unmeasured kernel takes the constants of the nearest measured one.
-NEAREST_KERNEL: Mapping[str, tuple[str, ...]] = {
-    "mxfp4": ("w4a16",),
-    "w4a16": ("mxfp4",),
-    "w8a16": ("w4a16",),
-    "int8": ("fp8",),
-    "fp8_block": ("fp8",),
-    "fp8": ("fp8_block",),
-    "8bit": ("16bit",),
-    "16bit": ("8bit",),
-}
-
-MARLIN_FAMILIES = ("vllm", "sglang")
-MARLIN_SLOWDOWN: Mapping[str, float] = {"w4a16": 1.3, "w8a16": 1.5}
-"""Time of large products by Marlin over those at 16 bit: dequantizing keeps its tensor cores waiting.
-
-Chosen on one A100, Qwen3-8B under vLLM 0.9.2: int4 (GPTQ, AWQ) 8,070 to 8,150 total tokens/s where bf16 has 10,340,
-int8 7,120 (gpustack performance-lab, 2025). Longer prompts of Qwen2.5-7B under 0.6.3 agree: 1.1 to 1.6, and 1.6 (Qwen
-speed benchmark, 2024-11).
-"""
-
-Found = TypeVar("Found", bound=Coefficients)
-
-
-class InSteps(Protocol):
-    """Turns constants of a table's short runs of a kernel (operator, key) into those of whole steps."""
-
-    def __call__(self, constants: Coefficients, *, kernel: tuple[str, str]) -> Coefficients: ...
-
-
-AttentionOperator = Literal["prefill_attention", "decode_attention", "mla_prefill", "mla_decode"]
-
-
-class Lookup:
-    """Finds the constants of a kernel: the engine's own family first, then others', then the universal set.
-
-    Each with the factors of an `adjustment` on it. `assumed` collects what had no fit of its own, for warnings and for
-    wider intervals; `capped` which parameters of the adjustment would beat a roof, and by which operator.
-    `on_this_card` turns another card's constants into this one's, as for a lower power limit; `in_steps` those of a
-    table's short runs into those of whole steps; None: as they are.
-    """
-
-    def __init__(
-        self,
-        coefficients: tuple[StepCoefficients, ...],
-        family: str,
-        on_this_card: Callable[[Coefficients], Coefficients] | None = None,
-        in_steps: InSteps | None = None,
-        *,
-        adjustment: Adjustment | None = None,
-    ) -> None:
-        self._sources = coefficients
-        self._family = family
-        self._adjustment = adjustment or NONE
-        self._on_this_card = on_this_card
-        self._in_steps = in_steps
-        self.capped: list[tuple[str, str]] = []
-        self.own_sources = tuple(source for source in coefficients[:1] if source.families)
-        self.assumed: list[str] = []
-
-    def _every_source(self) -> Iterator[StepCoefficients]:
-        yield from self._sources
-        yield universal()
-
-    def families(self) -> Iterator[tuple[KernelFamily, bool, bool]]:
-        """Families in order of preference: is it this GPU's own fit of this engine's kernels, is it another card's."""
-        for position, source in enumerate(self._sources):
-            if self._family in source.families:
-                yield source.families[self._family], position == 0, position > 0
-        for position, source in enumerate(self._sources):
-            for name in FAMILY_ORDER:
-                if name != self._family and name in source.families:
-                    yield source.families[name], False, position > 0
-        yield universal_family(), False, False
-
-    @overload
-    def kernel(self, operator: Literal["gemm"], key: str) -> GemmCoefficients: ...
-
-    @overload
-    def kernel(self, operator: AttentionOperator, key: str) -> AttentionCoefficients: ...
-
-    @overload
-    def kernel(self, operator: Literal["moe"], key: str) -> MoeCoefficients: ...
-
-    @overload
-    def kernel(self, operator: str, key: str) -> Coefficients: ...
-
-    def kernel(self, operator: str, key: str) -> Coefficients:
-        """The coefficients of `operator` (a field of `KernelFamily`) for kernel `key`, or the nearest there are.
-
-        Raises InvalidInput for a kernel that neither this GPU nor the universal set has constants for.
-        """
-        key = "bf16" if key == "fp16" else key  # the same kernels at the same rates
-        for name in (key, *NEAREST_KERNEL.get(key, ())):
-            for family, own, transferred in self.families():
-                constants: Coefficients | None = getattr(family, operator).get(name)
-                if constants is None:
-                    continue
-                if not own or name != key:
-                    self.assumed.append(f"{operator} {key}")
-                if not own and operator == "gemm" and key in MARLIN_SLOWDOWN:
-                    constants = self._by_marlin(constants, key)
-                if transferred and self._on_this_card is not None:
-                    constants = self._on_this_card(constants)
-                if self._in_steps is not None:
-                    constants = self._in_steps(constants, kernel=(operator, name))
-                return self.adjusted(operator, constants)
-        known = ", ".join(getattr(universal_family(), operator))
-        raise InvalidInput(
-            f"the step model has no constants for {operator} kernel {key!r}, it knows {known}: use another format, "
-            f"or a GPU profile with a table [step_time.families.{self._family}.{operator}.{key}]"
-        )
-
-    def _by_marlin(self, constants: Coefficients, key: str) -> Coefficients:
-        """A weight-only kernel of another engine as Marlin, which is slower where products are large."""
-        sixteen = next(f.gemm["bf16"] for f, *_ in self.families() if "bf16" in f.gemm).compute_fraction
-        if self._family not in MARLIN_FAMILIES or not isinstance(constants, GemmCoefficients):
-            return constants
-        fraction = sixteen / MARLIN_SLOWDOWN[key]
-        if constants.compute_fraction <= fraction:
-            return constants
-        fit = constants.fit.model_copy(update={"basis": "assumed"})
-        return constants.model_copy(update={"compute_fraction": fraction, "fit": fit})
-
-    def all_reduce(self, family_name: str | None = None) -> AllReduceCoefficients:
-        """The engine's own all-reduce kernel, or that of another family which it calls."""
-        called = self if family_name in (None, self._family) else Lookup(self._sources, family_name)
-        for family, own, _ in called.families():
-            if family.all_reduce is not None:
-                if not own:
-                    self.assumed.append("all_reduce")
-                return self.adjusted("all_reduce", family.all_reduce)
-        raise AssertionError("the universal family has an all-reduce")
-
-    def elementwise(self) -> ElementwiseCoefficients:
-        """The family's own, then the GPU's."""
-        own = (s.families[self._family].elementwise for s in self._sources if self._family in s.families)
-        fitted = (s.elementwise for s in self._every_source())
-        found = next(entry for entry in chain(own, fitted) if entry is not None)
-        return self.adjusted("elementwise", found)
-
-    def nccl(self, kind: str) -> CollectiveCoefficients:
-        found = next(s.nccl[kind] for s in self._every_source() if kind in s.nccl)
-        return self.adjusted("nccl", found)
-
-    def adjusted(self, operator: str, constants: Found) -> Found:
-        """Constants of an operator that stand elsewhere, with the adjustment's factors on them."""
-        values, capped = self._adjustment.adjusted(operator, constants)
-        self.capped += [(name, operator) for name in capped]
-        return values
-
-    def residuals(self, regime: str) -> Residuals:
-        return next(s.residuals[regime] for s in self._every_source() if regime in s.residuals)

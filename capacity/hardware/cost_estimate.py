@@ -64,11 +64,10 @@ def cost_estimate(
     `prefill_share` is the part of busy GPU time that goes to prefill. Raises InvalidInput for a rate or a length
     that is not positive.
     """
-    for what, value in (("requests_per_s", requests_per_s), ("input_tokens", input_tokens)):
+    rates = {"requests_per_s": requests_per_s, "input_tokens": input_tokens, "output_tokens": output_tokens}
+    for what, value in rates.items():
         if not (math.isfinite(value) and value > 0):
             raise InvalidInput(f"{what} is {value}; a cost needs a finite number above 0")
-    if not (math.isfinite(output_tokens) and output_tokens > 0):
-        raise InvalidInput(f"output_tokens is {output_tokens}; a cost needs a finite number above 0")
     if not 0 <= prefill_share <= 1:
         raise InvalidInput(f"prefill_share is {prefill_share}, must be between 0 and 1")
     num_gpus = sum(count for _, count in gpus.values())

@@ -52,6 +52,4 @@ def with_memory_of(constants: Coefficients, card: HardwareProfile, sister: Hardw
     share = rate_share(card, sister, fraction)
     if share == fraction:
         return constants
-    note = NOTE.format(card.hbm_bytes_per_s / 1e12)
-    fit = constants.fit.model_copy(update={"basis": "assumed", "source": f"{constants.fit.source}; {note}"})
-    return constants.model_copy(update={"bandwidth_fraction": share, "fit": fit})
+    return constants.assumed(NOTE.format(card.hbm_bytes_per_s / 1e12), bandwidth_fraction=share)

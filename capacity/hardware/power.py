@@ -10,51 +10,34 @@ The sister's own limit fixes D. Memory-bound kernels keep their times: HBM has a
 the static part. Under loads that mix prefill with decode the mean power counts; here each kernel is taken as sustained.
 """
 
-from capacity.hardware.coefficients import Coefficients, Found
+from pathlib import Path
+
+from capacity.base.data_files import make_row, read_data
+from capacity.base.spec import Spec
+from capacity.hardware.coefficients import Coefficients, Fraction
+from capacity.hardware.kernel_lookup import Found
 from capacity.hardware.profile import HardwareProfile
 
-SUSTAINED_CLOCK = 0.92
-"""Of the datasheet's clock, at the datasheet's power: A100 SXM holds 1,305 of 1,410 MHz through HPL (Glenn Lockwood,
-garden/peak-FLOPS, read 2026-11); H100 SXM loses as much in products of 8,192 rows and more."""
-STATIC_SHARE = 0.15
-"""Of the sister's power limit: leakage, memory, board; 55 to 100 W of idle A100 and H100 cards. Assumed."""
-VOLTAGE_SLOPE = 0.25
-"""Relative fall of the voltage with the clock. Chosen on half of the A100 PCIe rows of TensorRT-LLM 0.14 (Llama-3.1-8B)
-and on MLPerf Inference v4.1 GPT-J offline (H100 NVL and PCIe against SXM); judged on Mistral-7B and on IOG's
-servers (H100 PCIe)."""
-SATURATED = 0.8
-"""Share of peak FLOP/s of products that keep tensor cores busy all the time."""
-SUSTAINED_SHARES = {"hopper": 0.92, "blackwell": 0.85, "blackwell-ultra": 0.85}
-"""Of the rate that fits to kernel tables give kernels bound by compute, what steps keep, by architecture.
 
-Tables are of nine runs in a row at locked clocks, most of them over before the power limit is reached: of products that
-last a millisecond and more, the fits to all of them take 2 to 9 % too little on Hopper, 8 to 13 % on Blackwell, nothing
-on Ampere (aiconfigurator-core 0.12.0). B200: 1,965 MHz fall to 1,580 after 5 ms of work, FP16 attention from 1,450
-to 1,237 TFLOP/s (flashinfer PR 2899, 2026-03): 0.85. Hopper: 0.92, of 0.85, 0.92 and 1 chosen on half of the groups
-of served rows, every other by name; 1,980 MHz fall to 1,575 under work and messages at once (DeepGEMM issue 120,
-2025-06)."""
-KEEP_THEIR_RATE = {("gemm", "nvfp4")}
-"""Kernels (operator, key) that keep the table's rate in long work: tensor cores wait for more of their time.
+class PowerConstants(Spec):
+    """The numbers of `power.toml`, which says what each is and where it is from."""
 
-In a loop on a B200 in which bf16 falls to 0.63 of its peak (0.85 of what fits to tables give it), NVFP4 products keep
-0.60 to 0.61 of theirs, at 6,144 and 8,192 rows, where the fit has 0.58 (pytorch/ao pull request 2427, 2025-06)."""
-QUIET_SHARES = {"ampere": 0.87}
-"""Of the rate that fits to tables of weights nobody set give, what weights of a model keep, by architecture.
+    sustained_clock: Fraction
+    static_share: Fraction
+    voltage_slope: Fraction
+    saturated: Fraction
+    sustained_shares: dict[str, Fraction]
+    keep_their_rate: tuple[tuple[str, str], ...]
+    quiet_shares: dict[str, Fraction]
+    halved_keep: Fraction
 
-The collector of vLLM's 16-bit products takes random activations and the weights that memory happens to hold
-(aiconfigurator, collector/vllm/collect_gemm.py: "TODO, to evaluate random weights impact"; TensorRT-LLM's and SGLang's
-draw them from a normal distribution, and their A100 tables give 250 to 265 and 240 TFLOP/s where vLLM's gives 290 to
-297). Bits that do not flip take no power, and the clock need not fall: an A100 makes 295 TFLOP/s of zeros and 257 of
-normal numbers, 8192 x 8192 x 8192 (Horace He, thonking.ai, "Strangely, Matrix Multiplications on GPUs Run Faster When
-Given Predictable Data", 2024): 0.87. Of Hopper and Blackwell it is in what served rows chose above."""
+
+TABLE = Path(__file__).with_name("power.toml")
+POWER = make_row(TABLE, "", PowerConstants, read_data(TABLE))
 QUIET_TABLE = "gemm: vllm "
 SHORT_RUNS = "aiconfigurator"
 """What the source of constants from such tables begins with. What the validation harness measured on a card is that
 card's own, under its own limits, and its clocks are in it: nothing is taken off."""
-HALVED_KEEP = 0.95
-"""Of the datasheet's rate, what tensor cores at half rate keep: 16-bit products make 160 to 170 TFLOP/s on an RTX 4090
-of 165, 76 on an RTX 3090 of 71 (zzc0721/torch-performance-test-data) and 254 on an RTX 5090 of 210
-(xzwgit/gpu-flops-bench, both read 2026-11), where an L40S makes 0.54 to 0.60 of 362."""
 HALVED_NOTE = "of tensor cores at half rate (capacity/hardware/power.py)"
 NOTE = "scaled by the power limit: {:.0f} W where {} has {:.0f} (capacity/hardware/power.py)"
 
@@ -82,22 +65,18 @@ def same_chip(card: HardwareProfile, sister: HardwareProfile) -> bool:
 
 def _sustained_clock(card: HardwareProfile, sister: HardwareProfile, utilisation: float) -> float:
     """Of the card's own datasheet clock, at most 1."""
-    busy = min(utilisation / SATURATED, 1.0)
-    per_sm = sister.tdp_watts * (1 - STATIC_SHARE) / (sister.sm_count * _dynamic(SUSTAINED_CLOCK))
-    static = sister.tdp_watts * STATIC_SHARE * card.sm_count / sister.sm_count
+    busy = min(utilisation / POWER.saturated, 1.0)
+    per_sm = sister.tdp_watts * (1 - POWER.static_share) / (sister.sm_count * _dynamic(POWER.sustained_clock))
+    static = sister.tdp_watts * POWER.static_share * card.sm_count / sister.sm_count
     left = max(card.tdp_watts - static, 0.1 * card.tdp_watts)
-    return min(1.0, _clock_of(left / (busy * per_sm * card.sm_count)) / _clock_ratio(card, sister))
-
-
-def _clock_ratio(card: HardwareProfile, sister: HardwareProfile) -> float:
-    """Datasheet clocks of two cards of a chip, by their FLOP/s per SM."""
-    return (card.dense_flops_per_s["bf16"] / card.sm_count) / (
-        sister.dense_flops_per_s["bf16"] / sister.sm_count
-    )
+    own, its = (each.dense_flops_per_s["bf16"] / each.sm_count for each in (card, sister))
+    return min(
+        1.0, _clock_of(left / (busy * per_sm * card.sm_count)) / (own / its)
+    )  # clocks by FLOP/s of an SM
 
 
 def _dynamic(clock: float) -> float:
-    return clock * (1 - VOLTAGE_SLOPE * (1 - clock)) ** 2
+    return clock * (1 - POWER.voltage_slope * (1 - clock)) ** 2
 
 
 def _clock_of(power: float) -> float:
@@ -118,11 +97,8 @@ def with_halved_tensor_cores(constants: Found, card: HardwareProfile, sister: Ha
     if fraction is None or not _is_halved(card) or _is_halved(sister):
         return constants
     peaks = sister.dense_flops_per_s["bf16"] / card.dense_flops_per_s["bf16"]
-    share = max(min(fraction * peaks * card.sm_count / sister.sm_count, HALVED_KEEP), fraction)
-    fit = constants.fit.model_copy(
-        update={"basis": "assumed", "source": f"{constants.fit.source}; {HALVED_NOTE}"}
-    )
-    return constants.model_copy(update={"compute_fraction": share, "fit": fit})
+    share = max(min(fraction * peaks * card.sm_count / sister.sm_count, POWER.halved_keep), fraction)
+    return constants.assumed(HALVED_NOTE, compute_fraction=share)
 
 
 def _is_halved(card: HardwareProfile) -> bool:
@@ -138,20 +114,19 @@ def under_limit(constants: Coefficients, card: HardwareProfile, sister: Hardware
     if fraction is None or share == 1.0:
         return constants
     note = NOTE.format(card.tdp_watts, sister.name, sister.tdp_watts)
-    fit = constants.fit.model_copy(update={"basis": "assumed", "source": f"{constants.fit.source}; {note}"})
-    return constants.model_copy(update={"compute_fraction": fraction * share, "fit": fit})
+    return constants.assumed(note, compute_fraction=fraction * share)
 
 
 def sustained(constants: Found, card: HardwareProfile, kernel: tuple[str, str] | None = None) -> Found:
     """A table's constants as steps run them, which keep tensor cores busy for longer than the table's few runs did.
 
-    Constants of another source stay as they are, and those of a `kernel` (operator, key) of `KEEP_THEIR_RATE`.
+    Constants of another source stay as they are, and those of a `kernel` (operator, key) of `POWER.keep_their_rate`.
     """
     fraction: float | None = getattr(constants, "compute_fraction", None)
-    share = SUSTAINED_SHARES.get(card.architecture, 1.0)
+    share = POWER.sustained_shares.get(card.architecture, 1.0)
     if QUIET_TABLE in constants.fit.source:
-        share *= QUIET_SHARES.get(card.architecture, 1.0)
+        share *= POWER.quiet_shares.get(card.architecture, 1.0)
     short = constants.fit.source.startswith(SHORT_RUNS)
-    if fraction is None or share == 1.0 or not short or kernel in KEEP_THEIR_RATE:
+    if fraction is None or share == 1.0 or not short or kernel in POWER.keep_their_rate:
         return constants
     return constants.model_copy(update={"compute_fraction": fraction * share})

@@ -124,9 +124,7 @@ class Market:
             return f"the only offer known: {self.low.described}"
         middle = "mean of two offers" if self.offers == 2 else f"median of {self.offers} offers"
         firms = len(self.providers)
-        read = (
-            self.first_date if self.first_date == self.last_date else f"{self.first_date} to {self.last_date}"
-        )
+        read = " to ".join(dict.fromkeys((self.first_date, self.last_date)))
         low, high = (f"${offer.usd_per_gpu_hour:.2f} ({offer.provider})" for offer in (self.low, self.high))
         return f"{middle} by {firms} provider{'s' * (firms > 1)}, {low} to {high}, read {read}"
 
@@ -148,7 +146,7 @@ def _price(row: Mapping[str, str | None], path: str | Path, where: str) -> Price
         raise MalformedFile(
             path, f"tier is {row.get('tier')!r}, must be one of {', '.join(TIERS)}", where=where
         )
-    texts = {key: row.get(key) for key in ("gpu", "provider", "product", "date", "source")}
+    texts = {key: row.get(key) or "" for key in ("gpu", "provider", "product", "date", "source")}
     missing = next((key for key, value in texts.items() if not value), None)
     if missing is not None:
         raise MalformedFile(path, f"{missing} is missing", where=where)
@@ -159,40 +157,29 @@ def _price(row: Mapping[str, str | None], path: str | Path, where: str) -> Price
         raise MalformedFile(path, str(error), where=where) from None
     if not (math.isfinite(usd) and usd >= 0 and gpus >= 1):
         raise MalformedFile(path, f"price {usd} or instance size {gpus} is out of range", where=where)
-    return Price(
-        gpu=str(texts["gpu"]),
-        provider=str(texts["provider"]),
-        product=str(texts["product"]),
-        tier=tier,
-        usd_per_gpu_hour=usd,
-        gpus_per_instance=gpus,
-        date=str(texts["date"]),
-        source=str(texts["source"]),
-    )
+    return Price(tier=tier, usd_per_gpu_hour=usd, gpus_per_instance=gpus, market=None, **texts)
 
 
 def price_of(gpu: str, cost: Cost) -> Price | None:
     """The price that `cost` asks for, of a GPU-hour of `gpu`; None where it asks for none. Raises as `find_price`."""
+    table = None
+    if cost.price_file is not None:  # whose GPUs may be named by aliases
+        prices = read_prices(cost.price_file)
+        names = {named: _profile_name(named) for named in {price.gpu for price in prices}}
+        table = tuple(replace(price, gpu=names[price.gpu]) for price in prices)
     return find_price(
         gpu,
         tier=cost.price_tier,
         provider=cost.price_provider,
         instance=cost.price_instance,
         override=cost.price,
-        table=None if cost.price_file is None else _own_prices(cost.price_file),
+        table=table,
     )
 
 
 def cautions_of(price: Price | None) -> tuple[str, ...]:
     """What a reader must know before relying on a price; nothing of none."""
     return () if price is None or price.caution is None else (price.caution,)
-
-
-def _own_prices(path: str) -> tuple[Price, ...]:
-    """A user's table, whose GPUs may be named by aliases."""
-    table = read_prices(path)
-    names = {gpu: _profile_name(gpu) for gpu in {price.gpu for price in table}}
-    return tuple(replace(price, gpu=names[price.gpu]) for price in table)
 
 
 def find_price(
@@ -250,9 +237,8 @@ def _only_tier(name: str, table: tuple[Price, ...]) -> str:
             f"the price file has {name} in several tiers ({', '.join(tiers)}): give --price-tier"
         )
     if not tiers:
-        raise InvalidInput(
-            f"the price file has no price of {name}; it has {', '.join(sorted({p.gpu for p in table}))}"
-        )
+        known = ", ".join(sorted({price.gpu for price in table}))
+        raise InvalidInput(f"the price file has no price of {name}; it has {known}")
     return tiers[0]
 
 
@@ -273,16 +259,15 @@ def _from_table(
         raise InvalidInput(
             f"no {tier} price of {name} in the price table ({have}); give your own: --price {name}=USD_PER_HOUR"
         )
-    if provider is not None:
-        chosen = [price for price in of_tier if price.provider.lower() == provider.strip().lower()]
-        if not chosen:
-            raise UnknownName(f"{tier} price of {name} from", provider, {price.provider for price in of_tier})
-        of_tier = chosen
-    if instance is not None:
-        chosen = [price for price in of_tier if price.product.lower() == instance.strip().lower()]
-        if not chosen:
-            raise UnknownName(f"{tier} instance of {name}", instance, {price.product for price in of_tier})
-        of_tier = chosen
+    for what, asked, field in (
+        (f"{tier} price of {name} from", provider, "provider"),
+        (f"{tier} instance of {name}", instance, "product"),
+    ):
+        if asked is not None:
+            named = {getattr(price, field) for price in of_tier}
+            of_tier = [each for each in of_tier if getattr(each, field).lower() == asked.strip().lower()]
+            if not of_tier:
+                raise UnknownName(what, asked, named)
     if len(of_tier) == 1 and (provider is not None or instance is not None):
         return of_tier[0]
     return _median(name, tier, of_tier, picked=picked)

@@ -5,42 +5,34 @@ a tensor-parallel group crosses. Values are plain numbers; where each comes from
 """
 
 import math
-import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from capacity.base.data_files import read_data, user_folder
-from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
-from capacity.base.outside import is_file, outside_path, parse_toml, read_text
+from capacity.base.data_files import read_data
+from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.outside import parse_toml, read_text
 from capacity.base.platforms import Platform
 from capacity.base.spec import Spec
 from capacity.base.toml_text import toml_key, toml_value
 from capacity.hardware.adjustment import Adjustment
-from capacity.hardware.coefficients import StepCoefficients
+from capacity.hardware.coefficients import Basis, StepCoefficients
 
-Basis = Literal["datasheet", "measured", "fitted", "assumed"]
 LinkKind = Literal["nvlink", "nvlink-bridge", "xgmi", "chip-to-chip", "pcie", "c2c", "network"]
 Positive = Annotated[float, Field(gt=0)]
 PositiveInt = Annotated[int, Field(gt=0)]
 
-PROFILES_VARIABLE = "CAPACITY_PROFILES"
-IDENTITY_FIELDS = (
-    *("name", "aliases", "vendor", "platform", "architecture", "form_factor", "compute_capability", "notes"),
-)
+_IDENTITY = "name aliases vendor platform architecture form_factor compute_capability notes"
+IDENTITY_FIELDS = tuple(_IDENTITY.split())
 GROUPS = ("dense_flops_per_s", "scale_up", "pcie", "inter_node")
 GROUP_LABELS = ("kind",)
 RESIDUALS_ELSEWHERE = Path(__file__).with_name("residuals_elsewhere.toml")
 """Errors of whole steps where no kernel was measured: `[step_time.residuals]` of a profile without kernel constants."""
-_COUNTED = (
-    re.compile(r"(?P<count>\d+) ?[xX*] ?(?P<gpu>.+)"),
-    re.compile(r"(?P<gpu>.+?) ?[xX*:] ?(?P<count>\d+)"),
-)
 
 
 class Provenance(Spec):
@@ -146,11 +138,6 @@ class HardwareProfile(Spec):
         return self.inter_node
 
 
-def profile_names(directories: Sequence[Path | str] = ()) -> tuple[str, ...]:
-    """Names of all profiles on the search path, sorted; variants (`name@variant`) included."""
-    return tuple(sorted({path.stem for path in profile_paths(directories)}))
-
-
 def read_profile(path: Path) -> HardwareProfile:
     """The profile in one TOML file; strict: an unknown field, or a value without source, is refused."""
     try:
@@ -181,12 +168,16 @@ def write_profile(profile: HardwareProfile, folder: Path, *, flag: str = "--out"
 def dump_profile(profile: HardwareProfile) -> str:
     """The profile as TOML text; `parse_profile` of it gives an equal profile."""
     keys = _source_keys(profile)
-    sections = [_identity_text(profile)]
+    identity = {field: getattr(profile, field) for field in IDENTITY_FIELDS}
+    sections = ["\n".join(_lines(identity))]
     if keys:
-        sections.append(
-            "[sources]\n" + "\n".join(f"{toml_key(key)} = {toml_value(text)}" for text, key in keys.items())
-        )
-    facts = [f"{field} = {_fact(profile, field, getattr(profile, field), keys)}" for field in _fact_fields()]
+        sections.append("\n".join(["[sources]", *_lines({key: text for text, key in keys.items()})]))
+    others = {*IDENTITY_FIELDS, *GROUPS, "provenance", "step_time", "adjustment"}
+    facts = [
+        f"{field} = {_fact(profile, field, getattr(profile, field), keys)}"
+        for field in HardwareProfile.model_fields
+        if field not in others
+    ]
     sections.append("[facts]\n" + "\n".join(facts))
     for group in GROUPS:
         value = getattr(profile, group)
@@ -310,110 +301,7 @@ def _split_fact(entry: object, sources: Mapping[str, Any]) -> tuple[object, dict
     return entry["value"], {"source": source, "date": entry["date"], "basis": entry["basis"]}
 
 
-# search
-
-
-def _directories(directories: Iterable[Path | str]) -> list[Path]:
-    from_environment = [part for part in os.environ.get(PROFILES_VARIABLE, "").split(os.pathsep) if part]
-    chosen = [outside_path(directory) for directory in (*directories, *from_environment)]
-    for directory in chosen:
-        if not directory.is_dir():
-            raise InvalidInput(
-                f"hardware profiles folder {str(directory)!r} does not exist; "
-                f"check --profiles and {PROFILES_VARIABLE}"
-            )
-    own = user_profiles_directory()
-    return [*chosen, *([own] if own.is_dir() and own not in chosen else []), bundled_directory()]
-
-
-def user_profiles_directory() -> Path:
-    """Where a user's own profiles are: the first folder of CAPACITY_PROFILES, else the platform's configuration."""
-    for part in os.environ.get(PROFILES_VARIABLE, "").split(os.pathsep):
-        if part:
-            return outside_path(part)
-    return user_folder("profiles")
-
-
-def bundled_directory() -> Path:
-    """The folder of bundled profiles: inside the package in a wheel, beside it in a checkout."""
-    package = Path(__file__).parents[1]
-    inside = package / "hardware_profiles"
-    return inside if inside.is_dir() else package.parent / "hardware_profiles"
-
-
-def profile_paths(directories: Sequence[Path | str] = ()) -> list[Path]:
-    """Profile files on the search path, the folders that are searched first in front."""
-    return [
-        path
-        for folder in _directories(directories)
-        for path in sorted(folder.glob("*.toml"))
-        if path.is_file()
-    ]
-
-
-def _refuse_counts(name: str, known: set[str]) -> None:
-    """Raises InvalidInput for several GPUs in the place of one: `8xH100`, `h100:8`, `h100,a100`."""
-    for counted in (pattern.fullmatch(name.strip()) for pattern in _COUNTED):
-        if counted and _normalised(counted["gpu"]) in known:
-            raise InvalidInput(
-                f"{name!r}: one GPU is named here, and how many by --tensor-parallel-size: --gpu {counted['gpu']} "
-                f"-tp {counted['count']}"
-            )
-    several = [each.strip() for each in name.split(",")]
-    if len(several) > 1 and all(_normalised(each) in known for each in several):
-        raise InvalidInput(
-            f"{name!r}: one GPU is named here; to compare, `capacity estimate --gpu all`, or "
-            f"`capacity plan --gpus {','.join(several)}`"
-        )
-
-
-def find_profile(name: str, directories: Sequence[Path | str]) -> Path:
-    wanted = _normalised(name)
-    if Path(wanted).name == wanted:
-        for folder in _directories(directories):
-            path = folder / f"{wanted}.toml"
-            if is_file(path):
-                return path
-    paths = profile_paths(directories)
-    by_name: dict[str, Path] = {}
-    for path in paths:
-        by_name.setdefault(path.stem, path)
-    base, _, variant = wanted.partition("@")
-    aliases = _aliases(tuple(paths))
-    resolved = aliases.get(base, base) + (f"@{variant}" if variant else "")
-    if resolved in by_name:
-        return by_name[resolved]
-    _refuse_counts(name, {*aliases, *by_name})
-    raise UnknownName("hardware profile", name, by_name, aliases=aliases)
-
-
-@lru_cache(maxsize=8)
-def _aliases(paths: tuple[Path, ...]) -> dict[str, str]:
-    """Alias to name, from the few lines above the first table of each file; the rest isn't parsed."""
-    names: dict[str, str] = {}
-    for path in paths:
-        if "@" in path.stem:
-            continue
-        try:
-            head = read_text(path, "a hardware profile").split("\n[", 1)[0]
-            aliases = parse_toml(head, path).get("aliases", [])
-        except MalformedFile:
-            continue  # said in full when that profile is asked for by its name
-        for alias in aliases if isinstance(aliases, list) else ():
-            names.setdefault(_normalised(str(alias)), path.stem)
-    return names
-
-
-def _normalised(name: str) -> str:
-    return name.strip().lower().replace("_", "-").replace(" ", "-")
-
-
 # text
-
-
-def _fact_fields() -> list[str]:
-    skipped = {*IDENTITY_FIELDS, *GROUPS, "provenance", "step_time", "adjustment"}
-    return [field for field in HardwareProfile.model_fields if field not in skipped]
 
 
 def _fact(profile: HardwareProfile, dotted: str, value: object, keys: Mapping[str, str]) -> str:
@@ -422,9 +310,9 @@ def _fact(profile: HardwareProfile, dotted: str, value: object, keys: Mapping[st
     return toml_value({"value": value, "source": source, "date": origin.date, "basis": origin.basis})
 
 
-def _identity_text(profile: HardwareProfile) -> str:
-    values = {field: getattr(profile, field) for field in IDENTITY_FIELDS}
-    return "\n".join(f"{key} = {toml_value(value)}" for key, value in values.items() if value is not None)
+def _lines(values: Mapping[str, Any]) -> list[str]:
+    """A line of TOML for each value that is there."""
+    return [f"{toml_key(key)} = {toml_value(value)}" for key, value in values.items() if value is not None]
 
 
 def _table_sections(name: str, table: Mapping[str, Any]) -> list[str]:
@@ -432,10 +320,7 @@ def _table_sections(name: str, table: Mapping[str, Any]) -> list[str]:
     nested = {key: value for key, value in table.items() if isinstance(value, dict)}
     sections = []
     if plain or not nested:
-        lines = [
-            f"{toml_key(key)} = {toml_value(value)}" for key, value in plain.items() if value is not None
-        ]
-        sections.append("\n".join([f"[{name}]", *lines]))
+        sections.append("\n".join([f"[{name}]", *_lines(plain)]))
     for key, value in nested.items():
         sections.extend(_table_sections(f"{name}.{toml_key(key)}", value))
     return sections

@@ -167,7 +167,9 @@ def prior(engine: str, gpu: str, *, is_moe: bool, known: Spreads | None = None) 
     deviations = {parameter.name: parameter.deviation for parameter in PARAMETERS}
     deviations |= {name: min(found, MOST) for name, found in known.classes.items() if found > 0}
     for metric in ("ttft", "tpot"):
-        kind, factor = _kind(metric, engine, gpu, is_moe=is_moe, known=known)
+        kind = known.kind("ttft" if metric == "ttft" else "tpot", is_moe=is_moe)
+        seen = known.familiarity(engine, gpu, is_moe=is_moe)
+        factor = known.unfamiliar if seen is None else float(getattr(seen, metric))
         deviations[metric] = min(max(kind.deployment * factor * math.sqrt(1 - ANEW), 0.01), MOST)
     variances = [deviations[parameter.name] ** 2 for parameter in PARAMETERS]
     rows = [[value if i == j else 0.0 for j in range(len(variances))] for i, value in enumerate(variances)]
@@ -185,11 +187,3 @@ def figure_deviation(metric: str, *, is_moe: bool, known: Spreads | None = None)
     kind = (known or spreads()).kind("ttft" if metric == "ttft" else "tpot", is_moe=is_moe)
     deviation = math.hypot(kind.run, kind.deployment * math.sqrt(ANEW))
     return deviation * (END_TO_END if metric in METRICS and METRICS[metric].error == "e2e" else 1.0)
-
-
-def _kind(metric: str, engine: str, gpu: str, *, is_moe: bool, known: Spreads) -> tuple[Kind, float]:
-    """The spreads of such figures, and what those of this engine and GPU are multiplied by."""
-    seen = known.familiarity(engine, gpu, is_moe=is_moe)
-    kind = known.kind("ttft" if metric == "ttft" else "tpot", is_moe=is_moe)
-    factor = known.unfamiliar if seen is None else (seen.ttft if metric == "ttft" else seen.tpot)
-    return kind, factor

@@ -8,17 +8,13 @@ from pydantic import Field
 
 from capacity.base.data_files import read_rows
 from capacity.base.spec import Spec
-from capacity.hardware.coefficients import Fit, Fraction, GemmCoefficients, Seconds
+from capacity.hardware.coefficients import ElementwiseCoefficients, GemmCoefficients
 
 TABLE = Path(__file__).with_name("weight_kernels.toml")
 
 
-class Dequantizing(Spec):
+class Dequantizing(ElementwiseCoefficients):
     """A pass over HBM that reads stored weights and writes them at 16 bit."""
-
-    bandwidth_fraction: Fraction
-    fixed_s: Seconds
-    fit: Fit
 
     @property
     def as_gemm(self) -> GemmCoefficients:

@@ -14,15 +14,8 @@ from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.flags import Flag
 from capacity.base.outside import outside_path
 from capacity.hardware.coefficients import StepCoefficients
-from capacity.hardware.profile import (
-    HardwareProfile,
-    Provenance,
-    find_profile,
-    profile_paths,
-    read_profile,
-    user_profiles_directory,
-    write_profile,
-)
+from capacity.hardware.profile import HardwareProfile, Provenance, read_profile, write_profile
+from capacity.hardware.profile_search import find_profile, profile_paths, user_profiles_directory
 
 UNMEASURED_CHIP = 1.4
 """How far off steps may be of a chip none of whose kernels was measured: assumed, as of the bundled GB10 and T4."""
@@ -76,9 +69,8 @@ def changed_profile(base: HardwareProfile, changes: str) -> HardwareProfile:
         for each in rates if name == ALL_RATES else [fact]:
             facts[each] = _fact(base, each) * value if found["times"] else value * unit
     source = f"assumed: {changes} of {base.name}"
-    origins = {
-        name: Provenance(source=source, date=base.provenance[name].date, basis="assumed") for name in facts
-    }
+    dates = {name: base.provenance[name].date for name in facts}
+    origins = {name: Provenance(source=source, date=date, basis="assumed") for name, date in dates.items()}
     return _with_facts(base, f"{base.name}+{changes}", facts, {**base.provenance, **origins})
 
 
@@ -155,9 +147,8 @@ def add_gpu(
         raise InvalidInput(f"{wrong[0]} is {told[wrong[0]]:g}: must be above 0")
     today = datetime.now(tz=UTC).date().isoformat()
     by_hand = Provenance(source="datasheet, as given to `capacity gpus add`", date=today, basis="datasheet")
-    analogy = Provenance(
-        source=f"assumed: as {base.name}, or in proportion to it", date=today, basis="assumed"
-    )
+    source = f"assumed: as {base.name}, or in proportion to it"
+    analogy = Provenance(source=source, date=today, basis="assumed")
     origins = {fact: by_hand if fact in told else analogy for fact in {**base.provenance, **told}}
     profile = _with_facts(base, name, {**facts, **told}, origins)
     path = write_profile(profile, folder, flag="--profiles")

@@ -20,6 +20,6 @@ from capacity.model.layers import (
     Mixer,
     SparseIndexer,
 )
-from capacity.model.parts import ParameterPart, Sharding
+from capacity.model.parameter_part import ParameterPart, Sharding
 from capacity.model.presets import add_model, is_known, load_model, model_names
 from capacity.model.spec import ModelSpec

@@ -73,16 +73,18 @@ def whisper_encoder_params(tower: Fields) -> int:
     return layers * (vit_layer(width, inner) - width) + convolutions + positions * width + 2 * width
 
 
-def _encoder(
+def _whisper(
     tower: Fields,
+    projections: tuple[tuple[int, int], ...],
     *,
     frames_per_token: int,
-    projections: tuple[tuple[int, int], ...],
-    longest_s: float,
-    pads: bool,
-) -> AudioEncoder:
+    vectors: int = 0,
+    longest_s: float = CHUNK_S,
+    pads: bool = False,
+) -> tuple[int, AudioEncoder]:
+    """Whisper's encoder and a projector, whose products have `vectors` more parameters beside them."""
     width, inner, layers, heads, bins, positions = _sizes(tower)
-    return AudioEncoder(
+    encoder = AudioEncoder(
         num_layers=layers,
         hidden_size=width,
         num_heads=heads,
@@ -96,43 +98,29 @@ def _encoder(
         longest_s=longest_s,
         pads_tokens=pads,
     )
+    products = sum(inputs * outputs for inputs, outputs in projections)
+    return whisper_encoder_params(tower) + products + vectors, encoder
 
 
 def _qwen2_audio(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
     """Frames pooled by two, one linear projector; at most 30 s of each audio are heard."""
     width = _sizes(tower)[0]
-    encoder = _encoder(
-        tower, frames_per_token=2, projections=((width, hidden_size),), longest_s=CHUNK_S, pads=False
-    )
-    return whisper_encoder_params(tower) + linear(width, hidden_size), encoder
+    return _whisper(tower, ((width, hidden_size),), frames_per_token=2, vectors=hidden_size)
 
 
 def _voxtral(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
     """Four frames side by side become a token; two products without bias."""
-    stacked = 4 * _sizes(tower)[0]
-    encoder = _encoder(
-        tower,
-        frames_per_token=4,
-        projections=((stacked, hidden_size), (hidden_size, hidden_size)),
-        longest_s=LONGEST_S,
-        pads=True,
-    )
-    return whisper_encoder_params(tower) + stacked * hidden_size + hidden_size**2, encoder
+    products = ((4 * _sizes(tower)[0], hidden_size), (hidden_size, hidden_size))
+    return _whisper(tower, products, frames_per_token=4, longest_s=LONGEST_S, pads=True)
 
 
 def _ultravox(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
     """Eight frames side by side become a token, through a gated unit between two products with a norm before each."""
     factor, inner = config.count("stack_factor", default=8), config.count("hidden_size", default=4_096)
     stacked, middle = factor * _sizes(tower)[0], inner // 2
-    encoder = _encoder(
-        tower,
-        frames_per_token=factor,
-        projections=((stacked, inner), (middle, hidden_size)),
-        longest_s=CHUNK_S,
-        pads=False,
-    )
     norms = stacked + (middle if config.flag("projector_ln_mid") else hidden_size)
-    return whisper_encoder_params(tower) + stacked * inner + middle * hidden_size + norms, encoder
+    products = ((stacked, inner), (middle, hidden_size))
+    return _whisper(tower, products, frames_per_token=factor, vectors=norms)
 
 
 MEL_FRAMES_PER_S = 100
@@ -145,11 +133,11 @@ def _qwen2_5_omni(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int
     around a clip."""
     width, _, _, _, _, positions = _sizes(tower)
     out = tower.count("output_dim", default=hidden_size)
-    encoder = _encoder(
-        tower, frames_per_token=2, projections=((width, out),), longest_s=OMNI_LONGEST_S, pads=False
+    vectors = out + 2 * out - positions * width
+    params, encoder = _whisper(
+        tower, ((width, out),), frames_per_token=2, vectors=vectors, longest_s=OMNI_LONGEST_S
     )
     window = 2 * tower.count("n_window", default=100) * FRAMES_PER_S // MEL_FRAMES_PER_S
-    params = whisper_encoder_params(tower) - positions * width + linear(width, out) + 2 * out
     return params, replace(encoder, tile_patches=window, padded_patches=None)
 
 
@@ -162,23 +150,19 @@ def _gemma3n(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, Audi
 
     Its two feed-forwards, convolution and projections of a layer are timed as one feed-forward of as much work.
     """
-    width, layers = (
-        tower.count("hidden_size", default=1_536),
-        tower.count("conf_num_hidden_layers", default=12),
-    )
-    heads, kernel = (
-        tower.count("conf_num_attention_heads", default=8),
-        tower.count("conf_conv_kernel_size", default=5),
-    )
+    width = tower.count("hidden_size", default=1_536)
+    layers = tower.count("conf_num_hidden_layers", default=12)
+    heads = tower.count("conf_num_attention_heads", default=8)
+    kernel = tower.count("conf_conv_kernel_size", default=5)
     first, second = tower.items("sscp_conv_channel_size") or (128, 32)
     bins = tower.count("input_feat_size", default=128) // 4  # after two strides of two
     products = 2 * (2 * 4 * width**2) + 5 * width**2 + 3 * width**2
     layer = products + kernel * width + width // heads + 9 * width
     subsampling = 9 * first + first + 9 * first * second + second + second * bins * width
-    convolved = (
-        9 * first * 4 * bins + 9 * first * second * bins
-    )  # products of a frame, on half and a quarter of the bins
+    convolved = 9 * first * (4 + second) * bins  # products of a frame, on half and a quarter of the bins
     tokens = config.count("audio_soft_tokens_per_image", default=188)
+    seen = tower.count("conf_attention_chunk_size", default=12)
+    seen += tower.count("conf_attention_context_left", default=13)
     encoder = AudioEncoder(
         num_layers=layers,
         hidden_size=width,
@@ -189,9 +173,7 @@ def _gemma3n(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, Audi
         projections=((width, hidden_size),),
         largest_image_tokens=tokens,
         image_tokens=tokens,
-        tile_patches=tower.count("conf_attention_chunk_size", default=12)
-        + tower.count("conf_attention_context_left", default=13)
-        - 1,
+        tile_patches=seen - 1,
         longest_s=GEMMA3N_CLIP_S,
         frames_per_s=GEMMA3N_FRAMES_PER_S,
     )

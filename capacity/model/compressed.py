@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from capacity.model.latent import SparseIndexer
-from capacity.model.parts import KvCacheGroup, ParameterPart, matrix, vector
+from capacity.model.parameter_part import ParameterPart
+from capacity.model.parts import KvCacheGroup, indexer_keys, matrix, vector
 from capacity.model.quantization import KvCacheFormat
 
 
@@ -72,9 +73,7 @@ class CompressedAttention:
         )
         if self.indexer is None:
             return window, entries
-        keys = self.indexer.cache_bytes_per_token / self.compress_rate * len(layers)
-        index = KvCacheGroup(kind="full", layers=layers, num_kv_heads=1, bytes_per_token=keys, index=True)
-        return window, entries, index
+        return window, entries, indexer_keys(layers, self.indexer.cache_bytes_per_token / self.compress_rate)
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
         """Queries up from their latent, one key-value head, the compressor, the indexer, and the grouped output."""

@@ -1,10 +1,10 @@
 """Feed-forwards, dense and routed: exact parameter counts, as in transformers 5.23's modules."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from capacity.model.parts import ParameterPart, Product, matrix, vector
-from capacity.model.quantization import PartKind
+from capacity.model.parameter_part import ParameterPart, PartKind, Sharding
+from capacity.model.parts import Product, matrix, vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,27 +49,25 @@ class DenseFeedForward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoEFeedForward:
-    """Routed experts, `experts_per_token` of `num_experts` for each token, and experts that all tokens share."""
+    """Routed experts, `experts_per_token` of `num_experts` for each token, and experts that all tokens share.
+
+    `shared_intermediate_size`: of all shared experts together, or of a dense feed-forward beside them.
+    `balanced_router`: training moves a bias on each expert's score until all are chosen alike (DeepSeek-V3).
+    `router_in_fp32`: its weights and inputs are brought to 32 bit and multiplied so (MiniMax-M2). `latent_size`:
+    experts work in a narrower space, with a projection into it and out (Nemotron 3 Super).
+    """
 
     num_experts: int
     experts_per_token: int
     expert_intermediate_size: int
-    shared_intermediate_size: int = (
-        0  # of all shared experts together, or of a dense feed-forward beside them
-    )
+    shared_intermediate_size: int = 0
     shared_gate: bool = False  # a scalar gate on the shared expert (Qwen)
     expert_bias: bool = False  # gpt-oss
     router_bias: bool = False  # gpt-oss, or a learned correction of each expert's score
-    balanced_router: bool = (
-        False  # training moves a bias on each expert's score until all are chosen alike (DeepSeek-V3)
-    )
-    router_in_fp32: bool = (
-        False  # its weights and inputs are brought to 32 bit and multiplied so (MiniMax-M2)
-    )
+    balanced_router: bool = False
+    router_in_fp32: bool = False
     gated: bool = True  # without: two matrices an expert (Nemotron 3)
-    latent_size: int = (
-        0  # experts work in a narrower space, with a projection into it and out (Nemotron 3 Super)
-    )
+    latent_size: int = 0
     zero_experts: int = 0  # chosen as experts are, and compute nothing (LongCat)
     shared_bias: bool = False
 
@@ -102,7 +100,8 @@ class MoEFeedForward:
         if self.latent_size:
             parts += [p for product in self.latent_products(h) for p in product.parts(layers)]
         if self.expert_bias:
-            parts.append(_expert_bias(experts, 2 * width + h, layers))
+            bias = vector("mlp.experts.bias", "experts", 2 * width + h, layers, sharding="experts")
+            parts.append(replace(bias, matrices_per_layer=experts))
         if self.shared_intermediate_size:
             shared = self.shared_intermediate_size
             parts += _projections("mlp.shared_expert", "shared_expert", h, shared, layers, gated=self.gated)
@@ -137,32 +136,16 @@ def _projections(
     gated: bool,
     copies: int = 1,
 ) -> tuple[ParameterPart, ...]:
+    sharding: Sharding = "experts" if kind == "experts" else "tensor"
     shapes = (
         *((("gate_proj", width, hidden_size),) if gated else ()),
         ("up_proj", width, hidden_size),
         ("down_proj", hidden_size, width),
     )
     return tuple(
-        ParameterPart(
-            name=f"{prefix}.{name}",
-            kind=kind,
-            rows=rows,
-            columns=columns,
+        replace(
+            matrix(f"{prefix}.{name}", kind, rows, columns, layers, sharding=sharding),
             matrices_per_layer=copies,
-            layers=layers,
-            sharding="experts" if kind == "experts" else "tensor",
         )
         for name, rows, columns in shapes
-    )
-
-
-def _expert_bias(num_experts: int, length: int, layers: tuple[int, ...]) -> ParameterPart:
-    return ParameterPart(
-        name="mlp.experts.bias",
-        kind="experts",
-        rows=length,
-        matrices_per_layer=num_experts,
-        layers=layers,
-        sharding="experts",
-        quantizable=False,
     )

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from capacity.model.parts import KvCacheGroup, ParameterPart, matrix, vector
+from capacity.model.parameter_part import ParameterPart
+from capacity.model.parts import KvCacheGroup, indexer_keys, matrix, vector
 from capacity.model.quantization import KvCacheFormat
 
 
@@ -25,17 +26,13 @@ class SparseIndexer:
         self, query_columns: int, hidden_size: int, layers: tuple[int, ...]
     ) -> tuple[ParameterPart, ParameterPart]:
         """Of its queries and of its heads' weights, which every rank holds whole."""
-        rows = self.num_heads * self.head_dim
+        rows, heads = self.num_heads * self.head_dim, self.num_heads
+        module = "self_attn.indexer"
         weights = matrix(
-            "self_attn.indexer.weights_proj",
-            "attention",
-            self.num_heads,
-            hidden_size,
-            layers,
-            sharding="replicated",
+            f"{module}.weights_proj", "attention", heads, hidden_size, layers, sharding="replicated"
         )
         return (
-            matrix("self_attn.indexer.wq_b", "attention", rows, query_columns, layers, sharding="replicated"),
+            matrix(f"{module}.wq_b", "attention", rows, query_columns, layers, sharding="replicated"),
             replace(weights, quantizable=False),
         )
 
@@ -91,10 +88,7 @@ class LatentAttention:
         )
         if self.indexer is None or self.indexer.shared:
             return (latent,)
-        keys = self.indexer.cache_bytes_per_token * len(layers)
-        return latent, KvCacheGroup(
-            kind="full", layers=layers, num_kv_heads=1, bytes_per_token=keys, index=True
-        )
+        return latent, indexer_keys(layers, self.indexer.cache_bytes_per_token)
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
         """Down-projections are replicated over tensor parallelism, up-projections and output are divided by head."""
@@ -116,13 +110,8 @@ class LatentAttention:
             matrix("self_attn.o_proj", "attention", h, q * self.v_head_dim, layers),
         ]
         if self.indexer is not None and not self.indexer.shared:
-            parts += self._indexer_parts(self.indexer, h, layers)
+            d = self.indexer.head_dim
+            wq_b, weights = self.indexer.products(self.q_lora_rank or h, h, layers)
+            wk = matrix("self_attn.indexer.wk", "attention", d, h, layers, sharding="replicated")
+            parts += [wq_b, wk, vector("self_attn.indexer.k_norm", "norm", 2 * d, layers), weights]
         return tuple(parts)
-
-    def _indexer_parts(
-        self, indexer: SparseIndexer, hidden_size: int, layers: tuple[int, ...]
-    ) -> list[ParameterPart]:
-        d = indexer.head_dim
-        wq_b, weights = indexer.products(self.q_lora_rank or hidden_size, hidden_size, layers)
-        wk = matrix("self_attn.indexer.wk", "attention", d, hidden_size, layers, sharding="replicated")
-        return [wq_b, wk, vector("self_attn.indexer.k_norm", "norm", 2 * d, layers), weights]

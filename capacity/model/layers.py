@@ -10,7 +10,8 @@ from typing import ClassVar, Literal, TypeAlias
 
 from capacity.model.feed_forward import FeedForward, MoEFeedForward
 from capacity.model.latent import LatentAttention, SparseIndexer
-from capacity.model.parts import Eviction, KvCacheGroup, Mixer, ParameterPart, Product, matrix, vector
+from capacity.model.parameter_part import ParameterPart
+from capacity.model.parts import Eviction, KvCacheGroup, Mixer, Product, indexer_keys, matrix, vector
 from capacity.model.quantization import KvCacheFormat
 from capacity.model.recurrent import LinearAttention
 
@@ -98,10 +99,7 @@ class Attention:
         )
         if not self.index_key_bytes:
             return (group,)
-        keys = self.index_key_bytes * len(layers)
-        return group, KvCacheGroup(
-            kind="full", layers=layers, num_kv_heads=1, bytes_per_token=keys, index=True
-        )
+        return group, indexer_keys(layers, self.index_key_bytes)
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
         """h·q·d + 2·h·k·d + q·d·h, with biases, norms, gate and sinks where the model has them."""

@@ -1,43 +1,12 @@
 """The parameters of a model in parts and how ranks divide them; what every kind of token mixer says of itself."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias
 
-from capacity.model.quantization import KvCacheFormat, PartKind
+from capacity.model.parameter_part import ParameterPart, PartKind, Sharding
+from capacity.model.quantization import KvCacheFormat
 
 Divided = Literal["rows", "columns", "none"]
-Sharding = Literal["tensor", "kv_heads", "vocabulary", "experts", "replicated"]
-"""How tensor parallelism divides a part: by `tensor_parallel_size`; by at most `shard_limit` KV heads; by
-vocabulary rows; by expert (expert parallelism) or inside each expert (tensor parallelism); not at all."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterPart:
-    """Matrices (rows x columns; outputs x inputs) or vectors (columns 1) of one name, in each of `layers`.
-
-    `layers` is empty for what stands outside of the layers (embedding, final norm, LM head). `matrices_per_layer`
-    counts equal matrices in one layer (experts).
-    """
-
-    name: str  # as the checkpoint calls it, without the layer: "self_attn.q_proj", "mlp.experts.down_proj"
-    kind: PartKind
-    rows: int
-    columns: int = 1
-    matrices_per_layer: int = 1
-    layers: tuple[int, ...] = ()
-    sharding: Sharding = "tensor"
-    shard_limit: int | None = None  # tensor parallelism beyond this replicates
-    quantizable: bool = True
-
-    @property
-    def num_matrices(self) -> int:
-        """In the whole model."""
-        return self.matrices_per_layer * max(1, len(self.layers))
-
-    @property
-    def params(self) -> int:
-        """In the whole model."""
-        return self.rows * self.columns * self.num_matrices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,15 +28,8 @@ class Product:
     def parts(self, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
         """The matrix in these layers, and its bias."""
         sharding: Sharding = "replicated" if self.divided == "none" else "tensor"
-        weight = ParameterPart(
-            name=self.name,
-            kind=self.kind,
-            rows=self.rows,
-            columns=self.columns,
-            layers=layers,
-            sharding=sharding,
-            quantizable=self.quantizable,
-        )
+        weight = matrix(self.name, self.kind, self.rows, self.columns, layers, sharding=sharding)
+        weight = replace(weight, quantizable=self.quantizable)
         if not self.bias:
             return (weight,)
         split: Sharding = "tensor" if self.divided == "rows" else "replicated"
@@ -105,15 +67,7 @@ def vector(
     sharding: Sharding = "replicated",
     limit: int | None = None,
 ) -> ParameterPart:
-    return ParameterPart(
-        name=name,
-        kind=kind,
-        rows=length,
-        layers=layers,
-        sharding=sharding,
-        shard_limit=limit,
-        quantizable=False,
-    )
+    return replace(matrix(name, kind, length, 1, layers, sharding=sharding, limit=limit), quantizable=False)
 
 
 Eviction: TypeAlias = Literal["none", "after prompt", "after scoring", "always"]
@@ -142,6 +96,12 @@ class KvCacheGroup:
     @property
     def num_layers(self) -> int:
         return len(self.layers)
+
+
+def indexer_keys(layers: tuple[int, ...], bytes_per_token: float) -> KvCacheGroup:
+    """What an indexer keeps of every token, of so many bytes a layer: one key for all heads."""
+    of_all = bytes_per_token * len(layers)
+    return KvCacheGroup(kind="full", layers=layers, num_kv_heads=1, bytes_per_token=of_all, index=True)
 
 
 class Mixer(Protocol):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from capacity.base.checked import checked
+from capacity.base.data_files import Table, read_data
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.fields import read_json_object
 from capacity.base.outside import outside_path
@@ -58,11 +59,13 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
         return variant
     if elsewhere := _load_elsewhere(name):
         return elsewhere
-    if name.count("/") != 1 or name.startswith((".", "/", "~")) or not all(name.split("/")):
+    if not _is_hub_id(name):
         raise UnknownName("model", name, model_names(), aliases=_aliases())
     if not download:
         message = f"no model preset {name!r}, and no such file. To fetch its config.json from the Hugging Face hub, "
-        raise InvalidInput(f"{message}use --download (download=True).{_suggestion(name)}")
+        near = UnknownName("model", name, model_names(), aliases=_aliases()).suggestions
+        suggestion = f" Or did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise InvalidInput(f"{message}use --download (download=True).{suggestion}")
     return _load_path(_downloaded(name), hf_id=name)
 
 
@@ -77,7 +80,7 @@ def add_model(name_or_path: str | Path, *, name: str | None = None) -> KeptModel
     path = outside_path(given)
     hf_id = None
     if not path.exists():
-        if given.count("/") != 1 or given.startswith((".", "/", "~")) or not all(given.split("/")):
+        if not _is_hub_id(given):
             raise InvalidInput(
                 f"{given!r} is no file or folder here, and no ORG/NAME of the Hugging Face hub"
             )
@@ -86,13 +89,12 @@ def add_model(name_or_path: str | Path, *, name: str | None = None) -> KeptModel
     chosen = name or found.name
     if _normal(chosen) in _aliases():
         raise InvalidInput(f"{chosen!r} is the name of a preset: give --name another")
-    file = path / "config.json" if path.is_dir() else path
-    beside = file.parent / "hf_quant_config.json"
+    file, config, quantization = _read_configs(path)
     return keep(
         chosen,
-        _with_named_parts(read_json_object(file), file),
+        config,
         hf_id=hf_id,
-        hf_quant_config=read_json_object(beside) if beside.is_file() else None,
+        hf_quant_config=quantization,
         source=hf_id or str(file.resolve()),
         notes=found.notes,
     )
@@ -122,9 +124,8 @@ def _load_preset(name: str) -> ModelSpec:
 def _as_asked(model: ModelSpec, name: str) -> ModelSpec:
     """The preset under the id that was asked for: where a version or date in the name is not its own, it is noted."""
     asked = name.strip()
-    spelled = next(
-        (each for each in _index()[model.name] if "/" in each and _normal(each) == _normal(asked)), None
-    )
+    ids = (each for each in _index()[model.name] if "/" in each)
+    spelled = next((each for each in ids if _normal(each) == _normal(asked)), None)
     own = {*version_numbers(model.name), *version_numbers(model.hf_id or "")}
     notes = model.notes
     if not own.issuperset(version_numbers(asked)):
@@ -178,13 +179,25 @@ def _load_elsewhere(name: str) -> ModelSpec | None:
     return replace(model, notes=(*model.notes, note))
 
 
-def _load_path(path: Path, *, hf_id: str | None = None) -> ModelSpec:
+def _is_hub_id(name: str) -> bool:
+    """Whether it may be an ORG/NAME of the Hugging Face hub."""
+    return name.count("/") == 1 and not name.startswith((".", "/", "~")) and all(name.split("/"))
+
+
+def _read_configs(path: Path) -> tuple[Path, Table, Table | None]:
+    """The `config.json` of a path or its folder, what it holds, and what the `hf_quant_config.json` beside it does."""
     file = path / "config.json" if path.is_dir() else path
-    config = _with_named_parts(read_json_object(file), file)
     beside = file.parent / "hf_quant_config.json"
     quantization = read_json_object(beside) if beside.is_file() else None
+    return file, _with_named_parts(read_json_object(file), file), quantization
+
+
+def _load_path(path: Path, *, hf_id: str | None = None) -> ModelSpec:
+    file, config, quantization = _read_configs(path)
     stated = config.get("_name_or_path")
-    name = hf_id.split("/")[-1].lower() if hf_id else _file_name(file, stated)
+    own = stated.strip("/") if isinstance(stated, str) else ""
+    own = own or (file.resolve().parent.name if file.name == "config.json" else file.stem)
+    name = (hf_id or own).split("/")[-1].lower()
 
     def read(gated: bool | None = None) -> ModelSpec:
         return from_hf_config(
@@ -226,12 +239,6 @@ def _with_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
     return {**config, **parts}
 
 
-def _file_name(file: Path, stated: object) -> str:
-    if isinstance(stated, str) and stated.strip("/"):
-        return stated.strip("/").split("/")[-1].lower()
-    return (file.resolve().parent.name if file.name == "config.json" else file.stem).lower()
-
-
 def _downloaded(hf_id: str) -> Path:
     """The folder of the hub's cache with this model's `config.json` (and `hf_quant_config.json` if it has one)."""
     try:
@@ -256,11 +263,6 @@ def _downloaded(hf_id: str) -> Path:
     return config
 
 
-def _suggestion(name: str) -> str:
-    near = UnknownName("model", name, model_names(), aliases=_aliases()).suggestions
-    return f" Or did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
-
-
 def _normal(name: str) -> str:
     return name.strip().lower().replace("_", "-").replace(" ", "-")
 
@@ -283,38 +285,10 @@ def _aliases() -> dict[str, str]:
     return spellings
 
 
-_OWNERS_FP8 = {"qwen": "fp8-block", "deepseek-ai": "fp8-block", "minimaxai": "fp8-block"} | dict.fromkeys(
-    ("zai-org", "thudm", "meta-llama", "mistralai"), "fp8-channel"
-)
-_GGUF_MIX = r"q[2-8](?:-k-[sml]|-k|-[01])"
-# what the end of a name says -> weight format; the first that matches counts
-_ENDINGS = tuple(
-    (re.compile(pattern + "$"), weight_format)
-    for pattern, weight_format in (
-        (rf"(?:-qat)?(?:-gguf)?[-.:]({_GGUF_MIX})(?:-gguf)?", "gguf-*"),
-        (r"(?:-qat)?-gguf", "gguf-q4_k_m"),
-        (r"-(?:unsloth-)?bnb-4bit|-nf4", "nf4"),
-        (r"-bnb-8bit", "llm-int8"),
-        (r"(?:-int4)?-awq(?:-marlin|-int4|-4bit)?", "awq-int4"),
-        (r"-gptq-(?:int8|8bit)(?:-\d+g)?|-(?:int8|8bit)-gptq", "gptq-int8"),
-        (r"-gptq(?:-marlin|-int4|-4bit)?(?:-\d+g)?|-(?:int4|4bit)-gptq", "gptq-int4"),
-        (
-            r"-(?:int4-)?autoround(?:-int4)?|-int4(?:-mixed)?-ar|[-.](?:quantized\.)?w4a16(?:-g128)?",
-            "int4-g128-sym",
-        ),
-        (r"[-.](?:quantized\.)?w8a16", "int8-weight-only"),
-        (r"[-.](?:quantized\.)?w8a8|-int8", "int8"),
-        (r"-int4|-4bit", "int4-g128"),
-        (r"-fp8-(?:dynamic|channel|ptpc)|-ptpc", "fp8-channel"),
-        (r"-fp8-block", "fp8-block"),
-        (r"-fp8-(?:static|tensor|kv)|-fp8", "fp8"),
-        (r"-(?:nvfp4|fp4)(?:-v\d)?", "nvfp4"),
-        (r"-mxfp8", "mxfp8"),
-        (r"-mxfp4", "mxfp4"),
-        (r"-bf16", "bf16"),
-        (r"-fp16", "fp16"),
-    )
-)
+@cache
+def _endings() -> Table:
+    """Weight formats by what a name ends with (the first that matches), FP8 by owner, `quant_method` by format."""
+    return read_data(Path(__file__).with_name("name_endings.json"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,15 +307,15 @@ class Variant:
 def read_variant(name: str) -> Variant:
     """What `name` (an id with or without its owner) says. Case, `_` and `-` are one."""
     owner, _, bare = name.strip().lower().replace("_", "-").rpartition("/")
-    for pattern, weight_format in _ENDINGS:
-        ending = pattern.search(bare)
+    for pattern, weight_format in _endings()["endings"]:
+        ending = re.search(pattern + "$", bare)
         if ending is None or ending.start() == 0:
             continue
         base = bare[: ending.start()]
         if weight_format == "gguf-*":
             return Variant(base=base, weight_format="gguf-" + ending.group(1).replace("-", "_"))
         if ending.group() == "-fp8":
-            return Variant(base=base, weight_format=_OWNERS_FP8.get(owner, weight_format))
+            return Variant(base=base, weight_format=_endings()["fp8_of_owners"].get(owner, weight_format))
         kv_cache_dtype = "fp8" if ending.group() == "-fp8-kv" else None
         return Variant(base=base, weight_format=weight_format, kv_cache_dtype=kv_cache_dtype)
     return Variant(base=bare, weight_format=None)
@@ -352,14 +326,6 @@ def checkpoint_method(name: str, weight_format: str) -> str:
     family = re.sub(r"-(channel|g128-sym|g128)$", "", weight_format)
     if name.lower().startswith("nvidia/") and family in ("fp8", "nvfp4"):
         return f"modelopt-{family}"
-    known = {
-        "awq-int4": "awq",
-        "gptq-int4": "gptq",
-        "gptq-int8": "gptq",
-        "fp8-block": "fp8",
-        "mxfp4": "mxfp4",
-    }
-    known |= {"nf4": "bitsandbytes-nf4", "llm-int8": "bitsandbytes-int8"}
     if family.startswith("gguf"):
         return "gguf"
-    return known.get(family, f"compressed-tensors-{family}")
+    return str(_endings()["methods"].get(family, f"compressed-tensors-{family}"))

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from capacity.model.parts import KvCacheGroup, Mixer, ParameterPart, Product, matrix, vector
-from capacity.model.quantization import KvCacheFormat, PartKind
+from capacity.model.parameter_part import ParameterPart, PartKind
+from capacity.model.parts import KvCacheGroup, Mixer, Product, matrix, vector
+from capacity.model.quantization import KvCacheFormat
 
 
 class FixedState:
@@ -72,9 +73,8 @@ class LinearAttention(FixedState):
     @property
     def state_bytes_per_sequence(self) -> float:
         """Of one layer: the recurrent state, and the last inputs of the convolution at 16 bit."""
-        recurrent = (
-            self.num_value_heads * self.key_head_dim * self.value_head_dim * self.state_bytes_per_value
-        )
+        values = self.num_value_heads * self.key_head_dim * self.value_head_dim
+        recurrent = values * self.state_bytes_per_value
         convolution = (2 * self.key_dim + self.value_dim) * (self.conv_kernel - 1) * 2
         return recurrent + convolution
 
@@ -122,9 +122,8 @@ class Recurrence(FixedState):
         """Its products, and its other values as one vector."""
         products = [part for product in self.products for part in product.parts(layers)]
         if self.vector_values:
-            products.append(
-                vector("mixer.others", "linear_attention", self.vector_values, layers, sharding="tensor")
-            )
+            length = self.vector_values
+            products.append(vector("mixer.others", "linear_attention", length, layers, sharding="tensor"))
         return tuple(products)
 
 

@@ -5,7 +5,8 @@ from typing import Literal, TypeAlias
 
 from capacity.model.audio import AudioEncoder
 from capacity.model.layers import KvCacheGroup, LayerGroup
-from capacity.model.parts import ParameterPart, matrix, vector
+from capacity.model.parameter_part import ParameterPart
+from capacity.model.parts import matrix, vector
 from capacity.model.quantization import QuantizationScheme, find_kv_cache_format
 from capacity.model.vision_towers import VisionEncoder
 

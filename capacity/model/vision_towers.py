@@ -85,8 +85,7 @@ def _gemma3n(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, Visi
     """MobileNetV5 300M as timm has it, and the embedder of its 256 tokens; None: its tower is another."""
     if tower.text("architecture") != "mobilenetv5_300m_enc":
         return None
-    params = 294_126_912 + embedder_params(tower, 2_048, hidden_size)
-    return params, _gemma3n_encoder(config, tower, hidden_size)
+    return 294_126_912 + embedder_params(tower, 2_048, hidden_size), _mobilenet(config, tower, hidden_size)
 
 
 # Multiply-adds of one image of 768 x 768 pixels in MobileNetV5 300M, 84 blocks of which 33 attend, by the published
@@ -97,7 +96,7 @@ MOBILENET_PATCHES = 48**2  # its third stage, to which the fourth is brought bef
 MOBILENET_WIDTH, MOBILENET_HEADS, MOBILENET_HEAD_SIZE, MOBILENET_ATTENDING = 640, 12, 64, 33
 
 
-def _gemma3n_encoder(config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:
+def _mobilenet(config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:
     """The convolutional network as layers of as much work, as wide as its third stage; 256 tokens of any image."""
     layers, width, inner = MOBILENET_ATTENDING, MOBILENET_WIDTH, MOBILENET_HEADS * MOBILENET_HEAD_SIZE
     tokens = config.count("vision_soft_tokens_per_image", default=256)
@@ -128,34 +127,29 @@ def embedder_params(tower: Fields, default_width: int, hidden_size: int) -> int:
 PHI4_CROPS = 36  # dynamic_hd of its preprocessor, quoted from memory: assumed, 2026-11
 
 
-def _phi4(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, VisionEncoder]:
-    """SigLIP with its pooling head, which the checkpoint has and nobody runs; two products: 441,550,016."""
+def _phi4(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, VisionEncoder]:
+    """SigLIP with its pooling head, which the checkpoint has and nobody runs; two products: 441,550,016.
+
+    Crops of one size, their layers but the last; pooled by 2 x 2, with the end of each row: give --image-tokens.
+    """
     width, inner = tower.count("hidden_size", default=1_152), tower.count("intermediate_size", default=4_304)
-    patch = tower.count("patch_size", default=14)
-    patches = (tower.count("image_size", default=448) // patch) ** 2
-    layers = (tower.count("num_hidden_layers", default=27) + 1) * vit_layer(width, inner)  # one is the head
-    head = width - 2 * width  # its probe, and one norm less than a layer
-    embeddings = linear(3 * patch**2, width) + patches * width + 2 * width
-    projector = linear(width, hidden_size) + linear(hidden_size, hidden_size) + 2 * width
-    params = layers + head + embeddings + projector
-    return params, _phi4_encoder(config, tower, hidden_size)
-
-
-def _phi4_encoder(_config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:
-    """Crops of one size, their layers but the last; pooled by 2 x 2, with the end of each row: give --image-tokens."""
-    width, patch = tower.count("hidden_size", default=1_152), tower.count("patch_size", default=14)
+    layers, patch = tower.count("num_hidden_layers", default=27), tower.count("patch_size", default=14)
     side = tower.count("image_size", default=448) // patch
-    return VisionEncoder(
-        num_layers=tower.count("num_hidden_layers", default=27) - 1,
+    head = vit_layer(width, inner) + width - 2 * width  # a layer with its probe, and one norm less
+    embeddings = linear(3 * patch**2, width) + side**2 * width + 2 * width
+    projector = linear(width, hidden_size) + linear(hidden_size, hidden_size) + 2 * width
+    encoder = VisionEncoder(
+        num_layers=layers - 1,
         hidden_size=width,
         num_heads=tower.count("num_attention_heads", default=16),
-        intermediate_size=tower.count("intermediate_size", default=4_304),
+        intermediate_size=inner,
         patch_inputs=3 * patch**2,
         patches_per_token=4,
         projections=((width, hidden_size), (hidden_size, hidden_size)),
         tile_patches=side**2,
         largest_image_tokens=(PHI4_CROPS + 1) * (side // 2) * (side // 2 + 1),
     )
+    return layers * vit_layer(width, inner) + head + embeddings + projector, encoder
 
 
 Towers = Callable[[Fields, Fields, int], tuple[int, VisionEncoder | None] | None]

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from capacity.deployment.engines import ExpertPadding
-from capacity.model.parts import ParameterPart
+from capacity.model.parameter_part import ParameterPart
 from capacity.pool.settings import PoolSettings
 
 VOCABULARY_PADDING = 64  # vLLM pads embedding and LM head to this: vocab_parallel_embedding.py

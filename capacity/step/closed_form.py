@@ -225,7 +225,8 @@ def shared_prolongation_s(
     undisturbed_s = seconds([beside] * ranks) if beside.decode_sequences else 0.0
 
     def added_s(prompts: int) -> float:
-        queues = (prefill_steps(share, input_len, limits, decode=beside) for share in _shares(prompts, ranks))
+        shares = [prompts // ranks + (rank < prompts % ranks) for rank in range(ranks)]
+        queues = (prefill_steps(share, input_len, limits, decode=beside) for share in shares)
         return sum(
             max(seconds(shapes) - undisturbed_s, 0.0) for shapes in zip_longest(*queues, fillvalue=beside)
         )
@@ -234,11 +235,6 @@ def shared_prolongation_s(
     more_share = together - fewer
     mean_s = (1 - more_share) * added_s(fewer) + (more_share * added_s(fewer + 1) if more_share else 0.0)
     return mean_s / together
-
-
-def _shares(prompts: int, ranks: int) -> list[int]:
-    """`prompts` spread over the ranks as evenly as they go."""
-    return [prompts // ranks + (rank < prompts % ranks) for rank in range(ranks)]
 
 
 def first_without(holds: Callable[[int], bool], most: int) -> int | None:

@@ -10,7 +10,8 @@ from typing import Literal
 
 from capacity.hardware.coefficients import AllReduceCoefficients, CollectiveCoefficients
 from capacity.step import Bound, StepShape
-from capacity.step.operators import ACTIVATION_BYTES, Repeated, RowCount, all_tokens, norm
+from capacity.step.operators import ACTIVATION_BYTES, Repeated, norm
+from capacity.step.row_counts import RowCount, all_tokens
 
 GAINING_RANKS = 8  # the most that were measured
 

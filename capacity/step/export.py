@@ -13,20 +13,10 @@ from enum import IntEnum
 from typing import Any, TypeAlias, cast
 
 from capacity.step.collectives import AllReduce, Transfer, two_shot_fraction
+from capacity.step.expert_load import crowding
 from capacity.step.layers import grouped, latent, linear
-from capacity.step.operators import (
-    ACTIVATION_BYTES,
-    Attention,
-    Experts,
-    Gemm,
-    Operator,
-    RowCount,
-    Traffic,
-    all_tokens,
-    crowding,
-    expanded_tokens,
-    roof_of,
-)
+from capacity.step.operators import ACTIVATION_BYTES, Attention, Experts, Gemm, Operator, Traffic, roof_of
+from capacity.step.row_counts import RowCount, all_tokens, expanded_tokens
 from capacity.step.setting import HostTime
 from capacity.step.shape import AffineStepTimes, SlowestRank, StepTimes
 
@@ -109,7 +99,7 @@ class OperatorData:
 Forms: TypeAlias = tuple[OperatorData, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class AffineData:
     """`base_ps + row_ps · rows + context_ps · decode contexts`."""
 
@@ -184,16 +174,12 @@ def step_data(step_times: object) -> StepData | None:
     if not {"step_ps", "joint_ps", "decode_piece"}.isdisjoint(getattr(step_times, "__dict__", ())):
         return None
     if type(step_times) is AffineStepTimes:
-        return _affine(step_times)
+        own_ps = (step_times.base_ps, step_times.per_token_ps, step_times.per_context_token_ps)
+        return AffineData(*own_ps) if min(own_ps) >= 0 else None
     if type(step_times) is SlowestRank:
         return SlowestData(inner=step_times.step_times)
     own = vars(type(step_times)).get("step_data")
     return None if own is None else cast("StepData | None", own(step_times))
-
-
-def _affine(times: AffineStepTimes) -> AffineData | None:
-    data = AffineData(base_ps=times.base_ps, row_ps=times.per_token_ps, context_ps=times.per_context_token_ps)
-    return data if min(data.base_ps, data.row_ps, data.context_ps) >= 0 else None
 
 
 def graph_rows(sizes: tuple[int, ...]) -> tuple[int, ...]:

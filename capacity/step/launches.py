@@ -16,11 +16,13 @@ indexers and linear attention are added to the step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
+from capacity.base.data_files import read_data
 from capacity.model.feed_forward import MoEFeedForward, NoFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention
 from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
@@ -28,33 +30,10 @@ from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
 if TYPE_CHECKING:
     from capacity.step.setting import StepSetting
 
-# Kernels of one layer in prefill, assumed (2026-11): the operations of such a layer as engines fuse them, not counted
-# in a trace. The same for all engines but where their data say (`quantize_launches`, `fuses_qk_norm_with_rope`); what
-# else an engine fuses better shows as a smaller `kernel_launch_s`.
-NORMS = 2.0  # with the residual
-ATTENTION = 5.0  # qkv, rope, cache write, attention, output
-QK_NORM, OUTPUT_GATE = 2.0, 1.0
-# down to the latents, their norms, up to q, k and v, rope, joins, cache write, attention, output
-LATENT_ATTENTION = 12.0
-INDEXER = 12.0  # its q, k and weights, norm, rope, rotation, quantization, cache write, gather, logits, top-k
-LINEAR_ATTENTION = 8.0  # in, gates, convolution, output, state of each sequence out of the pool and back
-# norms of q and k, sums of gates, k·kᵀ, its inverse, w and u, states, output, gated norm
-TRITON_OF_LINEAR_ATTENTION = 11.0
-TRITON_LAUNCH = 3.0  # a kernel launched by Triton's own Python costs about so many of others; assumed
-# (Triton issue 459 and pull request 3638: 96 against 23 us, and 108 before, 49 after its launcher was made faster)
-DENSE = 3.0  # gate and up, activation, down
-EXPERTS = 9.0  # router, its top-k, two to sort the tokens, two products, activation, weighted sum, and filling buffers
-ROUTER = 1.0
-# OpenAI's kernels, which engines run MXFP4 experts with on Hopper: top-k, sums of its bits, clearing and sorting, two
-# products with the activation inside, sum (triton_kernels' routing.py and matmul_ogs.py as vLLM 0.12 calls them)
-TRITON_OF_EXPERTS = 7.0
-SHARED_EXPERTS = 4.0  # a dense feed-forward, and the sum
-EXCHANGE = 4.0  # tokens to data-parallel ranks and back, with their counts
-ALL_REDUCES = 2.0
-LORA = 8.0  # shrink and expand of qkv, output, gate and up, down
-# inputs to be quantized where products take 8 or 4 bits
-PRODUCTS = {"attention": 2, "latent": 4, "dense": 2, "experts": 2}
-
+_LAUNCHES = dict(read_data(Path(__file__).with_name("launches.toml")))
+PRODUCTS: Mapping[str, int] = _LAUNCHES.pop("products")
+KERNELS: Mapping[str, float] = _LAUNCHES
+"""Launches of a prefill by parts of a layer."""
 RANK_SPREAD = 0.1  # standard deviation of ranks' launch times over their mean; assumed
 LAUNCH_QUEUE = 1_024
 """Kernels that a CUDA stream holds; the next launch waits until one of them has run. About 1,000 were measured
@@ -109,7 +88,9 @@ def launch_lag(setting: StepSetting) -> float:
 
 
 def _seconds_weights(setting: StepSetting) -> Weights:
-    return Weights(TRITON_LAUNCH, 1.0 if setting.engine is None else setting.engine.quantize_launches)
+    return Weights(
+        KERNELS["triton_launch"], 1.0 if setting.engine is None else setting.engine.quantize_launches
+    )
 
 
 def _counted(
@@ -123,35 +104,35 @@ def _of_layer(group: LayerGroup, setting: StepSetting, weights: Weights) -> floa
         return weights.quantize * _is_quantized(setting, kind)
 
     mixer, feed_forward = group.mixer, group.feed_forward
-    kernels = NORMS + _routed_or_scanned(group, setting, weights)
+    kernels = KERNELS["norms"] + _routed_or_scanned(group, setting, weights)
     if isinstance(mixer, LatentAttention):
-        kernels += LATENT_ATTENTION + quantized("attention") * PRODUCTS["latent"]
+        kernels += KERNELS["latent_attention"] + quantized("attention") * PRODUCTS["latent"]
     elif isinstance(mixer, LinearAttention | Recurrence | SideBySide):
-        kernels += ATTENTION if isinstance(mixer, SideBySide) else 0.0
+        kernels += KERNELS["attention"] if isinstance(mixer, SideBySide) else 0.0
     elif not isinstance(mixer, NoMixer):
-        kernels += ATTENTION + quantized("attention") * PRODUCTS["attention"]
+        kernels += KERNELS["attention"] + quantized("attention") * PRODUCTS["attention"]
         if isinstance(mixer, Attention):
             # where rope's kernel does the norms of queries and keys too, they are no launches
             fused = setting.engine is not None and setting.engine.fuses_qk_norm_with_rope
-            kernels += QK_NORM if mixer.qk_norm != "none" and not fused else 0.0
-            kernels += OUTPUT_GATE * mixer.output_gate
+            kernels += KERNELS["qk_norm"] if mixer.qk_norm != "none" and not fused else 0.0
+            kernels += KERNELS["output_gate"] * mixer.output_gate
     if isinstance(feed_forward, MoEFeedForward):
         if feed_forward.shared_intermediate_size:
-            kernels += SHARED_EXPERTS + quantized("shared_expert") * PRODUCTS["dense"]
-        kernels += EXCHANGE if setting.joint else 0.0
+            kernels += KERNELS["shared_experts"] + quantized("shared_expert") * PRODUCTS["dense"]
+        kernels += KERNELS["exchange"] if setting.joint else 0.0
     elif not isinstance(feed_forward, NoFeedForward):
-        kernels += DENSE + quantized("dense_ffn") * PRODUCTS["dense"]
-    kernels += len(group.products) + (LORA if setting.max_loras else 0.0)
-    return kernels + (ALL_REDUCES if setting.tensor_parallel_size > 1 else 0.0)
+        kernels += KERNELS["dense"] + quantized("dense_ffn") * PRODUCTS["dense"]
+    kernels += len(group.products) + (KERNELS["lora"] if setting.max_loras else 0.0)
+    return kernels + (KERNELS["all_reduces"] if setting.tensor_parallel_size > 1 else 0.0)
 
 
 def _routed_or_scanned(group: LayerGroup, setting: StepSetting, weights: Weights) -> float:
     """Of a layer's launches those of routed experts, a sparse indexer and linear attention."""
     mixer, kernels = group.mixer, 0.0
     if isinstance(mixer, LatentAttention) and mixer.indexer:
-        kernels += INDEXER
+        kernels += KERNELS["indexer"]
     if isinstance(mixer, LinearAttention | Recurrence | SideBySide):
-        kernels += LINEAR_ATTENTION + weights.triton * TRITON_OF_LINEAR_ATTENTION
+        kernels += KERNELS["linear_attention"] + weights.triton * KERNELS["triton_of_linear_attention"]
         kernels += weights.quantize * _is_quantized(setting, "linear_attention") * PRODUCTS["attention"]
     if isinstance(group.feed_forward, MoEFeedForward):
         kernels += _of_experts(setting, weights)
@@ -162,8 +143,8 @@ def _of_experts(setting: StepSetting, weights: Weights) -> float:
     """Launches of the routed experts of one layer, with their router."""
     kernel = setting.execution(setting.weights.format_of("experts")).kernel
     if kernel == "mxfp4" and setting.profile.architecture == "hopper":
-        return ROUTER + weights.triton * TRITON_OF_EXPERTS
-    return EXPERTS + weights.quantize * _is_quantized(setting, "experts") * PRODUCTS["experts"]
+        return KERNELS["router"] + weights.triton * KERNELS["triton_of_experts"]
+    return KERNELS["experts"] + weights.quantize * _is_quantized(setting, "experts") * PRODUCTS["experts"]
 
 
 def _is_quantized(setting: StepSetting, kind: str) -> bool:

@@ -17,14 +17,13 @@ from capacity.step.launches import launch_lag
 from capacity.step.layers import build_operators
 from capacity.step.layers.builder import Builder
 from capacity.step.layers.vision import EncoderOperator, encoder_operator
-from capacity.step.operators import Operator, all_tokens, norm, sampled_tokens
+from capacity.step.operators import Operator, norm
+from capacity.step.row_counts import all_tokens, sampled_tokens
 from capacity.step.setting import StepSetting
 from capacity.step.shape import recomputed
 
 CACHE_ENTRIES = 1 << 16
-COSTS_KEPT = (
-    1 << 9
-)  # tables of what depends on a step's rows alone: decode steps of a run have few different ones
+COSTS_KEPT = 1 << 9  # tables of a step's rows alone: decode steps of a run have few different ones
 KNOT_BITS = 4  # leading bits of a context sum that make a knot; between two, decode time is a straight line
 
 

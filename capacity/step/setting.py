@@ -8,7 +8,8 @@ from typing import Literal
 from capacity.base.errors import InvalidInput
 from capacity.deployment.engines import EngineSpec
 from capacity.hardware import HardwareProfile, load_profile
-from capacity.hardware.coefficients import Coefficients, Lookup, StepCoefficients
+from capacity.hardware.coefficients import Coefficients, StepCoefficients
+from capacity.hardware.kernel_lookup import Lookup
 from capacity.hardware.memory_rate import with_memory_of
 from capacity.hardware.power import sustained, under_limit, with_halved_tensor_cores
 from capacity.hardware.weight_kernels import weight_kernels

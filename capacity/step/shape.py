@@ -49,9 +49,8 @@ class StepShape(NamedTuple):
         return self.prompts_completed + self.decode_sequences + self.draft_tokens
 
 
-TEXT_FIELDS = StepShape._fields.index(
-    "encoder_tokens"
-)  # numbers of a step without images, in compiled engines
+# numbers of a step without images, in compiled engines
+TEXT_FIELDS = StepShape._fields.index("encoder_tokens")
 
 
 def prefill_shape(

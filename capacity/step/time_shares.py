@@ -51,7 +51,8 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
     Leaves out that a prompt which the cache holds in part attends to all of itself, and that requests of equal
     lengths prefill in larger groups. Steps between two batch sizes are taken on the line.
     """
-    prefill_s, step_s = _prefill(steps, limits, load), _decode_step(steps, limits, load)
+    prefill_s, seconds = _prefill(steps, limits, load), joint_seconds_of(steps, load.ranks)
+    step_s = _on_line(lambda batch: seconds([_decoding(max(batch, 1), limits, load)] * load.ranks))
     decoded = load.output_len - 1
     if not decoded:
         return RequestSeconds(prefill_s=prefill_s(0.0), decode_s=0.0)
@@ -94,16 +95,6 @@ def _shared_among(decoding: float, load: EngineLoad) -> float:
     if decoding >= users:
         return max(decoding, 1.0)
     return max(decoding / -math.expm1(users * math.log1p(-decoding / users)), 1.0)
-
-
-def _decode_step(steps: StepModelLike, limits: EngineLimits, load: EngineLoad) -> Callable[[float], float]:
-    """Seconds of a step that decodes so many sequences of each rank, none of them prefilling."""
-    seconds = joint_seconds_of(steps, load.ranks)
-
-    def of_batch(batch: int) -> float:
-        return seconds([_decoding(max(batch, 1), limits, load)] * load.ranks)
-
-    return _on_line(of_batch)
 
 
 def _prefill(steps: StepModelLike, limits: EngineLimits, load: EngineLoad) -> Callable[[float], float]:

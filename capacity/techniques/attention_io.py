@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from capacity.base.checked import checked
+from capacity.base.data_files import read_data
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import DeploymentFile, Pool, deployment_of
@@ -25,18 +27,7 @@ from capacity.step import decode_shape, prefill_shape
 from capacity.step.model import StepModel
 from capacity.techniques.one_pool import Contexts, PoolAnswer, named, notes_of, one_rank
 
-# Bytes of shared memory that one block may use. NVIDIA CUDA programming guide, compute capability tables, 2025:
-# 163 KiB (8.0), 99 KiB (8.6, 8.9, 12.0), 227 KiB (9.0, 10.0); AMD CDNA3 white paper, 2023: 64 KiB LDS. Datasheet.
-SHARED_MEMORY_BYTES = {
-    "ampere": 163 * 1024,
-    "ada": 99 * 1024,
-    "hopper": 227 * 1024,
-    "blackwell": 227 * 1024,
-    "blackwell-geforce": 99 * 1024,
-    "blackwell-ultra": 227 * 1024,
-    "cdna3": 64 * 1024,
-}
-OTHER_SHARED_MEMORY_BYTES = 64 * 1024  # of any other part: assumed, 2026-11-21
+OTHER_SHARED_MEMORY_KIB = 64  # of any other part: assumed, 2026-11-21
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +84,8 @@ def query_tile_rows(head_dim: int, *, on_chip_bytes: float, value_bytes: float =
 
 def shared_memory_bytes(profile: HardwareProfile) -> int:
     """On-chip memory that one block of a kernel may use on this GPU."""
-    return SHARED_MEMORY_BYTES.get(profile.architecture, OTHER_SHARED_MEMORY_BYTES)
+    known = read_data(Path(__file__).with_name("shared_memory.toml"))
+    return 1024 * int(known.get(profile.architecture, OTHER_SHARED_MEMORY_KIB))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

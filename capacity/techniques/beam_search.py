@@ -38,10 +38,8 @@ from capacity.techniques.one_pool import InputLen, OutputLen, PoolAnswer, named,
 Way = Literal["engine", "resubmitted", "recomputed", "reordered"]
 WAYS: tuple[Way, ...] = get_args(Way)
 SUBMITTED: tuple[Way, ...] = ("resubmitted", "recomputed")
-WAY_OF = {
-    "tensorrt-llm": "engine",
-    "hf-transformers": "reordered",
-}  # of all others: resubmitted, outside of the engine
+# of all others: resubmitted, outside of the engine
+WAY_OF = {"tensorrt-llm": "engine", "hf-transformers": "reordered"}
 
 # Host time of a beam that is submitted again, a step: what 100 prompts of 256 tokens with 4 beams took beyond their GPU
 # time, Llama-3-8B on one H100, 256 steps at 1.08 requests/s: 362 ms a step of 400 beams, 100 of them the GPU's. vLLM
@@ -107,6 +105,12 @@ def beam_search(
     _check(resolved, beam_widths, input_len, output_len, batch_size)
     search = _Search(resolved, input_len, output_len, batch_size)
     own: Any = WAY_OF.get(resolved.engine.name, "resubmitted")
+    cautions = []
+    if own == "resubmitted":
+        cautions.append(
+            f"{resolved.engine.name} has no beam search in its engine: each step submits every beam again; its host "
+            f"time ({RESUBMIT_S * 1e3:g} ms a beam) was seen on one machine with vLLM 0.6.1"
+        )
     return BeamSearch(
         **named(resolved),
         engine_way=own,
@@ -114,7 +118,7 @@ def beam_search(
         output_len=output_len,
         batch_size=batch_size,
         rows=tuple(search.rows(beam_widths)),
-        warnings=(*notes_of(resolved), *_cautions(resolved, own)),
+        warnings=(*notes_of(resolved), *cautions),
     )
 
 
@@ -136,14 +140,6 @@ def _check(
         raise InvalidInput("beam search is worked out with a KV cache and without drafts: leave out the flag")
 
 
-def _cautions(resolved: ResolvedPool, own: Way) -> Iterator[str]:
-    if own == "resubmitted":
-        yield (
-            f"{resolved.engine.name} has no beam search in its engine: each step submits every beam again; its host "
-            f"time ({RESUBMIT_S * 1e3:g} ms a beam) was seen on one machine with vLLM 0.6.1"
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class _Search:
     """One load on one pool."""
@@ -161,9 +157,7 @@ class _Search:
 
     def _row(self, width: int, way: Way, greedy_s: float) -> BeamRow:
         steps, limits = self.resolved.step_model, self.resolved.limits
-        prefill_s = sum(
-            steps.step_seconds(shape) for shape in prefill_steps(self.batch_size, self.input_len, limits)
-        )
+        prefill_s = sum(map(steps.step_seconds, prefill_steps(self.batch_size, self.input_len, limits)))
         step_s = self.step_s(width, way)
         ttft = self._banded(limits.request_latency_s + prefill_s, "prefill", 1.0)
         tpot = self._banded(step_s, "decode", RESUBMIT_ERROR if way in SUBMITTED else 1.0)

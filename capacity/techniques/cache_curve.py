@@ -185,7 +185,6 @@ def cache_curve(
     workload = read_trace(trace, limit=limit)
     size = block_tokens or _block_tokens(workload)
     curve = reuse_curve(workload, size, as_engine=as_engine)
-    sizes: list[int | None] = [*capacities_tokens, None]
     return CacheCurve(
         workload=workload.name,
         requests=len(workload),
@@ -195,10 +194,11 @@ def cache_curve(
         rows=tuple(
             CacheCurveRow(
                 capacity_tokens=capacity,
-                block_hit_fraction=curve.block_hit_fraction(None if capacity is None else capacity // size),
-                token_hit_fraction=curve.token_hit_fraction(None if capacity is None else capacity // size),
+                block_hit_fraction=curve.block_hit_fraction(blocks),
+                token_hit_fraction=curve.token_hit_fraction(blocks),
             )
-            for capacity in sizes
+            for capacity in (*capacities_tokens, None)
+            for blocks in (None if capacity is None else capacity // size,)
         ),
         routing=tuple(
             routed_reuse(

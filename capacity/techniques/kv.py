@@ -185,6 +185,10 @@ def _row(
 ) -> KvAnswerRow:
     """One model. Contexts beyond its own limit are arithmetic all the same."""
     plans = {gpu: pool.memory for gpu, pool in pools.items()}
+    try:
+        crossover = prefill_crossover_tokens(model)
+    except OutsideValidity:
+        crossover = None
     return KvAnswerRow(
         model=model.name,
         attention=model.attention_kind,
@@ -199,12 +203,5 @@ def _row(
             gpu: plan.max_context_tokens if plan.kv_cache_bytes > 0 else 0 for gpu, plan in plans.items()
         },
         kinds=compare_attention_kinds(model, kv_cache_dtype),
-        prefill_crossover_tokens=_crossover(model),
+        prefill_crossover_tokens=crossover,
     )
-
-
-def _crossover(model: ModelSpec) -> float | None:
-    try:
-        return prefill_crossover_tokens(model)
-    except OutsideValidity:
-        return None

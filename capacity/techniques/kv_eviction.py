@@ -15,7 +15,7 @@ from capacity.pool.resolve import ResolvedPool
 from capacity.step import StepShape
 from capacity.step.shape import prefill_shape
 from capacity.techniques.kv_bytes import request_kv_bytes
-from capacity.techniques.quantization_methods import Quality, quantization_methods
+from capacity.techniques.quantization_methods import quantization_methods
 
 BUDGET_TOKENS = 1024  # at which most of the papers have figures
 ALL = "all"
@@ -86,13 +86,16 @@ def _formats() -> Iterator[KvEviction]:
             kv_cache_dtype=dtype,
             engines=tuple(name for name in engine_names() if find_engine(name).caches_in(dtype)),
             note=f"--kv-cache-dtype {dtype}" + (f"; {way.note}" if way.note else ""),
-            published=tuple(_published(each) for each in way.quality),
+            published=tuple(
+                Published(
+                    what=each.text.removesuffix(f" ({each.model})"),
+                    model=each.model,
+                    source=each.source,
+                    date=each.date,
+                )
+                for each in way.quality
+            ),
         )
-
-
-def _published(quality: Quality) -> Published:
-    what = quality.text.removesuffix(f" ({quality.model})")
-    return Published(what=what, model=quality.model, source=quality.source, date=quality.date)
 
 
 def described(methods: Sequence[KvEviction]) -> tuple[EvictionMethod, ...]:
@@ -122,7 +125,8 @@ def eviction_rows(
         kept = context_tokens if method is None else method.kept_tokens(context_tokens, budget_tokens)
         dtype = kv_cache_dtype if method is None else method.kv_cache_dtype or kv_cache_dtype
         cached = pool if pool is None or dtype == kv_cache_dtype else replace(pool, kv_cache_dtype=dtype)
-        growing = _growing(model, dtype)  # hold `kept` tokens, the others what they hold of the whole context
+        # bytes of a token over the layers that hold `kept` tokens, the others what they hold of the whole context
+        growing = sum(g.bytes_per_token for g in model.kv_cache_groups(dtype) if g.kind == "full")
         kv_bytes = request_kv_bytes(model, context_tokens, dtype) - growing * context_tokens + growing * kept
         step_s = None if cached is None else _step_s(cached, batch_size, context_tokens, kept)
         held = None if cached is None else _held(cached, context_tokens, kept)
@@ -148,15 +152,8 @@ def eviction_rows(
         )
 
 
-def _growing(model: ModelSpec, dtype: str) -> float:
-    """Bytes of a token over the layers that keep all of them."""
-    return sum(group.bytes_per_token for group in model.kv_cache_groups(dtype) if group.kind == "full")
-
-
 def _score_bytes(model: ModelSpec, kept: int) -> float:
-    heads = sum(
-        group.num_kv_heads * group.num_layers for group in model.kv_cache_groups() if group.kind == "full"
-    )
+    heads = sum(g.num_kv_heads * g.num_layers for g in model.kv_cache_groups() if g.kind == "full")
     return float(heads * kept * SCORE_BYTES)
 
 

@@ -84,12 +84,12 @@ def reuse_curve(workload: Workload, block_tokens: int, *, as_engine: bool = Fals
     else:
         runs = content.block_runs(block_tokens, partial=True)
         looked_up = -(-prompts // block_tokens)
-    per_request = _sums(runs.counts, runs.offsets)
+    totals = np.concatenate(([0], np.cumsum(runs.counts)))
+    per_request = totals[runs.offsets[1:]] - totals[runs.offsets[:-1]]
     owner = np.repeat(np.arange(len(workload)), per_request)
     first = np.concatenate(([0], np.cumsum(per_request)))
     index = np.arange(len(owner)) - first[owner]  # of each block in its request
-    run_start = np.concatenate(([0], np.cumsum(runs.counts)))[:-1]
-    ids = np.repeat(runs.first_ids - run_start, runs.counts) + np.arange(len(owner))
+    ids = np.repeat(runs.first_ids - totals[:-1], runs.counts) + np.arange(len(owner))
     depth_backwards, last_use = _stack_depths(_reversed(ids, first), first[owner])
     depth, last = _reversed(depth_backwards, first), _reversed(last_use, first)
     used_s = workload.arrival_s[owner]
@@ -104,12 +104,6 @@ def reuse_curve(workload: Workload, block_tokens: int, *, as_engine: bool = Fals
         prompt_tokens=prompts,
         gap_s=gap_s[wanted],
     )
-
-
-def _sums(values: IntArray, offsets: IntArray) -> IntArray:
-    totals = np.concatenate(([0], np.cumsum(values)))
-    sums: IntArray = totals[offsets[1:]] - totals[offsets[:-1]]
-    return sums
 
 
 def _reversed(values: IntArray, first: IntArray) -> IntArray:

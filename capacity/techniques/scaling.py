@@ -22,8 +22,8 @@ from capacity.model.feed_forward import MoEFeedForward
 from capacity.pool.parallelism import tensor_parallel_sizes
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step.closed_form import PhaseTimes
+from capacity.step.expert_load import ROUTING_EVENNESS, busiest_pairs, distinct_experts
 from capacity.step.layers.feed_forward import routing_evenness
-from capacity.step.operators import ROUTING_EVENNESS, busiest_pairs, distinct_experts
 from capacity.techniques.long_context import ContextParallelPrefill, context_parallel_prefill
 from capacity.techniques.one_pool import InputLen, OutputLen, PoolAnswer, named, notes_of
 
@@ -88,13 +88,6 @@ def expert_imbalance(
         )
     pairs = float(tokens * experts_per_token)
     return busiest_pairs(pairs, ranks, num_experts / ranks, evenness) / (pairs / ranks)
-
-
-def experts_touched(
-    num_experts: int, experts_per_token: int, tokens: int, evenness: float = ROUTING_EVENNESS
-) -> float:
-    """Expected number of different experts whose weights a step of `tokens` tokens reads."""
-    return distinct_experts(num_experts, experts_per_token, tokens, evenness)
 
 
 def routed_experts(model: ModelSpec) -> MoEFeedForward | None:
@@ -287,7 +280,7 @@ def _experts(resolved: ResolvedPool, served: int) -> tuple[float | None, float |
     if part is None:
         return None, None
     evenness = routing_evenness(part)
-    read = experts_touched(part.num_experts, part.experts_per_token, served, evenness)
+    read = distinct_experts(part.num_experts, part.experts_per_token, served, evenness)
     if not resolved.pool.enable_expert_parallel:
         return read, None
     ranks = resolved.pool.tensor_parallel_size * resolved.lockstep_ranks
@@ -298,15 +291,14 @@ def _with_efficiency(layouts: list[Layout]) -> tuple[Layout, ...]:
     first = next((layout for layout in layouts if layout.reason is None), None)
     if first is None or first.output_tokens_per_s_per_gpu is None or first.tpot_s is None:
         return tuple(layouts)
-    rate, tpot = first.output_tokens_per_s_per_gpu, first.tpot_s
-    return tuple(
-        layout
-        if layout.output_tokens_per_s_per_gpu is None or layout.tpot_s is None
-        else replace(
-            layout, efficiency=layout.output_tokens_per_s_per_gpu / rate, speedup=tpot / layout.tpot_s
-        )
-        for layout in layouts
-    )
+    compared = []
+    for layout in layouts:
+        rate, tpot_s = layout.output_tokens_per_s_per_gpu, layout.tpot_s
+        if rate is not None and tpot_s is not None:
+            efficiency = rate / first.output_tokens_per_s_per_gpu
+            layout = replace(layout, efficiency=efficiency, speedup=first.tpot_s / tpot_s)
+        compared.append(layout)
+    return tuple(compared)
 
 
 def cheapest(layouts: tuple[Layout, ...], *, tpot_s: float) -> Layout | None:

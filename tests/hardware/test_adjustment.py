@@ -12,7 +12,8 @@ from capacity.base.errors import MalformedFile
 from capacity.deployment import Pool
 from capacity.hardware import dump_profile, load_profile, parse_profile
 from capacity.hardware.adjustment import NAMES, NONE, PARAMETERS, Adjustment, prior_covariance
-from capacity.hardware.coefficients import Lookup, universal_family
+from capacity.hardware.coefficients import universal_family
+from capacity.hardware.kernel_lookup import Lookup
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import StepShape, decode_shape
 

@@ -8,16 +8,15 @@ from pydantic import ValidationError
 from capacity.base.errors import InvalidInput
 from capacity.hardware import dump_profile, load_profile, parse_profile, profile_names
 from capacity.hardware.coefficients import (
-    MARLIN_SLOWDOWN,
     AttentionCoefficients,
     Coefficients,
     Fit,
     GemmCoefficients,
     KernelFamily,
-    Lookup,
     StepCoefficients,
     universal_family,
 )
+from capacity.hardware.kernel_lookup import MARLIN_SLOWDOWN, Lookup
 
 FIT = Fit(basis="fitted", source="a test", date="2026-11-21")
 

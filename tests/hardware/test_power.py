@@ -7,8 +7,7 @@ import pytest
 from capacity.hardware import load_profile
 from capacity.hardware.coefficients import ElementwiseCoefficients, Fit, GemmCoefficients
 from capacity.hardware.power import (
-    HALVED_KEEP,
-    SATURATED,
+    POWER,
     same_chip,
     sustained,
     sustained_share,
@@ -33,7 +32,7 @@ def gemm(compute_fraction: float) -> GemmCoefficients:
 def test_busy_tensor_cores_of_a_pcie_card_run_as_measured() -> None:
     # Llama-3.1-8B, 2048 tokens in and 128 out, TensorRT-LLM 0.14: 612 output tokens/s where the SXM card has 795, of
     # which 15 % of the time is decode at 95 % of its bandwidth: 0.75 in prefill.
-    assert sustained_share(A100_PCIE, A100, SATURATED) == pytest.approx(0.75, abs=0.05)
+    assert sustained_share(A100_PCIE, A100, POWER.saturated) == pytest.approx(0.75, abs=0.05)
     # GPT-J offline in FP8, MLPerf Inference v4.1: 1,640 tokens/s a card where the SXM card has 2,480
     rates = H100_PCIE.dense_flops_per_s["fp8"] / H100.dense_flops_per_s["fp8"]
     assert rates * sustained_share(H100_PCIE, H100, 0.58) == pytest.approx(1640 / 2480, abs=0.06)
@@ -145,7 +144,7 @@ def test_geforce_cards_keep_nearly_all_of_their_halved_tensor_cores() -> None:
     for card, measured in ((rtx_4090, 165e12), (rtx_5090, 254e12)):
         scaled = with_halved_tensor_cores(on_l40s, card, l40s)
         rate = scaled.compute_fraction * card.dense_flops_per_s["bf16"]
-        assert scaled.compute_fraction == HALVED_KEEP
+        assert scaled.compute_fraction == POWER.halved_keep
         assert rate <= measured * 1.02
         assert rate > 0.7 * measured
         assert (scaled.fit.basis, scaled.bandwidth_fraction) == ("assumed", 0.8)

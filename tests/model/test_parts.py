@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from capacity.model.parts import ParameterPart
+from capacity.model.parameter_part import ParameterPart
 
 
 def test_a_part_counts_its_matrices() -> None:

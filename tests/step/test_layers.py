@@ -16,7 +16,8 @@ from capacity.step import OpCost, StepShape, decode_shape, layers
 from capacity.step.layers import merged
 from capacity.step.layers.builder import Builder
 from capacity.step.model import StepModel
-from capacity.step.operators import Operator, sampled_tokens
+from capacity.step.operators import Operator
+from capacity.step.row_counts import sampled_tokens
 from capacity.step.setting import StepSetting
 
 SETTING = StepSetting(

@@ -13,7 +13,7 @@ from step_models import MODELS, NO_HOST, SHAPES, steps
 
 from capacity.deployment.engines import find_engine
 from capacity.hardware import HardwareProfile, load_profile, profile_names
-from capacity.hardware.power import SUSTAINED_SHARES
+from capacity.hardware.power import POWER
 from capacity.model import load_model, model_names
 from capacity.step import StepShape, decode_shape, prefill_shape
 from capacity.step.model import StepModel
@@ -160,7 +160,7 @@ def test_a_large_prefill_reaches_the_fitted_share_of_the_compute_roof() -> None:
     own = steps()
     constants = own.profile.step_time.families["vllm"].gemm["bf16"]
     cost = {op.name: op for op in own.step_cost(prefill_shape(1, 200_000)).operators}["gate_up"]
-    peak = own.profile.dense_flops_per_s["bf16"] * SUSTAINED_SHARES[own.profile.architecture]
+    peak = own.profile.dense_flops_per_s["bf16"] * POWER.sustained_shares[own.profile.architecture]
     assert cost.seconds == pytest.approx(cost.flops / (constants.compute_fraction * peak), rel=0.02)
     assert cost.bound == "compute"
 

@@ -10,19 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.hardware.coefficients import AttentionCoefficients, Fit, GemmCoefficients, universal_family
-from capacity.step.operators import (
+from capacity.step.expert_load import (
     ROUTING_EVENNESS,
-    attention_seconds,
     busiest_pairs,
     busiest_share,
     busiest_touched,
     crowding,
     distinct_experts,
-    gemm_seconds,
-    moe_seconds,
-    norm,
-    quantize_bytes,
 )
+from capacity.step.operators import attention_seconds, gemm_seconds, moe_seconds, norm, quantize_bytes
 
 FIT = Fit(basis="assumed", source="a test", date="2026-11-21")
 P, BW = 1e15, 3e12

@@ -11,10 +11,10 @@ from capacity.base.errors import InvalidInput
 from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import AffineStepTimes
+from capacity.step.expert_load import distinct_experts
 from capacity.techniques.scaling import (
     all_reduce_bytes_per_token,
     expert_imbalance,
-    experts_touched,
     pipeline_bubble_fraction,
     pipeline_idle_fraction,
 )
@@ -85,7 +85,7 @@ def test_experts_even_out_with_the_batch(tokens: int, ranks: int) -> None:
     imbalance = expert_imbalance(256, 8, tokens, ranks)
     assert 1 <= imbalance <= ranks
     assert expert_imbalance(256, 8, 64 * tokens, ranks) <= imbalance
-    assert 8 - 1e-9 <= experts_touched(256, 8, tokens) <= 256
+    assert 8 - 1e-9 <= distinct_experts(256, 8, tokens) <= 256
 
 
 def test_bad_parallelism_is_refused_in_one_line() -> None:

@@ -11,12 +11,12 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.hardware.pricing import find_price
 from capacity.pool.resolve import resolve
+from capacity.step.expert_load import distinct_experts
 from capacity.techniques.scaling import (
     Axis,
     all_reduce_bytes_per_token,
     cheapest,
     expert_imbalance,
-    experts_touched,
     scaling_curve,
 )
 
@@ -29,7 +29,7 @@ def test_what_each_axis_says_of_itself() -> None:
         one, two = scaling_curve(resolve("qwen3-30b-a3b", moe), axis=axis, most_gpus=2, **common)
         assert (one.expert_imbalance, two.num_gpus) == (1, 2)
         assert two.expert_imbalance == pytest.approx(expert_imbalance(128, 8, 32, 2))
-        assert one.experts_read == pytest.approx(experts_touched(128, 8, 32))
+        assert one.experts_read == pytest.approx(distinct_experts(128, 8, 32))
         assert two.output_tokens_per_s_per_gpu is not None
     piped = scaling_curve(
         resolve("llama-3.1-8b", dense),

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from capacity.hardware import HardwareProfile
-from capacity.hardware.coefficients import Lookup
+from capacity.hardware.kernel_lookup import Lookup
 from capacity.model import ModelSpec
 from capacity.step import StepShape, decode_shape, prefill_shape
 from capacity.step.collectives import nccl_seconds, ring_all_reduce_bytes

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from capacity.base.errors import MalformedFile, UnsupportedModel
 from capacity.base.fields import MAX_COUNT, Fields
 from capacity.model.audio import audio_tower
-from capacity.model.feed_forward import FeedForward, NoFeedForward
+from capacity.model.feed_forward import NoFeedForward
 from capacity.model.hf_config.assumed import (
     MAX_ROPE_FACTOR,
     assumed_family,
@@ -21,14 +21,14 @@ from capacity.model.hf_config.assumed import (
     stretches_its_tables_alone,
     with_known_kinds,
 )
-from capacity.model.hf_config.family import Beside, Family, find_family
+from capacity.model.hf_config.family import Family, find_family
 from capacity.model.hf_config.field_names import NAMES
 from capacity.model.hf_config.mixers import HIDDEN
 from capacity.model.hf_config.windows import MAX_LAYERS, NUM_LAYERS
-from capacity.model.layers import LayerGroup, Mixer, Phase
-from capacity.model.quantization import QuantizationScheme, find_format, uniform_scheme
+from capacity.model.layers import LayerGroup
+from capacity.model.quantization import find_format, uniform_scheme
 from capacity.model.quantization.config import parse_quantization_config
-from capacity.model.spec import ModelSpec, Task
+from capacity.model.spec import ModelSpec
 from capacity.model.vision import multimodal_fields, speech_parts, vision_tower
 
 
@@ -58,7 +58,7 @@ def from_hf_config(
         raise UnsupportedModel(model_type, "RWKV's recurrence has no formula here")
     known = find_family(model_type)
     family = known or assumed_family(text, gated)
-    text = Fields({**family.defaults, **text.values}, text.origin, prefix=text.prefix)
+    text = text.updated({**family.defaults, **text.values})
     said = text
     if known is None:
         text = with_known_kinds(text)
@@ -72,6 +72,8 @@ def from_hf_config(
     towers, norms = multimodal_fields(outer), family.norms_per_layer
     vision_params, vision, unseen = vision_tower(towers)
     audio_params, audio, unheard = audio_tower(towers)
+    named = str((outer.items("architectures") or [""])[0])
+    scores = named.endswith(("ForSequenceClassification", "ForTokenClassification"))  # a head on the layers
     uncounted = (*unheard, *unseen, *speech_parts(outer))
     spec = ModelSpec(
         name=name,
@@ -87,7 +89,7 @@ def from_hf_config(
         norm_values=family.norm_values,
         outside=family.outside(text),
         assumed=known is None,
-        task=_task(outer, family),
+        task="embed" if scores else family.task,
         notes=family.notes,
         max_position_embeddings=longest,
         rotary_values=rotary_values(text, groups, longest),
@@ -114,20 +116,10 @@ def from_hf_config(
         spec = replace(spec, notes=(*spec.notes, note))
     if quantization is not None:
         stored = parse_quantization_config(quantization.values, model=spec, origin=quantization.origin)
-        spec = replace(spec, checkpoint=_with_expert_dtype(stored, text))
+        if text.text("expert_dtype") == "fp4":  # DeepSeek-V4's experts: 4-bit floats with a scale for each 32
+            stored = replace(stored, experts=find_format("mxfp4"))
+        spec = replace(spec, checkpoint=stored)
     return spec
-
-
-def _with_expert_dtype(stored: QuantizationScheme, text: Fields) -> QuantizationScheme:
-    """DeepSeek-V4 states the format of its experts apart: 4-bit floats with a scale for each 32."""
-    return replace(stored, experts=find_format("mxfp4")) if text.text("expert_dtype") == "fp4" else stored
-
-
-def _task(outer: Fields, family: Family) -> Task:
-    """By the type, or by what stands on the layers: a classifier's head, or none."""
-    named = str((outer.items("architectures") or [""])[0])
-    scores = named.endswith(("ForSequenceClassification", "ForTokenClassification"))
-    return "embed" if scores else family.task
 
 
 def _text_fields(outer: Fields) -> Fields:
@@ -137,8 +129,8 @@ def _text_fields(outer: Fields) -> Fields:
         return outer
     left_out = NAMES["left_out"].get(
         outer.text("model_type"), {}
-    )  # of transformers' defaults, in published configs
-    return _text_fields(Fields({**left_out, **inner.values}, inner.origin, prefix=inner.prefix))
+    )  # transformers' defaults, in published configs
+    return _text_fields(inner.updated({**left_out, **inner.values}))
 
 
 def _dtype(outer: Fields, text: Fields) -> Literal["bf16", "fp16", "fp32"]:
@@ -191,27 +183,21 @@ def _quantization_fields(
 
 
 def _layer_groups(text: Fields, family: Family, num_layers: int) -> tuple[LayerGroup, ...]:
-    grouped: dict[tuple[Mixer, FeedForward, Beside, Phase], list[int]] = {}
+    """Equal layers together, in the order of the first of each."""
+    grouped: dict[LayerGroup, list[int]] = {}
     for layer in range(num_layers):
-        key = (
-            family.mixer(text, family, layer),
-            family.feed_forward(text, layer),
-            family.beside(text, layer),
-            family.phase(text, layer),
-        )
-        grouped.setdefault(key, []).append(layer)
-    return tuple(
-        LayerGroup(
-            layers=tuple(layers),
-            mixer=mixer,
-            feed_forward=feed_forward,
+        beside = family.beside(text, layer)
+        kind = LayerGroup(
+            layers=(),
+            mixer=family.mixer(text, family, layer),
+            feed_forward=family.feed_forward(text, layer),
             norms=beside.norms,
             products=beside.products,
             vector_values=beside.vector_values,
-            phase=phase,
+            phase=family.phase(text, layer),
         )
-        for (mixer, feed_forward, beside, phase), layers in grouped.items()
-    )
+        grouped.setdefault(kind, []).append(layer)
+    return tuple(replace(kind, layers=tuple(layers)) for kind, layers in grouped.items())
 
 
 def _mtp_group(

@@ -21,6 +21,7 @@ from capacity.model.spec import ModelSpec
 GATE_FLAGS = NAMES["gate_flags"]
 MOST_NAMED = 6  # fields that are not read, in a note
 SIZES = ("heads", "kv_heads", "head_dim", "hidden", "num_layers", "width")
+WINDOWED = ("sliding_attention", "chunked_attention", "hybrid_sliding")  # kinds of layers
 ROUTED = ("experts", "experts_per_token", "shared_experts")
 _READ = {*NAMES["read"], *(key for size in (*SIZES, *ROUTED) for key in NAMES[size])}
 
@@ -50,7 +51,7 @@ def with_known_kinds(text: Fields) -> Fields:
     if not kinds:
         return text
     known = [str(kind) if kind in windows.LAYER_TYPES else "full_attention" for kind in kinds]
-    return Fields({**text.values, "layer_types": known}, text.origin, prefix=text.prefix)
+    return text.updated({"layer_types": known})
 
 
 def _first(text: Fields, *keys: str) -> Flag:
@@ -62,13 +63,8 @@ def _window(text: Fields, layer: int) -> int | None:
     """`layer_types` where it is there, every kind that is not known as full; else by `sliding_window` in all layers."""
     if not text.has("sliding_window") or not text.flag("use_sliding_window", default=True):
         return None
-    kinds = text.items("layer_types")
-    if kinds:
-        sliding = layer < len(kinds) and kinds[layer] in (
-            "sliding_attention",
-            "chunked_attention",
-            "hybrid_sliding",
-        )
+    if text.items("layer_types"):
+        sliding = text.listed("layer_types", layer) in WINDOWED
         return text.optional_count("sliding_window", minimum=0) or None if sliding else None
     if text.has("sliding_window_pattern"):
         return windows.interleaved_window(6)(text, layer)

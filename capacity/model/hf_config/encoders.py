@@ -13,7 +13,8 @@ from capacity.model.hf_config import feed_forwards
 from capacity.model.hf_config.family import Beside, Family
 from capacity.model.hf_config.mixers import HEADS, HIDDEN
 from capacity.model.layers import Attention, Phase
-from capacity.model.parts import ParameterPart, matrix, vector
+from capacity.model.parameter_part import ParameterPart
+from capacity.model.parts import matrix, vector
 from capacity.model.vision_towers import linear
 
 ENCODER, DECODER = ("num_layers", "encoder_layers"), ("num_decoder_layers", "decoder_layers")
@@ -147,9 +148,8 @@ def bart_outside(
 
 def whisper_beside(text: Fields, layer: int) -> Beside:
     """Biases of queries and values; keys have none."""
-    encoder = phase(text, layer) == "prompt"
-    width = text.count(*HIDDEN)
-    return Beside(norms=2 if encoder else 3, vector_values=(2 if encoder else 4) * width)
+    values = 2 if phase(text, layer) == "prompt" else 4
+    return replace(pair_beside(text, layer), vector_values=values * text.count(*HIDDEN))
 
 
 def whisper_outside(text: Fields) -> tuple[ParameterPart, ...]:

@@ -18,11 +18,13 @@ from capacity.base.fields import Fields
 from capacity.model.hf_config.feed_forwards import FeedForwardRule
 from capacity.model.hf_config.windows import WindowRule
 from capacity.model.layers import Mixer, Phase
-from capacity.model.parts import ParameterPart, Product
+from capacity.model.parameter_part import ParameterPart
+from capacity.model.parts import Product
 from capacity.model.spec import Task
 
 Flag: TypeAlias = bool | str | tuple[str, bool]
 """Fixed by the code, or a field of the config: false where it is absent, or what stands beside its name."""
+MixerRule: TypeAlias = "Callable[[Fields, Family, int], Mixer]"
 QkNorm: TypeAlias = Literal["none", "per_head", "full"]
 
 
@@ -39,7 +41,7 @@ class Beside:
 class Family:
     """What the code of a model type fixes and its config does not say."""
 
-    mixer: "Callable[[Fields, Family, int], Mixer]"
+    mixer: MixerRule
     feed_forward: FeedForwardRule
     qkv_bias: Flag = False
     output_bias: Flag = False
@@ -54,9 +56,7 @@ class Family:
     output_gate: bool = False
     indexer: bool = False  # sparse attention: its fields must be there
     mtp_keys: tuple[str, ...] = ()
-    defaults: Mapping[str, int] = field(
-        default_factory=dict
-    )  # of transformers, for keys that are absent, not null
+    defaults: Mapping[str, int] = field(default_factory=dict)  # for keys that are absent, not null
     beside: Callable[[Fields, int], Beside] = lambda _fields, _layer: Beside()
     outside: Callable[[Fields], tuple[ParameterPart, ...]] = lambda _fields: ()
     num_layers: Callable[[Fields], int] | None = None  # where the config counts otherwise

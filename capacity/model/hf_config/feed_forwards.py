@@ -10,6 +10,7 @@ from capacity.model.hf_config.field_names import NAMES
 
 FeedForwardRule: TypeAlias = Callable[[Fields, int], FeedForward]
 WIDTH, EXPERTS = NAMES["width"], NAMES["experts"]
+SHARED_WIDTH = ("shared_expert_intermediate_size", "share_expert_dim", "shared_intermediate_size")
 EXPERTS_PER_TOKEN, SHARED_EXPERTS = NAMES["experts_per_token"], NAMES["shared_experts"]
 
 
@@ -21,23 +22,27 @@ def of_layer(text: Fields, layer: int, *keys: str, **limits: int) -> int | None:
             continue
         if not layer < len(listed):
             raise text.problem(key, f"{len(listed)} entries, and none for layer {layer}")
-        return Fields({key: listed[layer]}, text.origin, prefix=text.prefix).count(key, **limits)
+        return text.updated({key: listed[layer]}).count(key, **limits)
     return text.optional_count(*keys, **limits)
+
+
+def required_of_layer(text: Fields, layer: int, *keys: str) -> int:
+    """The same, which must be there."""
+    found = of_layer(text, layer, *keys)
+    return text.count(*keys) if found is None else found
 
 
 def dense(text: Fields, layer: int) -> DenseFeedForward:
     """Gated, without biases; the width may be a list by layer (Gemma 3n)."""
-    return DenseFeedForward(intermediate_size=_width(text, layer))
-
-
-def dense_biased(text: Fields, layer: int) -> DenseFeedForward:
-    """Gated, with `mlp_bias`."""
-    return replace(dense(text, layer), bias=text.flag("mlp_bias"))
+    return DenseFeedForward(intermediate_size=required_of_layer(text, layer, *WIDTH))
 
 
 def with_biases(key: str, *, default: bool = False) -> FeedForwardRule:
     """Gated, with biases where this field says so."""
     return lambda text, layer: replace(dense(text, layer), bias=text.flag(key, default=default))
+
+
+dense_biased = with_biases("mlp_bias")
 
 
 def plain(*, bias: bool | tuple[str, bool] = False) -> FeedForwardRule:
@@ -51,19 +56,10 @@ def plain(*, bias: bool | tuple[str, bool] = False) -> FeedForwardRule:
     return rule
 
 
-def _width(text: Fields, layer: int) -> int:
-    width = of_layer(text, layer, *WIDTH)
-    return text.count(*WIDTH) if width is None else width
-
-
 def routed(text: Fields, layer: int, *, width: int, shared: int = 0, **traits: Any) -> MoEFeedForward:
     """`experts_per_token` of so many experts of this width."""
-    experts = of_layer(text, layer, "n_routed_experts", *EXPERTS)
-    chosen = of_layer(text, layer, *EXPERTS_PER_TOKEN)
-    if experts is None:
-        experts = text.count(*EXPERTS)
-    if chosen is None:
-        chosen = text.count(*EXPERTS_PER_TOKEN)
+    experts = of_layer(text, layer, "n_routed_experts", *EXPERTS) or text.count(*EXPERTS)
+    chosen = required_of_layer(text, layer, *EXPERTS_PER_TOKEN)
     if chosen > experts + traits.get("zero_experts", 0):
         raise text.problem("num_experts_per_tok", f"{chosen} of {experts} experts")
     return MoEFeedForward(
@@ -78,7 +74,7 @@ def routed(text: Fields, layer: int, *, width: int, shared: int = 0, **traits: A
 def expert_width(text: Fields, layer: int) -> int:
     """Of one routed expert: the feed-forward's where the config has none of its own."""
     width = of_layer(text, layer, "moe_intermediate_size", "expert_ffn_hidden_size", "expert_hidden_size")
-    return _width(text, layer) if width is None else width
+    return required_of_layer(text, layer, *WIDTH) if width is None else width
 
 
 def all_routed(text: Fields, layer: int) -> MoEFeedForward:
@@ -109,17 +105,11 @@ def leading_dense(*, first: tuple[str, ...] = (), balanced: bool = False) -> Fee
 
 
 def minimax(text: Fields, layer: int) -> FeedForward:
-    """MiniMax-M2: every layer, with such a bias (`use_routing_bias`)."""
-    return _scored_in_fp32(_balanced(all_routed(text, layer)))
+    """MiniMax-M2: every layer, with such a bias (`use_routing_bias`), weights of the router in 32 bit.
 
-
-def _scored_in_fp32(part: FeedForward) -> FeedForward:
-    """Weights of the router in 32 bit: vLLM's `minimax_m2.py` and its pull request 52668, SGLang's `minimax_m2.py`."""
-    return replace(part, router_in_fp32=True) if isinstance(part, MoEFeedForward) else part
-
-
-def _balanced(part: FeedForward) -> FeedForward:
-    return replace(part, balanced_router=True) if isinstance(part, MoEFeedForward) else part
+    Source: vLLM's `minimax_m2.py` and its pull request 52668, SGLang's `minimax_m2.py`.
+    """
+    return replace(all_routed(text, layer), balanced_router=True, router_in_fp32=True)
 
 
 def qwen(text: Fields, layer: int) -> FeedForward:
@@ -145,7 +135,8 @@ def llama4(text: Fields, layer: int) -> FeedForward:
 
 def by_list_scored_in_fp32(text: Fields, layer: int) -> FeedForward:
     """MiniMax-M3 and Hunyuan 3: as their lists of layers say, experts scored in 32 bit."""
-    return _scored_in_fp32(by_list(text, layer))
+    part = by_list(text, layer)
+    return replace(part, router_in_fp32=True) if isinstance(part, MoEFeedForward) else part
 
 
 def by_list(text: Fields, layer: int) -> FeedForward:
@@ -163,9 +154,7 @@ def by_list(text: Fields, layer: int) -> FeedForward:
         wide = text.optional_count("dense_intermediate_size")
         return dense(text, layer) if wide is None else DenseFeedForward(intermediate_size=wide)
     width = expert_width(text, layer)
-    shared = text.optional_count(
-        "shared_expert_intermediate_size", "share_expert_dim", "shared_intermediate_size", minimum=0
-    )
+    shared = text.optional_count(*SHARED_WIDTH, minimum=0)
     if shared is None:
         shared = width * (text.optional_count(*SHARED_EXPERTS, minimum=0) or 0)
     narrow = text.optional_count("moe_latent_size", "routed_expert_hidden_size") or 0

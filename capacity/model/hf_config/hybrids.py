@@ -5,17 +5,22 @@ Counts are those of the modules of transformers 5.23, read 2026-11. State is kep
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 from capacity.base.fields import Fields
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, NoFeedForward
 from capacity.model.hf_config import feed_forwards, windows
-from capacity.model.hf_config.family import Family
+from capacity.model.hf_config.family import Family, MixerRule
 from capacity.model.hf_config.mixers import HEADS, HIDDEN, grouped_query, latent
 from capacity.model.layers import Mixer
 from capacity.model.parts import Divided, Product
 from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
 
 PATTERN = {"M": "mamba", "E": "moe", "-": "mlp", "*": "attention"}
+KIMI_SIZES = {
+    "num_heads": "linear_num_heads", "head_dim": "linear_head_dim", "short_conv_kernel_size": "linear_conv_kernel_dim"
+}  # fmt: skip
 
 
 def _state_bytes(text: Fields) -> int:
@@ -33,12 +38,11 @@ def mamba2(text: Fields) -> Recurrence:
     hidden = text.count(*HIDDEN)
     heads = text.count("mamba_num_heads", "mamba_n_heads", "n_mamba_heads", "num_heads")
     expand = text.count("mamba_expand", "expand", default=2)
-    stated = text.values.get("mamba_d_head")
-    width = (
-        None if stated == "auto" else text.optional_count("mamba_head_dim", "mamba_d_head", "mamba_headdim")
-    )
-    if width is None:
-        width = text.optional_count("head_dim") if text.has("num_heads") else None
+    width = None
+    if text.values.get("mamba_d_head") != "auto":
+        width = text.optional_count("mamba_head_dim", "mamba_d_head", "mamba_headdim")
+    if width is None and text.has("num_heads"):
+        width = text.optional_count("head_dim")
     inner = text.optional_count("mamba_d_ssm") or heads * (width or expand * hidden // heads)
     groups = text.count("n_groups", "mamba_n_groups", "mamba_ngroups", default=1)
     state = text.count("ssm_state_size", "mamba_d_state", "state_size")
@@ -78,7 +82,6 @@ def mamba1(text: Fields, *, normed: bool = False) -> Recurrence:
             rank = text.count(key)
     bias = text.flag("mamba_proj_bias", default=text.flag("use_bias"))
     has_bias = text.flag("mamba_conv_bias", default=text.flag("use_conv_bias", default=True))
-
     return Recurrence(
         kind="mamba",
         num_heads=inner,
@@ -118,7 +121,6 @@ def _lightning(text: Fields) -> Recurrence:
     hidden, heads = text.count(*HIDDEN), text.count(*HEADS)
     head = text.optional_count("head_dim") or hidden // heads
     width = heads * head
-
     return Recurrence(
         kind="lightning",
         num_heads=heads,
@@ -138,26 +140,14 @@ def _kimi_delta(text: Fields) -> Recurrence:
     """Kimi Delta Attention: a gate for each channel of a delta rule, both gates of low rank."""
     hidden, config = text.count(*HIDDEN), text.section("linear_attn_config")
     if config is None:
-        config = Fields(
-            {
-                "num_heads": text.values.get("linear_num_heads"),
-                "head_dim": text.values.get("linear_head_dim"),
-                "short_conv_kernel_size": text.values.get("linear_conv_kernel_dim"),
-            },
-            text.origin,
-            prefix=f"{text.prefix}linear_attn_config.",
-        )
+        own = {name: text.values.get(key) for name, key in KIMI_SIZES.items()}
+        config = Fields(own, text.origin, prefix=f"{text.prefix}linear_attn_config.")
     heads, head = config.count("num_heads"), config.count("head_dim")
     kernel, width = config.count("short_conv_kernel_size", default=4), heads * head
 
-    gate = (
-        (_product("self_attn.g_proj", width, hidden),)
-        if config.flag("use_full_rank_gate")
-        else (
-            _product("self_attn.g_a_proj", head, hidden, "none"),
-            _product("self_attn.g_b_proj", width, head),
-        )
-    )
+    gate = [_product("self_attn.g_a_proj", head, hidden, "none"), _product("self_attn.g_b_proj", width, head)]
+    if config.flag("use_full_rank_gate"):
+        gate = [_product("self_attn.g_proj", width, hidden)]
     return Recurrence(
         kind="kda",
         num_heads=heads,
@@ -217,8 +207,7 @@ def nemotron_feed_forward(text: Fields, layer: int) -> FeedForward:
     kind = _pattern(text)[layer]
     if kind == "mlp":
         return DenseFeedForward(
-            intermediate_size=feed_forwards.of_layer(text, layer, "intermediate_size")
-            or text.count("intermediate_size"),
+            intermediate_size=feed_forwards.required_of_layer(text, layer, "intermediate_size"),
             gated=False,
             bias=text.flag("mlp_bias"),
         )
@@ -245,36 +234,31 @@ def _is_attention(text: Fields, layer: int) -> bool:
         if text.has(key):
             return layer in (text.items(key) or [])
     if text.has("attn_layer_period"):
-        return layer % text.count("attn_layer_period") == text.count(
-            "attn_layer_offset", default=0, minimum=0
-        )
-    listed = text.items("layers_block_type")
-    if listed and layer < len(listed):
-        return str(listed[layer]) in ("attention", "full_attention", "hybrid")
-    kinds = text.items("attn_type_list")
-    if kinds and layer < len(kinds):
-        return bool(kinds[layer] == 1)
-    return False
+        offset = text.count("attn_layer_offset", default=0, minimum=0)
+        return layer % text.count("attn_layer_period") == offset
+    named = text.listed("layers_block_type", layer)
+    if named is not None:
+        return str(named) in ("attention", "full_attention", "hybrid")
+    return bool(text.listed("attn_type_list", layer) == 1)
 
 
-def mamba1_mixer(text: Fields, _family: Family, _layer: int) -> Mixer:
-    return mamba1(text)
+def _always(recurrence: Callable[[Fields], Recurrence]) -> MixerRule:
+    """This recurrence in all layers."""
+    return lambda text, _family, _layer: recurrence(text)
 
 
-def mamba2_mixer(text: Fields, _family: Family, _layer: int) -> Mixer:
-    return mamba2(text)
+def _hybrid(recurrence: Callable[[Fields], Recurrence]) -> MixerRule:
+    """Grouped-query attention in some layers, this recurrence in the others."""
+
+    def mixer(text: Fields, family: Family, layer: int) -> Mixer:
+        return grouped_query(text, family, layer) if _is_attention(text, layer) else recurrence(text)
+
+    return mixer
 
 
-def mamba2_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
-    return grouped_query(text, family, layer) if _is_attention(text, layer) else mamba2(text)
-
-
-def mamba1_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
-    return grouped_query(text, family, layer) if _is_attention(text, layer) else mamba1(text, normed=True)
-
-
-def lightning_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
-    return grouped_query(text, family, layer) if _is_attention(text, layer) else _lightning(text)
+mamba1_mixer, mamba2_mixer = _always(mamba1), _always(mamba2)
+mamba1_hybrid, mamba2_hybrid = _hybrid(partial(mamba1, normed=True)), _hybrid(mamba2)
+lightning_hybrid, convolution_hybrid = _hybrid(_lightning), _hybrid(_short_convolution)
 
 
 def grouped_lightning(text: Fields, family: Family, layer: int) -> Mixer:
@@ -287,10 +271,6 @@ def grouped_lightning(text: Fields, family: Family, layer: int) -> Mixer:
     return (latent if text.has("kv_lora_rank") else grouped_query)(text, family, layer)
 
 
-def convolution_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
-    return grouped_query(text, family, layer) if _is_attention(text, layer) else _short_convolution(text)
-
-
 def kimi_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
     config = text.section("linear_attn_config")
     listed = config.items("full_attn_layers") if config is not None else None
@@ -299,16 +279,14 @@ def kimi_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
 
 
 def falcon_h1(text: Fields, family: Family, layer: int) -> Mixer:
-    recurrence = mamba2(Fields({"mamba_rms_norm": False, **text.values}, text.origin, prefix=text.prefix))
+    recurrence = mamba2(text.updated({"mamba_rms_norm": False, **text.values}))
     return SideBySide(attention=grouped_query(text, family, layer), recurrence=recurrence)
 
 
 def jamba_feed_forward(text: Fields, layer: int) -> FeedForward:
     """Routed in every `expert_layer_period`-th layer."""
-    period, offset = (
-        text.count("expert_layer_period", default=2),
-        text.count("expert_layer_offset", default=1, minimum=0),
-    )
+    period = text.count("expert_layer_period", default=2)
+    offset = text.count("expert_layer_offset", default=1, minimum=0)
     if layer % period != offset or text.count("num_experts", default=16) == 1:
         return feed_forwards.dense(text, layer)
     return feed_forwards.all_routed(text, layer)

@@ -54,24 +54,14 @@ def multi_query(text: Fields, family: Family, layer: int) -> Attention:
         kv_heads = text.count(*KV_HEADS, default=heads)
     else:
         kv_heads = 1 if text.flag("multi_query", default=True) else heads
-    return grouped_query(
-        Fields({**text.values, "num_key_value_heads": kv_heads}, text.origin, prefix=text.prefix),
-        family,
-        layer,
-    )
+    return grouped_query(text.updated({"num_key_value_heads": kv_heads}), family, layer)
 
 
 def latent(text: Fields, family: Family, layer: int) -> LatentAttention:
     """DeepSeek's multi-head latent attention, with the indexer of its sparse form."""
     indexer = None
     if family.indexer or text.has("index_topk"):
-        kinds = text.items("indexer_types") or []
-        indexer = SparseIndexer(
-            num_heads=text.count("index_n_heads"),
-            head_dim=text.count("index_head_dim"),
-            top_k=text.count("index_topk"),
-            shared=layer < len(kinds) and kinds[layer] == "shared",
-        )
+        indexer = sparse_indexer(text, shared=text.listed("indexer_types", layer) == "shared")
     return LatentAttention(
         num_heads=text.count("num_attention_heads"),
         kv_lora_rank=text.count("kv_lora_rank"),
@@ -83,16 +73,22 @@ def latent(text: Fields, family: Family, layer: int) -> LatentAttention:
     )
 
 
+def sparse_indexer(text: Fields, *, shared: bool = False) -> SparseIndexer:
+    return SparseIndexer(
+        num_heads=text.count("index_n_heads"),
+        head_dim=text.count("index_head_dim"),
+        top_k=text.count("index_topk"),
+        shared=shared,
+    )
+
+
 def delta_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
     """Qwen3-Next and 3.5: gated DeltaNet, with full attention in every `full_attention_interval`-th layer."""
     kind = windows.layer_type(text, layer)
+    full = kind != "linear_attention"
     if kind is None:
-        kind = (
-            "linear_attention"
-            if (layer + 1) % text.count("full_attention_interval", default=4)
-            else "full_attention"
-        )
-    if kind != "linear_attention":
+        full = (layer + 1) % text.count("full_attention_interval", default=4) == 0
+    if full:
         return grouped_query(text, family, layer)
     return LinearAttention(
         num_key_heads=text.count("linear_num_key_heads"),

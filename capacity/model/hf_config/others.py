@@ -4,14 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from capacity.base.fields import Fields
-from capacity.model.compressed import CompressedAttention
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, NoFeedForward
 from capacity.model.hf_config import feed_forwards, windows
 from capacity.model.hf_config.family import Beside, Family, Flag, holds
 from capacity.model.hf_config.mixers import HEADS, HIDDEN, grouped_query
-from capacity.model.latent import SparseIndexer
 from capacity.model.layers import Attention, Mixer
-from capacity.model.parts import ParameterPart, Product, matrix, vector
+from capacity.model.parameter_part import ParameterPart
+from capacity.model.parts import Product, matrix, vector
 from capacity.model.recurrent import NoMixer
 
 Outside = Callable[[Fields], tuple[ParameterPart, ...]]
@@ -62,19 +61,14 @@ def stablelm_norms(text: Fields) -> int:
     return 1 if text.flag("use_parallel_residual") else 2
 
 
-def values_beside(values: int) -> Callable[[Fields, int], Beside]:
-    """So many single values in each layer."""
-    return lambda _text, _layer: Beside(vector_values=values)
+def same_beside(*, norms: int | None = None, values: int = 0) -> Callable[[Fields, int], Beside]:
+    """So many norms, and so many single values, in each layer."""
+    return lambda _text, _layer: Beside(norms=norms, vector_values=values)
 
 
 def bitnet_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
     """Gated, with a norm before the last product."""
     return replace(feed_forwards.dense(text, layer), inner_norm=True)
-
-
-def bitnet_beside(_text: Fields, _layer: int) -> Beside:
-    """A norm before the output projection."""
-    return Beside(norms=3)
 
 
 def expert_scores(first: str) -> Callable[[Fields, int], Beside]:
@@ -102,8 +96,7 @@ def head_gates(text: Fields, layer: int) -> Beside:
 
 def laguna_beside(text: Fields, layer: int) -> Beside:
     """Gates of heads, and one learned value for each expert."""
-    kinds = text.items("mlp_layer_types") or []
-    sparse = layer < len(kinds) and kinds[layer] == "sparse"
+    sparse = text.listed("mlp_layer_types", layer) == "sparse"
     return replace(head_gates(text, layer), vector_values=text.count(*feed_forwards.EXPERTS) if sparse else 0)
 
 
@@ -111,13 +104,11 @@ def _indexer_sizes(text: Fields, layer: int) -> tuple[int, int]:
     """MiniMax-M3's queries and keys that choose blocks of the context: heads and their width, 0 in a dense layer."""
     config = text.section("sparse_attention_config")
     if config is None:
-        sparse = (text.items("layer_types") or [])[layer : layer + 1] == ["minimax_m3_sparse"]
-        heads, width = (
-            text.count("index_n_heads", default=0, minimum=0),
-            text.count("index_head_dim", default=0, minimum=0),
-        )
+        sparse = text.listed("layer_types", layer) == "minimax_m3_sparse"
+        heads = text.count("index_n_heads", default=0, minimum=0)
+        width = text.count("index_head_dim", default=0, minimum=0)
     else:
-        sparse = bool(((config.items("sparse_attention_freq") or [])[layer : layer + 1] or [0])[0])
+        sparse = bool(config.listed("sparse_attention_freq", layer))
         heads, width = config.count("sparse_num_index_heads"), config.count("sparse_index_dim")
     return (heads, width) if sparse else (0, 0)
 
@@ -210,13 +201,12 @@ def gemma3n_beside(text: Fields, _layer: int) -> Beside:
 
 def gemma3n_outside(text: Fields) -> tuple[ParameterPart, ...]:
     hidden, inputs = text.count(*HIDDEN), text.count("altup_num_inputs", default=4)
-    projections = tuple(
-        matrix(
-            f"altup_{name}projections", "dense_ffn", (inputs - 1) * hidden, hidden, (), sharding="replicated"
-        )
+    rows = (inputs - 1) * hidden
+    projections = (
+        matrix(f"altup_{name}projections", "dense_ffn", rows, hidden, (), sharding="replicated")
         for name in ("", "unembed_")
     )
-    return per_layer_embeddings(text) + projections
+    return (*per_layer_embeddings(text), *projections)
 
 
 def gemma4_feed_forward(text: Fields, layer: int) -> FeedForward:
@@ -234,9 +224,7 @@ def gemma4_beside(text: Fields, _layer: int) -> Beside:
     """Norms: four, one more after the per-layer input, three more and the router's scales with experts."""
     routed, inputs = text.flag("enable_moe_block"), _per_layer_inputs(text)
     scales = text.count(*HIDDEN) + text.count(*feed_forwards.EXPERTS) if routed else 0
-    return Beside(
-        products=inputs, vector_values=scales, norms=4 + (1 if inputs else 0) + (3 if routed else 0)
-    )
+    return Beside(products=inputs, vector_values=scales, norms=4 + bool(inputs) + 3 * routed)
 
 
 # MiMo-V2, Step 3, LongCat, Nemotron's searched Llamas, Llama 3.2 Vision
@@ -259,10 +247,10 @@ def mimo_mixer(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def mimo_window(text: Fields, layer: int) -> int | None:
-    listed = text.items("hybrid_layer_pattern")
-    if listed and layer < len(listed):
-        return text.optional_count("sliding_window_size", "sliding_window") if listed[layer] else None
-    return windows.uniform_window(text, layer)
+    windowed = text.listed("hybrid_layer_pattern", layer)
+    if windowed is None:
+        return windows.uniform_window(text, layer)
+    return text.optional_count("sliding_window_size", "sliding_window") if windowed else None
 
 
 def step_mixer(text: Fields, family: Family, layer: int) -> Attention:
@@ -305,10 +293,11 @@ def step3_beside(text: Fields, _layer: int) -> Beside:
 
 
 def _nas_block(text: Fields, layer: int) -> tuple[Fields, Fields]:
-    blocks = text.items("block_configs") or []
-    if not layer < len(blocks) or not isinstance(blocks[layer], dict):
-        raise text.problem("block_configs", f"{len(blocks)} entries, and none for layer {layer}")
-    block = Fields(blocks[layer], text.origin, prefix=f"{text.prefix}block_configs[{layer}].")
+    stated = text.listed("block_configs", layer)
+    if not isinstance(stated, dict):
+        count = len(text.items("block_configs") or [])
+        raise text.problem("block_configs", f"{count} entries, and none for layer {layer}")
+    block = Fields(stated, text.origin, prefix=f"{text.prefix}block_configs[{layer}].")
     attention, ffn = block.section("attention"), block.section("ffn")
     if attention is None or ffn is None:
         raise text.problem("block_configs", f"entry {layer} has no attention, or no ffn")
@@ -319,9 +308,8 @@ def nas_mixer(text: Fields, family: Family, layer: int) -> Mixer:
     attention, _ = _nas_block(text, layer)
     if attention.flag("no_op") or attention.flag("replace_with_linear"):
         return NoMixer()
-    heads = text.count(*HEADS)
-    values = {**text.values, "num_key_value_heads": heads // attention.count("n_heads_in_group")}
-    return grouped_query(Fields(values, text.origin, prefix=text.prefix), family, layer)
+    kv_heads = text.count(*HEADS) // attention.count("n_heads_in_group")
+    return grouped_query(text.updated({"num_key_value_heads": kv_heads}), family, layer)
 
 
 def nas_feed_forward(text: Fields, layer: int) -> FeedForward:
@@ -380,67 +368,3 @@ def mllama_beside(text: Fields, layer: int) -> Beside:
 def mllama_outside(text: Fields) -> tuple[ParameterPart, ...]:
     """Eight tokens of images, which the LM head does not have."""
     return (matrix("embed_tokens.images", "norm", 8, text.count(*HIDDEN), (), sharding="replicated"),)
-
-
-# DeepSeek-V4
-
-
-def _compress_rate(text: Fields, layer: int) -> int:
-    """Tokens of one entry: `compress_ratios` by layer, or a name in `layer_types` with `compress_rates`."""
-    ratios = text.items("compress_ratios")
-    if ratios:
-        if not layer < len(ratios):
-            raise text.problem("compress_ratios", f"{len(ratios)} entries, and none for layer {layer}")
-        return Fields({"rate": ratios[layer]}, text.origin, prefix=f"{text.prefix}compress_ratios.").count(
-            "rate", minimum=0
-        )
-    kinds = text.items("layer_types")
-    if not kinds or not layer < len(kinds):
-        raise text.problem("compress_ratios", "missing; it must be a list with an entry for each layer")
-    if kinds[layer] == "sliding_attention":
-        return 0
-    rates = text.section("compress_rates")
-    default = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}.get(kinds[layer])
-    if default is None:
-        raise text.problem("layer_types", f"{kinds[layer]!r} is no kind of its attention")
-    return default if rates is None else rates.count(str(kinds[layer]), default=default)
-
-
-SPARSE_UP_TO = 16  # entries of so few tokens are indexed: 4 in V4, 128 are all attended to
-
-
-def v4_mixer(text: Fields, _family: Family, layer: int) -> CompressedAttention:
-    rate = _compress_rate(text, layer)
-    indexer = None
-    if 0 < rate <= SPARSE_UP_TO:
-        indexer = SparseIndexer(
-            num_heads=text.count("index_n_heads"),
-            head_dim=text.count("index_head_dim"),
-            top_k=text.count("index_topk"),
-        )
-    return CompressedAttention(
-        num_heads=text.count(*HEADS),
-        head_dim=text.count("head_dim"),
-        q_lora_rank=text.count("q_lora_rank"),
-        window_tokens=text.count("sliding_window"),
-        compress_rate=rate,
-        output_groups=text.count("o_groups"),
-        output_lora_rank=text.count("o_lora_rank"),
-        indexer=indexer,
-    )
-
-
-def v4_beside(text: Fields, _layer: int) -> Beside:
-    """Hyper-connections: the residual is `hc_mult` streams, mixed before attention and before the experts."""
-    copies, hidden = text.count("hc_mult", default=4), text.count(*HIDDEN)
-    rows = copies * (copies + 2)
-    products = tuple(
-        Product(name=f"{name}_hc.fn", kind="router", rows=rows, columns=copies * hidden, quantizable=False)
-        for name in ("attn", "ffn")
-    )
-    return Beside(products=products, vector_values=2 * (rows + 3))
-
-
-def v4_outside(text: Fields) -> tuple[ParameterPart, ...]:
-    copies, hidden = text.count("hc_mult", default=4), text.count(*HIDDEN)
-    return (vector("hc_head", "norm", copies * copies * hidden + copies + 1, ()),)

@@ -6,6 +6,7 @@ A `WeightFormat` is how one matrix lies in memory; all of them stand in `weight_
 reader a method).
 """
 
+from capacity.model.parameter_part import PartKind
 from capacity.model.quantization.config import parse_quantization_config
 from capacity.model.quantization.kv_cache import KvCacheFormat, find_kv_cache_format, kv_cache_format_names
 from capacity.model.quantization.names import (
@@ -16,7 +17,6 @@ from capacity.model.quantization.names import (
 )
 from capacity.model.quantization.scheme import (
     FormatException,
-    PartKind,
     QuantizationScheme,
     bits_per_weight,
     uniform_scheme,

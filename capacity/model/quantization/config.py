@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from capacity.base.fields import Fields
+from capacity.model.parameter_part import ParameterPart
 from capacity.model.quantization.gguf import GGUF_MIXES, gguf_scheme
 from capacity.model.quantization.methods import METHODS
 from capacity.model.quantization.methods.recipe import Recipe
 from capacity.model.quantization.modules import scheme_by_module
-from capacity.model.quantization.scheme import Part, QuantizationScheme, Stored
+from capacity.model.quantization.scheme import QuantizationScheme, Stored
 from capacity.model.quantization.weight_format import WeightFormat
 
 
@@ -58,7 +59,7 @@ def _method(fields: Fields) -> str:
     raise fields.problem("quant_method", "missing")
 
 
-def _format_of(recipe: Recipe, part: Part, layer: int | None, base: WeightFormat) -> WeightFormat:
+def _format_of(recipe: Recipe, part: ParameterPart, layer: int | None, base: WeightFormat) -> WeightFormat:
     if part.kind in ("embedding", "norm", "bias", "router") or recipe.ignored.mean(part.name, layer):
         return base
     for patterns, weight_format in recipe.by_module:

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from capacity.base.data_files import read_rows
+from capacity.model.parameter_part import ParameterPart
 from capacity.model.quantization.scheme import (
     FormatException,
-    Part,
     QuantizationScheme,
     Stored,
     uniform_scheme,
@@ -15,12 +17,15 @@ from capacity.model.quantization.weight_format import WeightFormat, find_format
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mix:
-    """Formats of one llama.cpp file type: of most matrices, and those of the sensitive ones by layer."""
+    """Formats of one llama.cpp file type: of most matrices, and those of the sensitive ones.
+
+    `value` (attn_v) and `down`: the usual format, and another one in the layers of a rule. `output`: of attn_output.
+    """
 
     default: str
-    value: Callable[[int, int], str] | None = None  # (layer, layers) -> format of attn_v
-    down: Callable[[int, int], str] | None = None
-    output: str | None = None  # attn_output
+    value: tuple[str, ...] = ()
+    down: tuple[str, ...] = ()
+    output: str | None = None
 
 
 def _more_bits(layer: int, layers: int) -> bool:
@@ -28,41 +33,16 @@ def _more_bits(layer: int, layers: int) -> bool:
     return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
 
 
-def _promoted(usual: str, promoted: str, rule: Callable[[int, int], bool]) -> Callable[[int, int], str]:
-    return lambda layer, layers: promoted if rule(layer, layers) else usual
-
-
+_RULES: dict[str, Callable[[int, int], bool]] = {
+    "first 2": lambda layer, _: layer < 2,
+    "first 4": lambda layer, _: layer < 4,
+    "first eighth": lambda layer, layers: layer < layers // 8,
+    "first sixteenth": lambda layer, layers: layer < layers // 16,
+    "more bits": _more_bits,
+}
 # Source: ggml-org/llama.cpp src/llama-quant.cpp, llama_tensor_get_type, 2026; without an importance matrix.
 # Left out: Q2_K's attn_v for models with fewer than 4 query heads per KV head, and fused QKV tensors.
-_MIXES: dict[str, _Mix] = {
-    "gguf-q2_k": _Mix(default="q2_k", value=lambda *_: "q4_k", down=lambda *_: "q3_k", output="q3_k"),
-    "gguf-q3_k_m": _Mix(
-        default="q3_k",
-        value=_promoted("q4_k", "q5_k", lambda layer, _: layer < 2),
-        down=_promoted("q4_k", "q5_k", lambda layer, layers: layer < layers // 16),
-        output="q4_k",
-    ),
-    "gguf-q4_0": _Mix(default="q4_0"),
-    "gguf-q4_k_s": _Mix(
-        default="q4_k",
-        value=_promoted("q4_k", "q5_k", lambda layer, _: layer < 4),
-        down=_promoted("q4_k", "q5_k", lambda layer, layers: layer < layers // 8),
-    ),
-    "gguf-q4_k_m": _Mix(
-        default="q4_k",
-        value=_promoted("q4_k", "q6_k", _more_bits),
-        down=_promoted("q4_k", "q6_k", _more_bits),
-    ),
-    "gguf-q5_0": _Mix(default="q5_0"),
-    "gguf-q5_k_s": _Mix(default="q5_k"),
-    "gguf-q5_k_m": _Mix(
-        default="q5_k",
-        value=_promoted("q5_k", "q6_k", _more_bits),
-        down=_promoted("q5_k", "q6_k", _more_bits),
-    ),
-    "gguf-q6_k": _Mix(default="q6_k"),
-    "gguf-q8_0": _Mix(default="q8_0"),
-}
+_MIXES = read_rows(Path(__file__).with_name("gguf_mixes.json"), _Mix, named=False)
 GGUF_MIXES = tuple(_MIXES)
 
 
@@ -71,9 +51,8 @@ def gguf_scheme(model: Stored, name: str) -> QuantizationScheme:
     mix, parts = _MIXES[name], tuple(model.parameter_parts())
     default = _format(mix.default)
     output = default if default.name == "gguf-q8_0" else _format("q6_k")
-    exceptions = [
-        e for part in parts for e in _exceptions(mix, part, model.num_layers, _eight_experts(parts))
-    ]
+    eight_experts = any(part.kind == "experts" and part.matrices_per_layer == 8 for part in parts)
+    exceptions = [e for part in parts for e in _exceptions(mix, part, model.num_layers, eight_experts)]
     return uniform_scheme(
         name,
         default,
@@ -85,7 +64,9 @@ def gguf_scheme(model: Stored, name: str) -> QuantizationScheme:
     )
 
 
-def _exceptions(mix: _Mix, part: Part, num_layers: int, eight_experts: bool) -> list[FormatException]:
+def _exceptions(
+    mix: _Mix, part: ParameterPart, num_layers: int, eight_experts: bool
+) -> list[FormatException]:
     layer_formats = {
         layer: _layer_format(mix, part, layer, num_layers, eight_experts) for layer in part.layers
     }
@@ -101,22 +82,25 @@ def _exceptions(mix: _Mix, part: Part, num_layers: int, eight_experts: bool) -> 
     ]
 
 
-def _layer_format(mix: _Mix, part: Part, layer: int, num_layers: int, eight_experts: bool) -> str | None:
+def _layer_format(
+    mix: _Mix, part: ParameterPart, layer: int, num_layers: int, eight_experts: bool
+) -> str | None:
     leaf = part.name.rsplit(".", 1)[-1]
     if leaf in ("v_proj", "k_proj") and eight_experts:
         return "q8_0"
-    if leaf in ("v_proj", "kv_b_proj") and mix.value is not None:
-        usual = mix.value(layer, num_layers)
+    if leaf in ("v_proj", "kv_b_proj") and mix.value:
+        usual = _promoted(mix.value, layer, num_layers)
         return "q5_k" if num_layers == 80 and usual in ("q3_k", "q4_k") else usual  # llama.cpp's 70B rule
-    if leaf == "down_proj" and mix.down is not None:
-        return mix.down(layer, num_layers)
+    if leaf == "down_proj" and mix.down:
+        return _promoted(mix.down, layer, num_layers)
     if leaf == "o_proj":
         return ("q5_k" if mix.default in ("q2_k", "q3_k", "q4_k") else None) if eight_experts else mix.output
     return None
 
 
-def _eight_experts(parts: tuple[Part, ...]) -> bool:
-    return any(part.kind == "experts" and part.matrices_per_layer == 8 for part in parts)
+def _promoted(stated: tuple[str, ...], layer: int, num_layers: int) -> str:
+    usual, *promoted = stated
+    return promoted[0] if promoted and _RULES[promoted[1]](layer, num_layers) else usual
 
 
 def _format(name: str) -> WeightFormat:

@@ -3,29 +3,18 @@
 import re
 from collections.abc import Callable, Iterable
 from itertools import groupby, product
+from pathlib import Path
 
+from capacity.base.data_files import Table, read_data
 from capacity.base.errors import InvalidInput
+from capacity.model.parameter_part import ParameterPart, PartKind
 from capacity.model.quantization.expressions import Expressions, of_glob
-from capacity.model.quantization.scheme import FormatException, Part, PartKind, QuantizationScheme
+from capacity.model.quantization.scheme import FormatException, QuantizationScheme
 from capacity.model.quantization.weight_format import WeightFormat
 
 _PREFIXES = ("model.", "language_model.", "transformer.", "base_model.")
-_RENAMED: dict[str, tuple[str, ...]] = {
-    # what checkpoints call a module: what a parameter part of ours is called
-    "block_sparse_moe": ("mlp",),
-    "feed_forward": ("mlp",),
-    "shared_experts": ("shared_expert",),
-    "router": ("gate",),
-    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
-    "gate_up_proj": ("gate_proj", "up_proj"),
-    "w1": ("gate_proj",),
-    "w2": ("down_proj",),
-    "w3": ("up_proj",),
-    "in_proj_a": ("in_proj_ba",),
-    "in_proj_b": ("in_proj_ba",),
-    "in_proj_qkvz": ("in_proj_qkv", "in_proj_z"),
-    "fused_qkv_a_proj": ("q_a_proj", "kv_a_proj_with_mqa"),
-}
+_RENAMED: Table = read_data(Path(__file__).with_name("module_names.json"))
+"""What checkpoints call a module: what parts of a model are called here."""
 _SPELLINGS: dict[str, tuple[str, ...]] = {}
 for _theirs, _ours in _RENAMED.items():
     for _name in _ours:
@@ -102,12 +91,12 @@ def _spellings(part_name: str, layer: int | None) -> Iterable[str]:
             yield f"language_model.model.{inside}{spelled}"
 
 
-FormatRule = Callable[[Part, int | None], WeightFormat]
+FormatRule = Callable[[ParameterPart, int | None], WeightFormat]
 _CLASSES: tuple[PartKind, ...] = ("attention", "linear_attention", "dense_ffn", "shared_expert", "experts")
 
 
 def scheme_by_module(
-    parts: Iterable[Part],
+    parts: Iterable[ParameterPart],
     rule: FormatRule,
     *,
     name: str,
@@ -135,11 +124,7 @@ def scheme_by_module(
         name=name,
         method=method,
         base=base,
-        attention=usual["attention"],
-        linear_attention=usual["linear_attention"],
-        dense_ffn=usual["dense_ffn"],
-        shared_expert=usual["shared_expert"],
-        experts=usual["experts"],
+        **{kind: usual[kind] for kind in _CLASSES},
         lm_head=usual["lm_head"] if "lm_head" in {part.kind for part, _, _ in chosen} else base,
         embedding=usual["embedding"],
         exceptions=tuple(exceptions),
@@ -148,7 +133,7 @@ def scheme_by_module(
 
 
 def _commonest(
-    kind: PartKind, chosen: list[tuple[Part, int | None, WeightFormat]], default: WeightFormat
+    kind: PartKind, chosen: list[tuple[ParameterPart, int | None, WeightFormat]], default: WeightFormat
 ) -> WeightFormat:
     params: dict[WeightFormat, int] = {}
     for part, _, weight_format in chosen:
@@ -159,7 +144,9 @@ def _commonest(
 
 
 def _exceptions(
-    part_name: str, entries: list[tuple[Part, int | None, WeightFormat]], usual: dict[PartKind, WeightFormat]
+    part_name: str,
+    entries: list[tuple[ParameterPart, int | None, WeightFormat]],
+    usual: dict[PartKind, WeightFormat],
 ) -> list[FormatException]:
     by_format: dict[WeightFormat, set[int | None]] = {}
     for part, layer, weight_format in entries:

@@ -3,7 +3,7 @@
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.model.quantization.gguf import GGUF_MIXES, gguf_scheme
 from capacity.model.quantization.scheme import QuantizationScheme, Stored, uniform_scheme
-from capacity.model.quantization.weight_format import WeightFormat, find_format, named_formats
+from capacity.model.quantization.weight_format import find_format, named_formats
 
 EXPERTS_INT8 = "experts-int8"
 _GGUF_ALIASES = {"gguf": "gguf-q4_k_m", "q4-k-m": "gguf-q4_k_m"}
@@ -42,7 +42,8 @@ def scheme_for(model: Stored, name: str | None = None) -> QuantizationScheme:
         return _own_scheme(model, key)
     if key in ("modelopt", "gguf") and model.checkpoint.method.startswith(key):
         return model.checkpoint
-    mix = _GGUF_ALIASES.get(key) or _gguf_mix(key)
+    mixes = {mix.replace("_", "-"): mix for mix in GGUF_MIXES}
+    mix = _GGUF_ALIASES.get(key) or mixes.get(key) or mixes.get(f"gguf-{key}")
     if mix is not None:
         return gguf_scheme(model, mix)
     if key == EXPERTS_INT8:
@@ -58,13 +59,9 @@ def scheme_for(model: Stored, name: str | None = None) -> QuantizationScheme:
     named, weight_format = named_formats()[key]
     if model.checkpoint.method in named.methods:
         return model.checkpoint
-    return _renamed(model, named.name, weight_format)
-
-
-def _gguf_mix(key: str) -> str | None:
-    """llama.cpp's file type of this name, with or without `gguf-`."""
-    mixes = {mix.replace("_", "-"): mix for mix in GGUF_MIXES}
-    return mixes.get(key) or mixes.get(f"gguf-{key}")
+    base = model.checkpoint.base if weight_format.value_bits < 16 else weight_format
+    method = "none" if weight_format is base else named.name
+    return uniform_scheme(named.name, weight_format, base=base, method=method)
 
 
 def _own_scheme(model: Stored, key: str) -> QuantizationScheme:
@@ -74,8 +71,3 @@ def _own_scheme(model: Stored, key: str) -> QuantizationScheme:
         )
         raise InvalidInput(f"{message}: name a format instead (fp8, int4-g128, ...)")
     return model.checkpoint
-
-
-def _renamed(model: Stored, name: str, weight_format: WeightFormat) -> QuantizationScheme:
-    base = model.checkpoint.base if weight_format.value_bits < 16 else weight_format
-    return uniform_scheme(name, weight_format, base=base, method="none" if weight_format is base else name)

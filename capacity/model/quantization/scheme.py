@@ -2,41 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
+from capacity.model.parameter_part import ParameterPart, PartKind
 from capacity.model.quantization.weight_format import FormatFamily, WeightFormat
-
-PartKind = Literal[
-    "embedding",
-    "lm_head",
-    "norm",
-    "attention",
-    "dense_ffn",
-    "experts",
-    "shared_expert",
-    "router",
-    "linear_attention",
-    "bias",
-]
-
-
-class Part(Protocol):
-    """What a scheme must know of a parameter part: `capacity.model.ParameterPart` has it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def kind(self) -> PartKind: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def columns(self) -> int: ...
-    @property
-    def matrices_per_layer(self) -> int: ...
-    @property
-    def layers(self) -> tuple[int, ...]: ...
-    @property
-    def quantizable(self) -> bool: ...
 
 
 class Stored(Protocol):
@@ -48,7 +17,7 @@ class Stored(Protocol):
     def tie_word_embeddings(self) -> bool: ...
     @property
     def num_layers(self) -> int: ...
-    def parameter_parts(self) -> Iterable[Part]: ...
+    def parameter_parts(self) -> Iterable[ParameterPart]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,23 +75,8 @@ class QuantizationScheme:
 
     def format_of(self, kind: PartKind) -> WeightFormat:
         """The format of a class of parameters, exceptions aside."""
-        match kind:
-            case "attention":
-                return self.attention
-            case "linear_attention":
-                return self.linear_attention
-            case "dense_ffn":
-                return self.dense_ffn
-            case "shared_expert":
-                return self.shared_expert
-            case "experts":
-                return self.experts
-            case "lm_head":
-                return self.lm_head
-            case "embedding":
-                return self.embedding
-            case _:
-                return self.base
+        stored: WeightFormat = self.base if kind in ("norm", "bias", "router") else getattr(self, kind)
+        return stored
 
     def format_in(self, part_name: str, kind: PartKind, layer: int | None) -> WeightFormat:
         """The format of one part in one layer (None: outside of the layers), exceptions included."""
@@ -131,26 +85,20 @@ class QuantizationScheme:
                 return exception.weight_format
         return self.format_of(kind)
 
-    def part_bytes(self, part: Part) -> float:
+    def part_bytes(self, part: ParameterPart) -> float:
         """Bytes of all matrices of `part` as stored, with scales, zero points and exceptions."""
         usual = self._matrix_bytes(part, self.format_of(part.kind))
         num_layers = max(1, len(part.layers))
-        excess = sum(
-            self._excepted_layers(part, exception)
-            * (self._matrix_bytes(part, exception.weight_format) - usual)
-            for exception in self.exceptions
-            if exception.part_name == part.name
-        )
+        excess = 0.0
+        for exception in self.exceptions:
+            if exception.part_name == part.name:
+                excepted = num_layers if exception.layers is None else len(exception.layers & {*part.layers})
+                excess += excepted * (self._matrix_bytes(part, exception.weight_format) - usual)
         return (num_layers * usual + excess) * part.matrices_per_layer
 
-    def _matrix_bytes(self, part: Part, weight_format: WeightFormat) -> float:
+    def _matrix_bytes(self, part: ParameterPart, weight_format: WeightFormat) -> float:
         stored = weight_format if part.quantizable else self.base
         return stored.matrix_bytes(part.rows, part.columns)
-
-    def _excepted_layers(self, part: Part, exception: FormatException) -> int:
-        if exception.layers is None:
-            return max(1, len(part.layers))
-        return len(exception.layers.intersection(part.layers))
 
 
 def uniform_scheme(
@@ -197,7 +145,4 @@ def bits_per_weight(model: Stored, scheme: QuantizationScheme) -> float:
     """8 x bytes / parameters of the layers' matrices that `scheme` quantizes, scales included; 16 bit: of all."""
     matrices = [part for part in model.parameter_parts() if part.kind in MATRICES and part.columns > 1]
     quantized = [part for part in matrices if scheme.format_of(part.kind).value_bits < 16] or matrices
-    params = sum(
-        part.rows * part.columns * part.matrices_per_layer * max(1, len(part.layers)) for part in quantized
-    )
-    return 8 * sum(scheme.part_bytes(part) for part in quantized) / params
+    return 8 * sum(map(scheme.part_bytes, quantized)) / sum(part.params for part in quantized)

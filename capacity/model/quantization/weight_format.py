@@ -29,9 +29,7 @@ Kernel = Literal[
     "bnb4", "llm_int8", "gguf", "ggml", "awq", "awq_fused", "gptq", "lut", "e8p",
 ]  # fmt: skip
 """Of a table of measured kernels; those of the second line are `capacity/hardware/weight_kernels.toml`'s."""
-_NOMINAL_DIMENSION = (
-    4096  # of a matrix, where a scale spans a whole row or tensor: for `bits_per_weight` only
-)
+_NOMINAL_DIMENSION = 4096  # of a matrix whose scale spans a whole row or tensor: for `bits_per_weight` alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,16 +86,10 @@ class WeightFormat:
         """True bits per weight, scales and zero points included, in a large matrix (4096 wide where it matters)."""
         return self.matrix_bytes(_NOMINAL_DIMENSION, _NOMINAL_DIMENSION) * 8 / _NOMINAL_DIMENSION**2
 
-    @property
-    def bytes_per_weight(self) -> float:
-        """`bits_per_weight` / 8."""
-        return self.bits_per_weight / 8
-
     def matrix_bytes(self, rows: int, columns: int) -> float:
         """Bytes of one rows x columns matrix with its scales and zero points."""
-        scales = math.ceil(rows / (self.block_rows or rows)) * math.ceil(
-            columns / (self.block_columns or columns)
-        )
+        scales = math.ceil(rows / (self.block_rows or rows))
+        scales *= math.ceil(columns / (self.block_columns or columns))
         nested = math.ceil(scales / self.nested_group) if self.nested_group else 0
         bits = (
             rows * columns * self.value_bits

@@ -54,7 +54,7 @@ def likeness(named: Named = NOTHING) -> dict[str, str]:
 
 def _looked_up(named: Named) -> Iterator[tuple[str, str]]:
     from capacity.base.errors import CapacityError
-    from capacity.hardware.profile import profile_paths
+    from capacity.hardware.profile_search import profile_paths
     from capacity.model import load_model
 
     if named.profiles is not None:

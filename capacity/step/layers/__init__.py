@@ -22,15 +22,8 @@ from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
 from capacity.step.collectives import Transfer
 from capacity.step.layers import adapters, compressed, feed_forward, grouped, latent, linear
 from capacity.step.layers.builder import Builder, MixerOperators
-from capacity.step.operators import (
-    ACTIVATION_BYTES,
-    Gemm,
-    Operator,
-    RowCount,
-    all_tokens,
-    prompt_tokens,
-    sampled_tokens,
-)
+from capacity.step.operators import ACTIVATION_BYTES, Gemm, Operator
+from capacity.step.row_counts import RowCount, all_tokens, prompt_tokens, sampled_tokens
 
 SAMPLING_KERNELS = 8.0  # cast, penalties, temperature, softmax, argmax, gather: assumed, 2026-11-21
 # 16-bit logits read, 32-bit ones written and read three times: assumed, 2026-11-21
@@ -66,7 +59,8 @@ def build_operators(build: Builder) -> Operators:
     per_token += communication(build)
     per_token += adapters.operators(build)
     shared = feed_forward.SHARED if build.setting.joint else ()
-    sampled = [*_head(build), *(op for op in per_token if _rows(op) is sampled_tokens)]
+    of_head = map(of_cpu, head(cpu_builder(build))) if build.setting.head_on_cpu else head(build)
+    sampled = [*of_head, *(op for op in per_token if _rows(op) is sampled_tokens)]
     per_context += [op for op in per_token if _rows(op) is prompt_tokens]
     per_token = [op for op in per_token if _rows(op) not in (sampled_tokens, prompt_tokens)]
     return Operators(
@@ -110,12 +104,6 @@ def _of_group(group: LayerGroup, build: Builder) -> MixerOperators:
         *build.products("other products", group.products, group),
     ]
     return MixerOperators(products, mixed.attention)
-
-
-def _head(build: Builder) -> Iterator[Operator]:
-    if not build.setting.head_on_cpu:
-        return head(build)
-    return (of_cpu(operator) for operator in head(cpu_builder(build)))
 
 
 @singledispatch

@@ -10,11 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from capacity.model.parts import ParameterPart
+from capacity.model.parameter_part import ParameterPart
 from capacity.model.spec import ModelSpec
 from capacity.step import Bound, StepShape
 from capacity.step.layers.builder import Builder
-from capacity.step.operators import Device, Repeated, all_tokens, norm
+from capacity.step.operators import Device, Repeated, norm
+from capacity.step.row_counts import all_tokens
 
 ADAPTED = ("attention", "linear_attention", "dense_ffn", "shared_expert")
 OUTPUTS = (
@@ -64,7 +65,10 @@ def packed_layers(model: ModelSpec, tensor_parallel_size: int) -> Iterator[Packe
     for parts in packs.values():
         first = parts[0]
         divides_inputs = first.rows == model.hidden_size and first.name.endswith(OUTPUTS)
-        ranks = [_ranks(part, tensor_parallel_size) for part in parts]
+        ranks = [  # GPUs that each is divided over
+            1 if part.sharding == "replicated" else min(tensor_parallel_size, part.shard_limit or 1 << 20)
+            for part in parts
+        ]
         yield PackedLayers(
             slices=len(parts) * first.matrices_per_layer,
             inputs=first.columns / (ranks[0] if divides_inputs else 1),
@@ -73,11 +77,6 @@ def packed_layers(model: ModelSpec, tensor_parallel_size: int) -> Iterator[Packe
             ),
             layers=first.layers,
         )
-
-
-def _ranks(part: ParameterPart, tensor_parallel_size: int) -> int:
-    """GPUs that a part is divided over."""
-    return 1 if part.sharding == "replicated" else min(tensor_parallel_size, part.shard_limit or 1 << 20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

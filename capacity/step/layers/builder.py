@@ -8,26 +8,17 @@ from typing import Any, NamedTuple
 
 from capacity.base.errors import InvalidInput
 from capacity.hardware.attention_kernels import find_attention_kernel
-from capacity.hardware.coefficients import AttentionCoefficients, AttentionOperator, GemmCoefficients
+from capacity.hardware.coefficients import AttentionCoefficients, GemmCoefficients
+from capacity.hardware.kernel_lookup import AttentionOperator
 from capacity.hardware.weight_kernels import WeightKernel, weight_kernels
 from capacity.model.layers import LayerGroup
+from capacity.model.parameter_part import PartKind
 from capacity.model.parts import Product
-from capacity.model.quantization import Execution, PartKind, WeightFormat
+from capacity.model.quantization import Execution, WeightFormat
 from capacity.step import StepShape
 from capacity.step.collectives import AllReduce, Transfer
-from capacity.step.operators import (
-    ACTIVATION_BYTES,
-    Attention,
-    Device,
-    Gemm,
-    Operator,
-    RowCount,
-    Traffic,
-    all_tokens,
-    decoded_tokens,
-    prompt_tokens,
-    sampled_tokens,
-)
+from capacity.step.operators import ACTIVATION_BYTES, Attention, Device, Gemm, Operator, Traffic
+from capacity.step.row_counts import RowCount, all_tokens, decoded_tokens, prompt_tokens, sampled_tokens
 from capacity.step.setting import StepSetting
 
 # Small kernels of one layer, as vLLM 0.2x and SGLang 0.5 launch them in decode (read off their model code): two
@@ -168,6 +159,18 @@ class Builder:
                 device=self.device,
                 activation_bits=activation_bits(stored.execution.compute_dtype),
                 host_share=0.0 if group is None else self.setting.host_weight_share,
+            )
+        ]
+
+    def projections(
+        self, group: LayerGroup, kind: PartKind, module: str, *rows: tuple[str, float, float, Sequence[str]]
+    ) -> list[Gemm]:
+        """Products of each layer's own matrices: each with its name, inputs, outputs, and its parts in `module`."""
+        return [
+            gemm
+            for name, k, n, parts in rows
+            for gemm in self.gemm(
+                name, kind, k=k, n=n, parts=[f"{module}.{part}" for part in parts], group=group
             )
         ]
 

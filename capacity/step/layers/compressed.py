@@ -20,44 +20,33 @@ def operators(mixer: CompressedAttention, group: LayerGroup, build: Builder) -> 
     heads = grouped.shard(mixer.num_heads, build.setting.tensor_parallel_size)
     hidden, width = build.model.hidden_size, heads * mixer.head_dim
     groups = mixer.output_groups * heads / mixer.num_heads
+    rank = groups * mixer.output_lora_rank
+    rows = [
+        ("qkv_a", hidden, mixer.q_lora_rank + mixer.head_dim, ("q_a_proj", "kv_proj")),
+        ("q_b", mixer.q_lora_rank, width, ("q_b_proj",)),
+        ("o_a", width / groups, rank, ("o_a_proj",)),
+        ("o_b", rank, hidden, ("o_b_proj",)),
+    ]
+    beyond: list[tuple[str, float, float, tuple[str, ...]]] = []
+    if mixer.compress_rate:
+        entries = 2 * mixer.compressor_copies * mixer.head_dim
+        beyond.append(("compressor", hidden, entries, ("compressor.kv_proj", "compressor.gate_proj")))
+    if (indexer := mixer.indexer) is not None:
+        keys = 2 * mixer.compressor_copies * indexer.head_dim + indexer.num_heads
+        queries = indexer.num_heads * indexer.head_dim
+        beyond.append(("indexer q", mixer.q_lora_rank, queries, ("indexer.wq_b",)))
+        beyond.append(("indexer k", hidden, keys, ("indexer.kv_proj", "indexer.gate_proj")))
     products: list[Operator] = [
-        *_product(build, group, "qkv_a", hidden, mixer.q_lora_rank + mixer.head_dim, ("q_a_proj", "kv_proj")),
-        *_product(build, group, "q_b", mixer.q_lora_rank, width, ("q_b_proj",)),
-        *_product(build, group, "o_a", width / groups, groups * mixer.output_lora_rank, ("o_a_proj",)),
-        *_product(build, group, "o_b", groups * mixer.output_lora_rank, hidden, ("o_b_proj",)),
+        *build.projections(group, "attention", "self_attn", *rows),
         build.elementwise(
             group,
             rope_values=width + mixer.head_dim,
             cache_bytes=mixer.entry_bytes(build.kv_cache),
             kernels=KERNELS_OF_COMPRESSION,
         ),
+        *build.projections(group, "attention", "self_attn", *beyond),
     ]
-    if mixer.compress_rate:
-        rows = mixer.compressor_copies * mixer.head_dim
-        names = ("compressor.kv_proj", "compressor.gate_proj")
-        products += _product(build, group, "compressor", hidden, 2 * rows, names)
-    if mixer.indexer is not None:
-        products += _indexer_products(mixer, group, build)
     return MixerOperators(products=products, attention=_attention(mixer, group, build, heads))
-
-
-def _product(
-    build: Builder, group: LayerGroup, name: str, k: float, n: float, parts: tuple[str, ...]
-) -> list[Operator]:
-    names = tuple(f"self_attn.{part}" for part in parts)
-    return [*build.gemm(name, "attention", k=k, n=n, parts=names, group=group)]
-
-
-def _indexer_products(mixer: CompressedAttention, group: LayerGroup, build: Builder) -> list[Operator]:
-    indexer, hidden = mixer.indexer, build.model.hidden_size
-    assert indexer is not None
-    width = indexer.num_heads * indexer.head_dim
-    keys = 2 * mixer.compressor_copies * indexer.head_dim + indexer.num_heads
-    names = ("indexer.kv_proj", "indexer.gate_proj")
-    return [
-        *_product(build, group, "indexer q", mixer.q_lora_rank, width, ("indexer.wq_b",)),
-        *_product(build, group, "indexer k", hidden, keys, names),
-    ]
 
 
 def _attention(mixer: CompressedAttention, group: LayerGroup, build: Builder, heads: float) -> list[Operator]:

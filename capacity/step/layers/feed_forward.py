@@ -5,17 +5,12 @@ from typing import Literal
 from capacity.hardware.coefficients import Fit, GemmCoefficients, MoeCoefficients
 from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
 from capacity.model.layers import LatentAttention, LayerGroup
-from capacity.model.quantization import Kernel, PartKind
+from capacity.model.parameter_part import PartKind
+from capacity.model.quantization import Kernel
 from capacity.step.collectives import Transfer
+from capacity.step.expert_load import BALANCED_ROUTING_EVENNESS, ROUTING_EVENNESS
 from capacity.step.layers.builder import Builder, Stored, activation_bits
-from capacity.step.operators import (
-    ACTIVATION_BYTES,
-    BALANCED_ROUTING_EVENNESS,
-    ROUTING_EVENNESS,
-    Experts,
-    Gemm,
-    Operator,
-)
+from capacity.step.operators import ACTIVATION_BYTES, Experts, Gemm, Operator
 
 EXCHANGE = "expert exchange"
 TABLES_ON_BLACKWELL, TABLES_ELSEWHERE = "flashinfer_trtllm", "triton"

@@ -8,16 +8,13 @@ from capacity.model.layers import Attention, LayerGroup
 from capacity.step import StepShape
 from capacity.step.layers import eager
 from capacity.step.layers.builder import NO_WORK, Builder, MixerOperators
-from capacity.step.operators import ACTIVATION_BYTES, Operator, prompt_tokens
+from capacity.step.operators import ACTIVATION_BYTES, Operator
+from capacity.step.row_counts import prompt_tokens
 
-KERNELS_OF_QK_NORM = {
-    "none": 0.0,
-    "per_head": 1.0,
-    "full": 4.0,
-}  # full: variances of both, then both are scaled
+# full: variances of both, then both are scaled
+KERNELS_OF_QK_NORM = {"none": 0.0, "per_head": 1.0, "full": 4.0}
 # two FP32 variances, in 16-bit values; source: vLLM 0.1x MiniMaxText01RMSNormTP.forward_qk
 VALUES_OF_FULL_QK_NORM = 4.0
-OUTPUT = ("self_attn.o_proj",)
 
 
 def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOperators:
@@ -29,7 +26,8 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
     own = mixer.projected
     kv_width = (keys if "k" in own else 0.0) + (values if "v" in own else 0.0)
     query_width = width * (2 if mixer.output_gate else 1)
-    into = tuple(f"self_attn.{name}_proj" for name in own)
+    into = ("qkv", hidden, query_width + kv_width, [f"{name}_proj" for name in own])
+    output = ("attention output", value_width, hidden, ("o_proj",))
     windowed = mixer.window_tokens is not None
     suffix = " (window)" if windowed and mixer.eviction == "none" else ""
     work = {
@@ -39,10 +37,7 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
         "row_bytes": (width + value_width) * ACTIVATION_BYTES,
     }
     shared = build.setting.decode_context_parallel_size
-    of_decode = work | {
-        "context_bytes": work["context_bytes"] / shared,
-        "row_bytes": work["row_bytes"] * shared,
-    }
+    per_rank = {"context_bytes": work["context_bytes"] / shared, "row_bytes": work["row_bytes"] * shared}
     # all scores once more
     scored = width / (width + value_width) if mixer.eviction == "after scoring" else 0.0
     of_prefill = work | {"flops_per_pair": work["flops_per_pair"] * (1.0 + scored)}
@@ -55,7 +50,7 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
     fitted_decode = build.attention(
         "attention decode" + suffix,
         "decode_attention",
-        DecodeWork(windowed=windowed, **of_decode),
+        DecodeWork(windowed=windowed, **work | per_rank),
         count=layers,
     )
     prefill, decode = eager.by_kernel(
@@ -67,44 +62,33 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
         "prompt": [prefill],
         "output": [decode],
     }
-    return MixerOperators(
-        products=[
-            *(_cross_products(mixer, group, build) if mixer.crossed else ()),
-            *build.gemm("qkv", "attention", k=hidden, n=query_width + kv_width, parts=into, group=group),
-            *build.gemm("attention output", "attention", k=value_width, n=hidden, parts=OUTPUT, group=group),
-            build.elementwise(
-                group,
-                rope_values=width + (keys if "k" in own else 0.0),
-                cache_bytes=0.0 if mixer.shares_kv else (keys + values) * build.kv_cache.value_bits / 8,
-                kernels=KERNELS_OF_QK_NORM[mixer.qk_norm],
-            ),
-            *(_norm_sums(group, build) if mixer.qk_norm == "full" else ()),
-        ],
-        attention=phases[group.phase if mixer.causal else "prompt"],
-    )
+    products: list[Operator] = [
+        *(_cross_products(mixer, group, build) if mixer.crossed else ()),
+        *build.projections(group, "attention", "self_attn", into, output),
+        build.elementwise(
+            group,
+            rope_values=width + (keys if "k" in own else 0.0),
+            cache_bytes=0.0 if mixer.shares_kv else (keys + values) * build.kv_cache.value_bits / 8,
+            kernels=KERNELS_OF_QK_NORM[mixer.qk_norm],
+        ),
+    ]
+    if mixer.qk_norm == "full" and ranks > 1:  # a norm over all heads needs the sum of squares of all ranks
+        values_per_row = VALUES_OF_FULL_QK_NORM
+        products.append(build.all_reduce("all-reduce of norms", count=layers, values_per_row=values_per_row))
+    return MixerOperators(products, phases[group.phase if mixer.causal else "prompt"])
 
 
 def _cross_products(mixer: Attention, group: LayerGroup, build: Builder) -> Iterator[Operator]:
     """Of a decoder's look at its prompt: queries and output of its own rows, keys and values of the prompt's."""
     hidden, ranks = build.model.hidden_size, build.setting.tensor_parallel_size
     width = shard(mixer.num_heads, ranks) * mixer.head_dim
-    query = ("cross_attn.q_proj",)
-    yield from build.gemm("cross query", "attention", k=hidden, n=width, parts=query, group=group)
-    output = ("cross_attn.o_proj",)
-    yield from build.gemm("cross output", "attention", k=width, n=hidden, parts=output, group=group)
+    query, output = ("cross query", hidden, width, ("q_proj",)), ("cross output", width, hidden, ("o_proj",))
+    yield from build.projections(group, "attention", "cross_attn", query, output)
     kept = ("cross_attn.k_proj", "cross_attn.v_proj")
     name = "cross keys and values"
     yield from build.gemm(
         name, "attention", k=hidden, n=2 * width, parts=kept, group=group, rows=prompt_tokens
     )
-
-
-def _norm_sums(group: LayerGroup, build: Builder) -> Iterator[Operator]:
-    """A norm over all heads needs the sum of squares of all ranks: an all-reduce of two numbers a row."""
-    if build.setting.tensor_parallel_size > 1:
-        yield build.all_reduce(
-            "all-reduce of norms", count=group.num_layers, values_per_row=VALUES_OF_FULL_QK_NORM
-        )
 
 
 def shard(count: float, ranks: int) -> float:

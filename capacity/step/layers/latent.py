@@ -7,8 +7,9 @@ from capacity.model.layers import LatentAttention, LayerGroup, SparseIndexer
 from capacity.step import StepShape
 from capacity.step.collectives import Transfer
 from capacity.step.layers.builder import NO_WORK, Builder, MixerOperators
-from capacity.step.layers.grouped import OUTPUT, shard
-from capacity.step.operators import ACTIVATION_BYTES, Attention, Gemm, Operator, expanded_tokens
+from capacity.step.layers.grouped import shard
+from capacity.step.operators import ACTIVATION_BYTES, Attention, Gemm, Operator
+from capacity.step.row_counts import expanded_tokens
 
 # Beside its products, scores and top-k: key norm, rope, two copies back, two Hadamard transforms, quantization of both,
 # cache write, head gates (SGLang 0.5.9 nsa_indexer.py, decode); those of the keys run beside those of the queries.
@@ -47,7 +48,9 @@ def operators(mixer: LatentAttention, group: LayerGroup, build: Builder) -> Mixe
     indexer = mixer.indexer
     products: list[Operator] = [
         *_query_products(mixer, group, build, heads),
-        *build.gemm("attention output", "attention", k=heads * value, n=hidden, parts=OUTPUT, group=group),
+        *build.projections(
+            group, "attention", "self_attn", ("attention output", heads * value, hidden, ("o_proj",))
+        ),
         build.elementwise(
             group,
             rope_values=heads * rope + rope + latent,
@@ -155,18 +158,12 @@ def _short_prompts_dense(build: Builder) -> bool:
 def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, heads: float) -> list[Gemm]:
     """Down to the latents, and the queries up from theirs where they have one."""
     hidden, latent = build.model.hidden_size, mixer.kv_lora_rank + mixer.qk_rope_head_dim
-    width, rank = heads * mixer.qk_head_dim, mixer.q_lora_rank
-    to_latent = ("self_attn.kv_a_proj_with_mqa",)
+    width, rank, to_latent = heads * mixer.qk_head_dim, mixer.q_lora_rank, "kv_a_proj_with_mqa"
+    into: tuple[str, float, float, tuple[str, ...]] = ("kv_a", hidden, latent, (to_latent,))
     if rank is None:
-        return [
-            *build.gemm("q", "attention", k=hidden, n=width, parts=("self_attn.q_proj",), group=group),
-            *build.gemm("kv_a", "attention", k=hidden, n=latent, parts=to_latent, group=group),
-        ]
-    to_latents = ("self_attn.q_a_proj", *to_latent)
-    return [
-        *build.gemm("qkv_a", "attention", k=hidden, n=rank + latent, parts=to_latents, group=group),
-        *build.gemm("q_b", "attention", k=rank, n=width, parts=("self_attn.q_b_proj",), group=group),
-    ]
+        return build.projections(group, "attention", "self_attn", ("q", hidden, width, ("q_proj",)), into)
+    into = ("qkv_a", hidden, rank + latent, ("q_a_proj", to_latent))
+    return build.projections(group, "attention", "self_attn", into, ("q_b", rank, width, ("q_b_proj",)))
 
 
 def _indexer_products(
@@ -174,10 +171,10 @@ def _indexer_products(
 ) -> list[Operator]:
     """Queries up from their latent, keys and head gates from the hidden state: whole on every rank."""
     hidden, width, heads = build.model.hidden_size, indexer.head_dim, indexer.num_heads
-    rank, queries, keys = mixer.q_lora_rank or hidden, ("self_attn.indexer.wq_b",), ("self_attn.indexer.wk",)
+    queries = ("indexer q", mixer.q_lora_rank or hidden, heads * width, ("wq_b",))
+    keys = ("indexer k", hidden, width + heads, ("wk",))
     return [
-        *build.gemm("indexer q", "attention", k=rank, n=heads * width, parts=queries, group=group),
-        *build.gemm("indexer k", "attention", k=hidden, n=width + heads, parts=keys, group=group),
+        *build.projections(group, "attention", "self_attn.indexer", queries, keys),
         build.traffic(
             "indexer norms, rope, quantization",
             kernels=group.num_layers * KERNELS_OF_INDEXER,

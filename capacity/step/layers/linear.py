@@ -12,11 +12,9 @@ from capacity.model.recurrent import Recurrence
 from capacity.step import StepShape
 from capacity.step.layers.builder import Builder, MixerOperators
 from capacity.step.layers.grouped import shard
-from capacity.step.operators import ACTIVATION_BYTES, Operator, all_tokens
+from capacity.step.operators import ACTIVATION_BYTES, Operator
+from capacity.step.row_counts import all_tokens
 
-INTO = ("linear_attn.in_proj_qkv", "linear_attn.in_proj_z")
-GATES = ("linear_attn.in_proj_ba",)  # a product of its own in every engine: checkpoints keep it at 16 bit
-OUTPUT = ("linear_attn.out_proj",)
 KERNELS_OF_LINEAR_ATTENTION = 6.0  # convolution, gates, norm of keys, gated norm, state bookkeeping
 # of very many heads, whatever the GPU: chunks of a sequence wait for each other
 RECURRENCE_FLOPS_PER_S = 100e12
@@ -63,9 +61,15 @@ def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> Mixe
     )
     return MixerOperators(
         products=[
-            *build.gemm("linear qkvz", "linear_attention", k=hidden, n=into, parts=INTO, group=group),
-            *build.gemm("linear gates", "linear_attention", k=hidden, n=2 * heads, parts=GATES, group=group),
-            *build.gemm("linear output", "linear_attention", k=values, n=hidden, parts=OUTPUT, group=group),
+            *build.projections(
+                group,
+                "linear_attention",
+                "linear_attn",
+                ("linear qkvz", hidden, into, ("in_proj_qkv", "in_proj_z")),
+                # of its own in every engine: checkpoints keep it at 16 bit
+                ("linear gates", hidden, 2 * heads, ("in_proj_ba",)),
+                ("linear output", values, hidden, ("out_proj",)),
+            ),
             build.elementwise(
                 group, rope_values=2 * keys + 2 * values, cache_bytes=0.0, kernels=KERNELS_OF_LINEAR_ATTENTION
             ),

@@ -40,7 +40,7 @@ def is_term(name: str) -> bool:
 def define(name: str, situation: Situation | None = None) -> Definition:
     """What a term means, in general and in this situation. Raises UnknownName."""
     term = find_term(name)
-    yours = None if situation is None else term.sentence(situation)
+    yours = None if situation is None else term.describe(situation)
     return Definition(term=term.name, definition=term.definition, yours=yours)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from capacity.pool.drafting import Speculation, expected_tokens, find_speculator
-from capacity.techniques.glossary.term import GIB, Situation, milliseconds
+from capacity.techniques.glossary.term import Situation, milliseconds
 
 EXAMPLE_ACCEPTANCE, EXAMPLE_DRAFTS = 0.7, 3
 
@@ -29,14 +29,6 @@ def e2e(s: Situation) -> str:
     return f"{milliseconds(s.ttft_s)} + {steps:,} x {milliseconds(tpot)} = {s.e2e_s:,.2f} s"
 
 
-def throughput(s: Situation) -> str:
-    e = s.estimate
-    return (
-        f"{e.output_tokens_per_s.value:,.0f} output tokens/s in all, {e.output_tokens_per_s_per_gpu.value:,.0f} a GPU, "
-        f"{e.output_tokens_per_s.value / s.requests_in_flight:,.1f} a user"
-    )
-
-
 def ridge(s: Situation) -> str:
     i = s.estimate.arithmetic_intensity
     decode = "-" if i.decode_flops_per_byte is None else f"{i.decode_flops_per_byte:,.0f}"
@@ -46,18 +38,8 @@ def ridge(s: Situation) -> str:
     )
 
 
-def kv_cache(s: Situation) -> str:
-    e = s.estimate
-    request = e.kv_bytes_per_token * (e.input_len + e.output_len)
-    return (
-        f"{e.kv_bytes_per_token / 1024:,.0f} KiB a token, {request / GIB:,.2f} GiB for a request of "
-        f"{e.input_len + e.output_len:,} tokens; the pool holds {e.kv_capacity_tokens:,} tokens"
-    )
-
-
 def paged(s: Situation) -> str:
-    e = s.estimate
-    tokens = e.input_len + e.output_len
+    e, tokens = s.estimate, s.tokens
     blocks = -(-tokens // e.kv_block_tokens)
     waste = 1 - tokens / (blocks * e.kv_block_tokens)
     return (
@@ -67,22 +49,10 @@ def paged(s: Situation) -> str:
     )
 
 
-def concurrency(s: Situation) -> str:
-    e = s.estimate
-    held = s.pool.concurrent_requests(e.input_len + e.output_len)
-    return (
-        f"{held:,} requests of {e.input_len + e.output_len:,} tokens fit the KV cache, the scheduler takes "
-        f"{s.pool.max_num_seqs:,}; at {e.max_model_len:,} tokens each it would be {e.max_concurrency:,.1f}"
-    )
-
-
 def chunked(s: Situation) -> str:
     e, pool = s.estimate, s.pool
-    chunks = -(-e.input_len // pool.max_num_batched_tokens)
-    state = "on" if pool.chunked_prefill else "off"
-    return (
-        f"{state}: a budget of {pool.max_num_batched_tokens:,} tokens a step makes {chunks:,} of your prompt"
-    )
+    budget, state = pool.max_num_batched_tokens, "on" if pool.chunked_prefill else "off"
+    return f"{state}: a budget of {budget:,} tokens a step makes {-(-e.input_len // budget):,} of your prompt"
 
 
 def acceptance(s: Situation) -> str:
@@ -119,18 +89,8 @@ def flops_share(s: Situation) -> str:
 def tensor(s: Situation) -> str:
     size = s.pool.pool.tensor_parallel_size
     operators = s.estimate.breakdown.decode or s.estimate.breakdown.prefill
-    share = sum(op.seconds for op in operators if op.bound == "communication") / sum(
-        op.seconds for op in operators
-    )
-    return f"{size} GPUs; communication is {share:.0%} of a step"
-
-
-def attention_kind(s: Situation) -> str:
-    model = s.pool.model
-    return (
-        f"{model.name} has {model.attention_kind}: {model.num_attention_heads} query heads on {model.num_kv_heads} KV "
-        f"heads, {s.estimate.kv_bytes_per_token / 1024:,.0f} KiB of KV a token"
-    )
+    sending = sum(op.seconds for op in operators if op.bound == "communication")
+    return f"{size} GPUs; communication is {sending / sum(op.seconds for op in operators):.0%} of a step"
 
 
 def experts(s: Situation) -> str:
@@ -138,14 +98,6 @@ def experts(s: Situation) -> str:
     if not model.is_moe:
         return f"{model.name} is dense: every token passes all {model.total_params / 1e9:,.1f} B parameters"
     return f"{model.active_params / 1e9:,.1f} B of {model.total_params / 1e9:,.1f} B parameters a token in {model.name}"
-
-
-def weights(s: Situation) -> str:
-    e = s.estimate
-    return (
-        f"{e.weight_format}: {e.memory.weights_bytes / GIB:,.1f} GiB of weights a GPU, "
-        f"{e.memory.weights_bytes / e.memory.usable_bytes:.0%} of what the engine may use"
-    )
 
 
 def cost(s: Situation) -> str:

@@ -23,14 +23,6 @@ def prefix_caching(s: Situation) -> str:
     )
 
 
-def eviction(s: Situation) -> str:
-    e = s.estimate
-    return (
-        f"{e.kv_capacity_tokens:,} tokens stay: a prefix is gone once {e.kv_capacity_tokens / e.input_len:,.0f} other "
-        f"prompts of {e.input_len:,} tokens came since"
-    )
-
-
 def offloading(s: Situation) -> str:
     fetched = offload(s.pool, s.estimate.input_len)
     return (
@@ -50,15 +42,14 @@ def disaggregation(s: Situation) -> str:
 
 
 def kv_format(s: Situation) -> str:
-    e, model = s.estimate, s.pool.model
-    tokens = e.input_len + e.output_len
+    e, model, tokens = s.estimate, s.pool.model, s.tokens
     sizes = ((name, request_kv_bytes(model, tokens, name) / GIB) for name in ("bf16", "fp8", "int8", "int4"))
     shown = ", ".join(f"{name} {size:,.2f}" for name, size in sizes)
     return f"a request of {tokens:,} tokens in GiB: {shown}; yours is {e.kv_cache_dtype}"
 
 
 def windows(s: Situation) -> str:
-    model, tokens = s.pool.model, s.estimate.input_len + s.estimate.output_len
+    model, tokens = s.pool.model, s.tokens
     own = f"{model.name} has one of {model.window_tokens:,} tokens" if model.window_tokens else "none here"
     full, _, streaming, _ = limited_attention(
         model, tokens, window_tokens=EXAMPLE_WINDOW, sink_tokens=EXAMPLE_SINKS
@@ -70,7 +61,7 @@ def windows(s: Situation) -> str:
 
 
 def dropped(s: Situation) -> str:
-    tokens = s.estimate.input_len + s.estimate.output_len
+    tokens = s.tokens
     whole, kept = eviction_rows(
         s.pool.model,
         s.pool,
@@ -105,9 +96,3 @@ def flash_attention(s: Situation) -> str:
         f"your prompt's scores would be {io.naive_extra_bytes / GIB:,.2f} GiB a layer and move "
         f"{io.naive_bytes / 1e9:,.1f} GB; tiled {io.tiled_bytes / 1e9:,.1f} GB"
     )
-
-
-def linear_attention(s: Situation) -> str:
-    model = s.pool.model
-    state = model.state_bytes_per_sequence()
-    return f"{model.name} keeps {state / 2**20:,.1f} MiB of state a request, whatever its length"

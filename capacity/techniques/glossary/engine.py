@@ -54,43 +54,9 @@ def burstiness(s: Situation) -> str:
 
 
 def max_num_seqs(s: Situation) -> str:
-    e, pool = s.estimate, s.pool
-    held = pool.concurrent_requests(e.input_len + e.output_len)
-    binds = "the seats" if pool.max_num_seqs < held else "KV"
-    return f"{pool.max_num_seqs:,} seats, KV for {held:,} of your requests: {binds} will be short first"
-
-
-def token_budget(s: Situation) -> str:
-    budget = s.pool.max_num_batched_tokens
-    shares = budget / s.estimate.input_len
-    return f"{budget:,} tokens a step: {shares:,.1f} of your prompts, less one token for each request that decodes"
-
-
-def memory_share(s: Situation) -> str:
-    m = s.estimate.memory
-    return (
-        f"{m.usable_bytes / GIB:,.1f} of {m.total_bytes / GIB:,.1f} GiB: weights {m.weights_bytes / GIB:,.1f}, "
-        f"activations {m.activations_bytes / GIB:,.1f}, overhead {m.overhead_bytes / GIB:,.1f}, "
-        f"KV cache {m.kv_cache_bytes / GIB:,.1f}"
-    )
-
-
-def preemption(s: Situation) -> str:
-    e, pool = s.estimate, s.pool
-    ended = pool.concurrent_requests(e.input_len + e.output_len)
-    begun = pool.concurrent_requests(max(e.input_len, 1))
-    return (
-        f"KV holds {begun:,} of your requests as they begin and {ended:,} as they end: admitting more than the second "
-        f"number is what preempts ({pool.max_num_seqs:,} seats)"
-    )
-
-
-def context_window(s: Situation) -> str:
-    e = s.estimate
-    return (
-        f"{e.max_model_len:,} tokens; the KV cache holds one request of up to {e.max_context_tokens:,}, and yours have "
-        f"{e.input_len + e.output_len:,}"
-    )
+    seats = s.pool.max_num_seqs
+    binds = "the seats" if seats < s.held else "KV"
+    return f"{seats:,} seats, KV for {s.held:,} of your requests: {binds} will be short first"
 
 
 def graphs(s: Situation) -> str:
@@ -122,23 +88,6 @@ def hbm(s: Situation) -> str:
     return (
         f"{profile.hbm_bytes_per_s / 1e12:,.2f} TB/s on {profile.name}: {once} to read its "
         f"{weights_bytes / GIB:,.1f} GiB of weights once, the least that {beaten} takes"
-    )
-
-
-def links(s: Situation) -> str:
-    profile = s.pool.profile
-    return (
-        f"{profile.scale_up.kind} {profile.scale_up.bytes_per_s / 1e9:,.0f} GB/s each way among "
-        f"{profile.scale_up.domain_gpus}, PCIe {profile.pcie.bytes_per_s / 1e9:,.0f}, "
-        f"{profile.inter_node.kind} {profile.inter_node.bytes_per_s / 1e9:,.0f} between nodes"
-    )
-
-
-def energy(s: Situation) -> str:
-    used = s.estimate.energy
-    return (
-        f"{used.watts_per_gpu:,.0f} W provisioned per GPU: {used.joules_per_output_token:,.2f} J per output token, "
-        f"{used.joules_per_output_token / 3.6:,.2f} kWh per 1M output tokens"
     )
 
 

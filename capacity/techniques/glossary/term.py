@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar
+from operator import attrgetter
+from string import Formatter
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from capacity.pool.resolve import ResolvedPool
 
 GIB = 2**30
+UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": GIB, "GB": 1e9, "kWh_per_million": 3.6}
+"""What a sentence may divide a number by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +31,31 @@ class Situation:
     def requests_in_flight(self) -> int:
         """Requests at a time."""
         return round(self.estimate.requests_in_flight or 1)
+
+    @property
+    def tokens(self) -> int:
+        """Of a request, prompt and output."""
+        return self.estimate.input_len + self.estimate.output_len
+
+    @property
+    def held(self) -> int:
+        """Requests at their end that the KV cache holds."""
+        return self.pool.concurrent_requests(self.tokens)
+
+    @property
+    def held_at_first(self) -> int:
+        """Requests at their beginning that the KV cache holds."""
+        return self.pool.concurrent_requests(max(self.estimate.input_len, 1))
+
+    @property
+    def request_kv_bytes(self) -> float:
+        """KV of a request at its end."""
+        return self.estimate.kv_bytes_per_token * self.tokens
+
+    @property
+    def state_bytes(self) -> float:
+        """State that a request keeps whatever its length."""
+        return self.pool.model.state_bytes_per_sequence()
 
     @property
     def ttft_s(self) -> float:
@@ -46,20 +75,40 @@ class Situation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """A word and its meaning; `numbers` names the function that describes a situation, `preset` what to describe."""
+    """A word and its meaning, and the `sentence` of a situation, with fields as in `Sentence`.
+
+    Where it takes more than that, `numbers` names the function that makes it, `preset` what to describe.
+    """
 
     name: str
     definition: str
-    numbers: str
+    sentence: str = ""
+    numbers: str = ""
     aliases: tuple[str, ...] = ()
     preset: str | None = None
 
-    def sentence(self, situation: Situation) -> str:
+    def describe(self, situation: Situation) -> str:
         """What it is in this situation."""
+        if self.sentence:
+            return Sentence(situation).format(self.sentence)
         module, _, function = self.numbers.partition(".")
         numbers = getattr(import_module(f"{__package__}.{module}"), function)
-        sentence: str = numbers(situation) if self.preset is None else numbers(situation, self.preset)
-        return sentence
+        return str(numbers(situation) if self.preset is None else numbers(situation, self.preset))
+
+
+class Sentence(Formatter):
+    """Fills `{attribute:format}` and `{attribute / attribute or unit:format}` with the numbers of a situation."""
+
+    def __init__(self, situation: Situation) -> None:
+        self.situation = situation
+
+    def get_field(self, field_name: str, _args: Any, _kwargs: Any) -> tuple[Any, str]:
+        """The field's value, as `string.Formatter` asks for it."""
+        number, _, divisor = field_name.partition(" / ")
+        value = attrgetter(number)(self.situation)
+        if divisor:
+            value /= UNITS[divisor] if divisor in UNITS else attrgetter(divisor)(self.situation)
+        return value, field_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import UnknownName
-from capacity.hardware.coefficients import Lookup
+from capacity.hardware.kernel_lookup import Lookup
 from capacity.hardware.weight_kernels import weight_kernels
 from capacity.model.quantization import (
     find_format,
@@ -52,7 +52,6 @@ from capacity.model.quantization import (
 )
 def test_true_bits_per_weight(name: str, bits: float) -> None:
     assert find_format(name).bits_per_weight == pytest.approx(bits, rel=1e-12)
-    assert find_format(name).bytes_per_weight == pytest.approx(bits / 8, rel=1e-12)
 
 
 def test_every_format_has_a_source_and_says_what_multiplies_it() -> None:

@@ -1,7 +1,8 @@
 """compressed-tensors, NVIDIA ModelOpt and AMD Quark: a format for the model, or one a module or group of modules."""
 
-from collections.abc import Callable
+from pathlib import Path
 
+from capacity.base.data_files import Table, read_data
 from capacity.base.fields import Fields
 from capacity.model.quantization.methods.recipe import (
     Recipe,
@@ -93,26 +94,8 @@ def _compressed_fp8(weights: Fields, strategy: str) -> WeightFormat:
     raise weights.problem("strategy", f"{strategy!r} is not supported for 8-bit floats")
 
 
-_MODELOPT_ALGORITHMS: dict[str, Callable[[], WeightFormat]] = {
-    "fp8": lambda: find_format("fp8"),
-    "fp8_per_channel_per_token": lambda: find_format("fp8-channel"),
-    "fp8_pb_wo": lambda: weight_only(find_format("fp8-block")),
-    "fp8_pb_real": lambda: find_format("fp8-block"),
-    "fp8_block_scales": lambda: find_format("fp8-block"),
-    "mxfp8": lambda: find_format("mxfp8"),
-    "nvfp4": lambda: find_format("nvfp4"),
-    "nvfp4_awq": lambda: find_format("nvfp4"),
-    "w4a16_nvfp4": lambda: weight_only(find_format("nvfp4")),
-    "mxfp4": lambda: find_format("mxfp4"),
-    "w4a8_mxfp4_fp8": lambda: find_format("mxfp4"),
-    "w4a16_mxfp4": lambda: weight_only(find_format("mxfp4")),
-    "int4_awq": lambda: find_format("int4-g128-sym"),
-    "w4a16_awq": lambda: find_format("int4-g128-sym"),
-    "w4a8_awq": lambda: find_format("int4-g128-sym"),
-    "w8a16": lambda: find_format("int8-channel-w8a16"),
-    "int8_sq": lambda: find_format("int8"),
-    "w8a8_sq_per_channel": lambda: find_format("int8"),
-}
+_MODELOPT_ALGORITHMS: Table = read_data(Path(__file__).with_name("modelopt_algorithms.json"))
+"""The format of each, and whether it is of the weights alone."""
 
 
 def modelopt(fields: Fields) -> Recipe:
@@ -131,11 +114,12 @@ def modelopt(fields: Fields) -> Recipe:
 
 
 def _modelopt_format(fields: Fields, algorithm: str) -> WeightFormat:
-    made = _MODELOPT_ALGORITHMS.get(algorithm)
-    if made is None:
+    name, *only = _MODELOPT_ALGORITHMS.get(algorithm, (None,))
+    if name is None:
         known = ", ".join(name.upper() for name in (*_MODELOPT_ALGORITHMS, "mixed_precision"))
         raise fields.problem("quant_algo", f"{algorithm.upper()!r} is not supported; known: {known}")
-    return _of_its_groups(fields, made())
+    made = find_format(name)
+    return _of_its_groups(fields, weight_only(made) if only else made)
 
 
 def _of_its_groups(fields: Fields, made: WeightFormat) -> WeightFormat:
@@ -216,12 +200,10 @@ def _quark_format(weight: Fields) -> WeightFormat:
             return find_format("fp8" if scheme == "per_tensor" else "fp8-channel")
         case "fp4" | "fp4_e2m1" | "mx" | "mxfp4":
             return float4_format(weight, group or 32)
+        case "int8" | "uint8" if scheme == "per_group":
+            return grouped_int_format(8, group, zero_point=False)
         case "int8" | "uint8":
-            return (
-                find_format("int8")
-                if scheme != "per_group"
-                else grouped_int_format(8, group, zero_point=False)
-            )
+            return find_format("int8")
         case "int4" | "uint4":
             return grouped_int_format(4, group or 128, zero_point=dtype == "uint4")
     raise weight.problem("dtype", f"{dtype!r} is not supported")

@@ -1,0 +1,182 @@
+"""The constants of each kernel on one GPU: the engine's own fit, the nearest measured one, or the universal set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from typing import Literal, Protocol, TypeVar, overload
+
+from capacity.base.errors import InvalidInput
+from capacity.hardware.adjustment import NONE, Adjustment
+from capacity.hardware.coefficients import (
+    AllReduceCoefficients,
+    AttentionCoefficients,
+    Coefficients,
+    CollectiveCoefficients,
+    ElementwiseCoefficients,
+    GemmCoefficients,
+    KernelFamily,
+    MoeCoefficients,
+    Residuals,
+    StepCoefficients,
+    universal,
+    universal_family,
+)
+
+# Whose kernels stand in for an engine's that were not measured. TensorRT-LLM's before SGLang's: SGLang's MLA tables
+# on Hopper are of kernels that other engines do not have.
+# Last, what the validation harness ran on this very GPU: better than constants of no GPU at all.
+FAMILY_ORDER = ("vllm", "trtllm", "sglang", "torch")
+
+# An unmeasured kernel takes the constants of the nearest measured one.
+NEAREST_KERNEL: Mapping[str, tuple[str, ...]] = {
+    "mxfp4": ("w4a16",),
+    "w4a16": ("mxfp4",),
+    "w8a16": ("w4a16",),
+    "int8": ("fp8",),
+    "fp8_block": ("fp8",),
+    "fp8": ("fp8_block",),
+    "8bit": ("16bit",),
+    "16bit": ("8bit",),
+}
+
+MARLIN_FAMILIES = ("vllm", "sglang")
+MARLIN_SLOWDOWN: Mapping[str, float] = {"w4a16": 1.3, "w8a16": 1.5}
+"""Time of large products by Marlin over those at 16 bit: dequantizing keeps its tensor cores waiting.
+
+Chosen on one A100, Qwen3-8B under vLLM 0.9.2: int4 (GPTQ, AWQ) 8,070 to 8,150 total tokens/s where bf16 has 10,340,
+int8 7,120 (gpustack performance-lab, 2025). Longer prompts of Qwen2.5-7B under 0.6.3 agree: 1.1 to 1.6, and 1.6 (Qwen
+speed benchmark, 2024-11).
+"""
+
+Found = TypeVar("Found", bound=Coefficients)
+
+
+class InSteps(Protocol):
+    """Turns constants of a table's short runs of a kernel (operator, key) into those of whole steps."""
+
+    def __call__(self, constants: Coefficients, *, kernel: tuple[str, str]) -> Coefficients: ...
+
+
+AttentionOperator = Literal["prefill_attention", "decode_attention", "mla_prefill", "mla_decode"]
+
+
+class Lookup:
+    """Finds the constants of a kernel: the engine's own family first, then others', then the universal set.
+
+    Each with the factors of an `adjustment` on it. `assumed` collects what had no fit of its own, for warnings and for
+    wider intervals; `capped` which parameters of the adjustment would beat a roof, and by which operator.
+    `on_this_card` turns another card's constants into this one's, as for a lower power limit; `in_steps` those of a
+    table's short runs into those of whole steps; None: as they are.
+    """
+
+    def __init__(
+        self,
+        coefficients: tuple[StepCoefficients, ...],
+        family: str,
+        on_this_card: Callable[[Coefficients], Coefficients] | None = None,
+        in_steps: InSteps | None = None,
+        *,
+        adjustment: Adjustment | None = None,
+    ) -> None:
+        self._sources = coefficients
+        self._family = family
+        self._adjustment = adjustment or NONE
+        self._on_this_card = on_this_card
+        self._in_steps = in_steps
+        self.capped: list[tuple[str, str]] = []
+        self.own_sources = tuple(source for source in coefficients[:1] if source.families)
+        self.assumed: list[str] = []
+
+    def _every_source(self) -> Iterator[StepCoefficients]:
+        yield from self._sources
+        yield universal()
+
+    def families(self) -> Iterator[tuple[KernelFamily, bool, bool]]:
+        """Families in order of preference: is it this GPU's own fit of this engine's kernels, is it another card's."""
+        for position, source in enumerate(self._sources):
+            if self._family in source.families:
+                yield source.families[self._family], position == 0, position > 0
+        for position, source in enumerate(self._sources):
+            for name in FAMILY_ORDER:
+                if name != self._family and name in source.families:
+                    yield source.families[name], False, position > 0
+        yield universal_family(), False, False
+
+    @overload
+    def kernel(self, operator: Literal["gemm"], key: str) -> GemmCoefficients: ...
+
+    @overload
+    def kernel(self, operator: AttentionOperator, key: str) -> AttentionCoefficients: ...
+
+    @overload
+    def kernel(self, operator: Literal["moe"], key: str) -> MoeCoefficients: ...
+
+    @overload
+    def kernel(self, operator: str, key: str) -> Coefficients: ...
+
+    def kernel(self, operator: str, key: str) -> Coefficients:
+        """The coefficients of `operator` (a field of `KernelFamily`) for kernel `key`, or the nearest there are.
+
+        Raises InvalidInput for a kernel that neither this GPU nor the universal set has constants for.
+        """
+        key = "bf16" if key == "fp16" else key  # the same kernels at the same rates
+        for name in (key, *NEAREST_KERNEL.get(key, ())):
+            for family, own, transferred in self.families():
+                constants: Coefficients | None = getattr(family, operator).get(name)
+                if constants is None:
+                    continue
+                if not own or name != key:
+                    self.assumed.append(f"{operator} {key}")
+                if not own and operator == "gemm" and key in MARLIN_SLOWDOWN:
+                    constants = self._by_marlin(constants, key)
+                if transferred and self._on_this_card is not None:
+                    constants = self._on_this_card(constants)
+                if self._in_steps is not None:
+                    constants = self._in_steps(constants, kernel=(operator, name))
+                return self.adjusted(operator, constants)
+        known = ", ".join(getattr(universal_family(), operator))
+        raise InvalidInput(
+            f"the step model has no constants for {operator} kernel {key!r}, it knows {known}: use another format, "
+            f"or a GPU profile with a table [step_time.families.{self._family}.{operator}.{key}]"
+        )
+
+    def _by_marlin(self, constants: Coefficients, key: str) -> Coefficients:
+        """A weight-only kernel of another engine as Marlin, which is slower where products are large."""
+        sixteen = next(f.gemm["bf16"] for f, *_ in self.families() if "bf16" in f.gemm).compute_fraction
+        if self._family not in MARLIN_FAMILIES or not isinstance(constants, GemmCoefficients):
+            return constants
+        fraction = sixteen / MARLIN_SLOWDOWN[key]
+        if constants.compute_fraction <= fraction:
+            return constants
+        return constants.assumed(compute_fraction=fraction)
+
+    def all_reduce(self, family_name: str | None = None) -> AllReduceCoefficients:
+        """The engine's own all-reduce kernel, or that of another family which it calls."""
+        called = self if family_name in (None, self._family) else Lookup(self._sources, family_name)
+        for family, own, _ in called.families():
+            if family.all_reduce is not None:
+                if not own:
+                    self.assumed.append("all_reduce")
+                return self.adjusted("all_reduce", family.all_reduce)
+        raise AssertionError("the universal family has an all-reduce")
+
+    def elementwise(self) -> ElementwiseCoefficients:
+        """The family's own, then the GPU's."""
+        own = (s.families[self._family].elementwise for s in self._sources if self._family in s.families)
+        fitted = (s.elementwise for s in self._every_source())
+        found = next(entry for entry in chain(own, fitted) if entry is not None)
+        return self.adjusted("elementwise", found)
+
+    def nccl(self, kind: str) -> CollectiveCoefficients:
+        found = next(s.nccl[kind] for s in self._every_source() if kind in s.nccl)
+        return self.adjusted("nccl", found)
+
+    def adjusted(self, operator: str, constants: Found) -> Found:
+        """Constants of an operator that stand elsewhere, with the adjustment's factors on them."""
+        values, capped = self._adjustment.adjusted(operator, constants)
+        self.capped += [(name, operator) for name in capped]
+        return values
+
+    def residuals(self, regime: str) -> Residuals:
+        return next(s.residuals[regime] for s in self._every_source() if regime in s.residuals)
