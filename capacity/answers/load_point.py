@@ -227,13 +227,12 @@ def smallest_pools(
         if progress is not None:
             progress(done, len(pools))
         found.append(smallest_pool(model, pool, traffic, cost, profiles=profiles))
-    raise_common_refusal(found)
+    raise_common_refusal([each.refused for each in found])
     return found
 
 
-def raise_common_refusal(found: Sequence[Sized]) -> None:
-    """Raise what all pools are refused for, where it is the same: then it is the question that is wrong."""
-    refused = [each.refused for each in found]
+def raise_common_refusal(refused: Sequence[InvalidInput | None]) -> None:
+    """Raise the refusal of all pools where it is the same: then the question is wrong, not a pool."""
     if refused and refused[0] is not None and len({str(error) for error in refused}) == 1:
         raise refused[0]
 

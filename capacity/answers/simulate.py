@@ -10,12 +10,7 @@ from typing import Annotated, Any
 from capacity.answers.attribution import bound_times
 from capacity.answers.costs import Prices, cost_of
 from capacity.answers.deployment_run import deployment_prices, run_service, verdict_on, with_roles
-from capacity.answers.engine_setup import (
-    engine_frontend,
-    offline_notes,
-    requests_of,
-    unheeded_notes,
-)
+from capacity.answers.engine_setup import engine_frontend, offline_notes, requests_of, unheeded_notes
 from capacity.answers.fit import drafting_notes, gpu_summary, model_summary
 from capacity.answers.phases import check_length, check_task, equal_length_notes, tower_notes
 from capacity.answers.pool_runs import pool_runs, priority_classes
