@@ -72,14 +72,6 @@ class PrefixAware(LeastOutstanding):
         self._open = 0  # replicas that take requests, as bits
         self._sends_in_balance = 0  # so many more cannot make any replica exceed `balance_requests`
 
-    def joined(self, replica: int) -> None:
-        super().joined(replica)
-        self._open |= 1 << replica
-
-    def gone(self, replica: int) -> None:
-        super().gone(replica)
-        self._open &= ~(1 << replica)
-
     def pause(self, replica: int) -> None:
         super().pause(replica)
         self._open &= ~(1 << replica)

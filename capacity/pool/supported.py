@@ -13,6 +13,7 @@ from capacity.hardware import HardwareProfile
 from capacity.hardware.attention_kernels import find_attention_kernel
 from capacity.model import Attention, ModelSpec
 from capacity.model.quantization import find_format, find_kv_cache_format, uniform_scheme
+from capacity.pool.kv_eviction import with_attention
 from capacity.pool.settings import PoolSettings
 
 WITHOUT_CACHE = ("hf-transformers",)  # generate(use_cache=False)
@@ -63,13 +64,7 @@ def _with_index_dtype(model: ModelSpec, pool: Pool) -> ModelSpec:
         )
     if pool.indexer_kv_dtype == "bf16":
         return model
-    groups = tuple(
-        replace(g, mixer=replace(g.mixer, index_key_bytes=g.mixer.index_key_bytes // 2))
-        if isinstance(g.mixer, Attention)
-        else g
-        for g in model.layer_groups
-    )
-    return replace(model, layer_groups=groups)
+    return with_attention(model, lambda mixer: replace(mixer, index_key_bytes=mixer.index_key_bytes // 2))
 
 
 def served_in(model: ModelSpec, dtype: str, profile: HardwareProfile) -> ModelSpec:
@@ -210,3 +205,30 @@ def _engines_that(can: Callable[[EngineSpec], bool]) -> str:
     engines = (find_engine(name) for name in engine_names())
     able = [engine.name for engine in engines if not engine.baseline and can(engine)]
     return f"--engine {' or '.join(able)}" if able else ""
+
+
+def check_scheduled_tokens(settings: PoolSettings) -> None:
+    """Raises InvalidInput for steps of more tokens than memory is kept for."""
+    scheduled, budget = settings.max_num_scheduled_tokens, settings.max_num_batched_tokens
+    if scheduled > budget:
+        raise InvalidInput(
+            f"--max-num-scheduled-tokens {scheduled} is above --max-num-batched-tokens {budget}: "
+            "lower the one or raise the other"
+        )
+
+
+def check_experts(settings: PoolSettings) -> None:
+    """As vLLM, which refuses expert parallelism where there are no experts (config/model.py)."""
+    pool, model = settings.pool, settings.model
+    flags = {
+        "--enable-expert-parallel": pool.enable_expert_parallel,
+        "--moe-backend": pool.moe_backend != "auto",
+    }
+    for flag in (name for name, asked in flags.items() if asked and not model.is_moe):
+        raise InvalidInput(f"{flag} changes nothing without experts, and {model.name} has none: leave it out")
+    engine = settings.engine
+    if flags["--moe-backend"] and not (engine.chooses_moe_backend or engine.baseline):
+        raise InvalidInput(
+            f"--moe-backend {pool.moe_backend}: {engine.label} has no choice of expert kernels, vllm and sglang have: "
+            "leave it out"
+        )

@@ -58,6 +58,9 @@ _PLAIN_NUMBERS = frozenset("0123456789.+-eE")
 _CALENDAR = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?(Z|[+-][0-9]{2}:?[0-9]{2})?"
 )
+_PLAIN_CALENDAR = (
+    r"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}{}[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:\.[0-9]+)?"  # without a zone
+)
 
 
 def table_format(schema: CsvSchema) -> TraceFormat:
@@ -283,32 +286,17 @@ class CalendarClock:
 
     def plain_nanoseconds(self, lines: TraceLines, field: str, texts: Sequence[str]) -> IntArray | None:
         """The same of many times that are written alike, without a zone; None where one is not, or is no time."""
-        width = len(texts[0])
+        width, form = len(texts[0]), _PLAIN_CALENDAR.format(" T"["T" in texts[0]])
         if not 19 <= width <= 29 or width == 20 or any(len(text) != width for text in texts):
             return None
-        between = "T" if texts[0][10] == "T" else " "
-        signs = np.frombuffer("".join(texts).encode("ascii"), dtype=np.uint8).reshape(-1, width)
-        written = f"dddd-dd-dd{between}dd:dd:dd.ddddddddd"[:width]
-        pattern = np.frombuffer(written.encode("ascii"), dtype=np.uint8)
-        is_digit = pattern == ord("d")
-        digits = signs - ord("0")  # what is none is above 9
-        if (digits[:, is_digit] > 9).any() or (signs[:, ~is_digit] != pattern[~is_digit]).any():
+        if not all(map(re.compile(form).fullmatch, texts)):
             return None
-        second = digits[:, 17] * 10 + digits[:, 18]
-        if (second > 59).any():
-            return None
-        fraction = np.zeros(len(texts), dtype=np.int64)
-        for place in range(20, width):
-            fraction += digits[:, place].astype(np.int64) * 10 ** (28 - place)
-        within_ns = second.astype(np.int64) * 1_000_000_000 + fraction
-        changed = np.flatnonzero((signs[1:, :16] != signs[:-1, :16]).any(axis=1)) + 1
-        begins = np.concatenate(([0], changed))
         try:
-            firsts = [self.nanoseconds(lines, field, texts[at]) for at in begins.tolist()]
-        except MalformedFile:  # said in full when its row is read
+            nanoseconds = np.array(texts, dtype="datetime64[ns]").astype(np.int64)
+            for text in (min(texts), max(texts)):  # are its years within the limits?
+                self.nanoseconds(lines, field, text)
+        except (ValueError, MalformedFile):  # said in full when its row is read
             return None
-        minutes_ns = np.array(firsts, dtype=np.int64) - within_ns[begins]
-        nanoseconds: IntArray = np.repeat(minutes_ns, np.diff(np.append(begins, len(texts)))) + within_ns
         return nanoseconds
 
 
