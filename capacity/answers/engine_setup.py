@@ -357,11 +357,7 @@ def _drafting(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
 
 
 def with_drafts(
-    setup: EngineSetup,
-    speculation: speculative.Speculation,
-    draft_tokens: int | None,
-    *,
-    seed: int = 0,
+    setup: EngineSetup, speculation: speculative.Speculation, draft_tokens: int | None, *, seed: int = 0
 ) -> EngineSetup:
     """The engine with drafts, `draft_tokens` deep (None: as the speculator drafts). Raises InvalidInput.
 

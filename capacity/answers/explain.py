@@ -192,14 +192,12 @@ def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
     notes = (*bounds, *resolved.step_model.notes, *drafting_notes(resolved))
     return make_from(
         Attribution,
+        lengths,
         traffic,
+        times,
         model=model_summary(resolved),
         gpu=gpu_summary(resolved),
         engine=resolved.engine.label,
-        input_len=lengths.input_len,
-        output_len=lengths.output_len,
-        ttft_s=times.ttft_s,
-        tpot_s=times.tpot_s,
         prefill=shares(prefill),
         decode=None if decode is None else shares(decode),
         breakdown=breakdown(prefill, decode),

@@ -177,9 +177,8 @@ def smallest_pool(
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     price, price_note = price_or_why_not(profile.name, cost)
     tried: LoadPoint | None = None
-    short: ResolvedPool | None = (
-        None  # the last one, where it does not hold the model: its reason takes long to find
-    )
+    # the last one, where it does not hold the model: its reason takes long to find
+    short: ResolvedPool | None = None
     held: Sized | None = None
     refused: InvalidInput | None = None
     for size in sizes_to_try(pool, model, profile):

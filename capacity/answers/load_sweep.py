@@ -88,11 +88,7 @@ def load_sweep(
     if given := [name for name in LOAD_FIELDS if name in fields]:
         raise InvalidInput(f"{given[0]} is a load of its own: leave it out, or give `loads`")
     deployment = deployment_of(
-        model,
-        pool=pool,
-        traffic={**estimate_fields(fields), field: 1},
-        cost=prices,
-        question="estimate",
+        model, pool=pool, traffic={**estimate_fields(fields), field: 1}, cost=prices, question="estimate"
     )
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles)
     return sweep_of(resolved, deployment.traffic, deployment.cost, over=field, loads=loads)

@@ -237,11 +237,7 @@ def _as_served(form: PhaseTimes, load: Served) -> PhaseTimes:
         most = load.verdict.capacity_requests_per_s
         return form if most is None else replace(form, requests_per_s=most)
     return replace(
-        form,
-        ttft_s=means.ttft_s,
-        tpot_s=means.tpot_s,
-        e2e_s=means.e2e_s,
-        requests_per_s=means.requests_per_s,
+        form, ttft_s=means.ttft_s, tpot_s=means.tpot_s, e2e_s=means.e2e_s, requests_per_s=means.requests_per_s
     )
 
 
@@ -251,11 +247,7 @@ def batch_over_ranks(
     """A batch spread over the data-parallel ranks; the fullest takes as long as all."""
     share = math.ceil(batch_size / resolved.pool.data_parallel_size)
     times = batch_times(
-        TokenSteps(resolved),
-        limits,
-        share,
-        input_len=lengths.input_len,
-        output_len=lengths.output_len,
+        TokenSteps(resolved), limits, share, input_len=lengths.input_len, output_len=lengths.output_len
     )
     return replace(times, requests_per_s=times.requests_per_s * batch_size / share)
 

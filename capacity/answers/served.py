@@ -70,11 +70,7 @@ def served(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
         + ("" if verdict.bound_by is None else f"; {verdict.bound_by}"),
     )
     return Served(
-        verdict=full,
-        num_prompts=num_prompts,
-        steady=_queued(verdict.steady, wanted),
-        whole=None,
-        load=load,
+        verdict=full, num_prompts=num_prompts, steady=_queued(verdict.steady, wanted), whole=None, load=load
     )
 
 
@@ -104,10 +100,7 @@ def _queued(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
         for key, mean_s in means.latencies_s.items()
     }
     return replace(
-        means,
-        latencies_s=latencies_s,
-        waiting_s=means.waiting_s + more_s,
-        in_flight=float(in_flight),
+        means, latencies_s=latencies_s, waiting_s=means.waiting_s + more_s, in_flight=float(in_flight)
     )
 
 

@@ -210,11 +210,7 @@ def _replicated(
     return over_runs(seeds, summaries)
 
 
-def _described(
-    resolved: ResolvedPool,
-    requests: Workload,
-    run: SimulationResult,
-) -> Simulation:
+def _described(resolved: ResolvedPool, requests: Workload, run: SimulationResult) -> Simulation:
     """The run with the engine that it is of, and where its time went."""
     plan = memory_with_draft(resolved)
     return Simulation(

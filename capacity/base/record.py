@@ -47,10 +47,12 @@ def plain(value: Any) -> Any:
     return value.model_dump(exclude_defaults=True) if isinstance(value, Spec) else value
 
 
-def make_from(kind: type[Record], source: object, /, **own: Any) -> Record:
-    """Return a record of `kind` with the values `own`; its other fields are those of `source` by the same names."""
-    names = [field.name for field in fields(cast(Any, kind))]
-    shared = {name: getattr(source, name) for name in names if name not in own and hasattr(source, name)}
+def make_from(kind: type[Record], *sources: object, **own: Any) -> Record:
+    """Return a record of `kind` with the values `own`; its other fields are those of the first source that has them."""
+    shared = {}
+    for name in {field.name for field in fields(cast(Any, kind))} - own.keys():
+        if (source := next((each for each in sources if hasattr(each, name)), None)) is not None:
+            shared[name] = getattr(source, name)
     return kind(**shared, **own)
 
 

@@ -22,9 +22,8 @@ DRAFT = "DRAFT-CHECKPOINT"
 WITH_CHECKPOINT = ("eagle", "eagle2", "eagle3", "medusa", "draft-model")
 VLLM_METHODS = {"eagle2": "eagle", "draft-model": "draft_model"}
 TENSORRT_LLM_COUNTS = {"mtp": "num_nextn_predict_layers", "lookahead": "max_ngram_size"}
-CONTEXT_TOKENS = (
-    4096  # docs/faq.mdx at v0.12.0: "By default, Ollama uses a context window size of 4096 tokens"
-)
+# docs/faq.mdx at v0.12.0: "By default, Ollama uses a context window size of 4096 tokens"
+CONTEXT_TOKENS = 4096
 LORA_FIELDS = ("max_cpu_loras", "max_lora_rank", "max_loras")
 LORA_SLOTS = 8  # SGLang's --max-loras-per-batch by default
 _GGUF_KIND = re.compile(r"(?:^|[-._/])(i?q\d_\w+?|mxfp4)(?=$|[-.])", re.IGNORECASE)

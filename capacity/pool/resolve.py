@@ -150,18 +150,12 @@ class ResolvedPool(PoolSettings):
         """What the step model is made of."""
         return make_from(
             StepSetting,
+            self,
             self.pool,
-            model=self.model,
-            profile=self.profile,
-            engine=self.engine,
-            scheme=self.scheme,
-            kv_cache_dtype=self.kv_cache_dtype,
             data_parallel_size=self.lockstep_ranks,
             max_graph_rows=self.pool.max_cudagraph_capture_size,
-            max_num_seqs=self.max_num_seqs,
             host_weight_share=host_weight_share(self),
             gpu_layers=self.pool.n_gpu_layers,
-            host_cpu=self.host_cpu,
             max_loras=self.pool.max_loras or 0,
         )
 

@@ -1,7 +1,7 @@
 """The textbook of speculative decoding: tokens of a round and speed-up by name, each with where it is wrong."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from capacity.base.errors import InvalidInput
@@ -55,12 +55,15 @@ def acceptance_of_length(tokens_per_round: float, draft_tokens: int) -> float:
         raise InvalidInput(
             f"an accepted length of {tokens_per_round} with {draft_tokens} drafts: must be from 1 to {draft_tokens + 1}"
         )
+    return rate_of_tokens(lambda rate: expected_tokens(rate, draft_tokens), tokens_per_round)
+
+
+def rate_of_tokens(tokens_of: Callable[[float], float], tokens_per_round: float) -> float:
+    """Return the acceptance rate at which a round yields so many tokens, by bisection of what grows with the rate."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (
-            (middle, high) if expected_tokens(middle, draft_tokens) < tokens_per_round else (low, middle)
-        )
+        low, high = (middle, high) if tokens_of(middle) < tokens_per_round else (low, middle)
     return (low + high) / 2
 
 

@@ -17,9 +17,8 @@ from capacity.workload.traces.table import as_ints
 from capacity.workload.workload import Workload
 
 MOONCAKE_BLOCK_TOKENS = 512  # milliseconds, kvcache-ai/Mooncake, FAST25-release, 2025
-BAILIAN_BLOCK_TOKENS = (
-    16  # seconds, alibaba-edu/qwen-bailian-usagetraces-anon, 2025; vLLM's timed_trace default too
-)
+# seconds, alibaba-edu/qwen-bailian-usagetraces-anon, 2025; vLLM's timed_trace default too
+BAILIAN_BLOCK_TOKENS = 16
 _POSSIBLE_BLOCK_TOKENS = tuple(2**power for power in range(14))
 
 
