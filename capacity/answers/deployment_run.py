@@ -1,9 +1,9 @@
 """A whole deployment put to work: replicas of its pools behind a router, and the verdict on what they did."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from capacity.answers.costs import Prices
 from capacity.answers.engine_setup import engine_frontend, engine_setup, front_end_limit
@@ -42,15 +42,12 @@ def run_service(
     scheduling: str = "continuous",
     goodput: Sequence[str] = (),
     seed: int = 0,
-    sample_interval_s: float | None = None,
-    keep_work: bool = False,
-    keep_interrupted: bool = False,
     observer: StepObserver | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    engine_loop: str = "auto",
+    **watched: Any,
 ) -> SimulationResult:
     """Simulate `workload` on the deployment. What an `observer` sees are the steps of one engine.
 
+    `watched`: further keywords of `simulator.simulate`, about what is kept of the run and the loop that makes it.
     `goodput`: limits per request as `vllm bench serve` writes them ("ttft:500", ms). Raises InvalidInput.
     """
     pools = with_roles(pools, service)
@@ -81,13 +78,9 @@ def run_service(
         cascade=escalation(pools, service),
         seed=seed,
         frontend=engine_frontend(pools[0], workload),
-        sample_interval_s=sample_interval_s,
         goodput_ms=goodput_ms(goodput),
-        keep_work=keep_work,
-        keep_interrupted=keep_interrupted,
         observer=observer,
-        progress=progress,
-        engine_loop=engine_loop,
+        **watched,
     )
 
 

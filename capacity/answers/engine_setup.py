@@ -329,10 +329,7 @@ def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:
 
 OWN_DRAFTERS = {  # engines that draft in a few ways, by the kinds of `speculators.toml`
     "tgi": ("lookup", "heads"),  # TGI docs, conceptual/speculation: Medusa and n-gram; 2026-11
-    "llama.cpp": (
-        "draft-model",
-        "lookup",
-    ),  # its --model-draft, and n-grams: server README, from memory; 2026-11
+    "llama.cpp": ("draft-model", "lookup"),  # --model-draft, n-grams: server README, from memory; 2026-11
     "ollama": (),  # no option of its server or Modelfile says how: assumed, 2026-11
     "deepspeed-mii": (),  # FastGen documentation, quoted from memory; 2026-11
 }

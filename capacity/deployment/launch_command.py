@@ -37,9 +37,8 @@ EXAMPLES = (
 )
 _SETTING = re.compile(r"([A-Z][A-Z0-9_]+)=(.*)", re.DOTALL)
 _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)|server-(?:\w+-)?(b\d+)")  # llama.cpp counts its builds
-_PLANNED = re.compile(
-    r"^\s*#\s*planned for (\S+) ([\w.]+)", re.MULTILINE
-)  # as a plan writes above the command
+# as a plan writes above the command
+_PLANNED = re.compile(r"^\s*#\s*planned for (\S+) ([\w.]+)", re.MULTILINE)
 
 
 @checked

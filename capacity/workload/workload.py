@@ -224,9 +224,8 @@ class Workload:
             columns += [content.offsets, content.segment_ids, content.segment_tokens, content.answer_ids]
         for column in columns:
             digest.update(b"-" if column is None else column.astype(column.dtype.newbyteorder("<")).tobytes())
-        later = (
-            self.optional_columns
-        )  # a workload without them keeps the fingerprint of before there were such
+        # a workload without these columns keeps the fingerprint of before there were such
+        later = self.optional_columns
         for name in ("max_tokens", "adapter", "images", "image_tokens", "audio_tokens", "sample_of"):
             if name in later:
                 title = b"" if name == "image_tokens" else name.encode()  # those of `images`

@@ -115,7 +115,12 @@ def textbook_table() -> tuple[TextbookEntry, ...]:
         verify = expected_tokens(a, 5) / published - 5 * 0.05
         implied = {f"verification at {verify:.2f} plain steps": published}
         rows.append(_entry("speed-up", a, 5, published, textbook_speedup(a, 5, 0.05), implied, digits=1))
-    return (*rows, *(_of_a_share(a, k) for a, k in _SHARES))
+    for a, k in _SHARES:
+        said = share_speedup(a, k, 0.05)
+        takes = "T/(Td·a·K + T·(1 - a·K)) takes a·K drafts for a share of the tokens"
+        reason = takes + (": the time is negative" if said < 0 else "")
+        rows.append(_entry("by shares", a, k, said, textbook_speedup(a, k, 0.05), {reason: said}, digits=1))
+    return tuple(rows)
 
 
 def share_speedup(acceptance: float, draft_tokens: int, draft_cost: float) -> float:
@@ -126,21 +131,6 @@ def share_speedup(acceptance: float, draft_tokens: int, draft_cost: float) -> fl
     """
     share = check_rate(acceptance) * draft_tokens
     return 1.0 / (draft_cost * share + 1.0 - share)
-
-
-def _of_a_share(acceptance: float, drafts: int) -> TextbookEntry:
-    """A tutorial's formula, at c = 0.05, beside Leviathan's."""
-    said = share_speedup(acceptance, drafts, 0.05)
-    return TextbookEntry(
-        quantity="by shares",
-        acceptance=acceptance,
-        draft_tokens=drafts,
-        published=said,
-        formula=textbook_speedup(acceptance, drafts, 0.05),
-        agrees=False,
-        explained_by="T/(Td·a·K + T·(1 - a·K)) takes a·K drafts for a share of the tokens"
-        + (": the time is negative" if said < 0 else ""),
-    )
 
 
 def _entry(

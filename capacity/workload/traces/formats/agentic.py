@@ -189,16 +189,13 @@ class _Session:
         opening_tokens = self._tool_tokens + self._system_tokens
         if not segments and main and not self._opened and opening_tokens < tokens:
             self._opened = True
-            segments = self._opening()
+            text, tools, system = self._sessions.text, self._tool_tokens, self._system_tokens
+            opening = [(text(("tools", tools)), tools), (text(("system", tools, system)), system)]
+            segments = [segment for segment in opening if segment[1]]
         rest = tokens - sum(length for _, length in segments)
         if rest:
             segments.append((self._sessions.text((self._session, index)), rest))
         self.prompts.append(segments)
-
-    def _opening(self) -> list[tuple[int, int]]:
-        text, tools, system = self._sessions.text, self._tool_tokens, self._system_tokens
-        segments = [(text(("tools", tools)), tools), (text(("system", tools, system)), system)]
-        return [segment for segment in segments if segment[1]]
 
 
 def _beginning(segments: list[tuple[int, int]], tokens: int) -> list[tuple[int, int]]:
