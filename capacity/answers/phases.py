@@ -16,7 +16,6 @@ from capacity.step import decode_shape
 from capacity.step.closed_form import EngineLimits, PhaseTimes, batch_times, closed_loop_times
 
 if TYPE_CHECKING:
-    from capacity.answers.costs import ServedLoad
     from capacity.answers.served import Served
 
 OF_A_REQUEST = (
@@ -160,19 +159,18 @@ def equal_length_notes(traffic: Traffic) -> tuple[str, ...]:
 
 def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> Phases:
     """A batch in closed form, or a load as it is served. Raises DoesNotFit, and InvalidInput for what cannot run."""
-    slots, limits = _slots(resolved, traffic, lengths), _limits(resolved, traffic, lengths)
+    slots = _slots(resolved, traffic, lengths)
     seen = tower_notes(resolved, pictured=bool(lengths.images))
     if traffic.batch_size is not None:
+        limits = _limits(resolved, traffic, lengths)
         times = batch_over_ranks(resolved, limits, traffic.batch_size, lengths)
         notes = (*filled_notes(traffic), *seen, *resolved.split_notes(lengths.input_len, traffic.batch_size))
         notes += _eager_notes(resolved, traffic.batch_size, lengths)
         return Phases(times=times, requests=traffic.batch_size, served=None, warnings=notes)
-    from capacity.answers.served import served  # loads the simulator
-
-    load = served(resolved, traffic, slots)
+    times, load = load_times(resolved, traffic, lengths)
     requests = _running(load, slots)
     return Phases(
-        times=_as_served(_loop_over_ranks(resolved, limits, requests, lengths), load),
+        times=times,
         requests=requests,
         served=load,
         warnings=(
@@ -214,14 +212,14 @@ def _limits(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -
 
 def load_times(
     resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths
-) -> tuple[PhaseTimes, ServedLoad | None]:
-    """Return the times of a load, as its clients see them, and what the run serves. Raises as `phases_of`."""
+) -> tuple[PhaseTimes, Served]:
+    """Return the times of a load, as its clients see them, and its run. Raises as `phases_of`."""
     from capacity.answers.served import served  # loads the simulator
 
     slots = _slots(resolved, traffic, lengths)
     load = served(resolved, traffic, slots)
     limits = _limits(resolved, traffic, lengths)
-    return _as_served(_loop_over_ranks(resolved, limits, _running(load, slots), lengths), load), load.load
+    return _as_served(_loop_over_ranks(resolved, limits, _running(load, slots), lengths), load), load
 
 
 def _running(load: Served, slots: int) -> int:

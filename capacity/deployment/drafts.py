@@ -37,15 +37,10 @@ OTHER_NAMES = {
 }
 
 
-DRAFT_FIELDS = (
-    "speculator",
-    "draft",
-    "draft_tensor_parallel_size",
-    "draft_layers",
-    "num_speculative_tokens",
-    "acceptance",
-    "acceptance_spread",
-)  # of a pool: all that is about drafts
+DRAFT_FIELDS = (  # of a pool: all that is about drafts
+    *("speculator", "draft", "draft_tensor_parallel_size", "draft_layers", "num_speculative_tokens"),
+    *("acceptance", "acceptance_spread"),
+)
 
 
 def drafting_name(name: str) -> str:

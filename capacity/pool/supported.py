@@ -151,37 +151,27 @@ def check_runs(settings: PoolSettings) -> None:
 
 def check_formats(settings: PoolSettings) -> None:
     """Raises InvalidInput where the engine cannot load the weights (here), or keep KV in that format."""
-    engine, scheme = settings.engine, settings.scheme
-    if not engine.loads(scheme.families):
-        missing = ", ".join(family for family in scheme.families if family not in engine.weight_formats)
+    engine, scheme, profile = settings.engine, settings.scheme, settings.profile
+    place, loads = (profile.platform, profile.capability), _loads_here(settings)
+    here = [family for family in engine.weight_formats if engine.loads_there(family, *place)]
+    for able, where in ((engine.weight_formats, ""), (tuple(here), f" on {profile.name}")):
+        refused = [family for family in scheme.families if family not in able]
+        if not refused:
+            continue
+        needed = engine.runs_on[profile.platform].format_capability.get(refused[0], 0.0)
+        why = f", only from compute capability {needed:.1f}" if where and profile.capability < needed else ""
         raise InvalidInput(
-            f"{engine.label} does not load {missing} weights ({scheme.name}), it loads "
-            f"{', '.join(engine.weight_formats)}: use another --quantization{_or_engines_that(_loads_here(settings))}"
+            f"{engine.label} does not load {', '.join(refused)} weights ({scheme.name}){where}{why}"
+            f"{'; there' if where else ','} it loads {', '.join(able)}: use another --quantization"
+            f"{_or_engines_that(loads)}"
         )
-    _check_formats_here(settings)
     kv = find_kv_cache_format(settings.kv_cache_dtype, model_dtype=settings.model.dtype).name
     if not engine.caches_in(kv):
-        loads = _loads_here(settings)
         raise InvalidInput(
             f"{engine.label} keeps no KV cache in {kv}, only in "
             f"{', '.join(('16 bit', *engine.kv_cache_formats))}: use another --kv-cache-dtype"
             f"{_or_engines_that(lambda other: other.caches_in(kv) and loads(other))}"
         )
-
-
-def _check_formats_here(settings: PoolSettings) -> None:
-    engine, profile = settings.engine, settings.profile
-    platform, capability = profile.platform, profile.capability
-    refused = [f for f in settings.scheme.families if not engine.loads_there(f, platform, capability)]
-    if not refused:
-        return
-    needed = engine.runs_on[platform].format_capability.get(refused[0], 0.0)
-    why = f", only from compute capability {needed:.1f}" if capability < needed else ""
-    able = [f for f in engine.weight_formats if engine.loads_there(f, platform, capability)]
-    raise InvalidInput(
-        f"{engine.label} does not load {', '.join(refused)} weights ({settings.scheme.name}) on {profile.name}{why}; "
-        f"there it loads {', '.join(able)}: use another --quantization{_or_engines_that(_loads_here(settings))}"
-    )
 
 
 def _loads_here(settings: PoolSettings) -> Callable[[EngineSpec], bool]:
