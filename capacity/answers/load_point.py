@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 from capacity.answers.estimate import estimate_of
-from capacity.answers.records import Estimate, Quantity
+from capacity.answers.records import Quantity
 from capacity.base.errors import CapacityError, DoesNotFit, InvalidInput
 from capacity.base.record import make_from
 from capacity.deployment import Cost, Pool, Traffic
@@ -118,9 +118,13 @@ def load_point(
     if traffic.batch_size is not None and traffic.batch_size > seats:
         return LoadPoint(**place, reason=f"a batch of {traffic.batch_size:,} exceeds max_num_seqs {seats:,}")
     try:
-        return _answered(place, estimate_of(resolved, traffic, price))
+        answer = estimate_of(resolved, traffic, price)
     except DoesNotFit as error:
         return LoadPoint(**place, reason=str(error))
+    if (bill := answer.cost) is None:
+        return make_from(LoadPoint, answer, **place)
+    requests_usd = answer.requests_per_s.inverse(bill.usd_per_hour / SECONDS_PER_HOUR * 1e3)
+    return make_from(LoadPoint, answer, bill, **place, usd_per_thousand_requests=requests_usd)
 
 
 def _held(resolved: ResolvedPool, tokens: int) -> int:
@@ -128,20 +132,6 @@ def _held(resolved: ResolvedPool, tokens: int) -> int:
         return TokenSteps(resolved).concurrent_requests(tokens)
     except DoesNotFit:  # the drafter leaves no room
         return 0
-
-
-def _answered(place: Mapping[str, Any], answer: Estimate) -> LoadPoint:
-    bill = answer.cost
-    return make_from(
-        LoadPoint,
-        answer,
-        **place,
-        usd_per_thousand_requests=None
-        if bill is None
-        else answer.requests_per_s.inverse(bill.usd_per_hour / SECONDS_PER_HOUR * 1e3),
-        usd_per_hour=None if bill is None else bill.usd_per_hour,
-        usd_per_month=None if bill is None else bill.usd_per_month,
-    )
 
 
 def price_or_why_not(gpu: str, cost: Cost) -> tuple[Price | None, str | None]:

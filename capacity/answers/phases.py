@@ -280,17 +280,14 @@ def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) ->
     needed = traffic.batch_size or 1
     if held < needed:
         fewer = f", or --batch-size {held}" if held else ""
+        beside = "" if resolved.pool.speculator is None else " beside the drafter"
         raise DoesNotFit(
             f"{needed} x {tokens} tokens exceed the KV cache of {ranks * plan.kv_capacity_tokens} tokens, "
-            f"which holds {held} such requests{_beside(resolved)}; {resolved.more_memory}{fewer}",
+            f"which holds {held} such requests{beside}; {resolved.more_memory}{fewer}",
             needed_bytes=needed * tokens * plan.kv_bytes_per_token,
             usable_bytes=plan.kv_cache_bytes,
         )
     return min(held, seats)
-
-
-def _beside(resolved: ResolvedPool) -> str:
-    return "" if resolved.pool.speculator is None else " beside the drafter"
 
 
 def _reserved_tokens(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> int:

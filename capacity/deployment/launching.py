@@ -18,7 +18,6 @@ from capacity.deployment.launch_dialects import (
     DIALECTS,
     DRAFT,
     WITH_CHECKPOINT,
-    default_limits,
     draft_way,
     draft_words,
     gguf_file,
@@ -168,7 +167,7 @@ def _transformers(model_id: str, pool: Pool) -> Launch:
     tensor = pool.tensor_parallel_size
     text = GENERATE.read_text(encoding="utf-8").format(
         model=model_id,
-        batch=pool.max_num_seqs or default_limits(pool).max_num_seqs,
+        batch=pool.max_num_seqs or find_engine(pool.engine).limits[0].max_num_seqs,
         dtype=FLOATS.get(pool.dtype, pool.dtype),
         where='tp_plan="auto"' if tensor > 1 else 'device_map="auto"',
     )
