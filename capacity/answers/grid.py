@@ -65,7 +65,7 @@ def fit_grid(
 def _cell(
     spec: ModelSpec, gpu: str, size: int, options: Mapping[str, Any], profiles: str | Path | None
 ) -> GridCell:
-    place: dict[str, Any] = {"gpu": gpu, "tensor_parallel_size": size}
+    place: Mapping[str, Any] = {"gpu": gpu, "tensor_parallel_size": size}
     try:
         answer = fit(spec, profiles=profiles, **{**options, **place})
     except InvalidInput as error:

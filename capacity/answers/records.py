@@ -366,11 +366,11 @@ class Simulation(AnswerRecord):
         """The JSON schema of `to_dict()`: a metric that no request has (TPOT of one-token outputs) is null."""
         from capacity.simulator.distribution import flattened_latencies  # loads numpy
 
-        schema: dict[str, Any] = json.loads(SIMULATION_SCHEMA.read_bytes())
+        schema = json.loads(SIMULATION_SCHEMA.read_bytes())
         latencies = {key: {"type": ["number", "null"]} for key in flattened_latencies(dict.fromkeys(METRICS))}
         schema["properties"] |= {"schema": {"const": cls.SCHEMA}, **latencies}
         schema["required"] += ["schema", *latencies]
-        return schema
+        return dict(schema)
 
 
 def _intervals(known: Mapping[str, Quantity]) -> dict[str, dict[str, float | None] | None]:

@@ -5,7 +5,7 @@ step times, memory and the simulator's blocks follow as they do for models that 
 another matter: methods that score tokens prefill it whole, in one step, and drop afterwards.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -103,7 +103,7 @@ def evicting(model: ModelSpec, pool: Pool) -> ModelSpec:
         return whole
     method = find_eviction(pool.kv_eviction)
     _check(method, whole, pool)
-    kept: dict[str, Any] = {"window_tokens": pool.kv_budget, "eviction": method.kept_from}
+    kept: Mapping[str, Any] = {"window_tokens": pool.kv_budget, "eviction": method.kept_from}
     return with_attention(whole, lambda mixer: replace(mixer, **kept))
 
 

@@ -192,7 +192,7 @@ def _with_images(workload: Workload, traffic: Traffic) -> Workload:
     encoded = encoded if traffic.images_per_prompt else {}
     if traffic.audio_tokens is not None:
         encoded["audio_tokens"] = traffic.audio_tokens
-    columns: dict[str, Any] = {name: np.full(len(workload), count) for name, count in encoded.items()}
+    columns: Mapping[str, Any] = {name: np.full(len(workload), count) for name, count in encoded.items()}
     tokens = traffic.images_per_prompt * (traffic.image_tokens or 0) + (traffic.audio_tokens or 0)
     return replace(workload, prompt_tokens=workload.prompt_tokens + tokens, **columns)
 

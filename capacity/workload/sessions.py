@@ -1,5 +1,6 @@
 """When the sessions of a trace begin: a file may say what lies within each, and not how they follow one another."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,10 @@ def beginning_at_rate(workload: Workload, sessions_per_s: float, rng: np.random.
     begins_s = np.cumsum(rng.exponential(1 / sessions_per_s, len(first)))[order]
     moved_s = workload.arrival_s - workload.arrival_s[first][of_session] + begins_s[of_session]
     names = ("prompt_tokens", "output_tokens", "content", "concurrency", "name", "source")
-    columns: dict[str, Any] = {name: getattr(workload, name) for name in names} | workload.optional_columns
+    columns: Mapping[str, Any] = {
+        **{name: getattr(workload, name) for name in names},
+        **workload.optional_columns,
+    }
     return Workload.sorted(
         arrival_s=moved_s,
         notices=tuple(notice for notice in workload.notices if AT_ONCE not in notice),

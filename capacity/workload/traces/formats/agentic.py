@@ -145,7 +145,7 @@ class _Sessions:
             )
         notices.append("tools and system prompts taken as shared between sessions with equally long ones")
         ids = as_ints(self.segment_ids)
-        columns: dict[str, Any] = {
+        columns: Mapping[str, Any] = {
             name: np.frombuffer(values, dtype=values.typecode) for name, values in self.columns.items()
         }
         return Workload.sorted(
