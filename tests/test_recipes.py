@@ -140,3 +140,30 @@ def test_a_metric_is_two_files_and_shows_everywhere(with_sentence: Path) -> None
     page = with_sentence / "tests" / "app" / "test_sentence.py"
     page.write_text(PAGE, encoding="utf-8")
     assert "1 passed" in run(with_sentence, "pytest", str(page), "-p", "no:cacheprovider")
+
+
+def test_a_flag_is_a_field_and_the_line_that_reads_it(checkout: Path) -> None:
+    """Memory that another process takes of each GPU: declared in `pool.py`, read in `memory.py`."""
+    declared, read = checkout / "capacity/deployment/pool.py", checkout / "capacity/pool/memory.py"
+    for path, old, new in (
+        (declared, "import FiniteOrInf, FlagSpec\n", "import FiniteOrInf, FlagSpec, flag\n"),
+        (
+            declared,
+            "    swap_space: float",
+            '    taken_gib: float = flag(0.0, "GiB that others take of a GPU.", read_by="memory", ge=0)\n'
+            "    swap_space: float",
+        ),
+        (
+            read,
+            "        return engine.nontorch_bytes_tp1\n",
+            "        return engine.nontorch_bytes_tp1 + round(pool.taken_gib * GIB)\n",
+        ),
+    ):
+        text = path.read_text(encoding="utf-8")
+        assert text.count(old) == 1, old
+        path.write_text(text.replace(old, new), encoding="utf-8")
+
+    question = ["capacity", "fit", "llama-3.1-8b", "--gpu", "h100", "--format", "json"]
+    plain, taken = (json.loads(run(checkout, *question, *more)) for more in ([], ["--taken-gib", "2"]))
+    lost = plain["memory"]["kv_cache_bytes"] - taken["memory"]["kv_cache_bytes"]
+    assert lost == 2 << 30

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from capacity.simulator.step_work import StepWork
 
 CHANGE = 0.10
+HOST_FIELDS = (
+    *("host_base_s", "host_per_layer_s", "host_per_sequence_s", "host_serial_s"),
+    "kernel_launch_s",
+)
 BOUNDS: tuple[Bound, ...] = get_args(Bound)
 
 PhaseTimer = Callable[[ResolvedPool, float], PhaseTimes]
@@ -114,16 +118,25 @@ def bound_times(works: Iterable[StepWork]) -> tuple[BoundTime, ...]:
 
 def responses(resolved: ResolvedPool, load: float, timed: PhaseTimer) -> tuple[Response, ...]:
     """How the latency at `load` answers to each resource of the pool; a whole `load` is a count, else it is a rate."""
-    before = timed(resolved, load)
-    faster = {
-        "HBM bandwidth": _with_profile(resolved, "hbm_bytes_per_s", scaled),
-        "compute rate": _with_profile(
-            resolved, "dense_flops_per_s", lambda rates: {name: scaled(rate) for name, rate in rates.items()}
-        ),
-        "link bandwidth": _with_links(resolved),
+    before, profile, engine = timed(resolved, load), resolved.profile, resolved.engine
+    links = {name: getattr(profile, name) for name in ("scale_up", "pcie", "inter_node")}
+    faster: dict[str, dict[str, object]] = {
+        "HBM bandwidth": {"hbm_bytes_per_s": scaled(profile.hbm_bytes_per_s)},
+        "compute rate": {
+            "dense_flops_per_s": {name: scaled(rate) for name, rate in profile.dense_flops_per_s.items()}
+        },
+        "link bandwidth": {
+            name: link.model_copy(update={"bytes_per_s": scaled(link.bytes_per_s)})
+            for name, link in links.items()
+        },
     }
-    answers = [_response(name, CHANGE, before, timed(pool, load)) for name, pool in faster.items()]
-    answers.append(_response("host time", -CHANGE, before, timed(_with_faster_host(resolved), load)))
+    answers = []
+    for name, fields in faster.items():
+        after = timed(replace(resolved, profile=profile.model_copy(update=fields)), load)
+        answers.append(_response(name, CHANGE, before, after))
+    host = {name: getattr(engine, name) * (1 - CHANGE) for name in HOST_FIELDS}
+    after = timed(replace(resolved, engine=engine.model_copy(update=host)), load)
+    answers.append(_response("host time", -CHANGE, before, after))
     counted = isinstance(load, int)
     more = max(load + 1, math.ceil(load * (1 + CHANGE))) if counted else scaled(load)
     name = "requests at a time" if counted else "requests/s"
@@ -144,28 +157,3 @@ def _response(resource: str, change: float, before: PhaseTimes, after: PhaseTime
         tpot=None if before.tpot_s is None or after.tpot_s is None else after.tpot_s / before.tpot_s - 1,
         cost_per_token=before.requests_per_s / after.requests_per_s - 1,
     )
-
-
-def _with_profile(resolved: ResolvedPool, field: str, change: Callable[..., object]) -> ResolvedPool:
-    value = change(getattr(resolved.profile, field))
-    return replace(resolved, profile=resolved.profile.model_copy(update={field: value}))
-
-
-def _with_links(resolved: ResolvedPool) -> ResolvedPool:
-    links = {
-        name: link.model_copy(update={"bytes_per_s": scaled(link.bytes_per_s)})
-        for name in ("scale_up", "pcie", "inter_node")
-        for link in [getattr(resolved.profile, name)]
-    }
-    return replace(resolved, profile=resolved.profile.model_copy(update=links))
-
-
-HOST_FIELDS = (
-    *("host_base_s", "host_per_layer_s", "host_per_sequence_s", "host_serial_s"),
-    "kernel_launch_s",
-)
-
-
-def _with_faster_host(resolved: ResolvedPool) -> ResolvedPool:
-    times = {name: getattr(resolved.engine, name) * (1 - CHANGE) for name in HOST_FIELDS}
-    return replace(resolved, engine=resolved.engine.model_copy(update=times))

@@ -1,11 +1,12 @@
 """A whole deployment put to work: replicas of its pools behind a router, and the verdict on what they did."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, Literal
 
 from capacity.answers.costs import Prices
-from capacity.answers.engine_setup import engine_frontend, engine_setup, front_end_limit, goodput_ms
+from capacity.answers.engine_setup import engine_frontend, engine_setup, front_end_limit
 from capacity.answers.routes import check_routes, escalation, takes_of
 from capacity.answers.startup import startup_of
 from capacity.base.errors import InvalidInput
@@ -21,10 +22,15 @@ from capacity.simulator.transfer import KvLink
 from capacity.simulator.verdict import LEAST_REQUESTS, STABLE, Verdict, judge, limited_capacity
 from capacity.step.setting import DIRECT_LINKS
 from capacity.workload import Workload
+from capacity.workload.slo import goodput_ms
 from capacity.workload.windows import WINDOW_S, duration_text, rows_of, take_window, windows_of
 
 NO_SERVICE = Service()
 PROBES_KEPT = 64  # of one deployment
+KEPT_FOR_PROBES = (  # fields of a service that a capacity depends on
+    *("router", "router_ttft_s", "decode_router", "kv_transfer_link", "kv_transfer_bytes_per_s"),
+    *("escalate_by", "cache_hit_rate"),
+)
 _probed: deque[tuple[object, Known]] = deque(maxlen=8)  # the last deployments whose capacity was measured
 
 
@@ -36,15 +42,12 @@ def run_service(
     scheduling: str = "continuous",
     goodput: Sequence[str] = (),
     seed: int = 0,
-    sample_interval_s: float | None = None,
-    keep_work: bool = False,
-    keep_interrupted: bool = False,
     observer: StepObserver | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    engine_loop: str = "auto",
+    **watched: Any,
 ) -> SimulationResult:
     """Simulate `workload` on the deployment. What an `observer` sees are the steps of one engine.
 
+    `watched`: further keywords of `simulator.simulate`, about what is kept of the run and the loop that makes it.
     `goodput`: limits per request as `vllm bench serve` writes them ("ttft:500", ms). Raises InvalidInput.
     """
     pools = with_roles(pools, service)
@@ -56,11 +59,7 @@ def run_service(
         * pool.pool.replicas
         * pool.independent_ranks  # data-parallel ranks of a dense model step on their own
     ]
-    failures, scaling, decode_scaling = (
-        _failures(service, seed),
-        _scaling(service, pools[0]),
-        _decode_scaling(service, pools[-1]),
-    )
+    failures, scaling = _failures(service, seed), _autoscaling(service, pools[0])
     if observer is not None and (len(setups) > 1 or failures is not None or scaling is not None):
         raise InvalidInput("a timeline is of one engine alone: leave out --replicas, --router and the like")
     alone = len(setups) == 1 and setups[0].role == "both" and service == Service()
@@ -73,19 +72,15 @@ def run_service(
         timeout_s=service.request_timeout_s,
         failures=failures,
         scaling=scaling,
-        decode_scaling=decode_scaling,
+        decode_scaling=_autoscaling(service, pools[-1], "decode-"),
         link=kv_link(pools, service) if setups[0].role != "both" else None,
         decode_router=service.decode_router,
         cascade=escalation(pools, service),
         seed=seed,
         frontend=engine_frontend(pools[0], workload),
-        sample_interval_s=sample_interval_s,
         goodput_ms=goodput_ms(goodput),
-        keep_work=keep_work,
-        keep_interrupted=keep_interrupted,
         observer=observer,
-        progress=progress,
-        engine_loop=engine_loop,
+        **watched,
     )
 
 
@@ -117,7 +112,9 @@ def kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
     ]
     rate = service.kv_transfer_bytes_per_s or min(link.bytes_per_s * gpus for link, gpus in links)
     return KvLink(
-        bytes_per_token=max(_growing_bytes(pool) for pool in pools),
+        bytes_per_token=max(  # where every layer keeps a window or a budget, none grows with the context
+            pool.memory.kv_bytes_per_token if pool.memory.layout.full_groups else 0 for pool in pools
+        ),
         bytes_per_s=rate,
         latency_s=max(link.latency_s for link, _ in links),
         window_bytes_per_token=max(pool.memory.kv_window_bytes_per_token for pool in pools),
@@ -125,12 +122,6 @@ def kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
         bytes_per_request=max(pool.memory.linear_state_bytes_per_request for pool in pools),
         layers=pools[0].model.num_layers if service.kv_transfer_layerwise else 0,
     )
-
-
-def _growing_bytes(pool: ResolvedPool) -> float:
-    """KV of a token in layers that keep all of them; 0 where every layer keeps a window or a budget."""
-    plan = pool.memory
-    return plan.kv_bytes_per_token if plan.layout.full_groups else 0
 
 
 def _link_of(pool: ResolvedPool, kind: str) -> Link:
@@ -157,18 +148,14 @@ def _failures(service: Service, seed: int) -> Failures | None:
     )
 
 
-def _scaling(service: Service, pool: ResolvedPool) -> Autoscaling | None:
-    return _autoscaling(pool, service, "", service.autoscale_max_replicas, service.autoscale_target_requests)
-
-
-def _decode_scaling(service: Service, pool: ResolvedPool) -> Autoscaling | None:
-    target = service.decode_autoscale_target_requests or service.autoscale_target_requests
-    return _autoscaling(pool, service, "decode-", service.decode_autoscale_max_replicas, target)
-
-
 def _autoscaling(
-    pool: ResolvedPool, service: Service, kind: str, max_replicas: int | None, target_requests: float | None
+    service: Service, pool: ResolvedPool, kind: Literal["", "decode-"] = ""
 ) -> Autoscaling | None:
+    """Return how the replicas of a pool are scaled, or (`kind`) those of a pool that decodes; None: they are not."""
+    max_replicas, target_requests = service.autoscale_max_replicas, service.autoscale_target_requests
+    if kind:
+        max_replicas = service.decode_autoscale_max_replicas
+        target_requests = service.decode_autoscale_target_requests or target_requests
     if max_replicas is None:
         return None
     if target_requests is None or service.replica_startup_s is None:
@@ -293,15 +280,7 @@ def _engines_capacity(
     replicas = 1
     if len(pools) == 1 and pools[0].pool.role == "both" and workload.content is None:
         replicas, pools = pools[0].pool.replicas, [with_replicas(pools[0], 1)]
-    patient = Service(
-        router=service.router,
-        router_ttft_s=service.router_ttft_s,
-        decode_router=service.decode_router,
-        kv_transfer_link=service.kv_transfer_link,
-        kv_transfer_bytes_per_s=service.kv_transfer_bytes_per_s,
-        escalate_by=service.escalate_by,
-        cache_hit_rate=service.cache_hit_rate,
-    )
+    patient = Service(**{name: getattr(service, name) for name in KEPT_FOR_PROBES})
 
     def probe(backlog: Workload) -> RequestTable:
         return run_service(pools, patient, backlog, scheduling=scheduling, engine_loop=engine_loop).records
@@ -339,15 +318,13 @@ def _losses(run: SimulationResult, pools: Sequence[ResolvedPool], workload: Work
 
 def _scaled_up(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:
     """The pools with as many replicas as the autoscaler may start of each."""
-    scaled = []
-    for pool in pools:
-        of_role = (
-            service.decode_autoscale_max_replicas
-            if pool.pool.role == "decode"
-            else service.autoscale_max_replicas
+    most = {"decode": service.decode_autoscale_max_replicas}
+    return [
+        with_replicas(
+            pool, max(most.get(pool.pool.role, service.autoscale_max_replicas) or 0, pool.pool.replicas)
         )
-        scaled.append(with_replicas(pool, max(of_role or 0, pool.pool.replicas)))
-    return scaled
+        for pool in pools
+    ]
 
 
 def with_replicas(pool: ResolvedPool, replicas: int) -> ResolvedPool:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from capacity.answers.load_point import LoadField, LoadPoint, Profiles, in_order, load_of, smallest_pool
+from capacity.answers.fit_comparison import brief_memory
+from capacity.answers.load_point import (
+    LoadField,
+    LoadPoint,
+    Profiles,
+    in_order,
+    lengths_of,
+    load_of,
+    raise_common_refusal,
+    smallest_pool,
+)
 from capacity.answers.phases import estimate_fields
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
@@ -17,8 +27,6 @@ from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_
 from capacity.deployment.engines import find_engine
 from capacity.deployment.engines.engine_spec import EngineSpec
 from capacity.model import ModelSpec, load_model
-from capacity.pool.drafting import memory_with_draft
-from capacity.pool.resolve import ResolvedPool
 
 SIDE_BY_SIDE = ("vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "hf-transformers")
 LACKS: dict[str, Callable[[EngineSpec], bool]] = {  # what an engine does not do by default
@@ -90,8 +98,7 @@ def compare_engines(
     )
     asked, first = deployment.traffic, deployment.pools[0]
     load_field, load = load_of(asked)
-    if asked.input_len is None or asked.output_len is None:
-        raise InvalidInput("no lengths: give --input-len and --output-len, the tokens of a typical request")
+    input_len, output_len = lengths_of(asked)
     if not engines:
         raise InvalidInput("no engines to compare: leave --engines out, or name one")
     named = deployment.model
@@ -101,20 +108,16 @@ def compare_engines(
         _row(spec, first.model_copy(update={"engine": name}), asked, deployment.cost, profiles=folder)
         for name in engines
     ]
-    refusals = {str(refused) for _, refused in tried}
-    if tried[0][1] is not None and len(refusals) == 1:
-        raise tried[0][1]  # of the question, not of an engine
-    places = {
-        id(point): place for place, point in enumerate(in_order((r.point for r, _ in tried), "throughput"))
-    }
-    rows = tuple(sorted((row for row, _ in tried), key=lambda row: places[id(row.point)]))
+    raise_common_refusal([refused for _, refused in tried])
+    by_point = {id(row.point): row for row, _ in tried}
+    rows = tuple(by_point[id(point)] for point in in_order((row.point for row, _ in tried), "throughput"))
     return EngineComparison(
         model=spec.name,
         gpu=rows[0].point.gpu,
         load_field=load_field,
         load=float(load),
-        input_len=asked.input_len,
-        output_len=asked.output_len,
+        input_len=input_len,
+        output_len=output_len,
         rows=rows,
     )
 
@@ -131,18 +134,14 @@ def _row(
         point=sized.point,
         lacks=tuple(what for what, absent in LACKS.items() if absent(engine)),
         sourced_fraction=sum(each.basis != "assumed" for each in origins) / max(1, len(origins)),
-        **_of_pool(sized.pool),
     )
+    if (resolved := sized.pool) is not None:
+        plan = brief_memory(resolved)
+        row = replace(
+            row,
+            weights_bytes=plan.weights_bytes,
+            kv_capacity_tokens=plan.kv_capacity_tokens,
+            max_num_seqs=resolved.max_num_seqs,
+            notes=(*resolved.notes, *resolved.step_model.notes),
+        )
     return row, sized.refused
-
-
-def _of_pool(pool: ResolvedPool | None) -> Mapping[str, Any]:
-    if pool is None:
-        return {}
-    plan = memory_with_draft(pool) if pool.memory_in_short.fits else pool.memory_in_short
-    return {
-        "weights_bytes": plan.weights_bytes,
-        "kv_capacity_tokens": plan.kv_capacity_tokens,
-        "max_num_seqs": pool.max_num_seqs,
-        "notes": (*pool.notes, *pool.step_model.notes),
-    }

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from capacity.base.errors import InvalidInput
+from capacity.base.record import make_from
 from capacity.deployment import Traffic
 from capacity.pool import drafting as speculative
 from capacity.pool.drafting import DraftedSteps, speculator_of, speculators
@@ -28,7 +29,7 @@ from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES
 from capacity.simulator.step_noise import step_noise
 from capacity.simulator.verdict import FrontEndLimit
 from capacity.step import picoseconds
-from capacity.workload import Workload, parse_slos
+from capacity.workload import Workload
 from capacity.workload.described import described
 
 WINDOW_PAGE_TOKENS = 16
@@ -63,15 +64,9 @@ def requests_of(traffic: Traffic, workload: Workload | None, max_model_len: int 
 def _from_client(workload: Workload, traffic: Traffic) -> Workload:
     if workload.client_latency_s is not None:
         return workload
-    return replace(
-        workload, client_latency_s=traffic.client_latency_s, offline=_is_offline(workload, traffic)
-    )
-
-
-def _is_offline(workload: Workload, traffic: Traffic) -> bool:
-    """Whether all requests come at once (--request-rate inf) and no client is named: an offline batch."""
     at_once = traffic.request_rate == math.inf and not workload.is_closed_loop
-    return at_once and "client_latency_s" not in traffic.model_fields_set
+    offline = at_once and "client_latency_s" not in traffic.model_fields_set
+    return replace(workload, client_latency_s=traffic.client_latency_s, offline=offline)
 
 
 def policy_name(resolved: ResolvedPool, scheduling: str = "continuous") -> str:
@@ -94,26 +89,21 @@ def policy_name(resolved: ResolvedPool, scheduling: str = "continuous") -> str:
 
 def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
     """The scheduler's limits and switches, with every default of the engine filled in."""
-    pool = resolved.pool
-    return SchedulerLimits(
+    pool, step_tokens = resolved.pool, resolved.max_num_scheduled_tokens
+    images = [tower.largest_image_tokens for tower in resolved.model.towers]
+    return make_from(
+        SchedulerLimits,
+        pool,
         max_num_seqs=resolved.max_num_seqs,
-        max_num_batched_tokens=resolved.max_num_scheduled_tokens,
+        max_num_batched_tokens=step_tokens,
         max_model_len=resolved.max_model_len,
         priority=pool.scheduling_policy == "priority",
         enable_chunked_prefill=resolved.chunked_prefill,
-        long_prefill_token_threshold=pool.long_prefill_token_threshold,
-        watermark=pool.watermark,
         reserve_full_isl=resolved.reserve_full_isl,
-        prefill_schedule_interval=pool.prefill_schedule_interval,
         pipeline_stages=pool.pipeline_parallel_size,
-        max_encoder_tokens=_encoder_tokens(resolved),
+        # what encoders make for a step, and their cache holds: a step's tokens, the largest image at least
+        max_encoder_tokens=max(step_tokens, *images) if images else 0,
     )
-
-
-def _encoder_tokens(resolved: ResolvedPool) -> int:
-    """What the encoders make for a step, and their cache holds: a step's tokens, the largest image at least."""
-    largest = [tower.largest_image_tokens for tower in resolved.model.towers]
-    return max(resolved.max_num_scheduled_tokens, *largest) if largest else 0
 
 
 def engine_frontend(resolved: ResolvedPool, workload: Workload | None = None) -> FrontendTimes:
@@ -123,13 +113,12 @@ def engine_frontend(resolved: ResolvedPool, workload: Workload | None = None) ->
     """
     engine, pool = resolved.engine, resolved.pool
     output_token_s = pool.front_end_output_token_s
-    if output_token_s is None and workload is not None and workload.offline:
-        output_token_s = 0.0
-    return FrontendTimes(
-        request_latency_s=engine.request_latency_s,
-        response_latency_s=engine.response_latency_s,
-        output_token_s=engine.output_token_s if output_token_s is None else output_token_s,
-        stream_interval=engine.stream_interval,
+    if output_token_s is None:
+        output_token_s = 0.0 if workload is not None and workload.offline else engine.output_token_s
+    return make_from(
+        FrontendTimes,
+        engine,
+        output_token_s=output_token_s,
         input_token_s=pool.front_end_input_token_s,
         request_s=pool.front_end_request_s,
         processes=pool.api_server_count,
@@ -189,25 +178,23 @@ def _offloading(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     chunk_blocks = max(LMCACHE_CHUNK_TOKENS // plan.kv_block_tokens, 1) if lmcache else 1
     gpus = pool.tensor_parallel_size * pool.pipeline_parallel_size
     chunk_bytes = plan.kv_block_bytes * chunk_blocks * gpus
-    tiers = [
-        Tier(
-            name="cpu",
-            capacity_chunks=int(pool.kv_offloading_size * GIB // chunk_bytes),
-            bytes_per_s=pool.kv_offloading_bytes_per_s or link.bytes_per_s,
-            latency_s=0.0 if pool.kv_offloading_bytes_per_s == math.inf else link.latency_s,
+
+    def tier(name: str, size_gib: float, bytes_per_s: float, latency_s: float) -> Tier:
+        return Tier(
+            name=name,
+            capacity_chunks=int(size_gib * GIB // chunk_bytes),
+            bytes_per_s=bytes_per_s,
+            latency_s=latency_s,
         )
-    ]
+
+    cpu_rate, disk_rate = pool.kv_offloading_bytes_per_s, pool.kv_offloading_disk_bytes_per_s
+    cpu_latency_s = 0.0 if cpu_rate == math.inf else link.latency_s
+    tiers = [tier("cpu", pool.kv_offloading_size, cpu_rate or link.bytes_per_s, cpu_latency_s)]
     if pool.kv_offloading_disk_size is not None:
-        if pool.kv_offloading_disk_bytes_per_s is None:
+        if disk_rate is None:
             raise InvalidInput("--kv-offloading-disk-size needs --kv-offloading-disk-bytes-per-s")
-        tiers.append(
-            Tier(
-                name="disk",
-                capacity_chunks=int(pool.kv_offloading_disk_size * GIB // chunk_bytes),
-                bytes_per_s=pool.kv_offloading_disk_bytes_per_s,
-                latency_s=pool.kv_offloading_disk_latency_s,
-            )
-        )
+        disk_latency_s = pool.kv_offloading_disk_latency_s
+        tiers.append(tier("disk", pool.kv_offloading_disk_size, disk_rate, disk_latency_s))
     offload = Offload(
         tiers=tuple(tiers), block_bytes=plan.kv_block_bytes, chunk_blocks=chunk_blocks, synchronous=lmcache
     )
@@ -267,6 +254,11 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
     """
     plan, pool = resolved.memory.require_fit(), resolved.pool
     policy, contiguous = policy_name(resolved, scheduling), pool.kv_layout == "contiguous"
+    # facts of the engine's release
+    names = SCHEDULERS[policy].engine_options if policy in SCHEDULERS else ()
+    options: dict[str, object] = {name: value for name in names if (value := getattr(resolved.engine, name))}
+    if pool.scheduler_recv_interval > 1:
+        options["recv_interval"] = pool.scheduler_recv_interval
     blocks, block_tokens = _kv_blocks(plan)
     own = SCHEDULERS.get(resolved.engine.scheduler)
     _refuse_unheeded(resolved, policy)
@@ -275,9 +267,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
         num_blocks=blocks,
         block_size=block_tokens,
         policy=policy,
-        policy_options=_engine_options(resolved, policy)
-        | _offloading(resolved, policy)
-        | _adapting(resolved, policy),
+        policy_options=options | _offloading(resolved, policy) | _adapting(resolved, policy),
         data_parallel_size=resolved.lockstep_ranks,
         data_parallel_balance=PUBLISHED_QUEUES if own is None else own.balance,
         limits=scheduler_limits(resolved),
@@ -324,16 +314,6 @@ def _refuse_unheeded(resolved: ResolvedPool, policy: str) -> None:
         )
 
 
-def _engine_options(resolved: ResolvedPool, policy: str) -> dict[str, object]:
-    """Keywords of the policy that are facts of the engine's release, where they are not 0."""
-    scheduler = SCHEDULERS.get(policy)
-    names = () if scheduler is None else scheduler.engine_options
-    options: dict[str, object] = {name: value for name in names if (value := getattr(resolved.engine, name))}
-    if resolved.pool.scheduler_recv_interval > 1:
-        options["recv_interval"] = resolved.pool.scheduler_recv_interval
-    return options
-
-
 def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:
     """Usable blocks and their tokens; one-token pages of windowed caches in coarser ones.
 
@@ -349,10 +329,7 @@ def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:
 
 OWN_DRAFTERS = {  # engines that draft in a few ways, by the kinds of `speculators.toml`
     "tgi": ("lookup", "heads"),  # TGI docs, conceptual/speculation: Medusa and n-gram; 2026-11
-    "llama.cpp": (
-        "draft-model",
-        "lookup",
-    ),  # its --model-draft, and n-grams: server README, from memory; 2026-11
+    "llama.cpp": ("draft-model", "lookup"),  # --model-draft, n-grams: server README, from memory; 2026-11
     "ollama": (),  # no option of its server or Modelfile says how: assumed, 2026-11
     "deepspeed-mii": (),  # FastGen documentation, quoted from memory; 2026-11
 }
@@ -377,11 +354,7 @@ def _drafting(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
 
 
 def with_drafts(
-    setup: EngineSetup,
-    speculation: speculative.Speculation,
-    draft_tokens: int | None,
-    *,
-    seed: int = 0,
+    setup: EngineSetup, speculation: speculative.Speculation, draft_tokens: int | None, *, seed: int = 0
 ) -> EngineSetup:
     """The engine with drafts, `draft_tokens` deep (None: as the speculator drafts). Raises InvalidInput.
 
@@ -403,14 +376,3 @@ def with_drafts(
             spread=speculation.target.pool.acceptance_spread,
         ),
     )
-
-
-def goodput_ms(texts: Sequence[str]) -> dict[str, float] | None:
-    """Limits per request from the words of `--goodput`, in ms by metric; None without any. Raises InvalidInput."""
-    slos = parse_slos(texts)
-    for slo in slos:
-        if slo.percentile is not None:
-            raise InvalidInput(
-                f"--goodput {slo}: limits hold for every request here; leave the percentile out"
-            )
-    return {slo.metric: slo.limit_s * 1e3 for slo in slos} or None

@@ -6,15 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from capacity.answers.costs import ServedLoad, cost_of
-from capacity.answers.fit import draft_memory_notes, drafting_notes, fit_with
+from capacity.answers.fit import draft_memory_notes, drafting_notes, fit_with, stored_kv_format
 from capacity.answers.intervals import Latencies, predicted_latencies
-from capacity.answers.phases import (
-    Phases,
-    phases_of,
-    request_lengths,
-    synchronised,
-    tower_notes,
-)
+from capacity.answers.phases import Phases, phases_of, request_lengths, synchronised, tower_notes
 from capacity.answers.records import (
     Bounds,
     Breakdown,
@@ -61,19 +55,24 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     in_flight = _in_flight(phases, requests_per_s, latencies)
     bill = cost_of(price, [(resolved, 1)], billed)
     of_drafts = (*drafting_notes(resolved), *draft_memory_notes(resolved))
+    watts, gpus = resolved.profile.system_watts_per_gpu, resolved.pool.num_gpus
     notes = (*resolved.step_model.notes, *of_drafts, *phases.warnings, *cautions_of(price))
     return make_from(
         Estimate,
         fit_with(resolved, notes),
-        input_len=lengths.input_len,
-        output_len=lengths.output_len,
-        batch_size=traffic.batch_size,
-        concurrency=traffic.concurrency,
-        request_rate=traffic.request_rate,
+        lengths,
+        traffic,
         verdict=None if load is None else load.verdict.verdict,
         verdict_reason=None if load is None else load.verdict.reason,
         in_step=None if load is None else synchronised(traffic),
-        launch=_launch_settings(resolved, traffic),
+        launch=make_from(
+            LaunchSettings,
+            resolved,
+            traffic,
+            engine=resolved.engine.label,
+            gpu_memory_utilization=memory_fraction(resolved),
+            kv_cache_dtype=stored_kv_format(resolved),
+        ),
         **_by_field(latencies, lengths.output_len),
         ttft_parts_s=None if latencies is None else _ttft_parts(resolved, traffic, latencies, load),
         as_found=None if found is None else _by_field(found, lengths.output_len),
@@ -81,7 +80,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         requests_in_flight=in_flight,
         whole_run=_whole_run(load),
         output_tokens_per_s=output_rate,
-        output_tokens_per_s_per_gpu=output_rate.scaled(1 / resolved.pool.num_gpus),
+        output_tokens_per_s_per_gpu=output_rate.scaled(1 / gpus),
         output_tokens_per_s_per_user=_per_user(output_rate, in_flight, latencies, lengths.output_len),
         requests_per_s=requests_per_s,
         bound=Bounds(prefill=main_bound(prefill), decode=None if decode is None else main_bound(decode)),
@@ -94,7 +93,9 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         cost=bill,
         usd_per_million_input_tokens=_price(bill, "usd_per_million_input_tokens", requests_per_s),
         usd_per_million_output_tokens=_price(bill, "usd_per_million_output_tokens", requests_per_s),
-        energy=_energy(resolved, output_rate.value),
+        energy=Energy(
+            watts_per_gpu=watts, joules_per_output_token=joules_per_token(watts, gpus, output_rate.value)
+        ),
         basis="assumed"
         if tower_notes(resolved, pictured=bool(lengths.images))
         else resolved.step_model.basis,
@@ -120,17 +121,6 @@ def _further_latency(key: str, latencies: Latencies | None, output_len: int) -> 
         for ttft_s, e2e_s in ((ttft.value, e2e.value), (ttft.low, e2e.low), (ttft.high, e2e.high))
     )
     return None if value is None else Quantity(value=value, low=low, high=high)
-
-
-def _launch_settings(resolved: ResolvedPool, traffic: Traffic) -> LaunchSettings:
-    return LaunchSettings(
-        engine=resolved.engine.label,
-        max_num_seqs=resolved.max_num_seqs,
-        max_num_batched_tokens=resolved.max_num_batched_tokens,
-        gpu_memory_utilization=memory_fraction(resolved),
-        kv_cache_dtype=resolved.model.dtype if resolved.kv_cache_dtype == "auto" else resolved.kv_cache_dtype,
-        client_latency_s=traffic.client_latency_s,
-    )
 
 
 def _throughput(
@@ -212,11 +202,3 @@ def _price(bill: CostEstimate | None, name: str, requests_per_s: Quantity) -> Qu
     if bill is None:
         return None
     return requests_per_s.inverse(getattr(bill, name) * requests_per_s.value)
-
-
-def _energy(resolved: ResolvedPool, output_tokens_per_s: float) -> Energy:
-    watts = resolved.profile.system_watts_per_gpu
-    return Energy(
-        watts_per_gpu=watts,
-        joules_per_output_token=joules_per_token(watts, resolved.pool.num_gpus, output_tokens_per_s),
-    )

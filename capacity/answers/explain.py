@@ -12,7 +12,15 @@ from typing import Any
 from capacity.answers.attribution import Response, responses, shares
 from capacity.answers.estimate import breakdown
 from capacity.answers.fit import drafting_notes, gpu_summary, model_summary
-from capacity.answers.interval_parts import NINETY, Part, deviation_of, ends_of, of_acceptance
+from capacity.answers.interval_parts import (
+    NINETY,
+    ExplainedInterval,
+    IntervalPart,
+    Part,
+    deviation_of,
+    ends_of,
+    of_acceptance,
+)
 from capacity.answers.intervals import (
     LoadBands,
     bands_of,
@@ -30,10 +38,11 @@ from capacity.answers.phases import (
     phases_of,
     request_lengths,
 )
-from capacity.answers.records import Attribution, ExplainedInterval, IntervalPart, Quantity
+from capacity.answers.records import Attribution, Quantity
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
+from capacity.base.record import make_from
 from capacity.deployment import DeploymentFile, Pool, Traffic, deployment_of
 from capacity.hardware.adjustment import Adjustment
 from capacity.hardware.coefficients import Residuals
@@ -129,14 +138,7 @@ def _shared(parts: list[tuple[Part, float, float]]) -> tuple[IntervalPart, ...]:
     """With each part's share of the variance, the largest first."""
     total = deviation_of(part for part, _, _ in parts) ** 2
     shown = [
-        IntervalPart(
-            name=part.name,
-            what=part.what,
-            low=low,
-            high=high,
-            variance_share=part.deviation**2 / total,
-            narrowed_by=part.narrowed_by,
-        )
+        make_from(IntervalPart, part, low=low, high=high, variance_share=part.deviation**2 / total)
         for part, low, high in parts
     ]
     return tuple(sorted(shown, key=lambda part: -part.variance_share))
@@ -188,17 +190,14 @@ def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
     decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
     bounds = () if bound is None else (f"the load is {bound}; the steps below are not the limit",)
     notes = (*bounds, *resolved.step_model.notes, *drafting_notes(resolved))
-    return Attribution(
+    return make_from(
+        Attribution,
+        lengths,
+        traffic,
+        times,
         model=model_summary(resolved),
         gpu=gpu_summary(resolved),
         engine=resolved.engine.label,
-        input_len=lengths.input_len,
-        output_len=lengths.output_len,
-        batch_size=traffic.batch_size,
-        concurrency=traffic.concurrency,
-        request_rate=traffic.request_rate,
-        ttft_s=times.ttft_s,
-        tpot_s=times.tpot_s,
         prefill=shares(prefill),
         decode=None if decode is None else shares(decode),
         breakdown=breakdown(prefill, decode),
@@ -210,17 +209,13 @@ def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
 
 def _responses(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> tuple[Response, ...]:
     """What more of each resource would do to this batch or load."""
-    if traffic.batch_size is not None:
+    loads = ("batch_size", "request_rate", "concurrency")
+    field = next(name for name in loads if getattr(traffic, name) is not None)
 
-        def together(pool: ResolvedPool, requests: float) -> PhaseTimes:
-            return batch_over_ranks(
-                pool, pool.limits_from(traffic.client_latency_s), round(requests), lengths
-            )
-
-        return responses(resolved, traffic.batch_size, together)
-    field = "concurrency" if traffic.request_rate is None else "request_rate"
-
-    def loaded(pool: ResolvedPool, load: float) -> PhaseTimes:
+    def timed(pool: ResolvedPool, load: float) -> PhaseTimes:
+        if field == "batch_size":
+            limits = pool.limits_from(traffic.client_latency_s)
+            return batch_over_ranks(pool, limits, round(load), lengths)
         return load_times(pool, traffic.model_copy(update={field: load}), lengths)[0]
 
-    return responses(resolved, getattr(traffic, field), loaded)
+    return responses(resolved, getattr(traffic, field), timed)

@@ -63,7 +63,7 @@ def fit_with(resolved: ResolvedPool, warnings: tuple[str, ...]) -> Fit:
         gpu=gpu_summary(resolved),
         engine=resolved.engine.label,
         weight_format=resolved.scheme.name,
-        kv_cache_dtype=resolved.model.dtype if resolved.kv_cache_dtype == "auto" else resolved.kv_cache_dtype,
+        kv_cache_dtype=stored_kv_format(resolved),
         max_model_len=resolved.max_model_len,
         memory=make_from(MemorySummary, plan, kv_cache_bytes=max(plan.kv_cache_bytes, 0)),
         smallest_tensor_parallel_size=resolved.smallest_tensor_parallel_size,
@@ -72,10 +72,14 @@ def fit_with(resolved: ResolvedPool, warnings: tuple[str, ...]) -> Fit:
     )
 
 
+def stored_kv_format(resolved: ResolvedPool) -> str:
+    """Return the format of the KV cache: that of the model where nothing else is set."""
+    return resolved.model.dtype if resolved.kv_cache_dtype == "auto" else resolved.kv_cache_dtype
+
+
 def model_summary(resolved: ResolvedPool) -> ModelSummary:
     """The model of an answer."""
-    model = resolved.model
-    return ModelSummary(name=model.name, total_params=model.total_params, active_params=model.active_params)
+    return make_from(ModelSummary, resolved.model)
 
 
 def gpu_summary(resolved: ResolvedPool) -> GpuSummary:

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from capacity.answers.load_point import EVERY_GPU, Profiles, price_or_why_not, sizes_to_try
+from capacity.answers.load_point import (
+    EVERY_GPU,
+    Profiles,
+    price_or_why_not,
+    raise_common_refusal,
+    sizes_to_try,
+)
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
@@ -86,9 +92,7 @@ def compare_fits(
     cost = build(Cost, {"price_tier": price_tier})
     names = profile_names([folder] if folder else []) if gpus is None else gpus
     tried = [_point(spec, asked.model_copy(update={"gpu": gpu}), cost, profiles=folder) for gpu in names]
-    refusals = {str(refused) for _, refused in tried}
-    if tried and tried[0][1] is not None and len(refusals) == 1:
-        raise tried[0][1]  # of the question, not of a GPU
+    raise_common_refusal([refused for _, refused in tried])
     return FitComparison(
         model=spec.name,
         engine=asked.engine,
@@ -112,33 +116,30 @@ def _point(
     for size in sizes_to_try(pool, model, profile):
         try:
             tried = resolve(model, pool.model_copy(update={"tensor_parallel_size": size}), profiles=profiles)
-            if _memory(tried).fits:
+            if brief_memory(tried).fits:
                 break
         except InvalidInput as error:
             refused = refused or error
     if tried is None:
         reason = "no tensor-parallel size divides the model" if refused is None else str(refused)
         return FitPoint(gpu=profile.name, reason=reason), refused
-    return _filled(tried, cost), None
-
-
-def _memory(pool: ResolvedPool) -> MemoryPlan:
-    """Memory with the draft, without the ways out of what does not fit."""
-    return memory_with_draft(pool) if pool.memory_in_short.fits else pool.memory_in_short
-
-
-def _filled(pool: ResolvedPool, cost: Cost) -> FitPoint:
-    plan, gpus = _memory(pool), pool.pool.num_gpus
-    price, price_note = price_or_why_not(pool.profile.name, cost)
-    return make_from(
+    plan, gpus = brief_memory(tried), tried.pool.num_gpus
+    price, price_note = price_or_why_not(profile.name, cost)
+    point = make_from(
         FitPoint,
         plan,
-        gpu=pool.profile.name,
+        gpu=profile.name,
         num_gpus=gpus,
-        tensor_parallel_size=pool.pool.tensor_parallel_size,
-        weight_format=pool.scheme.name,
-        max_model_len=pool.max_model_len,
+        tensor_parallel_size=tried.pool.tensor_parallel_size,
+        weight_format=tried.scheme.name,
+        max_model_len=tried.max_model_len,
         kv_cache_bytes=max(plan.kv_cache_bytes, 0),
         usd_per_hour=None if price is None else usd_per_hour(price, billed_gpus(price, gpus)),
         price_note=price_note,
     )
+    return point, None
+
+
+def brief_memory(pool: ResolvedPool) -> MemoryPlan:
+    """Return the memory with the draft, without the ways out where it does not fit."""
+    return memory_with_draft(pool) if pool.memory_in_short.fits else pool.memory_in_short

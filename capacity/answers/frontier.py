@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -23,7 +23,7 @@ from capacity.answers.phases import estimate_fields
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
-from capacity.base.record import AnswerRecord
+from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, Pool, Traffic, build, deployment_of
 from capacity.model import ModelSpec, load_model
 
@@ -134,35 +134,23 @@ def frontier(
     input_len, output_len = lengths_of(traffic)
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
     folder = None if profiles is None else str(profiles)
-    pools = [_pool_at(pool, gpu, quantization, engine, size) for gpu, quantization, engine, size in places]
+    pools = []
+    for gpu, quantization, engine, size in places:
+        own_size = {} if size is None else {"tensor_parallel_size": size}
+        fields_of_place = {"gpu": gpu, "quantization": quantization, "engine": engine, **own_size}
+        pools.append(build(Pool, {**pool, **fields_of_place}))
     sized = smallest_pools(spec, pools, traffic, deployment.cost, profiles=folder, progress=progress)
-    lines = tuple(
-        _line(each, traffic, deployment.cost, loads, quantization=quantization, engine=engine)
-        for each, quantization, engine in _each_once(sized, places)
-    )
-    return Frontier(model=spec.name, input_len=input_len, output_len=output_len, lines=lines)
-
-
-def _each_once(
-    sized: Sequence[Sized], places: Sequence[tuple[str, str | None, str, int | None]]
-) -> list[tuple[Sized, str | None, str]]:
-    """Pools with their format and engine; the fewest GPUs and a size that is as many are one, in the first's place."""
-    kept: dict[tuple[object, ...], tuple[Sized, str | None, str]] = {}
+    lines: dict[tuple[object, ...], FrontierLine] = {}
     for each, (_, quantization, engine, _) in zip(sized, places, strict=True):
-        of = each.point.gpu, each.point.tensor_parallel_size, quantization, engine
-        kept.setdefault(of, (each, quantization, engine))
-    return list(kept.values())
-
-
-def _pool_at(
-    fields: Mapping[str, Any], gpu: str, quantization: str | None, engine: str, size: int | None
-) -> Pool:
-    own = {**fields, "gpu": gpu, "engine": engine, "quantization": quantization}
-    return build(Pool, own if size is None else own | {"tensor_parallel_size": size})
+        # the fewest GPUs and a size that is as many are one deployment, in the first's place
+        own = each.point.gpu, each.point.tensor_parallel_size, quantization, engine
+        if own not in lines:
+            lines[own] = _line(each, traffic, deployment.cost, loads, quantization, engine)
+    return Frontier(model=spec.name, input_len=input_len, output_len=output_len, lines=tuple(lines.values()))
 
 
 def _line(
-    sized: Sized, traffic: Traffic, cost: Cost, loads: Sequence[int], *, quantization: str | None, engine: str
+    sized: Sized, traffic: Traffic, cost: Cost, loads: Sequence[int], quantization: str | None, engine: str
 ) -> FrontierLine:
     """A deployment at the loads that it runs at once."""
     first = sized.point
@@ -175,15 +163,7 @@ def _line(
             for load in sorted(set(loads))
             if load <= at_once
         )
-    return FrontierLine(
-        gpu=first.gpu,
-        num_gpus=first.num_gpus,
-        tensor_parallel_size=first.tensor_parallel_size,
-        quantization=quantization,
-        engine=engine,
-        points=points,
-        reason=first.reason,
-    )
+    return make_from(FrontierLine, first, quantization=quantization, engine=engine, points=points)
 
 
 def _per_gpu(point: LoadPoint) -> float:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from capacity.answers.fit import fit
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented
-from capacity.base.record import AnswerRecord
+from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Pool
 from capacity.hardware import profile_names
 from capacity.model import ModelSpec, load_model
@@ -23,10 +23,10 @@ class GridCell:
     gpu: str
     tensor_parallel_size: int
     fits: bool
-    reason: str | None
-    kv_capacity_tokens: int | None
-    max_context_tokens: int | None
-    max_concurrency: float | None
+    reason: str | None = None
+    kv_capacity_tokens: int | None = None
+    max_context_tokens: int | None = None
+    max_concurrency: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,31 +65,11 @@ def fit_grid(
 def _cell(
     spec: ModelSpec, gpu: str, size: int, options: Mapping[str, Any], profiles: str | Path | None
 ) -> GridCell:
-    own = {**options, "gpu": gpu, "tensor_parallel_size": size}
+    place: Mapping[str, Any] = {"gpu": gpu, "tensor_parallel_size": size}
     try:
-        answer = fit(spec, profiles=profiles, **own)
+        answer = fit(spec, profiles=profiles, **{**options, **place})
     except InvalidInput as error:
-        return _cannot(gpu, size, str(error))
+        return GridCell(**place, fits=False, reason=str(error))
     if not answer.fits:
-        return _cannot(gpu, size, answer.reason)
-    return GridCell(
-        gpu=gpu,
-        tensor_parallel_size=size,
-        fits=True,
-        reason=None,
-        kv_capacity_tokens=answer.kv_capacity_tokens,
-        max_context_tokens=answer.max_context_tokens,
-        max_concurrency=answer.max_concurrency,
-    )
-
-
-def _cannot(gpu: str, size: int, reason: str | None) -> GridCell:
-    return GridCell(
-        gpu=gpu,
-        tensor_parallel_size=size,
-        fits=False,
-        reason=reason,
-        kv_capacity_tokens=None,
-        max_context_tokens=None,
-        max_concurrency=None,
-    )
+        return GridCell(**place, fits=False, reason=answer.reason)
+    return make_from(GridCell, answer, **place)

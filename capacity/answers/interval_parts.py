@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from capacity.answers.sensitivity import Shares
+from capacity.base.quantity import Quantity
 from capacity.hardware.adjustment import Adjustment
 from capacity.hardware.spreads import ANEW, Kind, Metric, Spreads, Unsaid
 from capacity.step.time_classes import EFFECTS, TIME_CLASSES, Effect
@@ -30,7 +31,9 @@ WHAT: dict[Effect, str] = {
     "experts_tilt": "how much longer expert kernels take with more tokens",
 }
 
+WEIGHT_KERNELS = "weight kernels"
 UNMEASURED = {  # by why no measurement is of these steps; {}: the GPU
+    WEIGHT_KERNELS: "kernels of a weight format, known by others' measurements alone",
     "chip": "steps of {}, none of whose kernels was measured: assumed",
     "served chip": "steps of {}, by kernels of another chip: as published servers of it differ",
     "offload": "weights that are read over PCIe, and layers that the CPU computes: rates are assumed",
@@ -49,6 +52,37 @@ class Part:
     deviation: float
     narrowed_by: str | None = None
     judged: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalPart:
+    """One independent reason why a prediction may be off: alone it would make the interval `low` to `high` (relative).
+
+    `variance_share` is its part of all of them; `narrowed_by` what somebody can say or do about it, if anything.
+    """
+
+    name: str
+    what: str
+    low: float
+    high: float
+    variance_share: float
+    narrowed_by: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedInterval:
+    """A predicted latency (s) with its interval, and what that is made of, the largest part first.
+
+    `holds`: what the interval holds besides, where it is wider than its parts. `as_found_s` and `as_found_parts`: the
+    same of a server whose settings and client are not known.
+    """
+
+    metric: str
+    predicted_s: Quantity
+    parts: tuple[IntervalPart, ...]
+    holds: tuple[str, ...]
+    as_found_s: Quantity
+    as_found_parts: tuple[IntervalPart, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,28 +123,17 @@ def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spr
         parts.append(
             Part(name="transferred", what=what, deviation=known.transferred * weight, narrowed_by=narrowed)
         )
-    if asked.error_factor > 1:
-        deviation = math.log(asked.error_factor) / NINETY * weight
-        parts.append(
-            Part(
-                name="weight kernels",
-                what="kernels of a weight format, known by others' measurements alone",
-                deviation=deviation,
-                narrowed_by=CALIBRATE,
-                judged=False,
-            )
-        )
     unmeasured = asked.ttft_unmeasured if metric == "ttft" else asked.unmeasured
-    for name, factor in unmeasured.items():
+    for name, factor in {WEIGHT_KERNELS: asked.error_factor, **unmeasured}.items():
         deviation = math.log(factor) / NINETY * weight
         what = UNMEASURED[name].format(asked.gpu)
         parts.append(Part(name=name, what=what, deviation=deviation, narrowed_by=CALIBRATE, judged=False))
     parts += of_launch(metric, asked, known)
     if metric != "ttft":
         parts.append(of_acceptance(asked.length_spread * (1 if metric == "tpot" else 1 - asked.ttft_share)))
-    tail = _tail(metric, asked.statistic, known)
-    if tail:
+    if asked.statistic in ("p90", "p95", "p99"):
         what = f"how far {asked.statistic} is from the mean"
+        tail = float(getattr(known.tails[metric], asked.statistic))
         parts.append(Part(name="percentile", what=what, deviation=tail, judged=False))
     kept = [part for part in parts if part.deviation > 0]
     return tuple(sorted(kept, key=lambda part: -part.deviation))
@@ -278,9 +301,3 @@ def _unsaid_deviation(metric: Metric, spread: Unsaid, ttft_share: float) -> floa
     if metric == "e2e":
         return math.hypot(ttft_share * spread.ttft, (1 - ttft_share) * spread.tpot)
     return spread.ttft if metric == "ttft" else spread.tpot
-
-
-def _tail(metric: Metric, statistic: str, known: Spreads) -> float:
-    if statistic not in ("p90", "p95", "p99"):
-        return 0.0
-    return float(getattr(known.tails[metric], statistic))

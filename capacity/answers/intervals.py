@@ -194,7 +194,9 @@ class LoadBands:
         """What the interval of a statistic is of."""
         resolved, seen = self.resolved, self.seen
         profile, pool = resolved.profile, resolved.pool
-        return Asked(
+        return make_from(
+            Asked,
+            resolved.step_model,
             engine=resolved.engine.name,
             gpu=profile.name.split("@")[0],
             model=resolved.model.name,
@@ -203,9 +205,6 @@ class LoadBands:
             statistic=statistic,
             saturated=seen.load_fraction is None and seen.in_flight > _places(resolved, seen),
             ttft_share=min(seen.ttft_s / seen.e2e_s, 1.0),
-            error_factor=resolved.step_model.error_factor,
-            unmeasured=resolved.step_model.unmeasured,
-            ttft_unmeasured=resolved.step_model.ttft_unmeasured,
             transferred=profile.step_time is None or profile.step_time.transferred_from is not None,
             unsaid=unsaid_settings(pool) if self.as_found else (),
             adjustment=profile.adjustment,
@@ -215,11 +214,9 @@ class LoadBands:
 
 def length_spread(resolved: ResolvedPool) -> float:
     """How far tokens a drafted round are from what is taken; 0 without drafts, or at an acceptance that is given."""
-    return (
-        0.0
-        if resolved.pool.speculator is None
-        else speculator_of(resolved.pool, resolved.model).length_spread
-    )
+    if resolved.pool.speculator is None:
+        return 0.0
+    return speculator_of(resolved.pool, resolved.model).length_spread
 
 
 def other_side_s(resolved: ResolvedPool, tokens: float) -> float:

@@ -64,6 +64,7 @@ class UseCaseListing(TypedDict):
 
 def use_cases() -> list[UseCaseListing]:
     """Every use case that `use_case=` takes: lengths in tokens, service levels, think time, with their sources."""
+    known = ("input_len", "output_len", "slo", "think_time_s")
     return [
         {
             "name": case.name,
@@ -75,12 +76,7 @@ def use_cases() -> list[UseCaseListing]:
             "output_len_cv": case.output_len.cv,
             "slo": list(case.slo.limits),
             "think_time_s": case.think_time_s.mean,
-            "sources": {
-                "input_len": case.input_len.origin,
-                "output_len": case.output_len.origin,
-                "slo": case.slo.origin,
-                "think_time_s": case.think_time_s.origin,
-            },
+            "sources": {name: getattr(case, name).origin for name in known},
         }
         for case in known_use_cases()
     ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 from capacity.answers.estimate import estimate_of
-from capacity.answers.records import Estimate, Quantity
+from capacity.answers.records import Quantity
 from capacity.base.errors import CapacityError, DoesNotFit, InvalidInput
 from capacity.base.record import make_from
 from capacity.deployment import Cost, Pool, Traffic
@@ -118,9 +118,13 @@ def load_point(
     if traffic.batch_size is not None and traffic.batch_size > seats:
         return LoadPoint(**place, reason=f"a batch of {traffic.batch_size:,} exceeds max_num_seqs {seats:,}")
     try:
-        return _answered(place, estimate_of(resolved, traffic, price))
+        answer = estimate_of(resolved, traffic, price)
     except DoesNotFit as error:
         return LoadPoint(**place, reason=str(error))
+    if (bill := answer.cost) is None:
+        return make_from(LoadPoint, answer, **place)
+    requests_usd = answer.requests_per_s.inverse(bill.usd_per_hour / SECONDS_PER_HOUR * 1e3)
+    return make_from(LoadPoint, answer, bill, **place, usd_per_thousand_requests=requests_usd)
 
 
 def _held(resolved: ResolvedPool, tokens: int) -> int:
@@ -128,20 +132,6 @@ def _held(resolved: ResolvedPool, tokens: int) -> int:
         return TokenSteps(resolved).concurrent_requests(tokens)
     except DoesNotFit:  # the drafter leaves no room
         return 0
-
-
-def _answered(place: Mapping[str, Any], answer: Estimate) -> LoadPoint:
-    bill = answer.cost
-    return make_from(
-        LoadPoint,
-        answer,
-        **place,
-        usd_per_thousand_requests=None
-        if bill is None
-        else answer.requests_per_s.inverse(bill.usd_per_hour / SECONDS_PER_HOUR * 1e3),
-        usd_per_hour=None if bill is None else bill.usd_per_hour,
-        usd_per_month=None if bill is None else bill.usd_per_month,
-    )
 
 
 def price_or_why_not(gpu: str, cost: Cost) -> tuple[Price | None, str | None]:
@@ -177,9 +167,8 @@ def smallest_pool(
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     price, price_note = price_or_why_not(profile.name, cost)
     tried: LoadPoint | None = None
-    short: ResolvedPool | None = (
-        None  # the last one, where it does not hold the model: its reason takes long to find
-    )
+    # the last one, where it does not hold the model: its reason takes long to find
+    short: ResolvedPool | None = None
     held: Sized | None = None
     refused: InvalidInput | None = None
     for size in sizes_to_try(pool, model, profile):
@@ -227,13 +216,12 @@ def smallest_pools(
         if progress is not None:
             progress(done, len(pools))
         found.append(smallest_pool(model, pool, traffic, cost, profiles=profiles))
-    raise_common_refusal(found)
+    raise_common_refusal([each.refused for each in found])
     return found
 
 
-def raise_common_refusal(found: Sequence[Sized]) -> None:
-    """Raise what all pools are refused for, where it is the same: then it is the question that is wrong."""
-    refused = [each.refused for each in found]
+def raise_common_refusal(refused: Sequence[InvalidInput | None]) -> None:
+    """Raise the refusal of all pools where it is the same: then the question is wrong, not a pool."""
     if refused and refused[0] is not None and len({str(error) for error in refused}) == 1:
         raise refused[0]
 

@@ -81,16 +81,14 @@ def load_sweep(
     `loads` None: 1 to 1,024 requests, or rates up to a little more than a full engine serves. Raises DoesNotFit where
     not one request fits, InvalidInput for what cannot be asked.
     """
-    field = _field(over)
+    field = next((name for name in LOAD_FIELDS if name == over), None)
+    if field is None:
+        raise InvalidInput(f"no load {over!r}: {', '.join(LOAD_FIELDS)}")
     pool, fields, prices = split(options, Pool, Traffic, Cost)
     if given := [name for name in LOAD_FIELDS if name in fields]:
         raise InvalidInput(f"{given[0]} is a load of its own: leave it out, or give `loads`")
     deployment = deployment_of(
-        model,
-        pool=pool,
-        traffic={**estimate_fields(fields), field: 1},
-        cost=prices,
-        question="estimate",
+        model, pool=pool, traffic={**estimate_fields(fields), field: 1}, cost=prices, question="estimate"
     )
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles)
     return sweep_of(resolved, deployment.traffic, deployment.cost, over=field, loads=loads)
@@ -114,7 +112,8 @@ def sweep_of(
     full = estimate_of(resolved, _at(traffic, together, min(held, seats)), None)
     full_rate = full.requests_per_s.value
     if loads is None:
-        loads = [_round(share * full_rate) for share in SHARES] if over == "request_rate" else REQUESTS
+        rates = [float(f"{share * full_rate:.3g}") for share in SHARES]
+        loads = rates if over == "request_rate" else REQUESTS
     if not len(loads) or not all(0 < load < float("inf") for load in loads):
         raise InvalidInput("loads must be finite numbers above 0, at least one")
     points = tuple(
@@ -136,20 +135,8 @@ def sweep_of(
     )
 
 
-def _field(name: str) -> LoadField:
-    for field in LOAD_FIELDS:
-        if name == field:
-            return field
-    raise InvalidInput(f"no load {name!r}: {', '.join(LOAD_FIELDS)}")
-
-
 def _at(traffic: Traffic, field: LoadField, load: float) -> Traffic:
     """The traffic at another load of this field, the other loads left out."""
     left = (*LOAD_FIELDS, "users", "response_s")
     said = {name: getattr(traffic, name) for name in traffic.model_fields_set if name not in left}
     return build(Traffic, {**said, field: load if field == "request_rate" else round(load)})
-
-
-def _round(rate: float) -> float:
-    """To three digits."""
-    return float(f"{rate:.3g}")

@@ -16,7 +16,6 @@ from capacity.step import decode_shape
 from capacity.step.closed_form import EngineLimits, PhaseTimes, batch_times, closed_loop_times
 
 if TYPE_CHECKING:
-    from capacity.answers.costs import ServedLoad
     from capacity.answers.served import Served
 
 OF_A_REQUEST = (
@@ -160,19 +159,18 @@ def equal_length_notes(traffic: Traffic) -> tuple[str, ...]:
 
 def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> Phases:
     """A batch in closed form, or a load as it is served. Raises DoesNotFit, and InvalidInput for what cannot run."""
-    slots, limits = _slots(resolved, traffic, lengths), _limits(resolved, traffic, lengths)
+    slots = _slots(resolved, traffic, lengths)
     seen = tower_notes(resolved, pictured=bool(lengths.images))
     if traffic.batch_size is not None:
+        limits = _limits(resolved, traffic, lengths)
         times = batch_over_ranks(resolved, limits, traffic.batch_size, lengths)
         notes = (*filled_notes(traffic), *seen, *resolved.split_notes(lengths.input_len, traffic.batch_size))
         notes += _eager_notes(resolved, traffic.batch_size, lengths)
         return Phases(times=times, requests=traffic.batch_size, served=None, warnings=notes)
-    from capacity.answers.served import served  # loads the simulator
-
-    load = served(resolved, traffic, slots)
+    times, load = load_times(resolved, traffic, lengths)
     requests = _running(load, slots)
     return Phases(
-        times=_as_served(_loop_over_ranks(resolved, limits, requests, lengths), load),
+        times=times,
         requests=requests,
         served=load,
         warnings=(
@@ -214,14 +212,14 @@ def _limits(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -
 
 def load_times(
     resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths
-) -> tuple[PhaseTimes, ServedLoad | None]:
-    """Return the times of a load, as its clients see them, and what the run serves. Raises as `phases_of`."""
+) -> tuple[PhaseTimes, Served]:
+    """Return the times of a load, as its clients see them, and its run. Raises as `phases_of`."""
     from capacity.answers.served import served  # loads the simulator
 
     slots = _slots(resolved, traffic, lengths)
     load = served(resolved, traffic, slots)
     limits = _limits(resolved, traffic, lengths)
-    return _as_served(_loop_over_ranks(resolved, limits, _running(load, slots), lengths), load), load.load
+    return _as_served(_loop_over_ranks(resolved, limits, _running(load, slots), lengths), load), load
 
 
 def _running(load: Served, slots: int) -> int:
@@ -237,11 +235,7 @@ def _as_served(form: PhaseTimes, load: Served) -> PhaseTimes:
         most = load.verdict.capacity_requests_per_s
         return form if most is None else replace(form, requests_per_s=most)
     return replace(
-        form,
-        ttft_s=means.ttft_s,
-        tpot_s=means.tpot_s,
-        e2e_s=means.e2e_s,
-        requests_per_s=means.requests_per_s,
+        form, ttft_s=means.ttft_s, tpot_s=means.tpot_s, e2e_s=means.e2e_s, requests_per_s=means.requests_per_s
     )
 
 
@@ -251,11 +245,7 @@ def batch_over_ranks(
     """A batch spread over the data-parallel ranks; the fullest takes as long as all."""
     share = math.ceil(batch_size / resolved.pool.data_parallel_size)
     times = batch_times(
-        TokenSteps(resolved),
-        limits,
-        share,
-        input_len=lengths.input_len,
-        output_len=lengths.output_len,
+        TokenSteps(resolved), limits, share, input_len=lengths.input_len, output_len=lengths.output_len
     )
     return replace(times, requests_per_s=times.requests_per_s * batch_size / share)
 
@@ -290,17 +280,14 @@ def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) ->
     needed = traffic.batch_size or 1
     if held < needed:
         fewer = f", or --batch-size {held}" if held else ""
+        beside = "" if resolved.pool.speculator is None else " beside the drafter"
         raise DoesNotFit(
             f"{needed} x {tokens} tokens exceed the KV cache of {ranks * plan.kv_capacity_tokens} tokens, "
-            f"which holds {held} such requests{_beside(resolved)}; {resolved.more_memory}{fewer}",
+            f"which holds {held} such requests{beside}; {resolved.more_memory}{fewer}",
             needed_bytes=needed * tokens * plan.kv_bytes_per_token,
             usable_bytes=plan.kv_cache_bytes,
         )
     return min(held, seats)
-
-
-def _beside(resolved: ResolvedPool) -> str:
-    return "" if resolved.pool.speculator is None else " beside the drafter"
 
 
 def _reserved_tokens(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> int:

@@ -67,18 +67,20 @@ def priority_classes(requests: Workload, records: RequestTable) -> tuple[Priorit
     kinds = np.unique(requests.priority)
     if len(kinds) < 2:
         return ()
-    return tuple(_priority_class(kind, records.rows(requests.priority == kind)) for kind in kinds.tolist())
-
-
-def _priority_class(priority: int, records: RequestTable) -> PriorityClass:
-    summary = summarize(records)
-    return PriorityClass(
-        priority=priority,
-        requests=len(records),
-        completed=summary.completed,
-        preemptions=int(records.preemptions.sum()),
-        latencies_ms={key: summary.latencies_ms[key] for key in REQUEST_METRICS},
-    )
+    classes = []
+    for kind in kinds.tolist():
+        rows = records.rows(requests.priority == kind)
+        summary = summarize(rows)
+        classes.append(
+            PriorityClass(
+                priority=kind,
+                requests=len(rows),
+                completed=summary.completed,
+                preemptions=int(rows.preemptions.sum()),
+                latencies_ms={key: summary.latencies_ms[key] for key in REQUEST_METRICS},
+            )
+        )
+    return tuple(classes)
 
 
 def pool_runs(

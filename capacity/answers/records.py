@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from capacity.answers.attribution import BoundTime, Response, Shares
+from capacity.answers.interval_parts import ExplainedInterval
 from capacity.base.latency_metrics import FURTHER_METRICS, METRICS
 from capacity.base.quantity import Quantity as Quantity
 from capacity.base.record import AnswerRecord, plain
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from capacity.simulator.verdict import Verdict
     from capacity.workload.windows import Window
 
+SIMULATION_SCHEMA = Path(__file__).with_name("simulation_schema.json")  # without the latencies, a metric each
 
 Basis = Literal["analytic", "calibrated", "assumed"]
 
@@ -263,37 +267,6 @@ class Estimate(Fit):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntervalPart:
-    """One independent reason why a prediction may be off: alone it would make the interval `low` to `high` (relative).
-
-    `variance_share` is its part of all of them; `narrowed_by` what somebody can say or do about it, if anything.
-    """
-
-    name: str
-    what: str
-    low: float
-    high: float
-    variance_share: float
-    narrowed_by: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExplainedInterval:
-    """A predicted latency (s) with its interval, and what that is made of, the largest part first.
-
-    `holds`: what the interval holds besides, where it is wider than its parts. `as_found_s` and `as_found_parts`: the
-    same of a server whose settings and client are not known.
-    """
-
-    metric: str
-    predicted_s: Quantity
-    parts: tuple[IntervalPart, ...]
-    holds: tuple[str, ...]
-    as_found_s: Quantity
-    as_found_parts: tuple[IntervalPart, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution(AnswerRecord):
     """Where an estimate's time goes, what would help, and why its intervals are as wide as they are.
 
@@ -326,7 +299,9 @@ class Simulation(AnswerRecord):
 
     The summary's keys are those of `vllm bench serve` (capacity/simulator/metrics.py), plus what only a simulator sees.
     `predicted_ms` has the means and high percentiles of latencies with their 90 % intervals, by the summary's names;
-    `as_found_ms` the same of a server whose settings and client are not known.
+    `as_found_ms` the same of a server whose settings and client are not known. `slo_window`: of a longer run, the
+    window that `slos` are of, which is the worst. `cost` is of the load that the steady part shows. `priorities`:
+    classes of requests, the first served first; empty where all are alike. `pools`: where there are several.
     """
 
     SCHEMA: ClassVar[str] = "capacity/simulation/v1"
@@ -343,20 +318,16 @@ class Simulation(AnswerRecord):
     warnings: tuple[str, ...]
     verdict: Verdict | None = None
     slos: tuple[SloLevel, ...] = ()
-    slo_window: Window | None = (
-        None  # of a longer run, the window that `slos` are of: the worst; None: the whole run
-    )
+    slo_window: Window | None = None
     goodput: Goodput | None = None
     replications: Replications | None = None
     time_parts: Mapping[str, Mapping[str, float]] | None = None
     step_bounds: tuple[BoundTime, ...] = ()
     predicted_ms: Mapping[str, Quantity] = field(default_factory=dict)
     as_found_ms: Mapping[str, Quantity] = field(default_factory=dict)
-    cost: CostEstimate | None = None  # of the load that the steady part shows
-    priorities: tuple[
-        PriorityClass, ...
-    ] = ()  # classes of requests, the first served first; empty: all alike
-    pools: tuple[PoolRun, ...] = ()  # where there are several
+    cost: CostEstimate | None = None
+    priorities: tuple[PriorityClass, ...] = ()
+    pools: tuple[PoolRun, ...] = ()
 
     @property
     def mean_ttft_ms(self) -> Quantity | None:
@@ -395,41 +366,11 @@ class Simulation(AnswerRecord):
         """The JSON schema of `to_dict()`: a metric that no request has (TPOT of one-token outputs) is null."""
         from capacity.simulator.distribution import flattened_latencies  # loads numpy
 
-        number, text, group = {"type": "number"}, {"type": "string"}, {"type": "object"}
-        count = {"type": "integer", "minimum": 0}
-        nullable, optional = {"type": ["number", "null"]}, {"type": ["object", "null"]}
-        groups = {"type": "array", "items": group}
-        properties: dict[str, object] = {
-            "schema": {"const": cls.SCHEMA},
-            **dict.fromkeys(("model", "gpu"), group),
-            **dict.fromkeys(("engine", "workload", "status"), text),
-            **dict.fromkeys(("kv_capacity_tokens", "kv_capacity_blocks", "max_num_seqs"), count),
-            **dict.fromkeys(("max_num_batched_tokens", "completed", "failed", "rejected", "steps"), count),
-            **dict.fromkeys(("total_input_tokens", "total_output_tokens", "preemptions"), count),
-            **dict.fromkeys(("duration", "request_throughput", "output_throughput"), number),
-            **dict.fromkeys(("total_token_throughput", "mean_batch_size"), number),
-            **dict.fromkeys(("kv_utilization_mean", "kv_utilization_peak"), number),
-            **dict.fromkeys(("request_goodput", "prefix_cache_hit_fraction"), nullable),
-            **dict.fromkeys(flattened_latencies(dict.fromkeys(METRICS)), nullable),
-            **{key: {"type": ["string", "null"]} for key in ("reason", "verdict", "verdict_reason")},
-            **dict.fromkeys(("evidence", "intervals"), optional),
-            "slos": groups,
-            **dict.fromkeys(("slo_window", "goodput", "cost", "replications", "time_parts"), optional),
-            **dict.fromkeys(("step_bounds", "priorities"), groups),
-            **dict.fromkeys(("prediction_intervals", "prediction_intervals_as_found"), group),
-            "warnings": {"type": "array", "items": text},
-        }
-        of_some_engines = {
-            "kv_tiers": groups,
-            "data_parallel_requests": {"type": "array", "items": count},
-            "pools": groups,
-            "cascade": group,
-        }
-        return {
-            "type": "object",
-            "properties": properties | of_some_engines,
-            "required": list(properties),
-        }
+        schema = json.loads(SIMULATION_SCHEMA.read_bytes())
+        latencies = {key: {"type": ["number", "null"]} for key in flattened_latencies(dict.fromkeys(METRICS))}
+        schema["properties"] |= {"schema": {"const": cls.SCHEMA}, **latencies}
+        schema["required"] += ["schema", *latencies]
+        return dict(schema)
 
 
 def _intervals(known: Mapping[str, Quantity]) -> dict[str, dict[str, float | None] | None]:

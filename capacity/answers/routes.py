@@ -14,9 +14,8 @@ from capacity.step.closed_form import prefill_steps
 
 PROMPT_TOKENS = 1024  # of the prompts that it is drawn through; longer ones take longer than the line says
 PROMPTS = 8
-OUTSTANDING = (
-    32  # requests that decode beside them, each with as long a context, or as many as there are seats
-)
+# requests that decode beside them, each with as long a context, or as many as there are seats
+OUTSTANDING = 32
 
 
 def forecast_of(resolved: ResolvedPool, within_s: float) -> Forecast:

@@ -140,7 +140,8 @@ def rate_intervals(
     only what is in flight as the last one comes is the engine's. In a closed loop, and behind a queue, all of it is.
     """
     summary = run.summary
-    clocked_s = 0.0 if requests.is_closed_loop else _arriving_s(run)
+    arrivals = run.records.arrival_ps
+    clocked_s = 0.0 if requests.is_closed_loop else float(arrivals.max() - arrivals.min()) / PS_PER_S
     behind = verdict is not None and verdict.verdict in ("saturated", "overloaded")
     of_engine_s = summary.duration if behind else summary.duration - clocked_s
     whole = bands.around("e2e", of_engine_s)
@@ -158,9 +159,3 @@ def rate_intervals(
     }
     rates = {name: duration.inverse(rate * summary.duration) for name, rate in served.items()}
     return {"duration": duration, **rates}
-
-
-def _arriving_s(run: SimulationResult) -> float:
-    """From the first arrival to the last."""
-    arrivals = run.records.arrival_ps
-    return float(arrivals.max() - arrivals.min()) / PS_PER_S

@@ -65,7 +65,8 @@ def sensitivities(resolved: ResolvedPool, load: LoadSeen) -> Sensitivities:
     amplified = _amplified(resolved, load, times)
     of_ttft_s = served_s
     if amplified > 1:
-        alone_s = min(_alone_s(resolved, load), served_s)
+        alone = prefill_steps(1, max(round(load.input_len), 1), resolved.limits)
+        alone_s = min(sum(map(resolved.step_model.step_seconds, alone)), served_s)
         of_ttft_s = min(alone_s + (served_s - alone_s) * (1 + amplified), served_s * MOST_AMPLIFIED)
     ttft = {name: share * of_ttft_s / load.ttft_s for name, share in of_prefill.items()}
     tpot = None
@@ -135,12 +136,6 @@ def _amplified(resolved: ResolvedPool, load: LoadSeen, times: PhaseTimes) -> flo
         steps = TokenSteps(resolved)
         growth = (1 - steps.step_seconds(half) / steps.step_seconds(decode)) / (1 - (batch // 2) / batch)
     return min(1 / (1 - prefilling) / (1 - min(max(growth, 0.0), MOST_LOAD)), MOST_AMPLIFIED)
-
-
-def _alone_s(resolved: ResolvedPool, load: LoadSeen) -> float:
-    """The prefill of one prompt with nobody beside it."""
-    steps = prefill_steps(1, max(round(load.input_len), 1), resolved.limits)
-    return sum(resolved.step_model.step_seconds(shape) for shape in steps)
 
 
 def _closed_form(resolved: ResolvedPool, load: LoadSeen) -> PhaseTimes:

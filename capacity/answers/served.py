@@ -48,50 +48,26 @@ def served(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
 
     Raises InvalidInput for what is not simulated.
     """
-    engine = _alone(resolved)
-    wanted = traffic.concurrency
-    simulated = _crowded(traffic, slots)
+    engine = resolved  # itself where it can be, with the step times that are known already
+    if resolved.pool.replicas != 1 or resolved.pool.role != "both":
+        engine = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 1, "role": "both"}))
+    wanted, simulated = traffic.concurrency, traffic
+    if wanted is not None and wanted > 2 * slots + 16:
+        # further ones only wait, and for how long follows from Little's law
+        simulated = traffic.model_copy(update={"concurrency": 2 * slots + 16})
     run, verdict, requests = _run(engine, simulated)
     num_prompts, load = len(requests), None
     if run.records.completed.any():
         load = steady_load(run.records, verdict, requests, [(engine, 1)])
-    crowd = simulated.concurrency
-    if wanted is None or crowd is None or wanted == crowd:
-        return Served(
-            verdict=verdict,
-            num_prompts=num_prompts,
-            steady=verdict.steady,
-            whole=whole_means(run.summary, run.records),
-            load=load,
-        )
-    full = replace(
-        verdict,
-        reason=f"a closed loop of {wanted:,}, of which about {slots:,} run at a time and the others wait"
-        + ("" if verdict.bound_by is None else f"; {verdict.bound_by}"),
-    )
-    return Served(
-        verdict=full,
-        num_prompts=num_prompts,
-        steady=_queued(verdict.steady, wanted),
-        whole=None,
-        load=load,
-    )
-
-
-def _alone(resolved: ResolvedPool) -> ResolvedPool:
-    """One engine of the pool, which prefills and decodes; with the step times that are known already."""
-    if resolved.pool.replicas == 1 and resolved.pool.role == "both":
-        return resolved
-    return replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 1, "role": "both"}))
-
-
-def _crowded(traffic: Traffic, slots: int) -> Traffic:
-    """The traffic with as many requests in flight as make a difference: further ones only wait, and for how long
-    follows from Little's law."""
-    crowd = 2 * slots + 16
-    if traffic.concurrency is None or traffic.concurrency <= crowd:
-        return traffic
-    return traffic.model_copy(update={"concurrency": crowd})
+    steady, whole = verdict.steady, None
+    if wanted is None or wanted == simulated.concurrency:
+        whole = whole_means(run.summary, run.records)
+    else:
+        steady = _queued(steady, wanted)
+        reason = f"a closed loop of {wanted:,}, of which about {slots:,} run at a time and the others wait"
+        bound = "" if verdict.bound_by is None else f"; {verdict.bound_by}"
+        verdict = replace(verdict, reason=reason + bound)
+    return Served(verdict=verdict, num_prompts=num_prompts, steady=steady, whole=whole, load=load)
 
 
 def _queued(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
@@ -104,10 +80,7 @@ def _queued(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
         for key, mean_s in means.latencies_s.items()
     }
     return replace(
-        means,
-        latencies_s=latencies_s,
-        waiting_s=means.waiting_s + more_s,
-        in_flight=float(in_flight),
+        means, latencies_s=latencies_s, waiting_s=means.waiting_s + more_s, in_flight=float(in_flight)
     )
 
 
@@ -157,8 +130,6 @@ def _of_prompts(
         raise InvalidInput(f"the load cannot be served: {run.reason}")
     if requests.part is not None:
         verdict = replace(verdict, reason=f"{requests.part}: {verdict.reason}")
-    if (
-        verdict.verdict == "too short to tell" and requests.is_closed_loop
-    ):  # which has a steady state, if not here
+    if verdict.verdict == "too short to tell" and requests.is_closed_loop:  # which is steady, if not here
         verdict = replace(verdict, steady=whole_means(run.summary, run.records))
     return run, verdict, requests

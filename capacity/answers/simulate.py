@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from capacity.answers.attribution import bound_times
 from capacity.answers.costs import Prices, cost_of
 from capacity.answers.deployment_run import deployment_prices, run_service, verdict_on, with_roles
-from capacity.answers.engine_setup import (
-    engine_frontend,
-    offline_notes,
-    requests_of,
-    unheeded_notes,
-)
+from capacity.answers.engine_setup import engine_frontend, offline_notes, requests_of, unheeded_notes
 from capacity.answers.fit import drafting_notes, gpu_summary, model_summary
 from capacity.answers.phases import check_length, check_task, equal_length_notes, tower_notes
 from capacity.answers.pool_runs import pool_runs, priority_classes
@@ -37,7 +33,8 @@ from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult, StepObserver
 from capacity.simulator.levels import check_window, hold_in_windows
 from capacity.simulator.levels import goodput as goodput_of
-from capacity.simulator.replications import Replications, over_runs, replication_seeds
+from capacity.simulator.metrics import LatencySummary
+from capacity.simulator.replications import over_runs, replication_seeds
 from capacity.simulator.time_parts import time_parts
 from capacity.simulator.verdict import Verdict
 from capacity.workload import Workload, parse_slos, write_for_client
@@ -106,21 +103,31 @@ def simulate(
     if save_trace is not None:
         saved = [f"replay with: {write_for_client(requests, save_trace, save_trace_for)}"]
     seeds = _replication_seeds(traffic, service, replications, drawn=workload is None)
-    run = run_service(
+    run_again = partial(
+        run_service,
         pools,
         service,
-        requests,
         scheduling=traffic.scheduling,
         goodput=goodput or (),
+        engine_loop=engine_loop,
+    )
+    run = run_again(
+        requests,
         seed=traffic.seed,
+        observer=observer,
         sample_interval_s=sample_interval_s,
         keep_work=True,
         keep_interrupted=True,
-        observer=observer,
         progress=progress,
-        engine_loop=engine_loop,
     )
-    replicated = _replicated(run, seeds, pools, service, traffic, workload, goodput or (), engine_loop)
+
+    def further_summary(seed: int) -> LatencySummary:
+        drawn = requests_of(traffic.model_copy(update={"seed": seed}), workload, _longest_request(pools))
+        return run_again(drawn, seed=seed).summary
+
+    replicated = None
+    if len(seeds) > 1 and run.status != "interrupted":
+        replicated = over_runs(seeds, [run.summary, *map(further_summary, seeds[1:])])
     verdict = verdict_on(
         run, pools, service, requests, scheduling=traffic.scheduling, engine_loop=engine_loop
     )
@@ -144,7 +151,7 @@ def simulate(
             *answer.warnings,
             *(() if workload is not None else equal_length_notes(traffic)),
             *_run_notes(run, pools, traffic, service, prices),
-            *([] if engine_loop != "auto" or observer is not None else _loop_notes(run)),
+            *(_loop_notes(run) if engine_loop == "auto" and observer is None else ()),
             *(caution for price in (prices or {}).values() for caution in cautions_of(price)),
             *saved,
         ),
@@ -185,41 +192,7 @@ def _longest_request(pools: Sequence[ResolvedPool]) -> int:
     return min(limits or [pool.max_model_len for pool in pools])
 
 
-def _replicated(
-    run: SimulationResult,
-    seeds: Sequence[int],
-    pools: Sequence[ResolvedPool],
-    service: Service,
-    traffic: Traffic,
-    workload: Workload | None,
-    goodput: Sequence[str],
-    engine_loop: str,
-) -> Replications | None:
-    """Every metric over the run and runs with the further seeds; None of one run."""
-    if len(seeds) == 1 or run.status == "interrupted":
-        return None
-    summaries = [run.summary]
-    for seed in seeds[1:]:
-        again = traffic.model_copy(update={"seed": seed})
-        requests = requests_of(again, workload, _longest_request(pools))
-        rerun = run_service(
-            pools,
-            service,
-            requests,
-            scheduling=traffic.scheduling,
-            goodput=goodput,
-            seed=seed,
-            engine_loop=engine_loop,
-        )
-        summaries.append(rerun.summary)
-    return over_runs(seeds, summaries)
-
-
-def _described(
-    resolved: ResolvedPool,
-    requests: Workload,
-    run: SimulationResult,
-) -> Simulation:
+def _described(resolved: ResolvedPool, requests: Workload, run: SimulationResult) -> Simulation:
     """The run with the engine that it is of, and where its time went."""
     plan = memory_with_draft(resolved)
     return Simulation(

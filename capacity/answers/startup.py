@@ -41,7 +41,8 @@ def part_of(name: str) -> Quantity:
 
     Its deviation is that of the logarithms; that of seconds is pooled over their tables, some of which are short.
     """
-    tables = {key: [math.log(value) for value in table.values()] for key, table in _logs().items()}
+    logs = tomllib.loads(LOGS.read_text(encoding="utf-8"))
+    tables = {key: [math.log(value) for value in table.values()] for key, table in logs.items()}
     pooled = [name] if name == "weights_gb_per_s" else [key for key in tables if key != "weights_gb_per_s"]
     freedom = sum(len(tables[key]) - 1 for key in pooled)
     squares = sum(sum((value - fmean(tables[key])) ** 2 for value in tables[key]) for key in pooled)
@@ -55,11 +56,6 @@ def _student(freedom: int) -> float:
     """Return the 95 % quantile of Student's t, by its expansion about the normal's (0.3 % off at 7)."""
     z = NINETY
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-
-
-@lru_cache(maxsize=1)
-def _logs() -> dict[str, dict[str, float]]:
-    return tomllib.loads(LOGS.read_text(encoding="utf-8"))
 
 
 def _sum(parts: list[Quantity]) -> Quantity:

@@ -12,9 +12,8 @@ from capacity.base.spec import Spec
 
 LONGEST_VALUE = 60  # characters of a refused value that a message repeats
 
-_VARIANT = re.compile(
-    r"function-|constrained-|literal\[|int$|str$|dict\["
-)  # pydantic's names of alternatives
+# pydantic's names of alternatives
+_VARIANT = re.compile(r"function-|constrained-|literal\[|int$|str$|dict\[")
 
 SpecT = TypeVar("SpecT", bound=Spec)
 
@@ -45,11 +44,8 @@ def explain(error: ValidationError, spec: type[Spec], *, flags: bool = False) ->
         return f"{shown} is missing"
     if not where:  # of several fields together
         return first["msg"].replace("Value error, ", "")
-    value = (
-        first["input"]
-        if flags and isinstance(first["input"], str) and first["input"].strip()
-        else repr(first["input"])
-    )
+    given = first["input"]
+    value = given if flags and isinstance(given, str) and given.strip() else repr(given)
     value = value if len(value) <= LONGEST_VALUE else value[: LONGEST_VALUE - 3] + "..."
     message = first["msg"].replace("Input should be", "must be").replace("Value error, ", "")
     return f"{shown} is {value}: {message[0].lower()}{message[1:]}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capacity.base.errors import InvalidInput
+from capacity.base.record import make_from
 from capacity.base.registry import BY_NAME
 from capacity.base.spec import Spec
 from capacity.deployment.building import build
@@ -73,22 +74,15 @@ def deployment_of(
     if isinstance(model, DeploymentFile):
         if other := next((name for fields in (pool, traffic, service, cost) for name in fields), None):
             raise InvalidInput(f"{other!r} stands beside a deployment that says it itself: change it there")
-        check_text_alone(any(each.language_model_only for each in model.pools), model.traffic)
-        return Deployment(
-            model=model.model,
-            pools=model.pools,
-            traffic=with_image_tokens(model.traffic, model.model),
-            service=model.service,
-            cost=model.cost,
+        deployment = make_from(Deployment, model)
+    else:
+        deployment = Deployment(
+            model=model,
+            pools=(build(Pool, pool),),
+            traffic=build(Traffic, traffic),
+            service=build(Service, service),
+            cost=build(Cost, cost),
         )
-    deployment = Deployment(
-        model=model,
-        pools=(build(Pool, pool),),
-        traffic=build(Traffic, traffic),
-        service=build(Service, service),
-        cost=build(Cost, cost),
-    )
-    given = (*pool, *traffic, *service, *cost)
-    refuse_idle(question, deployment.specs, given, **beside)
-    check_text_alone(deployment.pool.language_model_only, deployment.traffic)
-    return replace(deployment, traffic=with_image_tokens(deployment.traffic, model))
+        refuse_idle(question, deployment.specs, (*pool, *traffic, *service, *cost), **beside)
+    check_text_alone(any(each.language_model_only for each in deployment.pools), deployment.traffic)
+    return replace(deployment, traffic=with_image_tokens(deployment.traffic, deployment.model))

@@ -11,30 +11,18 @@ from pydantic import Field
 
 from capacity.base.spec import Spec
 
+# what vLLM takes a draft checkpoint for by its name, else for a model of its own
+IN_CHECKPOINTS = ("eagle3", "eagle", "medusa")
 METHODS = {  # vLLM 0.33.0, config/speculative.py: all of them draft chains, but for a speculative_token_tree
-    "ngram": "ngram",
-    "ngram_gpu": "ngram",
-    "medusa": "medusa",
-    "eagle": "eagle",
-    "eagle3": "eagle3",
+    **dict.fromkeys(("ngram", "ngram_gpu"), "ngram"),
+    **{way: way for way in reversed(IN_CHECKPOINTS)},
     "draft_model": "draft-model",
-    "mtp": "mtp",
-    "deepseek_mtp": "mtp",
-    "glm4_moe_mtp": "mtp",
-    "qwen3_next_mtp": "mtp",
-    "ernie_mtp": "mtp",
-    "longcat_flash_mtp": "mtp",
-    "mimo_mtp": "mtp",
-}
-IN_CHECKPOINTS = {  # what vLLM takes a draft checkpoint for by its name, else for a model of its own
-    "eagle3": "eagle3",
-    "eagle": "eagle",
-    "medusa": "medusa",
+    **dict.fromkeys(("mtp", "deepseek_mtp", "glm4_moe_mtp", "qwen3_next_mtp", "ernie_mtp"), "mtp"),
+    **dict.fromkeys(("longcat_flash_mtp", "mimo_mtp"), "mtp"),
 }
 ONLY_IN: Mapping[str, tuple[str, ...]] = {  # ways that some engines have, and no other; 2026-11
-    "lookahead": (
-        "tensorrt-llm",
-    ),  # LookaheadDecodingConfig, of its TensorRT backend; llama.cpp has an example program
+    # LookaheadDecodingConfig, of its TensorRT backend; llama.cpp has an example program
+    "lookahead": ("tensorrt-llm",),
     "layer-skip": ("hf-transformers",),  # assistant_early_exit, on checkpoints that were trained for it
 }
 TREE = "-tree"  # ends the name of a way that drafts trees: the name alone is its chain
@@ -49,15 +37,10 @@ OTHER_NAMES = {
 }
 
 
-DRAFT_FIELDS = (
-    "speculator",
-    "draft",
-    "draft_tensor_parallel_size",
-    "draft_layers",
-    "num_speculative_tokens",
-    "acceptance",
-    "acceptance_spread",
-)  # of a pool: all that is about drafts
+DRAFT_FIELDS = (  # of a pool: all that is about drafts
+    *("speculator", "draft", "draft_tensor_parallel_size", "draft_layers", "num_speculative_tokens"),
+    *("acceptance", "acceptance_spread"),
+)
 
 
 def drafting_name(name: str) -> str:
@@ -83,7 +66,7 @@ def way_of(checkpoint: str) -> str:
     name = checkpoint.rpartition("/")[2].lower()
     if checkpoint.lower() in LOOKUP:
         return "ngram"
-    return next((way for word, way in IN_CHECKPOINTS.items() if word in name), "draft-model")
+    return next((way for way in IN_CHECKPOINTS if way in name), "draft-model")
 
 
 def drafting_fields(method: str | None, checkpoint: str | None) -> dict[str, object]:

@@ -94,6 +94,13 @@ def _describe(
     field.metadata = [*limited.metadata, _Reading(read_by, tuple(needed)), *field.metadata]
 
 
+def flag(default: Any, help: str, **row: Any) -> Any:
+    """Declare a field with what a row of `flags.json` says, in place: a new flag then needs no row."""
+    field: FieldInfo = Field(default=default)
+    _describe(field, help, **row)
+    return field
+
+
 def part_of(field: FieldInfo) -> Part | None:
     """The part of the product that reads a field; None: all of it."""
     return next((entry.part for entry in field.metadata if isinstance(entry, _Reading)), None)

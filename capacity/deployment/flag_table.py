@@ -25,10 +25,7 @@ GGML_CACHES = {"int8": "q8_0", "int4": "q4_0"}
 GGML_16_BIT = "f16"
 GGML_ALL_LAYERS = 999
 FLOATS = {"half": "float16", "float": "float32"}
-FORCED = {
-    "awq": "awq-no-marlin",
-    "gptq": "gptq-no-marlin",
-}  # vLLM takes Marlin by itself, unless these forbid it
+FORCED = {"awq": "awq-no-marlin", "gptq": "gptq-no-marlin"}  # vLLM takes Marlin unless these forbid it
 
 Place = Literal["line", "environment", "file"]
 Values = Mapping[str, object]  # fields of a pool, and terms, by name

@@ -40,8 +40,6 @@ def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, downlo
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
     if prompts_alone and spec.task == "embed":
         traffic = traffic.model_copy(update={"output_len": 1})
-    if not traffic.images_per_prompt and traffic.audio_seconds is None:
-        return traffic
     if traffic.audio_seconds is not None:
         traffic = _with_audio(traffic, spec, traffic.audio_seconds)
     if not traffic.images_per_prompt:

@@ -1,19 +1,15 @@
-"""A pasted line that launches a server, of whichever engine its first words name, as a model and a pool; and the lines
-of a manifest (Kubernetes, compose, SkyPilot)."""
+"""A pasted line that launches a server, of whichever engine its first words name, as a model and a pool."""
 
 from __future__ import annotations
 
 import difflib
 import re
-import shlex
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
-
-import yaml
 
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
@@ -32,213 +28,8 @@ from capacity.deployment.launched import (
     until_operator,
     words_of,
 )
+from capacity.deployment.manifest import containers_of, only_one, refuse_manifest
 from capacity.deployment.pool import Pool
-
-_SHELL = re.compile(r"(?:.*/)?(?:ba|da|z)?sh")
-_VARIABLE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)\}|(\w+))")
-_FIRST_LINE = re.compile(r"(?:\s*(?:#.*)?\n|---.*\n)*[\w.-]+:(?:\s|$)")
-KINDS = {  # Kubernetes objects whose pods say what they run, and those that stand next to them
-    *("CronJob", "DaemonSet", "Deployment", "Job", "LeaderWorkerSet", "List", "Pod", "ReplicaSet"),
-    *("ReplicationController", "StatefulSet", "ConfigMap", "HorizontalPodAutoscaler", "Ingress", "Namespace"),
-    *("PersistentVolumeClaim", "Secret", "Service", "ServiceAccount"),
-}
-WAY_OUT = "paste the launch line, or give a Deployment, a compose file or a SkyPilot task"
-RENDERED = "give what `helm template` renders, or paste the launch line"
-FOREIGN = {  # by a key of the mapping: what it is, and the way out
-    "servingEngineSpec": ("Helm values of the vLLM production stack", RENDERED),
-    "replicaCount": ("Helm values", RENDERED),
-    "image": ("Helm values", RENDERED),
-    "applications": ("a Ray Serve configuration", WAY_OUT),
-    "model": ("the options of a server", "paste the line that reads them: `vllm serve --config FILE`"),
-}
-AMBIGUOUS_GPUS = {"a100": "a100-sxm-40gb", "v100": None}  # SkyPilot's A100 has 40 GB, its V100 16 GB
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
-    """What one container runs: settings, its image and its words, as one line; and how many of it there are.
-
-    `gpu`: the GPU that the manifest names; `not_modelled`: what of it is taken otherwise, and how.
-    """
-
-    line: str
-    replicas: int = 1
-    gpu: str | None = None
-    not_modelled: tuple[str, ...] = ()
-
-
-def containers_of(text: str) -> tuple[Container, ...]:
-    """The containers of a manifest that say what they run, in its order; none where the text is no manifest.
-
-    Read are `command` and `args` of Kubernetes, `entrypoint` and `command` of compose, `run` of SkyPilot, their
-    environments, for which `$(NAME)`, `${NAME}` and `$NAME` stand, and `replicas`. Raises InvalidInput for a shell's
-    text that has no words.
-    """
-    found: list[Container] = []
-    for document in _documents(text):
-        if isinstance(document.get("run"), str) and "kind" not in document:
-            found.append(_skypilot(document))
-        elif "services" in document if "kind" not in document else document["kind"] in KINDS:
-            found += _containers(document, 1, set())
-    return tuple(found)
-
-
-def refuse_manifest(text: str) -> None:
-    """Raise InvalidInput, with the kind, for a mapping of YAML, which is never a shell's line."""
-    documents = _documents(text)
-    if not documents and "\n" in text.strip() and _FIRST_LINE.match(text):
-        raise InvalidInput(f"{OPTION} looks like YAML and cannot be parsed as YAML: correct it, or {WAY_OUT}")
-    for document in documents:
-        kind, way_out = _kind(document)
-        if kind not in KINDS:
-            raise InvalidInput(f"{OPTION} is {kind}, which cannot be read: {way_out}")
-    if documents:
-        raise NoServer(
-            f"{OPTION} must hold a line that launches a server: no container of the manifest says by its command or "
-            "args which one"
-        )
-
-
-def _kind(document: Mapping[object, object]) -> tuple[str, str]:
-    """What a mapping is, and what to give in its place."""
-    if "kind" in document:
-        return str(document["kind"]), WAY_OUT
-    if "services" in document:
-        return "Pod", WAY_OUT
-    keys = ", ".join(list(map(str, document))[:3])
-    return next((known for key, known in FOREIGN.items() if key in document), (f"YAML of {keys}", WAY_OUT))
-
-
-def _documents(text: str) -> list[dict[object, object]]:
-    """The mappings of a YAML text whose keys are names; none where there is none, as in a shell's line."""
-    try:
-        documents = list(yaml.safe_load_all(text))
-    except (yaml.YAMLError, RecursionError, ValueError):
-        return []
-    mappings = [document for document in documents if isinstance(document, dict)]
-    names = (str(key) for document in mappings for key in document)
-    return mappings if all(re.fullmatch(r"[\w.-]+", name) for name in names) else []
-
-
-def _skypilot(task: dict[object, object]) -> Container:
-    """A SkyPilot task: its script, the fewest replicas of its service, and its accelerators."""
-    service, resources = task.get("service"), task.get("resources")
-    service = service if isinstance(service, dict) else {}
-    policy = service.get("replica_policy")
-    policy = policy if isinstance(policy, dict) else {}
-    fewest, most = policy.get("min_replicas"), policy.get("max_replicas")
-    notes = []
-    if fewest is not None and most is not None and fewest != most:
-        notes.append(f"replica_policy of {fewest} to {most} replicas ({_count(fewest)} are taken)")
-    wanted = resources.get("accelerators") if isinstance(resources, dict) else None
-    choices = _accelerators(wanted)
-    environment = dict(_settings(task.get("envs")))
-    if len(counts := {count for _, count in choices}) == 1:
-        environment.setdefault("SKYPILOT_NUM_GPUS_PER_NODE", counts.pop())
-    gpu = None
-    if len(choices) == 1:
-        ((name, _),) = choices
-        gpu = AMBIGUOUS_GPUS.get(name.lower(), name.lower())
-        if gpu is None:
-            notes.append(f"accelerators {name} (name its memory by --gpu)")
-    elif choices:
-        notes.append(f"accelerators {' or '.join(name for name, _ in choices)} (name one by --gpu)")
-    return Container(
-        line=_line(["sh", str(task["run"])], {"environment": environment}),
-        replicas=_count(service.get("replicas", fewest)),
-        gpu=gpu,
-        not_modelled=tuple(notes),
-    )
-
-
-def _accelerators(wanted: object) -> list[tuple[str, str]]:
-    """Names and counts of SkyPilot's accelerators: `H100:2`, `{H100: 2}`, or several to choose from."""
-    if isinstance(wanted, dict):
-        return [(str(name), str(count or 1)) for name, count in wanted.items()]
-    several = wanted if isinstance(wanted, list) else [] if wanted is None else [wanted]
-    parts = [str(each).partition(":") for each in several]
-    return [(name, count or "1") for name, _, count in parts]
-
-
-def _containers(node: object, replicas: int, seen: set[int]) -> Iterator[Container]:
-    """Of a part of a manifest, of which there are `replicas`, and of its parts; of what aliases repeat, once."""
-    if not isinstance(node, list | dict) or id(node) in seen:
-        return
-    seen.add(id(node))
-    if isinstance(node, list):
-        for part in node:
-            yield from _containers(part, replicas, seen)
-        return
-    deploy = node.get("deploy")  # compose has its number of replicas there
-    replicas *= _count(node.get("replicas")) * _count(
-        deploy.get("replicas") if isinstance(deploy, dict) else 1
-    )
-    started = [*_words(node.get("entrypoint")), *_words(node.get("command")), *_words(node.get("args"))]
-    if started:
-        yield Container(line=_line(started, node), replicas=replicas)
-        return
-    for part in node.values():
-        yield from _containers(part, replicas, seen)
-
-
-def _count(replicas: object) -> int:
-    return replicas if isinstance(replicas, int) and replicas > 0 else 1
-
-
-def _words(command: object) -> list[str]:
-    """A list of words; a text of several is compose's, and split as a shell splits it."""
-    if isinstance(command, str):
-        return words_of(command)
-    return [str(word) for word in command] if isinstance(command, list) else []
-
-
-def _line(words: list[str], container: dict[object, object]) -> str:
-    """The line of a container. A script that a shell is given stands for the shell; a line of it may be no server's."""
-    environment = dict(_settings(container.get("env", container.get("environment"))))
-
-    def filled(found: re.Match[str]) -> str:
-        return environment.get(found[1] or found[2] or found[3], found[0])
-
-    said = [_VARIABLE.sub(filled, word) for word in words]
-    if _SHELL.fullmatch(said[0]):
-        said = [word for script in said[1:] if not script.startswith("-") for word in _script(script)]
-    image = container.get("image")
-    settings = [f"{name}={value}" for name, value in environment.items()]
-    return shlex.join([*settings, *([image] if isinstance(image, str) else []), *said])
-
-
-def _script(text: str) -> list[str]:
-    """The words of a script: a semicolon where a line ends that ends outside quotes."""
-    lines = text.strip().replace("\\\r\n", " ").replace("\\\n", " ").split("\n")
-    whole = lines[0]
-    for line in lines[1:]:
-        inside = any(whole.count(quote) % 2 for quote in "'\"")
-        whole += f"\n{line}" if inside else f" ;\n{line}"
-    return words_of(whole)
-
-
-def _settings(environment: object) -> Iterator[tuple[str, str]]:
-    """Names and values: Kubernetes' list of both, compose's mapping or list of NAME=VALUE. A value that a secret or the
-    pod gives is none."""
-    if isinstance(environment, dict):
-        yield from ((str(name), str(value)) for name, value in environment.items() if value is not None)
-    for entry in environment if isinstance(environment, list) else ():
-        if isinstance(entry, dict) and "name" in entry and entry.get("value") is not None:
-            yield str(entry["name"]), str(entry["value"])
-        elif isinstance(entry, str) and "=" in entry:
-            name, _, value = entry.partition("=")
-            yield name, value
-
-
-def only_one(servers: list[Container]) -> Container:
-    """The one server of a manifest. Raises InvalidInput for several that differ."""
-    if len({server.line for server in servers}) > 1:
-        raise InvalidInput(
-            f"{OPTION} holds {len(servers)} servers, which differ: paste one of them, or write each as a pool of a "
-            "deployment file"
-        )
-    return servers[0]
-
 
 EXAMPLES = (
     "vllm serve, python -m sglang.launch_server, trtllm-serve, text-generation-launcher, llama-server, "
@@ -246,9 +37,8 @@ EXAMPLES = (
 )
 _SETTING = re.compile(r"([A-Z][A-Z0-9_]+)=(.*)", re.DOTALL)
 _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)|server-(?:\w+-)?(b\d+)")  # llama.cpp counts its builds
-_PLANNED = re.compile(
-    r"^\s*#\s*planned for (\S+) ([\w.]+)", re.MULTILINE
-)  # as a plan writes above the command
+# as a plan writes above the command
+_PLANNED = re.compile(r"^\s*#\s*planned for (\S+) ([\w.]+)", re.MULTILINE)
 
 
 @checked

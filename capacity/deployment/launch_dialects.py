@@ -12,7 +12,7 @@ from pathlib import Path
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.drafts import TREE, has_way
-from capacity.deployment.engines import LimitRule, find_engine
+from capacity.deployment.engines import find_engine
 from capacity.deployment.flag_table import GGML_CACHES, flag_table
 from capacity.deployment.launched import OPTION, Fields, Line, options_beside
 from capacity.deployment.pool import Pool
@@ -22,9 +22,8 @@ DRAFT = "DRAFT-CHECKPOINT"
 WITH_CHECKPOINT = ("eagle", "eagle2", "eagle3", "medusa", "draft-model")
 VLLM_METHODS = {"eagle2": "eagle", "draft-model": "draft_model"}
 TENSORRT_LLM_COUNTS = {"mtp": "num_nextn_predict_layers", "lookahead": "max_ngram_size"}
-CONTEXT_TOKENS = (
-    4096  # docs/faq.mdx at v0.12.0: "By default, Ollama uses a context window size of 4096 tokens"
-)
+# docs/faq.mdx at v0.12.0: "By default, Ollama uses a context window size of 4096 tokens"
+CONTEXT_TOKENS = 4096
 LORA_FIELDS = ("max_cpu_loras", "max_lora_rank", "max_loras")
 LORA_SLOTS = 8  # SGLang's --max-loras-per-batch by default
 _GGUF_KIND = re.compile(r"(?:^|[-._/])(i?q\d_\w+?|mxfp4)(?=$|[-.])", re.IGNORECASE)
@@ -45,11 +44,6 @@ class Dialect:
 def draft_way(pool: Pool) -> str:
     """How it drafts, a tree by the name of its method; empty: not at all."""
     return (pool.speculator or "").removesuffix(TREE)
-
-
-def default_limits(pool: Pool) -> LimitRule:
-    """The limits of the pool's engine on the smallest GPUs."""
-    return find_engine(pool.engine).limits[0]
 
 
 def draft_words(engine: str) -> dict[str, str]:
@@ -258,7 +252,7 @@ def format_of_gguf(name: str) -> str | None:
 
 
 def _ggml_terms(pool: Pool) -> Fields:
-    limits = default_limits(pool)
+    limits = find_engine(pool.engine).limits[0]  # those of the smallest GPUs
     return {
         "max_num_seqs": pool.max_num_seqs or limits.max_num_seqs,
         "max_num_batched_tokens": pool.max_num_batched_tokens or limits.max_num_batched_tokens,

@@ -21,9 +21,8 @@ _OPERATOR = re.compile(r"\||\|\||&|&&|;|(?:\d|&)?>{1,2}.*|<.*")
 Fields = dict[str, object]
 
 
-LAUNCH_DEFAULTS: Mapping[
-    str, object
-] = {  # settings that decide an interval: without the flag, the default is known
+# settings that decide an interval: without the flag, the default is known
+LAUNCH_DEFAULTS: Mapping[str, object] = {
     "max_num_batched_tokens": None,
     "max_num_seqs": None,
     "kv_cache_dtype": "auto",

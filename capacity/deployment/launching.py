@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.drafts import find_draft_checkpoint, has_way
@@ -17,7 +18,6 @@ from capacity.deployment.launch_dialects import (
     DIALECTS,
     DRAFT,
     WITH_CHECKPOINT,
-    default_limits,
     draft_way,
     draft_words,
     gguf_file,
@@ -26,15 +26,11 @@ from capacity.deployment.launch_dialects import (
 from capacity.deployment.launched import PORT, Launch, flag_words
 from capacity.deployment.pool import Pool
 
-WITHOUT_API = (
-    "hf-transformers",
-    "deepspeed-mii",
-)  # no OpenAI API: nothing routes to them, nor benchmarks them
-ENGINES = (
-    "vllm",
-    "sglang",
-    "tensorrt-llm",
-)  # of clusters: what one of them is told, the others can be told too
+GENERATE = Path(__file__).with_name("generate_answers.txt")  # a program of transformers
+# no OpenAI API: nothing routes to them, nor benchmarks them
+WITHOUT_API = ("hf-transformers", "deepspeed-mii")
+# of clusters: what one of them is told, the others can be told too
+ENGINES = ("vllm", "sglang", "tensorrt-llm")
 
 
 def is_launched(engine: str) -> bool:
@@ -166,32 +162,12 @@ def _text(lines: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-GENERATE = """import sys
-
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-MODEL, BATCH, NEW_TOKENS = {model!r}, {batch}, 256
-
-tokenizer = AutoTokenizer.from_pretrained(MODEL, padding_side="left")
-tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-model = AutoModelForCausalLM.from_pretrained(MODEL, dtype="{dtype}", {where})
-prompts = sys.stdin.read().splitlines()
-for first in range(0, len(prompts), BATCH):
-    batch = tokenizer(prompts[first : first + BATCH], padding=True, return_tensors="pt").to(model.device)
-    with torch.inference_mode():
-        answers = model.generate(**batch, max_new_tokens=NEW_TOKENS)
-    for answer in tokenizer.batch_decode(answers[:, batch["input_ids"].shape[1] :], skip_special_tokens=True):
-        print(repr(answer), flush=True)
-"""
-
-
 def _transformers(model_id: str, pool: Pool) -> Launch:
     """No server: a program that answers the lines of its input in batches."""
     tensor = pool.tensor_parallel_size
-    text = GENERATE.format(
+    text = GENERATE.read_text(encoding="utf-8").format(
         model=model_id,
-        batch=pool.max_num_seqs or default_limits(pool).max_num_seqs,
+        batch=pool.max_num_seqs or find_engine(pool.engine).limits[0].max_num_seqs,
         dtype=FLOATS.get(pool.dtype, pool.dtype),
         where='tp_plan="auto"' if tensor > 1 else 'device_map="auto"',
     )

@@ -45,22 +45,14 @@ class ByPromptLength(Router):
             self._pools = sorted([*self._pools, pool], key=lambda each: each.order)
         self._pool_of[replica] = pool
 
-    def joined(self, replica: int) -> None:
-        super().joined(replica)
-        if replica not in self._pool_of:  # nobody has told pools apart
-            self.belongs(replica, Takes())
-        insort(self._pool_of[replica].ready, replica)
-
-    def gone(self, replica: int) -> None:
-        super().gone(replica)
-        self._pool_of[replica].ready.remove(replica)
-
     def pause(self, replica: int) -> None:
         super().pause(replica)
         self._pool_of[replica].ready.remove(replica)
 
     def resume(self, replica: int) -> None:
         super().resume(replica)
+        if replica not in self._pool_of:  # nobody has told pools apart
+            self.belongs(replica, Takes())
         insort(self._pool_of[replica].ready, replica)
 
     def _choose(self, prompt: Prompt) -> int:

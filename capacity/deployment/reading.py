@@ -15,9 +15,8 @@ from capacity.base.registry import BY_NAME
 from capacity.base.spec import Spec
 from capacity.deployment.field_flags import Need, Part, needs_of, part_of
 
-Parts = Mapping[
-    Part, tuple[Need, ...]
-]  # parts that answer a question: always, or only beside one of these fields
+# parts that answer a question: always, or only beside one of these fields
+Parts = Mapping[Part, tuple[Need, ...]]
 
 LOADS = (Need("concurrency"), Need("request_rate"))
 CLOSED_FORM: Parts = {"memory": (), "limits": (), "steps": (), "price": (), "rate": ()}

@@ -56,29 +56,15 @@ class PrefixAware(LeastOutstanding):
     MOST_KEYS = 1 << 20
     needs_prefixes = True
 
-    def __init__(
-        self,
-        *,
-        seed: int = 0,
-        match_fraction: float = 0.3,
-        balance_requests: int = 64,
-        balance_ratio: float = 1.5,
-    ) -> None:
+    match_fraction = 0.3
+    balance_ratio = 1.5
+
+    def __init__(self, *, seed: int = 0, balance_requests: int = 64) -> None:
         super().__init__(seed=seed)
-        self.match_fraction = match_fraction
         self.balance_requests = balance_requests
-        self.balance_ratio = balance_ratio
         self._holders: dict[int, int] = {}  # replicas that were sent a run, as bits
         self._open = 0  # replicas that take requests, as bits
         self._sends_in_balance = 0  # so many more cannot make any replica exceed `balance_requests`
-
-    def joined(self, replica: int) -> None:
-        super().joined(replica)
-        self._open |= 1 << replica
-
-    def gone(self, replica: int) -> None:
-        super().gone(replica)
-        self._open &= ~(1 << replica)
 
     def pause(self, replica: int) -> None:
         super().pause(replica)

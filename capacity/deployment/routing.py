@@ -67,17 +67,18 @@ class Router:
         while len(self.requests) <= replica:
             self.requests.append(0)
             self.prompt_tokens.append(0)
-        insort(self.ready, replica)
+        self.resume(replica)
 
     def gone(self, replica: int) -> None:
         """A replica takes no more requests."""
-        self.ready.remove(replica)
+        self.pause(replica)
 
     def pause(self, replica: int) -> None:
         """A replica takes no requests for now; `resume` lets it again."""
         self.ready.remove(replica)
 
     def resume(self, replica: int) -> None:
+        """A replica takes requests, for the first time or again."""
         insort(self.ready, replica)
 
     def send(self, prompt: Prompt) -> int:

@@ -99,30 +99,16 @@ class Traffic(FlagSpec):
         others = {name: value for name, value in fields.items() if name != "requests_per_day"}
         return {**others, "request_rate": per_day / SECONDS_PER_DAY}
 
-    @field_validator("priority_shares")
+    @field_validator("priority_shares", "use_case")
     @classmethod
-    def _shares(cls, value: str | None) -> str | None:
+    def _is_readable(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None:
-            priority_shares(value)
+            (find_use_case if info.field_name == "use_case" else priority_shares)(value)
         return value
 
-    @field_validator("requests_per_day")
+    @field_validator("requests_per_day", "users")
     @classmethod
     def _one_rate(cls, value: float | None, info: ValidationInfo) -> float | None:
-        if value is not None and info.data.get("request_rate") is not None:
-            raise ValueError("the rate is given already (request_rate): give one of them")
-        return value
-
-    @field_validator("use_case")
-    @classmethod
-    def _known_use_case(cls, value: str | None) -> str | None:
-        if value is not None:
-            find_use_case(value)
-        return value
-
-    @field_validator("users")
-    @classmethod
-    def _users_or_a_rate(cls, value: int | None, info: ValidationInfo) -> int | None:
         if value is not None and info.data.get("request_rate") is not None:
             raise ValueError("the rate is given already (request_rate): give one of them")
         return value

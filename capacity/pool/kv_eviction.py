@@ -5,10 +5,11 @@ step times, memory and the simulator's blocks follow as they do for models that 
 another matter: methods that score tokens prefill it whole, in one step, and drop afterwards.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -94,22 +95,25 @@ def find_eviction(name: str) -> KvEviction:
 
 def evicting(model: ModelSpec, pool: Pool) -> ModelSpec:
     """The model as this pool's engines cache it: every layer keeps the pool's budget. Raises InvalidInput."""
-    whole = _whole(model)
+    whole = with_attention(
+        model,
+        lambda own: own if own.eviction == "none" else replace(own, window_tokens=None, eviction="none"),
+    )
     if pool.kv_eviction is None:
         return whole
     method = find_eviction(pool.kv_eviction)
     _check(method, whole, pool)
-    return replace(
-        whole,
-        layer_groups=tuple(
-            replace(
-                group, mixer=replace(group.mixer, window_tokens=pool.kv_budget, eviction=method.kept_from)
-            )
-            if isinstance(group.mixer, Attention)
-            else group
-            for group in whole.layer_groups
-        ),
+    kept: Mapping[str, Any] = {"window_tokens": pool.kv_budget, "eviction": method.kept_from}
+    return with_attention(whole, lambda mixer: replace(mixer, **kept))
+
+
+def with_attention(model: ModelSpec, changed: Callable[[Attention], Attention]) -> ModelSpec:
+    """Return the model with other attention layers; the model itself where none is another."""
+    groups = tuple(
+        replace(group, mixer=changed(group.mixer)) if isinstance(group.mixer, Attention) else group
+        for group in model.layer_groups
     )
+    return model if groups == model.layer_groups else replace(model, layer_groups=groups)
 
 
 def keeps_whole_prompts(model: ModelSpec) -> bool:
@@ -118,17 +122,6 @@ def keeps_whole_prompts(model: ModelSpec) -> bool:
         isinstance(group.mixer, Attention) and group.mixer.window_tokens and group.mixer.prompt_whole
         for group in model.layer_groups
     )
-
-
-def _whole(model: ModelSpec) -> ModelSpec:
-    """The model with all of its KV, be it one that keeps less."""
-    groups = tuple(
-        replace(group, mixer=replace(group.mixer, window_tokens=None, eviction="none"))
-        if isinstance(group.mixer, Attention) and group.mixer.eviction != "none"
-        else group
-        for group in model.layer_groups
-    )
-    return model if groups == model.layer_groups else replace(model, layer_groups=groups)
 
 
 def _check(method: KvEviction, model: ModelSpec, pool: Pool) -> None:

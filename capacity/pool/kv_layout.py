@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from capacity.base.record import make_from
 from capacity.model.layers import KvCacheGroup
 from capacity.model.parts import Eviction
 from capacity.pool.settings import PoolSettings
@@ -89,9 +90,7 @@ def kv_layout(settings: PoolSettings, layers: Iterable[int] | None = None) -> Kv
     growing = [kind for kind in kinds if kind.kind != "linear"]
     if states and growing and engine.state_memory_ratio is not None:
         kinds = growing
-    elif (
-        states and growing
-    ):  # the block is raised, in its own multiples, until an attention page is a state at least
+    elif states and growing:  # a block is raised, in multiples, until an attention page is a state at least
         state = max(kind.state_bytes for kind in states)
         page = max(kind.token_bytes for kind in growing) * block_tokens
         block_tokens *= max(1, math.ceil(state / page))
@@ -118,14 +117,12 @@ class _Kind:
     def of(cls, group: KvCacheGroup, layers: set[int], tp: int) -> "_Kind":
         heads = group.num_kv_heads
         share = math.ceil(heads / tp) / heads
-        return cls(
-            kind=group.kind,
+        return make_from(
+            cls,
+            group,
             num_layers=len(layers.intersection(group.layers)),
             token_bytes=group.bytes_per_token / group.num_layers * share,
             state_bytes=group.state_bytes_per_sequence / group.num_layers * share,
-            window_tokens=group.window_tokens,
-            chunked=group.chunked,
-            eviction=group.eviction,
         )
 
     @property

@@ -30,7 +30,26 @@ NULL_BLOCKS = 1  # of every pool: vLLM's placeholder, in the log's figure and ne
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryPlan:
+class HeldMemory:
+    """What each GPU of a pipeline stage holds beside its KV cache, in bytes.
+
+    `overhead_bytes` is non-torch memory and, where the engine takes them out of its budget, CUDA graphs.
+    """
+
+    weights_bytes: int
+    activations_bytes: int
+    nontorch_bytes: int
+    graph_bytes: int
+    overhead_bytes: int
+
+    @property
+    def needed_bytes(self) -> int:
+        """All of it, without any KV cache."""
+        return self.weights_bytes + self.activations_bytes + self.overhead_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPlan(HeldMemory):
     """Memory of the fullest GPU, in bytes, and what its KV cache holds; of one data-parallel rank.
 
     usable = weights + activations + overhead + KV cache. `kv_capacity_blocks` counts the null block, as the
@@ -41,11 +60,6 @@ class MemoryPlan:
 
     total_bytes: int
     usable_bytes: int
-    weights_bytes: int
-    activations_bytes: int
-    nontorch_bytes: int
-    graph_bytes: int
-    overhead_bytes: int
     kv_cache_bytes: int
     kv_bytes_per_token: int
     kv_window_bytes_per_token: int
@@ -55,9 +69,7 @@ class MemoryPlan:
     max_context_tokens: int
     max_concurrency: float
     layout: KvLayout  # of the GPU with the fewest blocks
-    states: (
-        StatePool | None
-    )  # of the GPU with the fewest; None: they draw on the same blocks, or there are none
+    states: StatePool | None  # of the GPU with the fewest; None: they share the blocks, or there are none
     fits: bool
     reason: str | None
     warnings: tuple[str, ...]
@@ -80,11 +92,6 @@ class MemoryPlan:
     def kv_block_bytes(self) -> int:
         return self.layout.block_bytes
 
-    @property
-    def needed_bytes(self) -> int:
-        """Of the fullest GPU, without any KV cache."""
-        return self.weights_bytes + self.activations_bytes + self.overhead_bytes
-
     def require_fit(self) -> "MemoryPlan":
         """This plan, or DoesNotFit with its reason."""
         if not self.fits:
@@ -92,24 +99,6 @@ class MemoryPlan:
                 self.reason or "does not fit", needed_bytes=self.needed_bytes, usable_bytes=self.usable_bytes
             )
         return self
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldMemory:
-    """What each GPU of a pipeline stage holds beside its KV cache, in bytes.
-
-    `overhead_bytes` is non-torch memory and, where the engine takes them out of its budget, CUDA graphs.
-    """
-
-    weights_bytes: int
-    activations_bytes: int
-    nontorch_bytes: int
-    graph_bytes: int
-    overhead_bytes: int
-
-    @property
-    def total_bytes(self) -> int:
-        return self.weights_bytes + self.activations_bytes + self.overhead_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,8 +266,8 @@ def nontorch_bytes(settings: PoolSettings) -> int:
 
 def _stage_memory(settings: PoolSettings, held: HeldMemory, layers: range) -> StageMemory:
     pool = settings.pool
-    usable = _usable(settings, held.total_bytes)
-    kv_cache = usable - held.total_bytes
+    usable = _usable(settings, held.needed_bytes)
+    kv_cache = usable - held.needed_bytes
     if pool.kv_cache_memory_bytes is not None and kv_cache < pool.kv_cache_memory_bytes:
         kv_cache -= pool.kv_cache_memory_bytes  # what is missing of --kv-cache-memory-bytes, negative
     here = gpu_layers(settings, layers)

@@ -16,8 +16,8 @@ from capacity.deployment.engines import EngineSpec, find_engine
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.hardware.adjustment import Adjustment
 from capacity.model import ModelSpec, load_model
-from capacity.model.layers import LatentAttention
 from capacity.model.quantization import QuantizationScheme, bits_per_weight, find_kv_cache_format, scheme_for
+from capacity.pool.defaults import kv_format, longest_request, step_limits
 from capacity.pool.kv_eviction import evicting, eviction_notes, keeps_whole_prompts
 from capacity.pool.memory import GIB, MemoryPlan, memory_plan, states_of
 from capacity.pool.offload import check_offload, host_weight_share, offload_notes
@@ -25,8 +25,10 @@ from capacity.pool.parallelism import largest_tensor_parallel_size, shares_conte
 from capacity.pool.settings import PoolSettings, with_grammars
 from capacity.pool.supported import (
     check_attention,
+    check_experts,
     check_formats,
     check_runs,
+    check_scheduled_tokens,
     check_settings,
     loaded_of,
     served_in,
@@ -148,18 +150,12 @@ class ResolvedPool(PoolSettings):
         """What the step model is made of."""
         return make_from(
             StepSetting,
+            self,
             self.pool,
-            model=self.model,
-            profile=self.profile,
-            engine=self.engine,
-            scheme=self.scheme,
-            kv_cache_dtype=self.kv_cache_dtype,
             data_parallel_size=self.lockstep_ranks,
             max_graph_rows=self.pool.max_cudagraph_capture_size,
-            max_num_seqs=self.max_num_seqs,
             host_weight_share=host_weight_share(self),
             gpu_layers=self.pool.n_gpu_layers,
-            host_cpu=self.host_cpu,
             max_loras=self.pool.max_loras or 0,
         )
 
@@ -226,8 +222,8 @@ def resolve(
     check_formats(resolved)
     check_offload(resolved)
     check_attention(resolved)
-    _check_experts(resolved)
-    _check_scheduled_tokens(resolved)
+    check_experts(resolved)
+    check_scheduled_tokens(resolved)
     return resolved if pool.draft is None else replace(resolved, draft=_draft(resolved, profiles, download))
 
 
@@ -294,13 +290,13 @@ def with_defaults(
     """
     scheme = scheme or model.checkpoint
     model = evicting(model, pool)
-    max_model_len = _max_model_len(model, pool)
+    max_model_len = longest_request(model, pool)
     chunked = pool.enable_chunked_prefill
     if chunked is None:  # tokens are dropped of whole prompts only
         chunked = engine.chunked_prefill and not keeps_whole_prompts(model)
     ranks = pool.data_parallel_size if model.is_moe and engine.data_parallel_divides_limits else 1
     defaults = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
-    max_num_seqs, max_num_batched_tokens = _step_limits(
+    max_num_seqs, max_num_batched_tokens = step_limits(
         pool,
         max_num_seqs=max(defaults.max_num_seqs // ranks, 1),
         token_budget=max(defaults.max_num_batched_tokens // ranks, 1),
@@ -320,7 +316,7 @@ def with_defaults(
         profile=profile,
         engine=engine,
         scheme=scheme,
-        kv_cache_dtype=_kv_cache_dtype(pool, scheme, model, engine, profile.architecture),
+        kv_cache_dtype=kv_format(pool, scheme, model, engine, profile.architecture),
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
@@ -358,55 +354,6 @@ def _within_states(resolved: ResolvedPool) -> ResolvedPool:
     return replace(resolved, max_num_seqs=most, notes=(*resolved.notes, note))
 
 
-def _step_limits(
-    pool: Pool, *, max_num_seqs: int, token_budget: int, longest_prefill: int
-) -> tuple[int, int]:
-    """Sequences and tokens of a step: the pool's, else these defaults of the engine, made to agree.
-
-    The default budget holds the longest prefill of one step; the default of sequences is at most the pool's budget.
-    Raises InvalidInput where the pool's own numbers do not agree.
-    """
-    seqs, budget = pool.max_num_seqs or max_num_seqs, pool.max_num_batched_tokens
-    if budget is None:
-        return seqs, max(token_budget, longest_prefill)
-    if budget < longest_prefill:
-        raise InvalidInput(
-            f"--max-num-batched-tokens {budget} is below --max-model-len {longest_prefill} without chunked prefill: "
-            "longer prompts could never run. Raise it, or use --enable-chunked-prefill."
-        )
-    if pool.max_num_seqs and budget < seqs:
-        raise InvalidInput(
-            f"--max-num-batched-tokens {budget} is below --max-num-seqs {seqs}: raise the one or lower the other"
-        )
-    return min(seqs, budget), budget
-
-
-def _check_scheduled_tokens(settings: PoolSettings) -> None:
-    scheduled, budget = settings.max_num_scheduled_tokens, settings.max_num_batched_tokens
-    if scheduled > budget:
-        raise InvalidInput(
-            f"--max-num-scheduled-tokens {scheduled} is above --max-num-batched-tokens {budget}: "
-            "lower the one or raise the other"
-        )
-
-
-def _check_experts(settings: PoolSettings) -> None:
-    """As vLLM, which refuses expert parallelism where there are no experts (config/model.py)."""
-    pool, model = settings.pool, settings.model
-    flags = {
-        "--enable-expert-parallel": pool.enable_expert_parallel,
-        "--moe-backend": pool.moe_backend != "auto",
-    }
-    for flag in (name for name, asked in flags.items() if asked and not model.is_moe):
-        raise InvalidInput(f"{flag} changes nothing without experts, and {model.name} has none: leave it out")
-    engine = settings.engine
-    if flags["--moe-backend"] and not (engine.chooses_moe_backend or engine.baseline):
-        raise InvalidInput(
-            f"--moe-backend {pool.moe_backend}: {engine.label} has no choice of expert kernels, vllm and sglang have: "
-            "leave it out"
-        )
-
-
 def _longest_that_fits(model: ModelSpec, pool: Pool, profiles: str | Path | None) -> ResolvedPool:
     """`--max-model-len auto`: the model's own length, or the longest request that the KV cache holds."""
     whole = resolve(model, pool.model_copy(update={"max_model_len": None}), profiles=profiles)
@@ -416,35 +363,3 @@ def _longest_that_fits(model: ModelSpec, pool: Pool, profiles: str | Path | None
     note = f"--max-model-len auto: {longest} of the model's {whole.max_model_len} tokens"
     shorter = resolve(model, pool.model_copy(update={"max_model_len": longest}), profiles=profiles)
     return replace(shorter, notes=(*shorter.notes, note))
-
-
-def _max_model_len(model: ModelSpec, pool: Pool) -> int:
-    limit = model.max_position_embeddings
-    if pool.max_model_len is None or pool.max_model_len == "auto":
-        return limit
-    if pool.max_model_len > limit:
-        raise InvalidInput(
-            f"--max-model-len {pool.max_model_len} is beyond the {limit} positions that {model.name} was made for"
-        )
-    return pool.max_model_len
-
-
-def _kv_cache_dtype(
-    pool: Pool, scheme: QuantizationScheme, model: ModelSpec, engine: EngineSpec, architecture: str
-) -> str:
-    """The format that the engine caches in; for latents of sparse attention `fp8` may be a packed format.
-
-    `auto` is the checkpoint's format where it has one, else the engine's default for these latents.
-    """
-    asked = (pool.kv_cache_dtype != "auto" and pool.kv_cache_dtype) or scheme.kv_cache_dtype or "auto"
-    mixers = (group.mixer for group in model.layer_groups)
-    latents = [mixer for mixer in mixers if isinstance(mixer, LatentAttention) and mixer.indexer]
-    if not latents:
-        return asked
-    if asked == "auto":
-        defaults = engine.sparse_kv_cache_dtype
-        asked = defaults.get(f"{model.model_type}:{architecture}") or defaults.get(architecture, "auto")
-    heads = math.ceil(latents[0].num_heads / pool.tensor_parallel_size)
-    plain = heads <= engine.plain_sparse_fp8_heads.get(architecture, 0)
-    known = asked if asked == "auto" else find_kv_cache_format(asked).name
-    return "fp8_ds_mla" if known == "fp8" and not plain else asked

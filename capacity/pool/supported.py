@@ -13,6 +13,7 @@ from capacity.hardware import HardwareProfile
 from capacity.hardware.attention_kernels import find_attention_kernel
 from capacity.model import Attention, ModelSpec
 from capacity.model.quantization import find_format, find_kv_cache_format, uniform_scheme
+from capacity.pool.kv_eviction import with_attention
 from capacity.pool.settings import PoolSettings
 
 WITHOUT_CACHE = ("hf-transformers",)  # generate(use_cache=False)
@@ -63,13 +64,7 @@ def _with_index_dtype(model: ModelSpec, pool: Pool) -> ModelSpec:
         )
     if pool.indexer_kv_dtype == "bf16":
         return model
-    groups = tuple(
-        replace(g, mixer=replace(g.mixer, index_key_bytes=g.mixer.index_key_bytes // 2))
-        if isinstance(g.mixer, Attention)
-        else g
-        for g in model.layer_groups
-    )
-    return replace(model, layer_groups=groups)
+    return with_attention(model, lambda mixer: replace(mixer, index_key_bytes=mixer.index_key_bytes // 2))
 
 
 def served_in(model: ModelSpec, dtype: str, profile: HardwareProfile) -> ModelSpec:
@@ -156,37 +151,27 @@ def check_runs(settings: PoolSettings) -> None:
 
 def check_formats(settings: PoolSettings) -> None:
     """Raises InvalidInput where the engine cannot load the weights (here), or keep KV in that format."""
-    engine, scheme = settings.engine, settings.scheme
-    if not engine.loads(scheme.families):
-        missing = ", ".join(family for family in scheme.families if family not in engine.weight_formats)
+    engine, scheme, profile = settings.engine, settings.scheme, settings.profile
+    place, loads = (profile.platform, profile.capability), _loads_here(settings)
+    here = [family for family in engine.weight_formats if engine.loads_there(family, *place)]
+    for able, where in ((engine.weight_formats, ""), (tuple(here), f" on {profile.name}")):
+        refused = [family for family in scheme.families if family not in able]
+        if not refused:
+            continue
+        needed = engine.runs_on[profile.platform].format_capability.get(refused[0], 0.0)
+        why = f", only from compute capability {needed:.1f}" if where and profile.capability < needed else ""
         raise InvalidInput(
-            f"{engine.label} does not load {missing} weights ({scheme.name}), it loads "
-            f"{', '.join(engine.weight_formats)}: use another --quantization{_or_engines_that(_loads_here(settings))}"
+            f"{engine.label} does not load {', '.join(refused)} weights ({scheme.name}){where}{why}"
+            f"{'; there' if where else ','} it loads {', '.join(able)}: use another --quantization"
+            f"{_or_engines_that(loads)}"
         )
-    _check_formats_here(settings)
     kv = find_kv_cache_format(settings.kv_cache_dtype, model_dtype=settings.model.dtype).name
     if not engine.caches_in(kv):
-        loads = _loads_here(settings)
         raise InvalidInput(
             f"{engine.label} keeps no KV cache in {kv}, only in "
             f"{', '.join(('16 bit', *engine.kv_cache_formats))}: use another --kv-cache-dtype"
             f"{_or_engines_that(lambda other: other.caches_in(kv) and loads(other))}"
         )
-
-
-def _check_formats_here(settings: PoolSettings) -> None:
-    engine, profile = settings.engine, settings.profile
-    platform, capability = profile.platform, profile.capability
-    refused = [f for f in settings.scheme.families if not engine.loads_there(f, platform, capability)]
-    if not refused:
-        return
-    needed = engine.runs_on[platform].format_capability.get(refused[0], 0.0)
-    why = f", only from compute capability {needed:.1f}" if capability < needed else ""
-    able = [f for f in engine.weight_formats if engine.loads_there(f, platform, capability)]
-    raise InvalidInput(
-        f"{engine.label} does not load {', '.join(refused)} weights ({settings.scheme.name}) on {profile.name}{why}; "
-        f"there it loads {', '.join(able)}: use another --quantization{_or_engines_that(_loads_here(settings))}"
-    )
 
 
 def _loads_here(settings: PoolSettings) -> Callable[[EngineSpec], bool]:
@@ -210,3 +195,30 @@ def _engines_that(can: Callable[[EngineSpec], bool]) -> str:
     engines = (find_engine(name) for name in engine_names())
     able = [engine.name for engine in engines if not engine.baseline and can(engine)]
     return f"--engine {' or '.join(able)}" if able else ""
+
+
+def check_scheduled_tokens(settings: PoolSettings) -> None:
+    """Raises InvalidInput for steps of more tokens than memory is kept for."""
+    scheduled, budget = settings.max_num_scheduled_tokens, settings.max_num_batched_tokens
+    if scheduled > budget:
+        raise InvalidInput(
+            f"--max-num-scheduled-tokens {scheduled} is above --max-num-batched-tokens {budget}: "
+            "lower the one or raise the other"
+        )
+
+
+def check_experts(settings: PoolSettings) -> None:
+    """As vLLM, which refuses expert parallelism where there are no experts (config/model.py)."""
+    pool, model = settings.pool, settings.model
+    flags = {
+        "--enable-expert-parallel": pool.enable_expert_parallel,
+        "--moe-backend": pool.moe_backend != "auto",
+    }
+    for flag in (name for name, asked in flags.items() if asked and not model.is_moe):
+        raise InvalidInput(f"{flag} changes nothing without experts, and {model.name} has none: leave it out")
+    engine = settings.engine
+    if flags["--moe-backend"] and not (engine.chooses_moe_backend or engine.baseline):
+        raise InvalidInput(
+            f"--moe-backend {pool.moe_backend}: {engine.label} has no choice of expert kernels, vllm and sglang have: "
+            "leave it out"
+        )

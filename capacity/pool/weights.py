@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 
-from capacity.deployment.engines import ExpertPadding
 from capacity.model.parameter_part import ParameterPart
 from capacity.pool.settings import PoolSettings
 
@@ -71,9 +70,14 @@ def _expert_bytes_on_rank(part: ParameterPart, settings: PoolSettings) -> float:
         experts = math.ceil(experts / ranks)
     else:
         width = math.ceil(width / ranks)
-    padded_values = 0.0
-    padding = _padding(settings)
-    if padding is not None:
+    padded_values, architecture = 0.0, settings.profile.architecture
+    fitting = (
+        rule
+        for rule in settings.engine.expert_padding
+        if rule.weight_format == scheme.experts.name
+        and (not rule.architectures or architecture in rule.architectures)
+    )
+    if (padding := next(fitting, None)) is not None:
         width = _round_up(width, padding.intermediate_multiple)
         added = _round_up(hidden, padding.hidden_multiple) - hidden
         if padding.pads_scales:
@@ -86,11 +90,3 @@ def _expert_bytes_on_rank(part: ParameterPart, settings: PoolSettings) -> float:
 
 def _round_up(value: int, multiple: int) -> int:
     return math.ceil(value / multiple) * multiple
-
-
-def _padding(settings: PoolSettings) -> ExpertPadding | None:
-    weight_format, architecture = settings.scheme.experts.name, settings.profile.architecture
-    rules = (rule for rule in settings.engine.expert_padding if rule.weight_format == weight_format)
-    return next(
-        (rule for rule in rules if not rule.architectures or architecture in rule.architectures), None
-    )

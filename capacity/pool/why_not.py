@@ -92,9 +92,7 @@ class Attempts:
 def ways_out(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> tuple[Change, ...]:
     """Of each kind the smallest change that fits: what costs nothing first, then narrower weights, then more GPUs."""
     attempts, utilizations = Attempts(changed), _utilizations(settings)
-    least_tokens = (
-        FEWEST_BATCHED_TOKENS if settings.chunked_prefill else settings.max_model_len
-    )  # of one step
+    least_tokens = FEWEST_BATCHED_TOKENS if settings.chunked_prefill else settings.max_model_len
     budgets = _halves("max_num_batched_tokens", settings.max_num_batched_tokens, least_tokens)
     seqs = _halves("max_num_seqs", settings.max_num_seqs, 1)
     both: list[Change] = [{**u, **tokens} for tokens, u in product(budgets, utilizations[-1:])]

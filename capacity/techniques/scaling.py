@@ -224,8 +224,8 @@ def _closed_loop(resolved: ResolvedPool, load: _Load) -> _Loop:
     if served < 1:
         raise InvalidInput(f"no request of {load.tokens} tokens fits the KV cache")
     traffic = Traffic(input_len=load.input_len, output_len=load.output_len, concurrency=load.concurrency)
-    times, billed = load_times(resolved, traffic, load.lengths)
-    billed = billed or ServedLoad(
+    times, run = load_times(resolved, traffic, load.lengths)
+    billed = run.load or ServedLoad(
         requests_per_s=times.requests_per_s,
         input_tokens=load.input_len,
         output_tokens=load.output_len,

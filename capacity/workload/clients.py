@@ -13,9 +13,9 @@ import numpy as np
 from capacity.base.errors import InvalidInput
 from capacity.workload.arrivals import Pace, unit_gaps
 from capacity.workload.columns import MAX_REQUEST_TOKENS, FloatArray, IntArray
-from capacity.workload.lengths import Lengths, rank_correlated
+from capacity.workload.lengths import Lengths
 from capacity.workload.randomness import random_stream
-from capacity.workload.synthetic import ThinkTime, check_count, prefixed
+from capacity.workload.synthetic import ThinkTime, check_count, drawn_lengths, prefixed
 from capacity.workload.workload import Workload
 
 
@@ -129,13 +129,7 @@ def user_loop(
         raise InvalidInput(
             f"--num-prompts {num_requests:,} is less than --users {users:,}, who each ask at least once: raise it"
         )
-    lengths_rng = random_stream(seed, "lengths")
-    prompt_tokens, output_tokens = rank_correlated(
-        prompt.draw(num_requests, lengths_rng),
-        output.draw(num_requests, lengths_rng),
-        rank_correlation=rank_correlation,
-        rng=random_stream(seed, "correlation"),
-    )
+    prompt_tokens, output_tokens = drawn_lengths(prompt, output, num_requests, rank_correlation, seed)
     think_s, nominal_s, user = _asked(think_time, users, num_requests, seed)
     after = _before(user)
     return Workload.sorted(

@@ -175,9 +175,7 @@ def _block_runs(
     chain = _ChainedRuns(len(content), block_tokens)
     begins, counts = content.offsets[:-1], np.diff(content.offsets)
     longest = int(counts.max(initial=0))
-    for depth in range(
-        longest + 1
-    ):  # every prompt's first segment, then every second, ... and answers behind them
+    for depth in range(longest + 1):  # every first segment, then every second, ... and answers behind them
         rows = np.flatnonzero(counts > depth)
         at = begins[rows] + depth
         texts, tokens = content.segment_ids[at], content.segment_tokens[at]
@@ -205,9 +203,7 @@ class _ChainedRuns:
     def __init__(self, sequences: int, block_tokens: int) -> None:
         self._block_tokens = block_tokens
         self._parent = np.full(sequences, -1, dtype=np.int64)  # last full block
-        self._open = np.full(
-            sequences, -1, dtype=np.int64
-        )  # number of the pieces of the block that is not full
+        self._open = np.full(sequences, -1, dtype=np.int64)  # the number of the pieces of an open block
         self._missing = np.zeros(sequences, dtype=np.int64)  # tokens until it is; 0: there is none
         self._numbers = self._opened = 0
         self._found: list[tuple[IntArray, IntArray, IntArray]] = []  # (sequence, first id, blocks)

@@ -1,8 +1,9 @@
 """From the words of `Traffic` to requests: what a command line or a deployment file describes, generated or read."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -31,36 +32,22 @@ from capacity.workload.windows import WINDOW_S, duration_text
 from capacity.workload.workload import Workload
 
 DEFAULT_NUM_PROMPTS = 1000  # as `vllm bench serve`
-MOST_OF_PERIOD = (
-    5_000  # requests that are drawn of a rate that varies: a longer period is cut to its busiest part
-)
+# requests that are drawn of a rate that varies: a longer period is cut to its busiest part
+MOST_OF_PERIOD = 5_000
 ROUNDS = 5  # of each of the users of a closed loop, where nobody says how many requests
 
-GENERATED = (
-    "input_len",
-    "output_len",
-    "length_distribution",
-    "input_len_cv",
-    "output_len_cv",
-    "length_correlation",
-    "random_range_ratio",
-    "burstiness",
-    "random_prefix_len",
-    "num_prefixes",
-    "prefix_zipf",
-    "arrivals",
-    "on_s",
-    "off_s",
-    "off_request_rate",
-    "end_request_rate",
-    "ramp_s",
-    "day_peak_to_mean",
-    "day_length_s",
-    "turns",
-    "think_time_s",
-    "clients",
-    "client_zipf",
-    "client_length_cv",
+GENERATED = (  # fields that say how requests are generated, which a trace does not need
+    *(
+        "input_len",
+        "output_len",
+        "length_distribution",
+        "input_len_cv",
+        "output_len_cv",
+        "length_correlation",
+    ),
+    *("random_range_ratio", "random_prefix_len", "num_prefixes", "prefix_zipf", "turns", "think_time_s"),
+    *("burstiness", "arrivals", "on_s", "off_s", "off_request_rate", "end_request_rate", "ramp_s"),
+    *("day_peak_to_mean", "day_length_s", "clients", "client_zipf", "client_length_cv"),
 )
 
 
@@ -70,10 +57,7 @@ def described(traffic: Traffic, longest_tokens: int | None = None) -> Workload:
     Lengths whose variation the user left open are at most `longest_tokens`, prompt and output together.
     Raises InvalidInput where it describes none, or two; MalformedFile for a trace that cannot be read.
     """
-    if traffic.trace is None:
-        workload = _paced(traffic, longest_tokens)
-    else:
-        workload = _traced(traffic, traffic.trace)
+    workload = _paced(traffic, longest_tokens) if traffic.trace is None else _traced(traffic, traffic.trace)
     workload = replace(workload, notices=(*filled_notes(traffic), *workload.notices))
     if traffic.images_per_prompt or traffic.audio_tokens is not None:
         workload = _with_images(workload, traffic)
@@ -92,13 +76,8 @@ def described(traffic: Traffic, longest_tokens: int | None = None) -> Workload:
 
 def _drawn_from(workload: Workload, traffic: Traffic) -> Workload:
     """The workload with the means of its lengths' distributions over its own."""
-    text, output = (
-        _lengths(traffic, tokens or 0, cv, math.inf).mean_tokens
-        for tokens, cv in (
-            (traffic.input_len, traffic.input_len_cv),
-            (traffic.output_len, traffic.output_len_cv),
-        )
-    )
+    text = _lengths(traffic, traffic.input_len or 0, traffic.input_len_cv, math.inf).mean_tokens
+    output = _lengths(traffic, traffic.output_len or 0, traffic.output_len_cv, math.inf).mean_tokens
     prompt = text + traffic.random_prefix_len + float(workload.encoded_tokens[0])  # those are the same of all
     drawn_prompt, drawn_output = workload.mean_prompt_tokens, float(workload.output_tokens.mean())
     return replace(workload, expected_over_mean=(prompt / drawn_prompt, output / drawn_output))
@@ -209,37 +188,33 @@ def _with_images(workload: Workload, traffic: Traffic) -> Workload:
             "images and audio are simulated for prompts that share nothing: leave out --images-per-prompt and "
             "--audio-seconds, or prefixes, turns and samples"
         )
-    if traffic.images_per_prompt:
-        images = np.full(len(workload), traffic.images_per_prompt)
-        sizes = np.full(len(workload), traffic.image_tokens)
-        prompts = workload.prompt_tokens + images * sizes
-        workload = replace(workload, prompt_tokens=prompts, images=images, image_tokens=sizes)
+    encoded = {"images": traffic.images_per_prompt, "image_tokens": traffic.image_tokens}
+    encoded = encoded if traffic.images_per_prompt else {}
     if traffic.audio_tokens is not None:
-        clips = np.full(len(workload), traffic.audio_tokens)
-        prompts = workload.prompt_tokens + clips
-        workload = replace(workload, prompt_tokens=prompts, audio_tokens=clips)
-    return workload
+        encoded["audio_tokens"] = traffic.audio_tokens
+    columns: Mapping[str, Any] = {name: np.full(len(workload), count) for name, count in encoded.items()}
+    tokens = traffic.images_per_prompt * (traffic.image_tokens or 0) + (traffic.audio_tokens or 0)
+    return replace(workload, prompt_tokens=workload.prompt_tokens + tokens, **columns)
 
 
 def _asking(workload: Workload, traffic: Traffic, max_tokens: int) -> Workload:
     """Every request allowed about `max_tokens` of output, and never fewer than it generates."""
     if workload.max_tokens is not None:
         raise InvalidInput("the trace says max_tokens of every request: leave out --max-tokens")
-    drawn = _allowed(traffic, max_tokens).draw(len(workload), random_stream(traffic.seed, "max_tokens"))
+    kind = GammaLengths if traffic.length_distribution == "gamma" else LognormalLengths
+    allowed = kind(max_tokens, traffic.max_tokens_cv) if traffic.max_tokens_cv else FixedLengths(max_tokens)
+    drawn = allowed.draw(len(workload), random_stream(traffic.seed, "max_tokens"))
     return replace(workload, max_tokens=np.maximum(drawn, workload.output_tokens))
 
 
-def _allowed(traffic: Traffic, max_tokens: int) -> Lengths:
-    if not traffic.max_tokens_cv:
-        return FixedLengths(max_tokens)
-    kind = GammaLengths if traffic.length_distribution == "gamma" else LognormalLengths
-    return kind(max_tokens, traffic.max_tokens_cv)
+def _given(traffic: Traffic, names: Iterable[str]) -> list[str]:
+    """Return the flags of those of these fields that the user gave."""
+    return [f"--{name.replace('_', '-')}" for name in names if name in traffic.model_fields_set]
 
 
 def _traced(traffic: Traffic, path: str) -> Workload:
-    named = [name for name in GENERATED if name in traffic.model_fields_set]
-    if named:
-        raise InvalidInput(f"--trace brings its own requests: leave out --{named[0].replace('_', '-')}")
+    if flags := _given(traffic, GENERATED):
+        raise InvalidInput(f"--trace brings its own requests: leave out {flags[0]}")
     workload = read_trace(path, limit=traffic.num_prompts, spread_ticks=traffic.trace_spread_ticks)
     if traffic.trace_sessions == "closed":
         workload = workload.in_session_loop()
@@ -266,18 +241,8 @@ def _generated(traffic: Traffic, longest_tokens: int | None) -> Workload:
         raise InvalidInput(
             "no traffic: give --trace FILE, --use-case chat (or another), or --input-len and --output-len"
         )
-    only_traces = (
-        "trace_time_scale",
-        "trace_rate_factor",
-        "trace_from_s",
-        "trace_until_s",
-        "trace_sessions",
-        "trace_sessions_per_s",
-        "trace_spread_ticks",
-    )
-    named = [name for name in only_traces if name in traffic.model_fields_set]
-    if named:
-        raise InvalidInput(f"--{named[0].replace('_', '-')} changes a trace: add --trace, or leave it out")
+    if flags := _given(traffic, [name for name in Traffic.model_fields if name.startswith("trace_")]):
+        raise InvalidInput(f"{flags[0]} changes a trace: add --trace, or leave it out")
     requests = _count(traffic)
     times_mean = _times_mean(traffic, longest_tokens)
     prompt = _lengths(traffic, traffic.input_len, traffic.input_len_cv, times_mean)
@@ -287,10 +252,8 @@ def _generated(traffic: Traffic, longest_tokens: int | None) -> Workload:
     if traffic.turns > 1:
         if traffic.clients > 1:
             raise InvalidInput("--turns and --clients exclude each other: leave one out")
-        for name in ("num_prefixes", "length_correlation"):
-            if name in traffic.model_fields_set:
-                flag = name.replace("_", "-")
-                raise InvalidInput(f"--turns and --{flag} exclude each other: leave one out")
+        if flags := _given(traffic, ("num_prefixes", "length_correlation")):
+            raise InvalidInput(f"--turns and {flags[0]} exclude each other: leave one out")
         if traffic.concurrency is not None:
             raise InvalidInput(
                 "--turns and --concurrency exclude each other: sessions have a loop of their own"
@@ -329,20 +292,15 @@ def _count(traffic: Traffic) -> int:
         return traffic.num_prompts
     if traffic.arrivals == "steady" or traffic.request_rate is None or math.isinf(traffic.request_rate):
         return DEFAULT_NUM_PROMPTS
-    part = _part_of(traffic)
-    return (
-        max(round(math.prod(_mean_and_period(_varying(traffic)))), DEFAULT_NUM_PROMPTS)
-        if part is None
-        else part.requests
-    )
+    if (part := _part_of(traffic)) is not None:
+        return part.requests
+    return max(round(math.prod(_mean_and_period(_varying(traffic)))), DEFAULT_NUM_PROMPTS)
 
 
 def _of_users(traffic: Traffic, users: int, prompt: Lengths, output: Lengths) -> Workload:
     """A closed loop of people, each with a request of their own after every answer."""
-    for name in ("turns", "clients", "random_prefix_len", "arrivals", "request_rate"):
-        if name in traffic.model_fields_set:
-            flag = name.replace("_", "-")
-            raise InvalidInput(f"--user-loop closed and --{flag} exclude each other: leave one out")
+    if flags := _given(traffic, ("turns", "clients", "random_prefix_len", "arrivals", "request_rate")):
+        raise InvalidInput(f"--user-loop closed and {flags[0]} exclude each other: leave one out")
     asked = traffic.num_prompts
     return user_loop(
         users=users,
@@ -357,12 +315,10 @@ def _of_users(traffic: Traffic, users: int, prompt: Lengths, output: Lengths) ->
 
 
 def _of_clients(traffic: Traffic, requests: int, prompt: Lengths, output: Lengths) -> Workload:
-    for name in ("concurrency", "num_prefixes", "length_correlation"):
-        if name in traffic.model_fields_set:
-            flag = name.replace("_", "-")
-            raise InvalidInput(
-                f"--clients and --{flag} exclude each other: clients have their own; leave one out"
-            )
+    if flags := _given(traffic, ("concurrency", "num_prefixes", "length_correlation")):
+        raise InvalidInput(
+            f"--clients and {flags[0]} exclude each other: clients have their own; leave one out"
+        )
     if traffic.request_rate is None or math.isinf(traffic.request_rate):
         raise InvalidInput("--clients need a --request-rate, of all of them together")
     return client_mix(

@@ -96,6 +96,10 @@ class _Dispersed:
                 f"not from {self.lowest_tokens} to {self.highest_tokens}"
             )
 
+    def whole(self, drawn: FloatArray) -> IntArray:
+        """Return these lengths rounded, and clipped to the limits."""
+        return np.clip(np.rint(drawn), self.lowest_tokens, self.highest_tokens).astype(np.int64)
+
 
 @dataclass(frozen=True, slots=True)
 class LognormalLengths(_Dispersed):
@@ -115,7 +119,7 @@ class LognormalLengths(_Dispersed):
                 drawn *= factor
                 if abs(factor - 1) < CLOSE:
                     break
-        return _whole(drawn, self.lowest_tokens, self.highest_tokens)
+        return self.whole(drawn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +128,9 @@ class GammaLengths(_Dispersed):
 
     def draw(self, count: int, rng: np.random.Generator) -> IntArray:
         if self.cv == 0:
-            return _whole(np.full(count, self.mean_tokens), self.lowest_tokens, self.highest_tokens)
+            return self.whole(np.full(count, self.mean_tokens))
         shape = 1 / (self.cv * self.cv)
-        return _whole(
-            rng.gamma(shape, self.mean_tokens / shape, count), self.lowest_tokens, self.highest_tokens
-        )
+        return self.whole(rng.gamma(shape, self.mean_tokens / shape, count))
 
 
 def rank_correlated(
@@ -154,7 +156,3 @@ def _ranks(values: FloatArray) -> IntArray:
     ranks = np.empty(len(values), dtype=np.int64)
     ranks[np.argsort(values, kind="stable")] = np.arange(len(values))
     return ranks
-
-
-def _whole(drawn: FloatArray, lowest_tokens: int, highest_tokens: int) -> IntArray:
-    return np.clip(np.rint(drawn), lowest_tokens, highest_tokens).astype(np.int64)

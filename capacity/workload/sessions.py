@@ -26,15 +26,13 @@ def beginning_at_rate(workload: Workload, sessions_per_s: float, rng: np.random.
     order[np.argsort(first, kind="stable")] = np.arange(len(first))
     begins_s = np.cumsum(rng.exponential(1 / sessions_per_s, len(first)))[order]
     moved_s = workload.arrival_s - workload.arrival_s[first][of_session] + begins_s[of_session]
-    columns: Mapping[str, Any] = workload.optional_columns
+    names = ("prompt_tokens", "output_tokens", "content", "concurrency", "name", "source")
+    columns: Mapping[str, Any] = {
+        **{name: getattr(workload, name) for name in names},
+        **workload.optional_columns,
+    }
     return Workload.sorted(
         arrival_s=moved_s,
-        prompt_tokens=workload.prompt_tokens,
-        output_tokens=workload.output_tokens,
-        content=workload.content,
-        concurrency=workload.concurrency,
-        name=workload.name,
-        source=workload.source,
         notices=tuple(notice for notice in workload.notices if AT_ONCE not in notice),
         remark=False,
         **columns,

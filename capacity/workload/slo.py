@@ -104,6 +104,17 @@ def parse_slos(texts: str | Iterable[str]) -> tuple[Slo, ...]:
     return slos
 
 
+def goodput_ms(texts: Iterable[str]) -> dict[str, float] | None:
+    """Limits per request from the words of `--goodput`, in ms by metric; None without any. Raises InvalidInput."""
+    slos = parse_slos(texts)
+    for slo in slos:
+        if slo.percentile is not None:
+            raise InvalidInput(
+                f"--goodput {slo}: limits hold for every request here; leave the percentile out"
+            )
+    return {slo.metric: slo.limit_s * 1e3 for slo in slos} or None
+
+
 def _percentile(text: str, part: str) -> float:
     if part == "median":
         return 50.0

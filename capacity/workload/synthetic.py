@@ -58,15 +58,7 @@ def synthetic(
     Raises InvalidInput.
     """
     check_count("requests", num_requests)
-    lengths_rng = random_stream(seed, "lengths")
-    prompt_tokens = prompt.draw(num_requests, lengths_rng)
-    output_tokens = output.draw(num_requests, lengths_rng)
-    prompt_tokens, output_tokens = rank_correlated(
-        prompt_tokens,
-        output_tokens,
-        rank_correlation=rank_correlation,
-        rng=random_stream(seed, "correlation"),
-    )
+    prompt_tokens, output_tokens = drawn_lengths(prompt, output, num_requests, rank_correlation, seed)
     content = None
     if shared_prefixes is not None:
         picked = shared_prefixes.pick(num_requests, random_stream(seed, "sessions"))
@@ -79,6 +71,19 @@ def synthetic(
         content=content,
         concurrency=concurrency,
         name=name,
+    )
+
+
+def drawn_lengths(
+    prompt: Lengths, output: Lengths, count: int, rank_correlation: float, seed: int
+) -> tuple[IntArray, IntArray]:
+    """Return prompt and output tokens of `count` requests, whose ranks correlate as asked."""
+    rng = random_stream(seed, "lengths")
+    return rank_correlated(
+        prompt.draw(count, rng),
+        output.draw(count, rng),
+        rank_correlation=rank_correlation,
+        rng=random_stream(seed, "correlation"),
     )
 
 

@@ -11,13 +11,13 @@ from typing import Any, Literal
 import numpy as np
 
 from capacity.base.errors import InvalidInput
+from capacity.workload.column_links import check_images, check_links, relinked
 from capacity.workload.columns import MAX_TIME_S, FloatArray, IntArray, float_column, int_column, token_column
 from capacity.workload.content import BlockRuns, PromptContent
 
 MAX_CLIENT_LATENCY_S = 60.0
-OPTIONAL: Mapping[
-    str, Callable[..., FloatArray | IntArray]
-] = {  # columns that a workload may have, and their checks
+Check = Callable[..., FloatArray | IntArray]
+OPTIONAL: Mapping[str, Check] = {  # columns that a workload may have, and their checks
     "priority": int_column,
     "session": int_column,
     "after_request": partial(int_column, minimum=-1),
@@ -49,7 +49,8 @@ class Workload:
     Equal arrivals keep their order. `content` says which prompts share prefixes; None: no two do.
     `notices` are the remarks of readers and generators that a report should show. `asked_per_s` is the rate at which
     arrivals were drawn, which these few are near; None: they themselves say it. `expected_over_mean`, of prompts and
-    of outputs: the mean of the distribution that they were drawn from over that of these few; None: not known.
+    of outputs: the mean of the distribution that they were drawn from over that of these few; None: not known. `part`:
+    which part of a varying rate they are, in words; None: a whole period, or a steady rate.
     Raises InvalidInput, naming column, request and value.
     """
 
@@ -66,9 +67,7 @@ class Workload:
     images: IntArray | None = None  # images at the prompt's start, counted in prompt_tokens
     image_tokens: IntArray | None = None  # tokens of each of them
     audio_tokens: IntArray | None = None  # of the clip after them, counted in prompt_tokens; 0: none
-    sample_of: IntArray | None = (
-        None  # the prompt that it is an answer of: samples of one prompt have its number
-    )
+    sample_of: IntArray | None = None  # of samples of one prompt, its number
     concurrency: int | None = None
     client_latency_s: float | None = None
     offline: bool = False
@@ -77,9 +76,7 @@ class Workload:
     notices: tuple[str, ...] = ()
     asked_per_s: float | None = None
     expected_over_mean: tuple[float, float] | None = None
-    part: str | None = (
-        None  # which part of a varying rate they are, in words; None: a whole period, or a steady rate
-    )
+    part: str | None = None
 
     def __post_init__(self) -> None:
         arrival_s = float_column("arrival_s", self.arrival_s, maximum=MAX_TIME_S)
@@ -100,8 +97,8 @@ class Workload:
         latency_s = self.client_latency_s
         if latency_s is not None and not 0 <= latency_s <= MAX_CLIENT_LATENCY_S:
             raise InvalidInput(f"client_latency_s is {latency_s!r}: must be 0 to {MAX_CLIENT_LATENCY_S:g} s")
-        _check_links(self)
-        _check_images(self)
+        check_links(self)
+        check_images(self)
 
     @classmethod
     def sorted(
@@ -227,20 +224,12 @@ class Workload:
             columns += [content.offsets, content.segment_ids, content.segment_tokens, content.answer_ids]
         for column in columns:
             digest.update(b"-" if column is None else column.astype(column.dtype.newbyteorder("<")).tobytes())
-        later = (
-            self.optional_columns
-        )  # without them, the fingerprint is that of before there were such columns
-        for names in (
-            ("max_tokens",),
-            ("adapter",),
-            ("images", "image_tokens"),
-            ("audio_tokens",),
-            ("sample_of",),
-        ):
-            if names[0] in later:
-                digest.update(
-                    names[0].encode() + b"".join(later[name].astype("<i8").tobytes() for name in names)
-                )
+        # a workload without these columns keeps the fingerprint of before there were such
+        later = self.optional_columns
+        for name in ("max_tokens", "adapter", "images", "image_tokens", "audio_tokens", "sample_of"):
+            if name in later:
+                title = b"" if name == "image_tokens" else name.encode()  # those of `images`
+                digest.update(title + later[name].astype("<i8").tobytes())
         if self.client_latency_s:
             digest.update(b"client_latency_s" + np.float64(self.client_latency_s).tobytes())
         if self.offline:
@@ -278,7 +267,7 @@ class Workload:
         rows = np.asarray(rows, dtype=np.int64)
         columns: Mapping[str, Any] = {name: values[rows] for name, values in self.optional_columns.items()}
         if self.after_request is not None:
-            columns = {**columns, "after_request": _relinked(self.after_request, rows)}
+            columns = {**columns, "after_request": relinked(self.after_request, rows)}
         return replace(
             self,
             arrival_s=self.arrival_s[rows],
@@ -397,67 +386,3 @@ class Workload:
         length_s = np.minimum(tick_s, np.diff(ticks, append=np.inf))
         rank = np.arange(len(self)) - np.repeat(first, members)
         return replace(self, arrival_s=self.arrival_s + rank * np.repeat(length_s / members, members))
-
-
-def _check_links(workload: Workload) -> None:
-    """Facts between columns; raises InvalidInput."""
-    after, think_s, content = workload.after_request, workload.think_s, workload.content
-    if (after is None) != (think_s is None):
-        raise InvalidInput("after_request and think_s belong together: give both or neither")
-    if after is not None and (after >= np.arange(len(workload))).any():
-        at = int(np.argmax(after >= np.arange(len(workload))))
-        raise InvalidInput(f"after_request of request {at} must be an earlier one, not {int(after[at])}")
-    if content is not None:
-        if len(content) != len(workload):
-            raise InvalidInput(f"content has {len(content)} prompts for {len(workload)} requests")
-        differs = content.prompt_tokens != workload.prompt_tokens
-        if differs.any():
-            at = int(np.argmax(differs))
-            raise InvalidInput(
-                f"content of request {at} has {int(content.prompt_tokens[at])} tokens, "
-                f"its prompt {int(workload.prompt_tokens[at])}"
-            )
-    concurrency = workload.concurrency
-    if concurrency is not None and (
-        isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1
-    ):
-        raise InvalidInput(f"concurrency must be a whole number of at least 1, not {concurrency!r}")
-
-
-def _relinked(after_request: IntArray, rows: IntArray) -> IntArray:
-    """`after_request` of the requests `rows`, renumbered; links through requests left out are followed up."""
-    place = np.full(len(after_request), -1, dtype=np.int64)
-    place[rows] = np.arange(len(rows))
-    trigger = after_request[rows]
-    while True:
-        lost = (trigger >= 0) & (place[trigger] < 0)
-        if not lost.any():
-            return np.where(trigger < 0, -1, place[trigger])
-        trigger = np.where(lost, after_request[trigger], trigger)
-
-
-def _check_images(workload: Workload) -> None:
-    """Images are said in two columns, and lie within their prompts, which share nothing."""
-    images, tokens = workload.images, workload.image_tokens
-    if (images is None) != (tokens is None):
-        raise InvalidInput("images and image_tokens belong together: give both columns, or neither")
-    if images is None and workload.audio_tokens is None:
-        return
-    if workload.content is not None:
-        raise InvalidInput(
-            "images are simulated for prompts that share nothing: leave out the images, or prefixes, turns and samples"
-        )
-    pictured = workload.encoded_tokens
-    if (
-        images is not None
-        and tokens is not None
-        and (empty := np.flatnonzero((images > 0) & (tokens < 1))).size
-    ):
-        raise InvalidInput(f"request {int(empty[0])} has images of no tokens")
-    outside = np.flatnonzero(pictured > workload.prompt_tokens)
-    if len(outside):
-        at = int(outside[0])
-        raise InvalidInput(
-            f"request {at} has {int(pictured[at])} tokens of images and audio in a prompt of "
-            f"{int(workload.prompt_tokens[at])}: give it more, or fewer images"
-        )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import capacity
-from capacity.answers.records import ExplainedInterval
+from capacity.answers.interval_parts import ExplainedInterval
 from capacity.report.layout import printed
 from capacity.report.views.layout import parts as parts_of
 from capacity.report.views.one_load import interval_view

@@ -10,8 +10,9 @@ import pytest
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.deployment.engines import find_engine
-from capacity.deployment.launch_command import containers_of, read_launch
+from capacity.deployment.launch_command import read_launch
 from capacity.deployment.launching import launch_command
+from capacity.deployment.manifest import containers_of
 from capacity.report.kubernetes import kubernetes_manifest
 
 POD = """

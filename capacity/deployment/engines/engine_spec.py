@@ -256,9 +256,8 @@ class EngineSpec(Spec):
 
     def kernel_in_place_of(self, kernel: Kernel, architecture: str) -> Kernel:
         """What it runs where a format's own kernel is this one."""
-        return self.weight_kernels_on.get(architecture, {}).get(kernel) or self.weight_kernels.get(
-            kernel, kernel
-        )
+        own = self.weight_kernels_on.get(architecture, {}).get(kernel)
+        return own or self.weight_kernels.get(kernel, kernel)
 
     def expert_kernel(self, kernel: Kernel, architecture: str) -> str:
         """Whose constants experts take where a format's own kernel is this one."""
@@ -267,10 +266,8 @@ class EngineSpec(Spec):
     def default_limits(self, memory_engine_bytes: float, architecture: str) -> LimitRule:
         """The default limits on a GPU: the first rule, from large memory to small, that it meets."""
         for rule in self.limits:
-            if (
-                memory_engine_bytes >= rule.min_memory_gib * GIB
-                and architecture not in rule.except_architectures
-            ):
+            large = memory_engine_bytes >= rule.min_memory_gib * GIB
+            if large and architecture not in rule.except_architectures:
                 return rule
         return self.limits[-1]
 
@@ -294,9 +291,8 @@ class EngineSpec(Spec):
             return ()
         datacentre_blackwell = architecture in ("blackwell", "blackwell-ultra")
         cap = self.graph_max_batch_blackwell if datacentre_blackwell else self.graph_max_batch
-        cap *= (
-            1 if self.graph_batch_factor > 1 else 1 + draft_tokens
-        )  # rows, or sequences with all their rows
+        if self.graph_batch_factor <= 1:  # it is of sequences with all their rows, else of rows
+            cap *= 1 + draft_tokens
         largest = min(int(self.graph_batch_factor * max_num_seqs * (1 + draft_tokens)), cap)
         most = self.graph_max_batch_of_models.get(model_type) if most is None else most
         largest = largest if most is None else most

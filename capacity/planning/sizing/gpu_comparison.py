@@ -91,7 +91,7 @@ def compare_gpus(
     slos = levels_of(slo, asked) if load_field == "request_rate" else ()
     if load_field == "request_rate":
         sized = [_with_replicas(each, spec, asked, slos, deployment.cost, folder) for each in pools]
-        raise_common_refusal(sized)
+        raise_common_refusal([each.refused for each in sized])
     else:
         sized = smallest_pools(spec, pools, asked, deployment.cost, profiles=folder)
     if order is None:

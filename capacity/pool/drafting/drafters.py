@@ -93,9 +93,8 @@ def in_a_round(engine: EngineSpec) -> EngineSpec:
 
 VOCABULARY_SLACK = 0.01  # sizes of one tokenizer differ by padding: 151,936 and 152,064 in Qwen2.5
 WITHOUT_PROMPTS = StepShape._fields.index("decode_sequences")  # fields from there on are no prompt's
-LOOKUP_S = (
-    50e-6  # n-gram search on the CPU for a round: assumed, 2026-11-21; prompts of a few thousand tokens
-)
+# n-gram search on the CPU for a round: assumed, 2026-11-21; prompts of a few thousand tokens
+LOOKUP_S = 50e-6
 
 
 def drafter_of(target: ResolvedPool, speculator: Speculator, draft: ResolvedPool | None) -> Drafter:
@@ -114,8 +113,11 @@ def drafter_of(target: ResolvedPool, speculator: Speculator, draft: ResolvedPool
             return LookupDrafter()
         case "layers":
             return layers_drafter(target, speculator)
-        case "heads":
-            return _heads_drafter(target, speculator)
+        case "heads":  # which stay at 16 bit
+            hidden, vocabulary = target.model.hidden_size, target.model.vocab_size
+            size = 2.0 * speculator.draft_tokens * (hidden * (hidden + vocabulary))
+            gpu_size = size / target.pool.tensor_parallel_size
+            return HeadsDrafter(target=target, weights_bytes=size, gpu_weights_bytes=gpu_size)
         case "layer":
             return _layer_drafter(target, speculator)
 
@@ -202,27 +204,16 @@ class HeadsDrafter(Drafter):
         step = self.target.step_model.step_cost(decode_shape(work.batch_size, work.context_tokens))
         heads = work.draft_tokens * (1.0 + model.hidden_size / model.vocab_size)
         return tuple(
-            OpCost(
+            replace(
+                op,
                 name="drafting",
                 flops=heads * op.flops,
                 bytes=heads * op.bytes,
                 seconds=heads * op.seconds,
-                bound=op.bound,
             )
             for op in step.operators
             if op.name in ("lm_head", "sampling")
         )
-
-
-def _heads_drafter(target: ResolvedPool, speculator: Speculator) -> HeadsDrafter:
-    """Heads stay at 16 bit."""
-    hidden, vocabulary = target.model.hidden_size, target.model.vocab_size
-    weights_bytes = 2.0 * speculator.draft_tokens * (hidden * (hidden + vocabulary))
-    return HeadsDrafter(
-        target=target,
-        weights_bytes=weights_bytes,
-        gpu_weights_bytes=weights_bytes / target.pool.tensor_parallel_size,
-    )
 
 
 def _model_drafter(draft: ResolvedPool, target: ResolvedPool) -> ModelDrafter:

@@ -32,6 +32,10 @@ TABLE = Path(__file__).with_name("speculators.toml")
 # MT-bench, HumanEval and GSM8K (model card nebius/EAGLE3-Llama-3.3-70B-Instruct, as read in 2026-11)
 LENGTH_SPREAD = 0.115
 
+NO_ACCEPTANCE: dict[str, object] = dict.fromkeys(
+    ("acceptance_rate", "acceptance_by_position", "accepted_length", "accepted_lengths")
+)
+
 Kind = Literal["draft-model", "self-draft", "lookup", "lookahead", "layers", "heads", "layer"]
 
 
@@ -74,9 +78,7 @@ class Speculator(Spec):
 
         Raises InvalidInput.
         """
-        fields = self.model_dump()
-        for name in ("acceptance_rate", "acceptance_by_position", "accepted_length", "accepted_lengths"):
-            fields[name] = None
+        fields = {**self.model_dump(), **NO_ACCEPTANCE, "source": "given", "date": "", "basis": "assumed"}
         text, separator, length = acceptance.partition("length:")
         try:
             if separator and not text:
@@ -94,24 +96,15 @@ class Speculator(Spec):
                 f"acceptance {acceptance!r}: give a rate (0.7), rates by position (0.92,0.72,0.36), or length:2.3"
                 + (f"; published for {self.name} by task: {tasks}" if tasks else "")
             ) from None
-        return Speculator(
-            **fields
-            | {
-                "source": "given",
-                "date": "",
-                "basis": "assumed",
-                "acceptance_model": "",
-                "acceptance_setting": "",
-            }
-        )
+        return Speculator(**fields | {"acceptance_model": "", "acceptance_setting": ""})
 
     def on_task(self, task: str) -> Speculator:
         """The same way to draft at the length that was published for one of its tasks."""
-        length = self.accepted_lengths_by_task[task]
-        none = dict.fromkeys(("acceptance_rate", "acceptance_by_position", "accepted_lengths"))
-        return self.model_copy(
-            update={**none, "accepted_length": length, "acceptance_model": f"{self.acceptance_model}, {task}"}
-        )
+        own = {
+            "accepted_length": self.accepted_lengths_by_task[task],
+            "acceptance_model": f"{self.acceptance_model}, {task}",
+        }
+        return self.model_copy(update=NO_ACCEPTANCE | own)
 
     @property
     def provenance(self) -> str:
@@ -288,16 +281,12 @@ def find_speculator(name: str, model: ModelSpec | None = None) -> Speculator:
     measured = None if model is None else find_draft_checkpoint(model.hf_id, kept)
     if model is None or measured is None or measured.accepted_length is None:
         return known[kept]
+    same = ("draft_tokens", "accepted_length", "accepted_lengths_by_task", "source", "date", "basis")
     return known[kept].model_copy(
         update={
-            **dict.fromkeys(("acceptance_rate", "acceptance_by_position", "accepted_lengths")),
-            "draft_tokens": measured.draft_tokens,
-            "accepted_length": measured.accepted_length,
-            "accepted_lengths_by_task": measured.accepted_lengths_by_task,
+            **NO_ACCEPTANCE,
+            **{name: getattr(measured, name) for name in same},
             "acceptance_model": f"{(model.hf_id or model.name).rpartition('/')[2]} with {measured.checkpoint}",
             "acceptance_setting": measured.setting,
-            "source": measured.source,
-            "date": measured.date,
-            "basis": measured.basis,
         }
     )

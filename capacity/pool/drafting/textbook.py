@@ -1,7 +1,7 @@
 """The textbook of speculative decoding: tokens of a round and speed-up by name, each with where it is wrong."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from capacity.base.errors import InvalidInput
@@ -55,12 +55,15 @@ def acceptance_of_length(tokens_per_round: float, draft_tokens: int) -> float:
         raise InvalidInput(
             f"an accepted length of {tokens_per_round} with {draft_tokens} drafts: must be from 1 to {draft_tokens + 1}"
         )
+    return rate_of_tokens(lambda rate: expected_tokens(rate, draft_tokens), tokens_per_round)
+
+
+def rate_of_tokens(tokens_of: Callable[[float], float], tokens_per_round: float) -> float:
+    """Return the acceptance rate at which a round yields so many tokens, by bisection of what grows with the rate."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (
-            (middle, high) if expected_tokens(middle, draft_tokens) < tokens_per_round else (low, middle)
-        )
+        low, high = (middle, high) if tokens_of(middle) < tokens_per_round else (low, middle)
     return (low + high) / 2
 
 
@@ -112,7 +115,12 @@ def textbook_table() -> tuple[TextbookEntry, ...]:
         verify = expected_tokens(a, 5) / published - 5 * 0.05
         implied = {f"verification at {verify:.2f} plain steps": published}
         rows.append(_entry("speed-up", a, 5, published, textbook_speedup(a, 5, 0.05), implied, digits=1))
-    return (*rows, *(_of_a_share(a, k) for a, k in _SHARES))
+    for a, k in _SHARES:
+        said = share_speedup(a, k, 0.05)
+        takes = "T/(Td·a·K + T·(1 - a·K)) takes a·K drafts for a share of the tokens"
+        reason = takes + (": the time is negative" if said < 0 else "")
+        rows.append(_entry("by shares", a, k, said, textbook_speedup(a, k, 0.05), {reason: said}, digits=1))
+    return tuple(rows)
 
 
 def share_speedup(acceptance: float, draft_tokens: int, draft_cost: float) -> float:
@@ -123,21 +131,6 @@ def share_speedup(acceptance: float, draft_tokens: int, draft_cost: float) -> fl
     """
     share = check_rate(acceptance) * draft_tokens
     return 1.0 / (draft_cost * share + 1.0 - share)
-
-
-def _of_a_share(acceptance: float, drafts: int) -> TextbookEntry:
-    """A tutorial's formula, at c = 0.05, beside Leviathan's."""
-    said = share_speedup(acceptance, drafts, 0.05)
-    return TextbookEntry(
-        quantity="by shares",
-        acceptance=acceptance,
-        draft_tokens=drafts,
-        published=said,
-        formula=textbook_speedup(acceptance, drafts, 0.05),
-        agrees=False,
-        explained_by="T/(Td·a·K + T·(1 - a·K)) takes a·K drafts for a share of the tokens"
-        + (": the time is negative" if said < 0 else ""),
-    )
 
 
 def _entry(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import cached_property
 
-from capacity.pool.drafting.rounds import DraftedSteps, Round, Speculation
+from capacity.pool.drafting.rounds import DraftedSteps, Speculation
 from capacity.pool.drafting.speculators import check_drafts_said, speculator_of
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import StepCost, StepShape
@@ -73,13 +73,13 @@ class TokenSteps:
         prompts, which a draft model computes as well."""
         if self.speculation is None:
             return 0.0
-        rounds = [self._round(shape) for shape in shapes if shape.decode_sequences]
-        gained = [drafted.tpot_s - drafted.plain_step_s for drafted in rounds]
+        gained = []
+        for shape in shapes:
+            if rows := shape.decode_sequences:
+                drafted = self.speculation.round(
+                    rows, max(shape.decode_context_tokens // rows, 1), self._drafts
+                )
+                gained.append(drafted.tpot_s - drafted.plain_step_s)
         prompts = [shape for shape in shapes if shape.prefill_tokens]
         added = max((self.speculation.drafter.prompts_s(shape) for shape in prompts), default=0.0)
         return max(gained, default=0.0, key=abs) + added
-
-    def _round(self, shape: StepShape) -> Round:
-        assert self.speculation is not None
-        context = max(shape.decode_context_tokens // shape.decode_sequences, 1)
-        return self.speculation.round(shape.decode_sequences, context, self._drafts)

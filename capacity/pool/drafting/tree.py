@@ -12,6 +12,7 @@ import math
 from functools import lru_cache
 
 from capacity.base.errors import InvalidInput
+from capacity.pool.drafting.textbook import rate_of_tokens
 
 REJECTION_EXPONENT = 0.5
 # Of m candidates for one place all are wrong with (1 - a)·m^-b: the power law is Sequoia's (figure of its section
@@ -82,9 +83,6 @@ def first_rate_of_length(
         raise InvalidInput(
             f"an accepted length of {tokens_per_round} from a tree {depth} deep: must be from 1 to {depth + 1}"
         )
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        shorter = 1 + sum(depth_reach((middle,) * depth, nodes, exponent=exponent)) < tokens_per_round
-        low, high = (middle, high) if shorter else (low, middle)
-    return (low + high) / 2
+    return rate_of_tokens(
+        lambda rate: 1 + sum(depth_reach((rate,) * depth, nodes, exponent=exponent)), tokens_per_round
+    )

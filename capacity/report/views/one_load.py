@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from capacity.answers.attribution import BOUNDS, largest_bound
-from capacity.answers.records import Attribution, Estimate, ExplainedInterval, IntervalPart
+from capacity.answers.interval_parts import ExplainedInterval, IntervalPart
+from capacity.answers.records import Attribution, Estimate
 from capacity.hardware import profile_names
 from capacity.report.display import (
     STANDARD,

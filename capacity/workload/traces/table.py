@@ -58,6 +58,8 @@ _PLAIN_NUMBERS = frozenset("0123456789.+-eE")
 _CALENDAR = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?(Z|[+-][0-9]{2}:?[0-9]{2})?"
 )
+# without a zone
+_PLAIN_CALENDAR = r"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}{}[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:\.[0-9]+)?"
 
 
 def table_format(schema: CsvSchema) -> TraceFormat:
@@ -137,30 +139,34 @@ class _Columns:
         def rows(source: Iterator[str]) -> Iterator[list[str]]:
             return csv.reader(source, delimiter=delimiter, strict=True)
 
-        if limit is None and self.session is None and not self.optional:
-            for chunk in _chunks(self.lines, lines):
-                if not chunk.lines and chunk.error is not None:
-                    raise chunk.error
-                if '"' in chunk.text:  # a quoted field may go on in the next chunk
-                    lines = itertools.chain(chunk.replayed(), lines)
-                    break
-                if not self._read_plain(chunk, delimiter):
-                    self._read_rows(rows(chunk.replayed()), None)
-                if chunk.error is not None:
-                    raise chunk.error
-            else:
-                return
+        chunks, before = _chunks(lines), self.lines.number
+        many = limit is None and self.session is None and not self.optional
+        while many and (chunk := next(chunks, None)):
+            numbered = self._numbered(chunk, before)
+            if any('"' in line for line in chunk):  # a quoted field may go on in the next chunk
+                lines = itertools.chain(numbered, lines, itertools.chain.from_iterable(chunks))
+                break
+            if not self._read_plain(chunk, delimiter):
+                self._read_rows(rows(numbered), None)
+            before = self.lines.number
         self._read_rows(rows(lines), limit)
 
-    def _read_plain(self, chunk: _Chunk, delimiter: str) -> bool:
+    def _numbered(self, chunk: list[str], before: int) -> Iterator[str]:
+        """Lines that were read ahead, each with its number."""
+        for place, line in enumerate(chunk, start=before + 1):
+            self.lines.number = place
+            yield line
+
+    def _read_plain(self, chunk: list[str], delimiter: str) -> bool:
         """Take all rows of a chunk at once; False, and nothing is taken, where one needs a closer look."""
-        if not chunk.text.isascii() or not self.lines.holds(len(self.prompt_tokens) + len(chunk.lines)):
+        text = "".join(chunk)
+        if not text.isascii() or not self.lines.holds(len(self.prompt_tokens) + len(chunk)):
             return False
-        if any(line.count(delimiter) != self.width - 1 for line in chunk.lines):
+        if any(line.count(delimiter) != self.width - 1 for line in chunk):
             return False
-        if max(map(len, chunk.lines)) > csv.field_size_limit():
+        if max(map(len, chunk)) > csv.field_size_limit():
             return False
-        fields = chunk.text.rstrip("\n").replace("\n", delimiter).split(delimiter)
+        fields = text.rstrip("\n").replace("\n", delimiter).split(delimiter)
         arrival, prompt, output = (
             fields[self.index[column.casefold()] :: self.width] for column in self.schema.required
         )
@@ -203,8 +209,11 @@ class _Columns:
             self.arrivals.append(clock(lines, arrival_name, row[arrival]))  # type: ignore[arg-type]
             self.prompt_tokens.append(prompt_tokens)
             self.output_tokens.append(answer_tokens)
-            if self.session is not None or self.optional:
-                self._read_extras(row)
+            if self.session is not None:
+                whose = row[self.index[str(schema.session).casefold()]].strip()
+                self.session_of.append(self.session.setdefault(whose, len(self.session)))
+            for column, values in self.optional.items():
+                values.append(number(lines, column, row[self.index[column]]))
             if limit is not None and len(self.prompt_tokens) >= limit:
                 return
             lines.count_row(len(self.prompt_tokens))
@@ -216,13 +225,6 @@ class _Columns:
         if rewritten and self.rewritten is None:
             self.rewritten = f"line {self.lines.number}: {column} {shown(text)} read as {count}"
         return count
-
-    def _read_extras(self, row: list[str]) -> None:
-        position = self._position(self.schema.session)
-        if self.session is not None and position is not None:
-            self.session_of.append(self.session.setdefault(row[position].strip(), len(self.session)))
-        for column, values in self.optional.items():
-            values.append(number(self.lines, column, row[self.index[column]]))
 
     def workload(self, name: str) -> Workload:
         """The columns as a workload, sorted, with what there is to remark."""
@@ -283,69 +285,35 @@ class CalendarClock:
 
     def plain_nanoseconds(self, lines: TraceLines, field: str, texts: Sequence[str]) -> IntArray | None:
         """The same of many times that are written alike, without a zone; None where one is not, or is no time."""
-        width = len(texts[0])
+        width, form = len(texts[0]), _PLAIN_CALENDAR.format(" T"["T" in texts[0]])
         if not 19 <= width <= 29 or width == 20 or any(len(text) != width for text in texts):
             return None
-        between = "T" if texts[0][10] == "T" else " "
-        signs = np.frombuffer("".join(texts).encode("ascii"), dtype=np.uint8).reshape(-1, width)
-        written = f"dddd-dd-dd{between}dd:dd:dd.ddddddddd"[:width]
-        pattern = np.frombuffer(written.encode("ascii"), dtype=np.uint8)
-        is_digit = pattern == ord("d")
-        digits = signs - ord("0")  # what is none is above 9
-        if (digits[:, is_digit] > 9).any() or (signs[:, ~is_digit] != pattern[~is_digit]).any():
+        if not all(map(re.compile(form).fullmatch, texts)):
             return None
-        second = digits[:, 17] * 10 + digits[:, 18]
-        if (second > 59).any():
-            return None
-        fraction = np.zeros(len(texts), dtype=np.int64)
-        for place in range(20, width):
-            fraction += digits[:, place].astype(np.int64) * 10 ** (28 - place)
-        within_ns = second.astype(np.int64) * 1_000_000_000 + fraction
-        changed = np.flatnonzero((signs[1:, :16] != signs[:-1, :16]).any(axis=1)) + 1
-        begins = np.concatenate(([0], changed))
         try:
-            firsts = [self.nanoseconds(lines, field, texts[at]) for at in begins.tolist()]
-        except MalformedFile:  # said in full when its row is read
+            nanoseconds = np.array(texts, dtype="datetime64[ns]").astype(np.int64)
+            for text in (min(texts), max(texts)):  # are its years within the limits?
+                self.nanoseconds(lines, field, text)
+        except (ValueError, MalformedFile):  # said in full when its row is read
             return None
-        minutes_ns = np.array(firsts, dtype=np.int64) - within_ns[begins]
-        nanoseconds: IntArray = np.repeat(minutes_ns, np.diff(np.append(begins, len(texts)))) + within_ns
         return nanoseconds
 
 
-@dataclass(slots=True)
-class _Chunk:
-    """Lines that were read ahead, those after line `before`, and what went wrong behind them."""
-
-    source: TraceLines
-    before: int
-    lines: list[str]
-    text: str = ""
-    error: MalformedFile | None = None
-
-    def replayed(self) -> Iterator[str]:
-        """The lines again, each with its number, and then the error."""
-        for at, line in enumerate(self.lines, start=self.before + 1):
-            self.source.number = at
-            yield line
-        if self.error is not None:
-            raise self.error
-
-
-def _chunks(source: TraceLines, lines: Iterator[str]) -> Iterator[_Chunk]:
-    while True:
-        chunk = _Chunk(source, source.number, [])
-        size = 0
-        try:
-            for line in lines:
-                chunk.lines.append(line)
-                size += len(line)
-                if size > CHUNK_CHARACTERS:
-                    break
-        except MalformedFile as error:
-            chunk.error = error
-        if not chunk.lines and chunk.error is None:
-            return
-        chunk.text = "".join(chunk.lines)
+def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
+    """Lines that are read ahead, many at a time; what goes wrong is raised after the lines before it."""
+    chunk, size = list[str](), 0
+    try:
+        for line in lines:
+            chunk.append(line)
+            size += len(line)
+            if size > CHUNK_CHARACTERS:
+                yield chunk
+                chunk, size = [], 0
+    except MalformedFile:
+        if chunk:
+            yield chunk
+        raise
+    if chunk:
         yield chunk
 
 

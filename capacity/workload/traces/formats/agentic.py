@@ -3,6 +3,7 @@
 import heapq
 from array import array
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -10,11 +11,14 @@ from capacity.base.errors import InvalidInput
 from capacity.workload.content import PromptContent, fresh_ids
 from capacity.workload.sessions import AT_ONCE
 from capacity.workload.traces.format import FirstLine, JsonLines, TraceFormat, TraceOptions
-from capacity.workload.traces.json_lines import json_number, json_record, json_tokens
+from capacity.workload.traces.json_lines import json_number, json_tokens
 from capacity.workload.traces.lines import TraceLines, shown
+from capacity.workload.traces.records import json_records
 from capacity.workload.traces.table import as_ints
 from capacity.workload.workload import Workload
 
+_TIMES, _COUNTS = ("arrival_s", "think_s"), ("prompt_tokens", "output_tokens", "session", "after_request")
+_KEYS = ("id", "cols", "req", "block_size", "tool_tokens", "system_tokens")
 _COLUMNS = ("t", "in", "out", "prefix_parent", "prefix_blocks", "api_time", "think_time", "subagent")
 
 
@@ -33,15 +37,11 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
     if users is not None and users < 1:
         raise InvalidInput(f"concurrent_sessions must be at least 1, not {users}")
     rows = _Sessions(lines, users)
-    rows.add(first.record)
-    if limit is None or rows.count < limit:
-        for line in lines:
-            if line.isspace():
-                continue
-            rows.add(json_record(lines, line))
-            lines.count_row(rows.count)
-            if limit is not None and rows.count >= limit:
-                break
+    for record in json_records(lines, first):
+        rows.add(record)
+        lines.count_row(rows.count)
+        if limit is not None and rows.count >= limit:
+            break
     workload = rows.workload(options.name)
     return workload if limit is None else workload.head(limit)
 
@@ -56,29 +56,20 @@ class _Sessions:
             self.users = [(0.0, user, -1) for user in range(concurrent_sessions)]
         self.sessions = self.duplicates = self.unanswered = 0
         self.texts: dict[object, int] = {}
-        self.arrival_s = array("d")
-        self.prompt_tokens = array("q")
-        self.output_tokens = array("q")
-        self.session = array("q")
-        self.after_request = array("q")
-        self.think_s = array("d")
+        self.columns: dict[str, array[Any]] = {name: array("d") for name in _TIMES}
+        self.columns |= {name: array("q") for name in _COUNTS}
         self.segment_ids = array("q")
         self.segment_tokens = array("q")
         self.offsets = array("q", [0])
 
     @property
     def count(self) -> int:
-        return len(self.arrival_s)
+        return len(self.columns["arrival_s"])
 
     def add(self, record: Mapping[str, object]) -> None:
         """Add one session."""
         lines = self.lines
-        missing = [
-            key
-            for key in ("id", "cols", "req", "block_size", "tool_tokens", "system_tokens")
-            if key not in record
-        ]
-        if missing:
+        if missing := [key for key in _KEYS if key not in record]:
             lines.refuse(f"has no {missing[0]!r}; it has {shown(', '.join(map(str, record)))}")
         if record.get("dup_of") is not None:
             self.duplicates += 1
@@ -125,28 +116,15 @@ class _Sessions:
             if thread is None or last == previous:
                 last = self.count
             end_s = max(end_s, start_s + sent_s + took_s)
-            self._append(start_s + sent_s, prompt_tokens, output_tokens, before, think_s, begun.prompts[-1])
+            waits_s = think_s if before >= 0 else 0.0
+            row = (start_s + sent_s, waits_s, prompt_tokens, output_tokens, self.sessions, before)
+            for column, value in zip(self.columns.values(), row, strict=True):
+                column.append(value)
+            self.segment_ids.extend([text for text, _ in begun.prompts[-1]])
+            self.segment_tokens.extend([tokens for _, tokens in begun.prompts[-1]])
+            self.offsets.append(len(self.segment_ids))
         if self.users is not None:
             heapq.heappush(self.users, (end_s, user, last))
-
-    def _append(
-        self,
-        arrival_s: float,
-        prompt: int,
-        output: int,
-        before: int,
-        think_s: float,
-        segments: list[tuple[int, int]],
-    ) -> None:
-        self.arrival_s.append(arrival_s)
-        self.prompt_tokens.append(prompt)
-        self.output_tokens.append(output)
-        self.session.append(self.sessions)
-        self.after_request.append(before)
-        self.think_s.append(think_s if before >= 0 else 0.0)
-        self.segment_ids.extend([text for text, _ in segments])
-        self.segment_tokens.extend([tokens for _, tokens in segments])
-        self.offsets.append(len(self.segment_ids))
 
     def text(self, key: object) -> int:
         """The number of a text, the same for the same key."""
@@ -167,19 +145,17 @@ class _Sessions:
             )
         notices.append("tools and system prompts taken as shared between sessions with equally long ones")
         ids = as_ints(self.segment_ids)
+        columns: Mapping[str, Any] = {
+            name: np.frombuffer(values, dtype=values.typecode) for name, values in self.columns.items()
+        }
         return Workload.sorted(
-            arrival_s=np.frombuffer(self.arrival_s),
-            prompt_tokens=as_ints(self.prompt_tokens),
-            output_tokens=as_ints(self.output_tokens),
+            **columns,
             content=PromptContent(
                 offsets=as_ints(self.offsets),
                 segment_ids=ids,
                 segment_tokens=as_ints(self.segment_tokens),
                 answer_ids=fresh_ids(ids, self.count),
             ),
-            session=as_ints(self.session),
-            after_request=as_ints(self.after_request),
-            think_s=np.frombuffer(self.think_s),
             name=name,
             source=self.lines.path,
             notices=tuple(notices),
@@ -213,16 +189,13 @@ class _Session:
         opening_tokens = self._tool_tokens + self._system_tokens
         if not segments and main and not self._opened and opening_tokens < tokens:
             self._opened = True
-            segments = self._opening()
+            text, tools, system = self._sessions.text, self._tool_tokens, self._system_tokens
+            opening = [(text(("tools", tools)), tools), (text(("system", tools, system)), system)]
+            segments = [segment for segment in opening if segment[1]]
         rest = tokens - sum(length for _, length in segments)
         if rest:
             segments.append((self._sessions.text((self._session, index)), rest))
         self.prompts.append(segments)
-
-    def _opening(self) -> list[tuple[int, int]]:
-        text, tools, system = self._sessions.text, self._tool_tokens, self._system_tokens
-        segments = [(text(("tools", tools)), tools), (text(("system", tools, system)), system)]
-        return [segment for segment in segments if segment[1]]
 
 
 def _beginning(segments: list[tuple[int, int]], tokens: int) -> list[tuple[int, int]]:

@@ -45,19 +45,15 @@ def _requests(record: Record) -> Iterator[Record]:
                 yield from (flat(each) for each in _listed(scope.get(records)))
     elif _of_jaeger(record):
         for trace in _listed(record[JAEGER]):
-            yield from (_tagged(span) for span in _listed(trace.get("spans")))
+            for span in _listed(trace.get("spans")):  # with its tags by name; `startTime` is in microseconds
+                tags = {str(tag.get("key")): tag.get("value") for tag in _listed(span.get("tags"))}
+                yield flat({"startTime": span.get("startTime"), **tags})
     else:
         yield flat(record)
 
 
 def _of_jaeger(record: Record) -> bool:
     return any("spans" in trace for trace in _listed(record.get(JAEGER)))
-
-
-def _tagged(span: Mapping[str, object]) -> Record:
-    """A span of Jaeger's with its tags by name; `startTime` is in microseconds."""
-    tags = {str(tag.get("key")): tag.get("value") for tag in _listed(span.get("tags"))}
-    return flat({"startTime": span.get("startTime"), **tags})
 
 
 def _listed(value: object) -> list[Mapping[str, object]]:

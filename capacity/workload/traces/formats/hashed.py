@@ -1,7 +1,7 @@
 """Traces as JSON lines with the hashes of prompt blocks: Mooncake's, Qwen-Bailian's, vLLM's timed_trace."""
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,15 +10,15 @@ from capacity.base.errors import InvalidInput
 from capacity.workload.columns import FloatArray, IntArray
 from capacity.workload.content import PromptContent, fresh_ids
 from capacity.workload.traces.format import FirstLine, JsonLines, TraceFormat, TraceOptions
-from capacity.workload.traces.json_lines import json_number, json_record, json_tokens
+from capacity.workload.traces.json_lines import json_number, json_tokens
 from capacity.workload.traces.lines import TraceLines, from_first, shown
+from capacity.workload.traces.records import json_records
 from capacity.workload.traces.table import as_ints
 from capacity.workload.workload import Workload
 
 MOONCAKE_BLOCK_TOKENS = 512  # milliseconds, kvcache-ai/Mooncake, FAST25-release, 2025
-BAILIAN_BLOCK_TOKENS = (
-    16  # seconds, alibaba-edu/qwen-bailian-usagetraces-anon, 2025; vLLM's timed_trace default too
-)
+# seconds, alibaba-edu/qwen-bailian-usagetraces-anon, 2025; vLLM's timed_trace default too
+BAILIAN_BLOCK_TOKENS = 16
 _POSSIBLE_BLOCK_TOKENS = tuple(2**power for power in range(14))
 
 
@@ -37,16 +37,8 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
     if seconds_per_unit is not None and not 0 < seconds_per_unit < float("inf"):
         raise InvalidInput(f"seconds_per_unit must be finite and above 0, not {seconds_per_unit}")
     rows = _Rows(lines, _POSSIBLE_BLOCK_TOKENS if block_tokens is None else (block_tokens,))
-    rows.read(first.record, options.limit)
+    rows.read(json_records(lines, first), options.limit)
     return rows.workload(options.name, seconds_per_unit, spread_ticks=options.spread_ticks)
-
-
-class _DenseIds(dict[object, int]):
-    """Small integers for hashes of any size, in order of appearance."""
-
-    def __missing__(self, key: object) -> int:
-        self[key] = number = len(self)
-        return number
 
 
 class _Rows:
@@ -61,20 +53,15 @@ class _Rows:
         self.max_tokens = array("q")  # empty: no row has it
         self.blocks = array("q")
         self.hashes_in_row = array("q")
-        self.dense = _DenseIds()
+        self.number_of: dict[object, int] = {}  # of each hash, in order of appearance
         self.whole_timestamps = True
         self.session_of_chat: dict[object, int] = {}
         self.session = array("q")
 
-    def read(self, first: Mapping[str, object], limit: int | None) -> None:
-        """Read up to `limit` requests, the one of the first line included."""
-        self._add(first)
-        if limit == 1:
-            return
-        for line in self.lines:
-            if line.isspace():
-                continue
-            self._add(json_record(self.lines, line))
+    def read(self, records: Iterable[Mapping[str, object]], limit: int | None) -> None:
+        """Read up to `limit` requests."""
+        for record in records:
+            self._add(record)
             if limit is not None and len(self.timestamps) >= limit:
                 return
             self.lines.count_row(len(self.timestamps))
@@ -123,8 +110,8 @@ class _Rows:
                     f"which does not fit blocks of {sizes} tokens"
                 )
             self.block_sizes = fitting
-            dense = self.dense
-            self.blocks.extend([dense[block] for block in hashes])
+            numbers = self.number_of
+            self.blocks.extend([numbers.setdefault(block, len(numbers)) for block in hashes])
         self.hashes_in_row.append(len(hashes))
 
     def _add_chat(self, chat: object, parent: object) -> None:
@@ -150,7 +137,9 @@ class _Rows:
             blocks = "" if block_tokens is None else f" and blocks as {block_tokens} tokens"
             unit = "milliseconds" if seconds_per_unit == 0.001 else "seconds"
             notices.append(f"timestamps read as {unit}{blocks}")
-        arrival_s = _scaled(np.frombuffer(self.timestamps, dtype=np.float64), seconds_per_unit)
+        timestamps: FloatArray = np.frombuffer(self.timestamps, dtype=np.float64)
+        # whole milliseconds are divided, not multiplied: 3001 ms is the float nearest to 3.001 s
+        arrival_s = timestamps / 1000 if seconds_per_unit == 0.001 else timestamps * seconds_per_unit
         workload = Workload.sorted(
             arrival_s=from_first(arrival_s, notices),
             prompt_tokens=as_ints(self.prompt_tokens),
@@ -171,25 +160,16 @@ class _Rows:
         return usual if usual in self.block_sizes else self.block_sizes[0]
 
     def _content(self, block_tokens: int) -> PromptContent:
-        ids, counts, prompt_tokens = (
-            as_ints(self.blocks),
-            as_ints(self.hashes_in_row),
-            as_ints(self.prompt_tokens),
-        )
+        ids, counts = as_ints(self.blocks), as_ints(self.hashes_in_row)
         offsets: IntArray = np.concatenate(([0], np.cumsum(counts)))
         segment_tokens = np.full(len(ids), block_tokens, dtype=np.int64)
-        segment_tokens[offsets[1:] - 1] = prompt_tokens - (counts - 1) * block_tokens
+        segment_tokens[offsets[1:] - 1] = as_ints(self.prompt_tokens) - (counts - 1) * block_tokens
         return PromptContent(
             offsets=offsets,
             segment_ids=ids,
             segment_tokens=segment_tokens,
             answer_ids=fresh_ids(ids, len(counts)),
         )
-
-
-def _scaled(timestamps: FloatArray, seconds_per_unit: float) -> FloatArray:
-    """Seconds of whole milliseconds are divided, not multiplied: 3001 ms is the float nearest to 3.001 s."""
-    return timestamps / 1000 if seconds_per_unit == 0.001 else timestamps * seconds_per_unit
 
 
 def _despite_ticks(workload: Workload, *, spread: bool) -> Workload:
@@ -205,15 +185,10 @@ def _despite_ticks(workload: Workload, *, spread: bool) -> Workload:
     tick_s = float(np.median(np.diff(ticks_s)))
     clock = f"{len(workload):,} requests share {len(ticks_s):,} timestamps about {tick_s:g} s apart"
     if spread:
-        workload = workload.spread_within_ticks(tick_s)
-        return replace(workload, notices=(*workload.notices, f"{clock}: spread evenly within them"))
-    return replace(
-        workload,
-        notices=(
-            *workload.notices,
-            f"{clock}: their bursts are the clock's; --trace-spread-ticks spreads them",
-        ),
-    )
+        workload, notice = workload.spread_within_ticks(tick_s), f"{clock}: spread evenly within them"
+    else:
+        notice = f"{clock}: their bursts are the clock's; --trace-spread-ticks spreads them"
+    return replace(workload, notices=(*workload.notices, notice))
 
 
 FORMAT = TraceFormat(

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -14,9 +15,8 @@ from capacity.workload.traces.format import FirstLine, JsonLines, TraceFormat, T
 from capacity.workload.traces.lines import TraceLines, shown
 from capacity.workload.workload import Workload
 
-PROMPTS = re.compile(
-    r"prompt_tokens(_histogram)?_bucket$"
-)  # vllm:request_prompt_tokens, sglang:prompt_tokens_histogram
+# vllm:request_prompt_tokens, sglang:prompt_tokens_histogram
+PROMPTS = re.compile(r"prompt_tokens(_histogram)?_bucket$")
 OUTPUTS = re.compile(r"generation_tokens(_histogram)?_bucket$")
 QUERY = '{__name__=~".*(prompt|generation)_tokens(_histogram)?_bucket"}'
 MOST_SAMPLES = 5_000_000
@@ -116,12 +116,10 @@ def _values(lines: TraceLines, values: object) -> list[tuple[float, float]]:
 
 
 def _number(lines: TraceLines, field: str, value: object) -> float:
-    try:
-        number = (
-            float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
-        )
-    except (ValueError, OverflowError):
-        number = math.nan
+    number = math.nan
+    with suppress(ValueError, OverflowError):
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            number = float(value)
     if math.isnan(number):
         lines.refuse(f"{field} {shown(value)} is no number")
     return number
@@ -133,10 +131,7 @@ def _drawn(histogram: Histogram, coming: IntArray, rng: np.random.Generator) -> 
     An interval whose buckets are empty takes those of all; the last bucket, without an end, is as long as its start.
     """
     upper = histogram.bounds.copy()
-    if len(upper) > 1:
-        upper[-1] = 2 * upper[-2]
-    else:
-        upper[-1] = 2.0
+    upper[-1] = 2 * upper[-2] if len(upper) > 1 else 2.0
     lower = np.concatenate(([0.0], upper[:-1]))
     everywhere = histogram.counts.sum(axis=0)
     drawn = []

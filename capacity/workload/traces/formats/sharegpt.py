@@ -10,9 +10,8 @@ from capacity.workload.traces.lines import TraceLines
 from capacity.workload.traces.records import json_records
 from capacity.workload.workload import Workload
 
-CHARACTERS_PER_TOKEN = (
-    4.0  # of English text; help.openai.com, "What are tokens and how to count them", 2024: assumed
-)
+# of English text; help.openai.com, "What are tokens and how to count them", 2024: assumed
+CHARACTERS_PER_TOKEN = 4.0
 ASKING, ANSWERING = ("human", "user"), ("gpt", "assistant", "chatgpt", "bing", "bard")
 Turn = tuple[int, int]  # tokens of a question, and of its answer
 

@@ -1,0 +1,64 @@
+"""What a pool leaves open, filled in: the longest request, the limits of a step, the format of the KV cache."""
+
+import math
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Pool
+from capacity.deployment.engines import EngineSpec
+from capacity.model import ModelSpec
+from capacity.model.layers import LatentAttention
+from capacity.model.quantization import QuantizationScheme, find_kv_cache_format
+
+
+def step_limits(pool: Pool, *, max_num_seqs: int, token_budget: int, longest_prefill: int) -> tuple[int, int]:
+    """Sequences and tokens of a step: the pool's, else these defaults of the engine, made to agree.
+
+    The default budget holds the longest prefill of one step; the default of sequences is at most the pool's budget.
+    Raises InvalidInput where the pool's own numbers do not agree.
+    """
+    seqs, budget = pool.max_num_seqs or max_num_seqs, pool.max_num_batched_tokens
+    if budget is None:
+        return seqs, max(token_budget, longest_prefill)
+    if budget < longest_prefill:
+        raise InvalidInput(
+            f"--max-num-batched-tokens {budget} is below --max-model-len {longest_prefill} without chunked prefill: "
+            "longer prompts could never run. Raise it, or use --enable-chunked-prefill."
+        )
+    if pool.max_num_seqs and budget < seqs:
+        raise InvalidInput(
+            f"--max-num-batched-tokens {budget} is below --max-num-seqs {seqs}: raise the one or lower the other"
+        )
+    return min(seqs, budget), budget
+
+
+def longest_request(model: ModelSpec, pool: Pool) -> int:
+    """Tokens of the longest request: the pool's, else the model's. Raises InvalidInput for more than the model's."""
+    limit = model.max_position_embeddings
+    if pool.max_model_len is None or pool.max_model_len == "auto":
+        return limit
+    if pool.max_model_len > limit:
+        raise InvalidInput(
+            f"--max-model-len {pool.max_model_len} is beyond the {limit} positions that {model.name} was made for"
+        )
+    return pool.max_model_len
+
+
+def kv_format(
+    pool: Pool, scheme: QuantizationScheme, model: ModelSpec, engine: EngineSpec, architecture: str
+) -> str:
+    """The format that the engine caches in; for latents of sparse attention `fp8` may be a packed format.
+
+    `auto` is the checkpoint's format where it has one, else the engine's default for these latents.
+    """
+    asked = (pool.kv_cache_dtype != "auto" and pool.kv_cache_dtype) or scheme.kv_cache_dtype or "auto"
+    mixers = (group.mixer for group in model.layer_groups)
+    latents = [mixer for mixer in mixers if isinstance(mixer, LatentAttention) and mixer.indexer]
+    if not latents:
+        return asked
+    if asked == "auto":
+        defaults = engine.sparse_kv_cache_dtype
+        asked = defaults.get(f"{model.model_type}:{architecture}") or defaults.get(architecture, "auto")
+    heads = math.ceil(latents[0].num_heads / pool.tensor_parallel_size)
+    plain = heads <= engine.plain_sparse_fp8_heads.get(architecture, 0)
+    known = asked if asked == "auto" else find_kv_cache_format(asked).name
+    return "fp8_ds_mla" if known == "fp8" and not plain else asked
