@@ -32,7 +32,7 @@ def run() -> None:
     link = st.session_state.setdefault(_LINK, {key: st.query_params.get_all(key) for key in st.query_params})
     page = st.navigation(_menu(), position="top")
     entry = next(entry for entry in PAGES if entry.title == page.title)
-    begin(entry.reads())
+    begin(entry.read_keys())
     st.html(STYLE)
     st.title(page.title)
     st.caption(entry.help)

@@ -272,7 +272,7 @@ def model_spec(inputs: Inputs) -> ModelSpec:
 def chosen(key: str, default: str) -> str:
     """What a page's own choice stands at before it is drawn: the sidebar comes first."""
     link = st.query_params.get(key, default)
-    return str(st.session_state.get(key) or link)
+    return str(_url_value(st.session_state.get(key) or link))
 
 
 # the link
