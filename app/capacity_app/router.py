@@ -18,10 +18,11 @@ from capacity_app import what_if
 from capacity_app.boundary import boundary, plain
 from capacity_app.fitting import offered
 from capacity_app.pages import PAGES, PRESETS
-from capacity_app.state import REMOVED, RENAMED, Inputs, begin, link_query, sidebar, wrong_parts
+from capacity_app.state import INPUTS, REMOVED, RENAMED, begin, link_query, sidebar, wrong_parts
+from capacity_app.state import current_inputs as current_inputs
 
 ICON, STYLE = (Path(__file__).with_name(name) for name in ("icon.svg", "style.css"))
-_INPUTS, _LINK, _NOTICE = "_inputs", "_link_given", "_link_notice"
+_LINK, _NOTICE = "_link_given", "_link_notice"
 
 
 def run() -> None:
@@ -41,12 +42,12 @@ def run() -> None:
         what_if.box(entry.name)
     _presets()
     with boundary():
-        st.session_state[_INPUTS] = inputs = sidebar()
+        st.session_state[INPUTS] = inputs = sidebar()
         with offered(inputs):
             page.run()
     with st.sidebar:
         _share()
-    asked = (entry.name, st.session_state.get(_INPUTS))
+    asked = (entry.name, st.session_state.get(INPUTS))
     if link:
         dropped = [key for key in link if key in REMOVED]
         st.session_state[_NOTICE] = (asked, wrong_parts(link), dropped)
@@ -58,12 +59,6 @@ def run() -> None:
         if dropped:
             notice.info(f"This link is of an older version; without an input today: {', '.join(dropped)}.")
     st.session_state[_LINK] = {}
-
-
-def current_inputs() -> Inputs:
-    """The sidebar's answers, for a page."""
-    inputs: Inputs = st.session_state[_INPUTS]
-    return inputs
 
 
 def _menu() -> dict[str, list[st.Page]]:

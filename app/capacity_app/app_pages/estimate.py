@@ -58,11 +58,6 @@ options = {**inputs.pool, **inputs.lengths, **loads[load], **inputs.client}
 Found = tuple[Estimate, Attribution | None]
 
 
-def figures_of_merit(found: Found) -> list[parts.Kpi]:
-    """The KPI row; without a steady state no latency stands there, and the verdict says why."""
-    return views.figures_of_merit(fact for fact in estimate_facts(found[0], inputs.offers) if fact.first)
-
-
 def summary(found: Found) -> dict[str, Estimate]:
     """What every view begins with, beside what is pinned: the estimates by their letters."""
     answer, _ = found
@@ -71,7 +66,13 @@ def summary(found: Found) -> dict[str, Estimate]:
     current = sides.Side(page="estimate", model=inputs.model_name, options=options, cost=dict(inputs.cost))
     if answer.ttft_s is None and not sides.pinned():
         parts.replicas_line(sides.replicas_task(inputs.model, current, inputs.slo))
-    answers = sides.figures(current, found, ask=ask, row=figures_of_merit, slo=inputs.slo)
+    answers = sides.figures(
+        current,
+        found,
+        ask=ask,
+        row=lambda each: views.figures_of_merit(estimate_facts(each[0], inputs.offers)),
+        slo=inputs.slo,
+    )
     queue = "" if answer.verdict is None else ", queueing included"
     st.caption(f"Below each number: its 90 % interval{queue}. Basis: {answer.basis}.")
     if load == TOGETHER:
