@@ -83,8 +83,6 @@ def every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
 
 def _why_not(points: Mapping[str, LoadPoint]) -> None:
     """State what is behind each verdict: which service levels are missed, or why there is no steady state."""
-    reasons = {
-        name: point.misses or (None if point.steady else point.verdict_reason)
-        for name, point in points.items()
-    }
-    parts.notes([f"{name}: {reason}" for name, reason in reasons.items() if reason])
+    for name, point in points.items():
+        reason = point.misses or (None if point.steady else point.verdict_reason)
+        parts.notes([f"{name}: {reason}"] if reason else [])

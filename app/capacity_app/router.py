@@ -14,6 +14,7 @@ import plotly.graph_objects  # noqa: F401
 import pyarrow  # type: ignore[import-untyped]  # noqa: F401
 import streamlit as st
 
+from capacity.base.mappings import omit
 from capacity_app import what_if
 from capacity_app.boundary import boundary, plain
 from capacity_app.fitting import offered
@@ -30,7 +31,7 @@ def run() -> None:
     st.set_page_config(page_title="capacity", page_icon=ICON, layout="wide")
     if _LINK not in st.session_state:
         _rename_older_keys()
-    link = st.session_state.setdefault(_LINK, {key: st.query_params.get_all(key) for key in st.query_params})
+    link = st.session_state.setdefault(_LINK, _link())
     page = st.navigation(_menu(), position="top")
     entry = next(entry for entry in PAGES if entry.title == page.title)
     begin(entry.read_keys())
@@ -79,14 +80,15 @@ def _menu() -> dict[str, list[st.Page]]:
 
 def _rename_older_keys() -> None:
     """Rename the keys of an older link in the address, and run again: widgets read the address as a run begins."""
-    older = [key for key in RENAMED if key in st.query_params]
-    for key in older:
-        values = st.query_params.get_all(key)
-        del st.query_params[key]
-        if RENAMED[key] not in st.query_params:
-            st.query_params[RENAMED[key]] = values
-    if older:
+    link = _link()
+    if RENAMED.keys() & link:
+        renamed = {RENAMED.get(key, key): values for key, values in link.items()}
+        st.query_params.from_dict(renamed | omit(link, *RENAMED))
         st.rerun()
+
+
+def _link() -> dict[str, list[str]]:
+    return {key: st.query_params.get_all(key) for key in st.query_params}
 
 
 def _presets() -> None:

@@ -51,7 +51,8 @@ class Side:
     @property
     def text(self) -> str:
         """As a link has it."""
-        return packed_text(json.dumps(_without_ends(asdict(self)), sort_keys=True))
+        ended = {n: UNEQUAL if value == float(UNEQUAL) else value for n, value in self.options.items()}
+        return packed_text(json.dumps(asdict(replace(self, options=ended)), sort_keys=True))
 
     @property
     def said(self) -> dict[str, Any]:
@@ -66,6 +67,15 @@ class Side:
     def deployed(self) -> bool:
         """Whether it asks of one deployment; a plan asks of many."""
         return "gpu" in self.options
+
+    @property
+    def described(self) -> str:
+        """Its model on its GPUs."""
+        tensor = self.options.get("tensor_parallel_size", 1)
+        gpus = (
+            f"{tensor} x {self.options['gpu']}" if self.deployed else f"of {', '.join(self.options['gpus'])}"
+        )
+        return f"{self.model}, {gpus}"
 
     @property
     def traffic(self) -> dict[str, Any]:
@@ -126,12 +136,6 @@ def read_side(text: str) -> Side:
             raise InvalidInput(f"a side of the link says {str(name)[:40]}={str(value)[:40]}: pin it again")
     ended = {name: float(UNEQUAL) if value == UNEQUAL else value for name, value in options.items()}
     return Side(page=str(page)[:40], model=str(model), options=ended, cost=cost)
-
-
-def _without_ends(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_ends(item) for name, item in value.items()}
-    return UNEQUAL if value == float(UNEQUAL) else value
 
 
 def _may_be(function: Any, name: str, value: object) -> bool:

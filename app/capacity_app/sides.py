@@ -274,7 +274,7 @@ def _beside(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[p
     st.subheader(f"Beside A: {here} is in sight")
     first, current = asked["A"], asked[here]
     for letter, side in asked.items():
-        said = _described(side) if side is first else settings_text(first.said, side.said)
+        said = side.described if side is first else settings_text(first.said, side.said)
         st.caption(plain(f"{letter}: {said or 'as A'}"))
     others = " and ".join(letter for letter, side in asked.items() if side.load != current.load)
     if others:
@@ -294,13 +294,6 @@ def _beside(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[p
     same_traffic = current.deployed and current.traffic == first.traffic and current != first
     if current.page in PAIRED and same_traffic and {"concurrency", "request_rate"} & current.options.keys():
         _paired(first, current, here)
-
-
-def _described(side: Side) -> str:
-    if not side.deployed:
-        return f"{side.model}, of {', '.join(side.options['gpus'])}"
-    tensor = side.options.get("tensor_parallel_size", 1)
-    return f"{side.model}, {tensor} x {side.options['gpu']}"
 
 
 def _paired(first: Side, current: Side, here: str) -> None:

@@ -17,7 +17,7 @@ from capacity.deployment import Cost, Pool, Traffic
 from capacity.deployment.client_latency import USUAL_S
 from capacity.deployment.use_cases import USE_CASES
 from capacity.hardware.pricing import TIERS, cautions_of, find_price
-from capacity.model import ModelSpec, from_hf_config, load_model
+from capacity.model import ModelSpec, from_hf_config
 from capacity.report.display import MEMORY_UNITS, TIME_UNITS, Units
 from capacity_app.boundary import NAMES_OF_FLAGS, plain
 from capacity_app.parts import download
@@ -175,8 +175,8 @@ def sidebar() -> Inputs:
             spread = {"use_case" if shape in USE_CASES else "length_distribution": shape}
         cost = _cost(pool["gpu"])
         st.divider()
-        memory = segments("Memory in", "mem", MEMORY_UNITS, "GiB")
-        seconds = segments("Latency in", "time", TIME_UNITS, "ms")
+        memory: Any = segments("Memory in", "mem", MEMORY_UNITS, "GiB")
+        time: Any = segments("Latency in", "time", TIME_UNITS, "ms")
     if refused is not None:
         raise refused
     return Inputs(
@@ -189,7 +189,7 @@ def sidebar() -> Inputs:
         ttft_ms=ttft_ms,
         tpot_ms=tpot_ms,
         cost=cost,
-        units=Units(memory="GB" if memory == "GB" else "GiB", time="s" if seconds == "s" else "ms"),
+        units=Units(memory=memory, time=time),
     )
 
 
@@ -267,11 +267,6 @@ def parse_model(raw: bytes) -> ModelSpec:
     stated = config.get("_name_or_path")
     name = stated.strip("/").split("/")[-1].lower() if isinstance(stated, str) else ""
     return from_hf_config(config, name=name[:80] or "your-model", source=OWN_MODEL, origin=OWN_MODEL)
-
-
-def model_spec(inputs: Inputs) -> ModelSpec:
-    """The model itself."""
-    return inputs.model if isinstance(inputs.model, ModelSpec) else load_model(inputs.model)
 
 
 def chosen(key: str, default: str) -> str:

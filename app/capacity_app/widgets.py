@@ -7,16 +7,16 @@ A page names the fields that it shows, each with its label and its key in links.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import SimpleNamespace
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import streamlit as st
 from pydantic.fields import FieldInfo
 
-from capacity.base.flags import Flag
+from capacity.base.flags import Flag, kind_of
 from capacity.base.keywords import fields_of
 from capacity.base.spec import Spec
 from capacity.deployment.engines import engine_names
@@ -124,17 +124,15 @@ def find_field(question: Question, name: str) -> Field | None:
         if hasattr(entry, bound_name)
     }
     flag = next((entry for entry in info.metadata if isinstance(entry, Flag)), None)
-    within = list(_types(info.annotation))
-    kind = next((kind for kind in (bool, float, int) if kind in within), str)
-    literal = next((get_args(each) for each in within if get_origin(each) is Literal and kind is str), ())
+    kind = kind_of(info.annotation)
     default = None if info.is_required() else info.default
     return Field(
         name=name,
-        kind=kind,
-        many=tuple in within or Sequence in within,
+        kind=kind.of,
+        many=kind.many,
         default=default,
         help=(info.description or "") if flag is None else flag.help,
-        choices=literal,
+        choices=kind.choices,
         start=default,
         **limits,
     )
@@ -157,14 +155,6 @@ def _evaluated(function: Any, name: str) -> Any:
     """Return the annotation of a parameter; those of others may name what only a type checker imports."""
     alone = SimpleNamespace(__annotations__={name: function.__annotations__[name]})
     return get_type_hints(alone, function.__globals__, include_extras=True)[name]
-
-
-def _types(hint: Any) -> Iterator[Any]:
-    """Return each type that a hint names; a Literal is one."""
-    origin, inner = get_origin(hint), get_args(hint)
-    yield hint if origin is None or origin is Literal else origin
-    for each in () if origin is Literal else inner[:1] if origin is Annotated else inner:
-        yield from _types(each)
 
 
 # drawing them

@@ -15,7 +15,7 @@ import typer.core
 import typer.main
 
 from capacity.base.errors import InvalidInput
-from capacity.base.registry import STORED, VERBS, Verb
+from capacity.base.registry import SHARED_OPTIONS, STORED, VERBS, Verb
 from capacity.cli import options as common
 from capacity.cli.help import VerbCommand
 from capacity.cli.options import dashed
@@ -27,31 +27,17 @@ if TYPE_CHECKING:
 
 Parameter = inspect.Parameter
 
-SHARED: dict[
+TEXT, TEXTS, SWITCH, COUNT = str | None, list[str] | None, bool, int | None
+KINDS: Mapping[str, Any] = {"text": TEXT, "texts": TEXTS, "switch": SWITCH, "count": COUNT}
+TYPED: Mapping[
     str, tuple[Any, object]
-] = {  # options of many verbs, fields of a `Question` too, and their defaults
+] = {  # shared options that functions of verbs name too, and their defaults
     "model": (common.OptionalModel, None),
     "format": (common.FormatOption, "table"),
-    "detail": (common.DetailOption, False),
-    "deployment": (common.DeploymentOption, None),
-    "from_launch": (common.LaunchOption, None),
-    "write_deployment": (common.WriteOption, None),
-    "profiles": (common.ProfilesOption, None),
-    "download": (common.DownloadOption, False),
-    "slo": (common.SloOption, None),
     "cluster": (common.ClusterOption, None),
     "workers": (common.WorkersOption, 2),
-    "replicas": (common.ReplicasOption, None),
     "engine_loop": (common.EngineLoopOption, "auto"),
-    "slo_window": (common.SloWindowOption, "15m"),
-    "compared_window": (common.ComparedWindowOption, "15m"),
-    "runs": (common.ReplicationsOption, 1),
 }
-KEYWORDS = {
-    "compared_window": "slo_window",
-    "runs": "replications",
-}  # of options by another name, for another help
-
 QUESTION = {field.name for field in fields(Question)}
 OF_A_SEARCH = ("plan", "fleet")  # these choose GPUs, parallelism and formats themselves
 OF_RESULTS = ("compare", "calibrate")  # the result files say what was sent
@@ -201,11 +187,9 @@ def _with_flags(
     stored = [_shared(name) for name in STORED] if _takes_model(declared) else []
     names = [p.name for p in generated]
     gpu = "gpu" if "gpu" in names else next((name for name, p in own.items() if _is_gpu(p)), None)
-    changes = [Parameter("change", Parameter.KEYWORD_ONLY, default=None, annotation=common.ChangeOption)]
     parameters = [*shared[:first], *further, *shared[first:], *stored]
-    parameters += (
-        changes if gpu is not None and not declared.keys().isdisjoint(("question", "options")) else []
-    )
+    if gpu is not None and not declared.keys().isdisjoint(("question", "options")):
+        parameters.append(_shared("change"))
 
     def command(**values: Any) -> None:
         context = values.pop("context", None)
@@ -237,7 +221,7 @@ def _with_flags(
 
 def _flagged_keywords(entry: Verb, own: Mapping[str, Parameter]) -> Mapping[str, Keyword]:
     """The shared options that are keywords of the verb's Python function, or fields of its specs, with their help."""
-    names = [name for name in entry.shared if name not in own and name not in SHARED]
+    names = [name for name in entry.shared if name not in own and name not in {*TYPED, *SHARED_OPTIONS}]
     if not names:
         return {}
     from capacity.cli.question_flags import keywords_of, keywords_of_spec
@@ -333,5 +317,11 @@ def _shared(name: str, keywords: Mapping[str, Keyword] = MappingProxyType({})) -
         from capacity.cli.question_flags import parameter
 
         return parameter(keywords[name])
-    annotation, default = SHARED[name]
-    return Parameter(KEYWORDS.get(name, name), Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    keyword = name
+    if name in TYPED:
+        annotation, default = TYPED[name]
+    else:
+        row = dict(SHARED_OPTIONS[name])
+        keyword, kind, default = row.pop("keyword", name), row.pop("kind"), row.pop("default", None)
+        annotation = Annotated[KINDS[kind], _option(name, row)]
+    return Parameter(keyword, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -37,7 +37,7 @@ options = {**inputs.pool, **inputs.load, **asked, **inputs.cost}
 found = answered("advise", inputs, options, doing="Trying changes", button="Try every change")
 answer: AdviceList | None = found.value
 if answer is not None:
-    known: Mapping[str, Quantity | None] = {}
+    known: Mapping[str, Quantity] = {}
     if answer.busiest_window is None:  # a run is of all requests
         task = Task(function="capacity:simulate", arguments=found.arguments, reports=True)
         with suppress(CapacityError):  # of what only advice is given on

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
 import capacity
@@ -95,7 +97,7 @@ def ask(side: sides.Side) -> Task:
 def this_load(answer: Estimate, why: Attribution | None) -> None:
     """What this one load is made of."""
     usual: Phase = "decode" if answer.breakdown.decode else "prefill"
-    phase: Phase = "prefill" if state.segments("Step", "phase", PHASES, usual) == "prefill" else "decode"
+    phase: Any = state.segments("Step", "phase", PHASES, usual)
     if not getattr(answer.breakdown, phase):
         st.info("A single output token: there is no decode step.")
     for block in estimate_charts(answer, phase):
