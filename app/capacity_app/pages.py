@@ -15,13 +15,8 @@ TOGETHER, LOOP, RATE = "a batch together", "a closed loop", "arrivals at a rate"
 THIS_LOAD, OVER_LOADS, EVERY_GPU = "this load", "over the load", "every GPU"  # its views
 EVERY_ENGINE, FRONTIER, TYPING = "every engine", "frontier", "typing"
 OWN_GPUS, HOSTED = "GPUs of the sidebar", "an API"  # of the page of cascades
-KV_POOL = (
-    "gpu",
-    "tensor_parallel_size",
-    "quantization",
-    "kv_cache_dtype",
-    "engine",
-)  # what its page asks of a pool
+# what the page of KV caches asks of a pool
+KV_POOL = ("gpu", "tensor_parallel_size", "quantization", "kv_cache_dtype", "engine")
 AS_SIDEBAR = "as in the sidebar"
 FLEET_SHAPES = ("lognormal", "gamma")  # of the lengths that a fleet's page splits
 # of the page that compares

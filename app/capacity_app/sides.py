@@ -30,11 +30,7 @@ MANY_TIMES = 10.0
 UNLIKE = "different loads, not compared"
 MOST = len(LETTERS) - 1  # pinned, beside the one in sight
 IN_SIGHT = "_side_in_sight"
-PAIRED = (
-    "estimate",
-    "simulate",
-    "cost",
-)  # pages that ask of one deployment on one traffic, and of nothing else
+PAIRED = ("estimate", "simulate", "cost")  # pages that ask of one deployment on one traffic alone
 
 Ask = Callable[[Side], Task]
 Row = Callable[[Any], Sequence[parts.Kpi]]
@@ -95,9 +91,8 @@ def _answers(others: Mapping[str, Side], ask: Ask) -> dict[str, Any]:
     done: dict[str, Any] = {}
     for letter, side in others.items():
         with boundary():
-            place = (
-                f"side_{side.page}_{letter}"  # each page has its own, because their answers differ in type
-            )
+            # each page has its own place, because their answers differ in type
+            place = f"side_{side.page}_{letter}"
             done[letter] = parts.background(place, ask(side), doing=f"Asking {letter}").current
     return {letter: answer for letter, answer in done.items() if answer is not None}
 

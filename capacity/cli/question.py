@@ -64,19 +64,9 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
     `as_flags`: errors name fields as the command line does; `beside`: further keywords of the question. Raises
     InvalidInput, and MalformedFile for the file.
     """
-    from capacity.deployment import (
-        Billing,
-        Cost,
-        DeploymentFile,
-        Pool,
-        Service,
-        Traffic,
-        build,
-        read_deployment,
-    )
+    from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, read_deployment
     from capacity.deployment import write_deployment as write_file
     from capacity.deployment.launched import LAUNCH_DEFAULTS
-    from capacity.deployment.reading import NEVER_REFUSED, refuse_idle, unread
 
     stored = None if question.deployment is None else read_deployment(question.deployment)
     pasted_model, pasted = pasted_command(question.from_launch)
@@ -104,16 +94,26 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
         service=over(Service, service, question.of(Service), as_flags=as_flags),
         cost=over(Cost, cost, question.of(Cost), as_flags=as_flags),
     )
-    said = (*request.pools, request.traffic, request.service, request.cost)
     if question.write_deployment is None:  # a file is for other verbs too
-        billing = question.billing
-        specs = (build(Billing, billing, flags=as_flags), *said) if billing else said
-        refuse_idle(question.verb, specs, question.flags, **beside)
-        noted = [*pasted, *(name for name in NEVER_REFUSED if name in question.flags)]
-        note("not used", (f"--{dashed(name)}" for name in unread(question.verb, said, noted)))
+        _refuse_unread(question, request, pasted, as_flags=as_flags, **beside)
     else:
         write_file(request, question.write_deployment)
     return request
+
+
+def _refuse_unread(
+    question: Question, request: DeploymentFile, pasted: Fields, *, as_flags: bool, **beside: object
+) -> None:
+    """Raise InvalidInput for a flag that changes nothing in the answer; on stderr, what else is not used."""
+    from capacity.deployment import Billing, build
+    from capacity.deployment.reading import NEVER_REFUSED, refuse_idle, unread
+
+    said = (*request.pools, request.traffic, request.service, request.cost)
+    billing = question.billing
+    specs = (build(Billing, billing, flags=as_flags), *said) if billing else said
+    refuse_idle(question.verb, specs, question.flags, **beside)
+    noted = [*pasted, *(name for name in NEVER_REFUSED if name in question.flags)]
+    note("not used", (f"--{dashed(name)}" for name in unread(question.verb, said, noted)))
 
 
 def changed_gpu(gpu: str | None, changes: Iterable[str]) -> str:

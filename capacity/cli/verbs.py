@@ -92,14 +92,19 @@ def _with_options(entry: Verb, function: Callable[..., None]) -> Callable[..., N
     def command(**values: Any) -> None:
         function(**values)
 
-    declared = inspect.signature(function, eval_str=True)
+    declared = inspect.signature(function, eval_str=True).parameters
     parameters = [
         p.replace(annotation=Annotated[p.annotation, _option(name, entry.options[name])])
         if name in entry.options
         else p
-        for name, p in declared.parameters.items()
+        for name, p in declared.items()
     ]
-    command.__signature__ = declared.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return _declare(command, parameters)
+
+
+def _declare(command: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
+    """Show the parser these parameters in place of the command's own."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
 
@@ -204,19 +209,23 @@ def _with_flags(
             values["question"] = Question(flags=flags, verb=entry.name, change=change, **asked)
         elif "options" in declared:
             if change and gpu is not None:
-                held = flags if gpu in names else values
-                several = held.get(gpu) if isinstance(held.get(gpu), list) else None
-                changed = [changed_gpu(each, change) for each in several or [held.get(gpu)]]
-                held[gpu] = changed if several else changed[0]
+                _change_gpus(flags if gpu in names else values, gpu, change)
             values["options"] = flags
         given = {name: value for name, value in values.items() if name in declared or value not in (None, [])}
         function(**{n: keywords[n].value(value) if n in keywords else value for n, value in given.items()})
 
     if stored:
         parameters.append(Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context))
-    command.__signature__ = inspect.Signature([*parameters, *generated])  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in (*parameters, *generated)}
-    return command
+    return _declare(command, [*parameters, *generated])
+
+
+def _change_gpus(values: MutableMapping[str, Any], name: str, change: Sequence[str]) -> None:
+    """Put the GPU of this flag, or each of its GPUs, with the changes of --change in its place."""
+    value = values.get(name)
+    if isinstance(value, list):
+        values[name] = [changed_gpu(each, change) for each in value]
+    else:
+        values[name] = changed_gpu(value, change)
 
 
 def _flagged_keywords(entry: Verb, own: Mapping[str, Parameter]) -> Mapping[str, Keyword]:
