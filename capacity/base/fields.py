@@ -71,11 +71,14 @@ class Fields:
 
     def _first(self, keys: tuple[str, ...], kind: type | tuple[type, ...], what: str) -> tuple[str, Any]:
         """The first of `keys` that is there and its value, None without one. Raises MalformedFile for another kind."""
-        key = next((key for key in keys if self.values.get(key) is not None), keys[0])
-        value = self.values.get(key)
-        if value is not None and (not isinstance(value, kind) or isinstance(value, bool) != (kind is bool)):
-            raise self.problem(key, f"{_shown(value)} is not {what}")
-        return key, value
+        for key in keys:
+            value = self.values.get(key)
+            if value is None:
+                continue
+            if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
+                raise self.problem(key, f"{_shown(value)} is not {what}")
+            return key, value
+        return "", None
 
     def problem(self, key: str, text: str) -> MalformedFile:
         """The error of `key`, to be raised."""
