@@ -2,9 +2,9 @@
 
 How to add a page
 -----------------
-1. Write `app_pages/NAME.py`, a plain script, and add a `PageEntry` for it to `pages.PAGES`. The router draws the
-   title, the menu, the shared sidebar and the link, and catches every error. `reads` says which of the sidebar's
-   inputs the answer depends on: the others are there and cannot be changed. The script draws its answer:
+1. Write `app_pages/NAME.py`, a plain script, and add an entry for it to `pages.toml`. The router draws the title,
+   the menu, the shared sidebar and the link, and catches every error. `reads` says which of the sidebar's inputs the
+   answer depends on: the others are there and cannot be changed. The script draws its answer:
 
        inputs = current_inputs()                       # model, pool, lengths, rate, price, units
        of = partial(show_field, capacity.beam_search)
@@ -14,7 +14,7 @@ How to add a page
        show_answer("beam_search", inputs, found, beam_search_facts, beam_search_view)    # and A | B
 
    The last two are of `capacity.report.views`: the figures of merit, and all that is shown. What a figure means stands
-   in `merits.MEANINGS`.
+   in `meanings.toml`.
 
 2. `questions.answered` asks a verb: it draws progress, the way to cancel, and the copies (CLI, Python, JSON, CSV).
    What is no verb and takes more than 50 ms goes through `parts.background(place, Task(...), doing="simulating")`. The

@@ -15,7 +15,11 @@ from capacity_app.uploads import without_folders
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
 CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 # what pages call a flag; the sidebar adds its own
-INPUTS = {"max-concurrency": "Concurrency", "method": "Way to draft", "fit-overheads": "Fit overheads"}
+NAMES_OF_FLAGS = {
+    "max-concurrency": "Concurrency",
+    "method": "Way to draft",
+    "fit-overheads": "Fit overheads",
+}
 LEAK_NOTHING = "Something went wrong inside the dashboard. The details are in the log of its server."
 _LOG = logging.getLogger("capacity_app")
 
@@ -45,7 +49,7 @@ def said(error: CapacityError) -> str:
 
 def in_words(text: str) -> str:
     """Text of the library with its flags as the page calls them."""
-    return FLAG.sub(lambda found: INPUTS.get(found[1], found[1].replace("-", " ")), text)
+    return FLAG.sub(lambda found: NAMES_OF_FLAGS.get(found[1], found[1].replace("-", " ")), text)
 
 
 def plain(text: str) -> str:

@@ -11,6 +11,7 @@ import streamlit as st
 import capacity
 from capacity.answers.frontier import Frontier, FrontierLine
 from capacity.answers.load_point import LoadPoint
+from capacity.base.mappings import omit
 from capacity.model.quantization import known_quantizations
 from capacity.report.figures.frontiers import frontier_chart
 from capacity.report.views.frontier import frontier_facts, frontier_tables
@@ -47,10 +48,9 @@ def show(inputs: Inputs) -> None:
             of("tensor_parallel_sizes", "front_tp", "Tensor parallel", choices=tuple(SIZES), words=SIZES),
         )
         tpot_ms = state.number("SLO: TPOT, ms", "front_tpot", 25.0, 0.1, 1e5, width=135)
-    left_out = ("gpu", "tensor_parallel_size", "quantization", "engine")
     options: dict[str, Any] = {
         **asked,
-        **{name: value for name, value in inputs.pool.items() if name not in left_out},
+        **omit(inputs.pool, "gpu", "tensor_parallel_size", "quantization", "engine"),
         **inputs.lengths,
         **inputs.spread,
         **inputs.client,

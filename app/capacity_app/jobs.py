@@ -32,6 +32,11 @@ WATCH_S = 0.5
 NICE_WHEN_HEAVY = 15
 
 Status = Literal["waiting", "running", "done", "failed", "cancelled"]
+ENDS: Mapping[str, tuple[Status, str]] = {  # by what a worker sends last: the status, and what its content is
+    "done": ("done", "value"),
+    "refused": ("failed", "error"),
+    "crashed": ("failed", "crash"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +89,11 @@ class Job:
         """Whether nothing more will come."""
         return self.ended.is_set()
 
+    @property
+    def lost(self) -> bool:
+        """Whether it has no answer for whoever asks next, who may try it again."""
+        return self.status == "cancelled" or self.crash is not None
+
     def result(self) -> Any:
         """The value. Raises the CapacityError that the task raised, and RuntimeError for any other end."""
         if self.error is not None:
@@ -117,12 +127,9 @@ class Job:
         """What a worker has sent."""
         if kind == "progress":
             self.progress = content
-        elif kind == "done":
-            self.end("done", value=content)
-        elif kind == "refused":
-            self.end("failed", error=content)
         else:
-            self.end("failed", crash=content)
+            status, field_name = ENDS[kind]
+            self.end(status, **{field_name: content})
 
 
 class Runner:
@@ -158,7 +165,7 @@ class Runner:
         key = task.key
         with self._lock:
             known = self._jobs.get(key)
-            if known is not None and known.status != "cancelled" and known.crash is None:
+            if known is not None and not known.lost:
                 self._jobs.move_to_end(key)
                 known.followers[session] += 1
                 return known
@@ -174,7 +181,7 @@ class Runner:
         """The finished job of this task, if its result is still kept."""
         with self._lock:
             job = self._jobs.get(task.key)
-            return job if job is not None and job.status in ("done", "failed") and job.crash is None else None
+            return job if job is not None and job.finished and not job.lost else None
 
     def leave(self, job: Job, session: str = "") -> None:
         """The session follows it no more, at one of its places; what nobody follows is cancelled."""

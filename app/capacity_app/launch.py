@@ -11,43 +11,32 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 import urllib.request
 import webbrowser
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from capacity.base.errors import InvalidInput
-from capacity_app.guard import HEALTH, LOOPBACK, PASSWORD, names_of
+from capacity_app.guard import HEALTH, PASSWORD, names_of
 
 ENTRY = Path(__file__).parent / "entry" / "server.py"
 SHORTEST_PASSWORD = 8
 START_S = 60.0
 THEMES = ("auto", "light", "dark")
 
-# the same stand in app/.streamlit/config.toml, for `streamlit run app/dashboard.py`; a test holds them equal
-Section = dict[str, str | int | bool | list[str]]
-OPTIONS: dict[str, Section] = {
-    "server": {
-        "address": "127.0.0.1",
-        "allowedHosts": list(LOOPBACK),
-        "enableXsrfProtection": True,
-        "enableCORS": True,
-        "maxUploadSize": 50,
-        "fileWatcherType": "none",
-        "showEmailPrompt": False,
-    },
-    "browser": {"gatherUsageStats": False},
-    "logger": {"level": "warning", "hideWelcomeMessage": True},
-    "client": {"showErrorDetails": "none", "toolbarMode": "viewer"},
-    "global": {
-        "disableWidgetStateDuplicationWarning": True
-    },  # of widgets that a button or the What if box sets
-    "theme": {"paddingTop": "4rem"},
-    "theme.sidebar": {"paddingTop": "0.5rem"},
-}
-COLOURS = {"light": {"primaryColor": "#00639A"}, "dark": {"primaryColor": "#56B4E9"}}
+CONFIG = Path(".streamlit") / "config.toml"
+
+
+def streamlit_options() -> dict[str, Any]:
+    """Streamlit's options, safe by default, by section; in a checkout `streamlit run app/dashboard.py` has the same."""
+    package = Path(__file__).parent
+    inside = package / CONFIG
+    return tomllib.loads(
+        (inside if inside.is_file() else package.parent / CONFIG).read_text(encoding="utf-8")
+    )
 
 
 def serve(
@@ -101,24 +90,24 @@ def server_command(
     if importlib.util.find_spec("streamlit") is None:
         raise InvalidInput("the dashboard needs streamlit: pip install 'llm-capacity[dashboard]'")
     _addresses(host)
+    sections = streamlit_options()
     names = list(names_of(host, allow_hosts))
-    server: Section = {"address": host, "port": port, "headless": True, "allowedHosts": names}
-    sections: dict[str, Section] = {**OPTIONS, "server": {**OPTIONS["server"], **server}}
-    options = [
-        f"--{section}.{name}={str(each).lower() if isinstance(each, bool) else each}"
-        for section, values in sections.items()
-        for name, value in values.items()
-        for each in (value if isinstance(value, list) else [value])
-    ]
-    options += _theme_options(theme)
+    sections["server"] |= {"address": host, "port": port, "headless": True, "allowedHosts": names}
+    if theme != "auto":  # both themes: the browser's wish decides and the menu can switch
+        both = {base: sections["theme"].pop(base) for base in THEMES[1:]}
+        sections["theme"] |= {"base": theme, **both[theme]}
+    options = [f"--{option}" for option in _words(sections)]
     return [sys.executable, "-m", "capacity_app.streamlit_process", "run", str(ENTRY), *options]
 
 
-def _theme_options(theme: str) -> list[str]:
-    """Both themes, so that the browser's wish decides and the menu can switch; or one of them alone."""
-    if theme == "auto":
-        return [f"--theme.{base}.{k}={v}" for base, values in COLOURS.items() for k, v in values.items()]
-    return [f"--theme.base={theme}", *(f"--theme.{k}={v}" for k, v in COLOURS[theme].items())]
+def _words(value: Any, name: str = "") -> Iterator[str]:
+    """`section.name=value` of each value, and of each one of a list."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from _words(each, f"{name}.{key}" if name else key)
+    else:
+        for each in value if isinstance(value, list) else [value]:
+            yield f"{name}={str(each).lower() if isinstance(each, bool) else each}"
 
 
 def _addresses(host: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 from typing import Any
 
 import streamlit as st
@@ -10,6 +11,7 @@ import streamlit as st
 import capacity
 from capacity.answers.engine_comparison import SIDE_BY_SIDE
 from capacity.answers.load_point import ORDERS, LoadPoint
+from capacity.base.mappings import omit
 from capacity.report.figures.loads import FIGURES
 from capacity.report.views.rising_load import full_sentence, load_sweep_view
 from capacity.report.views.side_by_side import engine_comparison_view, gpu_comparison_view, place
@@ -31,16 +33,14 @@ def _at_load(inputs: Inputs, load: Mapping[str, Any]) -> dict[str, Any]:
 def over_loads(inputs: Inputs, load: Mapping[str, Any]) -> None:
     """TTFT, TPOT, throughput and price against the load, with the chosen one marked and where the engine is full."""
     over, chosen = next(iter(load.items()))
-    beside = {name: value for name, value in load.items() if name != over}
-    options = {"over": over, **inputs.pool, **_at_load(inputs, beside)}
+    options = {"over": over, **inputs.pool, **_at_load(inputs, omit(load, over))}
     sweep = answered("load_sweep", inputs, options, doing="Trying loads", command=None).value
     if sweep is not None:
         st.caption(plain(full_sentence(sweep)))
         blocks = load_sweep_view(sweep, chosen).blocks
         charts = [block for block in blocks if isinstance(block, Drawing) and block.data]
-        columns = st.columns(2)
-        for index, chart in enumerate(charts):
-            with columns[index % 2]:
+        for column, chart in zip(cycle(st.columns(2)), charts):
+            with column:
                 views.show_chart(chart, sweep)
 
 
@@ -48,7 +48,7 @@ def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
     """Every GPU at this load, each with what it needs to serve it, sorted by what the user picks."""
     usual = next(iter(SORTS)) if inputs.cost else UNPRICED
     order = SORTS[state.choice("Sort by", "gpu_sort", tuple(SORTS), usual)]
-    pool = {n: v for n, v in inputs.pool.items() if n not in ("gpu", "tensor_parallel_size")}
+    pool = omit(inputs.pool, "gpu", "tensor_parallel_size")
     levels = {"slo": list(inputs.slo)} if "request_rate" in load else {}
     options = {"gpu": "all", "order": order, **levels, **pool, **_at_load(inputs, load)}
     compared = answered("compare_gpus", inputs, options, doing="Asking every GPU", command="estimate").value
@@ -68,8 +68,7 @@ def every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
     engines = show_field(capacity.compare_engines, "engines", "engine_which", "Engines", choices=SIDE_BY_SIDE)
     chosen = draw(engines, stretch=True)
     title = state.segments("Draw", "engine_of", tuple(titles), "Output tokens/s")
-    pool = {name: value for name, value in inputs.pool.items() if name != "engine"}
-    options = {**chosen, **pool, **_at_load(inputs, load)}
+    options = {**chosen, **omit(inputs.pool, "engine"), **_at_load(inputs, load)}
     compared = answered(
         "compare_engines", inputs, options, doing="Asking every engine", command="engines --compare"
     ).value
@@ -84,8 +83,6 @@ def every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
 
 def _why_not(points: Mapping[str, LoadPoint]) -> None:
     """State what is behind each verdict: which service levels are missed, or why there is no steady state."""
-    reasons = {
-        name: point.misses or (None if point.steady else point.verdict_reason)
-        for name, point in points.items()
-    }
-    parts.notes([f"{name}: {reason}" for name, reason in reasons.items() if reason])
+    for name, point in points.items():
+        reason = point.misses or (None if point.steady else point.verdict_reason)
+        parts.notes([f"{name}: {reason}"] if reason else [])

@@ -77,9 +77,9 @@ def replicas_line(task: Task) -> None:
     """Draw how many replicas serve a load, which a task like `tasks.replicas` counts in the background."""
     from capacity.report.replicas import replicas_text
 
-    needed = background("replicas", task, doing="Counting replicas")
-    if needed.value is not None and not needed.stale:
-        st.info(with_code(in_words(replicas_text(needed.value))), icon=":material/dns:")
+    needed = background("replicas", task, doing="Counting replicas").current
+    if needed is not None:
+        st.info(with_code(in_words(replicas_text(needed))), icon=":material/dns:")
 
 
 def notes(warnings: Sequence[str]) -> None:
@@ -122,7 +122,7 @@ def _chart_files(drawn: Chart) -> None:
     alt = f"The numbers of: {drawn.title}"
     st.dataframe(list(drawn.rows), hide_index=True, alt=alt, placeholder=MISSING)
     with st.container(horizontal=True):
-        download("CSV", f"{drawn.name}.csv", lambda: to_csv(drawn.rows), mime="text/csv", place="chart")
+        download("CSV", f"{drawn.name}.csv", partial(to_csv, drawn.rows), mime="text/csv", place="chart")
         download("SVG", f"{drawn.name}.svg", drawn.svg, mime="image/svg+xml", place="chart")
         download("HTML", f"{drawn.name}.html", drawn.html, mime="text/html", place="chart")
         download("PNG", f"{drawn.name}.png", drawn.png, mime="image/png", place="chart")
@@ -143,7 +143,7 @@ def table(name: str, rows: Sequence[Mapping[str, Any]], *, alt: str, **options: 
     """A table that can be searched and sorted, with its files."""
     st.dataframe(list(rows), hide_index=True, alt=alt, key=f"table_{name}", placeholder=MISSING, **options)
     with st.container(horizontal=True):
-        download("Table as CSV", f"{name}_table.csv", lambda: to_csv(rows), mime="text/csv")
+        download("Table as CSV", f"{name}_table.csv", partial(to_csv, rows), mime="text/csv")
         as_json = partial(json.dumps, list(rows), indent=2)
         download("Table as JSON", f"{name}_table.json", as_json, mime="application/json")
 
@@ -175,30 +175,27 @@ def copies(
         with st.popover("Copy as Python", icon=":material/code:", width="content"):
             st.code(python, language="python")
         if answer is not None:
-            _record_files(name, answer)
-            _page_to_print(name, lambda: render(answer, "html", command=command or None, python=python))
+            _record_files(
+                name, answer, partial(render, answer, "html", command=command or None, python=python)
+            )
     return command, python
 
 
 def record_downloads(name: str, answer: Any, page: Callable[[], str]) -> None:
     """An answer as JSON and CSV, and on a page to print, where there is no command to copy."""
     with st.container(horizontal=True):
-        _record_files(name, answer)
-        _page_to_print(name, page)
+        _record_files(name, answer, page)
 
 
-def _page_to_print(name: str, make: Callable[[], str]) -> None:
-    download("Page to print", f"{name}_page.html", make, mime="text/html")
-
-
-def _record_files(name: str, answer: Any) -> None:
+def _record_files(name: str, answer: Any, page: Callable[[], str]) -> None:
     from capacity.base.rows import flattened
     from capacity.report.tables import finite
 
     record: Any = finite(answer.to_dict())
-    text = json.dumps(record, indent=2, allow_nan=False)
-    download("JSON", f"{name}.json", lambda: text, mime="application/json")
-    download("CSV", f"{name}.csv", lambda: to_csv([flattened(record)]), mime="text/csv")
+    as_json = partial(json.dumps, record, indent=2, allow_nan=False)
+    download("JSON", f"{name}.json", as_json, mime="application/json")
+    download("CSV", f"{name}.csv", partial(to_csv, [flattened(record)]), mime="text/csv")
+    download("Page to print", f"{name}_page.html", page, mime="text/html")
 
 
 # work under way
@@ -213,6 +210,11 @@ class Answer:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     stale: bool = False
     partial: tuple[Any, ...] | None = None
+
+    @property
+    def current(self) -> Any:
+        """The value, where it is of the inputs as they are; else None."""
+        return None if self.stale else self.value
 
 
 Reading = Callable[..., tuple[float, str]]

@@ -27,6 +27,7 @@ ELEMENTS = (
 """The stems of scripts; a release of streamlit that calls one otherwise does without."""
 END = b"</head>"
 HEAD_BYTES = 8192  # of a script: its imports come first
+IMPORTS = re.compile(rb'(?:\s*import[{" ][^;]*;?)*')  # the statements that a script begins with
 IMPORTED = re.compile(rb'"\./([\w.-]+\.js)"')
 
 
@@ -72,15 +73,7 @@ def scripts(folder: Path, stems: Iterable[str]) -> list[str]:
             continue
         found[name] = None
         with (folder / name).open("rb") as file:
-            waiting += [each.decode() for each in IMPORTED.findall(_imports(file.read(HEAD_BYTES)))]
+            waiting += [
+                each.decode() for each in IMPORTED.findall(next(IMPORTS.finditer(file.read(HEAD_BYTES)))[0])
+            ]
     return list(found)
-
-
-def _imports(head: bytes) -> bytes:
-    """The statements that a script begins with, all of them imports."""
-    statements = []
-    for statement in head.split(b";"):
-        if not statement.lstrip().startswith((b"import{", b'import"', b"import ")):
-            break
-        statements.append(statement)
-    return b";".join(statements)

@@ -46,24 +46,35 @@ def answered(
     another or none; `typed` has the options as flags, where they are not the keywords.
     """
     task = task_of(verb, inputs.model, options)
-    by_button = None if sides.is_pinned(verb) else button
-    answer = parts.background(verb, task, doing=doing, button=by_button, reading=reading)
-    shown = None if answer.stale else answer.value
+    if any(side.page == verb for side in sides.pinned()):
+        button = None
+    answer = parts.background(verb, task, doing=doing, button=button, reading=reading)
     name = verb if command == "" else command
-    parts.copies(name, inputs.model_name, options, shown, function=verb, typed=typed)
+    parts.copies(name, inputs.model_name, options, answer.current, function=verb, typed=typed)
     return answer
+
+
+def show_figures(
+    verb: str,
+    inputs: Inputs,
+    found: parts.Answer,
+    facts: Callable[..., Iterable[Fact]],
+    *arguments: Any,
+    slo: tuple[str, ...] = (),
+) -> None:
+    """Draw the figures of merit of an answer, beside those of what is pinned; `arguments` go on to `facts`."""
+    side, row = sides.side_of(verb, found.arguments), views.merits_of(facts, *arguments)
+    sides.figures(side, found.value, ask=asker(verb, inputs), row=row, slo=slo)
 
 
 def show_answer(
     verb: str,
     inputs: Inputs,
     found: parts.Answer,
-    facts: Callable[[Any], Iterable[Fact]],
+    facts: Callable[..., Iterable[Fact]],
     view: Callable[[Any], View],
 ) -> None:
-    """Draw an answer, once there is one: its figures of merit, beside those of what is pinned, and its view."""
+    """Draw an answer, once there is one: its figures of merit and its view."""
     if found.value is not None:
-        side = sides.side_of(verb, found.arguments)
-        ask = asker(verb, inputs)
-        sides.figures(side, found.value, ask=ask, row=lambda each: views.figures_of_merit(facts(each)))
+        show_figures(verb, inputs, found, facts)
         views.show(view(found.value), found.value)

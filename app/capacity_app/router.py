@@ -14,14 +14,16 @@ import plotly.graph_objects  # noqa: F401
 import pyarrow  # type: ignore[import-untyped]  # noqa: F401
 import streamlit as st
 
+from capacity.base.mappings import omit
 from capacity_app import what_if
 from capacity_app.boundary import boundary, plain
 from capacity_app.fitting import offered
 from capacity_app.pages import PAGES, PRESETS
-from capacity_app.state import REMOVED, RENAMED, Inputs, begin, link_query, sidebar, wrong_parts
+from capacity_app.state import INPUTS, REMOVED, RENAMED, begin, link_query, sidebar, wrong_parts
+from capacity_app.state import current_inputs as current_inputs
 
 ICON, STYLE = (Path(__file__).with_name(name) for name in ("icon.svg", "style.css"))
-_INPUTS, _LINK, _NOTICE = "_inputs", "_link_given", "_link_notice"
+_LINK, _NOTICE = "_link_given", "_link_notice"
 
 
 def run() -> None:
@@ -29,10 +31,10 @@ def run() -> None:
     st.set_page_config(page_title="capacity", page_icon=ICON, layout="wide")
     if _LINK not in st.session_state:
         _rename_older_keys()
-    link = st.session_state.setdefault(_LINK, {key: st.query_params.get_all(key) for key in st.query_params})
+    link = st.session_state.setdefault(_LINK, _link())
     page = st.navigation(_menu(), position="top")
     entry = next(entry for entry in PAGES if entry.title == page.title)
-    begin(entry.reads())
+    begin(entry.read_keys())
     st.html(STYLE)
     st.title(page.title)
     st.caption(entry.help)
@@ -41,12 +43,12 @@ def run() -> None:
         what_if.box(entry.name)
     _presets()
     with boundary():
-        st.session_state[_INPUTS] = inputs = sidebar()
+        st.session_state[INPUTS] = inputs = sidebar()
         with offered(inputs):
             page.run()
     with st.sidebar:
         _share()
-    asked = (entry.name, st.session_state.get(_INPUTS))
+    asked = (entry.name, st.session_state.get(INPUTS))
     if link:
         dropped = [key for key in link if key in REMOVED]
         st.session_state[_NOTICE] = (asked, wrong_parts(link), dropped)
@@ -58,12 +60,6 @@ def run() -> None:
         if dropped:
             notice.info(f"This link is of an older version; without an input today: {', '.join(dropped)}.")
     st.session_state[_LINK] = {}
-
-
-def current_inputs() -> Inputs:
-    """The sidebar's answers, for a page."""
-    inputs: Inputs = st.session_state[_INPUTS]
-    return inputs
 
 
 def _menu() -> dict[str, list[st.Page]]:
@@ -84,14 +80,15 @@ def _menu() -> dict[str, list[st.Page]]:
 
 def _rename_older_keys() -> None:
     """Rename the keys of an older link in the address, and run again: widgets read the address as a run begins."""
-    older = [key for key in RENAMED if key in st.query_params]
-    for key in older:
-        values = st.query_params.get_all(key)
-        del st.query_params[key]
-        if RENAMED[key] not in st.query_params:
-            st.query_params[RENAMED[key]] = values
-    if older:
+    link = _link()
+    if RENAMED.keys() & link:
+        renamed = {RENAMED.get(key, key): values for key, values in link.items()}
+        st.query_params.from_dict(renamed | omit(link, *RENAMED))
         st.rerun()
+
+
+def _link() -> dict[str, list[str]]:
+    return {key: st.query_params.get_all(key) for key in st.query_params}
 
 
 def _presets() -> None:

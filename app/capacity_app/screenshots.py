@@ -13,13 +13,14 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from capacity.base.data_files import read_rows
 from capacity.base.errors import InvalidInput
 from capacity_app.launch import START_S, server_command, wait_until_up
 
@@ -30,29 +31,18 @@ WIDTH, HEIGHT, TALLEST = 1280, 900, 1700
 PHONE = 390
 COLOURS = 256  # of a picture's palette: a third of the bytes, to the eye the same
 Theme = Literal["light", "dark"]
-SWEEP = """schema = "capacity/sweep/v1"
-question = "estimate"
-[fixed]
-model = "llama-3.1-8b"
-input_len = 1024
-output_len = 256
-[vary]
-gpu = ["l40s", "a100", "h100", "h200"]
-batch_size = [1, 4, 16, 64, 128]
-"""
 
 
 @dataclass(frozen=True)
 class Shot:
-    """A page as it is to be seen. `upload` is a file to give it, `click` a button to press then, `what_if` what to type
-    into that box, `until` a text to wait for at last."""
+    """A page as it is to be seen; `screenshots.toml` says what each field is."""
 
     name: str
     path: str
-    upload: Path | Callable[[], Path] | None = None
-    click: str | None = None
-    what_if: str | None = None
-    until: str | None = None
+    upload: str = ""
+    click: str = ""
+    what_if: str = ""
+    until: str = ""
 
 
 # files to give to pages that ask for some
@@ -115,70 +105,20 @@ def example_sweep() -> Path:
     import capacity
 
     folder = _folder()
-    spec, rows = folder / "sweep.toml", folder / "rows.csv"
-    spec.write_text(SWEEP)
-    capacity.sweep(spec, folder / "points.sqlite", export_to=rows)
-    return rows
+    capacity.sweep(
+        Path(__file__).with_name("example_sweep.toml"),
+        folder / "points.sqlite",
+        export_to=folder / "rows.csv",
+    )
+    return folder / "rows.csv"
 
 
 def _folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="capacity-example-"))
 
 
-EVIDENCE = Path("validate/measurements/2026-11-21-cpu-quick.jsonl")  # from the checkout's root
-LLAMA = "model=llama-3.1-70b&tp=4"
-SHOTS = (
-    Shot("start", "/?start_users=300"),
-    Shot("fit", f"/fit?{LLAMA}", until="CSV"),
-    Shot("estimate", f"/estimate?{LLAMA}&load=a+closed+loop&concurrency=64", until="Roofline"),
-    Shot(
-        "engines",
-        "/estimate?load=a+closed+loop&concurrency=64&range=0.5&view=every+engine",
-        until="Output tokens/s under each",
-    ),
-    Shot(
-        "a-beside-b",
-        f"/estimate?{LLAMA}&load=arrivals+at+a+rate&rate=4",
-        what_if="2xB200 fp8",
-        until="Beside A",
-    ),
-    Shot(
-        "simulate",
-        "/simulate?rate=10&isl=2048&sim_beside=static+batching&sim_beside=whole+prompts",
-        until="static batching: overloaded",
-    ),
-    Shot("plan", "/plan?rate=8", click="Search", until="Turned down, and why"),
-    Shot("cost", "/cost?rate=8", click="Draw the curve", until="Latency against load"),
-    Shot("speculation", "/speculation", until="Ways to draft"),
-    Shot("stack", "/stack", click="Try every technique", until="One technique more in each row"),
-    Shot("advise", "/advise?adv_n=100", click="Try every change", until="Changes that help"),
-    Shot("quantization", "/quantization", until="Time per output token"),
-    Shot("kv", f"/kv?{LLAMA}", until="Not lossless"),
-    Shot("beam-search", "/beam_search", until="Time per output token by"),
-    Shot("scaling", f"/scaling?{LLAMA}", until="What more GPUs buy"),
-    Shot("disaggregation", "/disaggregation?rate=20", until="p95 latency, by"),
-    Shot(
-        "cache",
-        "/cache?cache_replicas=4&cache_saves=true",
-        upload=example_trace,
-        until="Providers' caches: input bill",
-    ),
-    Shot(
-        "fleet",
-        "/fleet?rate=40&fleet_n=100&fleet_s=600&fleet_peak=1.5&fleet_cv=2&fleet_ttft=500",
-        click="Search",
-        until="Thresholds that were tried",
-    ),
-    Shot(
-        "cascade",
-        f"/cascade?{LLAMA}&rate=20&casc_model=llama-3.1-8b&casc_cache=true",
-        until="Where requests are answered",
-    ),
-    Shot("sweeps", "/sweeps", upload=example_sweep, until="Data and files"),
-    Shot("compare", "/compare", upload=example_benchmark, until="Data and files"),
-    Shot("validate", "/validate", upload=EVIDENCE, until="calibrated"),
-    Shot("models-and-gpus", "/models_and_gpus"),
-)
+EXAMPLES = {"benchmark": example_benchmark, "trace": example_trace, "sweep": example_sweep}
+SHOTS = tuple(read_rows(Path(__file__).with_name("screenshots.toml"), Shot).values())
 
 
 def chromium_path() -> str | None:
@@ -248,16 +188,16 @@ def take(browser: Any, address: str, shot: Shot, theme: Theme, folder: Path, *, 
     page = open_page(browser, theme, width)
     page.goto(address + shot.path)
     settle(page)
-    if shot.upload is not None:
-        file = shot.upload() if callable(shot.upload) else shot.upload
+    if shot.upload:
+        file = EXAMPLES[shot.upload]() if shot.upload in EXAMPLES else shot.upload
         page.locator("input[type=file]").first.set_input_files(str(file))
-    if shot.click is not None:
+    if shot.click:
         page.get_by_role("button", name=shot.click, exact=True).first.click()
-    if shot.what_if is not None:
+    if shot.what_if:
         box = page.get_by_role("textbox", name="What if")
         box.fill(shot.what_if)
         box.press("Enter")
-    if shot.until is not None:
+    if shot.until:
         page.get_by_text(shot.until).first.wait_for()
     settle(page)
     page.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 0)")

@@ -7,13 +7,14 @@ import binascii
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Container
 from dataclasses import asdict, dataclass, replace
 from pkgutil import resolve_name
 from typing import Any
 
 from capacity.base.errors import InvalidInput
 from capacity.base.fields import parse_json_object
+from capacity.base.mappings import omit, select
 from capacity.base.registry import BY_NAME
 from capacity.deployment import Cost, Pool, Service, Traffic
 from capacity.model import model_names
@@ -50,21 +51,31 @@ class Side:
     @property
     def text(self) -> str:
         """As a link has it."""
-        return packed_text(json.dumps(_without_ends(asdict(self)), sort_keys=True))
+        ended = {n: UNEQUAL if value == float(UNEQUAL) else value for n, value in self.options.items()}
+        return packed_text(json.dumps(asdict(replace(self, options=ended)), sort_keys=True))
 
     @property
     def said(self) -> dict[str, Any]:
         """All of it by name."""
         return {"model": self.model, **self.options, **self.cost}
 
-    def of(self, names: Mapping[str, Any] | tuple[str, ...]) -> dict[str, Any]:
+    def of(self, names: Container[str]) -> dict[str, Any]:
         """The keywords of these names."""
-        return {name: value for name, value in self.said.items() if name in names}
+        return select(self.said, names)
 
     @property
     def deployed(self) -> bool:
         """Whether it asks of one deployment; a plan asks of many."""
         return "gpu" in self.options
+
+    @property
+    def described(self) -> str:
+        """Its model on its GPUs."""
+        tensor = self.options.get("tensor_parallel_size", 1)
+        gpus = (
+            f"{tensor} x {self.options['gpu']}" if self.deployed else f"of {', '.join(self.options['gpus'])}"
+        )
+        return f"{self.model}, {gpus}"
 
     @property
     def traffic(self) -> dict[str, Any]:
@@ -74,20 +85,19 @@ class Side:
     @property
     def load(self) -> dict[str, Any]:
         """The traffic without what does not change the load: the length of its run, its seed and the client's part."""
-        return {name: value for name, value in self.traffic.items() if name not in NOT_OF_THE_LOAD}
+        return omit(self.traffic, *NOT_OF_THE_LOAD)
 
     def under_load_of(self, current: Side) -> Side:
         """Return the same deployment in the question and under the load of `current`."""
         asked = self.asked_on(current)
-        kept = {name: value for name, value in asked.options.items() if name not in asked.load}
-        return replace(asked, options={**kept, **current.load})
+        return replace(asked, options={**omit(asked.options, *asked.load), **current.load})
 
     @property
     def deployment(self) -> dict[str, Any]:
         """The fields of a deployment file."""
         return {
             "model": self.model,
-            "pools": [self.of(tuple(name for name in Pool.model_fields if name != "model"))],
+            "pools": [omit(self.of(Pool.model_fields), "model")],
             "traffic": self.traffic,
             "service": self.of(Service.model_fields),
             "cost": self.of(Cost.model_fields),
@@ -97,9 +107,9 @@ class Side:
         """The same deployment and load in the question of the page in sight: what else that asks stays."""
         if self.page == current.page:
             return self
-        shared = {name: self.options[name] for name in current.options if name in self.options}
+        shared = select(self.options, current.options)
         pool = (self if self.deployed else current).of(POOL) if current.deployed else {}
-        kept = {name: value for name, value in current.options.items() if name not in POOL}
+        kept = omit(current.options, *POOL)
         return replace(
             current,
             model=self.model,
@@ -126,12 +136,6 @@ def read_side(text: str) -> Side:
             raise InvalidInput(f"a side of the link says {str(name)[:40]}={str(value)[:40]}: pin it again")
     ended = {name: float(UNEQUAL) if value == UNEQUAL else value for name, value in options.items()}
     return Side(page=str(page)[:40], model=str(model), options=ended, cost=cost)
-
-
-def _without_ends(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_ends(item) for name, item in value.items()}
-    return UNEQUAL if value == float(UNEQUAL) else value
 
 
 def _may_be(function: Any, name: str, value: object) -> bool:

@@ -11,12 +11,13 @@ import streamlit as st
 
 from capacity.answers.records import ReplicasNeeded
 from capacity.answers.sides import Change
+from capacity.base.mappings import omit, select
 from capacity.deployment import Cost, Pool
 from capacity.model import model_names
 from capacity.planning.variations.diff import Diff
 from capacity.report.replicas import count_text
 from capacity.report.views.diff import diff_view
-from capacity_app import parts
+from capacity_app import parts, views
 from capacity_app.boundary import boundary, plain
 from capacity_app.jobs import Task
 from capacity_app.side import Side as Side
@@ -29,11 +30,7 @@ MANY_TIMES = 10.0
 UNLIKE = "different loads, not compared"
 MOST = len(LETTERS) - 1  # pinned, beside the one in sight
 IN_SIGHT = "_side_in_sight"
-PAIRED = (
-    "estimate",
-    "simulate",
-    "cost",
-)  # pages that ask of one deployment on one traffic, and of nothing else
+PAIRED = ("estimate", "simulate", "cost")  # pages that ask of one deployment on one traffic alone
 
 Ask = Callable[[Side], Task]
 Row = Callable[[Any], Sequence[parts.Kpi]]
@@ -76,12 +73,6 @@ def pinned() -> list[Side]:
     return list(found.values())
 
 
-def is_pinned(page: str) -> bool:
-    """Whether an answer of this page is kept beside the one in sight: then that is asked at every change, by no
-    button."""
-    return any(side.page == page for side in pinned())
-
-
 def model_of(side: Side, inputs: Inputs) -> Any:
     """Return the model of a side as the library takes it: a pasted one is the sidebar's."""
     return inputs.model if side.model == inputs.model_name else side.model
@@ -91,8 +82,8 @@ def side_of(page: str, arguments: Mapping[str, Any]) -> Side:
     """What a task of this page was asked, as a link holds it."""
     said = {name: list(value) if isinstance(value, tuple) else value for name, value in arguments.items()}
     model = said.pop("model")
-    cost = {name: said.pop(name) for name in Cost.model_fields if name in said}
-    return Side(page=page, model=model if isinstance(model, str) else OWN_MODEL, options=said, cost=cost)
+    cost, options = select(said, Cost.model_fields), omit(said, *Cost.model_fields)
+    return Side(page=page, model=model if isinstance(model, str) else OWN_MODEL, options=options, cost=cost)
 
 
 def _answers(others: Mapping[str, Side], ask: Ask) -> dict[str, Any]:
@@ -100,13 +91,10 @@ def _answers(others: Mapping[str, Side], ask: Ask) -> dict[str, Any]:
     done: dict[str, Any] = {}
     for letter, side in others.items():
         with boundary():
-            place = (
-                f"side_{side.page}_{letter}"  # each page has its own, because their answers differ in type
-            )
-            answer = parts.background(place, ask(side), doing=f"Asking {letter}")
-            if answer.value is not None and not answer.stale:
-                done[letter] = answer.value
-    return done
+            # each page has its own place, because their answers differ in type
+            place = f"side_{side.page}_{letter}"
+            done[letter] = parts.background(place, ask(side), doing=f"Asking {letter}").current
+    return {letter: answer for letter, answer in done.items() if answer is not None}
 
 
 def _buttons(current: Side, sides: list[Side]) -> None:
@@ -143,10 +131,10 @@ def _replicas_of_sides(asked: Mapping[str, Side], current: Side, ask: Ask, slo: 
     for letter, side in asked.items():
         same_load = side.under_load_of(current)
         task = replicas_task(ask(same_load).arguments["model"], same_load, slo)
-        answer = parts.background(f"replicas_{letter}", task, doing=f"Counting replicas of {letter}")
-        if answer.value is None or answer.stale:
+        answer = parts.background(f"replicas_{letter}", task, doing=f"Counting replicas of {letter}").current
+        if answer is None:
             return
-        found[letter] = answer.value
+        found[letter] = answer
     running = {letter: int(side.options.get("replicas", 1)) for letter, side in asked.items()}
     held = all(_holds(each, running[letter]) for letter, each in found.items())
     parts.verdict("stable" if held else "saturated", equal_load_text(found, running))
@@ -154,10 +142,9 @@ def _replicas_of_sides(asked: Mapping[str, Side], current: Side, ask: Ask, slo: 
 
 def replicas_task(model: Any, side: Side, slo: Sequence[str]) -> Task:
     """Return the task that counts the replicas of a side's deployment for its load."""
-    names = tuple(name for name in Pool.model_fields if name not in ("model", "replicas"))
     arguments = {
         "model": model,
-        "pool": side.of(names),
+        "pool": omit(side.of(Pool.model_fields), "model", "replicas"),
         "traffic": side.load,
         "cost": side.of(Cost.model_fields),
         "slo": tuple(slo),
@@ -282,7 +269,7 @@ def _beside(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[p
     st.subheader(f"Beside A: {here} is in sight")
     first, current = asked["A"], asked[here]
     for letter, side in asked.items():
-        said = _described(side) if side is first else settings_text(first.said, side.said)
+        said = side.described if side is first else settings_text(first.said, side.said)
         st.caption(plain(f"{letter}: {said or 'as A'}"))
     others = " and ".join(letter for letter, side in asked.items() if side.load != current.load)
     if others:
@@ -304,17 +291,8 @@ def _beside(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[p
         _paired(first, current, here)
 
 
-def _described(side: Side) -> str:
-    if not side.deployed:
-        return f"{side.model}, of {', '.join(side.options['gpus'])}"
-    tensor = side.options.get("tensor_parallel_size", 1)
-    return f"{side.model}, {tensor} x {side.options['gpu']}"
-
-
 def _paired(first: Side, current: Side, here: str) -> None:
     """The same arrivals through both, as `capacity diff`."""
-    from capacity_app import views  # needs the router, whose field to type in pins sides
-
     task = Task(function="capacity:diff", arguments={"first": first.deployment, "second": current.deployment})
     found: Diff | None = parts.background(
         "diff", task, doing="Serving both", button="Same arrivals, request by request"

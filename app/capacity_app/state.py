@@ -12,13 +12,14 @@ import streamlit as st
 
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.fields import parse_json_object
+from capacity.base.mappings import omit, select
 from capacity.deployment import Cost, Pool, Traffic
 from capacity.deployment.client_latency import USUAL_S
 from capacity.deployment.use_cases import USE_CASES
 from capacity.hardware.pricing import TIERS, cautions_of, find_price
-from capacity.model import ModelSpec, from_hf_config, load_model
+from capacity.model import ModelSpec, from_hf_config
 from capacity.report.display import MEMORY_UNITS, TIME_UNITS, Units
-from capacity_app.boundary import INPUTS, plain
+from capacity_app.boundary import NAMES_OF_FLAGS, plain
 from capacity_app.parts import download
 from capacity_app.side import MAX_TEXT_BYTES, packed_text, unpacked_text
 from capacity_app.widgets import BOUND, IDLE, draw, show_field
@@ -50,6 +51,7 @@ RENAMED = {  # keys of links made before 2026-11-24, by the key that has their v
 }
 REMOVED = ("spec_tree", "val_kind")  # keys of older links that nothing has replaced
 _CONFIG = "config_text"
+INPUTS = "_inputs"  # the sidebar's answers
 SIDES = "_sides"  # what is pinned, packed, as a link has it
 
 
@@ -77,7 +79,7 @@ WIDGETS = {
         _field("price_tier", "tier", "Price", start="on-demand"),
     )
 }  # by the field; what a user may type or press a button for
-INPUTS.update({name.replace("_", "-"): field.label for name, field in WIDGETS.items()})
+NAMES_OF_FLAGS.update({name.replace("_", "-"): field.label for name, field in WIDGETS.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +113,11 @@ class Inputs:
         return None if market is None else (market.low.usd_per_gpu_hour, market.high.usd_per_gpu_hour)
 
     @property
+    def engines(self) -> dict[str, Any]:
+        """The engine, for a question that searches several, where it is chosen."""
+        return {"engines": (self.pool["engine"],)} if "engine" in self.pool else {}
+
+    @property
     def lengths(self) -> dict[str, Any]:
         """Tokens of a typical request."""
         return {"input_len": self.input_len, "output_len": self.output_len}
@@ -124,6 +131,12 @@ class Inputs:
     def slo(self) -> tuple[str, ...]:
         """The service levels within which deployments are counted and compared."""
         return f"ttft:p95:{self.ttft_ms:g}ms", f"tpot:p95:{self.tpot_ms:g}ms"
+
+
+def current_inputs() -> Inputs:
+    """The sidebar's answers, for a page."""
+    inputs: Inputs = st.session_state[INPUTS]
+    return inputs
 
 
 def begin(reads: Set[str]) -> None:
@@ -150,18 +163,20 @@ def sidebar() -> Inputs:
         load = {**_side_by_side("input_len", "output_len"), **_side_by_side("concurrency", "request_rate")}
         shape_help = "A distribution around the mean lengths above, or a use case's. Not set: by Lengths ±."
         shape = choice("Lengths vary as", "lengths", LENGTH_SHAPES, UNSET, help=shape_help)
+        further = _side_by_side("random_range_ratio", "client_latency_s")
+        client = select(further, ("client_latency_s",))
+        spread = select(further, ("random_range_ratio",))
         left, right = st.columns(2)
         with left:
-            spread = _drawn("random_range_ratio")
+            ttft_ms = number("SLO: p95 TTFT, ms", "slo_ttft", 1000.0, 1.0, 1e6)
         with right:
-            client = _drawn("client_latency_s")
-        ttft_ms, tpot_ms = _limits_ms()
+            tpot_ms = number("SLO: p95 TPOT, ms", "slo_tpot", 50.0, 0.1, 1e5)
         if shape != UNSET:
             spread = {"use_case" if shape in USE_CASES else "length_distribution": shape}
         cost = _cost(pool["gpu"])
         st.divider()
-        memory = segments("Memory in", "mem", MEMORY_UNITS, "GiB")
-        seconds = segments("Latency in", "time", TIME_UNITS, "ms")
+        memory: Any = segments("Memory in", "mem", MEMORY_UNITS, "GiB")
+        time: Any = segments("Latency in", "time", TIME_UNITS, "ms")
     if refused is not None:
         raise refused
     return Inputs(
@@ -174,23 +189,13 @@ def sidebar() -> Inputs:
         ttft_ms=ttft_ms,
         tpot_ms=tpot_ms,
         cost=cost,
-        units=Units(memory="GB" if memory == "GB" else "GiB", time="s" if seconds == "s" else "ms"),
+        units=Units(memory=memory, time=time),
     )
 
 
 def _drawn(*names: str) -> dict[str, Any]:
     """Draw fields; those that differ from the library's defaults, under its names."""
     return draw(*(WIDGETS[name] for name in names), stretch=True)
-
-
-def _limits_ms() -> tuple[float, float]:
-    """Limits of p95 TTFT and TPOT."""
-    left, right = st.columns(2)
-    with left:
-        ttft_ms = number("SLO: p95 TTFT, ms", "slo_ttft", 1000.0, 1.0, 1e6)
-    with right:
-        tpot_ms = number("SLO: p95 TPOT, ms", "slo_tpot", 50.0, 0.1, 1e5)
-    return ttft_ms, tpot_ms
 
 
 def _side_by_side(*names: str) -> dict[str, Any]:
@@ -264,15 +269,10 @@ def parse_model(raw: bytes) -> ModelSpec:
     return from_hf_config(config, name=name[:80] or "your-model", source=OWN_MODEL, origin=OWN_MODEL)
 
 
-def model_spec(inputs: Inputs) -> ModelSpec:
-    """The model itself."""
-    return inputs.model if isinstance(inputs.model, ModelSpec) else load_model(inputs.model)
-
-
 def chosen(key: str, default: str) -> str:
     """What a page's own choice stands at before it is drawn: the sidebar comes first."""
     link = st.query_params.get(key, default)
-    return str(st.session_state.get(key) or link)
+    return str(_url_value(st.session_state.get(key) or link))
 
 
 # the link
@@ -294,8 +294,7 @@ def link_query() -> str:
 
 def link_to(page: str, **changed: Any) -> str:
     """A link from any page to `page`, with the sidebar as it is; `changed` has other widgets' values by their keys."""
-    kept = parse_qs(link_query())
-    shared = {key: values for key, values in kept.items() if key in SHARED or key in ("config", "side")}
+    shared = select(parse_qs(link_query()), SHARED | {"config", "side"})
     others = {key: _url_value(value) for key, value in changed.items()}
     return f"{page}?{urlencode(shared | others, doseq=True)}"
 
@@ -304,22 +303,15 @@ def wrong_parts(link: Mapping[str, list[str]]) -> list[str]:
     """Return what a link says and no widget took, except the removed keys of older links."""
     bound_keys: Mapping[str, Any] = st.session_state.get(BOUND, {})
     wrong = []
-    for key, values in link.items():
-        if key in ("config", "side", *REMOVED) or key.startswith("embed"):
-            continue
-        shown = ", ".join(values)[:60]
-        if key not in bound_keys:
-            wrong.append(f"{key}={shown}")
-            continue
-        taken = st.session_state.get(key, bound_keys[key])
-        if not _same(values, _url_value(taken)):
-            wrong.append(f"{key}={shown} (shown: {_url_value(taken)})")
+    for key, values in omit(link, "config", "side", *REMOVED).items():
+        text = f"{key}={', '.join(values)[:60]}"
+        taken = _url_value(st.session_state.get(key, bound_keys.get(key)))
+        expected = taken if isinstance(taken, list) else [taken]
+        if key in bound_keys and [*map(_comparable, values)] != [*map(_comparable, expected)]:
+            wrong.append(f"{text} (shown: {taken})")
+        elif key not in bound_keys and not key.startswith("embed"):
+            wrong.append(text)
     return wrong
-
-
-def _same(written: list[str], taken: Any) -> bool:
-    expected = taken if isinstance(taken, list) else [taken]
-    return list(map(_comparable, written)) == list(map(_comparable, expected))
 
 
 def _comparable(text: str) -> float | str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from capacity.answers.records import Attribution, Estimate, ReplicasNeeded, Simulation
 from capacity.base.errors import CapacityError
+from capacity.base.mappings import omit, select
 from capacity.model import ModelSpec
 
 if TYPE_CHECKING:
@@ -65,11 +67,11 @@ def acceptance_grid(
     """By draft length, the round of one batch at each acceptance."""
     from capacity.techniques.speculate import speculate
 
-    def row(k: int, acceptance: float) -> SpeculationRow:
+    rows: dict[int, tuple[tuple[float, SpeculationRow], ...]] = dict.fromkeys(DRAFT_LENGTHS, ())
+    for k, acceptance in product(DRAFT_LENGTHS, ACCEPTANCES):
         drafts = {**options, "draft_tokens": k, "acceptance": f"{acceptance:g}"}
-        return speculate(model, batches=(batch,), **drafts).rows[0]
-
-    return {k: tuple((share, row(k, share)) for share in ACCEPTANCES) for k in DRAFT_LENGTHS}
+        rows[k] += ((acceptance, speculate(model, batches=(batch,), **drafts).rows[0]),)
+    return rows
 
 
 def ways_to_draft(
@@ -78,14 +80,10 @@ def ways_to_draft(
     """Every way to draft at its own draft length and published acceptance; and those that cannot, with the reason."""
     from capacity.techniques.speculate import speculate, speculation_methods
 
-    shared = {
-        name: value
-        for name, value in options.items()
-        if name not in ("method", "draft_tokens", "acceptance", "draft")
-    }
+    shared = omit(options, "method", "draft_tokens", "acceptance", "draft")
     rounds, refused = {}, []
     for row in speculation_methods().rows:
-        own = {"draft": options["draft"]} if row.method == options["method"] and "draft" in options else {}
+        own = select(options, ("draft",)) if row.method == options["method"] else {}
         try:
             rounds[row.method] = speculate(model, batches=(batch,), method=row.method, **shared, **own)
         except CapacityError as error:

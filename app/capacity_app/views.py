@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import streamlit as st
@@ -15,24 +15,27 @@ from capacity.report.views.layout import table_records
 from capacity.report.views.view import Drawing, Fact, Facts, OwnChart, Refused, Table, View
 from capacity_app import parts
 from capacity_app.boundary import plain
-from capacity_app.router import current_inputs
+from capacity_app.state import current_inputs
 
 # by the mark of a line's first words
 BOXES = {"[green]": st.success, "[yellow]": st.warning, "[red]": st.error}
 
 
 def figures_of_merit(facts: Iterable[Fact]) -> list[parts.Kpi]:
-    """Return the figures to see first, each with its interval and its note below."""
+    """Return the figures to see first (all, where no fact is marked so), each with its interval and note below."""
+    facts = list(facts)
     kpis = []
-    for fact in facts:
+    for fact in [fact for fact in facts if fact.first] or facts:
         text, below = fact.instead or fact.texts(current_inputs().units)
-        number = (
-            to_quantity(fact.value)
-            if isinstance(fact.value, (int, float, Quantity)) and not fact.instead
-            else None
-        )
+        known = isinstance(fact.value, (int, float, Quantity)) and not fact.instead
+        number = to_quantity(fact.value) if known else None
         kpis.append(parts.Kpi(label=fact.first or fact.label, value=text, below=below, number=number))
     return kpis
+
+
+def merits_of(facts: Callable[..., Iterable[Fact]], *arguments: Any) -> Callable[[Any], list[parts.Kpi]]:
+    """Return a function that makes the figures of merit of an answer, which is the first argument of `facts`."""
+    return lambda answer: figures_of_merit(facts(answer, *arguments))
 
 
 def show(view: View, answer: Any) -> None:

@@ -81,9 +81,11 @@ def beside(inputs: Inputs, options: Mapping[str, Any]) -> Estimate | None:
 
 def typing(answers: Mapping[str, Estimate], inputs: Inputs) -> None:
     """Deployments that type at their mean TTFT and TPOT, by their names."""
-    sides = [side for name, answer in answers.items() if (side := typed(name, answer, inputs)) is not None]
+    sides = []
     for name, answer in answers.items():
-        if answer.ttft_s is None or answer.tpot_s is None:
+        if (side := typed(name, answer, inputs)) is not None:
+            sides.append(side)
+        else:
             st.caption(plain(f"{name}: nothing to type: {answer.verdict or 'a single output token'}"))
     if not sides:
         return

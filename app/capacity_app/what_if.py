@@ -65,7 +65,7 @@ def _of_words(words: list[str]) -> dict[str, Any]:
             found |= _named(word)
             continue
         name = SPELLINGS.get(word.lstrip("-").replace("-", "_"))
-        if name is None or name not in (*WIDGETS, "model"):
+        if name not in WIDGETS:
             raise InvalidInput(f"what if: {word} is nothing that this page's inputs have")
         if name == "enable_expert_parallel":
             found[name] = True
@@ -81,9 +81,8 @@ def _named(word: str) -> dict[str, Any]:
     lower = word.lower()
     if lower in FILLERS:
         return {}
-    for field in NAMED:
-        if lower in WIDGETS[field].offered:
-            return {field: lower}
+    if named := [field for field in NAMED if lower in WIDGETS[field].offered]:
+        return {named[0]: lower}
     try:
         return {"gpu": load_profile(lower).name}
     except CapacityError:
@@ -110,10 +109,8 @@ def _checked(found: dict[str, Any]) -> dict[str, Any]:
             built = build(spec, {**beside, **fields}, flags=True)
             found |= {name: getattr(built, name) for name in fields}
     for field, value in found.items():
-        widget = WIDGETS.get(field)
-        if widget is None or widget.most is None:
-            continue
-        if not (widget.least or 0) <= widget.as_shown(value) <= widget.most:
+        widget = WIDGETS[field]
+        if widget.most is not None and not (widget.least or 0) <= widget.as_shown(value) <= widget.most:
             raise InvalidInput(f"what if: {field} is {value:g}: {widget.least:g} to {widget.most:g}")
     return found
 
@@ -149,15 +146,13 @@ def _apply(page: str) -> None:
         return
     if not pinned_texts():
         pin()
-    for name, value in (*changed.items(), *beside(page, changed).items()):
-        key = WIDGETS[name].key if name in WIDGETS else name
-        st.session_state[key] = WIDGETS[name].as_shown(value) if name in WIDGETS else value
+    for name, value in changed.items():
+        st.session_state[WIDGETS[name].key] = WIDGETS[name].as_shown(value)
+    st.session_state.update(beside(page, changed))
     if "model" in changed:
         st.session_state["source"] = PRESET
     st.session_state[KEY] = ""
-    st.session_state[DONE] = ", ".join(
-        f"{WIDGETS[name].label if name in WIDGETS else name} {value}" for name, value in changed.items()
-    )
+    st.session_state[DONE] = ", ".join(f"{WIDGETS[name].label} {value}" for name, value in changed.items())
 
 
 def beside(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,7 +162,6 @@ def beside(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:
 
     if page in ("plan", "fleet"):
         return {f"{page}_gpus": [changed["gpu"]]} if "gpu" in changed else {}
+    ways = [way for name, way in (("request_rate", RATE), ("concurrency", LOOP)) if name in changed]
     key = {"estimate": "load", "stack": "stack_load"}.get(page)
-    if key is None:
-        return {}
-    return {key: RATE} if "request_rate" in changed else {key: LOOP} if "concurrency" in changed else {}
+    return {key: ways[0]} if key and ways else {}

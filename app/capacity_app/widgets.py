@@ -7,15 +7,16 @@ A page names the fields that it shows, each with its label and its key in links.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import SimpleNamespace
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import streamlit as st
+from pydantic.fields import FieldInfo
 
-from capacity.base.flags import Flag
+from capacity.base.flags import Flag, kind_of
 from capacity.base.keywords import fields_of
 from capacity.base.spec import Spec
 from capacity.deployment.engines import engine_names
@@ -31,8 +32,8 @@ from capacity_app.boundary import in_words, with_code
 
 BOUND, IDLE = "_bound", "_idle"  # of the session: what the last run drew, and what its page does not read
 IN_SIGHT = 28  # letters of choices that stand side by side
-LIMITS = {"ge": "least", "gt": "least", "le": "most", "lt": "most"}
-NAMES: Mapping[str, Callable[[], Sequence[str]]] = {  # what a field of text may hold
+LIMITS = {"ge": "least", "gt": "least", "least": "least", "le": "most", "lt": "most"}
+NAMES: Mapping[str, Sequence[str] | Callable[[], Sequence[str]]] = {  # what a field of text may hold
     "model": model_names,
     "draft": model_names,
     "small": model_names,
@@ -44,13 +45,13 @@ NAMES: Mapping[str, Callable[[], Sequence[str]]] = {  # what a field of text may
     "quantization": known_quantizations,
     "quantizations": known_quantizations,
     "kv_cache_dtype": kv_cache_format_names,
-    "router": lambda: tuple(ROUTERS),
-    "use_case": lambda: tuple(USE_CASES),
+    "router": tuple(ROUTERS),
+    "use_case": tuple(USE_CASES),
     "method": lambda: tuple(row.method for row in speculation_methods().rows),
-    "axis": lambda: AXES,
-    "order": lambda: ORDER,
-    "api": lambda: ("all",),
-    "eviction": lambda: ("all",),
+    "axis": AXES,
+    "order": ORDER,
+    "api": ("all",),
+    "eviction": ("all",),
 }
 Question = Callable[..., Any] | tuple[type[Spec], ...]
 """A function of the library, or specs, whose fields a page shows."""
@@ -96,7 +97,8 @@ class Field:
     @property
     def offered(self) -> tuple[Any, ...]:
         """What it may hold, where that is one of a few or a name."""
-        names = tuple(NAMES.get(self.name, tuple)())
+        known = NAMES.get(self.name, ())
+        names = tuple(known() if callable(known) else known)
         if names and isinstance(self.default, str) and self.default not in names:
             names = (self.default, *names)
         return tuple(self.choices) or names
@@ -112,16 +114,7 @@ def show_field(question: Question, name: str, key: str, label: str, **page: Any)
 @cache
 def find_field(question: Question, name: str) -> Field | None:
     """Return a field as the signature of the function, or its spec, declares it; None where neither does."""
-    if isinstance(question, tuple):
-        info = fields_of(*question).get(name)
-    elif name in (function := inspect.unwrap(question)).__annotations__:
-        hint = _evaluated(function, name)
-        flag = next((each for each in get_args(hint) if isinstance(each, Flag)), Flag(""))
-        default = inspect.signature(question).parameters[name].default
-        default = None if default is inspect.Parameter.empty else default
-        return _declared(name, hint, default, flag.help, {"least": flag.least})
-    else:
-        info = fields_of(*getattr(question, "specs", ())).get(name)
+    info = _declared(question, name)
     if info is None:
         return None
     limits = {
@@ -130,39 +123,38 @@ def find_field(question: Question, name: str) -> Field | None:
         for bound_name, limit in LIMITS.items()
         if hasattr(entry, bound_name)
     }
+    flag = next((entry for entry in info.metadata if isinstance(entry, Flag)), None)
+    kind = kind_of(info.annotation)
     default = None if info.is_required() else info.default
-    return _declared(name, info.annotation, default, info.description or "", limits)
+    return Field(
+        name=name,
+        kind=kind.of,
+        many=kind.many,
+        default=default,
+        help=(info.description or "") if flag is None else flag.help,
+        choices=kind.choices,
+        start=default,
+        **limits,
+    )
+
+
+def _declared(question: Question, name: str) -> FieldInfo | None:
+    """Return what a function's signature or specs declare of a field, with the function's default."""
+    if isinstance(question, tuple):
+        return fields_of(*question).get(name)
+    if name not in (function := inspect.unwrap(question)).__annotations__:
+        return fields_of(*getattr(question, "specs", ())).get(name)
+    default = inspect.signature(question).parameters[name].default
+    hint = _evaluated(function, name)
+    if default is inspect.Parameter.empty:
+        return FieldInfo.from_annotation(hint)
+    return FieldInfo.from_annotated_attribute(hint, default)
 
 
 def _evaluated(function: Any, name: str) -> Any:
     """Return the annotation of a parameter; those of others may name what only a type checker imports."""
     alone = SimpleNamespace(__annotations__={name: function.__annotations__[name]})
     return get_type_hints(alone, function.__globals__, include_extras=True)[name]
-
-
-def _declared(name: str, hint: Any, default: Any, help_text: str, limits: Mapping[str, Any]) -> Field:
-    within = list(_types(hint))
-    kind = next((kind for kind in (bool, float, int) if kind in within), str)
-    literal = next((get_args(each) for each in within if get_origin(each) is Literal and kind is str), ())
-    many = tuple in within or Sequence in within
-    return Field(
-        name=name,
-        kind=kind,
-        many=many,
-        default=default,
-        help=help_text,
-        choices=literal,
-        start=default,
-        **limits,
-    )
-
-
-def _types(hint: Any) -> Iterator[Any]:
-    """Return each type that a hint names; a Literal is one."""
-    origin, inner = get_origin(hint), get_args(hint)
-    yield hint if origin is None or origin is Literal else origin
-    for each in () if origin is Literal else inner[:1] if origin is Annotated else inner:
-        yield from _types(each)
 
 
 # drawing them

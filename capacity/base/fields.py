@@ -35,67 +35,50 @@ class Fields:
 
     def optional_count(self, *keys: str, minimum: int = 1, maximum: int = MAX_COUNT) -> int | None:
         """`count`, or None where no key is there."""
-        for key in keys:
-            value = self.values.get(key)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise self.problem(key, f"{_shown(value)} is not a whole number")
-            if not minimum <= value <= maximum:
-                raise self.problem(key, f"{_shown(value)} is outside of {minimum}..{maximum}")
-            return value
-        return None
+        key, value = self._first(keys, int, "a whole number")
+        if value is not None and not minimum <= value <= maximum:
+            raise self.problem(key, f"{_shown(value)} is outside of {minimum}..{maximum}")
+        return value  # type: ignore[no-any-return]
 
     def number(self, key: str, *, default: float, minimum: float, maximum: float) -> float:
         """A number from `minimum` to `maximum`, whole or not."""
-        value = self.values.get(key)
+        _, value = self._first((key,), (int, float), "a number")
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.problem(key, f"{_shown(value)} is not a number")
         if not minimum <= value <= maximum:
             raise self.problem(key, f"{_shown(value)} is outside of {minimum:g}..{maximum:g}")
         return float(value)
 
     def flag(self, key: str, *, default: bool = False) -> bool:
         """True or false."""
-        value = self.values.get(key)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self.problem(key, f"{_shown(value)} is not true or false")
-        return value
+        _, value = self._first((key,), bool, "true or false")
+        return default if value is None else value
 
     def text(self, *keys: str, default: str = "") -> str:
         """The first of `keys` that is there, a string."""
-        for key in keys:
-            value = self.values.get(key)
-            if value is None:
-                continue
-            if not isinstance(value, str):
-                raise self.problem(key, f"{_shown(value)} is not text")
-            return value
-        return default
+        _, value = self._first(keys, str, "text")
+        return default if value is None else value
 
     def items(self, key: str) -> list[Any] | None:
         """A list, or None."""
-        value = self.values.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, list):
-            raise self.problem(key, f"{_shown(value)} is not a list")
-        return value
+        _, value = self._first((key,), list, "a list")
+        return value  # type: ignore[no-any-return]
 
     def section(self, *keys: str) -> "Fields | None":
         """The first of `keys` that is there, an object, as fields of its own; or None."""
+        key, value = self._first(keys, dict, "an object")
+        return None if value is None else Fields(value, self.origin, prefix=f"{self.prefix}{key}.")
+
+    def _first(self, keys: tuple[str, ...], kind: type | tuple[type, ...], what: str) -> tuple[str, Any]:
+        """The first of `keys` that is there and its value, None without one. Raises MalformedFile for another kind."""
         for key in keys:
             value = self.values.get(key)
             if value is None:
                 continue
-            if not isinstance(value, dict):
-                raise self.problem(key, f"{_shown(value)} is not an object")
-            return Fields(value, self.origin, prefix=f"{self.prefix}{key}.")
-        return None
+            if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
+                raise self.problem(key, f"{_shown(value)} is not {what}")
+            return key, value
+        return "", None
 
     def updated(self, values: Mapping[str, Any]) -> "Fields":
         """The same configuration with these values in place of its own."""

@@ -1,6 +1,8 @@
 """How the command line spells a keyword of a function: metadata of `Annotated`, so that a keyword is declared once."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +14,30 @@ class Flag:
     least: int | None = None
     milliseconds: bool = False  # the keyword is in seconds
     by_commas: bool = False  # texts of a sequence, which otherwise repeat the flag
+
+
+class Kind(NamedTuple):
+    """What an annotation holds: values of type `of`, `many` of them in a sequence, some of a few `choices`."""
+
+    of: type[bool | int | float | str]
+    many: bool
+    choices: tuple[Any, ...]
+
+
+def kind_of(hint: Any) -> Kind:
+    """Return the kind of an annotation; text, where it holds no number and no boolean."""
+    held = list(_types(hint))
+    of = next((each for each in (bool, float, int) if each in held), str)
+    literals = [get_args(each) for each in held if get_origin(each) is Literal and of is str]
+    return Kind(of, tuple in held or Sequence in held, literals[0] if literals else ())
+
+
+def _types(hint: Any) -> Iterator[Any]:
+    """Return each type that a hint names; a Literal is one."""
+    origin, inner = get_origin(hint), get_args(hint)
+    yield hint if origin is None or origin is Literal else origin
+    for each in () if origin is Literal else inner[:1] if origin is Annotated else inner:
+        yield from _types(each)
 
 
 ENGINE_LOOP = Flag(  # of every question that simulates

@@ -49,7 +49,7 @@ class Verb(NamedTuple):
 
     `function` answers in Python; `further` are more public Python names of the verb. `command` prints, where the verb
     has such a function of its own. With `shared`, the verb is about a deployment, or its options are these: options
-    that many verbs have (`cli.verbs.SHARED`), and keywords with a `Flag` of `function`, or of the function `flags`.
+    that many verbs have (`SHARED_OPTIONS`), and keywords with a `Flag` of `function`, or of the function `flags`.
     Without both, the flags are all such keywords and the fields of the function's specs. `specs`: records whose fields
     are flags; `traffic_fields`: only these of Traffic's; `without`: fields that are no flags here. `progress`: what the
     function's progress counts; `unmet`: the property of the answer without which the exit code is 1. `reads`: the parts
@@ -100,6 +100,8 @@ def _verb(name: str, row: Mapping[str, Any]) -> Verb:
     return Verb(name, answers=answers, alternatives=others, options=options, **fields)
 
 
+SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = _FILE["shared_options"]
+"""Options that many verbs have: as `options` of a verb, with the `kind` of value, and the `keyword` that it becomes."""
 VERBS = tuple(_verb(name, row) for name, row in _FILE["verbs"].items())
 BY_NAME = {verb.name: verb for verb in VERBS}
 ANSWERS = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -30,41 +31,27 @@ from capacity.cli.options import (
 from capacity.cli.question import Question, changed_gpu, request_of
 
 
-def fit(
-    question: Question,
-    *,
-    price_tier: str | None = None,
-) -> None:
+def fit(question: Question, *, price_tier: str | None = None) -> None:
     from capacity.answers.load_point import EVERY_GPU
 
     if "gpu" not in question.flags and question.deployment is None:
         question = replace(question, flags={**question.flags, "gpu": EVERY_GPU})
     request = request_of(question)
     if request.pools[0].gpu == EVERY_GPU:
-        compared = capacity.compare_fits(
-            request,
-            price_tier=price_tier or "on-demand",
-            profiles=question.profiles,
-            download=question.download,
-        )
+        compared = question.ask(capacity.compare_fits, request, price_tier=price_tier or "on-demand")
         show_answer(compared, question.format)
         if not any(point.fits for point in compared.rows):
             raise typer.Exit(1)
         return
     if price_tier is not None:
         raise InvalidInput(f"--price-tier {price_tier} needs --gpu all: one GPU has no order")
-    answer = capacity.fit(request, profiles=question.profiles, download=question.download)
+    answer = question.ask(capacity.fit, request)
     show_answer(answer, question.format)
     if not answer.fits:
         raise typer.Exit(1)
 
 
-def estimate(
-    question: Question,
-    *,
-    order: str | None = None,
-    **keywords: Any,
-) -> None:
+def estimate(question: Question, *, order: str | None = None, **keywords: Any) -> None:
     from capacity.answers.load_point import EVERY_GPU
 
     request = request_of(question)
@@ -74,7 +61,7 @@ def estimate(
         return
     if order is not None:
         raise InvalidInput(f"--order {order} needs --gpu all: one GPU has no order")
-    answer = capacity.estimate(request, profiles=question.profiles, download=question.download, **keywords)
+    answer = question.ask(capacity.estimate, request, **keywords)
     show_answer(answer, question.format, detail=question.detail)
 
 
@@ -104,14 +91,14 @@ def explain(
     if subject is not None and not on_a_gpu and subject not in model_names():
         find_term(subject)  # a term was meant
     request = request_of(replace(question, model=subject))
-    answer = capacity.explain(request, profiles=question.profiles, download=question.download)
+    answer = question.ask(capacity.explain, request)
+    tables = None
     if interval:
         from capacity.report.views.layout import parts
         from capacity.report.views.one_load import interval_view
 
-        show_answer(answer, question.format, tables=lambda each: parts(interval_view(each), each))
-        return
-    show_answer(answer, question.format)
+        tables = partial(parts, interval_view(answer))
+    show_answer(answer, question.format, tables=tables)
 
 
 def simulate(
@@ -137,7 +124,8 @@ def simulate(
     observer = Timeline() if timeline or gantt else None
     request = request_of(question)
     with progress_bar() as progress:
-        answer = capacity.simulate(
+        answer = question.ask(
+            capacity.simulate,
             request,
             goodput=goodput,
             slo=slo,
@@ -145,8 +133,6 @@ def simulate(
             save_trace_for=save_trace_for or "vllm",
             sample_interval_s=(sample_interval or 1.0) if series else None,
             observer=observer,
-            profiles=question.profiles,
-            download=question.download,
             progress=progress,
             **keywords,
         )
@@ -305,9 +291,8 @@ def frontier(
         raise InvalidInput("no GPU: add --gpus NAME,NAME (`capacity gpus` lists them)")
     if not 0 < tpot < float("inf"):
         raise InvalidInput(f"--tpot {tpot}: must be above 0 ms")
-    own_loads: Mapping[str, Any] = (
-        {} if loads is None else {"loads": [int(load) for load in numbers("--loads", loads) or ()]}
-    )
+    if loads is not None:
+        keywords["loads"] = [int(load) for load in numbers("--loads", loads) or ()]
     with progress_bar("deployments") as progress:
         answer = capacity.frontier(
             model,
@@ -315,13 +300,12 @@ def frontier(
             quantizations=[None if name == "default" else name for name in listed(quantizations)],
             engines=listed(engines),
             tensor_parallel_sizes=[_size(text) for text in listed(tensor_parallel_sizes)],
-            **own_loads,
             progress=progress,
             **keywords,
             **options,
         )
     view = frontier_view(answer, tpot / 1e3, every=detail)
-    show_answer(answer, format, tables=lambda each: parts(view, each))
+    show_answer(answer, format, tables=partial(parts, view))
     if chart is not None:
         from capacity.report.figures.frontiers import frontier_chart
 
@@ -338,11 +322,7 @@ def _size(text: str) -> int | None:
 
 
 def engines(
-    question: Question,
-    *,
-    compare: str | None = None,
-    engines: str | None = None,
-    claims: bool = False,
+    question: Question, *, compare: str | None = None, engines: str | None = None, claims: bool = False
 ) -> None:
     if compare is None and question.deployment is None and question.from_launch is None:
         idle = [*(name for name in question.flags if name != "gpu"), *(["engines"] if engines else [])]
@@ -352,8 +332,7 @@ def engines(
             )
         gpu = question.flags.get("gpu", "h100")
         gpu = changed_gpu(gpu, question.change) if question.change else gpu
-        table = capacity.engine_table(gpu, claims=claims)
-        show_answer(table, question.format)
+        show_answer(capacity.engine_table(gpu, claims=claims), question.format)
         return
     if claims:
         raise InvalidInput("--claims and --compare are two questions: ask one at a time")

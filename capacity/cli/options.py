@@ -31,63 +31,8 @@ ModelArgument = Annotated[str, typer.Argument(help=MODEL_HELP)]
 OptionalModel = Annotated[str | None, typer.Argument(help=MODEL_HELP, show_default=False)]
 FormatOption = Annotated[str, typer.Option("--format", help="table, json, csv, or html: a page to print.")]
 ListFormatOption = Annotated[str, typer.Option("--format", help="table, json or csv.")]
-DeploymentOption = Annotated[
-    str | None, typer.Option("--deployment", help="Take model, pool, traffic and cost from this TOML file.")
-]
-WriteOption = Annotated[
-    str | None, typer.Option("--write-deployment", help="Also write this deployment to a TOML file.")
-]
-DetailOption = Annotated[bool, typer.Option("--detail", help="All tables, not one screen of them.")]
-SloOption = Annotated[
-    list[str] | None,
-    typer.Option("--slo", help="Service levels: ttft:p95:500ms tpot:p99:50ms, ttft:500 (each)."),
-]
-ProfilesOption = Annotated[str | None, typer.Option("--profiles", help="A folder of further GPU profiles.")]
-LaunchOption = Annotated[
-    str | None,
-    typer.Option(
-        "--from-launch",
-        "--from-vllm",
-        help="Take model and engine from a pasted line that launches a server, or from its file: vllm serve, "
-        "sglang.launch_server, trtllm-serve, text-generation-launcher, llama-server, ollama; or from the manifest "
-        "(Kubernetes, compose, SkyPilot) that starts it.",
-    ),
-]
-ChangeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--change",
-        help="Change a fact of --gpu, as hbm=x2, memory=160, bf16=x1.5 or compute=x2; may be repeated.",
-    ),
-]
-DownloadOption = Annotated[
-    bool, typer.Option("--download", help="Fetch an unknown org/name's config.json from the Hub.")
-]
-
 ClusterOption = Annotated[str | None, typer.Option(CLUSTER.spelled, help=CLUSTER.help)]
 EngineLoopOption = Annotated[str, typer.Option(ENGINE_LOOP.spelled, help=ENGINE_LOOP.help)]
-SloWindowOption = Annotated[
-    str,
-    typer.Option(
-        "--slo-window", help="Judge --slo in the worst 15m (or 1h, 30m) of a longer run; trace: in all."
-    ),
-]
-ComparedWindowOption = Annotated[
-    str,
-    typer.Option(
-        "--slo-window",
-        help="Compare longer traffic on its busiest 15m, or another duration as 1h; trace: on all of it.",
-    ),
-]
-ReplicationsOption = Annotated[
-    int,
-    typer.Option(
-        "--replications", help="Runs with seeds of their own, alike for all configurations; default 1."
-    ),
-]
-ReplicasOption = Annotated[
-    int | None, typer.Option("--replicas", help="Engines of this kind, fed round robin; default 1.")
-]
 WorkersOption = Annotated[int, typer.Option("--workers", help="Processes that simulate side by side.")]
 
 

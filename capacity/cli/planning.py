@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,7 @@ import typer
 import capacity
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER
+from capacity.base.mappings import omit, select
 from capacity.base.registry import BY_NAME
 from capacity.cli.options import (
     INTERRUPTED,
@@ -66,8 +68,9 @@ def plan(
 
         for engine in listed(options.get("engines")):
             if not is_launched(engine):
-                alone = f"{output} gets the report and plan.json alone"
-                say(f"note: nothing launches {engine}, a baseline: {alone}")
+                say(
+                    f"note: nothing launches {engine}, a baseline: {output} gets the report and plan.json alone"
+                )
     with search_progress() as progress:
         answer = capacity.plan(model, progress=progress, **keywords, **options)
     show_answer(answer, format, detail=detail)
@@ -75,7 +78,7 @@ def plan(
         from capacity.deployment import Traffic
         from capacity.report.plan_files import write_plan_files
 
-        arrivals = Traffic(**{name: value for name, value in options.items() if name in Traffic.model_fields})
+        arrivals = Traffic(**select(options, Traffic.model_fields))
         written = write_plan_files(answer, Path(output), model=model, traffic=arrivals)
         sizes = [path.stat().st_size for path in written]
         files = (f"{path} ({size / 1e6:.1f} MB)" for path, size in zip(written, sizes, strict=True))
@@ -103,7 +106,7 @@ def fleet(
     with search_progress(every_better=False) as progress:
         answer = capacity.fleet(model, progress=progress, **keywords, **options)
     view = fleet_view(answer, detail=detail or format == "html")
-    show_answer(answer, format, tables=lambda each: parts(view, each))
+    show_answer(answer, format, tables=partial(parts, view))
     if answer.best is None:
         raise typer.Exit(1)
     if output is not None:
@@ -125,21 +128,14 @@ def _refuse_idle(verb: str, options: Mapping[str, Any]) -> None:
     refuse_idle(verb, made, options)
 
 
-def curve(
-    question: Question,
-    *,
-    output: str | None = None,
-    **keywords: Any,
-) -> None:
+def curve(question: Question, *, output: str | None = None, **keywords: Any) -> None:
     check_format(question.format)
     day = {name: keywords.get(name) for name in ("peak_rate", "hourly_rates")}
     if keywords["peak_to_mean"] != PEAK_TO_MEAN:
         refuse_alone("--peak-to-mean", ("--peak-rate", day["peak_rate"]))
     request = deployment_request(question, keywords.pop("replicas", None), **day, request_rate=1.0)
     with progress_bar("simulations") as progress:
-        answer = capacity.curve(
-            request, profiles=question.profiles, download=question.download, progress=progress, **keywords
-        )
+        answer = question.ask(capacity.curve, request, progress=progress, **keywords)
     show_answer(answer, question.format)
     if output is not None:
         from capacity.report.tables import render
@@ -163,14 +159,7 @@ def diff(
     check_format(question.format)
     first, second = _two_deployments(question, files or [])
     with progress_bar("pairs of runs") as progress:
-        answer = capacity.diff(
-            first,
-            second,
-            progress=progress,
-            profiles=question.profiles,
-            download=question.download,
-            **keywords,
-        )
+        answer = question.ask(capacity.diff, first, second, progress=progress, **keywords)
     show_answer(answer, question.format)
 
 
@@ -187,7 +176,7 @@ def _two_deployments(question: Question, files: list[str]) -> tuple[DeploymentFi
     stored = question.deployment is not None or line is not None
     places = [question.deployment, *files] if stored else files
     pool, service = dict(question.of(Pool)), question.of(Service)
-    common = {name: value for name, value in question.flags.items() if name not in {**pool, **service}}
+    common = omit(question.flags, *pool, *service)
     if line is not None and question.deployment is None and read_launch(line).gpu is None and "gpu" in pool:
         common["gpu"] = pool.pop("gpu")  # a launch line names no GPU: it is that of both
     changed = [*pool, *service, *(("change",) if question.change else ())]
@@ -302,12 +291,7 @@ def from_vllm(
 
 
 def cascade(
-    *,
-    model: str,
-    options: Mapping[str, Any],
-    chart: str | None = None,
-    format: str,
-    **keywords: Any,
+    *, model: str, options: Mapping[str, Any], chart: str | None = None, format: str, **keywords: Any
 ) -> None:
     check_format(format)
     if chart is not None:

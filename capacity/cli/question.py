@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from capacity.base.errors import InvalidInput
+from capacity.base.mappings import omit, select
 from capacity.cli.options import dashed, say
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from capacity.deployment.launched import LaunchCommand
 
     AnySpec = TypeVar("AnySpec", bound=Spec)
+    Answer = TypeVar("Answer")
 
 Fields = Mapping[str, Any]
 NO_MODEL = (
@@ -42,14 +44,18 @@ class Question:
 
     def of(self, spec: type[Spec]) -> Fields:
         """The flags that are fields of `spec`."""
-        return {name: value for name, value in self.flags.items() if name in spec.model_fields}
+        return select(self.flags, spec.model_fields)
+
+    def ask(self, function: Callable[..., Answer], *requests: object, **keywords: Any) -> Answer:
+        """Return the answer of a function of the library, with the GPU profiles and the download asked for here."""
+        return function(*requests, profiles=self.profiles, download=self.download, **keywords)
 
     @property
     def billing(self) -> Fields:
         """The flags of a bill, but for the replicas, which are the pool's."""
         from capacity.deployment import Billing
 
-        return {name: value for name, value in self.of(Billing).items() if name != "replicas"}
+        return omit(self.of(Billing), "replicas")
 
 
 def request_of(question: Question, *, as_flags: bool = True, **beside: object) -> DeploymentFile:
@@ -58,19 +64,9 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
     `as_flags`: errors name fields as the command line does; `beside`: further keywords of the question. Raises
     InvalidInput, and MalformedFile for the file.
     """
-    from capacity.deployment import (
-        Billing,
-        Cost,
-        DeploymentFile,
-        Pool,
-        Service,
-        Traffic,
-        build,
-        read_deployment,
-    )
+    from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, read_deployment
     from capacity.deployment import write_deployment as write_file
     from capacity.deployment.launched import LAUNCH_DEFAULTS
-    from capacity.deployment.reading import NEVER_REFUSED, refuse_idle, unread
 
     stored = None if question.deployment is None else read_deployment(question.deployment)
     pasted_model, pasted = pasted_command(question.from_launch)
@@ -98,16 +94,26 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
         service=over(Service, service, question.of(Service), as_flags=as_flags),
         cost=over(Cost, cost, question.of(Cost), as_flags=as_flags),
     )
-    said = (*request.pools, request.traffic, request.service, request.cost)
     if question.write_deployment is None:  # a file is for other verbs too
-        billing = question.billing
-        specs = (build(Billing, billing, flags=as_flags), *said) if billing else said
-        refuse_idle(question.verb, specs, question.flags, **beside)
-        noted = [*pasted, *(name for name in NEVER_REFUSED if name in question.flags)]
-        note("not used", (f"--{dashed(name)}" for name in unread(question.verb, said, noted)))
+        _refuse_unread(question, request, pasted, as_flags=as_flags, **beside)
     else:
         write_file(request, question.write_deployment)
     return request
+
+
+def _refuse_unread(
+    question: Question, request: DeploymentFile, pasted: Fields, *, as_flags: bool, **beside: object
+) -> None:
+    """Raise InvalidInput for a flag that changes nothing in the answer; on stderr, what else is not used."""
+    from capacity.deployment import Billing, build
+    from capacity.deployment.reading import NEVER_REFUSED, refuse_idle, unread
+
+    said = (*request.pools, request.traffic, request.service, request.cost)
+    billing = question.billing
+    specs = (build(Billing, billing, flags=as_flags), *said) if billing else said
+    refuse_idle(question.verb, specs, question.flags, **beside)
+    noted = [*pasted, *(name for name in NEVER_REFUSED if name in question.flags)]
+    note("not used", (f"--{dashed(name)}" for name in unread(question.verb, said, noted)))
 
 
 def changed_gpu(gpu: str | None, changes: Iterable[str]) -> str:
@@ -142,29 +148,21 @@ def stored_deployment(deployment: str | None, from_launch: str | None, flags: Fi
             f"{deployment} has {len(pools)} pools, and this verb takes one: keep one in the file"
         )
     gpu = flags.get("gpu", pasted.get("gpu", "-"))  # a pasted line may name none
-    parts: dict[type[Spec], Spec | None] = {
-        Pool: pools[0] if pools else None,
-        Traffic: None,
-        Service: None,
-        Cost: None,
-    }
+    parts: dict[type[Spec], Spec | None] = dict.fromkeys((Pool, Traffic, Service, Cost))
     if stored is not None:
-        parts |= {Traffic: stored.traffic, Service: stored.service, Cost: stored.cost}
+        parts = {Pool: pools[0], Traffic: stored.traffic, Service: stored.service, Cost: stored.cost}
         model = model or stored.model
     fields: dict[str, object] = {}
     specs = []
     for spec, part in parts.items():
-        own = (
-            {}
-            if part is None
-            else {n: getattr(part, n) for n in spec.model_fields if n in part.model_fields_set}
-        )
+        set_in_file = set() if part is None else part.model_fields_set
+        own = {name: getattr(part, name) for name in spec.model_fields if name in set_in_file}
         own |= pasted if spec is Pool else {}
         needed = {"gpu": gpu} if spec is Pool else {}
         checked = over(spec, None, {**needed, **own}, as_flags=True)
         set_there = checked.model_fields_set.difference(needed.keys() - own.keys())
         fields |= {name: getattr(checked, name) for name in spec.model_fields if name in set_there}
-        said = {name: value for name, value in flags.items() if name in spec.model_fields}
+        said = select(flags, spec.model_fields)
         specs.append(over(spec, None, {**needed, **own, **said}, as_flags=True))
     return StoredDeployment(model=model, specs=tuple(specs), fields=fields)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 import typer
 
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import Flag
+from capacity.base.flags import Flag, kind_of
 from capacity.base.spec import short_count
 from capacity.cli.options import ModelArgument
 
@@ -92,23 +92,9 @@ def keywords_of_spec(spec: type[Spec]) -> list[Keyword]:
 
 
 def _keyword(name: str, default: Any, hint: Any, flag: Flag | None) -> Keyword:
-    many = next((kind for kind in (hint, *get_args(hint)) if get_origin(kind) in (Sequence, tuple)), None)
-    kinds = _kinds(hint if many is None else get_args(many))
-    return Keyword(
-        name=name,
-        kind=float if float in kinds else kinds[0],
-        many=many is not None,
-        nullable=NoneType in get_args(hint),
-        default=default,
-        flag=flag,
-    )
-
-
-def _kinds(hint: Any) -> list[type]:
-    """The types of a union, or of several hints."""
-    hints = hint if isinstance(hint, tuple) else (hint,)
-    held = [kind for each in hints for kind in (get_args(each) or (each,))]
-    return [kind for kind in held if kind not in (NoneType, ...)]
+    kind, many, _ = kind_of(hint)
+    nullable = NoneType in get_args(hint)
+    return Keyword(name=name, kind=kind, many=many, nullable=nullable, default=default, flag=flag)
 
 
 def parameter(keyword: Keyword, *, optional: bool = False) -> Parameter:

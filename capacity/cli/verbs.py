@@ -15,7 +15,7 @@ import typer.core
 import typer.main
 
 from capacity.base.errors import InvalidInput
-from capacity.base.registry import STORED, VERBS, Verb
+from capacity.base.registry import SHARED_OPTIONS, STORED, VERBS, Verb
 from capacity.cli import options as common
 from capacity.cli.help import VerbCommand
 from capacity.cli.options import dashed
@@ -27,31 +27,17 @@ if TYPE_CHECKING:
 
 Parameter = inspect.Parameter
 
-SHARED: dict[
+TEXT, TEXTS, SWITCH, COUNT = str | None, list[str] | None, bool, int | None
+KINDS: Mapping[str, Any] = {"text": TEXT, "texts": TEXTS, "switch": SWITCH, "count": COUNT}
+TYPED: Mapping[
     str, tuple[Any, object]
-] = {  # options of many verbs, fields of a `Question` too, and their defaults
+] = {  # shared options that functions of verbs name too, and their defaults
     "model": (common.OptionalModel, None),
     "format": (common.FormatOption, "table"),
-    "detail": (common.DetailOption, False),
-    "deployment": (common.DeploymentOption, None),
-    "from_launch": (common.LaunchOption, None),
-    "write_deployment": (common.WriteOption, None),
-    "profiles": (common.ProfilesOption, None),
-    "download": (common.DownloadOption, False),
-    "slo": (common.SloOption, None),
     "cluster": (common.ClusterOption, None),
     "workers": (common.WorkersOption, 2),
-    "replicas": (common.ReplicasOption, None),
     "engine_loop": (common.EngineLoopOption, "auto"),
-    "slo_window": (common.SloWindowOption, "15m"),
-    "compared_window": (common.ComparedWindowOption, "15m"),
-    "runs": (common.ReplicationsOption, 1),
 }
-KEYWORDS = {
-    "compared_window": "slo_window",
-    "runs": "replications",
-}  # of options by another name, for another help
-
 QUESTION = {field.name for field in fields(Question)}
 OF_A_SEARCH = ("plan", "fleet")  # these choose GPUs, parallelism and formats themselves
 OF_RESULTS = ("compare", "calibrate")  # the result files say what was sent
@@ -106,14 +92,19 @@ def _with_options(entry: Verb, function: Callable[..., None]) -> Callable[..., N
     def command(**values: Any) -> None:
         function(**values)
 
-    declared = inspect.signature(function, eval_str=True)
+    declared = inspect.signature(function, eval_str=True).parameters
     parameters = [
         p.replace(annotation=Annotated[p.annotation, _option(name, entry.options[name])])
         if name in entry.options
         else p
-        for name, p in declared.parameters.items()
+        for name, p in declared.items()
     ]
-    command.__signature__ = declared.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return _declare(command, parameters)
+
+
+def _declare(command: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
+    """Show the parser these parameters in place of the command's own."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
 
@@ -201,11 +192,9 @@ def _with_flags(
     stored = [_shared(name) for name in STORED] if _takes_model(declared) else []
     names = [p.name for p in generated]
     gpu = "gpu" if "gpu" in names else next((name for name, p in own.items() if _is_gpu(p)), None)
-    changes = [Parameter("change", Parameter.KEYWORD_ONLY, default=None, annotation=common.ChangeOption)]
     parameters = [*shared[:first], *further, *shared[first:], *stored]
-    parameters += (
-        changes if gpu is not None and not declared.keys().isdisjoint(("question", "options")) else []
-    )
+    if gpu is not None and not declared.keys().isdisjoint(("question", "options")):
+        parameters.append(_shared("change"))
 
     def command(**values: Any) -> None:
         context = values.pop("context", None)
@@ -220,24 +209,28 @@ def _with_flags(
             values["question"] = Question(flags=flags, verb=entry.name, change=change, **asked)
         elif "options" in declared:
             if change and gpu is not None:
-                held = flags if gpu in names else values
-                several = held.get(gpu) if isinstance(held.get(gpu), list) else None
-                changed = [changed_gpu(each, change) for each in several or [held.get(gpu)]]
-                held[gpu] = changed if several else changed[0]
+                _change_gpus(flags if gpu in names else values, gpu, change)
             values["options"] = flags
         given = {name: value for name, value in values.items() if name in declared or value not in (None, [])}
         function(**{n: keywords[n].value(value) if n in keywords else value for n, value in given.items()})
 
     if stored:
         parameters.append(Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context))
-    command.__signature__ = inspect.Signature([*parameters, *generated])  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in (*parameters, *generated)}
-    return command
+    return _declare(command, [*parameters, *generated])
+
+
+def _change_gpus(values: MutableMapping[str, Any], name: str, change: Sequence[str]) -> None:
+    """Put the GPU of this flag, or each of its GPUs, with the changes of --change in its place."""
+    value = values.get(name)
+    if isinstance(value, list):
+        values[name] = [changed_gpu(each, change) for each in value]
+    else:
+        values[name] = changed_gpu(value, change)
 
 
 def _flagged_keywords(entry: Verb, own: Mapping[str, Parameter]) -> Mapping[str, Keyword]:
     """The shared options that are keywords of the verb's Python function, or fields of its specs, with their help."""
-    names = [name for name in entry.shared if name not in own and name not in SHARED]
+    names = [name for name in entry.shared if name not in own and name not in {*TYPED, *SHARED_OPTIONS}]
     if not names:
         return {}
     from capacity.cli.question_flags import keywords_of, keywords_of_spec
@@ -333,5 +326,11 @@ def _shared(name: str, keywords: Mapping[str, Keyword] = MappingProxyType({})) -
         from capacity.cli.question_flags import parameter
 
         return parameter(keywords[name])
-    annotation, default = SHARED[name]
-    return Parameter(KEYWORDS.get(name, name), Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    keyword = name
+    if name in TYPED:
+        annotation, default = TYPED[name]
+    else:
+        row = dict(SHARED_OPTIONS[name])
+        keyword, kind, default = row.pop("keyword", name), row.pop("kind"), row.pop("default", None)
+        annotation = Annotated[KINDS[kind], _option(name, row)]
+    return Parameter(keyword, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

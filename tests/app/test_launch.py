@@ -6,12 +6,11 @@ import importlib.util
 import socket
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 from capacity_app.guard import ANY_ADDRESS, PASSWORD, names_of
-from capacity_app.launch import COLOURS, ENTRY, OPTIONS, check_password, server_command
+from capacity_app.launch import ENTRY, check_password, server_command
 from capacity_app.pages import PAGES, PRESETS
 
 from capacity.base.errors import InvalidInput
@@ -25,29 +24,6 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     with pytest.raises(SystemExit) as ended:
         main()
     return int(ended.value.code or 0)
-
-
-def test_the_checkouts_options_are_the_commands() -> None:
-    written = tomllib.loads((APP / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
-    flat = {
-        f"{section}.{name}": value
-        for section, values in written.items()
-        for name, value in values.items()
-        if not isinstance(value, dict)
-    }
-    flat |= {
-        f"theme.{part}.{name}": value
-        for part, values in written["theme"].items()
-        if isinstance(values, dict)
-        for name, value in values.items()
-    }
-    expected = {
-        f"{section}.{name}": value for section, values in OPTIONS.items() for name, value in values.items()
-    }
-    expected |= {
-        f"theme.{base}.{name}": value for base, values in COLOURS.items() for name, value in values.items()
-    }
-    assert flat == expected
 
 
 def test_it_is_safe_by_default() -> None:

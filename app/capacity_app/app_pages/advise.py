@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 import streamlit as st
 
 import capacity
-from capacity.answers.records import Simulation
+from capacity.answers.records import Quantity
 from capacity.base.errors import CapacityError
 from capacity.planning.variations.advice import AdviceList
 from capacity.report.views.advice import advice_facts, advice_view
@@ -24,26 +23,6 @@ from capacity_app.widgets import draw, show_field, widget_row
 
 inputs = current_inputs()
 
-
-def run_alone(arguments: Mapping[str, Any]) -> Simulation | None:
-    """The deployment as it is, simulated once more with the intervals of its latencies; None before it is there, and
-    of what only advice is given on."""
-    task = Task(function="capacity:simulate", arguments=arguments, reports=True)
-    with suppress(CapacityError):
-        run = parts.background("advise_base", task, doing="Simulating it as it is")
-        return None if run.stale else run.value
-    return None
-
-
-def show(answer: AdviceList, base_run: Simulation | None) -> None:
-    """The deployment before any change; then the changes that help, and why others cannot be made."""
-    known = {} if base_run is None else base_run.predicted_ms
-    parts.kpis(views.figures_of_merit(advice_facts(answer, known)))
-    if answer.busiest_window is not None:
-        st.caption(plain(compared_text(answer.busiest_window)))
-    views.show(advice_view(answer, reasons=True), answer)
-
-
 with widget_row():
     asked = draw(
         show_field(capacity.advise, "replicas", "adv_replicas", "Replicas", most=64),
@@ -56,6 +35,15 @@ st.caption(
 )
 options = {**inputs.pool, **inputs.load, **asked, **inputs.cost}
 found = answered("advise", inputs, options, doing="Trying changes", button="Try every change")
-if found.value is not None:
-    whole = found.value.busiest_window is None  # a run is of all requests
-    show(found.value, run_alone(found.arguments) if whole else None)
+answer: AdviceList | None = found.value
+if answer is not None:
+    known: Mapping[str, Quantity] = {}
+    if answer.busiest_window is None:  # a run is of all requests
+        task = Task(function="capacity:simulate", arguments=found.arguments, reports=True)
+        with suppress(CapacityError):  # of what only advice is given on
+            run = parts.background("advise_base", task, doing="Simulating it as it is").current
+            known = {} if run is None else run.predicted_ms
+    parts.kpis(views.figures_of_merit(advice_facts(answer, known)))
+    if answer.busiest_window is not None:
+        st.caption(plain(compared_text(answer.busiest_window)))
+    views.show(advice_view(answer, reasons=True), answer)

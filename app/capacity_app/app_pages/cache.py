@@ -7,6 +7,7 @@ from functools import partial
 import streamlit as st
 
 import capacity
+from capacity.base.mappings import select
 from capacity.report.views.cache_curve import cache_curve_facts, cache_curve_view
 from capacity_app import parts, uploads, views
 from capacity_app.jobs import Task
@@ -35,17 +36,17 @@ with widget_row():
         False,
         help="Prefill time that the sidebar's model and GPU would not spend.",
     )
-served = {name: inputs.pool[name] for name in ("gpu", "tensor_parallel_size") if name in inputs.pool}
 if file is None:
     st.info("Upload a trace.", icon=":material/upload_file:")
 else:
-    on = {"served_by": (inputs.model, served)} if saves else {}
-    task = Task(
-        function="capacity:cache_curve", arguments={"trace": str(uploads.kept(file)), **options, **on}
-    )
+    asked, python, typed = options, options, options
+    if saves:
+        served = select(inputs.pool, ("gpu", "tensor_parallel_size"))
+        asked = {**options, "served_by": (inputs.model, served)}
+        python = {**options, "served_by": (inputs.model_name, served)}
+        typed = {**options, "model": inputs.model_name, **served}
+    task = Task(function="capacity:cache_curve", arguments={"trace": str(uploads.kept(file)), **asked})
     answer = parts.background("cache_curve", task, doing="Looking for prefixes").value
-    python = {**options, **({"served_by": (inputs.model_name, served)} if saves else {})}
-    typed = {**options, **({"model": inputs.model_name, **served} if saves else {})}
     parts.copies("cache-curve", file.name, python, answer, typed=typed)
     if answer is not None:
         parts.kpis(views.figures_of_merit(cache_curve_facts(answer)))

@@ -49,22 +49,6 @@ def beside(row: MetricRow) -> str:
     return f"{words} ({interval}): {'inside' if row.inside else inside_text(row) + ' it'}"
 
 
-def show(comparison: Comparison) -> None:
-    """The verdict, then run by run: every metric that both know, and the likely causes of gaps."""
-    st.info(plain(comparison.verdict), icon=":material/balance:")
-    where = f"{comparison.model} on {comparison.gpu}, {comparison.engine}. Basis: {comparison.basis}."
-    views.show(View("", [where, *server_blocks(comparison)]), comparison)
-    for number, run in enumerate(comparison.runs):
-        st.caption(plain(run.path))
-        parts.kpis(figures_of_merit(run), place=f"run-{number}")
-        for cause in run.causes:
-            if cause.startswith("none needed"):
-                st.caption(plain(f"No cause of a gap looked for: {cause.partition(': ')[2]}."))
-                continue
-            st.warning(with_code(in_words(f"Likely cause: {cause}")), icon=":material/troubleshoot:")
-        views.show(View("", run_blocks(run, number), notes=run.notices), comparison)
-
-
 def of_uploads(comparison: Comparison) -> Comparison:
     """The same with files by their names, not by where this server keeps them."""
     fitted = comparison.overheads
@@ -114,30 +98,38 @@ load: dict[str, dict[str, Any]] = {
     AT_RATE: {"request_rate": inputs.request_rate},
     AT_CONCURRENCY: {"concurrency": inputs.concurrency},
 }
-asked = {
-    **inputs.pool,
-    **load.get(arrivals, {}),
-    **({**inputs.lengths, **inputs.spread} if lengths else {}),
-    **({"fit_overheads": True} if overheads else {}),
-}
+asked = {**inputs.pool, **load.get(arrivals, {})}
+if lengths:
+    asked |= {**inputs.lengths, **inputs.spread}
+if overheads:
+    asked["fit_overheads"] = True
 if not files:
     st.info("Upload one or more result files.", icon=":material/upload_file:")
 else:
-    log_path = None if log is None else uploads.kept(log)
     kept = [uploads.kept(file) for file in files]
-    said = {"model": inputs.model_name, **asked, "server_log": None if log_path is None else log_path.name}
+    said = {"model": inputs.model_name, **asked}
+    arguments = {"results": tuple(map(str, kept)), "model": inputs.model, **asked}
+    if log is not None:
+        path = uploads.kept(log)
+        said["server_log"], arguments["server_log"] = path.name, str(path)
     names = [path.name for path in kept]
     command, python = parts.copies("compare", names, said, None, package="capacity_validate")
-    arguments = {
-        "results": tuple(map(str, kept)),
-        "model": inputs.model,
-        **asked,
-        **({} if log_path is None else {"server_log": str(log_path)}),
-    }
     task = Task(function="capacity_validate.comparing:compare", arguments=arguments)
     found = parts.background("compare", task, doing="Replaying").value
     if found is not None:
         comparison = of_uploads(found)
         page = partial(render, comparison, "html", command=command, python=python)
         parts.record_downloads("comparison", comparison, page)
-        show(comparison)
+        st.info(plain(comparison.verdict), icon=":material/balance:")
+        where = f"{comparison.model} on {comparison.gpu}, {comparison.engine}. Basis: {comparison.basis}."
+        views.show(View("", [where, *server_blocks(comparison)]), comparison)
+        for number, run in enumerate(comparison.runs):
+            st.caption(plain(run.path))
+            parts.kpis(figures_of_merit(run), place=f"run-{number}")
+            for cause in run.causes:
+                if cause.startswith("none needed"):
+                    st.caption(plain(f"No cause of a gap looked for: {cause.partition(': ')[2]}."))
+                else:
+                    text = with_code(in_words(f"Likely cause: {cause}"))
+                    st.warning(text, icon=":material/troubleshoot:")
+            views.show(View("", run_blocks(run, number), notes=run.notices), comparison)

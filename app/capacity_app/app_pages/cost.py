@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 import capacity
+from capacity.base.mappings import omit
 from capacity.planning.bills.billing import Bill
 from capacity.report.replicas import replicas_text
 from capacity.report.views.cost import bill_facts, bill_view, reason_text
@@ -16,47 +17,12 @@ from capacity.report.views.tornado import tornado_view
 from capacity.simulator.verdict import STABLE
 from capacity_app import parts, sides, state, views
 from capacity_app.boundary import boundary, plain
-from capacity_app.questions import answered, asker
+from capacity_app.questions import answered, show_figures
 from capacity_app.router import current_inputs
 from capacity_app.traffic import requests_to_simulate
 from capacity_app.widgets import draw, show_field, switch, widget_row
 
 inputs = current_inputs()
-
-
-def figures_of_merit(bill: Bill) -> list[parts.Kpi]:
-    """The KPI row: what is paid, and what a token and a request cost at the load that is served."""
-    return views.figures_of_merit(bill_facts(bill, inputs.offers))
-
-
-def verdict_line(bill: Bill) -> None:
-    """Whether the deployment serves the load within the SLO, and how many replicas do."""
-    if bill.verdict is None:
-        return
-    missed = bill.verdict in STABLE and not bill.serves
-    parts.verdict("saturated" if missed else bill.verdict, f"{bill.verdict}: {reason_text(bill)}")
-    if bill.needed is not None and not bill.serves and not sides.pinned():
-        st.info(plain(replicas_text(bill.needed)), icon=":material/dns:")
-
-
-def api_options() -> dict[str, Any]:
-    """An API to compare with: the dated list's, and a price of one's own."""
-    of = partial(show_field, capacity.cost)
-    with widget_row():
-        listed = switch(
-            "Compare with listed APIs",
-            "cost_apis",
-            True,
-            help="By the dated list of API prices; a remark below says where it has none.",
-        )
-        own = switch("and with an API of", "cost_api", False)
-        prices = draw(
-            of("api_input_price", "cost_api_in", "$ per 1M input", start=0.2, most=1000.0),
-            of("api_output_price", "cost_api_out", "$ per 1M output", start=0.6, most=1000.0),
-            of("api_cached_fraction", "cost_cached", "Cached share", step=0.05),
-            disabled=not own,
-        )
-    return {**({"api": "all"} if listed else {}), **prices}
 
 
 def day_and_curve(options: dict[str, Any]) -> None:
@@ -74,7 +40,7 @@ def day_and_curve(options: dict[str, Any]) -> None:
         )
         asked = {"peak_rate": usual, **draw(peak), **ratio, **draw(each)}
     load = {
-        **{name: value for name, value in options.items() if name != "request_rate"},  # a curve has its own
+        **omit(options, "request_rate"),  # a curve has its own
         **inputs.client,
         "slo": inputs.slo,
         **asked,
@@ -83,27 +49,14 @@ def day_and_curve(options: dict[str, Any]) -> None:
     if curve is None:
         return
     if curve.highest is not None:
-        users = (
-            ""
-            if curve.users is None
-            else f", {curve.users:,.0f} users of {asked['requests_per_user_hour']:g} requests an hour"
+        text = (
+            f"Up to {curve.highest.at_confidence:,.2f} requests/s within the SLO at "
+            f"{curve.highest.confidence:.0%} confidence"
         )
-        st.success(
-            plain(
-                f"Up to {curve.highest.at_confidence:,.2f} requests/s within the SLO at "
-                f"{curve.highest.confidence:.0%} confidence{users}."
-            ),
-            icon=":material/check:",
-        )
+        if curve.users is not None:
+            text += f", {curve.users:,.0f} users of {asked['requests_per_user_hour']:g} requests an hour"
+        st.success(plain(f"{text}."), icon=":material/check:")
     views.show(curve_view(curve), curve)
-
-
-def sensitivity(options: dict[str, Any]) -> None:
-    """The tornado."""
-    st.subheader("What it hangs on")
-    tornado = answered("tornado", inputs, options, doing="Varying inputs", button="Draw the tornado").value
-    if tornado is not None:
-        views.show(tornado_view(tornado), tornado)
 
 
 with widget_row():
@@ -111,14 +64,25 @@ with widget_row():
         show_field(capacity.cost, "replicas", "cost_replicas", "Replicas", most=1000),
         requests_to_simulate("cost_requests"),
     )
-billed = api_options()
-if not inputs.cost:
-    listed = (
-        "choose a tier"
-        if state.chosen("tier", "") == state.NO_PRICE
-        else "no such price is listed: another tier"
+of = partial(show_field, capacity.cost)
+with widget_row():
+    listed = switch(
+        "Compare with listed APIs",
+        "cost_apis",
+        True,
+        help="By the dated list of API prices; a remark below says where it has none.",
     )
-    st.info(f"No price: {listed} in the sidebar, or your own price.", icon=":material/payments:")
+    own = switch("and with an API of", "cost_api", False)
+    prices = draw(
+        of("api_input_price", "cost_api_in", "$ per 1M input", start=0.2, most=1000.0),
+        of("api_output_price", "cost_api_out", "$ per 1M output", start=0.6, most=1000.0),
+        of("api_cached_fraction", "cost_cached", "Cached share", step=0.05),
+        disabled=not own,
+    )
+if not inputs.cost:
+    none = state.chosen("tier", "") == state.NO_PRICE
+    way = "choose a tier" if none else "no such price is listed: another tier"
+    st.info(f"No price: {way} in the sidebar, or your own price.", icon=":material/payments:")
 else:
     options = {
         **inputs.pool,
@@ -128,16 +92,24 @@ else:
         **counted,
         **inputs.cost,
     }
-    found = answered(
-        "cost", inputs, {**options, **billed, "slo": list(inputs.slo)}, doing="Simulating the load"
-    )
+    billed = {"api": "all", **prices} if listed else prices
+    asked = {**options, **billed, "slo": list(inputs.slo)}
+    found = answered("cost", inputs, asked, doing="Simulating the load")
     bill: Bill | None = found.value
     if bill is not None:
-        current = sides.side_of("cost", found.arguments)
-        verdict_line(bill)
-        sides.figures(current, bill, ask=asker("cost", inputs), row=figures_of_merit, slo=inputs.slo)
+        if bill.verdict is not None:
+            missed = bill.verdict in STABLE and not bill.serves
+            parts.verdict("saturated" if missed else bill.verdict, f"{bill.verdict}: {reason_text(bill)}")
+            if bill.needed is not None and not bill.serves and not sides.pinned():
+                st.info(plain(replicas_text(bill.needed)), icon=":material/dns:")
+        show_figures("cost", inputs, found, bill_facts, inputs.offers, slo=inputs.slo)
         views.show(bill_view(bill, inputs.offers), bill)
     with boundary():
         day_and_curve(options)
     with boundary():
-        sensitivity(options)
+        st.subheader("What it hangs on")
+        tornado = answered(
+            "tornado", inputs, options, doing="Varying inputs", button="Draw the tornado"
+        ).value
+        if tornado is not None:
+            views.show(tornado_view(tornado), tornado)

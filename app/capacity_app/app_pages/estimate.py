@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
 import capacity
@@ -58,11 +60,6 @@ options = {**inputs.pool, **inputs.lengths, **loads[load], **inputs.client}
 Found = tuple[Estimate, Attribution | None]
 
 
-def figures_of_merit(found: Found) -> list[parts.Kpi]:
-    """The KPI row; without a steady state no latency stands there, and the verdict says why."""
-    return views.figures_of_merit(fact for fact in estimate_facts(found[0], inputs.offers) if fact.first)
-
-
 def summary(found: Found) -> dict[str, Estimate]:
     """What every view begins with, beside what is pinned: the estimates by their letters."""
     answer, _ = found
@@ -71,7 +68,13 @@ def summary(found: Found) -> dict[str, Estimate]:
     current = sides.Side(page="estimate", model=inputs.model_name, options=options, cost=dict(inputs.cost))
     if answer.ttft_s is None and not sides.pinned():
         parts.replicas_line(sides.replicas_task(inputs.model, current, inputs.slo))
-    answers = sides.figures(current, found, ask=ask, row=figures_of_merit, slo=inputs.slo)
+    answers = sides.figures(
+        current,
+        found,
+        ask=ask,
+        row=lambda each: views.figures_of_merit(estimate_facts(each[0], inputs.offers)),
+        slo=inputs.slo,
+    )
     queue = "" if answer.verdict is None else ", queueing included"
     st.caption(f"Below each number: its 90 % interval{queue}. Basis: {answer.basis}.")
     if load == TOGETHER:
@@ -94,7 +97,7 @@ def ask(side: sides.Side) -> Task:
 def this_load(answer: Estimate, why: Attribution | None) -> None:
     """What this one load is made of."""
     usual: Phase = "decode" if answer.breakdown.decode else "prefill"
-    phase: Phase = "prefill" if state.segments("Step", "phase", PHASES, usual) == "prefill" else "decode"
+    phase: Any = state.segments("Step", "phase", PHASES, usual)
     if not getattr(answer.breakdown, phase):
         st.info("A single output token: there is no decode step.")
     for block in estimate_charts(answer, phase):

@@ -32,7 +32,7 @@ def figures_of_merit(found: Fit) -> list[parts.Kpi]:
     tokens = inputs.input_len + inputs.output_len
     at_once = found.kv_capacity_tokens // tokens
     held = exact("At these lengths", f"{at_once:,} at once", f"requests of {tokens:,} tokens", at_once)
-    return [held, *views.figures_of_merit(fact for fact in fit_facts(found) if fact.first)]
+    return [held, *views.figures_of_merit(fit_facts(found))]
 
 
 def ask(side: sides.Side) -> Task:

@@ -7,6 +7,7 @@ from functools import partial
 import streamlit as st
 
 import capacity
+from capacity.base.mappings import omit
 from capacity.deployment import to_toml
 from capacity.planning.fleets.fleet_records import deployment_of_fleet
 from capacity.planning.search.snapshot import Snapshot
@@ -59,12 +60,12 @@ options = {
     **inputs.cost,
     **({} if inputs.cost else {"objective": "gpus"}),
     **asked,
-    **({"engines": (inputs.pool["engine"],)} if "engine" in inputs.pool else {}),
+    **inputs.engines,
 }
 found = answered("fleet", inputs, options, doing="Searching", button="Search", reading=so_far)
 show_answer("fleet", inputs, found, fleet_facts, fleet_view)
 if found.value is not None and found.value.best is not None:
-    said = {name: value for name, value in found.arguments.items() if name != "model"}
+    said = omit(found.arguments, "model")
     parts.download(
         "Deployment file",
         "fleet.toml",

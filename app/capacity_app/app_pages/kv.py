@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 import capacity
+from capacity.base.mappings import select
 from capacity.report.layout import tokens
 from capacity.report.views.kv import kv_facts, kv_view
-from capacity.techniques.kv import KvAnswer
 from capacity.techniques.long_context import CONTEXTS
 from capacity_app import parts, sides, state, views
 from capacity_app.jobs import Task
@@ -21,14 +21,9 @@ inputs = current_inputs()
 named = {tokens(context): context for context in CONTEXTS}
 
 
-def figures_of_merit(answer: KvAnswer) -> list[parts.Kpi]:
-    """The KPI row, of the one model and GPU."""
-    return views.figures_of_merit(kv_facts(answer, context, batch))
-
-
 def keywords(options: Mapping[str, Any]) -> dict[str, Any]:
     """The library's: of the pool what this question takes."""
-    taken = {name: options[name] for name in (*KV_POOL, *asked) if name in options}
+    taken = select(options, (*KV_POOL, *asked))
     return {"gpus": (taken.pop("gpu"),), **taken}
 
 
@@ -47,12 +42,12 @@ with widget_row():
     )
 batch, budget = asked["batch_size"], asked["budget_tokens"]
 asked["eviction"] = "all"
-pool = {name: inputs.pool[name] for name in KV_POOL if name in inputs.pool}
+pool = select(inputs.pool, KV_POOL)
 current = sides.Side(page="kv", model=inputs.model_name, options={**pool, **asked}, cost={})
 python = keywords(current.options)
 answer = parts.background("kv", ask(current), doing="Counting").value
 typed = {**pool, "batch_size": batch, "eviction": "all", "kv_budget": budget}
 parts.copies("kv", inputs.model_name, python, answer, typed=typed)
 if answer is not None:
-    sides.figures(current, answer, ask=ask, row=figures_of_merit)
+    sides.figures(current, answer, ask=ask, row=views.merits_of(kv_facts, context, batch))
     views.show(kv_view(answer, context), answer)

@@ -6,13 +6,13 @@ import streamlit as st
 
 import capacity
 from capacity.hardware import load_profile
+from capacity.model import load_model
 from capacity.report.figures.listings import GPUS, MODELS, price_rows, source_rows
 from capacity.report.views.layout import table_records
 from capacity.report.views.view import Column, Table
 from capacity_app import parts
 from capacity_app.boundary import plain
 from capacity_app.router import current_inputs
-from capacity_app.state import model_spec
 
 HUB = Column("Hugging Face id", "hf_id")
 inputs = current_inputs()
@@ -36,7 +36,7 @@ if gpus.open:
         )
 if chosen_model.open:
     with chosen_model:
-        spec = model_spec(inputs)
+        spec = load_model(inputs.model) if isinstance(inputs.model, str) else inputs.model
         st.markdown(
             plain(f"{spec.name}, {spec.hf_id or 'no Hugging Face id'}; source: {spec.source or 'preset'}")
         )

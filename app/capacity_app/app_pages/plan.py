@@ -13,8 +13,9 @@ from typing import Any
 import streamlit as st
 
 import capacity
+from capacity.base.mappings import select
 from capacity.deployment import Traffic
-from capacity.planning.records import Plan, Ranked
+from capacity.planning.records import Plan
 from capacity.planning.search.snapshot import Snapshot
 from capacity.report.figures.planning import speed_chart, whisker_words
 from capacity.report.plan import (
@@ -30,12 +31,12 @@ from capacity.report.plan import (
 from capacity.report.plan_files import write_plan_files
 from capacity.report.plan_summary import plan_facts
 from capacity.report.views.view import Table
-from capacity_app import parts, sides
+from capacity_app import parts
 from capacity_app.boundary import plain
-from capacity_app.questions import answered, asker
+from capacity_app.questions import answered, show_figures
 from capacity_app.router import current_inputs
 from capacity_app.traffic import levels, requests_to_simulate
-from capacity_app.views import figures_of_merit, show_table
+from capacity_app.views import show_table
 from capacity_app.widgets import draw, show_field, widget_row
 
 CHOSEN = ("h100-sxm-80gb", "l40s-48gb")
@@ -57,7 +58,7 @@ options = {
     **inputs.load,
     **inputs.cost,
     **asked,
-    **({"engines": (inputs.pool["engine"],)} if "engine" in inputs.pool else {}),
+    **inputs.engines,
 }
 
 
@@ -68,19 +69,9 @@ def so_far(report: Snapshot) -> tuple[float, str]:
     return min(report.settled / max(report.engines, 1), 1.0), words
 
 
-def launched(best: Ranked) -> None:
-    """What starts the winner, to copy; the archive below has it for all."""
-    for line in best.launch:
-        st.caption(f"Starts {started_by(line)}:")
-        st.code(dedent("\n".join(wrapped(line.command))), language="shell", wrap_lines=True)
-        parts.notes(line.notes)
-    if not best.launch:
-        st.caption("Nothing launches this engine: it is a baseline.")
-
-
 def archive(plan: Plan, options: Mapping[str, Any]) -> None:
     """The plan and what launches it, of what was asked, as one file."""
-    traffic = Traffic(**{name: value for name, value in options.items() if name in Traffic.model_fields})
+    traffic = Traffic(**select(options, Traffic.model_fields))
 
     def zipped() -> bytes:
         """What `capacity plan --output FOLDER` writes."""
@@ -92,20 +83,25 @@ def archive(plan: Plan, options: Mapping[str, Any]) -> None:
     parts.download("Report and launch commands", "plan.zip", zipped, mime="application/zip")
 
 
-def show(plan: Plan, options: Mapping[str, Any]) -> None:
-    """The plan, and the files of what was asked."""
+found = answered("plan", inputs, options, doing="Searching", button="Search", reading=so_far)
+plan: Plan | None = found.value
+if plan is not None:
     best = plan.best
     if best is None:
         st.error("Nothing in the space meets the service levels.", icon=":material/close:")
     else:
         price = "" if best.cost is None else f", ${best.cost.usd_per_hour:,.2f} an hour"
         st.success(plain(f"{best.label}{price}; {plan.proof}"), icon=":material/check:")
-    side = sides.side_of("plan", options)
-    sides.figures(side, plan, ask=asker("plan", inputs), row=lambda each: figures_of_merit(plan_facts(each)))
+    show_figures("plan", inputs, found, plan_facts)
     if best is None:
         show_table(Table("The best found of each part of the SLO", plan.misses, MISSES))
     else:
-        launched(best)
+        for line in best.launch:  # to copy; the archive below has it for all
+            st.caption(f"Starts {started_by(line)}:")
+            st.code(dedent("\n".join(wrapped(line.command))), language="shell", wrap_lines=True)
+            parts.notes(line.notes)
+        if not best.launch:
+            st.caption("Nothing launches this engine: it is a baseline.")
         show_table(ranked_table(plan))
         show_table(levels_table(plan))
         parts.chart(speed_chart(plan))
@@ -114,11 +110,6 @@ def show(plan: Plan, options: Mapping[str, Any]) -> None:
         st.subheader(CONDITIONAL)
         for text in conditional_texts(plan):
             st.markdown(f"- {plain(text)}")
-    archive(plan, options)
+    archive(plan, found.arguments)
     show_table(rejected_table(plan))
     parts.notes([*(f"price of {price}" for price in plan.prices), *plan.warnings])
-
-
-answer = answered("plan", inputs, options, doing="Searching", button="Search", reading=so_far)
-if answer.value is not None:
-    show(answer.value, answer.arguments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import capacity
+from capacity.base.mappings import omit
 from capacity.report.views.quantize import quantize_facts, quantize_view
 from capacity.techniques.quantize import Quantizing
 from capacity_app import parts, state, views
@@ -14,18 +15,8 @@ from capacity_app.widgets import draw, show_field, switch
 
 inputs = current_inputs()
 
-
-def show(answer: Quantizing) -> None:
-    """One method in figures, all of them in a picture and a table."""
-    methods = {row.method: row for row in answer.rows}
-    chosen = state.choice("Look at", "quant_method", tuple(methods), next(iter(methods)))
-    parts.kpis(views.figures_of_merit(quantize_facts(methods[chosen])))
-    every = switch("Also what this engine does not load", "quant_every", False)
-    views.show(quantize_view(answer, every=every), answer)
-
-
 options: dict[str, Any] = {
-    **{name: value for name, value in inputs.pool.items() if name != "quantization"},
+    **omit(inputs.pool, "quantization"),
     **inputs.lengths,
     **draw(
         show_field(
@@ -34,6 +25,10 @@ options: dict[str, Any] = {
     ),
     **inputs.cost,
 }
-answer = answered("quantize", inputs, options, doing="Trying formats").value
+answer: Quantizing | None = answered("quantize", inputs, options, doing="Trying formats").value
 if answer is not None:
-    show(answer)
+    methods = {row.method: row for row in answer.rows}
+    chosen = state.choice("Look at", "quant_method", tuple(methods), next(iter(methods)))
+    parts.kpis(views.figures_of_merit(quantize_facts(methods[chosen])))
+    every = switch("Also what this engine does not load", "quant_every", False)
+    views.show(quantize_view(answer, every=every), answer)

@@ -12,7 +12,7 @@ from capacity.report.views.speculate import (
     speculate_facts,
     speculate_view,
 )
-from capacity.techniques.speculate import Speculating, speculate, speculation_methods
+from capacity.techniques.speculate import speculate, speculation_methods
 from capacity_app import parts, sides, state, views
 from capacity_app.jobs import Task
 from capacity_app.questions import asker
@@ -41,35 +41,27 @@ with widget_row():
     )
     if methods[asked["method"]].kind == "draft-model":
         asked |= draw(of("draft", "spec_draft", "Draft model", start="llama-3.2-1b"))
-options = {**inputs.pool, **asked, **({} if published else {"acceptance": f"{share:g}"})}
-
-
-def figures_of_merit(found: Speculating) -> list[parts.Kpi]:
-    """The KPI row, at the greatest batch up to the chosen one."""
-    return views.figures_of_merit(speculate_facts(found, batch))
-
-
+options = {**inputs.pool, **asked}
+if not published:
+    options["acceptance"] = f"{share:g}"
 answer = speculate(inputs.model, batches=BATCHES, **options)
 current = sides.Side(
     page="speculation", model=inputs.model_name, options={**options, "batches": list(BATCHES)}, cost={}
 )
-sides.figures(current, answer, ask=asker("speculate", inputs), row=figures_of_merit)
+row = views.merits_of(speculate_facts, batch)  # at the greatest batch up to the chosen one
+sides.figures(current, answer, ask=asker("speculate", inputs), row=row)
 st.caption(f"Acceptance as of {answer.acceptance_source.date}.")
 parts.copies("speculate", inputs.model_name, {**options, "batches": BATCHES}, answer)
 views.show(speculate_view(answer), answer)
 
 place = {"model": inputs.model, "batch": batch, "options": options}
-grid = parts.background(
-    "spec_grid",
-    Task(function="capacity_app.tasks:acceptance_grid", arguments=place),
-    doing="Varying acceptance",
-)
-if grid.value is not None:
-    views.show_chart(acceptance_chart(grid.value))
-ways = parts.background(
-    "spec_ways", Task(function="capacity_app.tasks:ways_to_draft", arguments=place), doing="Trying every way"
-)
-if ways.value is not None:
-    rounds, refused = ways.value
+task = Task(function="capacity_app.tasks:acceptance_grid", arguments=place)
+grid = parts.background("spec_grid", task, doing="Varying acceptance").value
+if grid is not None:
+    views.show_chart(acceptance_chart(grid))
+task = Task(function="capacity_app.tasks:ways_to_draft", arguments=place)
+ways = parts.background("spec_ways", task, doing="Trying every way").value
+if ways is not None:
+    rounds, refused = ways
     views.show_chart(methods_chart(rounds))
     parts.notes(refused)

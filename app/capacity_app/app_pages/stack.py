@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import streamlit as st
 
 import capacity
 from capacity.planning.variations.stack import Stack
 from capacity.planning.variations.technique_steps import ORDER
 from capacity.report.views.stack import charted, stack_facts, stack_view
-from capacity_app import parts, sides, state, views
+from capacity_app import state, views
 from capacity_app.boundary import plain
 from capacity_app.pages import LOOP, RATE
-from capacity_app.questions import answered, asker
+from capacity_app.questions import answered, show_figures
 from capacity_app.router import current_inputs
 from capacity_app.traffic import requests_to_simulate
 from capacity_app.widgets import draw, show_field, widget_row
 
 inputs = current_inputs()
-
-
-def figures_of_merit(answer: Stack) -> list[parts.Kpi]:
-    """What all techniques make of the naive deployment."""
-    return views.figures_of_merit(stack_facts(answer))
-
-
-def show(answer: Stack, asked: Mapping[str, Any]) -> None:
-    """The waterfall, the factors beside those of each alone, and why they differ."""
-    sides.figures(sides.side_of("stack", asked), answer, ask=asker("stack", inputs), row=figures_of_merit)
-    st.caption(plain(f"{answer.deployment}. Naive: {answer.naive_flags}"))
-    titles = charted(answer)
-    views.show(stack_view(answer, state.segments("Look at", "stack_of", titles, titles[0])), answer)
-
 
 with widget_row():
     load = state.segments(
@@ -63,6 +46,10 @@ options = {
     **draw(order, stretch=True),
     **inputs.cost,
 }
-answer = answered("stack", inputs, options, doing="Simulating techniques", button="Try every technique")
-if answer.value is not None:
-    show(answer.value, answer.arguments)
+found = answered("stack", inputs, options, doing="Simulating techniques", button="Try every technique")
+answer: Stack | None = found.value
+if answer is not None:
+    show_figures("stack", inputs, found, stack_facts)
+    st.caption(plain(f"{answer.deployment}. Naive: {answer.naive_flags}"))
+    titles = charted(answer)
+    views.show(stack_view(answer, state.segments("Look at", "stack_of", titles, titles[0])), answer)

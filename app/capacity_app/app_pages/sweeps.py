@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import streamlit as st
 
 from capacity.base.errors import InvalidInput
@@ -13,35 +11,6 @@ from capacity_app import parts, state, uploads
 from capacity_app.jobs import Task
 
 NONE = "no lines"
-
-
-def chosen(label: str, key: str, names: Sequence[str], usual: str) -> str:
-    """One of these names; a link may hold one of another sweep's."""
-    return state.choice(label, key, tuple(names), usual, width=240)
-
-
-def show(rows: Sequence[Mapping[str, object]]) -> None:
-    """How the points ended, one number over one option, and all of them."""
-    options, numbers = varied_options(rows), answered_numbers(rows)
-    ended = [str(row.get("status")) for row in rows]
-    parts.kpis(
-        [
-            parts.Kpi("Points", f"{len(rows):,}", help="Of the sweep, as far as the file has them."),
-            parts.Kpi("Done", f"{ended.count('done'):,}", help="With an answer."),
-            parts.Kpi("Do not fit", f"{ended.count('does not fit'):,}", help="Which is an answer too."),
-            parts.Kpi("Failed", f"{ended.count('failed'):,}", help="With a reason, in the table."),
-        ]
-    )
-    if not options or not numbers:
-        raise InvalidInput("nothing to draw: the points differ in no option, or none has an answer")
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        usual_over, usual_lines = usual_axes(rows)
-        number = chosen("Show", "sweep_y", numbers, numbers[0])
-        over = chosen("over", "sweep_x", options, usual_over)
-        lines = chosen("lines by", "sweep_by", (NONE, *options), usual_lines or NONE)
-    by = None if lines in (NONE, over) else lines
-    parts.chart(sweep_points_chart(rows, x=over, y=number, by=by))
-    parts.table("points", rows, alt="Every point, with its options, its end and its answer's numbers.")
 
 
 file = st.file_uploader(
@@ -60,4 +29,24 @@ else:
     rows = parts.background("sweep", task, doing="Reading").value
     parts.copies(None, file.name, {}, None, function="sweep_results")
     if rows is not None:
-        show(rows)
+        options, numbers = varied_options(rows), answered_numbers(rows)
+        ended = [str(row.get("status")) for row in rows]
+        parts.kpis(
+            [
+                parts.Kpi("Points", f"{len(rows):,}", help="Of the sweep, as far as the file has them."),
+                parts.Kpi("Done", f"{ended.count('done'):,}", help="With an answer."),
+                parts.Kpi("Do not fit", f"{ended.count('does not fit'):,}", help="Which is an answer too."),
+                parts.Kpi("Failed", f"{ended.count('failed'):,}", help="With a reason, in the table."),
+            ]
+        )
+        if not options or not numbers:
+            raise InvalidInput("nothing to draw: the points differ in no option, or none has an answer")
+        with st.container(horizontal=True, vertical_alignment="bottom"):
+            usual_over, usual_lines = usual_axes(rows)
+            # a link may hold an option of another sweep
+            number = state.choice("Show", "sweep_y", tuple(numbers), numbers[0], width=240)
+            over = state.choice("over", "sweep_x", tuple(options), usual_over, width=240)
+            lines = state.choice("lines by", "sweep_by", (NONE, *options), usual_lines or NONE, width=240)
+        by = None if lines in (NONE, over) else lines
+        parts.chart(sweep_points_chart(rows, x=over, y=number, by=by))
+        parts.table("points", rows, alt="Every point, with its options, its end and its answer's numbers.")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
-from capacity_validate.review import errors_chart, parity_chart, review_html
+from capacity_validate.review import Review, errors_chart, parity_chart, review_html
 
 from capacity.report.views.units import COUNT, PERCENT, WORDS, Unit
 from capacity.report.views.view import Column, Fact, Table
@@ -19,24 +21,21 @@ CONSTANTS = (
 )
 
 inputs = current_inputs()
-units = inputs.units
 
 
-def measured() -> None:
-    """Measurement files: parity, errors before and after, and both profiles' constants side by side."""
-    st.caption(
-        "Run `capacity validate` on the GPU and upload its measurements (.jsonl). Half of the cases calibrate "
-        "the profile; the other half says how far off it is."
-    )
-    files = st.file_uploader("Measurements", type="jsonl", key="val_files", accept_multiple_files=True)
-    if not files:
-        st.info("Upload one or more measurement files of one device.", icon=":material/upload_file:")
-        return
+st.caption(
+    "Run `capacity validate` on the GPU and upload its measurements (.jsonl). Half of the cases calibrate "
+    "the profile; the other half says how far off it is."
+)
+files = st.file_uploader("Measurements", type="jsonl", key="val_files", accept_multiple_files=True)
+review: Review | None = None
+if files:
     paths = tuple(str(uploads.kept(file)) for file in files)
     task = Task(function="capacity_validate.review:review", arguments={"measurements": paths})
     review = parts.background("review", task, doing="Fitting").value
-    if review is None:
-        return
+else:
+    st.info("Upload one or more measurement files of one device.", icon=":material/upload_file:")
+if review is not None:
     judged = [c for c in review.classes if c.after_median is not None]
     facts = [
         Fact("Device", review.device, WORDS, f"profile {review.profile}"),
@@ -46,14 +45,10 @@ def measured() -> None:
         before = f"{each.before_median:.1%} before, {each.held_out} held out"
         facts.append(Fact(f"Error, {each.family}", each.after_median, PERCENT, before))
     parts.kpis(figures_of_merit(facts))
-    python = (
-        f"from capacity_validate.review import review\n\nanswer = review({[file.name for file in files]!r})\n"
-    )
-    parts.record_downloads("review", review, lambda: review_html(review, python=python))
-    parts.chart(parity_chart(review.cases, review.device, units))
+    call = f"answer = review({[file.name for file in files]!r})"
+    python = f"from capacity_validate.review import review\n\n{call}\n"
+    parts.record_downloads("review", review, partial(review_html, review, python=python))
+    parts.chart(parity_chart(review.cases, review.device, inputs.units))
     parts.chart(errors_chart(review))
     show_table(Table("The profile as it is, and calibrated", review.constants, CONSTANTS))
     parts.notes([f"{family}: not changed: {reason}" for family, reason in review.refused.items()])
-
-
-measured()
