@@ -18,8 +18,7 @@ from capacity.report.views.one_run import first_facts, run_charts
 from capacity.workload import parse_slos
 from capacity_app import parts, sides, state, views, watch_view
 from capacity_app.boundary import plain
-from capacity_app.jobs import Task
-from capacity_app.questions import asker
+from capacity_app.questions import asker, task_of
 from capacity_app.router import current_inputs
 from capacity_app.traffic import duration_s, traffic_widgets
 from capacity_app.widgets import draw, show_field, widget_row
@@ -36,11 +35,7 @@ inputs = current_inputs()
 
 def run(label: str, options: dict[str, Any], sample_s: float) -> Simulation | None:
     """The run of these options; None while there is none."""
-    task = Task(
-        function="capacity:simulate",
-        arguments={"model": inputs.model, **options, "sample_interval_s": sample_s},
-        reports=True,
-    )
+    task = task_of("simulate", inputs.model, {**options, "sample_interval_s": sample_s})
     answer: Simulation | None = parts.background(
         f"simulate_{label}", task, doing=f"Simulating, {label}"
     ).value

@@ -3,46 +3,39 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from capacity.answers.attribution import BOUNDS
-from capacity.answers.records import Quantity
-from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
-from capacity.base.record import make_from
-from capacity.report.display import (
-    bill_rows,
-    join_words,
-    last_place,
-    number_text,
-    text_and_interval,
-    verdict_text,
-)
+from capacity.base.latency_metrics import METRICS
+from capacity.report.display import bill_rows, join_words, number_text, verdict_text
 from capacity.report.figures.runs import latency_chart, state_chart
 from capacity.report.views import units
+from capacity.report.views.run_latencies import (
+    goodput_table,
+    latency_table,
+    latency_text,
+    level_table,
+    mean_intervals,
+    plus_minus,
+    priority_table,
+    steady_part,
+    time_parts_table,
+)
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Block, Column, Drawing, Fact, Facts, OwnChart, Stack, Table, View
-from capacity.simulator.distribution import flattened_latencies
 from capacity.simulator.verdict import UNSETTLED
 
 if TYPE_CHECKING:
     from capacity.answers.pool_runs import PoolRun
     from capacity.answers.records import Simulation
     from capacity.hardware.cost_estimate import CostEstimate
-    from capacity.simulator.intervals import Interval
-    from capacity.simulator.levels import Goodput, SloLevel
 
-PERCENTILES = ("p50", "p90", "p95", "p99")
-STATISTICS = ("mean", *PERCENTILES)
-BRIEF = ("mean", "p95")
-LATENCY_COLUMNS = (Column("", "metric"), *(Column(name, name, units.TEXT) for name in STATISTICS))
-MANY_REQUESTS = 1_000  # whose p99, were they independent, would have both ends
 NOTABLE = 0.005  # of a rate: less is nothing to remark on
 LEAST_SHARE = 5e-4  # of busy time: what bounds less of it, and no step mostly, is left out
 HITS = Unit(1, 100, "%", none="off")
 USD_PER_HOUR = Unit(show=lambda number, _: (f"${number.value:,.2f}/h", ""))
-MEANS = {"TTFT": "mean_ttft_ms", "TPOT": "mean_tpot_ms"}  # whose intervals a line says
 REQUEST_GROUPS = {"all": "mean_ms", "slowest 5 %": "slowest_mean_ms"}
 BOUND_FIELDS = {
     "bound": "bound",
@@ -79,28 +72,28 @@ def _blocks(answer: Simulation) -> Iterator[Block]:
         yield verdict_text(verdict.verdict, verdict.reason)
     yield Facts("Served", served_facts(answer))
     yield from _pools(answer)
-    yield _latency_table("Latency, ms", lambda name: latency_text(answer, name, values[name]))
-    yield from _mean_intervals(answer.predicted_ms, "by the simulator's error against real servers")
-    yield _priority_table(answer)
+    yield latency_table("Latency, ms", lambda name: latency_text(answer, name, values[name]))
+    yield from mean_intervals(answer.predicted_ms, "by the simulator's error against real servers")
+    yield priority_table(answer)
     if answer.replications is not None:
         means = answer.replications.metrics
         title = f"Mean of {len(answer.replications.seeds)} runs, ms (95 % interval)"
-        yield _latency_table(title, lambda name: _plus_minus(means[name]))
+        yield latency_table(title, lambda name: plus_minus(means[name]))
     if answer.goodput is not None:
-        yield _goodput_table(answer.goodput)
-    yield _level_table(answer)
+        yield goodput_table(answer.goodput)
+    yield level_table(answer)
     yield from run_charts({"this run": answer})
 
 
 def _detail(answer: Simulation) -> Iterator[Block]:
-    yield from _mean_intervals(answer.as_found_ms, "of a server with unknown settings and client")
+    yield from mean_intervals(answer.as_found_ms, "of a server with unknown settings and client")
     if answer.time_parts is not None:
-        yield _time_parts_table(answer, answer.time_parts)
+        yield time_parts_table(answer, answer.time_parts)
     bounds = [each for each in answer.step_bounds if each.time_fraction >= LEAST_SHARE or each.steps_fraction]
     columns = [Column(each.bound, partial(getattr, each), units.PERCENT) for each in bounds]
     shares = {"time_fraction": "share of busy time", "steps_fraction": "steps mostly so"}
     yield Table("What bounds the steps", list(shares) if bounds else (), [Column("", shares.get), *columns])
-    yield from _steady_part(answer)
+    yield from steady_part(answer)
 
 
 # what was served
@@ -111,7 +104,7 @@ def first_facts(answer: Simulation) -> list[Fact]:
     values, cost = answer.to_dict(), answer.cost
     known = {
         f"{statistic} {label}": answer.predicted_ms.get(f"{statistic.lower()}_{key}_ms")
-        for label, key in (("TTFT", "ttft"), ("TPOT", "tpot"))
+        for key, label in (("ttft", "TTFT"), ("tpot", "TPOT"))
         for statistic in ("Mean", "p95")
     }
     failed = f", {values['failed']:,} failed" if values["failed"] else ""
@@ -125,13 +118,10 @@ def first_facts(answer: Simulation) -> list[Fact]:
         prices = ("$ per 1M output", "$ per 1M input", "$ per 1k requests")
         notes["$ per hour"] = f"{gpus} at ${cost.usd_per_gpu_hour:,.2f}"
         notes |= dict.fromkeys(prices, f"at {cost.requests_per_s:,.2f} requests/s")
+    shown = [fact for fact in served_facts(answer) if fact.first]
     return [
         *(Fact(label, each and each.scaled(1e-3), units.LATENCY) for label, each in known.items()),
-        *(
-            fact._replace(note=notes.get(fact.first, fact.note))
-            for fact in served_facts(answer)
-            if fact.first
-        ),
+        *(fact._replace(note=notes.get(fact.first, fact.note)) for fact in shown),
     ]
 
 
@@ -142,12 +132,11 @@ def served_facts(answer: Simulation) -> list[Fact]:
     of_slo = "requests/s that meet the SLO"
     peak = f"peak {values['kv_utilization_peak']:.0%}"
     hits = values["prefix_cache_hit_fraction"]
+    drained = _drained_text(answer)
     rows = [
         Fact("requests", values["completed"], note=f"{values['failed']:,} failed"),
         Fact("duration", values["duration"], Unit(1, after=" s"), "simulated"),
-        Fact(
-            "requests/s", values["request_throughput"], units.TIMES, _drained_text(answer), "", "Requests/s"
-        ),
+        Fact("requests/s", values["request_throughput"], units.TIMES, drained, first="Requests/s"),
         Fact("output tokens/s", values["output_throughput"], first="Output tokens/s"),
         *([] if goodput is None else [Fact("goodput", goodput, units.TIMES, of_slo, first="Goodput")]),
         Fact("steps", values["steps"], note=f"mean batch {values['mean_batch_size']:.1f}"),
@@ -191,33 +180,24 @@ def _cost_facts(answer: Simulation, cost: CostEstimate) -> list[Fact]:
     full load where more requests arrive than are served, and are not seen first without a steady state."""
     verdict = answer.verdict
     judged = "no verdict" if verdict is None else verdict.verdict
+    settled = judged not in ("no verdict", *UNSETTLED)
     full = judged == "overloaded" and verdict and cost.requests_per_s == verdict.capacity_requests_per_s
-    (_, _, source), (month, usd_per_month, hours) = bill_rows(cost)
     at = "at full load," if full else "at"
     load = f"{at} {cost.requests_per_s:,.2f} requests/s, the run's filling and draining left out"
-    rows = [
-        Fact("cost", cost.usd_per_hour, USD_PER_HOUR, source, first="$ per hour"),
-        Fact(month, usd_per_month, note=hours),
-        Fact("  1M input tokens", cost.usd_per_million_input_tokens, units.USD, load, "", "$ per 1M input"),
-        Fact(
-            "  1M output tokens",
-            cost.usd_per_million_output_tokens,
-            units.USD,
-            "by share of GPU time",
-            first="$ per 1M output",
-        ),
-        Fact("  1k requests", cost.usd_per_request, units.USD_PER_1K, first="$ per 1k requests"),
-    ]
-    if judged not in ("no verdict", *UNSETTLED):
-        return rows
+    (_, _, source), (month, usd_per_month, hours) = bill_rows(cost)
+
+    def fact(label: str, usd: float, unit: Unit, note: str, first: str) -> Fact:
+        at_full_load = f"; full load {unit.texts(usd)[0]}" if full and first != "$ per hour" else ""
+        instead = None if settled else ("-", judged + at_full_load)
+        return Fact(label, usd, unit, note, first=first, instead=instead)
+
+    share, output = "by share of GPU time", cost.usd_per_million_output_tokens
     return [
-        fact._replace(
-            instead=(
-                "-",
-                f"{judged}; full load {fact.texts()[0]}" if full and fact is not rows[0] else judged,
-            )
-        )
-        for fact in rows
+        fact("cost", cost.usd_per_hour, USD_PER_HOUR, source, "$ per hour"),
+        Fact(month, usd_per_month, note=hours),
+        fact("  1M input tokens", cost.usd_per_million_input_tokens, units.USD, load, "$ per 1M input"),
+        fact("  1M output tokens", output, units.USD, share, "$ per 1M output"),
+        fact("  1k requests", cost.usd_per_request, units.USD_PER_1K, "", "$ per 1k requests"),
     ]
 
 
@@ -275,163 +255,6 @@ def _pool_latency(answer: Simulation, key: str, pool: PoolRun) -> str:
         return "-, -"
     mean, p95 = (answer.predicted_ms.get(f"{statistic}_{key}_ms") for statistic in ("mean", "p95"))
     return f"{number_text(found.mean, mean)}, {number_text(found.percentiles[95], p95)}"
-
-
-# latencies, and what they are made of
-
-
-def _latency_table(title: str, cell: Callable[[str], str | None]) -> Table:
-    """A row for each latency, a column for each statistic: `cell` of names as in `p99_ttft_ms`."""
-    rows = [
-        {"metric": metric.label, **{name: cell(f"{name}_{key}_ms") for name in STATISTICS}}
-        for key, metric in METRICS.items()
-    ]
-    return Table(title, rows, LATENCY_COLUMNS)
-
-
-def latency_text(answer: Simulation, name: str, value_ms: float | None) -> str:
-    """Return a latency of a run, named as in `p99_ttft_ms`, with the digits that its prediction leaves, or that of its
-    mean; gaps between tokens are as sure as TPOT.
-
-    All percentiles of a latency end at one digit, so that rounding never makes a higher one the smaller.
-    """
-    if value_ms is None:
-        return "-"
-    statistic, _, metric = name.replace("_itl_", "_tpot_").partition("_")
-    row = PERCENTILES if statistic in PERCENTILES else (statistic,)
-    known = answer.predicted_ms
-    found = [known.get(f"{one}_{metric}") or known.get(f"mean_{metric}") for one in row]
-    places = {place: each for each in found if each and (place := last_place(each)) is not None}
-    return number_text(value_ms, places[min(places)] if places else None)
-
-
-def _mean_intervals(known: Mapping[str, Quantity], what: str) -> Iterator[str]:
-    shown = [
-        f"mean {label} {text_and_interval(known[name], unit=' ms')[1]}"
-        for label, name in MEANS.items()
-        if name in known
-    ]
-    if shown:
-        yield f"90 % interval {what}: {', '.join(shown)}"
-
-
-def _priority_table(answer: Simulation) -> Table:
-    """Latencies of each class of requests, where there are several."""
-    heads = {
-        f"{of}_{key}_ms": METRICS[key].label if of == "mean" else of
-        for key in REQUEST_METRICS
-        for of in BRIEF
-    }
-    rows = [
-        {
-            "class": f"priority {each.priority}",
-            "requests": each.requests,
-            "failed": each.requests - each.completed,
-            "preempted": each.preemptions,
-            **{
-                name: latency_text(answer, name, value)
-                for name, value in flattened_latencies(each.latencies_ms, BRIEF).items()
-            },
-        }
-        for each in answer.priorities
-    ]
-    counts = [Column(name, name, units.COUNT) for name in ("requests", "failed", "preempted")]
-    latencies = [Column(head, name, units.TEXT) for name, head in heads.items()]
-    return Table("By priority, ms", rows, [Column("", "class"), *counts, *latencies])
-
-
-def _time_parts_table(answer: Simulation, parts: Mapping[str, Mapping[str, float]]) -> Table:
-    unit = Unit(show=lambda number, _: (number_text(number.value, answer.mean_ttft_ms), ""))
-    names = [name for name in parts["mean_ms"] if any(part[name] for part in parts.values())]
-    rows = [
-        {"requests": "all requests", **parts["mean_ms"]},
-        {"requests": "slowest 5 %", **parts["slowest_mean_ms"]},
-    ]
-    columns = [Column("", "requests"), *(Column(name, name, unit) for name in names)]
-    return Table("Where the time goes, ms", rows, columns)
-
-
-def _steady_part(answer: Simulation) -> Iterator[Block]:
-    """Means and percentiles of the steady part, these with their intervals, and why one has an open end."""
-    verdict = answer.verdict
-    if verdict is None or not verdict.is_stable:
-        return
-    means = {} if verdict.steady is None else verdict.steady.to_dict()
-    texts = {name: _range(interval) for name, interval in verdict.intervals_ms.items()}
-    yield _latency_table(
-        "Steady part, ms (percentiles: 95 % interval)",
-        lambda name: texts[name] if name in texts else latency_text(answer, name, means.get(name)),
-    )
-    requests = verdict.measured_requests
-    reason = f"?: {requests:,} requests are too few to tell that end"
-    if requests >= MANY_REQUESTS:
-        reason = (
-            f"?: of {requests:,} requests the slow ones come together in a few stretches, as where the load drifts, "
-            "and tell as little as a few independent ones would: that end needs a longer run"
-        )
-    if any("?" in text for text in texts.values()):
-        yield reason
-
-
-def _plus_minus(interval: Interval | None) -> str:
-    if interval is None:
-        return "-"
-    if interval.high is None:
-        return f"{interval.value:,.1f} ± ?"
-    spread = make_from(Quantity, interval)
-    return f"{number_text(interval.value, spread)} ± {number_text(interval.high - interval.value, spread)}"
-
-
-def _range(interval: Interval | None) -> str:
-    if interval is None:
-        return "-"
-    if interval.low is None and interval.high is None:
-        return "too few to tell"
-    return _ends_text(make_from(Quantity, interval), 1)
-
-
-def _ends_text(spread: Quantity, digits: int, after: str = "") -> str:
-    """`1.2 to 3.4`, with `?` for an end that the data do not give."""
-    ends = (spread.low, spread.high)
-    return " to ".join("?" if end is None else number_text(end, spread, digits) + after for end in ends)
-
-
-# service levels
-
-
-def _goodput_table(goodput: Goodput) -> Table:
-    rate = Column("requests/s", lambda level: getattr(level, "requests_per_s", None), Unit(2, none=""))
-    columns = [Column("", lambda level: getattr(level, "slo", "all")), rate, *ATTAINED]
-    return Table("Goodput", [*goodput.limits, goodput], columns)
-
-
-def _level_table(answer: Simulation) -> Table:
-    def value(level: SloLevel) -> str:
-        metric, *percentile, _ = level.slo.split(":")
-        return latency_text(answer, f"{[*percentile, 'max'][0]}_{metric}_ms", level.value_ms)
-
-    when = "" if answer.slo_window is None else f" in the worst window: {answer.slo_window.text}"
-    met = Column("", lambda level: "[green]met[/green]" if level.met else "[red]unmet[/red]")
-    columns = [Column("", "slo"), Column("value, ms", value, units.TEXT), *ATTAINED, met]
-    return Table(f"Service levels{when}", answer.slos, columns)
-
-
-def _attained(level: SloLevel | Goodput) -> Quantity | None:
-    """The share of requests within a limit, in %."""
-    if level.attained_fraction is None:
-        return None
-    share = Quantity(value=level.attained_fraction, low=level.attained_low, high=level.attained_high)
-    return share.scaled(100)
-
-
-ATTAINED = (
-    Column(
-        "attained",
-        _attained,
-        Unit(show=lambda share, _: (f"{number_text(share.value, share, 2)}%", "")),
-    ),
-    Column("95 % interval", _attained, Unit(none="", show=lambda share, _: (_ends_text(share, 2, "%"), ""))),
-)
 
 
 # charts

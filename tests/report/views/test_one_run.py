@@ -10,7 +10,8 @@ import capacity
 from capacity.report.figures.drawing import draw_block
 from capacity.report.figures.of_answer import charts_of
 from capacity.report.tables import render
-from capacity.report.views.one_run import PERCENTILES, latency_text, run_charts
+from capacity.report.views.one_run import run_charts
+from capacity.report.views.run_latencies import PERCENTILES, latency_text
 
 LOAD: dict[str, Any] = {
     "gpu": "h100", "input_len": 200, "output_len": 20, "request_rate": 8.0, "num_prompts": 60, "seed": 3,
