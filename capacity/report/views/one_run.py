@@ -275,44 +275,43 @@ def run_charts(
 
 def _time_parts_chart(runs: Mapping[str, Simulation]) -> Stack:
     """Where the time of all requests, and of the slowest 5 %, went: stacked bars that add up to E2E latency."""
-    bars = {
+    bars_ms = {
         f"{label}, {group}": answer.time_parts[key]
         for label, answer in runs.items()
         if answer.time_parts is not None
         for group, key in REQUEST_GROUPS.items()
     }
     means = {f"{label}, all": answer.predicted_ms.get("mean_e2el_ms") for label, answer in runs.items()}
-    largest = [f"{label}: mostly {max(parts, key=lambda part: parts[part])}" for label, parts in bars.items()]
-    names = dict.fromkeys(name for parts in bars.values() for name in parts)
     return Stack(
         name="where_time_went",
         title="Where the time of a request goes",
-        alt=f"{join_words(largest)}." if bars else "No request completed.",
-        data={name: {label: parts.get(name, 0.0) / 1e3 for label, parts in bars.items()} for name in names},
+        alt=_largest_parts(bars_ms) or "No request completed.",
+        data={
+            part: {label: parts.get(part, 0.0) / 1e3 for label, parts in bars_ms.items()}
+            for part in dict.fromkeys(part for parts in bars_ms.values() for part in parts)
+        },
         unit=units.MS,
         axis="mean, {time}",
         wholes={label: mean and mean.scaled(1e-3) for label, mean in means.items()},
         rows=[
-            {"requests": label, **{f"{p}, ms": v for p, v in parts.items()}} for label, parts in bars.items()
+            {"requests": label, **{f"{part}, ms": value for part, value in parts.items()}}
+            for label, parts in bars_ms.items()
         ],
     )
 
 
 def _bounds_chart(runs: Mapping[str, Simulation]) -> Stack:
     """What the busy time of the engine went to: a bar for each run, by what bound its steps."""
-    bounded = {
+    bars = {
         label: {each.bound: each.time_fraction for each in answer.step_bounds}
         for label, answer in runs.items()
         if answer.step_bounds
     }
-    largest = [
-        f"{label}: mostly {max(shares, key=lambda bound: shares[bound])}" for label, shares in bounded.items()
-    ]
     return Stack(
         name="what_bound_the_steps",
         title="What bound the steps",
-        alt=f"{join_words(largest)}." if bounded else "No step was taken.",
-        data={name: {label: shares.get(name, 0.0) for label, shares in bounded.items()} for name in BOUNDS},
+        alt=_largest_parts(bars) or "No step was taken.",
+        data={bound: {label: shares.get(bound, 0.0) for label, shares in bars.items()} for bound in BOUNDS},
         unit=units.PERCENT_0,
         axis="% of busy time",
         rows=[
@@ -321,3 +320,9 @@ def _bounds_chart(runs: Mapping[str, Simulation]) -> Stack:
             for each in answer.step_bounds
         ],
     )
+
+
+def _largest_parts(bars: Mapping[str, Mapping[Any, float]]) -> str:
+    """The largest part of each bar, in a sentence; empty without bars."""
+    largest = [f"{label}: mostly {max(parts, key=parts.__getitem__)}" for label, parts in bars.items()]
+    return f"{join_words(largest)}." if largest else ""
