@@ -93,6 +93,11 @@ class AnswerRecord(Written):
     SCHEMA: ClassVar[str]
     ROWS: ClassVar[str] = "rows"  # the field that holds the answer's rows, where it has any
 
+    @classmethod
+    def schema_name(cls) -> str:
+        """Return `fit` of `capacity/fit/v1`."""
+        return cls.SCHEMA.split("/")[1]
+
     def to_dict(self) -> dict[str, Any]:
         """The record as plain JSON values, `schema` first."""
         return {"schema": self.SCHEMA, **plain(self)}

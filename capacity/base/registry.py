@@ -18,8 +18,8 @@ class Answer(NamedTuple):
     """A record that a verb returns, by the name in its schema (`capacity/NAME/v1`), and the functions that show it.
 
     `view`: what is shown of it everywhere. Without one, `tables`: all tables; empty: made from the record's field
-    names; `summary`: one screen, `sheet`: the tables of a printed page whose charts show the rest, `page`: a page of
-    its own; each in place of `tables`; `charts`: an iterator of charts. `question`: the heading of a page.
+    names; `summary`: one screen in place of `tables`; `charts`: an iterator of charts. `question`: the heading of a
+    page.
     `unbounded`: the record may hold infinite numbers, written as null.
     """
 
@@ -30,8 +30,6 @@ class Answer(NamedTuple):
     charts: str = ""
     question: str = ""
     summary: str = ""
-    sheet: str = ""
-    page: str = ""
     unbounded: bool = False
 
 

@@ -79,14 +79,12 @@ def answer_html(
     `parts` are its tables as a terminal shows them, `charts` those of its schema unless they are given; `files` are
     (title, text) to copy; `command` and `python` ask the same again.
     """
-    from capacity.report.tables import schema_name
-
     shown, remarks = split_notes(parts)
     asked = [*files, ("To ask again", command), ("In Python", python)]
     basis = getattr(answer, "basis", None)
     basis_line = [] if basis is None else [f"Basis: {basis}. {INTERVALS}"]
     return Sheet(
-        question=question_of(schema_name(answer)),
+        question=question_of(answer.schema_name()),
         subject=subject_of(answer),
         answer=parts_html(shown),
         charts=charts_of(answer) if charts is None else charts,

@@ -19,11 +19,6 @@ from capacity.report.layout import Part, printed
 Tables = Callable[[Any], list[Part]]
 
 
-def schema_name(answer: AnswerRecord) -> str:
-    """`fit` of `capacity/fit/v1`."""
-    return answer.SCHEMA.split("/")[1]
-
-
 def render(
     answer: AnswerRecord,
     format: str,
@@ -39,9 +34,6 @@ def render(
     if format == "table":
         return printed((tables or tables_of(answer, "tables" if detail else "summary"))(answer))
     if format == "html":
-        shown = ANSWERS.get(schema_name(answer))
-        if shown is not None and shown.page and tables is None:
-            return str(resolve_name(shown.page)(answer, command=command))
         from capacity.report.sheet import answer_html
 
         parts = (tables or tables_of(answer, "sheet"))(answer)
@@ -53,12 +45,12 @@ def render(
 
 def tables_of(answer: AnswerRecord, kind: Literal["tables", "summary", "sheet"]) -> Tables:
     """Return the function that makes an answer's tables of this kind; by its field names where there is none."""
-    shown = ANSWERS.get(schema_name(answer))
+    shown = ANSWERS.get(answer.schema_name())
     if shown is not None and shown.view:
         from capacity.report.views.layout import parts
 
         return lambda answer: parts(resolve_name(shown.view)(answer), answer, kind)
-    path = "" if shown is None else getattr(shown, kind) or shown.tables
+    path = "" if shown is None else (shown.summary if kind == "summary" else "") or shown.tables
     return resolve_name(path or "capacity.report.views.fields:record_parts")  # type: ignore[no-any-return]
 
 

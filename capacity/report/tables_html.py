@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from capacity.report.layout import Part, marked
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
 NOTE = "[yellow]note:[/yellow] "
@@ -30,36 +30,35 @@ def split_notes(parts: Iterable[Part]) -> tuple[list[Part], list[str]]:
 
 def parts_html(parts: Iterable[Part]) -> str:
     """Lines as paragraphs, tables as tables."""
-    return "".join(_part(part) for part in parts)
-
-
-def _part(part: Part) -> str:
     from rich.table import Table
 
-    if isinstance(part, Table):
-        return _table(part)
-    return "".join(f"<p>{words_html(line)}</p>" for line in str(part).splitlines())
+    return "".join(
+        _table(part)
+        if isinstance(part, Table)
+        else "".join(f"<p>{words_html(line)}</p>" for line in str(part).splitlines())
+        for part in parts
+    )
 
 
 def _table(table: Table) -> str:
     title = f"<caption>{words_html(str(table.title))}</caption>" if table.title else ""
-    columns = [(column, list(column.cells)) for column in table.columns]
-    sides = [' class="n"' if column.justify == "right" else "" for column, _ in columns]
-    head = ""
+    columns = table.columns
+    rows = [
+        _row("td", "", columns, cells) for cells in zip(*(column.cells for column in columns), strict=True)
+    ]
     if table.show_header:
-        cells = (
-            f'<th scope="col"{side}>{words_html(str(column.header))}</th>'
-            for (column, _), side in zip(columns, sides, strict=True)
-        )
-        head = f"<tr>{''.join(cells)}</tr>"
-    rows = (
-        "".join(
-            f"<td{side}>{words_html(str(cells[row]))}</td>"
-            for (_, cells), side in zip(columns, sides, strict=True)
-        )
-        for row in range(table.row_count)
+        rows.insert(0, _row("th", ' scope="col"', columns, [column.header for column in columns]))
+    return f'<div class="wide"><table>{title}{"".join(rows)}</table></div>'
+
+
+def _row(tag: str, scope: str, columns: Iterable[Column], cells: Iterable[object]) -> str:
+    """A line of cells, numbers to the right."""
+    sides = [' class="n"' if column.justify == "right" else "" for column in columns]
+    texts = (
+        f"<{tag}{scope}{side}>{words_html(str(cell))}</{tag}>"
+        for side, cell in zip(sides, cells, strict=True)
     )
-    return f'<div class="wide"><table>{title}{head}{"".join(f"<tr>{row}</tr>" for row in rows)}</table></div>'
+    return f"<tr>{''.join(texts)}</tr>"
 
 
 def words_html(words: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,19 +10,15 @@ from typing import Any
 import streamlit as st
 
 import capacity
-from capacity.answers.records import Quantity, Simulation
+from capacity.answers.records import Simulation
 from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
 from capacity.deployment.pool_routers import APART
 from capacity.deployment.routers import ROUTERS
-from capacity.report.display import shown
-from capacity.report.figures import runs as figures
-from capacity.report.simulation import drained_text, is_at_full_load, prediction_of
-from capacity.simulator.verdict import UNSETTLED
+from capacity.report.views.one_run import first_facts, run_charts
 from capacity.workload import parse_slos
-from capacity_app import parts, sides, state, watch_view
+from capacity_app import parts, sides, state, views, watch_view
 from capacity_app.boundary import plain
-from capacity_app.jobs import Task
-from capacity_app.questions import asker
+from capacity_app.questions import asker, task_of
 from capacity_app.router import current_inputs
 from capacity_app.traffic import duration_s, traffic_widgets
 from capacity_app.widgets import draw, show_field, widget_row
@@ -36,16 +31,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 SAMPLES = 400  # of the time series, over about the run's length
 inputs = current_inputs()
-units = inputs.units
 
 
 def run(label: str, options: dict[str, Any], sample_s: float) -> Simulation | None:
     """The run of these options; None while there is none."""
-    task = Task(
-        function="capacity:simulate",
-        arguments={"model": inputs.model, **options, "sample_interval_s": sample_s},
-        reports=True,
-    )
+    task = task_of("simulate", inputs.model, {**options, "sample_interval_s": sample_s})
     answer: Simulation | None = parts.background(
         f"simulate_{label}", task, doing=f"Simulating, {label}"
     ).value
@@ -54,78 +44,16 @@ def run(label: str, options: dict[str, Any], sample_s: float) -> Simulation | No
 
 def verdict_line(label: str, answer: Simulation) -> None:
     """Stable or not, in words and by an icon."""
-    if answer.verdict is None:
-        st.info(plain(f"{label}: {answer.run.status}"), icon=":material/stop:")
-        return
     verdict = answer.verdict
-    parts.verdict(verdict.verdict, f"{label}: {verdict.verdict}. {verdict.reason}")
+    if verdict is None:
+        st.info(plain(f"{label}: {answer.run.status}"), icon=":material/stop:")
+    else:
+        parts.verdict(verdict.verdict, f"{label}: {verdict.verdict}. {verdict.reason}")
 
 
 def figures_of_merit(answer: Simulation) -> list[parts.Kpi]:
     """The KPI row, and what the deployment costs at the load that the run shows."""
-    values = answer.to_dict()
-
-    def timed(label: str, name: str) -> parts.Kpi:
-        """A latency with its 90 % interval, where the simulator has earned one against real servers."""
-        value_ms, own, like = values[name], answer.predicted_ms.get(name), prediction_of(answer, name)
-        if value_ms is None:
-            return parts.Kpi(label, "-")
-        text = units.time_text(value_ms / 1e3, None if like is None else like.scaled(1e-3))
-        within = "" if own is None else units.time_interval(own.scaled(1e-3))
-        return parts.Kpi(label, text, within, replace(own or Quantity(value=0.0), value=value_ms))
-
-    def counted(label: str, form: str, below: str, number: float | None) -> parts.Kpi:
-        return parts.exact(label, shown(number, form), below, number)
-
-    return [
-        timed("Mean TTFT", "mean_ttft_ms"),
-        timed("p95 TTFT", "p95_ttft_ms"),
-        timed("Mean TPOT", "mean_tpot_ms"),
-        timed("p95 TPOT", "p95_tpot_ms"),
-        counted("Requests/s", ",.2f", _rates(answer, values), values["request_throughput"]),
-        counted("Output tokens/s", ",.0f", "over the whole run", values["output_throughput"]),
-        counted("Goodput", ",.2f", "requests/s within the SLO", values["request_goodput"]),
-        counted(
-            "KV use",
-            ".0%",
-            f"peak {values['kv_utilization_peak']:.0%}, {values['preemptions']:,} preemptions",
-            values["kv_utilization_mean"],
-        ),
-        *_cost(answer),
-    ]
-
-
-def _rates(answer: Simulation, values: dict[str, Any]) -> str:
-    """How the rate of the whole run and the rate of arrivals go together."""
-    failed = f", {values['failed']:,} failed" * (values["failed"] > 0)
-    if drained_text(answer, values):
-        offered = None if answer.verdict is None else answer.verdict.offered_requests_per_s
-        return f"{shown(offered, ',.2f')} arrive and are served; less over the whole run, as its end drains{failed}"
-    return f"{values['completed']:,} completed{failed}"
-
-
-def _cost(answer: Simulation) -> list[parts.Kpi]:
-    """What the deployment costs at the load that the run shows, by the same function as every bill."""
-    cost = answer.cost
-    if cost is None:
-        return []
-    judged = None if answer.verdict is None else answer.verdict.verdict
-    steady = judged not in (None, *UNSETTLED)
-
-    def dollars(label: str, form: str, below: str, usd: float) -> parts.Kpi:
-        if not steady:
-            full = f"; full load ${usd:{form}}" if is_at_full_load(answer) and label != "$ per hour" else ""
-            return parts.Kpi(label, "-", (judged or "no verdict") + full)
-        return parts.exact(label, f"${usd:{form}}", below, usd)
-
-    gpus = f"{cost.billed_gpus} GPU{'s' * (cost.billed_gpus > 1)} at ${cost.usd_per_gpu_hour:,.2f}"
-    at = f"at {cost.requests_per_s:,.2f} requests/s"
-    return [
-        dollars("$ per hour", ",.2f", gpus, cost.usd_per_hour),
-        dollars("$ per 1M output", ",.3f", at, cost.usd_per_million_output_tokens),
-        dollars("$ per 1M input", ",.3f", at, cost.usd_per_million_input_tokens),
-        dollars("$ per 1k requests", ",.4f", at, 1e3 * cost.usd_per_request),
-    ]
+    return views.figures_of_merit(first_facts(answer))
 
 
 def variants(done: dict[str, Simulation]) -> None:
@@ -177,11 +105,8 @@ def show(traffic: dict[str, Any]) -> None:
     if done:
         keys = {METRICS[key].title: key for key in REQUEST_METRICS}
         key = keys[state.segments("Latency", "sim_metric", tuple(keys), "TTFT")]
-        limit_s = {"ttft": inputs.ttft_ms / 1e3, "tpot": inputs.tpot_ms / 1e3}.get(key)
-        parts.chart(figures.latency_chart(done, key, units, limit_s=limit_s))
-        parts.chart(figures.state_chart(done))
-        parts.chart(figures.time_parts_chart(done, units))
-        parts.chart(figures.bounds_chart(done))
+        for drawing in run_charts(done, [key], ttft=inputs.ttft_ms / 1e3, tpot=inputs.tpot_ms / 1e3):
+            views.show_chart(drawing, next(iter(done.values())))
 
     watch_view.recorded(inputs, options, service.get("replicas", 1))
 

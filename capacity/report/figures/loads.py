@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capacity.answers.load_point import ORDERS, LoadPoint
-from capacity.report.display import STANDARD, Units
-from capacity.report.figures.drawing import whiskers as whiskers
-from capacity.report.figures.drawing import with_interval as with_interval
+from capacity.report.display import STANDARD
+from capacity.report.figures.drawing import with_interval
 from capacity.report.views.units import COUNT, Unit, name_units
 
 if TYPE_CHECKING:
@@ -17,9 +15,8 @@ if TYPE_CHECKING:
 BAND_OPACITY = 0.18
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """A figure of merit of a load: the field of a `LoadPoint`, its title, and its `name` in those of files."""
+class Figure(NamedTuple):
+    """A figure of merit of a load: its `name` in those of files, the field of a `LoadPoint`, its title and unit."""
 
     name: str
     field: str
@@ -31,13 +28,10 @@ class Figure:
         """`TTFT, {time}`."""
         return f"{self.title}, {{time}}" if self.unit.follows else self.title
 
-    def label(self, units: Units = STANDARD) -> str:
-        """Return `TTFT, ms`."""
-        return name_units(self.axis, units)
-
-    def scale(self, units: Units) -> float:
-        """Return the factor from the answer's unit to the shown one."""
-        return self.unit.scale_in(units)
+    @property
+    def label(self) -> str:
+        """`TTFT, ms`."""
+        return name_units(self.axis)
 
     def of(self, point: LoadPoint) -> Any:
         """Return its value of a point; None where it has none."""
@@ -45,25 +39,22 @@ class Figure:
 
     def text(self, quantity: Quantity) -> str:
         """Return a value with its interval, without its unit."""
-        return with_interval(quantity, self.scale(STANDARD))
+        return with_interval(quantity, self.unit.scale_in(STANDARD))
 
 
 TIME = Unit(follows="time")
 FIGURES = {
-    of.name: of
-    for of in (
-        Figure(name="ttft", field="ttft_s", title="TTFT", unit=TIME),
-        Figure(name="tpot", field="tpot_s", title="TPOT", unit=TIME),
-        Figure(name="throughput", field="output_tokens_per_s", title="Output tokens/s"),
-        Figure(name="price", field="usd_per_million_output_tokens", title="$ per 1M output tokens"),
-    )
+    "ttft": Figure("ttft", "ttft_s", "TTFT", TIME),
+    "tpot": Figure("tpot", "tpot_s", "TPOT", TIME),
+    "throughput": Figure("throughput", "output_tokens_per_s", "Output tokens/s"),
+    "price": Figure("price", "usd_per_million_output_tokens", "$ per 1M output tokens"),
 }
 BARS = {
     name: Figure(
-        name=name,
-        field=order.field,
-        title=order.words[0].upper() + order.words[1:],
-        unit=FIGURES[name].unit if name in FIGURES else COUNT,
+        name,
+        order.field,
+        order.words[0].upper() + order.words[1:],
+        FIGURES[name].unit if name in FIGURES else COUNT,
     )
     for name, order in ORDERS.items()
 }

@@ -11,29 +11,16 @@ from capacity.base.registry import ANSWERS
 from capacity.report.figures import Chart
 from capacity.report.figures.drawing import draw_charts
 from capacity.report.subject import subject_of
-from capacity.report.tables import schema_name
 
 
 def charts_of(answer: AnswerRecord) -> tuple[Chart, ...]:
     """The charts of this answer; none for answers that have none."""
-    shown = ANSWERS.get(schema_name(answer))
+    shown = ANSWERS.get(answer.schema_name())
     if shown is not None and shown.view:
         return tuple(draw_charts(resolve_name(shown.view)(answer), answer))
     if shown is None or not shown.charts:
         return ()
     return tuple(chart for chart in resolve_name(shown.charts)(answer) if chart.rows)
-
-
-def simulation_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures import runs
-
-    only = {"this run": answer}
-    yield runs.latency_chart(only, "ttft")
-    yield runs.latency_chart(only, "tpot")
-    if answer.run.series:
-        yield runs.state_chart(only)
-    yield runs.time_parts_chart(only)
-    yield runs.bounds_chart(only)
 
 
 def plan_charts(answer: Any) -> Iterator[Chart]:

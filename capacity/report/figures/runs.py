@@ -1,13 +1,11 @@
-"""Simulated runs as pictures: latency distributions, state over time, where time went, the steps one by one."""
+"""Simulated runs as pictures that a view cannot declare: latency distributions, state over time, steps one by one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from capacity.answers.attribution import BOUNDS
 from capacity.base.latency_metrics import METRICS
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import (
@@ -21,31 +19,25 @@ from capacity.report.figures.chart import (
     log_axis,
     symbol,
 )
-from capacity.report.figures.drawing import draw_chart
+from capacity.report.figures.drawing import whiskers
 from capacity.report.subject import subject_of
-from capacity.report.views.units import MS, PERCENT_0
-from capacity.report.views.view import Stack
 from capacity.simulator.distribution import PERCENTILES
 
 if TYPE_CHECKING:
-    from capacity.answers.records import Quantity, Simulation
+    from capacity.answers.records import Simulation
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 CURVE_POINTS = 400
 SERIES_POINTS = 600
-STATES = (
-    ("running", "requests running"),
-    ("waiting", "requests waiting"),
-    ("kv_fraction", "KV cache in use"),
-)
+STATES = {
+    "running": "requests running",
+    "waiting": "requests waiting",
+    "kv_fraction": "KV cache in use",
+}
 
 
 def latency_chart(
-    runs: Mapping[str, Simulation],
-    metric: str,
-    units: Units = STANDARD,
-    *,
-    limit_s: float | None = None,
+    runs: Mapping[str, Simulation], metric: str, units: Units = STANDARD, *, limit_s: float | None = None
 ) -> Chart:
     """Share of requests at or below a latency, a curve for each run; with a limit, a line for it."""
     import numpy as np
@@ -54,44 +46,51 @@ def latency_chart(
     name = METRICS[metric].title
     figure, rows, phrases = go.Figure(), [], []
     for index, (label, answer) in enumerate(runs.items()):
-        values_s = np.sort(answer.run.records.latency_s(metric))
+        values_s = answer.run.records.latency_s(metric)
         values_s = values_s[~np.isnan(values_s)]
         if not len(values_s):
             continue
         shares = np.linspace(0.0, 1.0, min(CURVE_POINTS, len(values_s)))
         figure.add_scatter(
-            x=[units.of_seconds(float(v)) for v in np.quantile(values_s, shares)],
+            x=[units.of_seconds(value) for value in np.quantile(values_s, shares).tolist()],
             y=shares,
             mode="lines",
             name=label,
-            line={"color": colour(index), "dash": DASHES[index % len(DASHES)], "width": line_width(index)},
+            line=line_style(index),
             hovertemplate=f"{label}: %{{y:.1%}} within %{{x:,.4g}} {units.time}<extra></extra>",
         )
-        quantiles = {p: float(np.percentile(values_s, p)) for p in PERCENTILES}
+        quantiles_s = dict(zip(PERCENTILES, np.percentile(values_s, PERCENTILES).tolist(), strict=True))
+        shown = {percent: units.of_seconds(value) for percent, value in quantiles_s.items()}
+        known = {p: answer.predicted_ms.get(f"p{p}_{metric}_ms") for p in PERCENTILES}
+        known_s = {percent: each and each.scaled(1e-3) for percent, each in known.items()}
+        texts = {percent: units.time_text(value, known_s[percent]) for percent, value in quantiles_s.items()}
+        for percent, each in known_s.items():
+            if each is not None and (within := units.time_interval(each)):
+                texts[percent] += f" (90 %: {within})"
         figure.add_scatter(
-            x=[units.of_seconds(v) for v in quantiles.values()],
-            y=[p / 100 for p in quantiles],
+            x=list(shown.values()),
+            y=[percent / 100 for percent in PERCENTILES],
             mode="markers+text",
             marker={"symbol": symbol(index), "color": colour(index), "size": 9},
-            text=[f"p{p}" for p in quantiles],
+            text=[f"p{percent}" for percent in PERCENTILES],
             textposition="middle right" if index == 0 else "middle left",
-            error_x=_error_bars([_prediction_s(answer, metric, p) for p in quantiles], units, 1.5),
-            customdata=[_quantile_text(answer, metric, p, v, units) for p, v in quantiles.items()],
+            error_x={**whiskers(list(known_s.values()), units.of_seconds(1)), "thickness": 1.5},
+            customdata=list(texts.values()),
             hovertemplate=f"{label}, %{{text}}: %{{customdata}}<extra></extra>",
             showlegend=False,
         )
         rows.append(
-            {"run": label, **{f"p{p}, {units.time}": units.of_seconds(v) for p, v in quantiles.items()}}
+            {"run": label, **{f"p{percent}, {units.time}": value for percent, value in shown.items()}}
         )
-        phrases.append(f"{label} p95 {_quantile_text(answer, metric, 95, quantiles[95], units)}")
+        phrases.append(f"{label} p95 {texts[95]}")
+    drawn = [float(x) for trace in figure.data for x in trace.x]
     if limit_s is not None:
-        figure.add_vline(
-            x=units.of_seconds(limit_s),
-            line={"color": NEUTRAL, "dash": "dash", "width": 2},
-        )
+        limit = units.of_seconds(limit_s)
+        drawn.append(limit)
+        figure.add_vline(x=limit, line={"color": NEUTRAL, "dash": "dash", "width": 2})
         figure.add_annotation(
             text=f"limit {units.time_text(limit_s)}",
-            x=math.log10(units.of_seconds(limit_s)),  # as annotations on a logarithmic axis want it
+            x=math.log10(limit),  # as annotations on a logarithmic axis want it
             y=0.02,
             yanchor="bottom",
             xanchor="right",
@@ -100,55 +99,23 @@ def latency_chart(
         )
     layout(figure, x=f"{name}, {units.time}", y="share of requests", height=380)
     figure.update_yaxes(tickformat=".0%", range=[0, 1.05])
-    drawn = [float(x) for trace in figure.data for x in trace.x]
-    figure.update_xaxes(**log_axis(drawn if limit_s is None else [*drawn, units.of_seconds(limit_s)]))
+    figure.update_xaxes(**log_axis(drawn))
     return Chart(
         name=f"{metric}_distribution",
         title=f"{name}: share of requests within it",
         alt=f"{name}: {listed(phrases)}." if phrases else f"No request has a {name}.",
         figure=figure,
-        subject=_subject(runs),
+        subject=subject_of(next(iter(runs.values()), None)),
         rows=tuple(rows),
     )
 
 
-def _subject(runs: Mapping[str, Simulation]) -> str:
-    """What the first is of: the others differ from it in what their names say."""
-    return subject_of(next(iter(runs.values()))) if runs else ""
-
-
-def line_width(index: int) -> float:
-    """Of the n-th line: one that lies on another leaves a rim of it."""
-    return max(2.0, 5.0 - 1.5 * index)
-
-
-def _prediction_s(answer: Simulation, metric: str, percentile: int) -> Quantity | None:
-    """What is known of a percentile's error, in seconds."""
-    found = answer.predicted_ms.get(f"p{percentile}_{metric}_ms")
-    return None if found is None else found.scaled(1e-3)
-
-
-def _quantile_text(answer: Simulation, metric: str, percentile: int, seconds: float, units: Units) -> str:
-    found = _prediction_s(answer, metric, percentile)
-    within = "" if found is None else units.time_interval(found)
-    return units.time_text(seconds, found) + (f" (90 %: {within})" if within else "")
-
-
-def _error_bars(known: Sequence[Quantity | None], units: Units, thickness: float) -> dict[str, Any]:
-    """The 90 % interval (s) of each figure that has one."""
-    ends = [
-        (0.0, 0.0)
-        if each is None or each.low is None or each.high is None
-        else (max(0.0, each.high - each.value), max(0.0, each.value - each.low))
-        for each in known
-    ]
+def line_style(index: int, width: float = 5.0) -> dict[str, object]:
+    """Return how the n-th line looks: one that lies on another leaves a rim of it."""
     return {
-        "type": "data",
-        "symmetric": False,
-        "array": [units.of_seconds(above) for above, _ in ends],
-        "arrayminus": [units.of_seconds(below) for _, below in ends],
-        "color": NEUTRAL,
-        "thickness": thickness,
+        "color": colour(index),
+        "dash": DASHES[index % len(DASHES)],
+        "width": max(width - 3.0, width - 1.5 * index),
     }
 
 
@@ -161,31 +128,26 @@ def state_chart(runs: Mapping[str, Simulation]) -> Chart:
         cols=1,
         shared_xaxes=True,
         vertical_spacing=0.07,
-        subplot_titles=[t for _, t in STATES],
+        subplot_titles=list(STATES.values()),
     )
-    rows: list[Mapping[str, object]] = []
+    states = {label: _states(answer) for label, answer in runs.items()}
     phrases = []
-    for index, (label, answer) in enumerate(runs.items()):
-        states = _states(answer)
-        rows += [{"run": label, **row} for row in states]
-        for panel, (state, _) in enumerate(STATES, start=1):
+    for index, (label, samples) in enumerate(states.items()):
+        for panel, state in enumerate(STATES, start=1):
             figure.add_scatter(
-                x=[row["time_s"] for row in states],
-                y=[row[state] for row in states],
+                x=[sample["time_s"] for sample in samples],
+                y=[sample[state] for sample in samples],
                 mode="lines",
                 name=label,
                 legendgroup=label,
                 showlegend=panel == 1,
-                line={
-                    "color": colour(index),
-                    "dash": DASHES[index % len(DASHES)],
-                    "width": line_width(index) - 0.5,
-                },
+                line=line_style(index, 4.5),
                 row=panel,
                 col=1,
             )
-        peak = max((row["kv_fraction"] for row in states), default=0.0)
-        queue = max((row["waiting"] for row in states), default=0)
+        queue, peak = (
+            max((sample[state] for sample in samples), default=0) for state in ("waiting", "kv_fraction")
+        )
         phrases.append(f"{label}: at most {queue:,} waiting, KV at most {peak:.0%}")
     layout(figure, x="", y="", height=560)
     figure.update_xaxes(title_text="s since the first arrival", row=len(STATES), col=1)
@@ -197,8 +159,8 @@ def state_chart(runs: Mapping[str, Simulation]) -> Chart:
         title="The engine over time",
         alt="; ".join(phrases) + ".",
         figure=figure,
-        subject=_subject(runs),
-        rows=tuple(rows),
+        subject=subject_of(next(iter(runs.values()), None)),
+        rows=tuple({"run": label, **sample} for label, samples in states.items() for sample in samples),
     )
 
 
@@ -218,66 +180,6 @@ def _states(answer: Simulation) -> list[dict[str, float]]:
     ]
 
 
-def time_parts_chart(runs: Mapping[str, Simulation], units: Units = STANDARD) -> Chart:
-    """Where the time of all requests, and of the slowest 5 %, went: stacked bars that add up to E2E latency."""
-    bars: list[tuple[str, Mapping[str, float]]] = []
-    for label, answer in runs.items():
-        if answer.time_parts is None:
-            continue
-        bars.append((f"{label}, all", answer.time_parts["mean_ms"]))
-        bars.append((f"{label}, slowest 5 %", answer.time_parts["slowest_mean_ms"]))
-    names = dict.fromkeys(part for _, parts in bars for part in parts)
-    means = {label: answer.predicted_ms.get("mean_e2el_ms") for label, answer in runs.items()}
-    largest = [f"{label}: mostly {max(parts, key=lambda p: parts[p])}" for label, parts in bars]
-    drawing = Stack(
-        name="where_time_went",
-        title="Where the time of a request goes",
-        alt=(listed(largest) + ".") if largest else "No request completed.",
-        data={name: {label: parts.get(name, 0.0) / 1e3 for label, parts in bars} for name in names},
-        unit=MS,
-        axis="mean, {time}",
-        wholes={f"{label}, all": mean and mean.scaled(1e-3) for label, mean in means.items()},
-        rows=[{"requests": label, **{f"{p}, ms": v for p, v in parts.items()}} for label, parts in bars],
-    )
-    return replace(draw_chart(drawing, units=units), subject=_subject(runs))
-
-
-def bounds_chart(runs: Mapping[str, Simulation]) -> Chart:
-    """What the busy time of the engine went to: a bar for each run, by what bound its steps."""
-    bounded = {label: answer for label, answer in runs.items() if answer.step_bounds}
-    phrases = [f"{label}: mostly {_largest_bound(answer)}" for label, answer in bounded.items()]
-    drawing = Stack(
-        name="what_bound_the_steps",
-        title="What bound the steps",
-        alt=(listed(phrases) + ".") if phrases else "No step was taken.",
-        data={
-            bound: {label: _share_of(answer, bound) for label, answer in bounded.items()} for bound in BOUNDS
-        },
-        unit=PERCENT_0,
-        axis="% of busy time",
-        rows=[
-            {
-                "run": label,
-                "bound": bound.bound,
-                "share of steps": bound.steps_fraction,
-                "share of busy time": bound.time_fraction,
-                "s": bound.time_s,
-            }
-            for label, answer in bounded.items()
-            for bound in answer.step_bounds
-        ],
-    )
-    return replace(draw_chart(drawing), subject=_subject(runs))
-
-
-def _largest_bound(answer: Simulation) -> str:
-    return max(answer.step_bounds, key=lambda part: part.time_fraction).bound
-
-
-def _share_of(answer: Simulation, bound: str) -> float:
-    return sum(part.time_fraction for part in answer.step_bounds if part.bound == bound)
-
-
 def timeline_chart(steps: Sequence[Mapping[str, Any]], units: Units = STANDARD) -> Chart:
     """Every step as a bar as wide as it lasted and as high as its tokens; drag to zoom.
 
@@ -287,9 +189,10 @@ def timeline_chart(steps: Sequence[Mapping[str, Any]], units: Units = STANDARD) 
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    kinds = ("prefill", "mixed", "decode")
-    for index, kind in enumerate(kinds):
-        chosen = [step for step in steps if step["name"] == kind]
+    steps_by_kind: dict[str, list[Mapping[str, Any]]] = {"prefill": [], "mixed": [], "decode": []}
+    for step in steps:
+        steps_by_kind[step["name"]].append(step)
+    for index, (kind, chosen) in enumerate(steps_by_kind.items()):
         figure.add_bar(
             name=kind,
             x=[units.of_seconds((step["ts"] + step["dur"] / 2) / 1e6) for step in chosen],
@@ -305,7 +208,7 @@ def timeline_chart(steps: Sequence[Mapping[str, Any]], units: Units = STANDARD) 
         )
     layout(figure, x=f"time, {units.time}", y="tokens in the step", height=420, bargap=0, dragmode="zoom")
     figure.update_xaxes(rangeslider={"visible": True, "thickness": 0.08})
-    counted = [f"{sum(step['name'] == kind for step in steps):,} {kind}" for kind in kinds]
+    counted = [f"{len(chosen):,} {kind}" for kind, chosen in steps_by_kind.items()]
     return Chart(
         name="step_timeline",
         title="The steps, one by one",

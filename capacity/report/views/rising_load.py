@@ -63,7 +63,7 @@ def _chart(answer: LoadSweep, of: Figure, marks: dict[str, float]) -> Curves:
     points = {point.load if rate else int(point.load): of.of(point) for point in answer.points}
     known = {load: value for load, value in points.items() if value is not None}
     ends = [f"{of.text(known[load])} at {digits(load)}" for load in (*list(known)[:1], *list(known)[-1:])]
-    said = f"{of.label()}: {' and '.join(ends)} {words}." if known else f"No load has a {of.title}."
+    said = f"{of.label}: {' and '.join(ends)} {words}." if known else f"No load has a {of.title}."
     return Curves(
         name=f"{of.name}_over_{answer.over}",
         title=f"{of.title} against {words}",

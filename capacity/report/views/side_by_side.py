@@ -115,7 +115,7 @@ def _gpu_chart(answer: GpuComparison) -> Bars:
     return Bars(
         name="gpu_comparison",
         title=f"{of.title} on each GPU at this load",
-        alt=f"{of.label()}, the best first: {', to '.join(ends)}."
+        alt=f"{of.label}, the best first: {', to '.join(ends)}."
         if bars
         else "No GPU serves this load in a steady state.",
         data={of.title: bars},
@@ -177,7 +177,7 @@ def _engine_chart(answer: EngineComparison, of: Figure) -> Bars:
     return Bars(
         name=f"engines_{of.name}",
         title=f"{of.title} under each engine",
-        alt=f"{of.label()}: {texts}." if known else "No engine serves this load.",
+        alt=f"{of.label}: {texts}." if known else "No engine serves this load.",
         data={of.title: known},
         unit=of.unit,
         labels="engine",

@@ -138,6 +138,15 @@ ASKED = {
     "engine-comparison": lambda: capacity.compare_engines(
         **LLAMA, engines=("vllm", "tgi"), concurrency=4, price="1", **LENGTHS
     ),
+    "simulation": lambda: capacity.simulate(
+        **LLAMA,
+        **LENGTHS,
+        request_rate=4.0,
+        num_prompts=120,
+        price="1",
+        slo=["ttft:p95:1s"],
+        goodput=["ttft:1"],
+    ),
     "load-sweep": lambda: capacity.load_sweep(**LLAMA, loads=(1, 16), price="1", **LENGTHS),
 }
 

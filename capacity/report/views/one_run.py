@@ -1,0 +1,328 @@
+"""What `simulate` answers: what was served, latencies with their intervals, service levels, and where time went."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from capacity.answers.attribution import BOUNDS
+from capacity.base.latency_metrics import METRICS
+from capacity.report.display import bill_rows, join_words, number_text, verdict_text
+from capacity.report.figures.runs import latency_chart, state_chart
+from capacity.report.views import units
+from capacity.report.views.run_latencies import (
+    goodput_table,
+    latency_table,
+    latency_text,
+    level_table,
+    mean_intervals,
+    plus_minus,
+    priority_table,
+    steady_part,
+    time_parts_table,
+)
+from capacity.report.views.units import Unit
+from capacity.report.views.view import Block, Column, Drawing, Fact, Facts, OwnChart, Stack, Table, View
+from capacity.simulator.verdict import UNSETTLED
+
+if TYPE_CHECKING:
+    from capacity.answers.pool_runs import PoolRun
+    from capacity.answers.records import Simulation
+    from capacity.hardware.cost_estimate import CostEstimate
+
+NOTABLE = 0.005  # of a rate: less is nothing to remark on
+LEAST_SHARE = 5e-4  # of busy time: what bounds less of it, and no step mostly, is left out
+HITS = Unit(1, 100, "%", none="off")
+USD_PER_HOUR = Unit(show=lambda number, _: (f"${number.value:,.2f}/h", ""))
+REQUEST_GROUPS = {"all": "mean_ms", "slowest 5 %": "slowest_mean_ms"}
+BOUND_FIELDS = {
+    "bound": "bound",
+    "share of steps": "steps_fraction",
+    "share of busy time": "time_fraction",
+    "s": "time_s",
+}
+
+
+def simulation_view(answer: Simulation) -> View:
+    """Return what was served, latencies and service levels; in detail, where time went and percentiles' intervals."""
+    replicas = answer.run.replicas if answer.run.router is not None else ()
+    at_start = Counter((each.role, each.label) for each in replicas if not each.from_s)
+    gpus = " + ".join(
+        f"{count} {'' if role == 'both' else role + ' '}replica{'s' if count > 1 else ''} of {label}"
+        for (role, label), count in at_start.items()
+    )
+    if at_start.total() < 2:
+        gpus = f"{answer.gpu.count} x {answer.gpu.name}"
+    models = " + ".join(dict.fromkeys(pool.model for pool in answer.pools)) or answer.model.name
+    return View(
+        f"[bold]{models}[/bold] on [bold]{gpus}[/bold], {answer.engine}, {answer.workload}",
+        _blocks(answer),
+        detail=_detail(answer),
+        brief="--detail has where the time goes, what bounds the steps, and each percentile's interval",
+    )
+
+
+def _blocks(answer: Simulation) -> Iterator[Block]:
+    values, run, verdict = answer.to_dict(), answer.run, answer.verdict
+    if run.status != "complete":
+        yield f"[red]{run.status}:[/red] {run.reason}"
+    if verdict is not None:
+        yield verdict_text(verdict.verdict, verdict.reason)
+    yield Facts("Served", served_facts(answer))
+    yield from _pools(answer)
+    yield latency_table("Latency, ms", lambda name: latency_text(answer, name, values[name]))
+    yield from mean_intervals(answer.predicted_ms, "by the simulator's error against real servers")
+    yield priority_table(answer)
+    if answer.replications is not None:
+        means = answer.replications.metrics
+        title = f"Mean of {len(answer.replications.seeds)} runs, ms (95 % interval)"
+        yield latency_table(title, lambda name: plus_minus(means[name]))
+    if answer.goodput is not None:
+        yield goodput_table(answer.goodput)
+    yield level_table(answer)
+    yield from run_charts({"this run": answer})
+
+
+def _detail(answer: Simulation) -> Iterator[Block]:
+    yield from mean_intervals(answer.as_found_ms, "of a server with unknown settings and client")
+    if answer.time_parts is not None:
+        yield time_parts_table(answer, answer.time_parts)
+    bounds = [each for each in answer.step_bounds if each.time_fraction >= LEAST_SHARE or each.steps_fraction]
+    columns = [Column(each.bound, partial(getattr, each), units.PERCENT) for each in bounds]
+    shares = {"time_fraction": "share of busy time", "steps_fraction": "steps mostly so"}
+    yield Table("What bounds the steps", list(shares) if bounds else (), [Column("", shares.get), *columns])
+    yield from steady_part(answer)
+
+
+# what was served
+
+
+def first_facts(answer: Simulation) -> list[Fact]:
+    """Return the figures to see first: latencies, rates, KV use and prices, with short notes."""
+    values, cost = answer.to_dict(), answer.cost
+    known = {
+        f"{statistic} {label}": answer.predicted_ms.get(f"{statistic.lower()}_{key}_ms")
+        for key, label in (("ttft", "TTFT"), ("tpot", "TPOT"))
+        for statistic in ("Mean", "p95")
+    }
+    failed = f", {values['failed']:,} failed" if values["failed"] else ""
+    notes = {
+        "Requests/s": _drained_text(answer) or f"{values['completed']:,} completed{failed}",
+        "Output tokens/s": "over the whole run",
+        "KV use": f"peak {values['kv_utilization_peak']:.0%}, {values['preemptions']:,} preemptions",
+    }
+    if cost is not None:
+        gpus = "1 GPU" if cost.billed_gpus == 1 else f"{cost.billed_gpus} GPUs"
+        prices = ("$ per 1M output", "$ per 1M input", "$ per 1k requests")
+        notes["$ per hour"] = f"{gpus} at ${cost.usd_per_gpu_hour:,.2f}"
+        notes |= dict.fromkeys(prices, f"at {cost.requests_per_s:,.2f} requests/s")
+    shown = [fact for fact in served_facts(answer) if fact.first]
+    return [
+        *(Fact(label, each and each.scaled(1e-3), units.LATENCY) for label, each in known.items()),
+        *(fact._replace(note=notes.get(fact.first, fact.note)) for fact in shown),
+    ]
+
+
+def served_facts(answer: Simulation) -> list[Fact]:
+    """Return what was served, at which load of the engine, and what it costs."""
+    values = answer.to_dict()
+    goodput, ranks = values["request_goodput"], values["data_parallel_requests"]
+    of_slo = "requests/s that meet the SLO"
+    peak = f"peak {values['kv_utilization_peak']:.0%}"
+    hits = values["prefix_cache_hit_fraction"]
+    drained = _drained_text(answer)
+    rows = [
+        Fact("requests", values["completed"], note=f"{values['failed']:,} failed"),
+        Fact("duration", values["duration"], Unit(1, after=" s"), "simulated"),
+        Fact("requests/s", values["request_throughput"], units.TIMES, drained, first="Requests/s"),
+        Fact("output tokens/s", values["output_throughput"], first="Output tokens/s"),
+        *([] if goodput is None else [Fact("goodput", goodput, units.TIMES, of_slo, first="Goodput")]),
+        Fact("steps", values["steps"], note=f"mean batch {values['mean_batch_size']:.1f}"),
+        Fact("KV use", values["kv_utilization_mean"], units.PERCENT_0, peak, first="KV use"),
+        Fact("preemptions", values["preemptions"]),
+        Fact("prefix cache hits", hits, HITS, "of prompt tokens", missing="of prompt tokens"),
+        *_tier_facts(answer),
+        *([] if answer.cost is None else _cost_facts(answer, answer.cost)),
+    ]
+    if ranks:
+        spread = f"in lock-step; {min(ranks):,} to {max(ranks):,} requests each"
+        rows.append(Fact("data-parallel ranks", len(ranks), note=spread))
+    return [*rows, *_replica_facts(values)] if "replicas" in values else rows
+
+
+def _drained_text(answer: Simulation) -> str:
+    """What a rate over the whole run leaves out, where its draining makes it less than what comes and is served."""
+    verdict, summary = answer.verdict, answer.run.summary
+    offered = None if verdict is None else verdict.offered_requests_per_s
+    if verdict is None or offered is None or summary.failed:
+        return ""
+    kept_up = verdict.is_stable or (verdict.load_fraction is not None and verdict.load_fraction < 1)
+    if not kept_up or summary.request_throughput > offered * (1 - NOTABLE):
+        return ""
+    return f"over the whole run, its draining included; {offered:,.2f} come and are served"
+
+
+def _tier_facts(answer: Simulation) -> Iterator[Fact]:
+    """Where KV went that left the GPU, and what came back."""
+    prompts = max(1, int(answer.run.records.prompt_tokens.sum()))
+    for tier in answer.run.kv_tiers:
+        moved = f"{tier.loaded_bytes / 1e9:,.1f} GB in, {tier.stored_bytes / 1e9:,.1f} GB out, per GPU"
+        if tier.name == "swap":
+            yield Fact("swapped back", tier.loaded, Unit(after=" blocks"), moved)
+        else:
+            yield Fact(f"{tier.name} hits", tier.hit_tokens / prompts, HITS, moved)
+
+
+def _cost_facts(answer: Simulation, cost: CostEstimate) -> list[Fact]:
+    """What the deployment costs at the load that the run shows, without its filling and draining; prices are those of
+    full load where more requests arrive than are served, and are not seen first without a steady state."""
+    verdict = answer.verdict
+    judged = "no verdict" if verdict is None else verdict.verdict
+    settled = judged not in ("no verdict", *UNSETTLED)
+    full = judged == "overloaded" and verdict and cost.requests_per_s == verdict.capacity_requests_per_s
+    at = "at full load," if full else "at"
+    load = f"{at} {cost.requests_per_s:,.2f} requests/s, the run's filling and draining left out"
+    (_, _, source), (month, usd_per_month, hours) = bill_rows(cost)
+
+    def fact(label: str, usd: float, unit: Unit, note: str, first: str) -> Fact:
+        at_full_load = f"; full load {unit.texts(usd)[0]}" if full and first != "$ per hour" else ""
+        instead = None if settled else ("-", judged + at_full_load)
+        return Fact(label, usd, unit, note, first=first, instead=instead)
+
+    share, output = "by share of GPU time", cost.usd_per_million_output_tokens
+    return [
+        fact("cost", cost.usd_per_hour, USD_PER_HOUR, source, "$ per hour"),
+        Fact(month, usd_per_month, note=hours),
+        fact("  1M input tokens", cost.usd_per_million_input_tokens, units.USD, load, "$ per 1M input"),
+        fact("  1M output tokens", output, units.USD, share, "$ per 1M output"),
+        fact("  1k requests", cost.usd_per_request, units.USD_PER_1K, "", "$ per 1k requests"),
+    ]
+
+
+def _replica_facts(values: Mapping[str, Any]) -> Iterator[Fact]:
+    """Replicas by role, transfers of KV between them, and requests that came to nothing."""
+    for role in dict.fromkeys(replica["role"] for replica in values["replicas"]):
+        members = [replica for replica in values["replicas"] if replica["role"] == role]
+        shares = [each["requests"] for each in members]
+        later = sum(each["from_s"] > 0 for each in members)
+        failed = sum(each["ended"] == "failed" for each in members)
+        words = (
+            values["decode_router" if role == "decode" else "router"],
+            f"{failed:,} lost" if failed else "",
+            f"{later:,} started later" if later else "",
+            f"{min(shares):,} to {max(shares):,} requests each",
+        )
+        label = "replicas" if role == "both" else f"{role} replicas"
+        yield Fact(label, len(members) - later, note="; ".join(filter(None, words)))
+    if transfer := values["transfer_ms"]:
+        aborted = values["transfers"]["aborted"]
+        note = f"mean; p99 {transfer['p99']:,.1f} ms" + (f"; {aborted:,} aborted" if aborted else "")
+        yield Fact("KV transfer", transfer["mean"], Unit(1, after=" ms"), note)
+    for name in ("rejected", "timed_out", "restarted", "lost"):
+        if values[name]:
+            yield Fact(name.replace("_", " "), values[name], note="requests")
+
+
+def _pools(answer: Simulation) -> Iterator[Block]:
+    """The pools in their order where there are several, and who answered without one."""
+    total, cascade = len(answer.run.records), answer.run.cascade
+    priced = any(pool.usd_per_hour is not None for pool in answer.pools)
+    keys = answer.pools[0].latencies_ms if answer.pools else ()
+    columns = [
+        Column("", lambda pool: pool.model if pool.role == "both" else f"{pool.model}, {pool.role}"),
+        Column("replicas", "replicas", units.COUNT),
+        Column("of", lambda pool: f"{pool.gpus_per_replica} x {pool.gpu}".removeprefix("1 x ")),
+        Column("requests", "requests", units.COUNT),
+        Column("answered", lambda pool: pool.answered / total if total else None, units.PERCENT),
+        Column("busy", "busy_fraction", units.PERCENT_0),
+        *([Column("$/h", "usd_per_hour", units.TIMES)] if priced else []),
+        *(
+            Column(f"{METRICS[key].label} mean, p95 ms", partial(_pool_latency, answer, key), units.TEXT)
+            for key in keys
+        ),
+    ]
+    yield Table("Pools", answer.pools, columns)
+    if answer.pools and cascade is not None and cascade.from_cache:
+        yield f"{cascade.from_cache / total:.1%} were answered by the semantic cache, and reached no pool"
+
+
+def _pool_latency(answer: Simulation, key: str, pool: PoolRun) -> str:
+    """Mean and 95th percentile with the digits that the whole deployment's prediction leaves."""
+    found = pool.latencies_ms[key]
+    if found is None:
+        return "-, -"
+    mean, p95 = (answer.predicted_ms.get(f"{statistic}_{key}_ms") for statistic in ("mean", "p95"))
+    return f"{number_text(found.mean, mean)}, {number_text(found.percentiles[95], p95)}"
+
+
+# charts
+
+
+def run_charts(
+    runs: Mapping[str, Simulation], metrics: Sequence[str] = ("ttft", "tpot"), **limits_s: float
+) -> Iterator[Drawing | OwnChart]:
+    """Return the charts of runs next to each other, by their names: the latencies `metrics` with a line at the limits
+    (in s, by metric), the engine over time, and where time went."""
+    for metric in metrics:
+        yield OwnChart(partial(latency_chart, runs, metric, limit_s=limits_s.get(metric)))
+    if any(answer.run.series for answer in runs.values()):
+        yield OwnChart(lambda _: state_chart(runs))
+    yield _time_parts_chart(runs)
+    yield _bounds_chart(runs)
+
+
+def _time_parts_chart(runs: Mapping[str, Simulation]) -> Stack:
+    """Where the time of all requests, and of the slowest 5 %, went: stacked bars that add up to E2E latency."""
+    bars_ms = {
+        f"{label}, {group}": answer.time_parts[key]
+        for label, answer in runs.items()
+        if answer.time_parts is not None
+        for group, key in REQUEST_GROUPS.items()
+    }
+    means = {f"{label}, all": answer.predicted_ms.get("mean_e2el_ms") for label, answer in runs.items()}
+    return Stack(
+        name="where_time_went",
+        title="Where the time of a request goes",
+        alt=_largest_parts(bars_ms) or "No request completed.",
+        data={
+            part: {label: parts.get(part, 0.0) / 1e3 for label, parts in bars_ms.items()}
+            for part in dict.fromkeys(part for parts in bars_ms.values() for part in parts)
+        },
+        unit=units.MS,
+        axis="mean, {time}",
+        wholes={label: mean and mean.scaled(1e-3) for label, mean in means.items()},
+        rows=[
+            {"requests": label, **{f"{part}, ms": value for part, value in parts.items()}}
+            for label, parts in bars_ms.items()
+        ],
+    )
+
+
+def _bounds_chart(runs: Mapping[str, Simulation]) -> Stack:
+    """What the busy time of the engine went to: a bar for each run, by what bound its steps."""
+    bars = {
+        label: {each.bound: each.time_fraction for each in answer.step_bounds}
+        for label, answer in runs.items()
+        if answer.step_bounds
+    }
+    return Stack(
+        name="what_bound_the_steps",
+        title="What bound the steps",
+        alt=_largest_parts(bars) or "No step was taken.",
+        data={bound: {label: shares.get(bound, 0.0) for label, shares in bars.items()} for bound in BOUNDS},
+        unit=units.PERCENT_0,
+        axis="% of busy time",
+        rows=[
+            {"run": label, **{heading: getattr(each, field) for heading, field in BOUND_FIELDS.items()}}
+            for label, answer in runs.items()
+            for each in answer.step_bounds
+        ],
+    )
+
+
+def _largest_parts(bars: Mapping[str, Mapping[Any, float]]) -> str:
+    """The largest part of each bar, in a sentence; empty without bars."""
+    largest = [f"{label}: mostly {max(parts, key=parts.__getitem__)}" for label, parts in bars.items()]
+    return f"{join_words(largest)}." if largest else ""

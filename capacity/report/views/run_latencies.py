@@ -1,0 +1,187 @@
+"""Latencies of a simulated run with their intervals, what they are made of, and the service levels that they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from capacity.answers.records import Quantity
+from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
+from capacity.base.record import make_from
+from capacity.report.display import last_place, number_text, text_and_interval
+from capacity.report.views import units
+from capacity.report.views.units import Unit
+from capacity.report.views.view import Block, Column, Table
+from capacity.simulator.distribution import flattened_latencies
+
+if TYPE_CHECKING:
+    from capacity.answers.records import Simulation
+    from capacity.simulator.intervals import Interval
+    from capacity.simulator.levels import Goodput, SloLevel
+
+PERCENTILES = ("p50", "p90", "p95", "p99")
+STATISTICS = ("mean", *PERCENTILES)
+BRIEF = ("mean", "p95")
+LATENCY_COLUMNS = (Column("", "metric"), *(Column(name, name, units.TEXT) for name in STATISTICS))
+MEANS = {"TTFT": "mean_ttft_ms", "TPOT": "mean_tpot_ms"}  # whose intervals a line says
+MANY_REQUESTS = 1_000  # whose p99, were they independent, would have both ends
+
+
+def latency_table(title: str, cell: Callable[[str], str | None]) -> Table:
+    """A row for each latency, a column for each statistic: `cell` of names as in `p99_ttft_ms`."""
+    rows = [
+        {"metric": metric.label, **{name: cell(f"{name}_{key}_ms") for name in STATISTICS}}
+        for key, metric in METRICS.items()
+    ]
+    return Table(title, rows, LATENCY_COLUMNS)
+
+
+def latency_text(answer: Simulation, name: str, value_ms: float | None) -> str:
+    """Return a latency of a run, named as in `p99_ttft_ms`, with the digits that its prediction leaves, or that of its
+    mean; gaps between tokens are as sure as TPOT.
+
+    All percentiles of a latency end at one digit, so that rounding never makes a higher one the smaller.
+    """
+    if value_ms is None:
+        return "-"
+    statistic, _, metric = name.replace("_itl_", "_tpot_").partition("_")
+    row = PERCENTILES if statistic in PERCENTILES else (statistic,)
+    known = answer.predicted_ms
+    found = [known.get(f"{one}_{metric}") or known.get(f"mean_{metric}") for one in row]
+    places = {place: each for each in found if each and (place := last_place(each)) is not None}
+    return number_text(value_ms, places[min(places)] if places else None)
+
+
+def mean_intervals(known: Mapping[str, Quantity], what: str) -> Iterator[str]:
+    """The intervals of both means in a line, where there are any."""
+    shown = [
+        f"mean {label} {text_and_interval(known[name], unit=' ms')[1]}"
+        for label, name in MEANS.items()
+        if name in known
+    ]
+    if shown:
+        yield f"90 % interval {what}: {', '.join(shown)}"
+
+
+def priority_table(answer: Simulation) -> Table:
+    """Latencies of each class of requests, where there are several."""
+    heads = {
+        f"{of}_{key}_ms": METRICS[key].label if of == "mean" else of
+        for key in REQUEST_METRICS
+        for of in BRIEF
+    }
+    rows = [
+        {
+            "class": f"priority {each.priority}",
+            "requests": each.requests,
+            "failed": each.requests - each.completed,
+            "preempted": each.preemptions,
+            **{
+                name: latency_text(answer, name, value)
+                for name, value in flattened_latencies(each.latencies_ms, BRIEF).items()
+            },
+        }
+        for each in answer.priorities
+    ]
+    counts = [Column(name, name, units.COUNT) for name in ("requests", "failed", "preempted")]
+    latencies = [Column(head, name, units.TEXT) for name, head in heads.items()]
+    return Table("By priority, ms", rows, [Column("", "class"), *counts, *latencies])
+
+
+def time_parts_table(answer: Simulation, parts: Mapping[str, Mapping[str, float]]) -> Table:
+    """What the time of all requests, and of the slowest, went to."""
+    unit = Unit(show=lambda number, _: (number_text(number.value, answer.mean_ttft_ms), ""))
+    names = [name for name in parts["mean_ms"] if any(part[name] for part in parts.values())]
+    rows = [
+        {"requests": "all requests", **parts["mean_ms"]},
+        {"requests": "slowest 5 %", **parts["slowest_mean_ms"]},
+    ]
+    columns = [Column("", "requests"), *(Column(name, name, unit) for name in names)]
+    return Table("Where the time goes, ms", rows, columns)
+
+
+def steady_part(answer: Simulation) -> Iterator[Block]:
+    """Means and percentiles of the steady part, these with their intervals, and why one has an open end."""
+    verdict = answer.verdict
+    if verdict is None or not verdict.is_stable:
+        return
+    means = {} if verdict.steady is None else verdict.steady.to_dict()
+    texts = {name: _range(interval) for name, interval in verdict.intervals_ms.items()}
+    yield latency_table(
+        "Steady part, ms (percentiles: 95 % interval)",
+        lambda name: texts[name] if name in texts else latency_text(answer, name, means.get(name)),
+    )
+    requests = verdict.measured_requests
+    reason = f"?: {requests:,} requests are too few to tell that end"
+    if requests >= MANY_REQUESTS:
+        reason = (
+            f"?: of {requests:,} requests the slow ones come together in a few stretches, as where the load drifts, "
+            "and tell as little as a few independent ones would: that end needs a longer run"
+        )
+    if any("?" in text for text in texts.values()):
+        yield reason
+
+
+def plus_minus(interval: Interval | None) -> str:
+    """Return `46.2 ± 3.4`."""
+    if interval is None:
+        return "-"
+    if interval.high is None:
+        return f"{interval.value:,.1f} ± ?"
+    spread = make_from(Quantity, interval)
+    return f"{number_text(interval.value, spread)} ± {number_text(interval.high - interval.value, spread)}"
+
+
+def _range(interval: Interval | None) -> str:
+    if interval is None:
+        return "-"
+    if interval.low is None and interval.high is None:
+        return "too few to tell"
+    return _ends_text(make_from(Quantity, interval), 1)
+
+
+def _ends_text(spread: Quantity, digits: int, after: str = "") -> str:
+    """`1.2 to 3.4`, with `?` for an end that the data do not give."""
+    ends = (spread.low, spread.high)
+    return " to ".join("?" if end is None else number_text(end, spread, digits) + after for end in ends)
+
+
+# service levels
+
+
+def goodput_table(goodput: Goodput) -> Table:
+    """Requests per second within all limits, and the share within each."""
+    rate = Column("requests/s", lambda level: getattr(level, "requests_per_s", None), Unit(2, none=""))
+    columns = [Column("", lambda level: getattr(level, "slo", "all")), rate, *ATTAINED]
+    return Table("Goodput", [*goodput.limits, goodput], columns)
+
+
+def level_table(answer: Simulation) -> Table:
+    """The service levels that the run is held against, and whether it meets them."""
+
+    def value(level: SloLevel) -> str:
+        metric, *percentile, _ = level.slo.split(":")
+        return latency_text(answer, f"{[*percentile, 'max'][0]}_{metric}_ms", level.value_ms)
+
+    when = "" if answer.slo_window is None else f" in the worst window: {answer.slo_window.text}"
+    met = Column("", lambda level: "[green]met[/green]" if level.met else "[red]unmet[/red]")
+    columns = [Column("", "slo"), Column("value, ms", value, units.TEXT), *ATTAINED, met]
+    return Table(f"Service levels{when}", answer.slos, columns)
+
+
+def _attained(level: SloLevel | Goodput) -> Quantity | None:
+    """The share of requests within a limit, in %."""
+    if level.attained_fraction is None:
+        return None
+    share = Quantity(value=level.attained_fraction, low=level.attained_low, high=level.attained_high)
+    return share.scaled(100)
+
+
+ATTAINED = (
+    Column(
+        "attained",
+        _attained,
+        Unit(show=lambda share, _: (f"{number_text(share.value, share, 2)}%", "")),
+    ),
+    Column("95 % interval", _attained, Unit(none="", show=lambda share, _: (_ends_text(share, 2, "%"), ""))),
+)
