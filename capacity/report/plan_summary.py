@@ -1,6 +1,6 @@
 """What `plan` answers, on one screen: what to rent, how it is started, what it saves, what else there is, why not more.
 
-Everything else, level by level and reason by reason, is `capacity.report.plan.plan_tables` (`--detail`).
+Everything else, level by level and reason by reason, is in `capacity.report.plan.plan_blocks` (`--detail`).
 """
 
 from __future__ import annotations
@@ -8,27 +8,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from capacity.report.layout import Part, notes
 from capacity.report.plan import (
     CONDITIONAL,
     conditional_texts,
     confidence_text,
+    doubt,
     gpus_text,
-    header,
     launch_lines,
     level_name,
     level_text,
     level_value,
-    misses_table,
+    missed,
+    plan_blocks,
     quality_text,
+    question_text,
     saved,
     search_text,
     share_of_limit,
     turned_down,
 )
-from capacity.report.views.layout import draw_table
 from capacity.report.views.units import COUNT, PERCENT_0, TEXT, WORDS, Unit
-from capacity.report.views.view import Column, Fact, Table
+from capacity.report.views.view import Block, Column, Fact, Table, View
 
 if TYPE_CHECKING:
     from capacity.planning.records import Plan, Ranked
@@ -36,25 +36,39 @@ if TYPE_CHECKING:
 ALTERNATIVES = 5
 REASONS = 4  # kinds of reasons for which engines were turned down
 REASON_LENGTH = 88
+OTHERS = (
+    Column("deployment", "label"),
+    Column("GPUs", gpus_text, TEXT),
+    Column("$/h", "cost.usd_per_hour", Unit(2)),
+    Column("busiest level", "trial.ratio", PERCENT_0),
+    Column("loss", quality_text, TEXT),
+)
 OF_LIMIT, LEVEL = Unit(0, 100, " %"), Unit(0, 1e3, " ms")
 
 
-def plan_summary(plan: Plan) -> list[Part]:
+def plan_view(plan: Plan) -> View:
+    """Return what `plan` shows."""
+    lengths = f", {plan.input_tokens:,.0f} tokens in and {plan.output_tokens:,.0f} out on average"
+    brief = "--detail has every level, front, reason and source"
+    return View(question_text(plan, lengths), plan_blocks(plan), screen=_screen(plan), brief=brief)
+
+
+def _screen(plan: Plan) -> Iterator[Block]:
     """The answer in short."""
-    parts = header(plan)
+    yield from doubt(plan)
     if plan.best is None:
-        parts.append(misses_table(plan))
+        yield from missed(plan)
     else:
-        parts += ["\n".join(_winner(plan, plan.best)), "\n".join(launch_lines(plan.best))]
-        if len(plan.ranked) > 1:
-            parts.append(_alternatives(plan))
+        yield from _winner(plan, plan.best)
+        yield from launch_lines(plan.best)
+        others = plan.ranked[1 : 1 + ALTERNATIVES]
+        yield Table("Alternatives: the best of other GPUs and formats", others, OTHERS)
     if plan.conditional:
-        texts = (f"  {text}" for text in conditional_texts(plan))
-        parts.append("\n".join([f"\n{CONDITIONAL}:", *texts]))
-    parts.append("\n".join(_turned_down(plan)))
+        yield f"\n{CONDITIONAL}:"
+        yield from (f"  {text}" for text in conditional_texts(plan))
+    yield from _turned_down(plan)
     gpu = f"{plan.best.pool.gpu}:" if plan.best else "-"
-    prices = [f"price of {text}" for text in plan.prices if text.startswith(gpu)][:1]
-    return [*parts, *prices, *notes(plan.warnings), "--detail has every level, front, reason and source"]
+    yield from [f"price of {text}" for text in plan.prices if text.startswith(gpu)][:1]
 
 
 def _winner(plan: Plan, best: Ranked) -> Iterator[str]:
@@ -88,18 +102,6 @@ def _saving(plan: Plan, best: Ranked) -> str:
         more, share = saved(plan.objective, best.objective, following.objective)
         found.append(f"saves {more} ({share:.0%}) over {place}, {following.label}")
     return "; ".join(found)
-
-
-def _alternatives(plan: Plan) -> Part:
-    columns = (
-        Column("deployment", "label"),
-        Column("GPUs", gpus_text, TEXT),
-        Column("$/h", "cost.usd_per_hour", Unit(2)),
-        Column("busiest level", "trial.ratio", PERCENT_0),
-        Column("loss", quality_text, TEXT),
-    )
-    others = plan.ranked[1 : 1 + ALTERNATIVES]
-    return draw_table(Table("Alternatives: the best of other GPUs and formats", others, columns))
 
 
 def _turned_down(plan: Plan) -> Iterator[str]:

@@ -10,7 +10,6 @@ from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS
 from capacity.report.figures import Chart
 from capacity.report.figures.drawing import draw_charts
-from capacity.report.subject import subject_of
 from capacity.report.tables import schema_name
 
 
@@ -34,14 +33,3 @@ def simulation_charts(answer: Any) -> Iterator[Chart]:
         yield runs.state_chart(only)
     yield runs.time_parts_chart(only)
     yield runs.bounds_chart(only)
-
-
-def plan_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.planning import front_chart, speed_chart, windows_chart
-
-    if answer.best is not None and answer.best.trial.windows:
-        yield windows_chart(answer.best.trial.windows, subject=subject_of(answer))
-    if answer.speed_front:
-        yield speed_chart(answer)
-    if answer.cost_front:
-        yield front_chart(answer)

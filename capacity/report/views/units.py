@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +31,7 @@ def value_at(record: Any, path: Path) -> Any:
         if isinstance(record, Mapping):
             record = record.get(name)
         else:
-            record = record[int(name)] if isinstance(record, Sequence) else getattr(record, name)
+            record = record[int(name)] if name.isdigit() else getattr(record, name)
     return record
 
 
