@@ -260,11 +260,9 @@ def level_name(level: Level) -> str:
 
 def level_text(level: Level | None) -> str:
     """A level's value, with its interval where it has one."""
-    if level is None:
-        return "-"
-    if level.value_s is None:
-        return f"{level.good_fraction:.2%}"
-    spread = Quantity(value=level.value_s, low=level.low_s, high=level.high_s)
+    spread = "-" if level is None else level_value(level)
+    if isinstance(spread, str):
+        return spread
     value, interval = text_and_interval(spread, 1e3, 0)
     return f"{value} ms ({interval})" if interval else f"{value} ms"
 
@@ -272,7 +270,7 @@ def level_text(level: Level | None) -> str:
 def level_value(level: Level) -> Quantity | str:
     """A level's seconds with their interval, or the share of good requests in words."""
     if level.value_s is None:
-        return level_text(level)
+        return f"{level.good_fraction:.2%}"
     return Quantity(value=level.value_s, low=level.low_s, high=level.high_s)
 
 

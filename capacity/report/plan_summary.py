@@ -6,6 +6,7 @@ Everything else, level by level and reason by reason, is in `capacity.report.pla
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from capacity.report.plan import (
@@ -27,7 +28,7 @@ from capacity.report.plan import (
     share_of_limit,
     turned_down,
 )
-from capacity.report.views.units import COUNT, PERCENT_0, TEXT, WORDS, Unit
+from capacity.report.views.units import COUNT, PERCENT_0, TEXT, WORDS, Unit, dollars
 from capacity.report.views.view import Block, Column, Fact, Table, View
 
 if TYPE_CHECKING:
@@ -124,10 +125,10 @@ def plan_facts(plan: Plan) -> Iterator[Fact]:
     yield Fact("GPUs", best.num_gpus)
     if cost := best.cost:
         at = f"at {cost.requests_per_s:,.2f} requests/s"
-        yield Fact("Per hour", cost.usd_per_hour, _usd(2), cost.tier)
-        yield Fact("$ a month", cost.usd_per_month, _usd(0), "busy or idle")
-        yield Fact("$ per 1M output", cost.usd_per_million_output_tokens, _usd(3), at)
-    tightest = max(best.trial.levels, key=lambda each: each.ratio)
+        yield Fact("Per hour", cost.usd_per_hour, dollars(2), cost.tier)
+        yield Fact("$ a month", cost.usd_per_month, dollars(0), "busy or idle")
+        yield Fact("$ per 1M output", cost.usd_per_million_output_tokens, dollars(3), at)
+    tightest = max(best.trial.levels, key=attrgetter("ratio"))
     left = f"headroom {100 * (1 - tightest.ratio):,.0f} %, {level_name(tightest)}"
     yield Fact("Of the limit", share_of_limit(tightest), OF_LIMIT, left)
     sure = f"at {plan.confidence:.0%} confidence"
@@ -140,7 +141,3 @@ def plan_facts(plan: Plan) -> Iterator[Fact]:
             held = level_text(level).partition(" (")[0]
             yield Fact(f"{level_name(level)}, expected", expected, LEVEL, f"{sure} {held}; {limit}")
     yield Fact("per GPU", best.tokens_per_s_per_gpu, COUNT, "output tokens/s")
-
-
-def _usd(digits: int) -> Unit:
-    return Unit(show=lambda number, _: (f"${number.value:,.{digits}f}", ""))

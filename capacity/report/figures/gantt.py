@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
-from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, listed
+from capacity.report.figures.chart import NEUTRAL, Chart, colour, coordinates, layout, listed
 from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
@@ -123,16 +123,14 @@ def _lanes(figure: Any, phase: str, chosen: Sequence[Event], lanes: Mapping[int,
 
 
 def _states(figure: Any, moments: Sequence[Moment]) -> None:
-    times = [moment.time_s for moment in moments]
     series = (
-        (2, "in the step", [moment.running for moment in moments], colour(3), "solid"),
-        (2, "waiting", [moment.waiting for moment in moments], colour(1), "dash"),
-        (3, "KV cache in use", [moment.kv_fraction for moment in moments], colour(4), "solid"),
+        (2, "in the step", "running", colour(3), "solid"),
+        (2, "waiting", "waiting", colour(1), "dash"),
+        (3, "KV cache in use", "kv_fraction", colour(4), "solid"),
     )
-    for row, name, values, hue, dash in series:
+    for row, name, field, hue, dash in series:
         figure.add_scatter(
-            x=times,
-            y=values,
+            **coordinates((moment.time_s, getattr(moment, field)) for moment in moments),
             mode="lines",
             name=name,
             line={"color": hue, "dash": dash, "width": 1.8, "shape": "hv"},
@@ -232,9 +230,8 @@ def _row(event: Event) -> dict[str, object]:
 
 def _words(lanes: Mapping[int, int], lives: Sequence[Event], moments: Sequence[Moment]) -> str:
     paused = {int(event["tid"]) for event in lives if event["name"] == "preempted"}
-    peaks = [
-        f"at most {max((moment.running for moment in moments), default=0):,} in a step",
-        f"{max((moment.waiting for moment in moments), default=0):,} waiting",
-        f"KV cache at most {max((moment.kv_fraction for moment in moments), default=0.0):.0%}",
-    ]
+    running, waiting, kv = (
+        max(map(attrgetter(name), moments), default=0) for name in ("running", "waiting", "kv_fraction")
+    )
+    peaks = [f"at most {running:,} in a step", f"{waiting:,} waiting", f"KV cache at most {kv:.0%}"]
     return f"{len(lanes):,} requests, {len(paused):,} of them preempted; {listed(peaks)}."

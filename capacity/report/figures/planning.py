@@ -8,7 +8,7 @@ from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capacity.base.quantity import Quantity
-from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, symbol
+from capacity.report.figures.chart import NEUTRAL, Chart, colour, coordinates, layout, symbol
 from capacity.report.figures.drawing import whiskers
 from capacity.report.plan import level_name, level_text, share_of_limit, window_rows
 from capacity.report.subject import subject_of
@@ -94,8 +94,7 @@ def speed_chart(plan: Plan) -> Chart:
     y_range = _with_room([y for _, y in places] + [use for _, _, use in ranked])
     figure = go.Figure()
     figure.add_scatter(
-        x=[x for x, _ in sorted(places)],
-        y=[y for _, y in sorted(places)],
+        **coordinates(sorted(places)),
         mode="lines",
         line={"color": NEUTRAL, "dash": "dot", "width": 1},
         showlegend=False,
@@ -162,8 +161,7 @@ def _draw_ranked(figure: Any, plan: Plan, ranked: Sequence[tuple[str, Quantity, 
     rest = ranked[1:]
     if rest:
         figure.add_scatter(
-            x=[speed.value for _, speed, _ in rest],
-            y=[use for _, _, use in rest],
+            **coordinates((speed.value, use) for _, speed, use in rest),
             mode="markers",
             name="also meets it",
             opacity=0.45,
@@ -239,8 +237,7 @@ def front_chart(plan: Plan) -> Chart:
     for index, gpu in enumerate(dict.fromkeys(point.gpu for point, _ in points)):
         chosen = [(point, price) for point, price in points if point.gpu == gpu]
         figure.add_scatter(
-            x=[price for _, price in chosen],
-            y=[min(point.worst_ratio, WORST_SHOWN) for point, _ in chosen],
+            **coordinates((price, min(point.worst_ratio, WORST_SHOWN)) for point, price in chosen),
             error_y=whiskers([_worst_level(point) for point, _ in chosen], shade=colour(index)),
             mode="markers",
             name=gpu,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MONTH_S = 730 * 3600
 PER_1K = Unit(4, 1e3)
+WHERE = Column("where", lambda tier: f"{tier.tier}: {tier.model}")
 
 
 def _rate_texts(rate: Quantity, _: Units) -> tuple[str, str]:
@@ -102,9 +103,8 @@ def _blocks(answer: CascadeAnswer) -> Iterator[Block]:
     yield _latency_chart(answer)
     if answer.rates:
         yield escalation_chart(answer)
-    where = Column("where", lambda tier: f"{tier.tier}: {tier.model}")
     places = [
-        where,
+        WHERE,
         Column("on", "place"),
         Column("of all", "share", units.PERCENT),
         Column("engines", "engines", units.COUNT),
@@ -113,7 +113,7 @@ def _blocks(answer: CascadeAnswer) -> Iterator[Block]:
     ]
     yield Table("Where requests are answered", answer.tiers, places)
     figures = [
-        where,
+        WHERE,
         Column("$ per 1k that reach it", "usd_per_request", PER_1K),
         Column("$ a month", "usd_per_month", units.COUNT),
         Column("mean TTFT, {time}", "mean_ttft_s", units.MS_1),
@@ -158,9 +158,7 @@ def _beside(title: str, ours: Whole | Together, theirs: Whole, names: tuple[str,
     for figure, field, unit in WHOLE:
         value, other = (getattr(side, field, None) for side in (ours, theirs))
         if value is not None and other is not None:
-            rows.append(
-                Beside(figure, _worded(value, unit), _worded(other, unit), _change_text(value, other))
-            )
+            rows.append(Beside(figure, unit.words(value), unit.words(other), _change_text(value, other)))
     sides = zip(names, ("ours", "theirs"), strict=True)
     return Table(
         title,
@@ -173,11 +171,6 @@ def _beside(title: str, ours: Whole | Together, theirs: Whole, names: tuple[str,
     )
 
 
-def _worded(value: Quantity | int, unit: Unit) -> str:
-    text, within = unit.texts(value)
-    return f"{text} ({within})" if within else text
-
-
 def _change_text(ours: Quantity | int, theirs: Quantity | int) -> str:
     """How far ours is from theirs: `-54%`, or of twice and more `x 13`; empty where theirs is 0."""
     value, base = (side if isinstance(side, int) else side.value for side in (ours, theirs))
@@ -187,22 +180,9 @@ def _change_text(ours: Quantity | int, theirs: Quantity | int) -> str:
 
 def _break_even(answer: CascadeAnswer) -> list[BreakEven]:
     even = answer.break_even
-    rates = (
-        BreakEven(
-            "escalation rate",
-            "up to",
-            answer.escalation_rate,
-            even.escalation_rate_at_scale,
-            even.escalation_rate_here,
-        ),
-        BreakEven(
-            "cache hit rate",
-            "from",
-            answer.cache_hit_rate,
-            even.cache_hit_rate_at_scale,
-            even.cache_hit_rate_here,
-        ),
-    )
+    escalated = answer.escalation_rate, even.escalation_rate_at_scale, even.escalation_rate_here
+    hits = answer.cache_hit_rate, even.cache_hit_rate_at_scale, even.cache_hit_rate_here
+    rates = BreakEven("escalation rate", "up to", *escalated), BreakEven("cache hit rate", "from", *hits)
     return [rate for rate in rates if rate.yours is not None]
 
 
@@ -253,6 +233,7 @@ def _latency_chart(answer: CascadeAnswer) -> Bars:
 def escalation_chart(answer: CascadeAnswer) -> Curves:
     """Return $ of 1,000 requests over the escalation rate, where engines are many and in whole engines here."""
     alone, rates = answer.alone, answer.rates
+    escalated = [row.escalation_rate for row in rates]
     here = 1 / MONTH_S / answer.requests_per_s
     even = answer.break_even.escalation_rate_at_scale
     pays = "at no rate" if even is None else f"up to {even.value:.0%} escalated"
@@ -265,10 +246,8 @@ def escalation_chart(answer: CascadeAnswer) -> Curves:
             "cascade, whole engines here": {
                 row.escalation_rate: row.usd_per_month.scaled(here) for row in rates
             },
-            "alone, engines many": {
-                row.escalation_rate: alone.usd_per_request_at_scale.value for row in rates
-            },
-            "alone, whole engines here": {row.escalation_rate: alone.usd_per_request.value for row in rates},
+            "alone, engines many": dict.fromkeys(escalated, alone.usd_per_request_at_scale.value),
+            "alone, whole engines here": dict.fromkeys(escalated, alone.usd_per_request.value),
         },
         unit=PER_1K,
         labels="escalated",

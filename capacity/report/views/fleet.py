@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 from capacity.base.quantity import Quantity
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from capacity.planning.evaluation.slo_evaluation import Level
     from capacity.planning.fleets.fleet_records import (
         FleetDay,
-        FleetHour,
         FleetPlan,
         FleetPool,
         FleetProof,
@@ -222,17 +220,14 @@ def _layout_blocks(plan: FleetPlan) -> Iterator[Block]:
     best, one = plan.best, plan.one_pool
     base = None if one is None else one.objective
 
-    def engines(layout: Layout) -> str:
-        if not layout.pools:
-            return layout.reason or layout.outcome
-        return layout_text(layout) + (" *" if layout is best else "")
-
     columns = [
         Column("threshold", threshold_text, units.TEXT),
         Column(
             "short", lambda each: each.pools[0].request_share if len(each.pools) > 1 else None, units.PERCENT
         ),
-        Column("engines", engines),
+        Column(
+            "engines", lambda each: layout_text(each) + " *" * (each is best) or each.reason or each.outcome
+        ),
         Column("GPUs", lambda each: each.num_gpus if each.pools else None, units.COUNT),
         Column("$/h", "usd_per_hour", RATE),
         Column(
@@ -277,7 +272,7 @@ def _layouts_chart(plan: FleetPlan, table: Table) -> Stack:
 def _day_blocks(day: FleetDay, best: Layout) -> Iterator[Block]:
     """Replicas by the hour of each pool, and what following the day saves."""
     names = [f"{pool.label}: {pool.pool.gpu}" for pool in best.pools]
-    counts = [Column(name, partial(_replicas, place), units.COUNT) for place, name in enumerate(names)]
+    counts = [Column(name, f"replicas.{place}", units.COUNT) for place, name in enumerate(names)]
     columns = [
         Column("hour", "hour", units.COUNT),
         Column("requests/s", "request_rate_per_s", RATE),
@@ -305,10 +300,6 @@ def _day_blocks(day: FleetDay, best: Layout) -> Iterator[Block]:
         rows=table_records(table),
     )
     yield table
-
-
-def _replicas(place: int, hour: FleetHour) -> int:
-    return hour.replicas[place]
 
 
 def _less_text(saved: float) -> str:
