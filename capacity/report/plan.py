@@ -6,7 +6,7 @@ import math
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from capacity.answers.records import Quantity
@@ -14,7 +14,7 @@ from capacity.base.latency_metrics import METRICS
 from capacity.report.display import text_and_interval
 from capacity.report.subject import subject_of
 from capacity.report.views import units
-from capacity.report.views.units import Unit, value_at
+from capacity.report.views.units import Unit, mark_unless, value_at
 from capacity.report.views.view import Block, Column, Fact, Facts, OwnChart, Table
 from capacity.workload.windows import clock_text
 
@@ -323,7 +323,7 @@ MISSES = (
 
 
 FRONT = (
-    Column("", lambda point: point.label + ("" if point.met else " (misses the SLO)")),
+    Column("", mark_unless("label", "met", " (misses the SLO)")),
     Column("GPUs", "num_gpus", units.COUNT),
     Column("$/h", "usd_per_hour", Unit(2)),
     Column("tok/s/user", "tokens_per_s_per_user", Unit(1)),
@@ -337,7 +337,7 @@ def turned_down(plan: Plan) -> list[tuple[int, str, str]]:
     from capacity.planning.records import KINDS
 
     rows = []
-    for kind, count in sorted(plan.reasons.items(), key=lambda item: -item[1]):
+    for kind, count in sorted(plan.reasons.items(), key=itemgetter(1), reverse=True):
         example = next(rejection for rejection in plan.rejected if rejection.kind == kind)
         rows.append((count, KINDS[kind], f"{example.engine}: {example.reason}"))
     return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -264,7 +265,7 @@ def front_chart(plan: Plan) -> Chart:
 
 def _worst_level(point: Point) -> Quantity | None:
     """The worst level with its interval of sampling, where it stands in the chart."""
-    level = max(point.levels, key=lambda each: each.ratio, default=None)
+    level = max(point.levels, key=attrgetter("ratio"), default=None)
     return None if level is None or point.worst_ratio > WORST_SHOWN else share_of_limit(level)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MONTH_S = 730 * 3600
 PER_1K = Unit(4, 1e3)
-WHERE = Column("where", lambda tier: f"{tier.tier}: {tier.model}")
+WHERE = Column("where", "{0.tier}: {0.model}".format)
 
 
 def _rate_texts(rate: Quantity, _: Units) -> tuple[str, str]:
@@ -131,7 +131,7 @@ def _blocks(answer: CascadeAnswer) -> Iterator[Block]:
             + ("" if run.verdict is None else f"; the run is {run.verdict}")
         )
     rates = [
-        Column("", lambda row: f"{row.rate}, pays {row.pays}"),
+        Column("", "{0.rate}, pays {0.pays}".format),
         Column("engines many", "many", RATE),
         Column("whole engines here", "here", RATE),
         Column("yours", "yours", units.PERCENT),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from capacity.report.layout import tokens
 from capacity.report.views import units
-from capacity.report.views.units import Unit
+from capacity.report.views.units import Unit, join
 from capacity.report.views.view import Bars, Block, Column, Curves, Fact, Table, View
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _eviction_blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
     yield Table("Keeping less: one request, a step, and as many requests as fit", rows, columns)
     found = [
         Column("method", "method"),
-        Column("engines", lambda row: ", ".join(row.engines) or "none", units.TEXT),
+        Column("engines", join("engines", "none"), units.TEXT),
         Column("remark", _published),
     ]
     yield Table("Not lossless: what was published", answer.eviction_methods, found)

@@ -36,6 +36,16 @@ def value_at(record: Any, path: Path) -> Any:
     return record
 
 
+def join(path: str, none: str = "", separator: str = ", ") -> Callable[[Any], str]:
+    """Return the path of several names of a record as one text; `none` where there are none."""
+    return lambda record: separator.join(value_at(record, path)) or none
+
+
+def mark_unless(path: str, flag: str, mark: str) -> Callable[[Any], str]:
+    """Return the path of a name of a record, with a mark behind it where the flag is not set."""
+    return lambda record: value_at(record, path) + mark * (not value_at(record, flag))
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """How a number is shown: `digits` after the point, scaled, with `after` behind it, to the `left` in a table.
