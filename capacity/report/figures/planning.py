@@ -89,18 +89,12 @@ def speed_chart(plan: Plan) -> Chart:
     points = [point for point in plan.speed_front if point.tokens_per_s_per_user is not None]
     places = [(point.tokens_per_s_per_user or 0.0, point.tokens_per_s_per_gpu) for point in points]
     predicted, ranked = _predicted_speeds(plan), _ranked_places(plan)
-    x_range = _with_room(
-        [x for x, _ in places] + [speed.value for _, speed, _ in ranked] + list(predicted.values())
-    )
-    y_range = _with_room([y for _, y in places] + [use for _, _, use in ranked])
+    drawn = coordinates([*places, *((speed.value, use) for _, speed, use in ranked)])
+    x_range, y_range = _with_room([*drawn["x"], *predicted.values()]), _with_room(drawn["y"])
     figure = go.Figure()
-    figure.add_scatter(
-        **coordinates(sorted(places)),
-        mode="lines",
-        line={"color": NEUTRAL, "dash": "dot", "width": 1},
-        showlegend=False,
-        hoverinfo="skip",
-    )
+    line = {"color": NEUTRAL, "dash": "dot", "width": 1}
+    joined = coordinates(sorted(places))
+    figure.add_scatter(**joined, mode="lines", line=line, showlegend=False, hoverinfo="skip")
     _draw_ranked(figure, plan, ranked)
     marks = _marks(plan, points)
     sides = label_places(places, marks, x_range=x_range, y_range=y_range)

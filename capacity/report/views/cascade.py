@@ -19,6 +19,21 @@ if TYPE_CHECKING:
 MONTH_S = 730 * 3600
 PER_1K = Unit(4, 1e3)
 WHERE = Column("where", "{0.tier}: {0.model}".format)
+ANSWERED = (
+    WHERE,
+    Column("on", "place"),
+    Column("of all", "share", units.PERCENT),
+    Column("engines", "engines", units.COUNT),
+    Column("GPUs", "billed_gpus", units.COUNT),
+    Column("busy", "utilization", units.PERCENT_0),
+)
+BILLED = (
+    WHERE,
+    Column("$ per 1k that reach it", "usd_per_request", PER_1K),
+    Column("$ a month", "usd_per_month", units.COUNT),
+    Column("mean TTFT, {time}", "mean_ttft_s", units.MS_1),
+    Column("mean E2E, {time}", "mean_e2e_s", units.MS_1),
+)
 
 
 def _rate_texts(rate: Quantity, _: Units) -> tuple[str, str]:
@@ -103,23 +118,8 @@ def _blocks(answer: CascadeAnswer) -> Iterator[Block]:
     yield _latency_chart(answer)
     if answer.rates:
         yield escalation_chart(answer)
-    places = [
-        WHERE,
-        Column("on", "place"),
-        Column("of all", "share", units.PERCENT),
-        Column("engines", "engines", units.COUNT),
-        Column("GPUs", "billed_gpus", units.COUNT),
-        Column("busy", "utilization", units.PERCENT_0),
-    ]
-    yield Table("Where requests are answered", answer.tiers, places)
-    figures = [
-        WHERE,
-        Column("$ per 1k that reach it", "usd_per_request", PER_1K),
-        Column("$ a month", "usd_per_month", units.COUNT),
-        Column("mean TTFT, {time}", "mean_ttft_s", units.MS_1),
-        Column("mean E2E, {time}", "mean_e2e_s", units.MS_1),
-    ]
-    yield Table("What each place costs and takes", answer.tiers, figures)
+    yield Table("Where requests are answered", answer.tiers, ANSWERED)
+    yield Table("What each place costs and takes", answer.tiers, BILLED)
     title = "The cascade beside the large model alone, with 90 % intervals"
     yield _beside(title, answer.cascade, answer.alone, ("cascade", "alone"))
     if (run := answer.together) is not None:
