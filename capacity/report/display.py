@@ -180,12 +180,7 @@ def rate_and_interval(quantity: Quantity) -> tuple[str, str]:
 
 def usd_text(quantity: Quantity | None) -> str:
     """$ per million tokens."""
-    return "-" if quantity is None else "$" + text_and_interval(quantity, digits=3)[0]
-
-
-def usd_interval(quantity: Quantity | None) -> str:
-    """Its interval."""
-    return "" if quantity is None else text_and_interval(quantity, digits=3)[1]
+    return usd_and_interval(quantity)[0]
 
 
 def bill_rows(cost: CostEstimate) -> list[tuple[str, str, str]]:
@@ -209,9 +204,11 @@ def offers_text(usd_at_price: float, usd_per_gpu_hour: float, offers: tuple[floa
 
 
 def usd_and_interval(quantity: Quantity | None) -> tuple[str, str]:
-    """Both, and whose price it is."""
-    within = usd_interval(quantity)
-    return usd_text(quantity), within and f"{within}, by share of GPU time"
+    """$ per million tokens, and their interval with whose price it is."""
+    if quantity is None:
+        return "-", ""
+    text, within = text_and_interval(quantity, digits=3)
+    return f"${text}", within and f"{within}, by share of GPU time"
 
 
 def shown(value: float | None, form: str) -> str:

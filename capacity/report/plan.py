@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 from capacity.answers.records import Quantity
 from capacity.base.latency_metrics import METRICS
 from capacity.report.display import text_and_interval
-from capacity.report.layout import Part, facts, grid, listed, notes
+from capacity.report.subject import subject_of
 from capacity.report.views import units
-from capacity.report.views.layout import draw_table
-from capacity.report.views.units import Unit, value_at
-from capacity.report.views.view import Column, Table
+from capacity.report.views.units import Unit, mark_unless, value_at
+from capacity.report.views.view import Block, Column, Fact, Facts, OwnChart, Table
 from capacity.workload.windows import clock_text
 
 if TYPE_CHECKING:
@@ -33,96 +34,102 @@ OF_MONEY = {
 }
 
 
-def plan_tables(plan: Plan) -> list[Part]:
-    """The answer, how sure it is, what stands in the way, and what was turned down."""
-    parts = header(plan)
-    fronts = {
-        "Fastest per user against most per GPU, of what was simulated": plan.speed_front,
-        "Price against margin, of what was simulated": plan.cost_front,
-    }
+def plan_blocks(plan: Plan) -> Iterator[Block]:
+    """Return how sure the answer is, the answer, what stands in the way, what was turned down, and charts."""
+    from capacity.report.figures.planning import front_chart, speed_chart, windows_chart
+
+    yield from doubt(plan)
+    windows = () if plan.best is None else plan.best.trial.windows
+    if windows:
+        yield OwnChart(lambda _: windows_chart(windows, subject=subject_of(plan)))
+    if plan.speed_front:
+        yield OwnChart(lambda _: speed_chart(plan))
+    if plan.cost_front:
+        yield OwnChart(lambda _: front_chart(plan))
     if plan.ranked:
-        parts += [
-            draw_table(ranked_table(plan)),
-            "\n".join(launch_lines(plan.ranked[0])),
-            draw_table(levels_table(plan)),
-            windows_table(plan.ranked[0].trial.windows),
-            _quality_table(plan.ranked),
-            *(draw_table(Table(title, points, FRONT)) for title, points in fronts.items()),
-        ]
+        yield ranked_table(plan)
+        yield from launch_lines(plan.ranked[0])
+        yield levels_table(plan)
+        yield windows_table(windows)
+        sources = [Fact(what, "", note=source) for what, source in quality_sources(plan.ranked).items()]
+        yield Facts("Published quality of the formats", sources)
+        yield Table("Fastest per user against most per GPU, of what was simulated", plan.speed_front, FRONT)
+        yield Table("Price against margin, of what was simulated", plan.cost_front, FRONT)
     else:
-        parts.append(misses_table(plan))
-    return [
-        *parts,
-        *([f"{CONDITIONAL}:"] if plan.conditional else []),
-        *(f"  {text}" for text in conditional_texts(plan)),
-        _rejected_table(plan),
-        search_text(plan),
-        *(f"price of {price}" for price in plan.prices),
-        f"not searched: {'; '.join(plan.not_searched)}",
-        *notes(plan.warnings),
-    ]
+        yield from missed(plan)
+    if plan.conditional:
+        yield f"{CONDITIONAL}:"
+        yield from (f"  {text}" for text in conditional_texts(plan))
+    yield Table("Turned down", turned_down(plan), TURNED_DOWN, numbered=True, wrap=True)
+    yield search_text(plan)
+    yield from (f"price of {price}" for price in plan.prices)
+    yield f"not searched: {'; '.join(plan.not_searched)}"
 
 
-def header(plan: Plan) -> list[Part]:
-    """The question, in two lines, and what is not proved."""
-    question = (
-        f"[bold]{plan.model}[/bold], {plan.workload}: {plan.requests:,} requests, {_arrivals_text(plan)}, "
-        f"{plan.input_tokens:,.0f} tokens in and {plan.output_tokens:,.0f} out on average\n"
-        f"SLO {' and '.join(plan.slos)}, {plan.confidence:.0%} confidence in the step times; least {plan.objective}"
-        f"{window_line(plan)}"
-    )
-    rest = "better ones may exist" if plan.ranked else "what they would have done is not known"
-    return [question] if plan.proved else [question, f"[yellow]not proved:[/yellow] {plan.proof}; {rest}"]
-
-
-def window_line(plan: Plan | FleetPlan) -> str:
-    """The time in which the SLO must hold and the busiest such window, where it is less than all of the traffic."""
+def question_text(plan: Plan | FleetPlan, lengths: str = "") -> str:
+    """Return model, traffic and SLO in two lines, and the window in which the SLO must hold if it is not all of it."""
     busiest = plan.busiest_window
-    return "" if busiest is None else f"\nSLO window {plan.slo_window}; the busiest: {busiest.text}"
+    window = "" if busiest is None else f"\nSLO window {plan.slo_window}; the busiest: {busiest.text}"
+    return (
+        f"[bold]{plan.model}[/bold], {plan.workload}: {plan.requests:,} requests, {_arrivals_text(plan)}{lengths}\n"
+        f"SLO {' and '.join(plan.slos)}, {plan.confidence:.0%} confidence in the step times; least {plan.objective}"
+        f"{window}"
+    )
+
+
+def doubt(plan: Plan) -> Iterator[str]:
+    """Return what is not proved."""
+    if not plan.proved:
+        rest = "better ones may exist" if plan.ranked else "what they would have done is not known"
+        yield f"[yellow]not proved:[/yellow] {plan.proof}; {rest}"
 
 
 HOURS_SHOWN = 24  # rows of windows
 
 
-def window_rows(windows: Sequence[WindowLevels]) -> list[tuple[float, float, tuple[Level, ...], bool]]:
-    """By the hour, or by so much that there are `HOURS_SHOWN`: start, requests/s, the worst window's levels, judged."""
+class WindowRow(NamedTuple):
+    """A stretch of time: its start, its request rate, the levels of its worst window, and whether one was judged."""
+
+    start_s: float
+    requests_per_s: float
+    levels: tuple[Level, ...]
+    judged: bool
+
+
+def window_rows(windows: Sequence[WindowLevels]) -> list[WindowRow]:
+    """Return the windows by the hour, or by so much that there are `HOURS_SHOWN` rows."""
     if not windows:
         return []
     first_s, last_s = windows[0].window.start_s, windows[-1].window.end_s
     each_s = max((last_s - first_s) / HOURS_SHOWN, 1.0)
-    rows: dict[int, list[WindowLevels]] = {}
-    for each in windows:
-        rows.setdefault(int((each.window.start_s - first_s) / each_s), []).append(each)
     found = []
-    for group in rows.values():
-        worst = max(group, key=lambda each: each.ratio)
+    for _, each in groupby(windows, key=lambda each: int((each.window.start_s - first_s) / each_s)):
+        group = list(each)
         seconds = sum(each.window.end_s - each.window.start_s for each in group)
         rate = sum(each.window.requests for each in group) / seconds
-        found.append((group[0].window.start_s, rate, worst.levels, any(each.judged for each in group)))
+        worst, judged = max(group, key=attrgetter("ratio")), any(each.judged for each in group)
+        found.append(WindowRow(group[0].window.start_s, rate, worst.levels, judged))
     return found
 
 
-def windows_table(windows: Sequence[WindowLevels]) -> Part:
-    """The service levels over time; nothing where traffic was not judged by window."""
+def windows_table(windows: Sequence[WindowLevels]) -> Table:
+    """Return the service levels over time; without rows where traffic was not judged by window."""
     rows = window_rows(windows)
-    if not rows:
-        return ""
-    slos = [level.slo for level in rows[0][2]]
-    table = grid(
-        "Service levels over time: the worst window of each row (*: too little work to be judged)",
-        ("from", "left"),
-        *((head, "right") for head in ("requests/s", *slos, "of limit")),
-    )
-    for start_s, rate, levels, judged in rows:
-        ratio = max((level.ratio for level in levels), default=0.0)
-        start = clock_text(start_s) + ("" if judged else " *")
-        table.add_row(start, f"{rate:,.2f}", *(level_text(level) for level in levels), f"{ratio:.0%}")
-    return table
+    slos = [level.slo for level in rows[0].levels] if rows else []
+    columns = [
+        Column("from", lambda row: clock_text(row.start_s) + ("" if row.judged else " *")),
+        Column("requests/s", "requests_per_s", Unit(2)),
+        *(Column(slo, level_at(f"levels.{place}"), units.TEXT) for place, slo in enumerate(slos)),
+        Column("of limit", lambda row: max(level.ratio for level in row.levels), units.PERCENT_0),
+    ]
+    title = "Service levels over time: the worst window of each row (*: too little work to be judged)"
+    return Table(title, rows, columns)
 
 
-def _arrivals_text(plan: Plan) -> str:
+def _arrivals_text(plan: Plan | FleetPlan) -> str:
     """How the requests come."""
-    at_most = "" if plan.concurrency is None else f"{plan.concurrency:,} in flight"
+    concurrency = getattr(plan, "concurrency", None)
+    at_most = "" if concurrency is None else f"{concurrency:,} in flight"
     if not math.isinf(plan.requests_per_s):
         return f"{plan.requests_per_s:,.2f} requests/s" + (at_most and f", at most {at_most}")
     return at_most or "all at once"
@@ -253,11 +260,9 @@ def level_name(level: Level) -> str:
 
 def level_text(level: Level | None) -> str:
     """A level's value, with its interval where it has one."""
-    if level is None:
-        return "-"
-    if level.value_s is None:
-        return f"{level.good_fraction:.2%}"
-    spread = Quantity(value=level.value_s, low=level.low_s, high=level.high_s)
+    spread = "-" if level is None else level_value(level)
+    if isinstance(spread, str):
+        return spread
     value, interval = text_and_interval(spread, 1e3, 0)
     return f"{value} ms ({interval})" if interval else f"{value} ms"
 
@@ -265,7 +270,7 @@ def level_text(level: Level | None) -> str:
 def level_value(level: Level) -> Quantity | str:
     """A level's seconds with their interval, or the share of good requests in words."""
     if level.value_s is None:
-        return level_text(level)
+        return f"{level.good_fraction:.2%}"
     return Quantity(value=level.value_s, low=level.low_s, high=level.high_s)
 
 
@@ -281,23 +286,16 @@ def levels_table(plan: Plan) -> Table:
     columns = [Column("", _place_in(plan), units.COUNT)]
     for place, level in enumerate(plan.ranked[0].trial.levels):
         columns += [
-            Column(f"{level.slo}, as predicted", _level_at("predicted", place), units.TEXT),
-            Column(f"{level.slo}, at confidence", _level_at("trial", place), units.TEXT),
+            Column(f"{level.slo}, as predicted", level_at(f"predicted.levels.{place}"), units.TEXT),
+            Column(f"{level.slo}, at confidence", level_at(f"trial.levels.{place}"), units.TEXT),
         ]
     columns.append(Column("tok/s/user", "trial.tokens_per_s_per_user", Unit(1)))
     return Table("Service levels (90 % interval of sampling)", plan.ranked, columns)
 
 
-def _level_at(run: str, place: int) -> Callable[[Ranked], str]:
-    return lambda answer: level_text(value_at(answer, f"{run}.levels.{place}"))
-
-
-def _quality_table(ranked: Sequence[Ranked]) -> Part:
-    sources = quality_sources(ranked)
-    if not sources:
-        return ""
-    rows = [(what, "", source) for what, source in sources.items()]
-    return facts("Published quality of the formats", rows)
+def level_at(path: str) -> Callable[[object], str]:
+    """Return the path of the text of a level."""
+    return lambda record: level_text(value_at(record, path))
 
 
 def quality_sources(ranked: Sequence[Ranked]) -> dict[str, str]:
@@ -305,15 +303,16 @@ def quality_sources(ranked: Sequence[Ranked]) -> dict[str, str]:
     return {a.quality.what: a.quality.source for a in ranked if a.quality.worst_loss_fraction != 0}
 
 
-def misses_table(plan: Plan) -> Part:
-    """The parts of the SLO that nothing meets."""
+def missed(plan: Plan) -> Iterator[Block]:
+    """Return the parts of the SLO that nothing meets."""
     title = (
         f"[red]Nothing {'in the space' if plan.proved else 'that was simulated'} meets the SLO"
         f"{' without what is listed below' if plan.conditional else ''}[/red]"
     )
-    return draw_table(Table(title, plan.misses, MISSES)) if plan.misses else title
+    yield Table(title, plan.misses, MISSES) if plan.misses else title
 
 
+TURNED_DOWN = (Column("engines", "0", units.COUNT), Column("why", "1"), Column("for one", "2"))
 MISSES = (
     Column("part", "slo"),
     Column("limit", "limit", units.TEXT),
@@ -324,7 +323,7 @@ MISSES = (
 
 
 FRONT = (
-    Column("", lambda point: point.label + ("" if point.met else " (misses the SLO)")),
+    Column("", mark_unless("label", "met", " (misses the SLO)")),
     Column("GPUs", "num_gpus", units.COUNT),
     Column("$/h", "usd_per_hour", Unit(2)),
     Column("tok/s/user", "tokens_per_s_per_user", Unit(1)),
@@ -338,20 +337,10 @@ def turned_down(plan: Plan) -> list[tuple[int, str, str]]:
     from capacity.planning.records import KINDS
 
     rows = []
-    for kind, count in sorted(plan.reasons.items(), key=lambda item: -item[1]):
+    for kind, count in sorted(plan.reasons.items(), key=itemgetter(1), reverse=True):
         example = next(rejection for rejection in plan.rejected if rejection.kind == kind)
         rows.append((count, KINDS[kind], f"{example.engine}: {example.reason}"))
     return rows
-
-
-def _rejected_table(plan: Plan) -> Part:
-    return listed(
-        "Turned down",
-        turned_down(plan),
-        ("engines", "right", lambda row: f"{row[0]:,}"),
-        ("why", "left", lambda row: row[1]),
-        ("for one", "left", lambda row: row[2]),
-    )
 
 
 def rejected_table(plan: Plan) -> Table:

@@ -21,9 +21,10 @@ from capacity.model.quantization import weight_bytes
 from capacity.report.benchmark import RandomArrivals, bench_command
 from capacity.report.fronts import proxy_command, router_command
 from capacity.report.kubernetes import addresses, kubernetes_disaggregated, kubernetes_manifest
-from capacity.report.plan import plan_tables
+from capacity.report.plan_summary import plan_view
 from capacity.report.sheet import answer_html
 from capacity.report.tables import finite
+from capacity.report.views.layout import parts
 from capacity.workload import Workload, parse_slos, write_timed_trace
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def write_plan_files(
             files = _Files(plan=plan, best=plan.best, folder=folder, model=model, traffic=traffic)
             texts, arrivals = files.texts(), files.arrivals
         texts |= {
-            "report.html": answer_html(plan, plan_tables(plan), files=list(texts.items())),
+            "report.html": answer_html(plan, parts(plan_view(plan), plan), files=list(texts.items())),
             "plan.json": json.dumps(finite(plan.to_dict()), indent=2, allow_nan=False),
         }
         for name, text in texts.items():

@@ -1,34 +1,35 @@
 """What `plan` answers, on one screen: what to rent, how it is started, what it saves, what else there is, why not more.
 
-Everything else, level by level and reason by reason, is `capacity.report.plan.plan_tables` (`--detail`).
+Everything else, level by level and reason by reason, is in `capacity.report.plan.plan_blocks` (`--detail`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from capacity.report.layout import Part, notes
 from capacity.report.plan import (
     CONDITIONAL,
     conditional_texts,
     confidence_text,
+    doubt,
     gpus_text,
-    header,
     launch_lines,
     level_name,
     level_text,
     level_value,
-    misses_table,
+    missed,
+    plan_blocks,
     quality_text,
+    question_text,
     saved,
     search_text,
     share_of_limit,
     turned_down,
 )
-from capacity.report.views.layout import draw_table
-from capacity.report.views.units import COUNT, PERCENT_0, TEXT, WORDS, Unit
-from capacity.report.views.view import Column, Fact, Table
+from capacity.report.views.units import COUNT, PERCENT_0, TEXT, WORDS, Unit, dollars
+from capacity.report.views.view import Block, Column, Fact, Table, View
 
 if TYPE_CHECKING:
     from capacity.planning.records import Plan, Ranked
@@ -36,25 +37,39 @@ if TYPE_CHECKING:
 ALTERNATIVES = 5
 REASONS = 4  # kinds of reasons for which engines were turned down
 REASON_LENGTH = 88
+OTHERS = (
+    Column("deployment", "label"),
+    Column("GPUs", gpus_text, TEXT),
+    Column("$/h", "cost.usd_per_hour", Unit(2)),
+    Column("busiest level", "trial.ratio", PERCENT_0),
+    Column("loss", quality_text, TEXT),
+)
 OF_LIMIT, LEVEL = Unit(0, 100, " %"), Unit(0, 1e3, " ms")
 
 
-def plan_summary(plan: Plan) -> list[Part]:
+def plan_view(plan: Plan) -> View:
+    """Return what `plan` shows."""
+    lengths = f", {plan.input_tokens:,.0f} tokens in and {plan.output_tokens:,.0f} out on average"
+    brief = "--detail has every level, front, reason and source"
+    return View(question_text(plan, lengths), plan_blocks(plan), screen=_screen(plan), brief=brief)
+
+
+def _screen(plan: Plan) -> Iterator[Block]:
     """The answer in short."""
-    parts = header(plan)
+    yield from doubt(plan)
     if plan.best is None:
-        parts.append(misses_table(plan))
+        yield from missed(plan)
     else:
-        parts += ["\n".join(_winner(plan, plan.best)), "\n".join(launch_lines(plan.best))]
-        if len(plan.ranked) > 1:
-            parts.append(_alternatives(plan))
+        yield from _winner(plan, plan.best)
+        yield from launch_lines(plan.best)
+        others = plan.ranked[1 : 1 + ALTERNATIVES]
+        yield Table("Alternatives: the best of other GPUs and formats", others, OTHERS)
     if plan.conditional:
-        texts = (f"  {text}" for text in conditional_texts(plan))
-        parts.append("\n".join([f"\n{CONDITIONAL}:", *texts]))
-    parts.append("\n".join(_turned_down(plan)))
+        yield f"\n{CONDITIONAL}:"
+        yield from (f"  {text}" for text in conditional_texts(plan))
+    yield from _turned_down(plan)
     gpu = f"{plan.best.pool.gpu}:" if plan.best else "-"
-    prices = [f"price of {text}" for text in plan.prices if text.startswith(gpu)][:1]
-    return [*parts, *prices, *notes(plan.warnings), "--detail has every level, front, reason and source"]
+    yield from [f"price of {text}" for text in plan.prices if text.startswith(gpu)][:1]
 
 
 def _winner(plan: Plan, best: Ranked) -> Iterator[str]:
@@ -90,18 +105,6 @@ def _saving(plan: Plan, best: Ranked) -> str:
     return "; ".join(found)
 
 
-def _alternatives(plan: Plan) -> Part:
-    columns = (
-        Column("deployment", "label"),
-        Column("GPUs", gpus_text, TEXT),
-        Column("$/h", "cost.usd_per_hour", Unit(2)),
-        Column("busiest level", "trial.ratio", PERCENT_0),
-        Column("loss", quality_text, TEXT),
-    )
-    others = plan.ranked[1 : 1 + ALTERNATIVES]
-    return draw_table(Table("Alternatives: the best of other GPUs and formats", others, columns))
-
-
 def _turned_down(plan: Plan) -> Iterator[str]:
     """How many engines for which reason, the first reasons with one of them."""
     for count, why, example in turned_down(plan)[:REASONS]:
@@ -122,10 +125,10 @@ def plan_facts(plan: Plan) -> Iterator[Fact]:
     yield Fact("GPUs", best.num_gpus)
     if cost := best.cost:
         at = f"at {cost.requests_per_s:,.2f} requests/s"
-        yield Fact("Per hour", cost.usd_per_hour, _usd(2), cost.tier)
-        yield Fact("$ a month", cost.usd_per_month, _usd(0), "busy or idle")
-        yield Fact("$ per 1M output", cost.usd_per_million_output_tokens, _usd(3), at)
-    tightest = max(best.trial.levels, key=lambda each: each.ratio)
+        yield Fact("Per hour", cost.usd_per_hour, dollars(2), cost.tier)
+        yield Fact("$ a month", cost.usd_per_month, dollars(0), "busy or idle")
+        yield Fact("$ per 1M output", cost.usd_per_million_output_tokens, dollars(3), at)
+    tightest = max(best.trial.levels, key=attrgetter("ratio"))
     left = f"headroom {100 * (1 - tightest.ratio):,.0f} %, {level_name(tightest)}"
     yield Fact("Of the limit", share_of_limit(tightest), OF_LIMIT, left)
     sure = f"at {plan.confidence:.0%} confidence"
@@ -138,7 +141,3 @@ def plan_facts(plan: Plan) -> Iterator[Fact]:
             held = level_text(level).partition(" (")[0]
             yield Fact(f"{level_name(level)}, expected", expected, LEVEL, f"{sure} {held}; {limit}")
     yield Fact("per GPU", best.tokens_per_s_per_gpu, COUNT, "output tokens/s")
-
-
-def _usd(digits: int) -> Unit:
-    return Unit(show=lambda number, _: (f"${number.value:,.{digits}f}", ""))

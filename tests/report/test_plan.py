@@ -12,15 +12,16 @@ from capacity.planning.records import Miss, Plan
 from capacity.report.layout import printed
 from capacity.report.plan import (
     level_text,
-    plan_tables,
     quality_sources,
     quality_text,
     turned_down,
 )
+from capacity.report.plan_summary import plan_view
+from capacity.report.views.layout import parts
 
 
 def flat(plan: Plan) -> str:
-    return " ".join(printed(plan_tables(plan)).split())
+    return " ".join(printed(parts(plan_view(plan), plan)).split())
 
 
 def test_a_level_has_its_interval_where_it_is_known() -> None:

@@ -15,12 +15,14 @@ from capacity.planning.records import Plan
 from capacity.planning.search.ranking import pinned
 from capacity.pool.resolve import resolve
 from capacity.report import layout
-from capacity.report.layout import printed
 from capacity.report.plan import COMMAND_WIDTH, wrapped
-from capacity.report.plan_summary import plan_summary
 from capacity.report.tables import render
 
 SCREEN = 40
+
+
+def summary(plan: Plan) -> str:
+    return render(plan, "table", detail=False)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +45,7 @@ def test_the_answer_fits_a_screen(several: Plan, monkeypatch: pytest.MonkeyPatch
     following = next(other for other in several.ranked if other.objective > several.best.objective)
     assert f"saves ${following.objective - several.best.objective:,.2f}/h" in text
     assert following.label in " ".join(text.split())
-    unproved = printed(plan_summary(replace(several, proved=False, ended="interrupted")))
+    unproved = summary(replace(several, proved=False, ended="interrupted"))
     assert "not proved: the search was interrupted" in unproved
 
 
@@ -52,10 +54,10 @@ def test_saving_names_the_next_deployment_of_equal_price(several: Plan) -> None:
     assert several.best is not None
     equal = replace(several.ranked[1], objective=several.best.objective)
     rest = [replace(other, objective=other.objective + 1) for other in several.ranked[2:]]
-    text = " ".join(printed(plan_summary(replace(several, ranked=(several.best, equal, *rest)))).split())
+    text = " ".join(summary(replace(several, ranked=(several.best, equal, *rest))).split())
     assert f"the next, {equal.label}, costs the same; saves" in text
     assert f"over the next more expensive, {rest[0].label}" in text
-    alone = " ".join(printed(plan_summary(replace(several, ranked=(several.best, equal)))).split())
+    alone = " ".join(summary(replace(several, ranked=(several.best, equal))).split())
     assert f"the next, {equal.label}, costs the same" in alone
     assert "saves $" not in alone.split("Alternatives")[0]
 
@@ -76,11 +78,11 @@ def test_the_launch_line_is_the_winner_in_json_and_on_the_screen(several: Plan) 
 
 def test_what_nothing_launches_and_what_has_no_answer_say_so() -> None:
     static = quick(engines="static", slo="e2el:p95:60s", request_rate=1.0)
-    assert "it is a baseline" in printed(plan_summary(static))
+    assert "it is a baseline" in summary(static)
     nothing = quick(slo="ttft:p95:1ms tpot:p95:1ms")
-    assert "Nothing in the space meets the SLO" in printed(plan_summary(nothing))
+    assert "Nothing in the space meets the SLO" in summary(nothing)
     apart = quick(serving="disaggregated", slo="ttft:p95:1s tpot:p95:40ms", max_gpus=4)
-    text = printed(plan_summary(apart))
+    text = summary(apart)
     assert "to prefill:" in text
     assert "to decode:" in text
 

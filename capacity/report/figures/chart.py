@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from html import escape
@@ -69,6 +69,12 @@ def made_by(made: date | None = None) -> str:
     from importlib.metadata import version
 
     return f"capacity {version('llm-capacity')}, {made or date.today()}"
+
+
+def coordinates(points: Iterable[tuple[Any, Any]]) -> dict[str, list[Any]]:
+    """The x and the y of points, as a trace takes them."""
+    pairs = list(points)
+    return {"x": [x for x, _ in pairs], "y": [y for _, y in pairs]}
 
 
 def symbol(index: int) -> str:

@@ -109,7 +109,7 @@ def _row(numbers: Numbers, label: Any) -> dict[str, object]:
     cells: dict[str, object] = {name: each and rounded(each.value, each) for name, each in found.items()}
     for name, each in found.items():
         for end in ("low", "high"):
-            if each is not None and (value := getattr(each, end)) is not None:
+            if (value := getattr(each, end, None)) is not None:
                 cells[f"{name}, {end}"] = rounded(value, each)
     return cells
 
@@ -165,8 +165,7 @@ def _draw_stack(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: s
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    known = [[each.value for row in numbers.values() if (each := row.get(label))] for label in labels]
-    least_shown = [ROOMY * sum(values) for values in known]
+    least_shown = [ROOMY * whole for whole in _sums(numbers, labels)]
     for index, (name, row) in enumerate(numbers.items()):
         bars = [to_quantity(row.get(label) or 0.0) for label in labels]
         texts = [

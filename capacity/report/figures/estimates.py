@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from capacity.answers.attribution import BOUNDS
 from capacity.hardware import load_profile
 from capacity.report.display import STANDARD, Units, as_sure, time_and_interval
-from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, log_axis, symbol
+from capacity.report.figures.chart import (
+    NEUTRAL,
+    Chart,
+    bar_style,
+    colour,
+    coordinates,
+    layout,
+    listed,
+    log_axis,
+    symbol,
+)
 from capacity.report.figures.drawing import add_interval
 from capacity.report.subject import subject_of
 from capacity.report.views.layout import table_records
@@ -81,7 +91,7 @@ def roofline_chart(answer: Estimate) -> Chart:
 def _add_points(figure: Any, rows: Sequence[Mapping[str, Any]], mode: str, **look: Any) -> None:
     hover = "%{text}: %{x:,.1f} FLOP/byte, %{y:,.2f} TFLOP/s<extra></extra>"
     shown = {"mode": mode, "textposition": "bottom center", "hovertemplate": hover} | look
-    figure.add_scatter(x=[row[INTENSITY] for row in rows], y=[row[RATE] for row in rows], **shown)
+    figure.add_scatter(**coordinates((row[INTENSITY], row[RATE]) for row in rows), **shown)
 
 
 def _roofline_rows(answer: Estimate, phase: Phase) -> list[Mapping[str, Any]]:

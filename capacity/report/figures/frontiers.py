@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from capacity.report.figures.chart import NEUTRAL, Chart, colour, digits, layout, symbol
+from capacity.report.figures.chart import NEUTRAL, Chart, colour, coordinates, digits, layout, symbol
 from capacity.report.figures.drawing import with_interval
 from capacity.report.figures.loads import faint
 from capacity.report.subject import subject_of
@@ -96,8 +96,7 @@ def _draw_band(figure: Any, line: Sequence[Known], fill: str) -> None:
     around = [(s.low, r.low) for s, r in ends] + [(s.high, r.high) for s, r in reversed(ends)]
     if len(ends) > 1:
         figure.add_scatter(
-            x=[x for x, _ in around],
-            y=[y for _, y in around],
+            **coordinates(around),
             fill="toself",
             fillcolor=fill,
             line={"width": 0},
@@ -112,8 +111,7 @@ def _draw_best(figure: Any, points: Sequence[Known]) -> None:
     """Through the points that no other beats in both: with one line alone it would be that line."""
     best = sorted((each.speed.value, each.rate.value) for each in points if each.place.best)
     figure.add_scatter(
-        x=[x for x, _ in best],
-        y=[y for _, y in best],
+        **coordinates(best),
         mode="lines",
         name="the best of all",
         line={"color": NEUTRAL, "dash": "dot", "width": 5},
@@ -126,8 +124,7 @@ def _draw_line(figure: Any, index: int, line: Sequence[Known], scale: Mapping[st
     prices = [math.log10(each.price) for each in line if each.price is not None]
     colours = {"color": shade} if len(prices) < len(line) else {"color": prices, **scale}
     figure.add_scatter(
-        x=[each.speed.value for each in line],
-        y=[each.rate.value for each in line],
+        **coordinates((each.speed.value, each.rate.value) for each in line),
         mode="lines+markers",
         name=name,
         legendgroup=name,

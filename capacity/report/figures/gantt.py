@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, listed
+from capacity.report.figures.chart import Chart, colour, coordinates, layout, listed
 from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ ENGINE, REQUESTS = 1, 2  # process numbers in the trace
 PANELS = ("requests", "requests in the step and waiting", "KV cache in use")
 SHARES = [0.62, 0.19, 0.19]  # of the height
 TITLE, SLIDER, WORDS, ABOVE = 26, 34, 26, 165  # pixels above the panels: a title, the slider, its words, all
+SETTINGS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 Event = Mapping[str, Any]
 
 
@@ -123,16 +126,14 @@ def _lanes(figure: Any, phase: str, chosen: Sequence[Event], lanes: Mapping[int,
 
 
 def _states(figure: Any, moments: Sequence[Moment]) -> None:
-    times = [moment.time_s for moment in moments]
     series = (
-        (2, "in the step", [moment.running for moment in moments], colour(3), "solid"),
-        (2, "waiting", [moment.waiting for moment in moments], colour(1), "dash"),
-        (3, "KV cache in use", [moment.kv_fraction for moment in moments], colour(4), "solid"),
+        (2, "in the step", "running", colour(3), "solid"),
+        (2, "waiting", "waiting", colour(1), "dash"),
+        (3, "KV cache in use", "kv_fraction", colour(4), "solid"),
     )
-    for row, name, values, hue, dash in series:
+    for row, name, field, hue, dash in series:
         figure.add_scatter(
-            x=times,
-            y=values,
+            **coordinates((moment.time_s, getattr(moment, field)) for moment in moments),
             mode="lines",
             name=name,
             line={"color": hue, "dash": dash, "width": 1.8, "shape": "hv"},
@@ -153,69 +154,35 @@ def _playhead(figure: Any, moments: Sequence[Moment]) -> None:
         {"name": str(place), "layout": _shown_at(moment, titles)} for place, moment in enumerate(shown)
     ]
     still = {"mode": "immediate", "transition": {"duration": 0}}
-    slider = {
-        "x": 0,
-        "len": 1,
-        "y": 1,
-        "yanchor": "bottom",
-        "pad": {"b": TITLE, "t": 0},
-        "currentvalue": {"visible": False},
-        "font": {"color": "rgba(0,0,0,0)", "size": 1},  # what stands there is said above it
-        "ticklen": 0,
-        "minorticklen": 0,
-        "bordercolor": NEUTRAL,
-        "bgcolor": NEUTRAL,
-        "steps": [
-            {
-                "label": f"{moment.time_s:,.1f}",
-                "method": "animate",
-                "args": [[str(place)], {**still, "frame": {"duration": 0, "redraw": True}}],
-            }
-            for place, moment in enumerate(shown)
-        ],
-    }
+    steps = [
+        {
+            "label": f"{moment.time_s:,.1f}",
+            "method": "animate",
+            "args": [[str(place)], {**still, "frame": {"duration": 0, "redraw": True}}],
+        }
+        for place, moment in enumerate(shown)
+    ]
+    slider = SETTINGS["slider"] | {"pad": {"b": TITLE, "t": 0}, "steps": steps}
     play = {**still, "fromcurrent": True, "frame": {"duration": 1e3 * end_s / (FRAMES - 1), "redraw": True}}
     pause = {**still, "frame": {"duration": 0, "redraw": False}}
-    buttons = {
-        "type": "buttons",
-        "direction": "left",
-        "showactive": False,
-        "bgcolor": "rgba(0,0,0,0)",
-        "bordercolor": NEUTRAL,
-        "x": 0,
-        "xanchor": "left",
-        "y": 1,
-        "yanchor": "bottom",
-        "pad": {"b": TITLE + SLIDER + WORDS, "t": 0},
-        "buttons": [
-            {"label": "Play", "method": "animate", "args": [None, play]},
-            {"label": "Pause", "method": "animate", "args": [[None], pause]},
-        ],
-    }
-    figure.update_layout(sliders=[slider], updatemenus=[buttons])
+    buttons = [
+        {"label": "Play", "method": "animate", "args": [None, play]},
+        {"label": "Pause", "method": "animate", "args": [[None], pause]},
+    ]
+    menu = SETTINGS["buttons"] | {"pad": {"b": TITLE + SLIDER + WORDS, "t": 0}, "buttons": buttons}
+    figure.update_layout(sliders=[slider], updatemenus=[menu])
 
 
 def _moment_at(moments: Sequence[Moment], at_s: float) -> Moment:
     """As the last step left it that has ended at this instant; before the first, as that."""
-    place = bisect_right([moment.time_s for moment in moments], at_s) - 1
+    place = bisect_right(moments, at_s, key=attrgetter("time_s")) - 1
     return replace(moments[max(place, 0)], time_s=at_s)
 
 
 def _shown_at(moment: Moment, titles: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
     """The layout of a line at a moment, and what stands there in words, beside the titles of the panels."""
-    x, y = {"x0": moment.time_s, "x1": moment.time_s}, {"y0": 0, "y1": 1}
-    line = {"type": "line", "xref": "x", "yref": "paper", "line": {"color": NEUTRAL, "width": 2}, **x, **y}
-    words = {
-        "text": moment.words,
-        "xref": "paper",
-        "yref": "paper",
-        "x": 0,
-        "y": 1,
-        "xanchor": "left",
-        "yanchor": "bottom",
-        "yshift": TITLE + SLIDER,
-        "showarrow": False,
-    }
+    line = SETTINGS["line"] | {"x0": moment.time_s, "x1": moment.time_s}
+    words = SETTINGS["words"] | {"text": moment.words, "yshift": TITLE + SLIDER}
     return {"shapes": [line], "annotations": [*titles, words]}
 
 
@@ -232,9 +199,8 @@ def _row(event: Event) -> dict[str, object]:
 
 def _words(lanes: Mapping[int, int], lives: Sequence[Event], moments: Sequence[Moment]) -> str:
     paused = {int(event["tid"]) for event in lives if event["name"] == "preempted"}
-    peaks = [
-        f"at most {max((moment.running for moment in moments), default=0):,} in a step",
-        f"{max((moment.waiting for moment in moments), default=0):,} waiting",
-        f"KV cache at most {max((moment.kv_fraction for moment in moments), default=0.0):.0%}",
-    ]
+    running, waiting, kv = (
+        max(map(attrgetter(name), moments), default=0) for name in ("running", "waiting", "kv_fraction")
+    )
+    peaks = [f"at most {running:,} in a step", f"{waiting:,} waiting", f"KV cache at most {kv:.0%}"]
     return f"{len(lanes):,} requests, {len(paused):,} of them preempted; {listed(peaks)}."

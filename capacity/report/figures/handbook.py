@@ -12,7 +12,7 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.pool.drafting import Speculation, find_speculator
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.report.figures.chart import colour, layout, log_axis, symbol
+from capacity.report.figures.chart import colour, coordinates, layout, log_axis, symbol
 from capacity.report.figures.picture import draw_picture
 from capacity.report.layout import GIB, tokens
 from capacity.step import decode_shape
@@ -55,9 +55,8 @@ def line_chart(
             raise InvalidInput(f"the chart {title!r} cannot draw the point ({x}, {y})")
     figure = go.Figure()
     for index, (name, line) in enumerate(lines.items()):
-        across, up = zip(*line, strict=True)
         look = {"marker": {"symbol": symbol(index), "size": 6}, "line": {"color": colour(index)}}
-        figure.add_scatter(x=across, y=up, name=name, mode="lines+markers" if log_x else "lines", **look)
+        figure.add_scatter(**coordinates(line), name=name, mode="lines+markers" if log_x else "lines", **look)
     layout(figure, x=x_label, y=y_label)
     if log_x:
         powers = range(math.floor(math.log2(min(points)[0])), math.ceil(math.log2(max(points)[0])) + 1)

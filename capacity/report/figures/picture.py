@@ -8,57 +8,28 @@ from __future__ import annotations
 
 import re
 import textwrap
+import tomllib
 import warnings
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from io import BytesIO
-from itertools import pairwise
+from itertools import chain, pairwise
+from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.base.foreign import printable
 
-WIDTH, HEIGHT = 860, 360  # points, which are pixels at 72 dots an inch; the height without title and legend
+WIDTH = 860  # points, which are pixels at 72 dots an inch
 MARGIN, LINE = 10, 18
 COLOUR_BAR = 110  # points at the right of a figure with a colour scale
 DPI = 144  # of a PNG
-INK, FAINT, GRID = "#1c2733", "#55606e", "#dde3ea"
-DASHES = {"dash": "--", "dot": ":"}
-MARKERS = {
-    "square": "s",
-    "diamond": "D",
-    "triangle-up": "^",
-    "cross": "P",
-    "x": "X",
-    "star": "*",
-    "line-ns": "|",
-}
-# of words at that side of a point
-ALIGNED = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
-STYLE = {
-    "font.size": 12,
-    "font.sans-serif": ["DejaVu Sans"],
-    "text.color": INK,
-    "text.parse_math": False,  # a dollar is a dollar
-    "axes.edgecolor": GRID,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": GRID,
-    "xtick.color": GRID,
-    "ytick.color": GRID,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "errorbar.capsize": 4,
-    "hatch.linewidth": 0.8,
-    "legend.frameon": False,
-    "svg.fonttype": "none",  # words stay words
-    "svg.hashsalt": "capacity",  # the same figure gives the same file
-}
+INK, FAINT = "#1c2733", "#55606e"
+SETTINGS: Mapping[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+WORDS: Mapping[str, Mapping[str, Any]] = SETTINGS["words"]
 NEEDED = "pictures need matplotlib: pip install 'llm-capacity[charts]'"
 SPARE = re.compile(  # what stands before an SVG element, metadata, comments, names of groups, spaces
     r'\A.*?(?=<svg)|<metadata>.*?</metadata>|<!--.*?-->| id="\w+[._]\w+"|(?<=>)\s+(?=<)', re.S
@@ -85,7 +56,7 @@ def draw_picture(
 
     about = {"Title": printable(alt or title), "Date": None, "Creator": None, "Format": None, "Type": None}
     file = BytesIO()
-    with DRAWING, mpl.rc_context(STYLE), warnings.catch_warnings():
+    with DRAWING, mpl.rc_context(SETTINGS["style"]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the reader's fonts draw it
         drawn = _Picture(figure, title, subtitle).drawn
         drawn.savefig(file, format=format, dpi=DPI, metadata=about if format == "svg" else None)
@@ -98,186 +69,178 @@ def _svg_element(document: bytes) -> bytes:
     return text.replace("<svg ", '<svg role="img" ', 1).encode()
 
 
+class _Panel(NamedTuple):
+    """Axes of matplotlib, with the two axes of plotly that they show and the categories of each."""
+
+    drawn: Any
+    axes: tuple[Any, Any]
+    names: tuple[Names, Names]
+
+
 class _Picture:
     """A matplotlib figure, `drawn`, of a plotly figure."""
 
     def __init__(self, figure: Any, title: str, subtitle: Sequence[str]) -> None:
         from matplotlib.figure import Figure
 
-        self.layout = figure.layout
+        still = (figure.frames or [figure])[-1].layout  # what moves is left out
+        figure = type(figure)(figure.data, figure.layout)
+        self.layout = _complete(figure.layout, "layout")
         self.drawn = Figure(dpi=72)
         self.paper = self.drawn.add_axes((0, 0, 1, 1), frameon=False, xticks=[], yticks=[])
         self.scale: Any = None  # the points with a colour scale, and what it says
         self.outside: list[Any] = []  # labels of bars beyond their ends
         self.inside: list[tuple[Any, Any]] = []  # bars and the labels in them
-        traces = [trace for trace in figure.data if trace.visible in (None, True)]
-        pairs = dict.fromkeys((_number(trace.xaxis), _number(trace.yaxis)) for trace in traces) or [("", "")]
-        self.axes = {x: (self.layout[f"xaxis{x}"], self.layout[f"yaxis{y}"]) for x, y in pairs}
-        self.panels: Mapping[str, Any] = {x: self.drawn.add_axes((0, 0, 1, 1), label=x) for x, _ in pairs}
-        names: dict[str, list[Names]] = {}
-        for x, panel in self.panels.items():
-            own = [trace for trace in traces if _number(trace.xaxis) == x]
-            names[x] = [
-                _categories(axis, own, letter) for axis, letter in zip(self.axes[x], "xy", strict=True)
-            ]
-            self._draw_panel(panel, own, *names[x])
-        for x, panel in self.panels.items():
-            if other := self.axes[x][0].matches:
-                panel.sharex(self.panels[_number(other)])
-        last = figure.frames[-1].layout if figure.frames else self.layout  # what moves is left out
-        for shape in self.layout.shapes:
-            if shape in last.shapes:
-                self._draw_shape(shape)
-        for x, panel in self.panels.items():
-            for drawn, axis, categories in zip(
-                (panel.xaxis, panel.yaxis), self.axes[x], names[x], strict=True
-            ):
-                _set_axis(drawn, axis, categories)
-        for note in self.layout.annotations:
-            if note in last.annotations:
-                self._draw_note(note)
+        self.panels: dict[str, _Panel] = {}  # by the number of the x axis, which the first has not
+        traces = [_complete(trace, trace.type) for trace in figure.data if trace.visible in (None, True)]
+        for x, y in dict.fromkeys((trace.xaxis[1:], trace.yaxis[1:]) for trace in traces) or [("", "")]:
+            self._draw_panel(x, y, [trace for trace in traces if trace.xaxis[1:] == x])
+        for panel in self.panels.values():
+            if other := panel.axes[0].matches:
+                panel.drawn.sharex(self.panels[other[1:]].drawn)
+        for shape in filter(still.shapes.__contains__, self.layout.shapes):
+            self._draw_shape(_complete(shape, "shape"))
+        for panel in self.panels.values():
+            _set_axis(panel.drawn.xaxis, panel.axes[0], panel.names[0])
+            _set_axis(panel.drawn.yaxis, panel.axes[1], panel.names[1])
+        for note in filter(still.annotations.__contains__, self.layout.annotations):
+            self._draw_note(_complete(note, "annotation"))
         self._place(title, subtitle)
 
-    def _draw_panel(self, panel: Any, traces: Sequence[Any], across: Names, up: Names) -> None:
-        x_axis, y_axis = self.axes[panel.get_label()]
-        panel.set(xscale=_scale_name(x_axis), yscale=_scale_name(y_axis))
+    def _draw_panel(self, x: str, y: str, traces: Sequence[Any]) -> None:
+        axes = (_complete(self.layout[f"xaxis{x}"], "axis"), _complete(self.layout[f"yaxis{y}"], "axis"))
+        names = (_categories(axes[0], traces, "x"), _categories(axes[1], traces, "y"))
+        panel = self.panels[x] = _Panel(self.drawn.add_axes((0, 0, 1, 1), label=x), axes, names)
+        x_scale, y_scale = (axis.type.replace("category", "linear") for axis in axes)
+        panel.drawn.set(xscale=x_scale, yscale=y_scale)
         bars = [trace for trace in traces if trace.type == "bar"]
-        if not bars and all("markers" not in (trace.mode or "") for trace in traces):
-            panel.margins(x=0)
+        lines = [trace for trace in traces if trace.type == "scatter"]
+        if not bars and all("markers" not in trace.mode for trace in lines):
+            panel.drawn.margins(x=0)
         ends: dict[tuple[float, bool], float] = {}
         for number, trace in enumerate(bars):
-            self._draw_bars(
-                panel, trace, up if trace.orientation == "h" else across, (number, len(bars)), ends
-            )
-        for trace in traces:
-            if trace.type == "scatter":
-                self._draw_scatter(panel, trace, _places(trace.x, across), _places(trace.y, up))
+            self._draw_bars(panel, trace, (number, len(bars)), ends)
+        for trace in lines:
+            self._draw_scatter(panel, trace)
 
-    def _draw_scatter(self, panel: Any, trace: Any, x: Sequence[Any], y: Sequence[Any]) -> None:
-        mode, line, marker = trace.mode or "lines", trace.line, trace.marker
-        symbol = marker.symbol or "circle"
-        name = trace.name if trace.showlegend is not False else None
+    def _draw_scatter(self, panel: _Panel, trace: Any) -> None:
+        mode, line, marker, axes = trace.mode, trace.line, trace.marker, panel.drawn
+        x, y = _places(trace.x, panel.names[0]), _places(trace.y, panel.names[1])
+        name = trace.name if trace.showlegend else None
         if trace.fill == "toself":
-            panel.fill(x, y, color=_rgba(trace.fillcolor), linewidth=0, label=name)
+            axes.fill(x, y, color=_rgba(trace.fillcolor), linewidth=0, label=name)
             return
         first = marker.color if isinstance(marker.color, str) else None
         colour = _rgba(line.color or first or INK)
         edge = _rgba(marker.line.color or first or line.color or INK)
+        shape = WORDS["markers"].get(marker.symbol.removesuffix("-open"), "o")
         look = {
             "label": name,
-            "marker": MARKERS.get(symbol.removesuffix("-open"), "o") if "markers" in mode else None,
+            "marker": shape if "markers" in mode else None,
             "alpha": marker.opacity if trace.opacity is None else trace.opacity,
-            "clip_on": trace.cliponaxis is not False,
+            "clip_on": trace.cliponaxis,
         }
         if marker.colorscale:
             from matplotlib.colors import LinearSegmentedColormap
 
-            colours = LinearSegmentedColormap.from_list("", [tuple(step) for step in marker.colorscale])
+            colours = LinearSegmentedColormap.from_list("", list(map(tuple, marker.colorscale)))
             ends = {"cmap": colours, "vmin": marker.cmin, "vmax": marker.cmax}
-            area, above = (marker.size or 8) ** 2, {"zorder": 3, "edgecolors": edge}
-            points = panel.scatter(x, y, area, marker.color, **look, **ends, **above)
+            above = {"zorder": 3, "edgecolors": edge}
+            points = axes.scatter(x, y, marker.size**2, marker.color, **look, **ends, **above)
             self.scale = (points, marker.colorbar) if marker.showscale else self.scale
             look = {"marker": None}
-        dashes = DASHES.get(line.dash, "-") if "lines" in mode and line.width != 0 else "none"
-        (points,) = panel.plot(x, y, color=colour, linewidth=line.width or 2, linestyle=dashes, **look)
-        points.set_drawstyle("steps-post" if line.shape == "hv" else "default")
-        fill = "none" if symbol.endswith("-open") else _rgba(first or colour)
-        points.set(markersize=marker.size or 8, markerfacecolor=fill, markeredgecolor=edge)
+        dashes = WORDS["dashes"].get(line.dash, "-") if "lines" in mode else "none"
+        (points,) = axes.plot(x, y, color=colour, linewidth=line.width, linestyle=dashes, **look)
+        points.set_drawstyle(WORDS["steps"].get(line.shape, "default"))
+        fill = "none" if marker.symbol.endswith("-open") else _rgba(first or colour)
+        points.set(markersize=marker.size, markerfacecolor=fill, markeredgecolor=edge)
         errors = {"xerr": _whiskers(trace.error_x), "yerr": _whiskers(trace.error_y)}
         whisker = _rgba(trace.error_x.color or trace.error_y.color or colour)
-        panel.errorbar(x, y, **errors, fmt="none", ecolor=whisker, elinewidth=1.5)
-        texts = _column(trace.text) if "text" in mode else ()
-        for at, words in zip(zip(x, y, strict=True), texts, strict=False):
-            up, _, side = (trace.textposition or "top center").partition(" ")
-            shift = {"left": -8, "right": 8}.get(side, 0), {"top": 7, "bottom": -7}.get(up, 0)
-            aligned = {"ha": ALIGNED.get(side, "center"), "va": ALIGNED.get(up, "center")}
-            panel.annotate(_words(words), at, shift, textcoords="offset points", **aligned)
+        axes.errorbar(x, y, **errors, fmt="none", ecolor=whisker, elinewidth=1.5)
+        up, _, side = trace.textposition.partition(" ")
+        shift = WORDS["shifts"][side], WORDS["shifts"][up]
+        aligned = {"ha": WORDS["aligned"][side], "va": WORDS["aligned"][up]}
+        for at, words in zip(zip(x, y, strict=True), _column(trace.text) * ("text" in mode), strict=False):
+            axes.annotate(_words(words), at, shift, textcoords="offset points", **aligned)
 
     def _draw_bars(
-        self,
-        panel: Any,
-        trace: Any,
-        names: Names,
-        place: tuple[int, int],
-        ends: dict[tuple[float, bool], float],
+        self, panel: _Panel, trace: Any, place: tuple[int, int], ends: dict[tuple[float, bool], float]
     ) -> None:
         """Draw the bars of one trace, number `place`; `ends` are the ends of the bars that they are stacked on."""
-        lying, mode, marker = trace.orientation == "h", self.layout.barmode or "group", trace.marker
-        along, over = (trace.y, trace.x) if lying else (trace.x, trace.y)
-        at, length = np.asarray(_places(along, names), dtype=float), np.asarray(_column(over), dtype=float)
-        wide = np.broadcast_to(trace.width or 0.8, at.shape) / (place[1] if mode == "group" else 1)
-        base = np.array(np.broadcast_to(trace.base or 0.0, at.shape), dtype=float)
+        lying, mode, marker = trace.orientation == "h", self.layout.barmode, trace.marker
+        along, over, draw, error, whisker = (
+            (trace.y, trace.x, panel.drawn.barh, trace.error_x, "xerr")
+            if lying
+            else (trace.x, trace.y, panel.drawn.bar, trace.error_y, "yerr")
+        )
+        at = np.asarray(_places(along, panel.names[lying]), dtype=float)
+        length = np.asarray(_column(over), dtype=float)
+        wide = np.broadcast_to(trace.width, at.shape) / (place[1] if mode == "group" else 1)
+        base = np.array(np.broadcast_to(trace.base, at.shape), dtype=float)
         if mode == "stack":
             for n, key in enumerate(zip(at, length < 0, strict=True)):
                 base[n] = ends.get(key, 0.0)
                 ends[key] = base[n] + np.nan_to_num(length[n])
         elif mode == "group":
             at = at + wide * (place[0] - (place[1] - 1) / 2)
-        error = trace.error_x if lying else trace.error_y
-        bars = (panel.barh if lying else panel.bar)(
+        bars = draw(
             at,
             length,
             wide,
             base,
             color=marker.color,
-            hatch=2 * (marker.pattern.shape or "").replace(".", "\\"),  # dots would take most of a file
+            hatch=2 * marker.pattern.shape.replace(".", "\\"),  # dots would take most of a file
             edgecolor=(1, 1, 1, 0.75),  # of the hatching
             linewidth=0,
-            label=trace.name if trace.showlegend is not False and len(at) else None,
+            label=trace.name if trace.showlegend and len(at) else None,
             error_kw={"ecolor": error.color, "elinewidth": 1.5},
-            **{"xerr" if lying else "yerr": _whiskers(error)},
+            **{whisker: _whiskers(error)},
         )
-        texts = [_words(each) for each in np.broadcast_to("" if trace.text is None else trace.text, at.shape)]
+        texts = list(map(_words, np.broadcast_to(trace.text, at.shape)))
         if trace.textposition == "inside":
-            self.inside += zip(bars, panel.bar_label(bars, texts, label_type="center"), strict=True)
-            for _, label in self.inside[-len(at) :]:
-                label.set_color(trace.insidetextfont.color or INK)
+            labels = panel.drawn.bar_label(bars, texts, label_type="center", color=trace.insidetextfont.color)
+            self.inside += zip(bars, labels, strict=True)
         elif trace.textposition != "none":
-            self.outside += panel.bar_label(bars, texts, padding=4)
+            self.outside += panel.drawn.bar_label(bars, texts, padding=4)
 
     def _draw_shape(self, shape: Any) -> None:
-        panel, line = self._panel_of(shape), shape.line
+        panel, line, transform = self._panel_of(shape).drawn, shape.line, self._transform(shape)
         if shape.type == "rect":
             corners = (shape.x0, shape.x1, shape.x1, shape.x0), (shape.y0, shape.y0, shape.y1, shape.y1)
-            panel.fill(*corners, color=shape.fillcolor, alpha=shape.opacity, transform=self._transform(shape))
+            panel.fill(*corners, color=shape.fillcolor, alpha=shape.opacity, transform=transform)
         else:
-            look = {"color": line.color, "linewidth": line.width, "linestyle": DASHES.get(line.dash, "-")}
+            look = {
+                "color": line.color,
+                "linewidth": line.width,
+                "linestyle": WORDS["dashes"].get(line.dash, "-"),
+            }
             ends = (shape.x0, shape.x1), (shape.y0, shape.y1)
-            panel.plot(*ends, transform=self._transform(shape), scalex=shape.xref == "x", **look)
+            panel.plot(*ends, transform=transform, scalex=shape.xref == "x", **look)
 
     def _draw_note(self, note: Any) -> None:
         panel = self._panel_of(note)
-        x_axis, y_axis = self.axes[panel.get_label()]
-        x = 10**note.x if x_axis.type == "log" and note.xref in (None, "x") else note.x
-        y = 10**note.y if y_axis.type == "log" and note.yref in (None, "y") else note.y
-        panel.annotate(
+        panel.drawn.annotate(
             _words(note.text),
-            (x, y),
-            (note.xshift or 0, note.yshift or 0),
+            (_value_of(note.x, note.xref, panel.axes[0]), _value_of(note.y, note.yref, panel.axes[1])),
+            (note.xshift, note.yshift),
             xycoords=self._transform(note),
             textcoords="offset points",
-            ha=note.xanchor or "center",
-            va=(note.yanchor or "center").replace("middle", "center"),
-            rotation=-(note.textangle or 0),
+            ha=note.xanchor,
+            va=note.yanchor.replace("middle", "center"),
+            rotation=-note.textangle,
         )
 
-    def _panel_of(self, mark: Any) -> Any:
+    def _panel_of(self, mark: Any) -> _Panel:
         """The panel of a shape or a note; the first for one on the whole."""
-        return self.panels.get(
-            _number((mark.xref or "x").split(" ")[0]), self.panels[next(iter(self.panels))]
-        )
+        return self.panels.get(mark.xref.split(" ")[0][1:], next(iter(self.panels.values())))
 
     def _transform(self, mark: Any) -> Any:
         """From the coordinates of a shape or a note to points."""
         from matplotlib.transforms import blended_transform_factory
 
-        def one(ref: str) -> Any:
-            if ref == "paper":
-                return self.paper.transAxes
-            return panel.transAxes if ref.endswith("domain") else panel.transData
-
-        panel = self._panel_of(mark)
-        across, up = one(mark.xref or "x"), one(mark.yref or "y")
+        panel = self._panel_of(mark).drawn
+        whole = {"paper": self.paper.transAxes, "domain": panel.transAxes}
+        across, up = (whole.get(ref.split(" ")[-1], panel.transData) for ref in (mark.xref, mark.yref))
         return across if across is up else blended_transform_factory(across, up)
 
     def _place(self, title: str, subtitle: Sequence[str]) -> None:
@@ -286,7 +249,7 @@ class _Picture:
         legend = self._legend()
         foot = MARGIN + (legend.get_window_extent().height if legend else 0)
         top, right = MARGIN + LINE * (len(lines) + 2), COLOUR_BAR if self.scale else 2 * MARGIN
-        height = top + (self.layout.height or HEIGHT) + foot
+        height = top + self.layout.height + foot
         self.drawn.set_size_inches(WIDTH / 72, height / 72)
         for row, words in enumerate(lines):
             look = {"color": FAINT} if row else {"fontsize": 16, "fontweight": "bold"}
@@ -295,8 +258,8 @@ class _Picture:
         for _ in range(2):  # with less room an axis may have other words
             self._set_positions((left, low, WIDTH - right - left, height - top - low))
             for panel in self.panels.values():
-                _turn_words(panel)
-            outer = [panel.get_tightbbox() for panel in self.panels.values()]
+                _turn_words(panel.drawn)
+            outer = [panel.drawn.get_tightbbox() for panel in self.panels.values()]
             left += MARGIN - min(box.x0 for box in outer)
             low += foot - min(box.y0 for box in outer)
         self._set_positions((left, low, WIDTH - right - left, height - top - low))
@@ -316,19 +279,16 @@ class _Picture:
         """Place the panels in an area: left, low, width and height in points."""
         wide, high = self.drawn.get_size_inches() * 72
         self.paper.set_position((area[0] / wide, area[1] / high, area[2] / wide, area[3] / high))
-        for x, panel in self.panels.items():
-            corners = np.asarray([axis.domain or (0, 1) for axis in self.axes[x]]).T
+        for panel in self.panels.values():
+            corners = np.asarray([axis.domain for axis in panel.axes]).T
             (x0, y0), (x1, y1) = np.asarray(area[:2]) + corners * area[2:]
-            panel.set_position((x0 / wide, y0 / high, (x1 - x0) / wide, (y1 - y0) / high))
+            panel.drawn.set_position((x0 / wide, y0 / high, (x1 - x0) / wide, (y1 - y0) / high))
 
     def _legend(self) -> Any:
         """Draw the legend in as many columns as have room; none for a single entry."""
-        drawn = [
-            pair
-            for panel in self.panels.values()
-            for pair in zip(*panel.get_legend_handles_labels(), strict=True)
-        ]
-        entries = {_words(label): handle for handle, label in reversed(drawn)}
+        found = (panel.drawn.get_legend_handles_labels() for panel in self.panels.values())
+        drawn = chain.from_iterable(zip(*entries, strict=True) for entries in found)
+        entries = {_words(label): handle for handle, label in reversed(list(drawn))}
         words, handles = list(entries)[::-1], list(entries.values())[::-1]
         for columns in range(len(words) if len(words) > 1 else 0, 0, -1):
             legend = self.drawn.legend(handles, words, loc="lower left", bbox_to_anchor=(0, 0), ncols=columns)
@@ -357,9 +317,7 @@ def _set_axis(axis: Any, source: Any, names: Names) -> None:
         shown = {value: _words(text) for value, text in texts.items() if low <= value <= high}
         axis.set_ticks(list(shown), shown.values())
     else:
-        axis.set_major_formatter(
-            ticker.FuncFormatter(lambda value, _: format(value, source.tickformat or ",.10g"))
-        )
+        axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: format(value, source.tickformat)))
         if source.type == "log":
             axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         elif source.dtick:
@@ -390,13 +348,17 @@ def _widen(label: Any) -> None:
         panel.set_xlim(high - (high - low) * (box.x1 - extent.x1) / room, high)
 
 
-def _scale_name(axis: Any) -> str:
-    return "log" if axis.type == "log" else "linear"
+def _complete(part: Any, kind: str) -> Any:
+    """Give a part of a figure the defaults of what it leaves open, and return it."""
+    for name, value in SETTINGS["defaults"][kind].items():
+        if part[name] is None:
+            part[name] = value
+    return part
 
 
-def _number(name: str | None) -> str:
-    """`2` of `x2`; empty for the first axis."""
-    return (name or "x")[1:]
+def _value_of(place: Any, ref: str, axis: Any) -> Any:
+    """The place of a note in the values of an axis: plotly wants the logarithm on the first logarithmic axes."""
+    return 10**place if axis.type == "log" and ref in ("x", "y") else place
 
 
 def _column(values: Any) -> list[Any]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capacity.base.quantity import Quantity
-from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, symbol
+from capacity.report.figures.chart import NEUTRAL, Chart, colour, coordinates, layout, symbol
 from capacity.report.figures.drawing import whiskers
 from capacity.report.plan import level_name, level_text, share_of_limit, window_rows
 from capacity.report.subject import subject_of
@@ -88,19 +89,12 @@ def speed_chart(plan: Plan) -> Chart:
     points = [point for point in plan.speed_front if point.tokens_per_s_per_user is not None]
     places = [(point.tokens_per_s_per_user or 0.0, point.tokens_per_s_per_gpu) for point in points]
     predicted, ranked = _predicted_speeds(plan), _ranked_places(plan)
-    x_range = _with_room(
-        [x for x, _ in places] + [speed.value for _, speed, _ in ranked] + list(predicted.values())
-    )
-    y_range = _with_room([y for _, y in places] + [use for _, _, use in ranked])
+    drawn = coordinates([*places, *((speed.value, use) for _, speed, use in ranked)])
+    x_range, y_range = _with_room([*drawn["x"], *predicted.values()]), _with_room(drawn["y"])
     figure = go.Figure()
-    figure.add_scatter(
-        x=[x for x, _ in sorted(places)],
-        y=[y for _, y in sorted(places)],
-        mode="lines",
-        line={"color": NEUTRAL, "dash": "dot", "width": 1},
-        showlegend=False,
-        hoverinfo="skip",
-    )
+    line = {"color": NEUTRAL, "dash": "dot", "width": 1}
+    joined = coordinates(sorted(places))
+    figure.add_scatter(**joined, mode="lines", line=line, showlegend=False, hoverinfo="skip")
     _draw_ranked(figure, plan, ranked)
     marks = _marks(plan, points)
     sides = label_places(places, marks, x_range=x_range, y_range=y_range)
@@ -162,8 +156,7 @@ def _draw_ranked(figure: Any, plan: Plan, ranked: Sequence[tuple[str, Quantity, 
     rest = ranked[1:]
     if rest:
         figure.add_scatter(
-            x=[speed.value for _, speed, _ in rest],
-            y=[use for _, _, use in rest],
+            **coordinates((speed.value, use) for _, speed, use in rest),
             mode="markers",
             name="also meets it",
             opacity=0.45,
@@ -239,8 +232,7 @@ def front_chart(plan: Plan) -> Chart:
     for index, gpu in enumerate(dict.fromkeys(point.gpu for point, _ in points)):
         chosen = [(point, price) for point, price in points if point.gpu == gpu]
         figure.add_scatter(
-            x=[price for _, price in chosen],
-            y=[min(point.worst_ratio, WORST_SHOWN) for point, _ in chosen],
+            **coordinates((price, min(point.worst_ratio, WORST_SHOWN)) for point, price in chosen),
             error_y=whiskers([_worst_level(point) for point, _ in chosen], shade=colour(index)),
             mode="markers",
             name=gpu,
@@ -267,7 +259,7 @@ def front_chart(plan: Plan) -> Chart:
 
 def _worst_level(point: Point) -> Quantity | None:
     """The worst level with its interval of sampling, where it stands in the chart."""
-    level = max(point.levels, key=lambda each: each.ratio, default=None)
+    level = max(point.levels, key=attrgetter("ratio"), default=None)
     return None if level is None or point.worst_ratio > WORST_SHOWN else share_of_limit(level)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from capacity.report.figures.chart import Chart, colour, layout, listed, symbol
+from capacity.report.figures.chart import Chart, colour, coordinates, layout, listed, symbol
 from capacity.report.views.sweep import FIGURES, OPTION, Row, varied_options
 
 MOST_SERIES = 12
@@ -42,10 +42,10 @@ def sweep_points_chart(rows: Sequence[Row], *, x: str, y: str, by: str | None = 
     for index, name in enumerate(series[:MOST_SERIES]):
         own = [row for row in points if by is None or str(row.get(by)) == name]
         own.sort(key=lambda row: _order(row[x]))
+        is_line = len({str(row[x]) for row in own}) == len(own)  # no two points stand above each other
         figure.add_scatter(
-            x=[row[x] for row in own],
-            y=[row[y] for row in own],
-            mode="lines+markers" if _is_line(own, x) else "markers",
+            **coordinates((row[x], row[y]) for row in own),
+            mode="lines+markers" if is_line else "markers",
             name=name or _plain(y),
             line={"color": colour(index), "dash": ("solid", "dash", "dot")[index // 6 % 3]},
             marker={"symbol": symbol(index), "size": 9},
@@ -62,11 +62,6 @@ def sweep_points_chart(rows: Sequence[Row], *, x: str, y: str, by: str | None = 
         figure=figure,
         rows=tuple({x: row[x], y: row[y], **({} if by is None else {by: row.get(by)})} for row in points),
     )
-
-
-def _is_line(points: Sequence[Row], x: str) -> bool:
-    """Whether no two points stand above each other, so that a line means something."""
-    return len({str(row[x]) for row in points}) == len(points)
 
 
 def _order(value: object) -> tuple[bool, float, str]:

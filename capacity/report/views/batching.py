@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from capacity.report.display import join_words
@@ -57,7 +58,7 @@ def batching_view(answer: Batching) -> View:
 def batching_chart(answer: Batching) -> Panels:
     """Return four panels of bars, one bar for each way of batching."""
     names = [row.name for row in answer.rows]
-    fastest = max(answer.rows, key=lambda row: row.output_tokens_per_s_per_gpu)
+    fastest = max(answer.rows, key=attrgetter("output_tokens_per_s_per_gpu"))
     return Panels(
         name="batching",
         title=f"{answer.model} on {answer.gpu.count} x {answer.gpu.name}: {answer.workload}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from capacity.report.views import units
@@ -27,7 +29,7 @@ def beam_search_view(answer: BeamSearch) -> View:
         ),
         Column("TPOT, {time}", "tpot_s", units.MS),
         Column("times greedy", "times_greedy", units.TIMES),
-        Column("E2E, s", "e2e_s", Unit(show=lambda number, _: (units.SECONDS.texts(number)[0], ""))),
+        Column("E2E, s", "e2e_s", replace(units.SECONDS, bare=True)),
         Column("requests/s", "requests_per_s", units.TIMES),
         Column("KV tokens", "kv_tokens", units.COUNT),
         Column("requests held", _held, units.TEXT),
@@ -60,9 +62,8 @@ def beam_search_facts(answer: BeamSearch) -> list[Fact]:
 
 def _of_engine(answer: BeamSearch) -> list[BeamRow]:
     """The rows of how the engine carries beams along, the narrowest first."""
-    return sorted(
-        (row for row in answer.rows if row.way == answer.engine_way), key=lambda row: row.beam_width
-    )
+    own = (row for row in answer.rows if row.way == answer.engine_way)
+    return sorted(own, key=attrgetter("beam_width"))
 
 
 def _chart(answer: BeamSearch) -> Curves:

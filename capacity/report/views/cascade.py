@@ -18,6 +18,22 @@ if TYPE_CHECKING:
 
 MONTH_S = 730 * 3600
 PER_1K = Unit(4, 1e3)
+WHERE = Column("where", "{0.tier}: {0.model}".format)
+ANSWERED = (
+    WHERE,
+    Column("on", "place"),
+    Column("of all", "share", units.PERCENT),
+    Column("engines", "engines", units.COUNT),
+    Column("GPUs", "billed_gpus", units.COUNT),
+    Column("busy", "utilization", units.PERCENT_0),
+)
+BILLED = (
+    WHERE,
+    Column("$ per 1k that reach it", "usd_per_request", PER_1K),
+    Column("$ a month", "usd_per_month", units.COUNT),
+    Column("mean TTFT, {time}", "mean_ttft_s", units.MS_1),
+    Column("mean E2E, {time}", "mean_e2e_s", units.MS_1),
+)
 
 
 def _rate_texts(rate: Quantity, _: Units) -> tuple[str, str]:
@@ -102,24 +118,8 @@ def _blocks(answer: CascadeAnswer) -> Iterator[Block]:
     yield _latency_chart(answer)
     if answer.rates:
         yield escalation_chart(answer)
-    where = Column("where", lambda tier: f"{tier.tier}: {tier.model}")
-    places = [
-        where,
-        Column("on", "place"),
-        Column("of all", "share", units.PERCENT),
-        Column("engines", "engines", units.COUNT),
-        Column("GPUs", "billed_gpus", units.COUNT),
-        Column("busy", "utilization", units.PERCENT_0),
-    ]
-    yield Table("Where requests are answered", answer.tiers, places)
-    figures = [
-        where,
-        Column("$ per 1k that reach it", "usd_per_request", PER_1K),
-        Column("$ a month", "usd_per_month", units.COUNT),
-        Column("mean TTFT, {time}", "mean_ttft_s", units.MS_1),
-        Column("mean E2E, {time}", "mean_e2e_s", units.MS_1),
-    ]
-    yield Table("What each place costs and takes", answer.tiers, figures)
+    yield Table("Where requests are answered", answer.tiers, ANSWERED)
+    yield Table("What each place costs and takes", answer.tiers, BILLED)
     title = "The cascade beside the large model alone, with 90 % intervals"
     yield _beside(title, answer.cascade, answer.alone, ("cascade", "alone"))
     if (run := answer.together) is not None:
@@ -131,7 +131,7 @@ def _blocks(answer: CascadeAnswer) -> Iterator[Block]:
             + ("" if run.verdict is None else f"; the run is {run.verdict}")
         )
     rates = [
-        Column("", lambda row: f"{row.rate}, pays {row.pays}"),
+        Column("", "{0.rate}, pays {0.pays}".format),
         Column("engines many", "many", RATE),
         Column("whole engines here", "here", RATE),
         Column("yours", "yours", units.PERCENT),
@@ -158,9 +158,7 @@ def _beside(title: str, ours: Whole | Together, theirs: Whole, names: tuple[str,
     for figure, field, unit in WHOLE:
         value, other = (getattr(side, field, None) for side in (ours, theirs))
         if value is not None and other is not None:
-            rows.append(
-                Beside(figure, _worded(value, unit), _worded(other, unit), _change_text(value, other))
-            )
+            rows.append(Beside(figure, unit.words(value), unit.words(other), _change_text(value, other)))
     sides = zip(names, ("ours", "theirs"), strict=True)
     return Table(
         title,
@@ -173,11 +171,6 @@ def _beside(title: str, ours: Whole | Together, theirs: Whole, names: tuple[str,
     )
 
 
-def _worded(value: Quantity | int, unit: Unit) -> str:
-    text, within = unit.texts(value)
-    return f"{text} ({within})" if within else text
-
-
 def _change_text(ours: Quantity | int, theirs: Quantity | int) -> str:
     """How far ours is from theirs: `-54%`, or of twice and more `x 13`; empty where theirs is 0."""
     value, base = (side if isinstance(side, int) else side.value for side in (ours, theirs))
@@ -187,22 +180,9 @@ def _change_text(ours: Quantity | int, theirs: Quantity | int) -> str:
 
 def _break_even(answer: CascadeAnswer) -> list[BreakEven]:
     even = answer.break_even
-    rates = (
-        BreakEven(
-            "escalation rate",
-            "up to",
-            answer.escalation_rate,
-            even.escalation_rate_at_scale,
-            even.escalation_rate_here,
-        ),
-        BreakEven(
-            "cache hit rate",
-            "from",
-            answer.cache_hit_rate,
-            even.cache_hit_rate_at_scale,
-            even.cache_hit_rate_here,
-        ),
-    )
+    escalated = answer.escalation_rate, even.escalation_rate_at_scale, even.escalation_rate_here
+    hits = answer.cache_hit_rate, even.cache_hit_rate_at_scale, even.cache_hit_rate_here
+    rates = BreakEven("escalation rate", "up to", *escalated), BreakEven("cache hit rate", "from", *hits)
     return [rate for rate in rates if rate.yours is not None]
 
 
@@ -253,6 +233,7 @@ def _latency_chart(answer: CascadeAnswer) -> Bars:
 def escalation_chart(answer: CascadeAnswer) -> Curves:
     """Return $ of 1,000 requests over the escalation rate, where engines are many and in whole engines here."""
     alone, rates = answer.alone, answer.rates
+    escalated = [row.escalation_rate for row in rates]
     here = 1 / MONTH_S / answer.requests_per_s
     even = answer.break_even.escalation_rate_at_scale
     pays = "at no rate" if even is None else f"up to {even.value:.0%} escalated"
@@ -265,10 +246,8 @@ def escalation_chart(answer: CascadeAnswer) -> Curves:
             "cascade, whole engines here": {
                 row.escalation_rate: row.usd_per_month.scaled(here) for row in rates
             },
-            "alone, engines many": {
-                row.escalation_rate: alone.usd_per_request_at_scale.value for row in rates
-            },
-            "alone, whole engines here": {row.escalation_rate: alone.usd_per_request.value for row in rates},
+            "alone, engines many": dict.fromkeys(escalated, alone.usd_per_request_at_scale.value),
+            "alone, whole engines here": dict.fromkeys(escalated, alone.usd_per_request.value),
         },
         unit=PER_1K,
         labels="escalated",

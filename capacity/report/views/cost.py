@@ -80,9 +80,12 @@ def reason_text(bill: Bill) -> str:
     missed = ""
     for level in bill.levels:
         if not level.met:
-            value = f"{level.attained_fraction:.1%} of requests within it"
-            if level.value_ms is not None:
-                value = f"{level.value_ms:,.0f} ms"
+            known = level.value_ms is not None
+            value = (
+                f"{level.value_ms:,.0f} ms"
+                if known
+                else f"{level.attained_fraction:.1%} of requests within it"
+            )
             missed += f"; {level.slo} is unmet ({value}){window}"
     return f"{bill.verdict_reason or ''}{missed}"
 
@@ -145,7 +148,7 @@ def _loads(bill: Bill) -> Table:
         return lambda row: shown(getattr(load, row[1]), row[2])
 
     columns = [Column(name, figure(load), units.TEXT) for name, load in loads.items()]
-    return Table("What it makes of a token", rows, [Column("", lambda row: row[0]), *columns])
+    return Table("What it makes of a token", rows, [Column("", "0"), *columns])
 
 
 def _against(bill: Bill, compared: Sequence[BreakEven]) -> Table:

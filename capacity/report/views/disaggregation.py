@@ -43,7 +43,7 @@ def splits_view(runs: Mapping[str, Simulation]) -> View:
     )
     columns = [
         Column("replicas", "0"),
-        Column("verdict", lambda split: "-" if split[2].verdict is None else split[2].verdict.verdict),
+        Column("verdict", "2.verdict.verdict"),
         *(Column(heading, _figure(field), Unit(2)) for heading, field in FIGURES.items()),
     ]
     return View("", [chart, Table("Every split of the replicas", splits, columns)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from capacity.report.views import units
-from capacity.report.views.units import Unit
+from capacity.report.views.units import Unit, join, mark_unless
 from capacity.report.views.view import Column, Table, View
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 ENGINES = (
     Column("engine", "engine"),
-    Column("policy", lambda row: row.policy + ("" if row.simulated else " *"), units.TEXT),
+    Column("policy", mark_unless("policy", "simulated", " *"), units.TEXT),
     Column("paged", "paged", units.TEXT),
     Column("chunked", "chunked_prefill", units.TEXT),
     Column("cache", "prefix_caching", units.TEXT),
@@ -27,12 +27,12 @@ ENGINES = (
 FORMATS = (
     Column("engine", "engine"),
     Column("drafts simulated", "drafts", units.TEXT),
-    Column("weights", lambda row: ", ".join(row.weight_formats)),
+    Column("weights", join("weight_formats")),
     Column("KV cache", lambda row: ", ".join(("16-bit", *row.kv_cache_formats))),
 )
 CLAIMS = (
     Column("claim", "name"),
-    Column("published", lambda row: f"{row.published:g} {row.unit}", units.TEXT),
+    Column("published", "{0.published:g} {0.unit}".format, units.TEXT),
     Column("ours", "ours", Unit(1)),
     Column("bound", "bound", Unit(1)),
     Column("possible", "possible", units.TEXT),

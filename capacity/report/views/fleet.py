@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 from capacity.base.quantity import Quantity
@@ -13,21 +11,19 @@ from capacity.report.plan import (
     CONDITIONAL,
     conditional_text,
     level_text,
-    window_line,
-    window_rows,
+    question_text,
+    windows_table,
 )
 from capacity.report.subject import subject_of
 from capacity.report.views import units
 from capacity.report.views.layout import table_records
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Bars, Block, Column, Fact, OwnChart, Stack, Table, UprightStack, View
-from capacity.workload.windows import clock_text
 
 if TYPE_CHECKING:
     from capacity.planning.evaluation.slo_evaluation import Level
     from capacity.planning.fleets.fleet_records import (
         FleetDay,
-        FleetHour,
         FleetPlan,
         FleetPool,
         FleetProof,
@@ -65,14 +61,7 @@ def fleet_facts(plan: FleetPlan) -> list[Fact]:
 
 def fleet_view(plan: FleetPlan, *, detail: bool = True) -> View:
     """Return what `fleet` shows, with `detail` the levels of every window."""
-    rate = plan.requests_per_s
-    arriving = "all at once" if math.isinf(rate) else f"{rate:,.2f} requests/s"
-    title = (
-        f"[bold]{plan.model}[/bold], {plan.workload}: {plan.requests:,} requests, {arriving}\n"
-        f"SLO {' and '.join(plan.slos)}, {plan.confidence:.0%} confidence in the step times; least {plan.objective}"
-        f"{window_line(plan)}"
-    )
-    return View(title, _blocks(plan, detail))
+    return View(question_text(plan), _blocks(plan, detail))
 
 
 def _blocks(plan: FleetPlan, detail: bool) -> Iterator[Block]:
@@ -159,21 +148,7 @@ def _windows_blocks(plan: FleetPlan, proof: FleetProof, detail: bool) -> Iterato
     if not detail:
         yield "--detail has the levels of every window"
         return
-    columns = [
-        Column("from", lambda row: clock_text(row[0]) + ("" if row[3] else " *")),
-        Column("requests/s", lambda row: row[1], RATE),
-        *(
-            Column(level.slo, partial(_level_of_row, place), units.TEXT)
-            for place, level in enumerate(windows[0].levels)
-        ),
-        Column("of limit", lambda row: max(level.ratio for level in row[2]), units.PERCENT_0),
-    ]
-    title = "Service levels over time: the worst window of each row (*: too little work to be judged)"
-    yield Table(title, window_rows(windows), columns)
-
-
-def _level_of_row(place: int, row: tuple[float, float, tuple[Level, ...], bool]) -> str:
-    return level_text(row[2][place])
+    yield windows_table(windows)
 
 
 def layout_text(found: Layout) -> str:
@@ -245,17 +220,14 @@ def _layout_blocks(plan: FleetPlan) -> Iterator[Block]:
     best, one = plan.best, plan.one_pool
     base = None if one is None else one.objective
 
-    def engines(layout: Layout) -> str:
-        if not layout.pools:
-            return layout.reason or layout.outcome
-        return layout_text(layout) + (" *" if layout is best else "")
-
     columns = [
         Column("threshold", threshold_text, units.TEXT),
         Column(
             "short", lambda each: each.pools[0].request_share if len(each.pools) > 1 else None, units.PERCENT
         ),
-        Column("engines", engines),
+        Column(
+            "engines", lambda each: layout_text(each) + " *" * (each is best) or each.reason or each.outcome
+        ),
         Column("GPUs", lambda each: each.num_gpus if each.pools else None, units.COUNT),
         Column("$/h", "usd_per_hour", RATE),
         Column(
@@ -300,7 +272,7 @@ def _layouts_chart(plan: FleetPlan, table: Table) -> Stack:
 def _day_blocks(day: FleetDay, best: Layout) -> Iterator[Block]:
     """Replicas by the hour of each pool, and what following the day saves."""
     names = [f"{pool.label}: {pool.pool.gpu}" for pool in best.pools]
-    counts = [Column(name, partial(_replicas, place), units.COUNT) for place, name in enumerate(names)]
+    counts = [Column(name, f"replicas.{place}", units.COUNT) for place, name in enumerate(names)]
     columns = [
         Column("hour", "hour", units.COUNT),
         Column("requests/s", "request_rate_per_s", RATE),
@@ -328,10 +300,6 @@ def _day_blocks(day: FleetDay, best: Layout) -> Iterator[Block]:
         rows=table_records(table),
     )
     yield table
-
-
-def _replicas(place: int, hour: FleetHour) -> int:
-    return hour.replicas[place]
 
 
 def _less_text(saved: float) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 
 from capacity.answers.support import Status, SupportMatrix
 from capacity.report.views.view import Column, Table, View
@@ -41,11 +40,7 @@ def _letters(answer: SupportMatrix) -> list[Column]:
     alike: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
     for engine, letters in cells.items():
         alike[tuple(letters.values())].append(engine)
-    return [Column("\n".join(engines), _of_gpu(cells[engines[0]])) for engines in alike.values()]
-
-
-def _of_gpu(letters: dict[str, str]) -> Callable[[str], str]:
-    return lambda gpu: letters[gpu]
+    return [Column("\n".join(engines), cells[engines[0]].get) for engines in alike.values()]
 
 
 def _short(engine: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from capacity.report.layout import tokens
 from capacity.report.views import units
-from capacity.report.views.units import Unit
+from capacity.report.views.units import Unit, join
 from capacity.report.views.view import Bars, Block, Column, Curves, Fact, Table, View
 
 if TYPE_CHECKING:
@@ -81,10 +81,7 @@ def _blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
         MODEL,
         Column("attention", "attention", units.TEXT),
         Column("KiB/token", "bytes_per_token", units.KIB),
-        *(
-            Column(f"{{memory}} at {tokens(n)}", partial(_request_bytes, n), units.GIB)
-            for n in answer.contexts
-        ),
+        *(Column(f"{{memory}} at {tokens(n)}", f"request_bytes.{n}", units.GIB) for n in answer.contexts),
         *(Column(f"{gpu} holds", partial(_held, gpu), units.TEXT) for gpu in answer.gpus),
     ]
     yield Table("KV cache of one request", rows, columns)
@@ -103,10 +100,6 @@ def _blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
         yield from _eviction_blocks(answer, drawn)
     if answer.long_contexts:
         yield from _long_context_blocks(answer.long_contexts)
-
-
-def _request_bytes(context: int, row: KvAnswerRow) -> float:
-    return row.request_bytes[context]
 
 
 def _held(gpu: str, row: KvAnswerRow) -> int | str:
@@ -155,7 +148,7 @@ def _eviction_blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
     yield Table("Keeping less: one request, a step, and as many requests as fit", rows, columns)
     found = [
         Column("method", "method"),
-        Column("engines", lambda row: ", ".join(row.engines) or "none", units.TEXT),
+        Column("engines", join("engines", "none"), units.TEXT),
         Column("remark", _published),
     ]
     yield Table("Not lossless: what was published", answer.eviction_methods, found)
@@ -193,7 +186,7 @@ def _eviction_chart(rows: Sequence[EvictionRow]) -> Bars:
 
 
 def _ratio(value: float | None, whole: float | None) -> float | None:
-    return None if value is None or not whole else value / whole
+    return value / whole if value is not None and whole else None
 
 
 def _long_context_blocks(rows: Sequence[LongContext]) -> Iterator[Block]:
@@ -204,7 +197,11 @@ def _long_context_blocks(rows: Sequence[LongContext]) -> Iterator[Block]:
         Column("holds", "held_tokens", units.COUNT),
         Column("attention half of decode at", "decode_crossover_tokens", units.COUNT),
         Column(f"{tokens(prefix)} from CPU / again, ms", _load_or_recompute, units.TEXT),
-        Column("prefill of all it holds on 1, 2, 4, 8 ranks, s", _prefill_by_ranks, units.TEXT),
+        Column(
+            "prefill of all it holds on 1, 2, 4, 8 ranks, s",
+            lambda row: ", ".join(f"{over.seconds:,.1f}" for over in row.prefill) or "-",
+            units.TEXT,
+        ),
     ]
     yield Table(f"Long contexts; decode at a batch of {rows[0].batch_size}", rows, columns)
     if grown := [row for row in rows if row.growth]:  # where any is known
@@ -220,10 +217,6 @@ def _long_context_blocks(rows: Sequence[LongContext]) -> Iterator[Block]:
 def _load_or_recompute(row: LongContext) -> str:
     prefix = row.offload
     return "-" if prefix is None else f"{prefix.load_s * 1e3:,.1f} / {prefix.recompute_s * 1e3:,.1f}"
-
-
-def _prefill_by_ranks(row: LongContext) -> str:
-    return ", ".join(f"{over.seconds:,.1f}" for over in row.prefill) or "-"
 
 
 def _step_and_share(place: int, row: LongContext) -> str:

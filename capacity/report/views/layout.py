@@ -19,7 +19,8 @@ def parts(view: View, answer: Any, kind: str = "tables") -> list[Part]:
     """Return title, tables, lines and notes as a terminal shows them: all, a `summary`, or the `sheet` of a page."""
     more = {"tables": view.detail, "summary": [view.brief] if view.brief else []}.get(kind, ())
     shown: list[Part] = [view.title] if view.title else []
-    for block in (*view.blocks, *more):
+    blocks = {"summary": view.screen}.get(kind) or view.blocks
+    for block in (*blocks, *more):
         if isinstance(block, str):
             shown.append(block)
         elif isinstance(block, Refused):

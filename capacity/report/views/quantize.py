@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from capacity.report.display import as_sure
 from capacity.report.views import units
-from capacity.report.views.units import Unit, with_interval
+from capacity.report.views.units import Unit, join, mark_unless, with_interval
 from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, headline
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ def _blocks(answer: Quantizing, every: bool) -> Iterator[Block]:
     rows = answer.rows
     yield _chart(answer, every)
     columns = [
-        Column("method", lambda row: row.method + ("" if row.engine_loads else " †")),
+        Column("method", mark_unless("method", "engine_loads", " †")),
         Column("bits", "bits_per_weight", BITS),
         Column("GB", "weights_bytes", Unit(2, 1e-9)),
-        Column("compute", lambda row: row.compute + ("" if row.native else " *"), units.TEXT),
+        Column("compute", mark_unless("compute", "native", " *"), units.TEXT),
         Column("max batch", "max_batch", units.COUNT),
         Column("TTFT {time}", "ttft_s", units.MS_1),
         Column("TPOT {time} b=1", "tpot_small_s", units.MS),
@@ -69,7 +69,7 @@ def _blocks(answer: Quantizing, every: bool) -> Iterator[Block]:
     yield Table("Kernels and calibration", rows, kernels)
     quality = [
         Column("method", "method"),
-        Column("published quality", lambda row: "; ".join(row.quality) or "none published"),
+        Column("published quality", join("quality", "none published", "; ")),
         Column("remark", lambda row: _remark(row, rows)),
     ]
     yield Table("Quality, from 16 bit to quantized", [r for r in rows if r.quality or r.note], quality)
@@ -118,7 +118,7 @@ def quantizations_view(answer: Quantizations) -> View:
     """Return what `quantize --list` shows."""
     columns = [
         Column("-q", "name"),
-        Column("also", lambda row: " ".join(row.also) or "-", units.TEXT),
+        Column("also", join("also", "-", " "), units.TEXT),
         Column("bits", "bits_per_weight", BITS),
         Column("kernel", "kernel", units.TEXT),
         Column("remark", lambda row: row.remark or "-"),

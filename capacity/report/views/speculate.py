@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from capacity.report.display import join_words
@@ -36,7 +37,7 @@ def speculate_view(answer: Speculating) -> View:
 
 def speculate_facts(answer: Speculating, batch: int) -> list[Fact]:
     """Return the figures of the greatest batch up to `batch`."""
-    row = max((row for row in answer.rows if row.batch_size <= batch), key=lambda row: row.batch_size)
+    row = max((row for row in answer.rows if row.batch_size <= batch), key=attrgetter("batch_size"))
     plain, draft, alone = (
         units.LATENCY.texts(seconds)[0] for seconds in (row.plain_step_s, row.draft_s, answer.ttft_s.plain)
     )

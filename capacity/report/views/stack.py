@@ -103,7 +103,7 @@ def _tables(answer: Stack) -> Iterator[Table]:
             Column("TPOT, {time}", "figures.tpot_s", units.MS),
             Column("$/1M out", "figures.usd_per_million_output_tokens", units.TIMES),
             Column("batch", "figures.mean_batch_size", Unit(1)),
-            Column("bound by", lambda step: f"{step.figures.bound} {step.figures.bound_fraction:.0%}"),
+            Column("bound by", "{0.figures.bound} {0.figures.bound_fraction:.0%}".format),
             Column("basis", "figures.basis"),
         ],
         wrap=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,11 +28,22 @@ def value_at(record: Any, path: Path) -> Any:
     for name in path.split(".") if path else ():
         if record is None:
             return None
+        key = int(name) if name.isdigit() else name
         if isinstance(record, Mapping):
-            record = record.get(name)
+            record = record.get(key)
         else:
-            record = record[int(name)] if isinstance(record, Sequence) else getattr(record, name)
+            record = getattr(record, name) if key is name else record[key]
     return record
+
+
+def join(path: str, none: str = "", separator: str = ", ") -> Callable[[Any], str]:
+    """Return the path of several names of a record as one text; `none` where there are none."""
+    return lambda record: separator.join(value_at(record, path)) or none
+
+
+def mark_unless(path: str, flag: str, mark: str) -> Callable[[Any], str]:
+    """Return the path of a name of a record, with a mark behind it where the flag is not set."""
+    return lambda record: value_at(record, path) + mark * (not value_at(record, flag))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +149,16 @@ MEMORY = Unit(follows="memory", show=lambda number, units: (units.memory_text(nu
 BARE_LATENCY, BARE_RATE = (replace(unit, bare=True) for unit in (LATENCY, RATE))
 
 
-def usd(digits: int) -> Unit:
-    """Return dollars with so many digits after the point."""
+def usd(digits: int, scale: float = 1.0) -> Unit:
+    """Return dollars with so many digits after the point, of so many."""
 
     def show(number: Quantity, _: Units) -> tuple[str, str]:
-        text, within = text_and_interval(number, digits=digits)
+        text, within = text_and_interval(number, scale, digits)
         return f"${text}", within
 
-    return Unit(show=show)
+    return Unit(scale=scale, show=show)
 
 
-USD_PER_1K = Unit(scale=1e3, show=lambda number, _: usd(4).texts(number.scaled(1e3)))  # of $ of one
 USD = usd(3)
+USD_PER_1K = usd(4, 1e3)  # of $ of one
 USD_PER_MILLION = replace(USD, bare=True)

@@ -141,7 +141,8 @@ Block = str | Facts | Table | Refused | Drawing | OwnChart
 class View(NamedTuple):
     """What is shown of an answer: a title, and blocks in order. Its notes and the answer's own always stand last.
 
-    `detail`: what a terminal shows on request, in whose place `brief` stands otherwise.
+    `detail`: what a terminal shows on request, in whose place `brief` stands otherwise; `screen`: what it shows then in
+    place of the blocks.
     """
 
     title: str
@@ -149,6 +150,7 @@ class View(NamedTuple):
     detail: Iterable[Block] = ()
     brief: str = ""
     notes: Sequence[str] = ()
+    screen: Iterable[Block] = ()
 
 
 def compared_text(busiest: Window | None) -> str:

@@ -20,8 +20,8 @@ from capacity.planning.records import Plan
 from capacity.pool.resolve import resolve
 from capacity.report.figures.of_answer import charts_of
 from capacity.report.layout import printed
-from capacity.report.plan import plan_tables, window_rows
-from capacity.report.plan_summary import plan_summary
+from capacity.report.plan import window_rows
+from capacity.report.plan_summary import plan_view
 from capacity.report.tables import render
 from capacity.report.views.fleet import fleet_view
 from capacity.report.views.layout import parts
@@ -100,7 +100,7 @@ def test_plan_window_is_verified_on_the_whole_traffic(minute: Plan) -> None:
 def test_plan_window_is_named_in_the_answer(minute: Plan) -> None:
     assert minute.best is not None
     assert minute.best.trial.window is not None
-    head, *rest = (str(part) for part in plan_summary(minute))
+    head, *rest = (str(part) for part in parts(plan_view(minute), minute, "summary"))
     assert f"SLO window 1m; the busiest: {minute.busiest_window.label}" in head
     assert any(f"worst window: {minute.best.trial.window.label}" in part for part in rest)
     written = minute.to_dict()
@@ -113,7 +113,7 @@ def test_plan_detail_and_chart_show_all_windows(minute: Plan) -> None:
     rows = window_rows(minute.best.trial.windows)
     assert 12 < len(rows) <= 25
     assert max(level.ratio for row in rows for level in row[2]) == pytest.approx(minute.best.trial.ratio)
-    assert any("over time" in str(getattr(part, "title", "")) for part in plan_tables(minute))
+    assert any("over time" in str(getattr(part, "title", "")) for part in parts(plan_view(minute), minute))
     chart = next(chart for chart in charts_of(minute) if chart.name == "slo_over_time")
     assert len(chart.rows) == len(rows)
 
