@@ -432,10 +432,6 @@ class Cluster:
         """Requests by the role that has them or that they wait for, where there are several."""
         return None
 
-    def sample(self, now_ps: int) -> None:
-        """Take down how the deployment and its engines stand."""
-        self.account.sample(self, now_ps)
-
     def result(
         self, *, goodput_ms: Mapping[str, float] | None = None, interrupted: bool = False
     ) -> SimulationResult:

@@ -15,7 +15,8 @@ from typing import Protocol, cast
 
 import simpy
 
-from capacity.simulator.engines import ENDLESS, SUMS, EngineAccount, EngineState, Reports, stall_reason
+from capacity.base.record import make_from
+from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
 from capacity.simulator.front_end_process import FrontEndProcesses
 from capacity.simulator.instants import (
     ARRIVE,
@@ -175,8 +176,9 @@ class Engine:
 
     def account(self) -> EngineAccount:
         policy = self.policy
-        return EngineAccount(
-            **{name: getattr(self.ledger, name) for name in SUMS},
+        return make_from(
+            EngineAccount,
+            self.ledger,
             num_blocks=self.pool.num_blocks,
             free_blocks=self.pool.free_blocks,
             now_ps=int(self.env.now),
@@ -185,7 +187,6 @@ class Engine:
             else None,
             tier_use=policy.tier_use,
             rank_requests=tuple(policy.rank_requests),
-            work=self.ledger.work,
         )
 
     # from outside

@@ -58,13 +58,6 @@ class EngineAccount:
     work: StepWork | None = None
 
 
-# what both engines add up, by the names of `EngineAccount`
-SUMS = (
-    "steps", "rows", "busy_ps", "rejected", "preemptions", "completed", "kv_block_ps", "kv_busy_ps", "kv_peak_blocks",
-    "hit_tokens", "queried_tokens",
-)  # fmt: skip
-
-
 class Reports(Protocol):
     """Who stands before the engines, and hears what leaves them. Instants are when it happens."""
 

@@ -54,7 +54,7 @@ class ReadableEngines:
             observer=self._recording.observer,
             noise=setup.noise,
             launch_lag=setup.launch_lag,
-            front_end=front_end if front_end is not None and front_end.tokenizes else None,
+            front_end=front_end if front_end is not None and front_end.times.takes_in else None,
         )
         self.engines.append(engine)
         self.env.process(engine.run())
@@ -65,21 +65,12 @@ class ReadableEngines:
         times = self._recording.frontend
         if times is None or not (times.streams or times.takes_in):
             return None
-        return FrontEndProcesses(
-            times.processes,
-            self._requests.prompt_tokens,
-            input_token_s=times.input_token_s,
-            output_token_s=times.output_token_s,
-            request_s=times.request_s,
-        )
+        return FrontEndProcesses(times, self._requests.prompt_tokens)
 
     def _engine_ledger(self, setup: EngineSetup, front_end: FrontEndProcesses | None) -> EngineLedger:
-        times = self._recording.frontend
         work = StepWork(setup.step_times) if self._recording.keep_work else None
-        if front_end is not None and times is not None and times.streams:
-            return StreamingLedger(
-                self._ledger, self.gaps, work, front_end=front_end, stream_interval=times.stream_interval
-            )
+        if front_end is not None and front_end.times.streams:
+            return StreamingLedger(self._ledger, self.gaps, work, front_end=front_end)
         return EngineLedger(self._ledger, self.gaps, work)
 
     # requests

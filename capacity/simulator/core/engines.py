@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import simpy
 
+from capacity.base.record import make_from
 from capacity.simulator.core import binding
 from capacity.simulator.core.fleet import (
     EVENT_FIELDS,
@@ -26,7 +27,6 @@ from capacity.simulator.core.fleet import (
 from capacity.simulator.core.interface import enums
 from capacity.simulator.engines import (
     ENDLESS,
-    SUMS,
     EngineAccount,
     EngineState,
     Nobody,
@@ -104,27 +104,22 @@ class CompiledEngines:
 
     def run(self) -> None:
         """The engines run ahead to the next event of the world, then that happens, and so on."""
-        env, turn, take_turn, progress = (
-            self._env,
-            self.fleet.turn,
-            self.fleet.take_turn,
-            self._ledger.progress,
-        )
-        queue, happen, check = env._queue, env.step, self._recording.check
+        env, turn = self._env, self.fleet.turn
+        progress, check = self._ledger.progress, self._recording.check
         while True:
-            limit_key = turn[LIMIT_KEY] = next_key_of(queue)
-            told = take_turn()
+            limit_key = turn[LIMIT_KEY] = next_key_of(env._queue)
+            told = self.fleet.take_turn()
             if check is not None:
                 check()
             if progress is not None:
                 self._show(progress, all_done=turn[NEXT_KEY] >= limit_key or told > 0)
             if told:
                 self._report(told)
-                limit_key = next_key_of(queue)
+                limit_key = next_key_of(env._queue)
             if turn[NEXT_KEY] >= limit_key and turn[LOAD_ENGINE] < 0:
-                if not queue:
+                if not env._queue:
                     return
-                happen()
+                env.step()
 
     def _show(self, progress: Progress, *, all_done: bool) -> None:
         """Progress as it is made: so few steps a turn that hardly two reports fall into one."""
@@ -175,15 +170,14 @@ class CompiledEngines:
         stalled_by = None
         if state.unfinished:
             stalled_by = ENDLESS if state.endless else stall_reason(state.num_waiting, num_blocks)
-        sums = {name: getattr(state, name) for name in SUMS}
-        for name in ("kv_block_ps", "kv_busy_ps"):
-            low, high = sums[name]
-            sums[name] = high << 64 | low
-        return EngineAccount(
-            **sums,
+        block_ps, busy_ps = (high << 64 | low for low, high in (state.kv_block_ps, state.kv_busy_ps))
+        return make_from(
+            EngineAccount,
+            state,
+            kv_block_ps=block_ps,
+            kv_busy_ps=busy_ps,
             num_blocks=num_blocks,
             free_blocks=num_blocks - state.kv_used_blocks,
-            now_ps=state.now_ps,
             stalled_by=stalled_by,
             tier_use=self.fleet.tier_use(number),
             rank_requests=self.fleet.rank_requests(number),
