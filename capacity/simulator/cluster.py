@@ -36,9 +36,7 @@ from capacity.workload import Workload
 class Cluster:
     """The replicas there are, the router before them, and the clients before that; hears the engines' `Reports`."""
 
-    acts_on_answers = (
-        False  # whether an end is no request's last, so that it must be known at its very instant
-    )
+    acts_on_answers = False  # whether a request may go on after an answer, so its end must be known at once
 
     def __init__(
         self, workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
@@ -71,8 +69,6 @@ class Cluster:
         self.in_vain = InVain()
         self._routers: list[Router] = []  # by replica
         self._prompts: dict[int | None, Callable[[int], Prompt]] = {}  # by size of blocks
-        self._prompt_tokens = self.requests.prompt_tokens
-        self._limits_replicas = self._looks_after = self.rules.limits_replicas
         self._home: dict[int, int] = {}  # replica of each request that is outstanding
         self.replica_of = array("q", [MISSING]) * len(workload)  # the last of each
         self._held: dict[int, None] = {}  # requests that wait at the router, in order: no replica takes any
@@ -147,24 +143,19 @@ class Cluster:
     def _tell(self, act: Callable[[int, int], None], request: int, at_ps: int) -> None:
         """Something is to be done when the requests of an instant come."""
         self._news.append((act, request))
-        if at_ps not in self._planned_ps:
-            self._expect(at_ps)
+        self._expect(at_ps)
 
     def _arrivals(self, event: simpy.Event) -> None:  # noqa: ARG002
         """First what the engines have told, then whom the clients send by themselves."""
         now_ps: int = self.env.now
-        client, news = self.client, self._news
-        while True:
-            if news:
-                act, request = news.popleft()
+        while self._news or self.client.due_ps <= now_ps:
+            if self._news:
+                act, request = self._news.popleft()
                 act(request, now_ps)
-            elif client.due_ps <= now_ps:
-                self._arrive(client.take(now_ps))
             else:
-                break
+                self._arrive(self.client.take(now_ps))
         self._planned_ps.remove(now_ps)
-        if client.due_ps not in self._planned_ps:
-            self._expect(client.due_ps)
+        self._expect(self.client.due_ps)
 
     def _arrive(self, sent: list[tuple[int, int]]) -> None:
         """Requests reach the router, each with its instant."""
@@ -216,7 +207,7 @@ class Cluster:
         number = self._home[request] = self.replica_of[request] = router.send(prompt)
         member = self.members[number]
         member.requests += 1
-        if self._limits_replicas and self.rules.full(router.requests[number]):
+        if self.rules.limits_replicas and self.rules.full(router.requests[number]):
             member.paused = True
             router.pause(number)
         return number
@@ -243,13 +234,9 @@ class Cluster:
         else:
             self._depart(request, at_ps)
 
-    def refused(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
+    def refused(self, number: int, request: int, at_ps: int) -> None:
         self.account.rejected += 1
-        self.in_vain.request_ended()
-        if self._reacts:
-            self._tell(self._answered, request, at_ps)
-        elif request in self._home:
-            self._depart(request, at_ps)
+        self.left(number, request, at_ps)
 
     def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
         raise NotImplementedError
@@ -274,18 +261,13 @@ class Cluster:
         """A request leaves its replica, if it has one, which may take another, or go."""
         number = self._home.pop(request, None)
         if number is not None:
-            self._routers[number].left(number, self._prompt_tokens[request])
-            if self._looks_after:
-                self._look_after(number, now_ps)
-
-    def _look_after(self, number: int, now_ps: int) -> None:
-        """A replica has a request less: it may go, or take another."""
-        member, router = self.members[number], self._routers[number]
-        if member.draining and self._idle(number):
-            self._retire(number, now_ps)
-        if member.paused and not self.rules.full(router.requests[number]):
-            member.paused = False
-            router.resume(number)
+            member, router = self.members[number], self._routers[number]
+            router.left(number, self.requests.prompt_tokens[request])
+            if member.draining and self._idle(number):
+                self._retire(number, now_ps)
+            if member.paused and not self.rules.full(router.requests[number]):
+                member.paused = False
+                router.resume(number)
 
     # clients give up
 
@@ -334,7 +316,6 @@ class Cluster:
 
     def drain(self, number: int, now_ps: int, why: str) -> None:
         """The replica takes no more requests, and is gone once it has none."""
-        self._looks_after = True
         self.members[number].draining = True
         self.members[number].ended = why
         self._close(number)

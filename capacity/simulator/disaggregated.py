@@ -128,7 +128,7 @@ class Disaggregated(Cluster):
         """Its prompt is computed: it leaves its prefill replica, which keeps its KV."""
         self.prefilled_ps[request] = now_ps
         self._in_vain = 0
-        handoff = Handoff(request, self._prompt_tokens[request], self._home[request])
+        handoff = Handoff(request, self.requests.prompt_tokens[request], self._home[request])
         self._handoffs[request] = handoff
         self._depart(request, now_ps)
         self._hand_over(handoff, now_ps)

@@ -41,19 +41,14 @@ class ReadableEngines:
         number, pool, front_end = len(self.engines), make_pool(setup), self._front_end()
         engine = Engine(
             self.env,
+            setup,
             make_scheduler(setup, pool),
             pool,
-            setup.step_times,
             ledger=self._engine_ledger(setup, front_end),
             reports=self._reports,
             new_sequence=self._requests.sequence_maker(setup, pool),
             number=number,
-            role=setup.role,
-            pipeline_stages=setup.limits.pipeline_stages,
-            window_tokens=setup.window_tokens,
             observer=self._recording.observer,
-            noise=setup.noise,
-            launch_lag=setup.launch_lag,
             front_end=front_end if front_end is not None and front_end.times.takes_in else None,
         )
         self.engines.append(engine)

@@ -141,13 +141,12 @@ class _Schedule:
         env = simpy.Environment(initial_time=0)
         engine = Engine(
             env,
+            self.setup,
             make_scheduler(self.setup, pool),
             pool,
-            self.setup.step_times,
             ledger=EngineLedger(Ledger(len(asked)), GapCounter()),
             reports=Nobody(),
             new_sequence=lambda index, _: sequences[index],
-            pipeline_stages=self.setup.limits.pipeline_stages,
             observer=self._observe,
         )
         env.process(engine.run())

@@ -96,7 +96,7 @@ def _bounds(step: Step, engine: Engine) -> dict[str, object]:
     step_cost = getattr(engine.step_times, "step_cost", None)
     if step_cost is None or not step.rows or step.parts:
         return {}
-    cost = step_cost(sum_rows(step.rows, engine.window_tokens))
+    cost = step_cost(sum_rows(step.rows, engine.setup.window_tokens))
     parts: dict[str, float] = {}
     for op in cost.operators:
         parts[op.bound] = parts.get(op.bound, 0.0) + op.seconds / cost.seconds

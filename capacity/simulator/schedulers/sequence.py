@@ -35,8 +35,8 @@ class Sequence:
     arrival: int
     prompt_tokens: int
     max_known: int  # prompt + outputs at which it ends, max_model_len at the latest
-    priority: int
     table: Table
+    priority: int = 0
     asked_known: int = 0  # prompt + max_tokens: the end as far as the engine knows it; 0: `max_known`
     known: int = 0
     computed: int = 0
