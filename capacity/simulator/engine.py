@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import simpy
 
@@ -43,8 +42,7 @@ PREEMPTIONS_IN_VAIN = 10_000  # since a token was last sampled: nothing will com
 StepObserver: TypeAlias = "Callable[[Step, Engine], None]"  # sees every completed step
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(NamedTuple):
     """A request whose KV is to be loaded: that of its first `tokens` tokens."""
 
     sequence: Sequence
