@@ -53,21 +53,13 @@ class Cluster:
         self.rules = dispatch.rules
         self.feeds = self._feeds()
         self._reacts = workload.is_closed_loop or self.rules.holds or self.acts_on_answers
-        self.engines = make_engines(
-            self.env,
-            self.requests,
-            self.ledger,
-            self,
-            recording,
-            setups,
-            reacts=self._reacts,
-            routed=not self.feeds,
-        )
+        surroundings = self.env, self.requests, self.ledger, self, recording
+        self.engines = make_engines(*surroundings, setups, reacts=self._reacts, routed=not self.feeds)
         self.members: list[Member] = []
         self.coming = 0  # replicas that are being repaired
         self.account = Account()
         self.in_vain = InVain()
-        self._routers: list[Router] = []  # by replica
+        self.routers: list[Router] = []  # by replica
         self._prompts: dict[int | None, Callable[[int], Prompt]] = {}  # by size of blocks
         self._home: dict[int, int] = {}  # replica of each request that is outstanding
         self.replica_of = array("q", [MISSING]) * len(workload)  # the last of each
@@ -76,15 +68,14 @@ class Cluster:
         self._planned_ps: set[int] = set()  # when requests come, or news are acted on
         self._patience: Patience | None = None
         if dispatch.timeout_s is not None:
-            timeout_ps = picoseconds(dispatch.timeout_s)
-            self._patience = Patience(self.env, timeout_ps, self._is_outstanding, self._give_up)
+            limit_ps = picoseconds(dispatch.timeout_s)
+            self._patience = Patience(self.env, limit_ps, self._is_outstanding, self._give_up)
 
     def _make_router(self, router: str | type[Router]) -> Router:
-        if isinstance(router, str):
-            return make_router(
-                router, has_sessions=self.workload.session is not None, seed=self.dispatch.seed
-            )
-        return router(seed=self.dispatch.seed)
+        seed = self.dispatch.seed
+        if isinstance(router, type):
+            return router(seed=seed)
+        return make_router(router, has_sessions=self.workload.session is not None, seed=seed)
 
     def _feeds(self) -> bool:
         """Whether each engine can be given all its requests at once: nobody stands before the only one, or replicas
@@ -118,7 +109,7 @@ class Cluster:
     @property
     def over(self) -> bool:
         """Whether nobody has anything to do any more, so that what goes on for ever may end."""
-        if self.engines.busy or self._news or self.transfers_under_way:
+        if self.engines.busy or self._news:
             return False
         if self.client.due_ps < NEVER and not self.feeds:  # who is fed has had all that the client sends
             return False
@@ -126,11 +117,6 @@ class Cluster:
             return False
         hope = self.coming or any(member.starting for member in self.members)
         return not (self.waiting_for_replica and hope)
-
-    @property
-    def transfers_under_way(self) -> int:
-        """KV on its way from one replica to another."""
-        return 0
 
     # requests come
 
@@ -197,10 +183,9 @@ class Cluster:
     def _prompt_for(self, router: Router) -> Callable[[int], Prompt]:
         """What a router that has replicas sees of requests."""
         block_size = self.members[router.ready[0]].setup.block_size if router.needs_prefixes else None
-        prompts = self._prompts.get(block_size)
-        if prompts is None:
-            prompts = self._prompts[block_size] = self.requests.prompts(block_size)
-        return prompts
+        if block_size not in self._prompts:
+            self._prompts[block_size] = self.requests.prompts(block_size)
+        return self._prompts[block_size]
 
     def _choose(self, request: int, prompt: Prompt, router: Router) -> int:
         """The replica of a request, where it is from now on."""
@@ -261,7 +246,7 @@ class Cluster:
         """A request leaves its replica, if it has one, which may take another, or go."""
         number = self._home.pop(request, None)
         if number is not None:
-            member, router = self.members[number], self._routers[number]
+            member, router = self.members[number], self.routers[number]
             router.left(number, self.requests.prompt_tokens[request])
             if member.draining and self._idle(number):
                 self._retire(number, now_ps)
@@ -301,7 +286,7 @@ class Cluster:
         self.members.append(Member(setup, now_ps))
         router = self._router_for(setup.role)
         router.belongs(number, setup.takes)
-        self._routers.append(router)
+        self.routers.append(router)
         if ready:
             self.open(number, now_ps)
         return number
@@ -309,7 +294,7 @@ class Cluster:
     def open(self, number: int, now_ps: int) -> None:
         """The replica takes requests, those held first."""
         self.members[number].open = True
-        self._routers[number].joined(number)
+        self.routers[number].joined(number)
         if self.dispatch.failures is not None:
             self.env.process(failing(self, number, self.dispatch.failures))
         self._release(now_ps)
@@ -342,8 +327,8 @@ class Cluster:
         member.open = False
         if member.paused:
             member.paused = False
-            self._routers[number].resume(number)
-        self._routers[number].gone(number)
+            self.routers[number].resume(number)
+        self.routers[number].gone(number)
 
     def _retire(self, number: int, now_ps: int) -> None:
         self.members[number].until_ps = now_ps
@@ -351,12 +336,12 @@ class Cluster:
 
     def _idle(self, number: int) -> bool:
         """Whether a replica has nothing left to do."""
-        return not self._routers[number].requests[number]
+        return not self.routers[number].requests[number]
 
     def _lose(self, request: int) -> None:
         """What its replica did for a request is gone."""
         number = self._home.pop(request)
-        self._routers[number].left(number, self.requests.prompt_tokens[request])
+        self.routers[number].left(number, self.requests.prompt_tokens[request])
         self._forget(request)
 
     def _forget(self, request: int) -> None:
@@ -402,11 +387,6 @@ class Cluster:
         """Requests that the replicas of its pool have, or that wait for them as far as is known."""
         requests = self._router_for(setup.role).requests
         return len(self._held) + sum(requests[n] for n in self.like(setup) if n < len(requests))
-
-    def least_loaded(self, setup: EngineSetup, count: int) -> list[int]:
-        """`count` of its pool's replicas that take requests, those with the fewest first, of equals the youngest."""
-        ranked = sorted((self._routers[n].requests[n], -n) for n in self.like(setup) if self.members[n].open)
-        return [-negative for _, negative in ranked[:count]]
 
     @property
     def by_role(self) -> dict[Role, int] | None:

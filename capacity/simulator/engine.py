@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 from collections.abc import Sequence as Items
-from typing import NamedTuple, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import simpy
 
@@ -40,13 +40,6 @@ PREEMPTIONS_IN_VAIN = 10_000  # since a token was last sampled: nothing will com
 
 
 StepObserver: TypeAlias = "Callable[[Step, Engine], None]"  # sees every completed step
-
-
-class Load(NamedTuple):
-    """A request whose KV is to be loaded: that of its first `tokens` tokens."""
-
-    sequence: Sequence
-    tokens: int
 
 
 class Engine:
@@ -88,7 +81,7 @@ class Engine:
         self._tokenized: set[int] = set()  # requests that the front end still has
         self._mail: deque[Callable[[], None]] = deque()
         self._cancelled: set[int] = set()  # requests whose cancellation is in the mail
-        self._loads: deque[Load] = deque()  # KV that waits for blocks here, in order
+        self._loads: deque[tuple[Sequence, int]] = deque()  # requests, and tokens to be loaded for each
         self._in_flight: deque[Step] = deque()
         self._stage_free_ps = [0] * setup.limits.pipeline_stages
         self._without_rows = 0
@@ -141,11 +134,6 @@ class Engine:
         """Whether it will do something by itself."""
         rests = self._bell is not None and not self._alarm and not self._fed
         return self.alive and not self._ended and not (rests and not self._tokenized)
-
-    @property
-    def unfinished(self) -> int:
-        """Requests inside, and those on their way in."""
-        return len(self.sequences) + len(self._tokenized)
 
     @property
     def kv_used_blocks(self) -> int:
@@ -240,7 +228,7 @@ class Engine:
         def queue_load() -> None:
             self.policy.place(sequence)
             self.sequences[request] = sequence
-            self._loads.append(Load(sequence, tokens))
+            self._loads.append((sequence, tokens))
 
         self._post(queue_load)
         return True
@@ -254,7 +242,7 @@ class Engine:
 
         def give_up_load() -> None:
             sequence = self.sequences.pop(request)
-            waiting = next((load for load in self._loads if load.sequence is sequence), None)
+            waiting = next((load for load in self._loads if load[0] is sequence), None)
             if waiting is not None:
                 self._loads.remove(waiting)
             else:
@@ -307,31 +295,28 @@ class Engine:
 
     def _begin_loads(self, now_ps: int) -> None:
         """Begin the transfers that there are blocks for: of each rank in order of arrival, up to one that fits not."""
-        ranks = len(self.pool.parts) if isinstance(self.pool, JointPool) else 1
         full: set[int] = set()
         for load in tuple(self._loads):
-            sequence = load.sequence
+            sequence, tokens = load
             if sequence.rank in full:
                 continue
             pool = cast(LoadingPool, self._pool_of(sequence.rank))
-            if not self._ends_in_time(load, pool) or not pool.load(sequence.table, load.tokens):
+            if not self._ends_in_time(sequence, tokens, pool) or not pool.load(sequence.table, tokens):
                 full.add(sequence.rank)
-                if len(full) == ranks:
-                    break
                 continue
             self._loads.remove(load)
             if self.reports.load_begins(self.number, sequence.index, now_ps) <= now_ps:
                 self.policy.add_loaded(sequence)
 
-    def _ends_in_time(self, load: Load, pool: LoadingPool) -> bool:
+    def _ends_in_time(self, sequence: Sequence, tokens: int, pool: LoadingPool) -> bool:
         """Whether a policy that never gives up a request can promise this one its blocks to the end."""
         if not self.policy.reserves_to_end:
             return True
         last_slot = self.policy.last_slot
-        rank = load.sequence.rank
-        holding = [r for r in self.sequences.values() if r.rank == rank and pool.held_blocks(r.table)]
+        of_rank = (r for r in self.sequences.values() if r.rank == sequence.rank)
+        holding = [r for r in of_rank if pool.held_blocks(r.table)]
         promised = sum(pool.blocks_needed(r.table, last_slot(r)) for r in holding)
-        needed = pool.blocks_needed(load.sequence.table, max(last_slot(load.sequence), load.tokens))
+        needed = pool.blocks_needed(sequence.table, max(last_slot(sequence), tokens))
         return promised + needed <= pool.free_blocks
 
     # compute

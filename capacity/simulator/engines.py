@@ -152,9 +152,6 @@ class Engines(Protocol):
 
     def state(self, number: int) -> EngineState: ...
     def account(self, number: int) -> EngineAccount: ...
-    def unfinished(self, number: int) -> int:
-        """Requests inside."""
-        ...
 
     @property
     def gaps(self) -> GapCounter:

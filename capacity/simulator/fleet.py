@@ -168,8 +168,14 @@ def autoscaling(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Proc
         for _ in range(wanted - current):
             cluster.env.process(_starting(cluster, setup, plan))
         if wanted < current and now_ps - last_wanted_ps >= picoseconds(plan.scale_down_delay_s):
-            for number in cluster.least_loaded(setup, min(current - wanted, taking - 1)):
+            for number in _least_loaded(cluster, setup, min(current - wanted, taking - 1)):
                 cluster.drain(number, now_ps, "scaled down")
+
+
+def _least_loaded(cluster: Cluster, setup: EngineSetup, count: int) -> list[int]:
+    """`count` of a pool's replicas that take requests, those with the fewest first, of equals the youngest."""
+    taking = [number for number in cluster.like(setup) if cluster.members[number].open]
+    return sorted(taking, key=lambda number: (cluster.routers[number].requests[number], -number))[:count]
 
 
 def _starting(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:

@@ -127,6 +127,3 @@ class ReadableEngines:
 
     def account(self, number: int) -> EngineAccount:
         return self.engines[number].account()
-
-    def unfinished(self, number: int) -> int:
-        return self.engines[number].unfinished

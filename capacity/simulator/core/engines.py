@@ -161,9 +161,6 @@ class CompiledEngines:
         state = self.fleet.state(number)
         return EngineState(state.num_running, state.num_waiting, state.kv_used_blocks)
 
-    def unfinished(self, number: int) -> int:
-        return int(self.fleet.state(number).unfinished)
-
     def account(self, number: int) -> EngineAccount:
         state, setup = self.fleet.state(number), self._setups[number]
         num_blocks = setup.num_blocks * setup.data_parallel_size
