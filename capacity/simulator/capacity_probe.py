@@ -122,7 +122,7 @@ def _backlog(workload: Workload, count: int) -> Workload:
     if workload.session is None and workload.sample_of is None:  # no router repeats its assignment
         rows = (rows + np.arange(copies).repeat(size)) % size
     given: dict[str, Any] = workload.in_open_loop().optional_columns
-    columns = {
+    columns: dict[str, Any] = {
         name: _spread(values, copies) if name in ("session", "sample_of") else values[rows]
         for name, values in given.items()
     }

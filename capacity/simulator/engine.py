@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 from collections.abc import Sequence as Items
-from typing import TypeAlias, cast
+from typing import Protocol, cast
 
 import simpy
 
@@ -39,7 +39,10 @@ ZERO_TIME_STEPS = 10_000  # steps without rows in a row: nothing will ever come 
 PREEMPTIONS_IN_VAIN = 10_000  # since a token was last sampled: nothing will come of them either
 
 
-StepObserver: TypeAlias = "Callable[[Step, Engine], None]"  # sees every completed step
+class StepObserver(Protocol):
+    """Sees every completed step."""
+
+    def __call__(self, step: Step, engine: Engine) -> None: ...
 
 
 class Engine:
