@@ -283,8 +283,7 @@ class Engine:
         """Read the mail, begin loads, and launch steps until as many are in flight as may be."""
         while self._mail:
             self._mail.popleft()()
-        if self._loads:
-            self._begin_loads(now_ps)
+        self._begin_loads(now_ps)
         policy, in_flight = self.policy, self._in_flight
         while len(in_flight) < policy.steps_in_flight and policy.unfinished and self.stalled_by is None:
             step = policy.schedule(now_ps)
