@@ -129,19 +129,21 @@ class Cluster:
     def _tell(self, act: Callable[[int, int], None], request: int, at_ps: int) -> None:
         """Something is to be done when the requests of an instant come."""
         self._news.append((act, request))
-        self._expect(at_ps)
+        if at_ps not in self._planned_ps:
+            self._expect(at_ps)
 
     def _arrivals(self, event: simpy.Event) -> None:  # noqa: ARG002
         """First what the engines have told, then whom the clients send by themselves."""
         now_ps: int = self.env.now
-        while self._news or self.client.due_ps <= now_ps:
-            if self._news:
-                act, request = self._news.popleft()
+        client, news = self.client, self._news
+        while news or client.due_ps <= now_ps:
+            if news:
+                act, request = news.popleft()
                 act(request, now_ps)
             else:
-                self._arrive(self.client.take(now_ps))
+                self._arrive(client.take(now_ps))
         self._planned_ps.remove(now_ps)
-        self._expect(self.client.due_ps)
+        self._expect(client.due_ps)
 
     def _arrive(self, sent: list[tuple[int, int]]) -> None:
         """Requests reach the router, each with its instant."""
@@ -273,10 +275,7 @@ class Cluster:
     # replicas
 
     def add(self, setup: EngineSetup, now_ps: int = 0, *, ready: bool = True) -> int:
-        """A new replica, empty; returns its number. With `ready`, it takes requests from now on.
-
-        Raises InvalidInput.
-        """
+        """Add an empty replica, return its number. With `ready` it takes requests at once. Raises InvalidInput."""
         if self._patience is not None and not can_abort(setup):
             raise InvalidInput(
                 f"requests cannot time out under the {setup.policy_name} scheduler: it cannot abort any"

@@ -104,22 +104,27 @@ class CompiledEngines:
 
     def run(self) -> None:
         """The engines run ahead to the next event of the world, then that happens, and so on."""
-        env, turn = self._env, self.fleet.turn
+        queue, happen, turn, take_turn = (
+            self._env._queue,
+            self._env.step,
+            self.fleet.turn,
+            self.fleet.take_turn,
+        )
         progress, check = self._ledger.progress, self._recording.check
         while True:
-            limit_key = turn[LIMIT_KEY] = next_key_of(env._queue)
-            told = self.fleet.take_turn()
+            limit_key = turn[LIMIT_KEY] = next_key_of(queue)
+            told = take_turn()
             if check is not None:
                 check()
             if progress is not None:
                 self._show(progress, all_done=turn[NEXT_KEY] >= limit_key or told > 0)
             if told:
                 self._report(told)
-                limit_key = next_key_of(env._queue)
+                limit_key = next_key_of(queue)
             if turn[NEXT_KEY] >= limit_key and turn[LOAD_ENGINE] < 0:
-                if not env._queue:
+                if not queue:
                     return
-                env.step()
+                happen()
 
     def _show(self, progress: Progress, *, all_done: bool) -> None:
         """Progress as it is made: so few steps a turn that hardly two reports fall into one."""

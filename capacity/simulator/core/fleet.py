@@ -183,7 +183,8 @@ class Fleet:
         )
 
     def deliver(self, number: int, request: int, at_ps: int) -> bool:
-        return self._taken(self._core.fleet_deliver(self._pointer, number, request, at_ps))
+        taken: int = self._core.fleet_deliver(self._pointer, number, request, at_ps)
+        return taken > 0 or self._taken(taken)
 
     def _taken(self, answer: int) -> bool:
         if answer < 0:
