@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,8 +121,8 @@ def _backlog(workload: Workload, count: int) -> Workload:
     rows = np.arange(size * copies) % size
     if workload.session is None and workload.sample_of is None:  # no router repeats its assignment
         rows = (rows + np.arange(copies).repeat(size)) % size
-    given: dict[str, Any] = workload.in_open_loop().optional_columns
-    columns: dict[str, Any] = {
+    given = workload.in_open_loop().optional_columns
+    columns: Mapping[str, Any] = {
         name: _spread(values, copies) if name in ("session", "sample_of") else values[rows]
         for name, values in given.items()
     }
@@ -152,7 +152,7 @@ def _copied(content: PromptContent, rows: npt.NDArray[np.int64], copies: int) ->
     )
 
 
-def _spread(session: npt.NDArray[np.int64], copies: int) -> npt.NDArray[np.int64]:
+def _spread(session: npt.NDArray[Any], copies: int) -> npt.NDArray[np.int64]:
     step = int(session.max()) + 1
     spread: npt.NDArray[np.int64] = (session + step * np.arange(copies)[:, None]).ravel()
     return spread

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -33,14 +34,14 @@ def parallel_samples(workload: Workload, samples: int) -> Workload:
     later = np.arange(len(rows)) % samples > 0
     answers[later] = fresh + np.arange(int(later.sum()))
     after = workload.after_request
-    columns: dict[str, Any] = {name: values[rows] for name, values in workload.optional_columns.items()}
+    columns: Mapping[str, Any] = {name: values[rows] for name, values in workload.optional_columns.items()}
     if after is not None:
-        columns["after_request"] = np.where(after[rows] >= 0, after[rows] * samples, -1)
+        columns = {**columns, "after_request": np.where(after[rows] >= 0, after[rows] * samples, -1)}
     return replace(
         workload,
         arrival_s=workload.arrival_s[rows],
         prompt_tokens=workload.prompt_tokens[rows],
         output_tokens=workload.output_tokens[rows],
         content=replace(repeated, answer_ids=answers),
-        **columns | {"sample_of": rows},
+        **{**columns, "sample_of": rows},
     )

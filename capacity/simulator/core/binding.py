@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -49,7 +50,7 @@ class Described:
 
 
 DRAFTING = ("vllm-v1", "vllm-v1-async", "chunked")  # whose drafts the core schedules
-OPTIONS: dict[str, dict[str, Any]] = {
+OPTIONS: dict[str, Mapping[str, Any]] = {
     "vllm-v1": {"offload": None, "adapters": None},
     "vllm-v1-async": {"offload": None, "adapters": None},
     "chunked": {},
@@ -93,7 +94,7 @@ def describe(setup: EngineSetup) -> Described:
     e = found.engine
     e.policy = POLICIES[name]
     e.role = getattr(enums, _enumerator("ROLE", setup.role))
-    _describe_options(e, name, OPTIONS[name] | dict(setup.policy_options), setup)
+    _describe_options(e, name, {**OPTIONS[name], **setup.policy_options}, setup)
     for limit in LIMITS:
         setattr(e, limit, getattr(limits, limit) or 0)
     e.watermark_blocks = int(limits.watermark * setup.num_blocks)
@@ -115,7 +116,7 @@ def describe(setup: EngineSetup) -> Described:
     return found
 
 
-def _describe_options(e: Any, policy: str, options: dict[str, Any], setup: EngineSetup) -> None:
+def _describe_options(e: Any, policy: str, options: Mapping[str, Any], setup: EngineSetup) -> None:
     """Fill in a policy's options; those that C knows by another name or in another unit one by one."""
     e.asynchronous = options.get("asynchronous", policy == "vllm-v1-async")
     e.sglang_recv_interval = 1
