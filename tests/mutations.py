@@ -396,8 +396,8 @@ MUTATIONS = (
     ),
     Mutation(
         name="a request that was given up keeps its rows",
-        where="**/batching.py",
-        old="        r.epoch += 1\n",
+        where="**/sequence.py",
+        old="        self.epoch += 1\n",
         new="",
         tests=(EQUAL,),
     ),

@@ -9,7 +9,7 @@ reported), `engine` (decide, compute, account), `schedulers` (what a step comput
 """
 
 from capacity.simulator.engine import Engine, StepObserver
-from capacity.simulator.frontend import FrontendTimes
+from capacity.simulator.front_end_process import FrontendTimes
 from capacity.simulator.ledger import Ledger, Sample
 from capacity.simulator.result import SimulationResult
 from capacity.simulator.setup import EngineSetup

@@ -2,45 +2,22 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
-import simpy
 
-from capacity.simulator.dispatch import Dispatch, name_of
-from capacity.simulator.engines import EngineAccount, Engines
+from capacity.simulator.dispatch import name_of
+from capacity.simulator.engines import EngineAccount
 from capacity.simulator.frontend import to_client_clock
-from capacity.simulator.ledger import Ledger, Sample
-from capacity.simulator.members import Member, Recording
+from capacity.simulator.ledger import Sample
 from capacity.simulator.metrics import MISSING
 from capacity.simulator.result import LoadSample, SimulationResult, Status, add_up
-from capacity.simulator.setup import Role
 from capacity.step import PS_PER_S
-from capacity.workload import Workload
 
-
-class Deployment(Protocol):
-    """A running deployment, or one that has run, as its account sees it."""
-
-    env: simpy.Environment
-    workload: Workload
-    dispatch: Dispatch
-    recording: Recording
-    ledger: Ledger
-    engines: Engines
-    members: list[Member]
-    replica_of: array[int]
-    feeds: bool  # whether each engine was given all its requests at once
-
-    @property
-    def outstanding(self) -> int: ...
-    @property
-    def waiting_for_replica(self) -> int: ...
-    @property
-    def by_role(self) -> dict[Role, int] | None: ...
+if TYPE_CHECKING:
+    from capacity.simulator.cluster import Cluster
 
 
 class Account:
@@ -53,52 +30,50 @@ class Account:
         self.load: list[LoadSample] = []
         self.series: list[Sample] = []
 
-    def sample(self, deployment: Deployment, now_ps: int) -> None:
+    def sample(self, cluster: Cluster, now_ps: int) -> None:
         """Take down the load of the deployment and the state of its engines, added up."""
-        serving = [number for number, member in enumerate(deployment.members) if member.serving]
-        states = [deployment.engines.state(number) for number in serving]
+        serving = [number for number, member in enumerate(cluster.members) if member.serving]
+        states = [cluster.engines.state(number) for number in serving]
         self.load.append(
             LoadSample(
                 time_s=now_ps / PS_PER_S,
                 replicas=len(states),
-                outstanding=deployment.outstanding,
-                by_role=deployment.by_role,
+                outstanding=cluster.outstanding,
+                by_role=cluster.by_role,
             )
         )
         self.series.append(
             Sample(
                 time_s=now_ps / PS_PER_S,
                 running=sum(state.num_running for state in states),
-                waiting=sum(state.num_waiting for state in states) + deployment.waiting_for_replica,
+                waiting=sum(state.num_waiting for state in states) + cluster.waiting_for_replica,
                 kv_used_blocks=sum(state.kv_used_blocks for state in states),
             )
         )
 
     def result(
-        self, deployment: Deployment, *, goodput_ms: Mapping[str, float] | None, interrupted: bool
+        self, cluster: Cluster, *, goodput_ms: Mapping[str, float] | None, interrupted: bool
     ) -> SimulationResult:
         """What happened, added up."""
-        ledger, members, recording = deployment.ledger, deployment.members, deployment.recording
-        if deployment.feeds:
+        ledger, members, recording = cluster.ledger, cluster.members, cluster.recording
+        if cluster.feeds:
             arrived = np.frombuffer(ledger.arrival_ps, dtype=np.int64) != MISSING
             for number, member in enumerate(members):
                 member.requests = int(arrived[number :: len(members)].sum())
         if recording.frontend is not None and recording.frontend.delays:
             to_client_clock(ledger, recording.frontend)
-        engines = [deployment.engines.account(number) for number in range(len(members))]
-        status, reason = (
-            self._interrupted(deployment, engines) if interrupted else self._ended(deployment, engines)
-        )
+        engines = [cluster.engines.account(number) for number in range(len(members))]
+        status, reason = self._interrupted(cluster, engines) if interrupted else self._ended(cluster, engines)
         result = add_up(
             members,
             engines,
-            ledger.table(deployment.workload),
-            gaps=deployment.engines.gaps,
+            ledger.table(cluster.workload),
+            gaps=cluster.engines.gaps,
             goodput_ms=goodput_ms,
             status=status,
             reason=reason,
         )
-        router = deployment.dispatch.router
+        router = cluster.dispatch.router
         return replace(
             result,
             rejected=result.rejected + self.rejected,
@@ -107,25 +82,25 @@ class Account:
             restarted=self.restarted,
             lost=self.lost,
             load=tuple(self.load) if router is not None else (),
-            replica_of=np.arange(len(deployment.workload)) % len(members)
-            if deployment.feeds
-            else np.frombuffer(deployment.replica_of, dtype=np.int64),
+            replica_of=np.arange(len(cluster.workload)) % len(members)
+            if cluster.feeds
+            else np.frombuffer(cluster.replica_of, dtype=np.int64),
             series=tuple(self.series),
         )
 
-    def _interrupted(self, deployment: Deployment, engines: Sequence[EngineAccount]) -> tuple[Status, str]:
-        now_ps = max([int(deployment.env.now), *(engine.now_ps for engine in engines)])
+    def _interrupted(self, cluster: Cluster, engines: Sequence[EngineAccount]) -> tuple[Status, str]:
+        now_ps = max([int(cluster.env.now), *(engine.now_ps for engine in engines)])
         return "interrupted", f"interrupted at {now_ps / PS_PER_S:.3f} s of simulated time"
 
-    def _ended(self, deployment: Deployment, engines: Sequence[EngineAccount]) -> tuple[Status, str | None]:
+    def _ended(self, cluster: Cluster, engines: Sequence[EngineAccount]) -> tuple[Status, str | None]:
         """How the run ended, and why not all requests were answered."""
         if self.stalled_by is not None:
             return "stalled", self.stalled_by
-        there = [engine for engine, member in zip(engines, deployment.members, strict=True) if member.alive]
+        there = [engine for engine, member in zip(engines, cluster.members, strict=True) if member.alive]
         for engine in there:
             if engine.stalled_by is not None:
                 return "stalled", engine.stalled_by
-        waiting = deployment.waiting_for_replica
+        waiting = cluster.waiting_for_replica
         if waiting:
             return "stalled", f"{waiting} requests wait for a replica, and there is none"
         # facts about our own code, cheap enough to check always
@@ -133,5 +108,5 @@ class Account:
         answered = sum(engine.completed + engine.rejected for engine in engines)
         turned_away = self.rejected + self.timed_out + self.lost
         ended = answered - self.passed_on + self.from_cache + turned_away
-        assert ended == len(deployment.workload), "requests were lost"
+        assert ended == len(cluster.workload), "requests were lost"
         return "complete", None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -120,20 +121,18 @@ def _backlog(workload: Workload, count: int) -> Workload:
     rows = np.arange(size * copies) % size
     if workload.session is None and workload.sample_of is None:  # no router repeats its assignment
         rows = (rows + np.arange(copies).repeat(size)) % size
+    given = workload.in_open_loop().optional_columns
+    columns: Mapping[str, Any] = {
+        name: _spread(values, copies) if name in ("session", "sample_of") else values[rows]
+        for name, values in given.items()
+    }
     return Workload(
         arrival_s=np.zeros(size * copies),
         prompt_tokens=workload.prompt_tokens[rows],
         output_tokens=workload.output_tokens[rows],
-        priority=None if workload.priority is None else workload.priority[rows],
         content=None if workload.content is None else _copied(workload.content, rows, copies),
-        session=None if workload.session is None else _spread(workload.session, copies),
-        max_tokens=None if workload.max_tokens is None else workload.max_tokens[rows],
-        images=None if workload.images is None else workload.images[rows],
-        image_tokens=None if workload.image_tokens is None else workload.image_tokens[rows],
-        audio_tokens=None if workload.audio_tokens is None else workload.audio_tokens[rows],
-        adapter=None if workload.adapter is None else workload.adapter[rows],
-        sample_of=None if workload.sample_of is None else _spread(workload.sample_of, copies),
         name=workload.name,
+        **columns,
     )
 
 
@@ -153,7 +152,7 @@ def _copied(content: PromptContent, rows: npt.NDArray[np.int64], copies: int) ->
     )
 
 
-def _spread(session: npt.NDArray[np.int64], copies: int) -> npt.NDArray[np.int64]:
+def _spread(session: npt.NDArray[Any], copies: int) -> npt.NDArray[np.int64]:
     step = int(session.max()) + 1
     spread: npt.NDArray[np.int64] = (session + step * np.arange(copies)[:, None]).ravel()
     return spread

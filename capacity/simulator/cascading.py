@@ -21,7 +21,7 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment.pool_routers import ByCascade
 from capacity.simulator.cluster import Cluster
 from capacity.simulator.dispatch import Dispatch
-from capacity.simulator.frontend import FrontendTimes
+from capacity.simulator.front_end_process import FrontendTimes
 from capacity.simulator.instants import ARRIVE, CLOCK_ENDS_PS, TIMER, beyond_clock, call_at
 from capacity.simulator.ledger import Progress
 from capacity.simulator.members import Recording

@@ -36,9 +36,7 @@ from capacity.workload import Workload
 class Cluster:
     """The replicas there are, the router before them, and the clients before that; hears the engines' `Reports`."""
 
-    acts_on_answers = (
-        False  # whether an end is no request's last, so that it must be known at its very instant
-    )
+    acts_on_answers = False  # whether a request may go on after an answer, so its end must be known at once
 
     def __init__(
         self, workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
@@ -55,24 +53,14 @@ class Cluster:
         self.rules = dispatch.rules
         self.feeds = self._feeds()
         self._reacts = workload.is_closed_loop or self.rules.holds or self.acts_on_answers
-        self.engines = make_engines(
-            self.env,
-            self.requests,
-            self.ledger,
-            self,
-            recording,
-            setups,
-            reacts=self._reacts,
-            routed=not self.feeds,
-        )
+        surroundings = self.env, self.requests, self.ledger, self, recording
+        self.engines = make_engines(*surroundings, setups, reacts=self._reacts, routed=not self.feeds)
         self.members: list[Member] = []
         self.coming = 0  # replicas that are being repaired
         self.account = Account()
         self.in_vain = InVain()
-        self._routers: list[Router] = []  # by replica
+        self.routers: list[Router] = []  # by replica
         self._prompts: dict[int | None, Callable[[int], Prompt]] = {}  # by size of blocks
-        self._prompt_tokens = self.requests.prompt_tokens
-        self._limits_replicas = self._looks_after = self.rules.limits_replicas
         self._home: dict[int, int] = {}  # replica of each request that is outstanding
         self.replica_of = array("q", [MISSING]) * len(workload)  # the last of each
         self._held: dict[int, None] = {}  # requests that wait at the router, in order: no replica takes any
@@ -80,15 +68,14 @@ class Cluster:
         self._planned_ps: set[int] = set()  # when requests come, or news are acted on
         self._patience: Patience | None = None
         if dispatch.timeout_s is not None:
-            timeout_ps = picoseconds(dispatch.timeout_s)
-            self._patience = Patience(self.env, timeout_ps, self._is_outstanding, self._give_up)
+            limit_ps = picoseconds(dispatch.timeout_s)
+            self._patience = Patience(self.env, limit_ps, self._is_outstanding, self._give_up)
 
     def _make_router(self, router: str | type[Router]) -> Router:
-        if isinstance(router, str):
-            return make_router(
-                router, has_sessions=self.workload.session is not None, seed=self.dispatch.seed
-            )
-        return router(seed=self.dispatch.seed)
+        seed = self.dispatch.seed
+        if isinstance(router, type):
+            return router(seed=seed)
+        return make_router(router, has_sessions=self.workload.session is not None, seed=seed)
 
     def _feeds(self) -> bool:
         """Whether each engine can be given all its requests at once: nobody stands before the only one, or replicas
@@ -122,7 +109,7 @@ class Cluster:
     @property
     def over(self) -> bool:
         """Whether nobody has anything to do any more, so that what goes on for ever may end."""
-        if self.engines.busy or self._news or self.transfers_under_way:
+        if self.engines.busy or self._news:
             return False
         if self.client.due_ps < NEVER and not self.feeds:  # who is fed has had all that the client sends
             return False
@@ -130,11 +117,6 @@ class Cluster:
             return False
         hope = self.coming or any(member.starting for member in self.members)
         return not (self.waiting_for_replica and hope)
-
-    @property
-    def transfers_under_way(self) -> int:
-        """KV on its way from one replica to another."""
-        return 0
 
     # requests come
 
@@ -154,17 +136,14 @@ class Cluster:
         """First what the engines have told, then whom the clients send by themselves."""
         now_ps: int = self.env.now
         client, news = self.client, self._news
-        while True:
+        while news or client.due_ps <= now_ps:
             if news:
                 act, request = news.popleft()
                 act(request, now_ps)
-            elif client.due_ps <= now_ps:
-                self._arrive(client.take(now_ps))
             else:
-                break
+                self._arrive(client.take(now_ps))
         self._planned_ps.remove(now_ps)
-        if client.due_ps not in self._planned_ps:
-            self._expect(client.due_ps)
+        self._expect(client.due_ps)
 
     def _arrive(self, sent: list[tuple[int, int]]) -> None:
         """Requests reach the router, each with its instant."""
@@ -206,17 +185,16 @@ class Cluster:
     def _prompt_for(self, router: Router) -> Callable[[int], Prompt]:
         """What a router that has replicas sees of requests."""
         block_size = self.members[router.ready[0]].setup.block_size if router.needs_prefixes else None
-        prompts = self._prompts.get(block_size)
-        if prompts is None:
-            prompts = self._prompts[block_size] = self.requests.prompts(block_size)
-        return prompts
+        if block_size not in self._prompts:
+            self._prompts[block_size] = self.requests.prompts(block_size)
+        return self._prompts[block_size]
 
     def _choose(self, request: int, prompt: Prompt, router: Router) -> int:
         """The replica of a request, where it is from now on."""
         number = self._home[request] = self.replica_of[request] = router.send(prompt)
         member = self.members[number]
         member.requests += 1
-        if self._limits_replicas and self.rules.full(router.requests[number]):
+        if self.rules.limits_replicas and self.rules.full(router.requests[number]):
             member.paused = True
             router.pause(number)
         return number
@@ -243,13 +221,9 @@ class Cluster:
         else:
             self._depart(request, at_ps)
 
-    def refused(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
+    def refused(self, number: int, request: int, at_ps: int) -> None:
         self.account.rejected += 1
-        self.in_vain.request_ended()
-        if self._reacts:
-            self._tell(self._answered, request, at_ps)
-        elif request in self._home:
-            self._depart(request, at_ps)
+        self.left(number, request, at_ps)
 
     def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
         raise NotImplementedError
@@ -274,18 +248,13 @@ class Cluster:
         """A request leaves its replica, if it has one, which may take another, or go."""
         number = self._home.pop(request, None)
         if number is not None:
-            self._routers[number].left(number, self._prompt_tokens[request])
-            if self._looks_after:
-                self._look_after(number, now_ps)
-
-    def _look_after(self, number: int, now_ps: int) -> None:
-        """A replica has a request less: it may go, or take another."""
-        member, router = self.members[number], self._routers[number]
-        if member.draining and self._idle(number):
-            self._retire(number, now_ps)
-        if member.paused and not self.rules.full(router.requests[number]):
-            member.paused = False
-            router.resume(number)
+            member, router = self.members[number], self.routers[number]
+            router.left(number, self.requests.prompt_tokens[request])
+            if member.draining and self._idle(number):
+                self._retire(number, now_ps)
+            if member.paused and not self.rules.full(router.requests[number]):
+                member.paused = False
+                router.resume(number)
 
     # clients give up
 
@@ -306,10 +275,7 @@ class Cluster:
     # replicas
 
     def add(self, setup: EngineSetup, now_ps: int = 0, *, ready: bool = True) -> int:
-        """A new replica, empty; returns its number. With `ready`, it takes requests from now on.
-
-        Raises InvalidInput.
-        """
+        """Add an empty replica, return its number. With `ready` it takes requests at once. Raises InvalidInput."""
         if self._patience is not None and not can_abort(setup):
             raise InvalidInput(
                 f"requests cannot time out under the {setup.policy_name} scheduler: it cannot abort any"
@@ -319,7 +285,7 @@ class Cluster:
         self.members.append(Member(setup, now_ps))
         router = self._router_for(setup.role)
         router.belongs(number, setup.takes)
-        self._routers.append(router)
+        self.routers.append(router)
         if ready:
             self.open(number, now_ps)
         return number
@@ -327,14 +293,13 @@ class Cluster:
     def open(self, number: int, now_ps: int) -> None:
         """The replica takes requests, those held first."""
         self.members[number].open = True
-        self._routers[number].joined(number)
+        self.routers[number].joined(number)
         if self.dispatch.failures is not None:
             self.env.process(failing(self, number, self.dispatch.failures))
         self._release(now_ps)
 
     def drain(self, number: int, now_ps: int, why: str) -> None:
         """The replica takes no more requests, and is gone once it has none."""
-        self._looks_after = True
         self.members[number].draining = True
         self.members[number].ended = why
         self._close(number)
@@ -361,8 +326,8 @@ class Cluster:
         member.open = False
         if member.paused:
             member.paused = False
-            self._routers[number].resume(number)
-        self._routers[number].gone(number)
+            self.routers[number].resume(number)
+        self.routers[number].gone(number)
 
     def _retire(self, number: int, now_ps: int) -> None:
         self.members[number].until_ps = now_ps
@@ -370,12 +335,12 @@ class Cluster:
 
     def _idle(self, number: int) -> bool:
         """Whether a replica has nothing left to do."""
-        return not self._routers[number].requests[number]
+        return not self.routers[number].requests[number]
 
     def _lose(self, request: int) -> None:
         """What its replica did for a request is gone."""
         number = self._home.pop(request)
-        self._routers[number].left(number, self.requests.prompt_tokens[request])
+        self.routers[number].left(number, self.requests.prompt_tokens[request])
         self._forget(request)
 
     def _forget(self, request: int) -> None:
@@ -422,19 +387,10 @@ class Cluster:
         requests = self._router_for(setup.role).requests
         return len(self._held) + sum(requests[n] for n in self.like(setup) if n < len(requests))
 
-    def least_loaded(self, setup: EngineSetup, count: int) -> list[int]:
-        """`count` of its pool's replicas that take requests, those with the fewest first, of equals the youngest."""
-        ranked = sorted((self._routers[n].requests[n], -n) for n in self.like(setup) if self.members[n].open)
-        return [-negative for _, negative in ranked[:count]]
-
     @property
     def by_role(self) -> dict[Role, int] | None:
         """Requests by the role that has them or that they wait for, where there are several."""
         return None
-
-    def sample(self, now_ps: int) -> None:
-        """Take down how the deployment and its engines stand."""
-        self.account.sample(self, now_ps)
 
     def result(
         self, *, goodput_ms: Mapping[str, float] | None = None, interrupted: bool = False

@@ -72,8 +72,8 @@ class Disaggregated(Cluster):
         return self.router if role == "prefill" else self.decoders
 
     @property
-    def transfers_under_way(self) -> int:
-        return self.transfers.under_way
+    def over(self) -> bool:
+        return not self.transfers.under_way and super().over
 
     @property
     def waiting_for_replica(self) -> int:
@@ -85,7 +85,7 @@ class Disaggregated(Cluster):
     def _load(self, role: Role, numbers: Iterable[int]) -> int:
         """Requests that these replicas of a role have, and all that wait for one."""
         waiting = self._held if role == "prefill" else self._without_decoder
-        return len(waiting) + sum(self._routers[n].requests[n] for n in numbers if self.members[n].open)
+        return len(waiting) + sum(self.routers[n].requests[n] for n in numbers if self.members[n].open)
 
     @property
     def by_role(self) -> dict[Role, int]:
@@ -128,7 +128,7 @@ class Disaggregated(Cluster):
         """Its prompt is computed: it leaves its prefill replica, which keeps its KV."""
         self.prefilled_ps[request] = now_ps
         self._in_vain = 0
-        handoff = Handoff(request, self._prompt_tokens[request], self._home[request])
+        handoff = Handoff(request, self.requests.prompt_tokens[request], self._home[request])
         self._handoffs[request] = handoff
         self._depart(request, now_ps)
         self._hand_over(handoff, now_ps)
@@ -150,7 +150,7 @@ class Disaggregated(Cluster):
     def _gets_on(self) -> bool:
         """Whether any request is beyond its prefill, so that blocks may yet become free."""
         decoders = (number for number in self.of_role("decode") if self.members[number].alive)
-        return self.transfers_under_way > 0 or any(self.engines.state(n).num_running for n in decoders)
+        return self.transfers.under_way > 0 or any(self.engines.state(n).num_running for n in decoders)
 
     def _is_outstanding(self, request: int) -> bool:
         return super()._is_outstanding(request) or request in self._without_decoder

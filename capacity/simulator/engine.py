@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
-from functools import partial
 from typing import Protocol, cast
 
 import simpy
 
-from capacity.simulator.engines import ENDLESS, SUMS, EngineAccount, EngineState, Reports, stall_reason
+from capacity.base.record import make_from
+from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
 from capacity.simulator.front_end_process import FrontEndProcesses
 from capacity.simulator.instants import (
     ARRIVE,
@@ -31,12 +30,10 @@ from capacity.simulator.instants import (
 from capacity.simulator.kv_cache.pool import JointPool, KvPool, LoadingPool, PagedPool, Table
 from capacity.simulator.ledger import EngineLedger
 from capacity.simulator.schedulers import Policy, Sequence, Step
-from capacity.simulator.schedulers.encoding import is_clip
-from capacity.simulator.setup import Role
-from capacity.simulator.shapes import sum_rows
-from capacity.simulator.step_noise import StepNoise
+from capacity.simulator.setup import EngineSetup
+from capacity.simulator.shapes import sum_step
 from capacity.simulator.transfer import hold_computed
-from capacity.step import JointStepTimes, SlowestRank, StepShape, StepTimes
+from capacity.step import JointStepTimes, SlowestRank, StepShape
 
 ZERO_TIME_STEPS = 10_000  # steps without rows in a row: nothing will ever come of them
 PREEMPTIONS_IN_VAIN = 10_000  # since a token was last sampled: nothing will come of them either
@@ -46,14 +43,6 @@ class StepObserver(Protocol):
     """Sees every completed step."""
 
     def __call__(self, step: Step, engine: Engine) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """A request whose KV is to be loaded: that of its first `tokens` tokens."""
-
-    sequence: Sequence
-    tokens: int
 
 
 class Engine:
@@ -66,48 +55,38 @@ class Engine:
     def __init__(
         self,
         env: simpy.Environment,
+        setup: EngineSetup,
         policy: Policy,
         pool: KvPool,
-        step_times: StepTimes,
         *,
         ledger: EngineLedger,
         reports: Reports,
         new_sequence: Callable[[int, int], Sequence | None],
         number: int = 0,
-        role: Role = "both",
-        pipeline_stages: int = 1,
-        window_tokens: int | None = None,
         observer: StepObserver | None = None,
-        noise: StepNoise | None = None,
-        launch_lag: float = 0.0,
         front_end: FrontEndProcesses | None = None,
     ) -> None:
         self.env = env
         self.policy = policy
         self.pool = pool
-        self.step_times = step_times
+        self.setup = setup
+        self.step_times = setup.step_times
         self.ledger = ledger
         self.reports = reports
         self.new_sequence = new_sequence
         self.number = number
-        self.role = role
-        self.window_tokens = window_tokens
         self.observer = observer
-        self.noise = noise
-        self.launch_lag = launch_lag
         self.front_end = front_end
         self.alive = True
         self.stalled_by: str | None = None
         self.sequences: dict[int, Sequence] = {}  # requests inside
-        self.kept: dict[
-            int, tuple[int, Table]
-        ] = {}  # rank and KV of requests that have left a prefill engine
+        self.kept: dict[int, tuple[int, Table]] = {}  # rank and KV of requests that left a prefill engine
         self._tokenized: set[int] = set()  # requests that the front end still has
         self._mail: deque[Callable[[], None]] = deque()
         self._cancelled: set[int] = set()  # requests whose cancellation is in the mail
-        self._loads: deque[Load] = deque()  # KV that waits for blocks here, in order
+        self._loads: deque[tuple[Sequence, int]] = deque()  # requests, and tokens to be loaded for each
         self._in_flight: deque[Step] = deque()
-        self._stage_free_ps = [0] * pipeline_stages
+        self._stage_free_ps = [0] * setup.limits.pipeline_stages
         self._without_rows = 0
         self._in_vain = 0
         self._ended = False
@@ -115,9 +94,8 @@ class Engine:
         self._bell: Instant | None = self._first  # while it rests: who comes, rings
         self._alarm = False  # while it rests: the policy waits for the clock
         self._fed = False  # requests come by themselves
-        self._joint = cast(
-            JointStepTimes, step_times if hasattr(step_times, "joint_ps") else SlowestRank(step_times)
-        )
+        has_joint = hasattr(setup.step_times, "joint_ps")
+        self._joint = cast(JointStepTimes, setup.step_times if has_joint else SlowestRank(setup.step_times))
 
     def run(self) -> Generator[simpy.Event, None, None]:
         """Decide what to compute, wait for the oldest step's end, account for it; rest where there is nothing."""
@@ -161,22 +139,17 @@ class Engine:
         return self.alive and not self._ended and not (rests and not self._tokenized)
 
     @property
-    def unfinished(self) -> int:
-        """Requests inside, and those on their way in."""
-        return len(self.sequences) + len(self._tokenized)
-
-    @property
     def kv_used_blocks(self) -> int:
         return self.pool.num_blocks - self.pool.free_blocks
 
     def state(self) -> EngineState:
-        policy = self.policy
-        return EngineState(policy.num_running, policy.num_waiting, self.kv_used_blocks)
+        return EngineState(self.policy.num_running, self.policy.num_waiting, self.kv_used_blocks)
 
     def account(self) -> EngineAccount:
         policy = self.policy
-        return EngineAccount(
-            **{name: getattr(self.ledger, name) for name in SUMS},
+        return make_from(
+            EngineAccount,
+            self.ledger,
             num_blocks=self.pool.num_blocks,
             free_blocks=self.pool.free_blocks,
             now_ps=int(self.env.now),
@@ -185,7 +158,6 @@ class Engine:
             else None,
             tier_use=policy.tier_use,
             rank_requests=tuple(policy.rank_requests),
-            work=self.ledger.work,
         )
 
     # from outside
@@ -239,16 +211,29 @@ class Engine:
 
     def cancel(self, request: int) -> None:
         """Abort a request when the engine next decides; nothing, if it is not inside any more."""
+
+        def abort() -> None:
+            self._cancelled.discard(request)
+            sequence = self.sequences.pop(request, None)
+            if sequence is not None:
+                self.policy.abort(sequence)
+
         self._tokenized.discard(request)
         self._cancelled.add(request)
-        self._post(partial(self._abort, request))
+        self._post(abort)
 
     def want_load(self, request: int, tokens: int) -> bool:
         """Load the KV of a request from another engine as soon as there are blocks; False: it is turned away."""
         sequence = self.new_sequence(request, self.ledger.columns.arrival_ps[request])
         if sequence is None:
             return False
-        self._post(partial(self._queue_load, Load(sequence, tokens)))
+
+        def queue_load() -> None:
+            self.policy.place(sequence)
+            self.sequences[request] = sequence
+            self._loads.append((sequence, tokens))
+
+        self._post(queue_load)
         return True
 
     def loaded(self, request: int) -> None:
@@ -256,12 +241,26 @@ class Engine:
         self._post(lambda: self.policy.add_loaded(self.sequences[request]))
 
     def unload(self, request: int) -> None:
-        """The KV of a request no longer comes."""
-        self._post(partial(self._give_up_load, request))
+        """The KV of a request no longer comes: it gives up its place in the queue for blocks, or its blocks."""
+
+        def give_up_load() -> None:
+            sequence = self.sequences.pop(request)
+            waiting = next((load for load in self._loads if load[0] is sequence), None)
+            if waiting is not None:
+                self._loads.remove(waiting)
+            else:
+                self._pool_of(sequence.rank).release(sequence.table)
+
+        self._post(give_up_load)
 
     def release_kept(self, request: int) -> None:
         """The KV of a request that a prefill engine kept is no longer needed."""
-        self._post(partial(self._release_kept, request))
+
+        def release() -> None:
+            rank, table = self.kept.pop(request)
+            self._pool_of(rank).release(table)
+
+        self._post(release)
 
     def rank_of(self, request: int) -> int:
         """The data-parallel rank that has a request's KV; 0 where there are none, or it is not inside."""
@@ -284,8 +283,7 @@ class Engine:
         """Read the mail, begin loads, and launch steps until as many are in flight as may be."""
         while self._mail:
             self._mail.popleft()()
-        if self._loads:
-            self._begin_loads(now_ps)
+        self._begin_loads(now_ps)
         policy, in_flight = self.policy, self._in_flight
         while len(in_flight) < policy.steps_in_flight and policy.unfinished and self.stalled_by is None:
             step = policy.schedule(now_ps)
@@ -293,61 +291,34 @@ class Engine:
                 break
             self._launch(step, now_ps)
 
-    def _abort(self, request: int) -> None:
-        self._cancelled.discard(request)
-        sequence = self.sequences.pop(request, None)
-        if sequence is not None:
-            self.policy.abort(sequence)
-
     def _pool_of(self, rank: int) -> PagedPool:
         """The KV cache of one data-parallel rank."""
         return cast(PagedPool, self.pool.parts[rank] if isinstance(self.pool, JointPool) else self.pool)
 
-    def _release_kept(self, request: int) -> None:
-        rank, table = self.kept.pop(request)
-        self._pool_of(rank).release(table)
-
-    def _queue_load(self, load: Load) -> None:
-        self.policy.place(load.sequence)
-        self.sequences[load.sequence.index] = load.sequence
-        self._loads.append(load)
-
-    def _give_up_load(self, request: int) -> None:
-        """Give up its place in the queue for blocks, or its blocks."""
-        sequence = self.sequences.pop(request)
-        waiting = next((load for load in self._loads if load.sequence is sequence), None)
-        if waiting is not None:
-            self._loads.remove(waiting)
-        else:
-            self._pool_of(sequence.rank).release(sequence.table)
-
     def _begin_loads(self, now_ps: int) -> None:
         """Begin the transfers that there are blocks for: of each rank in order of arrival, up to one that fits not."""
-        ranks = len(self.pool.parts) if isinstance(self.pool, JointPool) else 1
         full: set[int] = set()
         for load in tuple(self._loads):
-            sequence = load.sequence
+            sequence, tokens = load
             if sequence.rank in full:
                 continue
             pool = cast(LoadingPool, self._pool_of(sequence.rank))
-            if not self._ends_in_time(load, pool) or not pool.load(sequence.table, load.tokens):
+            if not self._ends_in_time(sequence, tokens, pool) or not pool.load(sequence.table, tokens):
                 full.add(sequence.rank)
-                if len(full) == ranks:
-                    break
                 continue
             self._loads.remove(load)
             if self.reports.load_begins(self.number, sequence.index, now_ps) <= now_ps:
                 self.policy.add_loaded(sequence)
 
-    def _ends_in_time(self, load: Load, pool: LoadingPool) -> bool:
+    def _ends_in_time(self, sequence: Sequence, tokens: int, pool: LoadingPool) -> bool:
         """Whether a policy that never gives up a request can promise this one its blocks to the end."""
         if not self.policy.reserves_to_end:
             return True
         last_slot = self.policy.last_slot
-        rank = load.sequence.rank
-        holding = [r for r in self.sequences.values() if r.rank == rank and pool.held_blocks(r.table)]
+        of_rank = (r for r in self.sequences.values() if r.rank == sequence.rank)
+        holding = [r for r in of_rank if pool.held_blocks(r.table)]
         promised = sum(pool.blocks_needed(r.table, last_slot(r)) for r in holding)
-        needed = pool.blocks_needed(load.sequence.table, max(last_slot(load.sequence), load.tokens))
+        needed = pool.blocks_needed(sequence.table, max(last_slot(sequence), tokens))
         return promised + needed <= pool.free_blocks
 
     # compute
@@ -355,7 +326,9 @@ class Engine:
     def _launch(self, step: Step, now_ps: int) -> None:
         """The step passes the pipeline's stages, each as soon as it is free."""
         self.ledger.scheduled(step, now_ps)
-        shapes = [self._shape(part) for part in step.parts or (step,)] if step.rows else []
+        shapes = (
+            [sum_step(part, self.setup.window_tokens) for part in step.parts or (step,)] if step.rows else []
+        )
         duration_ps = step.held_ps + self._step_ps(step, shapes) if shapes else step.held_ps
         self._without_rows = 0 if step.rows else self._without_rows + (not step.held_ps)
         self._in_vain += len(step.preempted)
@@ -373,33 +346,25 @@ class Engine:
             raise beyond_clock(at_ps)
         step.end = at_ps
         self.ledger.busy_ps += duration_ps
-        if self.launch_lag and self._in_flight and len(stages) == 1 and any(s.prefill_tokens for s in shapes):
+        if (
+            self.setup.launch_lag
+            and self._in_flight
+            and len(stages) == 1
+            and any(s.prefill_tokens for s in shapes)
+        ):
             before = self._in_flight[-1]  # its results are read when this one is launched
-            before.end = max(before.end, step.start + int(self.launch_lag * (step.end - step.start)))
+            before.end = max(before.end, step.start + int(self.setup.launch_lag * (step.end - step.start)))
         self._in_flight.append(step)
 
     def _step_ps(self, step: Step, shapes: list[StepShape]) -> int:
         duration_ps = self._joint.joint_ps(shapes) if step.parts else self.step_times.step_ps(shapes[0])
-        if self.noise is not None:
-            duration_ps = self.noise.noisy(duration_ps, self.number, self.ledger.steps - 1)
+        if self.setup.noise is not None:
+            duration_ps = self.setup.noise.noisy(duration_ps, self.number, self.ledger.steps - 1)
         work = self.ledger.work
         if work is not None:
             work.held_ps += step.held_ps
             work.step(max(shapes, key=lambda shape: shape.num_tokens), duration_ps)
         return duration_ps
-
-    def _shape(self, step: Step) -> StepShape:
-        shape = sum_rows(step.rows, self.window_tokens)
-        if not step.encoded:
-            return shape
-        images = [r.image_tokens for r, image in step.encoded if not is_clip(r, image)]
-        clips = [r.audio_tokens for r, image in step.encoded if is_clip(r, image)]
-        return shape._replace(
-            encoder_tokens=sum(images),
-            encoder_pairs=sum(size * size for size in images),
-            audio_tokens=sum(clips),
-            audio_pairs=sum(size * size for size in clips),
-        )
 
     # account
 
@@ -416,7 +381,7 @@ class Engine:
         for r in finished:
             if r.index in self._cancelled:
                 continue
-            if self.role == "prefill":
+            if self.setup.role == "prefill":
                 self._keep(r, step.end)
             else:
                 self.ledger.finished(r, step.end)

@@ -58,13 +58,6 @@ class EngineAccount:
     work: StepWork | None = None
 
 
-# what both engines add up, by the names of `EngineAccount`
-SUMS = (
-    "steps", "rows", "busy_ps", "rejected", "preemptions", "completed", "kv_block_ps", "kv_busy_ps", "kv_peak_blocks",
-    "hit_tokens", "queried_tokens",
-)  # fmt: skip
-
-
 class Reports(Protocol):
     """Who stands before the engines, and hears what leaves them. Instants are when it happens."""
 
@@ -159,9 +152,6 @@ class Engines(Protocol):
 
     def state(self, number: int) -> EngineState: ...
     def account(self, number: int) -> EngineAccount: ...
-    def unfinished(self, number: int) -> int:
-        """Requests inside."""
-        ...
 
     @property
     def gaps(self) -> GapCounter:

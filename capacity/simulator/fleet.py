@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import simpy
 
 from capacity.base.clock import LATEST_S, check_time
 from capacity.base.errors import InvalidInput
-from capacity.simulator.engines import Engines
 from capacity.simulator.instants import BEFORE, CLOCK_ENDS_PS, Instant, beyond_clock
-from capacity.simulator.members import Member
 from capacity.simulator.setup import EngineSetup
 from capacity.step import PS_PER_S, picoseconds
+
+if TYPE_CHECKING:
+    from capacity.simulator.cluster import Cluster
 
 # Of each, while no request ends. A request that survives one life of a replica in a hundred is still answered:
 # a thousand lives in vain have then a chance of 4e-5. The others cost time and memory, and nobody waits for them.
@@ -65,35 +66,6 @@ class InVain:
 
 Process = Generator[simpy.Event, None, None]
 FAILURE_STREAM = 100  # beside the workload's streams of random numbers
-
-
-class Fleet(Protocol):
-    """The replicas of a running deployment, by number, as these processes see and change them."""
-
-    env: simpy.Environment
-    engines: Engines
-    members: list[Member]
-    coming: int  # replicas that are being repaired
-    in_vain: InVain
-
-    @property
-    def over(self) -> bool:
-        """Whether nobody has anything to do any more, so that what goes on for ever may end."""
-        ...
-
-    @property
-    def waiting_for_replica(self) -> int:
-        """Requests that no replica has yet."""
-        ...
-
-    def add(self, setup: EngineSetup, now_ps: int = 0, *, ready: bool = True) -> int: ...
-    def open(self, number: int, now_ps: int) -> None: ...
-    def drain(self, number: int, now_ps: int, why: str) -> None: ...
-    def fail(self, number: int, now_ps: int) -> None: ...
-    def like(self, setup: EngineSetup) -> list[int]: ...
-    def load_of(self, setup: EngineSetup) -> int: ...
-    def least_loaded(self, setup: EngineSetup, count: int) -> list[int]: ...
-    def sample(self, now_ps: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,75 +120,79 @@ def _check(what: str, value: float) -> None:
         raise InvalidInput(f"the {what} must be finite and above 0, not {value}")
 
 
-def _later(fleet: Fleet, delay_ps: int) -> Generator[simpy.Event, None, int]:
+def _later(cluster: Cluster, delay_ps: int) -> Generator[simpy.Event, None, int]:
     """Wait; returns the instant then."""
-    yield fleet.env.timeout(delay_ps)
-    now_ps = int(fleet.env.now)
-    if now_ps >= CLOCK_ENDS_PS and not fleet.over:
+    yield cluster.env.timeout(delay_ps)
+    now_ps = int(cluster.env.now)
+    if now_ps >= CLOCK_ENDS_PS and not cluster.over:
         raise beyond_clock(now_ps)
     return now_ps
 
 
-def failing(fleet: Fleet, number: int, plan: Failures) -> Process:
+def failing(cluster: Cluster, number: int, plan: Failures) -> Process:
     """One replica's life until it fails, and its successor's birth."""
-    member = fleet.members[number]
+    member = cluster.members[number]
     lifetime_ps = max(1, picoseconds(min(plan.lifetime_s(number), 2 * LATEST_S)))
-    now_ps = yield from _later(fleet, lifetime_ps)
-    if fleet.over or not member.alive:
+    now_ps = yield from _later(cluster, lifetime_ps)
+    if cluster.over or not member.alive:
         return
-    fleet.fail(number, now_ps)
+    cluster.fail(number, now_ps)
     if member.draining:
         return
-    fleet.coming += 1
-    now_ps = yield from _later(fleet, picoseconds(plan.recovery_s))
-    over = fleet.over
-    fleet.coming -= 1
+    cluster.coming += 1
+    now_ps = yield from _later(cluster, picoseconds(plan.recovery_s))
+    over = cluster.over
+    cluster.coming -= 1
     if not over:
-        fleet.add(member.setup, now_ps)
+        cluster.add(member.setup, now_ps)
 
 
-def autoscaling(fleet: Fleet, setup: EngineSetup, plan: Autoscaling) -> Process:
+def autoscaling(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:
     """The control loop of the replicas of one pool, and of one role. Never fewer than at first."""
-    least = len(fleet.like(setup))
-    if plan.max_replicas < least:
-        raise InvalidInput(f"{least} replicas at first are more than the most of {plan.max_replicas}")
+    least = len(cluster.like(setup))
     interval_ps = max(1, picoseconds(plan.interval_s))
     last_wanted_ps = 0  # when no fewer than now were wanted
     while True:
-        now_ps = yield from _later(fleet, interval_ps)
-        members = [fleet.members[number] for number in fleet.like(setup)]
+        now_ps = yield from _later(cluster, interval_ps)
+        members = [cluster.members[number] for number in cluster.like(setup)]
         taking = sum(member.open for member in members)
         current = taking + sum(member.starting for member in members)
-        wanted = math.ceil(fleet.load_of(setup) / plan.target_requests)
+        wanted = math.ceil(cluster.load_of(setup) / plan.target_requests)
         wanted = min(max(wanted, least), plan.max_replicas)
-        if fleet.over and not (fleet.waiting_for_replica and wanted > current):
+        if cluster.over and not (cluster.waiting_for_replica and wanted > current):
             return
         remedy = "a longer autoscaling interval"
-        fleet.in_vain.again("the autoscaler decided", DECISIONS_IN_VAIN, now_ps, remedy)
+        cluster.in_vain.again("the autoscaler decided", DECISIONS_IN_VAIN, now_ps, remedy)
         if wanted >= current:
             last_wanted_ps = now_ps
         for _ in range(wanted - current):
-            fleet.env.process(_starting(fleet, setup, plan))
+            cluster.env.process(_starting(cluster, setup, plan))
         if wanted < current and now_ps - last_wanted_ps >= picoseconds(plan.scale_down_delay_s):
-            for number in fleet.least_loaded(setup, min(current - wanted, taking - 1)):
-                fleet.drain(number, now_ps, "scaled down")
+            for number in _least_loaded(cluster, setup, min(current - wanted, taking - 1)):
+                cluster.drain(number, now_ps, "scaled down")
 
 
-def _starting(fleet: Fleet, setup: EngineSetup, plan: Autoscaling) -> Process:
-    number = fleet.add(setup, int(fleet.env.now), ready=False)
-    now_ps = yield from _later(fleet, picoseconds(plan.startup_s))
-    fleet.open(number, now_ps)
+def _least_loaded(cluster: Cluster, setup: EngineSetup, count: int) -> list[int]:
+    """`count` of a pool's replicas that take requests, those with the fewest first, of equals the youngest."""
+    taking = [number for number in cluster.like(setup) if cluster.members[number].open]
+    return sorted(taking, key=lambda number: (cluster.routers[number].requests[number], -number))[:count]
 
 
-def watching(fleet: Fleet, interval_s: float) -> Process:
+def _starting(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:
+    number = cluster.add(setup, int(cluster.env.now), ready=False)
+    now_ps = yield from _later(cluster, picoseconds(plan.startup_s))
+    cluster.open(number, now_ps)
+
+
+def watching(cluster: Cluster, interval_s: float) -> Process:
     """A sample of the deployment's state every so often, before anything else of that instant happens."""
     interval_ps = max(1, picoseconds(interval_s))
     at_ps = 0
     for _ in range(MOST_SAMPLES):
-        yield Instant(fleet.env, BEFORE).at(at_ps)
-        if fleet.over:
+        yield Instant(cluster.env, BEFORE).at(at_ps)
+        if cluster.over:
             return
-        fleet.sample(at_ps)
+        cluster.account.sample(cluster, at_ps)
         at_ps += interval_ps
     raise InvalidInput(
         f"a sample every {interval_s:g} s is too many: {MOST_SAMPLES:,} by {at_ps / PS_PER_S:g} s of simulated time; "

@@ -18,6 +18,7 @@ several tokens takes longer than one of a single token.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from capacity.base.errors import InvalidInput
 from capacity.step import picoseconds
@@ -33,16 +34,55 @@ MEASURED_INPUT_TOKEN_S = 1.1e-6
 CHAT_TEMPLATE_S = 0.014
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontendTimes:
+    """Seconds of what lies around an engine; all zero: the client stands beside the scheduler."""
+
+    request_latency_s: float = 0.0
+    response_latency_s: float = 0.0
+    output_token_s: float = 0.0
+    stream_interval: int = 1
+    input_token_s: float = 0.0
+    request_s: float = 0.0
+    processes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.processes < 1:
+            raise InvalidInput(f"a front end has at least 1 process, not {self.processes}")
+
+    @property
+    def streams(self) -> bool:
+        """Whether tokens queue, or leave in groups: each delivery then has an instant of its own."""
+        return self.output_token_s > 0 or self.stream_interval > 1
+
+    @property
+    def takes_in(self) -> bool:
+        """Whether requests queue on their way in."""
+        return self.input_token_s > 0 or self.request_s > 0
+
+    @property
+    def delays(self) -> bool:
+        return self.request_latency_s > 0 or self.response_latency_s > 0 or self.streams
+
+    def from_client(self, latency_s: float) -> FrontendTimes:
+        """The same as a client sees it that is `latency_s` away, there and back together: half of it each way."""
+        return replace(
+            self,
+            request_latency_s=self.request_latency_s + latency_s / 2,
+            response_latency_s=self.response_latency_s + latency_s / 2,
+        )
+
+
 class FrontEndProcess:
     """One process, first come, first served: what it is given at an instant begins when all before it is done.
 
     Instants must not fall. `busy_ps` is the work given so far.
     """
 
-    def __init__(self, *, input_token_s: float, output_token_s: float, request_s: float = 0.0) -> None:
-        self._input_token_s = input_token_s
-        self._message_ps = picoseconds(output_token_s)
-        self._request_ps = picoseconds(request_s)
+    def __init__(self, times: FrontendTimes) -> None:
+        self._input_token_s = times.input_token_s
+        self._message_ps = picoseconds(times.output_token_s)
+        self._request_ps = picoseconds(times.request_s)
         self._turn_ends_ps = 0
         self.last_taken_in_ps = 0  # when it will be done with the request that came last
         self._now_ps = 0
@@ -81,23 +121,10 @@ class FrontEndProcess:
 class FrontEndProcesses:
     """Equal processes before one engine; a request, by its number, stays with one in turn, as connections do."""
 
-    def __init__(
-        self,
-        processes: int,
-        prompt_tokens: Sequence[int],
-        *,
-        input_token_s: float,
-        output_token_s: float,
-        request_s: float = 0.0,
-    ) -> None:
-        if processes < 1:
-            raise InvalidInput(f"a front end has at least 1 process, not {processes}")
-        self.tokenizes = input_token_s > 0 or request_s > 0
+    def __init__(self, times: FrontendTimes, prompt_tokens: Sequence[int]) -> None:
+        self.times = times
         self._prompt_tokens = prompt_tokens
-        self._processes = [
-            FrontEndProcess(input_token_s=input_token_s, output_token_s=output_token_s, request_s=request_s)
-            for _ in range(processes)
-        ]
+        self._processes = [FrontEndProcess(times) for _ in range(times.processes)]
         self._waiting: set[int] = set()  # requests whose turn has not begun
 
     def of(self, request: int) -> FrontEndProcess:

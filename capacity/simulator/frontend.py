@@ -12,13 +12,12 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Sequence as Items
-from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
 
 from capacity.simulator.client import Arrivals, Client, OpenLoopClient, client_of
-from capacity.simulator.front_end_process import FrontEndProcesses
+from capacity.simulator.front_end_process import FrontEndProcesses, FrontendTimes
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.instants import NEVER
 from capacity.simulator.ledger import EngineLedger, Ledger
@@ -27,41 +26,6 @@ from capacity.simulator.schedulers import Sequence
 from capacity.simulator.step_work import StepWork
 from capacity.step import picoseconds
 from capacity.workload import Workload
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrontendTimes:
-    """Seconds of what lies around an engine; all zero: the client stands beside the scheduler."""
-
-    request_latency_s: float = 0.0
-    response_latency_s: float = 0.0
-    output_token_s: float = 0.0
-    stream_interval: int = 1
-    input_token_s: float = 0.0
-    request_s: float = 0.0
-    processes: int = 1
-
-    @property
-    def streams(self) -> bool:
-        """Whether tokens queue, or leave in groups: each delivery then has an instant of its own."""
-        return self.output_token_s > 0 or self.stream_interval > 1
-
-    @property
-    def takes_in(self) -> bool:
-        """Whether requests queue on their way in."""
-        return self.input_token_s > 0 or self.request_s > 0
-
-    @property
-    def delays(self) -> bool:
-        return self.request_latency_s > 0 or self.response_latency_s > 0 or self.streams
-
-    def from_client(self, latency_s: float) -> FrontendTimes:
-        """The same as a client sees it that is `latency_s` away, there and back together: half of it each way."""
-        return replace(
-            self,
-            request_latency_s=self.request_latency_s + latency_s / 2,
-            response_latency_s=self.response_latency_s + latency_s / 2,
-        )
 
 
 class StreamingLedger(EngineLedger):
@@ -74,17 +38,15 @@ class StreamingLedger(EngineLedger):
         work: StepWork | None = None,
         *,
         front_end: FrontEndProcesses,
-        stream_interval: int,
     ) -> None:
         super().__init__(ledger, gaps, work)
         self._front_end = front_end
-        self._interval = stream_interval
 
     def delivered(self, emitted: Items[tuple[Sequence, int]], now_ps: int) -> None:
         gaps: list[int] = []
         for r, _ in emitted:
             produced = r.known - r.prompt_tokens
-            if produced > 1 and produced % self._interval and r.known < r.max_known:
+            if produced > 1 and produced % self._front_end.times.stream_interval and r.known < r.max_known:
                 continue
             sent_ps = self._front_end.send(r.index, now_ps)
             if r.last_token == MISSING:

@@ -32,20 +32,15 @@ class Interval:
     high: float | None
 
 
-def percentile_interval(values: npt.NDArray[Any], percent: float) -> Interval | None:
-    """A percentile of `values`, which stand in order of time and may depend on each other; None of no values.
+def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) -> list[Interval | None]:
+    """Rising percentiles of `values`, which are in order of time and may depend on each other; None of no values.
 
     Batch means of the share of values below the percentile give its standard error, dependence included (with the
     correction of a first-order autoregression for what outlasts a batch); the interval of shares, on the scale of
     their log odds, is read back off the values. Nothing is assumed of their distribution.
+    No end of a percentile lies below that of a lower one.
     Source: Law, Simulation Modeling and Analysis, ch. 9.
     """
-    return percentile_intervals(values, [percent])[0]
-
-
-def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) -> list[Interval | None]:
-    """`percentile_interval` of each of `percents`, which rise: the values are sorted once, and no end of a percentile
-    lies below that of a lower one."""
     count = len(values)
     if not count:
         return [None for _ in percents]
@@ -94,17 +89,12 @@ def _batch_edges(count: int) -> IntArray:
     return at * size + np.minimum(at, more)
 
 
-def gap_interval_ms(batches: IntArray, percent: float) -> Interval | None:
-    """A percentile of gaps between deliveries in ms, from their histograms by batch (`GapBatches`)
+def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Interval | None]:
+    """Rising percentiles of gaps between deliveries in ms, from their histograms by batch (`GapBatches`).
 
     Known to the width of a bin, 0.4 %. Fewer than half of the batches there can be give no bounds: the run is short, or
     little of it was steady. None of no gaps.
     """
-    return gap_intervals_ms(batches, [percent])[0]
-
-
-def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Interval | None]:
-    """`gap_interval_ms` of each of `percents`."""
     used = np.flatnonzero(batches.any(axis=0))
     first, last = (int(used[0]), int(used[-1])) if len(used) else (0, -1)
     batches = batches[:, first : last + 1]

@@ -1,4 +1,4 @@
-"""Means over the steady part of a run, what clients see for as long as the load lasts; and over all of it.
+"""Means and intervals over the steady part of a run, what clients see while the load lasts; means over all of it.
 
 A whole run also holds its warm-up (of a closed loop the first wave, which arrives all at once as none does later) and
 its drain; the longer the run, the nearer its means come to those of the steady part.
@@ -6,15 +6,20 @@ its drain; the longer the run, the nearer its means come to those of the steady 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from capacity.base.latency_metrics import REQUEST_METRICS
-from capacity.simulator.metrics import LatencySummary, RequestTable
+from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
+from capacity.simulator.distribution import PERCENTILES
+from capacity.simulator.gap_counter import GapCounter
+from capacity.simulator.intervals import Interval, gap_intervals_ms, percentile_intervals
+from capacity.simulator.metrics import PS_TO_MS, LatencySummary, RequestTable
 from capacity.step import PS_PER_S
+from capacity.workload.columns import FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +97,42 @@ def _in_flight(records: RequestTable, start_ps: int, end_ps: int) -> float:
     arrival, finish = records.arrival_ps[done], records.finish_ps[done]
     inside = np.clip(finish, start_ps, end_ps) - np.clip(arrival, start_ps, end_ps)
     return float(inside.sum(dtype=float)) / (end_ps - start_ps)  # over 2**63 in a day of many
+
+
+def steady_intervals(
+    records: RequestTable, rows: npt.NDArray[np.int64], gaps: GapCounter | None
+) -> dict[str, Interval | None]:
+    """Return the interval of every percentile of the steady part, which is `rows`, by the keys of the summary."""
+    names = [f"p{percent}_{metric}_ms" for metric in METRICS for percent in PERCENTILES]
+    if not len(rows):
+        return dict.fromkeys(names)
+    measured = records.rows(rows)
+    found = {
+        name: percentile_intervals(measured.latencies(name, per_ps=PS_TO_MS), PERCENTILES)
+        for name in REQUEST_METRICS
+    }
+    if gaps is not None:
+        batches = gaps.batches().histograms()
+        ends = int(measured.arrival_ps[0]), int(measured.arrival_ps[-1])
+        begin, end = _gaps_until(records, ends) * len(batches)
+        found["itl"] = gap_intervals_ms(batches[math.ceil(begin) : math.floor(end)], PERCENTILES)
+    known = {
+        f"p{percent}_{name}_ms": interval
+        for name, intervals in found.items()
+        for percent, interval in zip(PERCENTILES, intervals, strict=True)
+    }
+    return dict.fromkeys(names) | known
+
+
+def _gaps_until(records: RequestTable, instants_ps: Sequence[int]) -> FloatArray:
+    """About which share of all gaps between deliveries lies before each instant."""
+    done = records.completed & (records.output_tokens > 1)
+    first, finish = records.first_token_ps[done], records.finish_ps[done]
+    weights = records.output_tokens[done] - 1
+    total = max(int(weights.sum()), 1)
+    lasted = np.maximum(finish - first, 1)
+    passed = [float((np.clip((at_ps - first) / lasted, 0, 1) * weights).sum()) for at_ps in instants_ps]
+    return np.array(passed) / total
 
 
 def whole_means(summary: LatencySummary, records: RequestTable) -> LoadMeans | None:

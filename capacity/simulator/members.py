@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from capacity.base.errors import UnknownName
 from capacity.simulator.engines import EngineAccount
-from capacity.simulator.frontend import FrontendTimes
+from capacity.simulator.front_end_process import FrontendTimes
 from capacity.simulator.setup import EngineSetup, Role
 from capacity.step import PS_PER_S
 

@@ -41,20 +41,15 @@ class ReadableEngines:
         number, pool, front_end = len(self.engines), make_pool(setup), self._front_end()
         engine = Engine(
             self.env,
+            setup,
             make_scheduler(setup, pool),
             pool,
-            setup.step_times,
             ledger=self._engine_ledger(setup, front_end),
             reports=self._reports,
             new_sequence=self._requests.sequence_maker(setup, pool),
             number=number,
-            role=setup.role,
-            pipeline_stages=setup.limits.pipeline_stages,
-            window_tokens=setup.window_tokens,
             observer=self._recording.observer,
-            noise=setup.noise,
-            launch_lag=setup.launch_lag,
-            front_end=front_end if front_end is not None and front_end.tokenizes else None,
+            front_end=front_end if front_end is not None and front_end.times.takes_in else None,
         )
         self.engines.append(engine)
         self.env.process(engine.run())
@@ -65,21 +60,12 @@ class ReadableEngines:
         times = self._recording.frontend
         if times is None or not (times.streams or times.takes_in):
             return None
-        return FrontEndProcesses(
-            times.processes,
-            self._requests.prompt_tokens,
-            input_token_s=times.input_token_s,
-            output_token_s=times.output_token_s,
-            request_s=times.request_s,
-        )
+        return FrontEndProcesses(times, self._requests.prompt_tokens)
 
     def _engine_ledger(self, setup: EngineSetup, front_end: FrontEndProcesses | None) -> EngineLedger:
-        times = self._recording.frontend
         work = StepWork(setup.step_times) if self._recording.keep_work else None
-        if front_end is not None and times is not None and times.streams:
-            return StreamingLedger(
-                self._ledger, self.gaps, work, front_end=front_end, stream_interval=times.stream_interval
-            )
+        if front_end is not None and front_end.times.streams:
+            return StreamingLedger(self._ledger, self.gaps, work, front_end=front_end)
         return EngineLedger(self._ledger, self.gaps, work)
 
     # requests
@@ -141,6 +127,3 @@ class ReadableEngines:
 
     def account(self, number: int) -> EngineAccount:
         return self.engines[number].account()
-
-    def unfinished(self, number: int) -> int:
-        return self.engines[number].unfinished

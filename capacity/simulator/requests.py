@@ -83,6 +83,7 @@ def _shared(runs: BlockRuns) -> IntArray:
     return shared
 
 
+SEQUENCE_COLUMNS = ("priority", "adapter", "images", "image_tokens", "audio_tokens", "sample_of")
 NewSequence: TypeAlias = Callable[[int, int], Sequence | None]
 
 
@@ -91,13 +92,6 @@ class Requests:
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        self._priorities = workload.priority.tolist() if workload.priority is not None else None
-        self._adapters = workload.adapter.tolist() if workload.adapter is not None else None
-        self._images = workload.images.tolist() if workload.images is not None else None
-        self._image_tokens = workload.image_tokens.tolist() if workload.image_tokens is not None else None
-        self._audio_tokens = workload.audio_tokens.tolist() if workload.audio_tokens is not None else None
-        self._sessions = workload.session.tolist() if workload.session is not None else None
-        self._sample_of = workload.sample_of.tolist() if workload.sample_of is not None else None
         self._chains: dict[int, Chains] = {}  # by block size
 
     @cached_property
@@ -112,17 +106,19 @@ class Requests:
     @property
     def have_adapters(self) -> bool:
         """Whether any is for a LoRA adapter."""
-        return self._adapters is not None and any(self._adapters)
+        return self.workload.adapter is not None and bool(self.workload.adapter.any())
 
     @property
     def have_images(self) -> bool:
         """Whether any prompt has images, or a clip."""
-        return any(self._images or ()) or any(self._audio_tokens or ())
+        columns = (self.workload.images, self.workload.audio_tokens)
+        return any(column.any() for column in columns if column is not None)
 
     @property
     def most_image_tokens(self) -> int:
         """Tokens of the largest image or clip."""
-        return max(*(self._image_tokens or (0,)), *(self._audio_tokens or (0,)))
+        columns = (self.workload.image_tokens, self.workload.audio_tokens)
+        return max((int(column.max()) for column in columns if column is not None), default=0)
 
     def check_engine(self, setup: EngineSetup) -> None:
         """Raises InvalidInput where they are none that the engine takes."""
@@ -137,7 +133,7 @@ class Requests:
     @property
     def have_samples(self) -> bool:
         """Whether some are answers to one prompt."""
-        return self._sample_of is not None
+        return self.workload.sample_of is not None
 
     def sequence_maker(self, setup: EngineSetup, pool: KvPool) -> NewSequence:
         """A function that turns request `index`, which reaches the engine at an instant, into a Sequence.
@@ -145,10 +141,10 @@ class Requests:
         It returns None for a prompt that leaves no room for one token below max_model_len: vLLM's front-end turns
         such a one away. A request of a prefill engine ends with its first token.
         """
-        workload, prompts, priorities = self.workload, self.prompt_tokens, self._priorities
+        workload, prompts = self.workload, self.prompt_tokens
         outputs = array("q", workload.output_tokens.tobytes())
-        adapters, sample_of = self._adapters, self._sample_of
-        images, image_tokens, audio_tokens = self._images, self._image_tokens, self._audio_tokens
+        given = workload.optional_columns
+        columns = {name: given[name].tolist() for name in SEQUENCE_COLUMNS if name in given}
         max_model_len, prefill_only = setup.limits.max_model_len, setup.role == "prefill"
         asked = None
         if workload.max_tokens is not None and not prefill_only:
@@ -167,42 +163,33 @@ class Requests:
                 id=index,
                 arrival=arrival_ps,
                 prompt_tokens=prompt_tokens,
-                max_known=max_known if max_known < max_model_len else max_model_len,
-                asked_known=asked_known if asked_known < max_model_len else max_model_len,
-                priority=priorities[index] if priorities is not None else 0,
+                max_known=min(max_known, max_model_len),
+                asked_known=min(asked_known, max_model_len),
                 table=table(Content(~index) if chains is None else chains.content(index)),
+                **{name: column[index] for name, column in columns.items()},
             )
-            if adapters is not None:
-                sequence.adapter = adapters[index]
-            if images is not None and image_tokens is not None and images[index]:
-                sequence.images, sequence.image_tokens = images[index], image_tokens[index]
-            if audio_tokens is not None and audio_tokens[index]:
-                sequence.images, sequence.audio_tokens = sequence.images + 1, audio_tokens[index]
-            if sample_of is not None:
-                sequence.sample_of = sample_of[index]
+            if not sequence.images:
+                sequence.image_tokens = 0
+            sequence.images += sequence.audio_tokens > 0  # its clip is the last of its images
             return sequence
 
         return new_sequence
 
     def prompts(self, block_size: int | None = None) -> Callable[[int], Prompt]:
         """What a router sees of each request; with its prefixes, for replicas with blocks of this size."""
-        tokens, asked, sessions = self.prompt_tokens, self.asked_tokens, self._sessions
+        tokens, asked = self.prompt_tokens, self.asked_tokens
+        sessions = None if self.workload.session is None else self.workload.session.tolist()
+        chain_of = None if block_size is None else self.chains_of(block_size).of
 
         def prompt(request: int) -> Prompt:
-            session = None if sessions is None else sessions[request]
-            return Prompt(request, tokens[request], session, asked_tokens=asked[request])
-
-        if block_size is None:
-            return prompt
-        chain_of = self.chains_of(block_size).of
-
-        def prompt_with_prefixes(request: int) -> Prompt:
             length = tokens[request]
             session = None if sessions is None else sessions[request]
+            if chain_of is None or block_size is None:
+                return Prompt(request, length, session, asked_tokens=asked[request])
             keys, stops = chain_of(request)
             return Prompt(request, length, session, keys, stops, length // block_size, asked[request])
 
-        return prompt_with_prefixes
+        return prompt
 
     def chains_of(self, block_size: int) -> Chains:
         chains = self._chains.get(block_size)

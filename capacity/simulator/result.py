@@ -22,6 +22,12 @@ from capacity.simulator.step_work import StepWork
 from capacity.step import PS_PER_S
 
 Status = Literal["complete", "stalled", "interrupted"]
+# figures that `to_dict` writes as they are
+OF_ENGINES = (
+    "status", "reason", "rejected", "preemptions", "prefix_cache_hit_fraction", "kv_utilization_mean",
+    "kv_utilization_peak", "mean_batch_size", "steps",
+)  # fmt: skip
+OF_DEPLOYMENTS = ("router", "decode_router", "timed_out", "restarted", "lost", "replica_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,15 +129,7 @@ class SimulationResult:
     def to_dict(self) -> dict[str, object]:
         shared: dict[str, object] = {
             **self.summary.to_dict(),
-            "status": self.status,
-            "reason": self.reason,
-            "rejected": self.rejected,
-            "preemptions": self.preemptions,
-            "prefix_cache_hit_fraction": self.prefix_cache_hit_fraction,
-            "kv_utilization_mean": self.kv_utilization_mean,
-            "kv_utilization_peak": self.kv_utilization_peak,
-            "mean_batch_size": self.mean_batch_size,
-            "steps": self.steps,
+            **{name: getattr(self, name) for name in OF_ENGINES},
             "kv_tiers": [asdict(tier) for tier in self.kv_tiers],
             "data_parallel_requests": list(self.data_parallel_requests),
         }
@@ -139,12 +137,7 @@ class SimulationResult:
 
     def _of_the_deployment(self) -> dict[str, object]:
         return {
-            "router": self.router,
-            "decode_router": self.decode_router,
-            "timed_out": self.timed_out,
-            "restarted": self.restarted,
-            "lost": self.lost,
-            "replica_s": self.replica_s,
+            **{name: getattr(self, name) for name in OF_DEPLOYMENTS},
             "transfer_ms": None if self.transfer_ps is None else _milliseconds(self.transfer_ps),
             "transfers": None if self.transfers is None else dict(self.transfers),
             "replicas": [asdict(replica) for replica in self.replicas],

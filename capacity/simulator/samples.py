@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -32,17 +34,14 @@ def parallel_samples(workload: Workload, samples: int) -> Workload:
     later = np.arange(len(rows)) % samples > 0
     answers[later] = fresh + np.arange(int(later.sum()))
     after = workload.after_request
+    columns: Mapping[str, Any] = {name: values[rows] for name, values in workload.optional_columns.items()}
+    if after is not None:
+        columns = {**columns, "after_request": np.where(after[rows] >= 0, after[rows] * samples, -1)}
     return replace(
         workload,
         arrival_s=workload.arrival_s[rows],
         prompt_tokens=workload.prompt_tokens[rows],
         output_tokens=workload.output_tokens[rows],
-        priority=None if workload.priority is None else workload.priority[rows],
-        session=None if workload.session is None else workload.session[rows],
         content=replace(repeated, answer_ids=answers),
-        after_request=None if after is None else np.where(after[rows] >= 0, after[rows] * samples, -1),
-        think_s=None if workload.think_s is None else workload.think_s[rows],
-        max_tokens=None if workload.max_tokens is None else workload.max_tokens[rows],
-        adapter=None if workload.adapter is None else workload.adapter[rows],
-        sample_of=rows,
+        **{**columns, "sample_of": rows},
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from capacity.base.clock import LATEST_S
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.outside import parse_json, read_text
 from capacity.simulator.core import library
-from capacity.simulator.core.logged import logged_run
+from capacity.simulator.core.logged import WrittenRequest, logged_run
 from capacity.simulator.engine import Engine
 from capacity.simulator.engines import Nobody
 from capacity.simulator.gap_counter import GapCounter
@@ -100,18 +99,6 @@ def schedule_scenario(
         raise InvalidInput(f"scenario {scenario.get('name', '')!r} cannot be read: {error}") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """One request that the front-end lets in; `keys` name its full blocks, the answer's too."""
-
-    id: Any
-    arrival_ps: int
-    prompt_tokens: int
-    max_known: int
-    priority: int
-    keys: list[int]
-
-
 class _Schedule:
     """One run of a scenario on one engine, step by step."""
 
@@ -137,7 +124,7 @@ class _Schedule:
             "steps": self.steps,
         }
 
-    def _readable(self, asked: list[_Asked]) -> None:
+    def _readable(self, asked: list[WrittenRequest]) -> None:
         pool = make_pool(self.setup)
         sequences = [
             Request(
@@ -154,13 +141,12 @@ class _Schedule:
         env = simpy.Environment(initial_time=0)
         engine = Engine(
             env,
+            self.setup,
             make_scheduler(self.setup, pool),
             pool,
-            self.setup.step_times,
             ledger=EngineLedger(Ledger(len(asked)), GapCounter()),
             reports=Nobody(),
             new_sequence=lambda index, _: sequences[index],
-            pipeline_stages=self.setup.limits.pipeline_stages,
             observer=self._observe,
         )
         env.process(engine.run())
@@ -177,17 +163,8 @@ class _Schedule:
             engine.pool.free_blocks,
         )
 
-    def _compiled(self, asked: list[_Asked]) -> None:
-        run = logged_run(
-            self.setup,
-            arrivals_ps=[r.arrival_ps for r in asked],
-            prompt_tokens=[r.prompt_tokens for r in asked],
-            output_tokens=[r.max_known - r.prompt_tokens for r in asked],
-            priorities=[r.priority for r in asked],
-            ids=[r.id for r in asked],
-            keys=[r.keys for r in asked],
-            turns_away=not self.v0,
-        )
+    def _compiled(self, asked: list[WrittenRequest]) -> None:
+        run = logged_run(self.setup, asked, turns_away=not self.v0)
         for step in run.steps:
             rows = [[asked[row[0]].id, *row[1:]] for row in step.rows]
             preempted, finished = ([asked[r].id for r in some] for some in (step.preempted, step.finished))
@@ -208,11 +185,11 @@ class _Schedule:
         columns = 3 if self.v0 else 4
         self.steps.append([start_s, end_s, [row[:columns] for row in rows], preempted, finished, free_blocks])
 
-    def _requests(self) -> tuple[list[_Asked], list[Any]]:
+    def _requests(self) -> tuple[list[WrittenRequest], list[Any]]:
         """The requests that the front-end lets in, and the ids of those that it turns away."""
         scenario, max_model_len = self.scenario, self.setup.limits.max_model_len
         interned: dict[tuple[int, tuple[int, ...]], int] = {}
-        requests: list[_Asked] = []
+        requests: list[WrittenRequest] = []
         rejected: list[Any] = []
         for index, row in enumerate(scenario["requests"]):
             prompt = _tokens(row["prompt"])
@@ -227,7 +204,7 @@ class _Schedule:
             end = max(len(prompt) + 1, min(len(prompt) + outputs, max_model_len))
             seed = row.get("out_seed", FIRST_ANSWER_SEED + index)
             requests.append(
-                _Asked(
+                WrittenRequest(
                     id=row["id"],
                     arrival_ps=round(row["arrival"] * PS_PER_S),
                     prompt_tokens=len(prompt),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from capacity.simulator.schedulers import Row
+from capacity.simulator.schedulers import Row, Step
+from capacity.simulator.schedulers.encoding import is_clip
 from capacity.step import StepShape, windowed_pairs
 
 
@@ -38,3 +39,18 @@ def sum_rows(rows: Sequence[Row], window_tokens: int | None = None) -> StepShape
         p_seqs, p_tokens, p_pairs, p_context, p_window_pairs, p_window_context, completed,
         d_seqs, d_drafts, d_context, d_window,
     )  # fmt: skip
+
+
+def sum_step(step: Step, window_tokens: int | None = None) -> StepShape:
+    """Return a step's sums over its rows, and over the images that it encodes."""
+    shape = sum_rows(step.rows, window_tokens)
+    if not step.encoded:
+        return shape
+    images = [r.image_tokens for r, image in step.encoded if not is_clip(r, image)]
+    clips = [r.audio_tokens for r, image in step.encoded if is_clip(r, image)]
+    return shape._replace(
+        encoder_tokens=sum(images),
+        encoder_pairs=sum(size * size for size in images),
+        audio_tokens=sum(clips),
+        audio_pairs=sum(size * size for size in clips),
+    )

@@ -17,7 +17,7 @@ from capacity.simulator.engine import StepObserver
 from capacity.simulator.engine_loop import why_readable
 from capacity.simulator.escalation import Escalation
 from capacity.simulator.fleet import Autoscaling, Failures, autoscaling
-from capacity.simulator.frontend import FrontendTimes
+from capacity.simulator.front_end_process import FrontendTimes
 from capacity.simulator.members import Recording, engine_loop_named
 from capacity.simulator.result import SimulationResult
 from capacity.simulator.setup import EngineSetup, Role

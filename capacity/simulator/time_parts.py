@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capacity.simulator.frontend import FrontendTimes
+from capacity.simulator.front_end_process import FrontendTimes
 from capacity.simulator.metrics import MISSING, RequestTable
 from capacity.simulator.result import CascadeUse
 from capacity.step import PS_PER_S, picoseconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ def _bounds(step: Step, engine: Engine) -> dict[str, object]:
     step_cost = getattr(engine.step_times, "step_cost", None)
     if step_cost is None or not step.rows or step.parts:
         return {}
-    cost = step_cost(sum_rows(step.rows, engine.window_tokens))
+    cost = step_cost(sum_rows(step.rows, engine.setup.window_tokens))
     parts: dict[str, float] = {}
     for op in cost.operators:
         parts[op.bound] = parts.get(op.bound, 0.0) + op.seconds / cost.seconds
@@ -111,14 +111,12 @@ def _span(
 
 def write_records(run: SimulationResult, path: str | Path) -> None:
     """A line a request, in seconds and tokens; empty where an instant never came. Raises InvalidInput."""
-    names = [field.name for field in fields(RequestRecord)]
-    _write_csv(path, names, ([getattr(record, name) for name in names] for record in run.records))
+    _write_csv(path, RequestRecord, run.records)
 
 
 def write_series(run: SimulationResult, path: str | Path) -> None:
     """A line a sample of the engine's state. Raises InvalidInput."""
-    names = [field.name for field in fields(Sample)]
-    _write_csv(path, names, ([getattr(sample, name) for name in names] for sample in run.series))
+    _write_csv(path, Sample, run.series)
 
 
 def write_timeline(timeline: Timeline, run: SimulationResult, path: str | Path) -> None:
@@ -129,11 +127,12 @@ def write_timeline(timeline: Timeline, run: SimulationResult, path: str | Path) 
         raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
 
 
-def _write_csv(path: str | Path, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def _write_csv(path: str | Path, kind: type[Any], records: Iterable[object]) -> None:
+    names = [field.name for field in fields(kind)]
     try:
         with Path(path).open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(names)
-            writer.writerows(rows)
+            writer.writerows([getattr(record, name) for name in names] for record in records)
     except OSError as error:
         raise InvalidInput(f"cannot write {path}: {error.strerror}") from None

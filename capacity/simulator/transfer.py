@@ -20,7 +20,6 @@ from capacity.base.errors import InvalidInput
 from capacity.simulator.instants import ARRIVE, TIMER, call_at
 from capacity.simulator.kv_cache.block_pool import NULL, BlockPool, BlockTable
 from capacity.simulator.kv_cache.block_pool import Hit as BlockHit
-from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.kv_cache.pool import Hit, PagedPool, Table
 from capacity.step import PS_PER_S, picoseconds
 
@@ -153,35 +152,21 @@ class Transfers:
             self._on_arrival(transfer, end_ps)
 
 
-class LoadBlockTable(BlockTable):
-    """A block table whose first `loaded` tokens came from elsewhere: held before the request runs."""
-
-    __slots__ = ("loaded",)
-
-    def __init__(self, content: Content, num_groups: int) -> None:
-        super().__init__(content, num_groups)
-        self.loaded = 0
-
-
 class LoadBlockPool(BlockPool):
     """A pool whose requests may hold loaded blocks when they are admitted; after a preemption these are gone.
 
     Layers with windows take of what is loaded only what later tokens look back on.
     """
 
-    def table(self, content: Content) -> LoadBlockTable:
-        return LoadBlockTable(content, len(self.windows))
-
     def lookup(self, table: BlockTable, max_tokens: int) -> BlockHit:
-        loaded: int = getattr(table, "loaded", 0)
-        if not loaded:
+        if not table.loaded:
             return super().lookup(table, max_tokens)
-        return min(loaded, max_tokens), tuple([] for _ in self.windows)
+        return min(table.loaded, max_tokens), tuple([] for _ in self.windows)
 
     def grow(self, table: BlockTable, tokens: int, hit: BlockHit | None = None) -> None:
-        super().grow(table, tokens, None if getattr(table, "loaded", 0) else hit)
+        super().grow(table, tokens, None if table.loaded else hit)
 
-    def load(self, table: LoadBlockTable, tokens: int) -> bool:
+    def load(self, table: BlockTable, tokens: int) -> bool:
         """Take blocks for `tokens` tokens to come; False: they are not free."""
         if not hold_computed(self, table, tokens, super().lookup(table, tokens)):
             return False
@@ -190,8 +175,7 @@ class LoadBlockPool(BlockPool):
 
     def release(self, table: BlockTable) -> None:
         super().release(table)
-        if isinstance(table, LoadBlockTable):
-            table.loaded = 0
+        table.loaded = 0
 
 
 def hold_computed(pool: PagedPool, table: Table, tokens: int, hit: Hit) -> bool:

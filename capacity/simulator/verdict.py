@@ -8,26 +8,19 @@ itself. Latencies of an overloaded run depend on its length and are no property 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
 from capacity.base.record import plain
 from capacity.simulator.capacity_probe import Capacity
-from capacity.simulator.distribution import PERCENTILES
 from capacity.simulator.gap_counter import GapCounter
-from capacity.simulator.intervals import (
-    Interval,
-    gap_intervals_ms,
-    percentile_intervals,
-    t_quantile,
-)
-from capacity.simulator.load_means import LoadMeans, steady_means
-from capacity.simulator.metrics import PS_TO_MS, RequestTable
+from capacity.simulator.intervals import Interval, t_quantile
+from capacity.simulator.load_means import LoadMeans, steady_intervals, steady_means
+from capacity.simulator.metrics import RequestTable
 from capacity.simulator.peaks import LEAST_RESIDENCES, Peak, local_variation, peak_load
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
@@ -191,7 +184,7 @@ def judge(
             else None
         ),
         is_stable=is_stable,
-        intervals_ms=_intervals(records, order[measured], gaps, steady=is_stable),
+        intervals_ms=steady_intervals(records, order[measured] if is_stable else order[:0], gaps),
         bound_by=bound_by,
     )
 
@@ -386,39 +379,3 @@ def _growth(arrival: FloatArray, finish: FloatArray) -> float | None:
     if slope <= t_quantile(0.999, WINDOWS - 2) * error:
         return 0.0
     return slope * WINDOWS / float(inside.sum())
-
-
-def _intervals(
-    records: RequestTable, rows: npt.NDArray[np.int64], gaps: GapCounter | None, *, steady: bool
-) -> dict[str, Interval | None]:
-    """Of every percentile of the steady part, by the keys of the summary."""
-    names = [f"p{percent}_{metric}_ms" for metric in METRICS for percent in PERCENTILES]
-    if not steady or not len(rows):
-        return dict.fromkeys(names)
-    measured = records.rows(rows)
-    found = {
-        name: percentile_intervals(measured.latencies(name, per_ps=PS_TO_MS), PERCENTILES)
-        for name in REQUEST_METRICS
-    }
-    if gaps is not None:
-        batches = gaps.batches().histograms()
-        ends = int(measured.arrival_ps[0]), int(measured.arrival_ps[-1])
-        begin, end = _gaps_until(records, ends) * len(batches)
-        found["itl"] = gap_intervals_ms(batches[math.ceil(begin) : math.floor(end)], PERCENTILES)
-    known = {
-        f"p{percent}_{name}_ms": interval
-        for name, intervals in found.items()
-        for percent, interval in zip(PERCENTILES, intervals, strict=True)
-    }
-    return dict.fromkeys(names) | known
-
-
-def _gaps_until(records: RequestTable, instants_ps: Sequence[int]) -> FloatArray:
-    """About which share of all gaps between deliveries lies before each instant."""
-    done = records.completed & (records.output_tokens > 1)
-    first, finish = records.first_token_ps[done], records.finish_ps[done]
-    weights = records.output_tokens[done] - 1
-    total = max(int(weights.sum()), 1)
-    lasted = np.maximum(finish - first, 1)
-    passed = [float((np.clip((at_ps - first) / lasted, 0, 1) * weights).sum()) for at_ps in instants_ps]
-    return np.array(passed) / total

@@ -88,7 +88,7 @@ def run(
     call_at(env, CANCELLED_AT_PS, lambda _: cancel(CANCELLED_AT_PS), ARRIVE)
     engines.run()
     assert not engines.busy
-    assert [engines.unfinished(number) for number in range(2)] == [0, 0]
+    assert [engines.account(number).stalled_by for number in range(2)] == [None, None]
     columns = {name: getattr(ledger, name).tolist() for name in ("first_token_ps", "finish_ps")}
     return listener.heard, states, engines.account(0), columns
 

@@ -14,6 +14,7 @@ from capacity.simulator.front_end_process import (
     MEASURED_INPUT_TOKEN_S,
     FrontEndProcess,
     FrontEndProcesses,
+    FrontendTimes,
 )
 from capacity.step import PS_PER_S
 
@@ -25,7 +26,7 @@ JOBS = st.lists(st.tuples(st.integers(0, 10**9), st.booleans(), st.integers(1, 5
 def test_it_works_whenever_there_is_work_and_on_one_thing_at_a_time(
     jobs: list[tuple[int, bool, int]],
 ) -> None:
-    process = FrontEndProcess(input_token_s=1e-6, output_token_s=2e-7)
+    process = FrontEndProcess(FrontendTimes(input_token_s=1e-6, output_token_s=2e-7))
     free = 0
     for at_ps, comes, tokens in sorted(jobs):
         assert process.free_ps == free
@@ -39,7 +40,7 @@ def test_it_works_whenever_there_is_work_and_on_one_thing_at_a_time(
 def test_prompts_of_a_length_at_random_instants_wait_as_in_an_m_d_1_queue() -> None:
     """Mean wait = utilisation x service / 2 (1 - utilisation); 300,000 draws at 0.7 are within 3 %."""
     tokens, service_s, utilisation = 2000, 2000 * MEASURED_INPUT_TOKEN_S, 0.7
-    process = FrontEndProcess(input_token_s=MEASURED_INPUT_TOKEN_S, output_token_s=0.0)
+    process = FrontEndProcess(FrontendTimes(input_token_s=MEASURED_INPUT_TOKEN_S, output_token_s=0.0))
     gaps_s = np.random.default_rng(1).exponential(service_s / utilisation, 300_000)
     arrivals = np.rint(np.cumsum(gaps_s) * PS_PER_S).astype(np.int64).tolist()
     waits = [process.take_in(tokens, at_ps) - at_ps for at_ps in arrivals]
@@ -48,7 +49,7 @@ def test_prompts_of_a_length_at_random_instants_wait_as_in_an_m_d_1_queue() -> N
 
 
 def test_a_request_that_comes_waits_behind_tokens_that_go() -> None:
-    process = FrontEndProcess(input_token_s=1e-6, output_token_s=5e-5)
+    process = FrontEndProcess(FrontendTimes(input_token_s=1e-6, output_token_s=5e-5))
     for _ in range(512):  # a step of 512 streams
         process.send(10)
     assert process.take_in(1000, 20) == 10 + 512 * 5 * 10**7 + 10**9
@@ -60,7 +61,7 @@ def streamed(step_s: float, clients: int, output_tokens: int, seconds: float) ->
     """Tokens a second and mean time to first token (s) of a closed loop whose engine takes `step_s` a step, whatever
     the batch, behind one process. Clients begin one after another, over the time of an answer, so that their answers
     end at different times."""
-    process = FrontEndProcess(input_token_s=0.0, output_token_s=PUBLISHED_OUTPUT_TOKEN_S)
+    process = FrontEndProcess(FrontendTimes(input_token_s=0.0, output_token_s=PUBLISHED_OUTPUT_TOKEN_S))
     step_ps, end_ps = round(step_s * PS_PER_S), round(seconds * PS_PER_S)
     whole_ps = round(clients * output_tokens * PUBLISHED_OUTPUT_TOKEN_S * PS_PER_S)
     coming = [(client * whole_ps // clients, client) for client in range(clients)]
@@ -115,22 +116,24 @@ def gone_on(front_end: FrontEndProcesses, arrivals_ps: list[int]) -> list[int]:
 
 def test_of_a_burst_none_but_the_first_goes_on_before_all_are_taken_in() -> None:
     """1,000 at once, 14 ms each: the first turn has one of them, the second all others."""
-    front_end = FrontEndProcesses(1, [1] * 1000, input_token_s=0.0, output_token_s=0.0, request_s=0.014)
+    front_end = FrontEndProcesses(FrontendTimes(processes=1, request_s=0.014), [1] * 1000)
     assert gone_on(front_end, [0] * 1000) == [14 * 10**9] + [14 * 10**12] * 999
-    front_end = FrontEndProcesses(2, [1] * 1000, input_token_s=0.0, output_token_s=0.0, request_s=0.014)
+    front_end = FrontEndProcesses(FrontendTimes(processes=2, request_s=0.014), [1] * 1000)
     assert gone_on(front_end, [0] * 1000) == [14 * 10**9] * 2 + [7 * 10**12] * 998
 
 
 def test_who_comes_during_a_turn_is_of_the_next() -> None:
     """10 ms each: 0 alone until 10; 3 and 9 until 30; 12 and 29 until 50; 61 alone."""
-    front_end = FrontEndProcesses(1, [1] * 6, input_token_s=0.0, output_token_s=0.0, request_s=0.01)
+    front_end = FrontEndProcesses(FrontendTimes(processes=1, request_s=0.01), [1] * 6)
     arrivals_ms, gone_ms = [0, 3, 9, 12, 29, 61], [10, 30, 30, 50, 50, 71]
     assert gone_on(front_end, [at * 10**9 for at in arrivals_ms]) == [at * 10**9 for at in gone_ms]
 
 
 def test_processes_share_the_requests() -> None:
-    front_end = FrontEndProcesses(2, [7, 5, 1, 1], input_token_s=1e-6, output_token_s=1e-6)
+    front_end = FrontEndProcesses(
+        FrontendTimes(processes=2, input_token_s=1e-6, output_token_s=1e-6), [7, 5, 1, 1]
+    )
     assert [front_end.send(request, 0) for request in range(4)] == [10**6, 10**6, 2 * 10**6, 2 * 10**6]
     assert [front_end.take_in(request, 0) for request in range(2)] == [9 * 10**6, 7 * 10**6]
     with pytest.raises(InvalidInput, match="at least 1 process, not 0"):
-        FrontEndProcesses(0, [], input_token_s=0.0, output_token_s=0.0)
+        FrontendTimes(processes=0)

@@ -15,9 +15,9 @@ from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.simulator.capacity_probe import Capacity
 from capacity.simulator.gap_counter import BATCH_BIN_BITS, GapCounter, bin_middles_ps
 from capacity.simulator.intervals import (
-    gap_interval_ms,
+    Interval,
+    gap_intervals_ms,
     paired_difference,
-    percentile_interval,
     percentile_intervals,
     replicated,
     share_interval,
@@ -36,6 +36,14 @@ def test_students_quantiles_are_those_of_scipy(degrees: int, confidence: float) 
     assert t_quantile(confidence, degrees) == pytest.approx(
         stats.t.ppf((1 + confidence) / 2, degrees), rel=1e-4
     )
+
+
+def percentile_interval(values: np.ndarray, percent: float) -> Interval | None:
+    return percentile_intervals(values, [percent])[0]
+
+
+def gap_interval_ms(batches: np.ndarray, percent: float) -> Interval | None:
+    return gap_intervals_ms(batches, [percent])[0]
 
 
 def sojourn_times(rho: float, count: int, seed: int) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -15,21 +16,15 @@ from capacity.step import picoseconds
 
 NEVER_KEY = 1 << 62
 POLICIES = {
-    "vllm-v1": (enums.POLICY_VLLM_V1, False),
-    "vllm-v1-async": (enums.POLICY_VLLM_V1, True),
-    "chunked": (enums.POLICY_VLLM_V1, False),
-    "vllm-v0": (enums.POLICY_VLLM_V0, False),
-    "sglang": (enums.POLICY_SGLANG, True),
-    "tensorrt-llm": (enums.POLICY_TENSORRT_LLM, True),
-    "tgi": (enums.POLICY_TGI, False),
-    "static": (enums.POLICY_STATIC, False),
-    "slots": (enums.POLICY_SLOTS, False),
-}  # the policy's number, and whether it is asynchronous unless an option says otherwise
-ROLES = {"both": enums.ROLE_BOTH, "prefill": enums.ROLE_PREFILL, "decode": enums.ROLE_DECODE}
-BALANCES = {
-    "published-queues": enums.BALANCE_PUBLISHED_QUEUES,
-    "round-robin": enums.BALANCE_ROUND_ROBIN,
-    "fewest-requests": enums.BALANCE_FEWEST_REQUESTS,
+    "vllm-v1": enums.POLICY_VLLM_V1,
+    "vllm-v1-async": enums.POLICY_VLLM_V1,
+    "chunked": enums.POLICY_VLLM_V1,
+    "vllm-v0": enums.POLICY_VLLM_V0,
+    "sglang": enums.POLICY_SGLANG,
+    "tensorrt-llm": enums.POLICY_TENSORRT_LLM,
+    "tgi": enums.POLICY_TGI,
+    "static": enums.POLICY_STATIC,
+    "slots": enums.POLICY_SLOTS,
 }
 LIMITS = {limit.name for limit in fields(SchedulerLimits)} & {
     name for name, _ in structs.core_engine._fields_
@@ -55,24 +50,21 @@ class Described:
 
 
 DRAFTING = ("vllm-v1", "vllm-v1-async", "chunked")  # whose drafts the core schedules
-OPTIONS: dict[str, frozenset[str]] = {
-    "vllm-v1": frozenset({"offload", "adapters"}),
-    "vllm-v1-async": frozenset({"offload", "adapters"}),
-    "chunked": frozenset(),
-    "vllm-v0": frozenset(
-        {"preemption_mode", "num_cpu_blocks", "swap_block_ps", "block_bytes", "forks_samples"}
-    ),
-    "sglang": frozenset(
-        {"asynchronous", "order", "mixed_chunk", "max_prefill_tokens"}
-        | {"conservativeness", "ignore_eos", "recv_interval"}
-    ),
-    "tensorrt-llm": frozenset(
-        {"asynchronous", "capacity", "batch_wait_steps", "batch_wait_tokens_fraction", "prompts_per_step"}
-    ),
-    "tgi": frozenset({"asynchronous", "waiting_served_ratio", "max_waiting_steps"}),
-    "static": frozenset({"batching_window_s"}),
-    "slots": frozenset({"max_waiting"}),
-}  # of the policies, that the core knows
+OPTIONS: dict[str, Mapping[str, Any]] = {
+    "vllm-v1": {"offload": None, "adapters": None},
+    "vllm-v1-async": {"offload": None, "adapters": None},
+    "chunked": {},
+    "vllm-v0": {"preemption_mode": "recompute", "num_cpu_blocks": 0, "swap_block_ps": 0}
+    | {"block_bytes": 0.0, "forks_samples": False},
+    "sglang": {"asynchronous": True, "order": "fcfs", "mixed_chunk": False, "max_prefill_tokens": 16384}
+    | {"conservativeness": 1.0, "ignore_eos": False, "recv_interval": 1},
+    "tensorrt-llm": {"asynchronous": True, "capacity": None, "prompts_per_step": None}
+    | {"batch_wait_steps": 0, "batch_wait_tokens_fraction": 0.0},
+    "tgi": {"asynchronous": False, "waiting_served_ratio": 0.3, "max_waiting_steps": 20},
+    "static": {"batching_window_s": 0.0},
+    "slots": {"max_waiting": None},
+}  # options of the policies that the core knows, with their defaults
+PREFIXES = {"vllm-v0": "v0", "tensorrt-llm": "trt"}  # of the fields for a policy's options, if not its name
 
 
 def covers(setup: EngineSetup) -> bool:
@@ -80,8 +72,8 @@ def covers(setup: EngineSetup) -> bool:
     known = OPTIONS.get(setup.policy) if isinstance(setup.policy, str) else None
     return (
         known is not None
-        and set(setup.policy_options) <= known
-        and setup.data_parallel_balance in BALANCES
+        and set(setup.policy_options) <= set(known)
+        and hasattr(enums, _enumerator("BALANCE", setup.data_parallel_balance))
         and (setup.data_parallel_size == 1 or setup.role == "both")
         and (
             setup.speculation is None
@@ -90,16 +82,21 @@ def covers(setup: EngineSetup) -> bool:
     )
 
 
+def _enumerator(kind: str, name: str) -> str:
+    """Return the C name of a value, such as BALANCE_ROUND_ROBIN."""
+    return f"{kind}_{name.upper().replace('-', '_')}"
+
+
 def describe(setup: EngineSetup) -> Described:
     """The engine's limits, KV, drafts and options. Its times, contents and surroundings are for the fleet to add."""
-    limits, options = setup.limits, dict(setup.policy_options)
-    policy, asynchronous = POLICIES[setup.policy_name]
+    limits, name = setup.limits, setup.policy_name
     found = Described(structs.core_engine())
     e = found.engine
-    e.policy, e.role = policy, ROLES[setup.role]
-    e.asynchronous = options.pop("asynchronous", asynchronous)
-    for name in LIMITS:
-        setattr(e, name, getattr(limits, name) or 0)
+    e.policy = POLICIES[name]
+    e.role = getattr(enums, _enumerator("ROLE", setup.role))
+    _describe_options(e, name, {**OPTIONS[name], **setup.policy_options}, setup)
+    for limit in LIMITS:
+        setattr(e, limit, getattr(limits, limit) or 0)
     e.watermark_blocks = int(limits.watermark * setup.num_blocks)
     e.num_blocks, e.block_size = setup.num_blocks, setup.block_size
     e.prefix_caching = setup.enable_prefix_caching and setup.kv_contiguous_tokens is None
@@ -110,26 +107,31 @@ def describe(setup: EngineSetup) -> Described:
     e.window_tokens = -1 if setup.window_tokens is None else setup.window_tokens
     _describe_drafts(found, setup.speculation)
     e.data_parallel_size = setup.data_parallel_size
-    e.balance = BALANCES[setup.data_parallel_balance]
+    e.balance = getattr(enums, _enumerator("BALANCE", setup.data_parallel_balance))
     e.prompt_wait_steps = setup.prompt_wait_steps
-    e.sglang_lpm = options.get("order", "fcfs") == "lpm"
-    e.sglang_mixed_chunk = options.get("mixed_chunk", False)
-    e.sglang_max_prefill_tokens = options.get("max_prefill_tokens", 16384)
-    e.sglang_ignore_eos = options.get("ignore_eos", False)
-    e.sglang_recv_interval = options.get("recv_interval", 1)
-    e.sglang_conservativeness = options.get("conservativeness", 1.0)
+    e.num_processes = e.stream_interval = 1
+    e.launch_lag = setup.launch_lag
+    if setup.noise is not None:
+        e.step_factors, e.step_seed = found.numbers(setup.noise.factors, np.float64), setup.noise.seed
+    return found
+
+
+def _describe_options(e: Any, policy: str, options: Mapping[str, Any], setup: EngineSetup) -> None:
+    """Fill in a policy's options; those that C knows by another name or in another unit one by one."""
+    e.asynchronous = options.get("asynchronous", policy == "vllm-v1-async")
+    e.sglang_recv_interval = 1
+    for name, value in options.items():
+        field_name = f"{PREFIXES.get(policy, policy)}_{name}"
+        if hasattr(e, field_name):
+            setattr(e, field_name, -1 if value is None else value)
+    e.sglang_lpm = options.get("order") == "lpm"
     e.trt_max_utilization = options.get("capacity") == "max_utilization"
-    e.trt_batch_wait_steps = options.get("batch_wait_steps", 0)
-    e.trt_batch_wait_tokens = options.get("batch_wait_tokens_fraction", 0.0) * limits.max_num_batched_tokens
+    e.trt_batch_wait_tokens = (
+        options.get("batch_wait_tokens_fraction", 0.0) * setup.limits.max_num_batched_tokens
+    )
     e.trt_prompts_per_step = options.get("prompts_per_step") or 0
-    e.tgi_waiting_served_ratio = options.get("waiting_served_ratio", 0.3)
-    e.tgi_max_waiting_steps = options.get("max_waiting_steps", 20)
     e.static_window_ps = picoseconds(options.get("batching_window_s", 0.0))
-    max_waiting = options.get("max_waiting")
-    e.slots_max_waiting = -1 if max_waiting is None else max_waiting
-    e.v0_swap = options.get("preemption_mode", "recompute") == "swap"
-    e.v0_num_cpu_blocks = options.get("num_cpu_blocks", 0)
-    e.v0_swap_block_ps = options.get("swap_block_ps", 0)
+    e.v0_swap = options.get("preemption_mode") == "swap"
     offload = options.get("offload")
     if offload is not None:
         e.num_tiers, e.chunk_blocks = len(offload.tiers), offload.chunk_blocks
@@ -142,11 +144,6 @@ def describe(setup: EngineSetup) -> Described:
     if adapters is not None:
         e.max_loras, e.max_cpu_loras = adapters.max_loras, adapters.max_cpu_loras or 0
         e.adapter_load_ps, e.adapter_read_ps = adapters.load_ps, adapters.read_ps
-    e.num_processes = e.stream_interval = 1
-    e.launch_lag = setup.launch_lag
-    if setup.noise is not None:
-        e.step_factors, e.step_seed = found.numbers(setup.noise.factors, np.float64), setup.noise.seed
-    return found
 
 
 def _describe_drafts(found: Described, speculation: Speculation | None) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import simpy
 
+from capacity.base.record import make_from
 from capacity.simulator.core import binding
 from capacity.simulator.core.fleet import (
     EVENT_FIELDS,
@@ -26,7 +27,6 @@ from capacity.simulator.core.fleet import (
 from capacity.simulator.core.interface import enums
 from capacity.simulator.engines import (
     ENDLESS,
-    SUMS,
     EngineAccount,
     EngineState,
     Nobody,
@@ -104,13 +104,13 @@ class CompiledEngines:
 
     def run(self) -> None:
         """The engines run ahead to the next event of the world, then that happens, and so on."""
-        env, turn, take_turn, progress = (
-            self._env,
+        queue, happen, turn, take_turn = (
+            self._env._queue,
+            self._env.step,
             self.fleet.turn,
             self.fleet.take_turn,
-            self._ledger.progress,
         )
-        queue, happen, check = env._queue, env.step, self._recording.check
+        progress, check = self._ledger.progress, self._recording.check
         while True:
             limit_key = turn[LIMIT_KEY] = next_key_of(queue)
             told = take_turn()
@@ -166,24 +166,20 @@ class CompiledEngines:
         state = self.fleet.state(number)
         return EngineState(state.num_running, state.num_waiting, state.kv_used_blocks)
 
-    def unfinished(self, number: int) -> int:
-        return int(self.fleet.state(number).unfinished)
-
     def account(self, number: int) -> EngineAccount:
         state, setup = self.fleet.state(number), self._setups[number]
         num_blocks = setup.num_blocks * setup.data_parallel_size
         stalled_by = None
         if state.unfinished:
             stalled_by = ENDLESS if state.endless else stall_reason(state.num_waiting, num_blocks)
-        sums = {name: getattr(state, name) for name in SUMS}
-        for name in ("kv_block_ps", "kv_busy_ps"):
-            low, high = sums[name]
-            sums[name] = high << 64 | low
-        return EngineAccount(
-            **sums,
+        block_ps, busy_ps = (high << 64 | low for low, high in (state.kv_block_ps, state.kv_busy_ps))
+        return make_from(
+            EngineAccount,
+            state,
+            kv_block_ps=block_ps,
+            kv_busy_ps=busy_ps,
             num_blocks=num_blocks,
             free_blocks=num_blocks - state.kv_used_blocks,
-            now_ps=state.now_ps,
             stalled_by=stalled_by,
             tier_use=self.fleet.tier_use(number),
             rank_requests=self.fleet.rank_requests(number),

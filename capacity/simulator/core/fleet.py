@@ -17,7 +17,7 @@ from capacity.simulator.core import binding, interface, library
 from capacity.simulator.core.binding import NEVER_KEY
 from capacity.simulator.core.interface import enums, structs
 from capacity.simulator.core.step_data import StepData
-from capacity.simulator.frontend import FrontendTimes
+from capacity.simulator.front_end_process import FrontendTimes
 from capacity.simulator.gap_counter import (
     BIN_BITS,
     MOST_BATCHES,
@@ -89,15 +89,8 @@ class Fleet:
             **{name: binding.address(np.asarray(columns[name])) for name in LEDGER_COLUMNS}
         )
         self._pointer: int | None = core.fleet_new(byref(requests), byref(places), routed)
-        self._take_turn, self._deliver, self._want_load = (
-            core.fleet_take_turn,
-            core.fleet_deliver,
-            core.fleet_want_load,
-        )
-        self._loaded, self._release_kept = core.fleet_loaded, core.fleet_release_kept
-        self.turn = array(
-            "q", bytes(ctypes.sizeof(structs.core_turn))
-        )  # its numbers are as in core_turn; it never moves
+        # its numbers are as in core_turn; it never moves
+        self.turn = array("q", bytes(ctypes.sizeof(structs.core_turn)))
         self.turn[LIMIT_KEY], self.turn[MAX_STEPS], self.turn[LOAD_ENGINE] = NEVER_KEY, STEPS_PER_CALL, -1
         self._check(0 if self._pointer and not core.fleet_error(self._pointer) else enums.BAD_INPUT)
         core.fleet_keep_turn(self._pointer, self.turn.buffer_info()[0])
@@ -190,24 +183,22 @@ class Fleet:
         )
 
     def deliver(self, number: int, request: int, at_ps: int) -> bool:
-        taken: int = self._deliver(self._pointer, number, request, at_ps)
-        if taken < 0:
+        taken: int = self._core.fleet_deliver(self._pointer, number, request, at_ps)
+        return taken > 0 or self._taken(taken)
+
+    def _taken(self, answer: int) -> bool:
+        if answer < 0:
             self._check(enums.BROKEN)
-        return taken > 0
+        return answer > 0
 
     def cancel(self, number: int, request: int, at_ps: int) -> None:
         self._check(self._core.fleet_cancel(self._pointer, number, request, at_ps))
 
     def release_kept(self, number: int, request: int, at_ps: int) -> None:
-        error = self._release_kept(self._pointer, number, request, at_ps)
-        if error:
-            self._check(error)
+        self._check(self._core.fleet_release_kept(self._pointer, number, request, at_ps))
 
     def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:
-        taken: int = self._want_load(self._pointer, number, request, tokens, at_ps)
-        if taken < 0:
-            self._check(enums.BROKEN)
-        return taken > 0
+        return self._taken(self._core.fleet_want_load(self._pointer, number, request, tokens, at_ps))
 
     def load_begun(self, number: int, request: int, end_ps: int) -> None:
         """Whoever asked when KV will come goes on with its decision at the next turn, before all else."""
@@ -215,9 +206,7 @@ class Fleet:
         turn[LOAD_ENGINE], turn[LOAD_ENGINE + 1], turn[LOAD_ENGINE + 2] = number, request, end_ps
 
     def loaded(self, number: int, request: int, at_ps: int) -> None:
-        error = self._loaded(self._pointer, number, request, at_ps)
-        if error:
-            self._check(error)
+        self._check(self._core.fleet_loaded(self._pointer, number, request, at_ps))
 
     def unload(self, number: int, request: int, at_ps: int) -> None:
         self._check(self._core.fleet_unload(self._pointer, number, request, at_ps))
@@ -233,7 +222,7 @@ class Fleet:
         Nothing is done after the first instant at which there is an event of the kinds `turn[STOP_AT]`, as bits.
         Returns how many events came; `events` are those.
         """
-        count: int = self._take_turn(self._pointer)
+        count: int = self._core.fleet_take_turn(self._pointer)
         if count < 0:
             self._check(-count)
         return count
@@ -350,8 +339,8 @@ def gap_counter(arrays: Any) -> GapCounter:
 
 def step_work(arrays: Any, step_times: StepTimes) -> StepWork:
     """Copy the steps of one engine from a filled `work_arrays`."""
-    kinds = _copied(arrays.kinds, arrays.num_kinds, SHAPE_FIELDS + 2).tolist()
-    prefills = _copied(arrays.prefills, arrays.num_prefills, SHAPE_FIELDS + 1).tolist()
+    kinds = _seen(arrays.kinds, arrays.num_kinds, SHAPE_FIELDS + 2).tolist()
+    prefills = _seen(arrays.prefills, arrays.num_prefills, SHAPE_FIELDS + 1).tolist()
     return StepWork.from_core(
         step_times,
         [(StepShape(*shape), steps, busy_ps) for *shape, steps, busy_ps in kinds],
@@ -363,13 +352,8 @@ def step_work(arrays: Any, step_times: StepTimes) -> StepWork:
     )
 
 
-def _copied(address: int | None, rows: int, columns: int) -> IntArray:
-    """Whole numbers that stand at an address, in rows."""
-    return _seen(address, rows, columns).copy()
-
-
 def _seen(address: int | None, rows: int, columns: int) -> IntArray:
-    """The same where they stand, for as long as the core leaves them there."""
+    """Return whole numbers at an address, in rows; they stay there for as long as the core leaves them."""
     if not rows or address is None:
         return np.zeros((0, columns), dtype=np.int64)
     place = memoryview((ctypes.c_char * (8 * rows * columns)).from_address(address))

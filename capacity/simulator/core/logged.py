@@ -40,11 +40,23 @@ class LoggedRun:
     columns: dict[str, memoryview]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenRequest:
+    """A request with written contents. `keys` name its full blocks, the answer's too."""
+
+    id: Any
+    arrival_ps: int
+    prompt_tokens: int
+    max_known: int  # prompt and output
+    priority: int
+    keys: Sequence[int]
+
+
 class WrittenBlocks:
     """Which blocks of each request others have as well: all that are named, one by one."""
 
-    def __init__(self, keys: Sequence[Sequence[int]]) -> None:
-        self._keys = keys
+    def __init__(self, requests: Sequence[WrittenRequest]) -> None:
+        self._keys = [r.keys for r in requests]
 
     def columns(self) -> tuple[IntArray, IntArray, IntArray]:
         counts = [len(some) for some in self._keys]
@@ -56,35 +68,33 @@ class WrittenBlocks:
 
 def logged_run(
     setup: EngineSetup,
+    requests: Sequence[WrittenRequest],
     *,
-    arrivals_ps: Sequence[int],
-    prompt_tokens: Sequence[int],
-    output_tokens: Sequence[int],
-    priorities: Sequence[int],
-    ids: Sequence[Any],
-    keys: Sequence[Sequence[int]],
     turns_away: bool = True,
     keep_log: bool = True,
 ) -> LoggedRun:
     """Run requests, in order of arrival, to the end. Among equals those of the least id come first.
 
-    `keys` name the full blocks of each, the answer's too. Without `turns_away` the scheduler itself has to see prompts
-    that are too long; without `keep_log` no step is told, and decodes may be known by their sums. Raises InvalidInput.
+    Without `turns_away` the scheduler itself has to see prompts that are too long; without `keep_log` no step is
+    logged, and decodes may be known by their sums. Raises InvalidInput.
     """
+    arrival_ps, prompts, ends, priorities = np.array(
+        [(r.arrival_ps, r.prompt_tokens, r.max_known, r.priority) for r in requests], dtype=np.int64
+    ).T
     workload = Workload(
-        arrival_s=np.array(arrivals_ps) / PS_PER_S,
-        prompt_tokens=np.array(prompt_tokens),
-        output_tokens=np.array(output_tokens),
-        priority=np.array(priorities),
+        arrival_s=arrival_ps / PS_PER_S,
+        prompt_tokens=prompts,
+        output_tokens=ends - prompts,
+        priority=priorities,
     )
     ledger = Ledger(len(workload))
     columns: dict[str, memoryview] = {name: getattr(ledger, name) for name in LEDGER_COLUMNS}
-    fleet = Fleet(workload, columns, routed=False, order=_ranks(ids))
-    blocks = WrittenBlocks(keys)
+    fleet = Fleet(workload, columns, routed=False, order=_ranks([r.id for r in requests]))
+    blocks = WrittenBlocks(requests)
     number = fleet.add(
         setup, 0, chains=lambda _: blocks, answers_private=False, keep_log=keep_log, turns_away=turns_away
     )
-    fleet.feed(number, None, np.array(arrivals_ps, dtype=np.int64))
+    fleet.feed(number, None, arrival_ps)
     fleet.advance(NEVER_KEY)
     state = fleet.state(number)
     stalled_by = None

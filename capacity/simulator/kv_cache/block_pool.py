@@ -23,13 +23,14 @@ NULL = -1  # a position of a block table that a sliding window has left behind
 class BlockTable:
     """The KV blocks of one request: for each group of layers the block ids in order, and how many are cached."""
 
-    __slots__ = ("blocks", "cached", "content", "passed")
+    __slots__ = ("blocks", "cached", "content", "loaded", "passed")
 
     def __init__(self, content: Content, num_groups: int) -> None:
         self.content = content
         self.blocks: list[list[int]] = [[] for _ in range(num_groups)]
         self.cached = [0] * num_groups
         self.passed = [0] * num_groups  # blocks that the window has left behind
+        self.loaded = 0  # tokens whose KV came from elsewhere: held before the request runs
 
 
 class BlockPool:

@@ -26,34 +26,19 @@ class KvPool(Protocol):
 
 
 class PagedPool(KvPool, Protocol):
-    """A pool whose requests grow block by block: what schedulers of continuous batching ask."""
+    """A pool whose requests grow block by block: what schedulers of continuous batching ask.
 
-    def lookup(self, table: Table, max_tokens: int) -> Hit:
-        """Longest cached prefix of at most `max_tokens` tokens, in whole blocks; the first item counts its tokens."""
-        ...
+    `BlockPool` says what each method does. The first item of a hit counts its tokens.
+    """
 
+    def lookup(self, table: Table, max_tokens: int) -> Hit: ...
     def blocks_needed(
         self, table: Table, tokens: int, hit: Hit | None = None, *, capped: bool = False
-    ) -> int:
-        """Free blocks that holding `tokens` tokens would take, those of `hit` that are free now included."""
-        ...
-
-    def grow(self, table: Table, tokens: int, hit: Hit | None = None) -> None:
-        """Take the blocks of `hit` and then new ones, so that `tokens` tokens have a place. They must be free."""
-        ...
-
-    def cache(self, table: Table, tokens: int) -> None:
-        """Give the full blocks of the first `tokens` tokens their content, so that others can hit them."""
-        ...
-
-    def leave_window(self, table: Table, processed_tokens: int) -> None:
-        """Free the blocks of windowed layers that no later token looks at."""
-        ...
-
-    def release(self, table: Table) -> None:
-        """Give back all blocks, tail first."""
-        ...
-
+    ) -> int: ...
+    def grow(self, table: Table, tokens: int, hit: Hit | None = None) -> None: ...
+    def cache(self, table: Table, tokens: int) -> None: ...
+    def leave_window(self, table: Table, processed_tokens: int) -> None: ...
+    def release(self, table: Table) -> None: ...
     def held_blocks(self, table: Table) -> int: ...
 
 

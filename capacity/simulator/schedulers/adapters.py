@@ -22,7 +22,7 @@ from typing import Any
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.pool import PagedPool
-from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Speculation, Step
+from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Step
 from capacity.simulator.schedulers.sglang import Sglang
 from capacity.simulator.schedulers.tensorrt_llm import TensorRtLlm
 from capacity.simulator.schedulers.tgi import Tgi
@@ -79,15 +79,9 @@ class AdapterV1(VllmV1):
     """`VllmV1` whose requests may each have an adapter; 0: none, the base model."""
 
     def __init__(
-        self,
-        limits: SchedulerLimits,
-        pool: PagedPool,
-        *,
-        adapters: AdapterSlots,
-        asynchronous: bool = False,
-        speculation: Speculation | None = None,
+        self, limits: SchedulerLimits, pool: PagedPool, *, adapters: AdapterSlots, **options: Any
     ) -> None:
-        super().__init__(limits, pool, asynchronous=asynchronous, speculation=speculation)
+        super().__init__(limits, pool, **options)
         self.max_loras = adapters.max_loras
         self.loaded = LoadedAdapters(adapters)
 
@@ -97,24 +91,10 @@ class AdapterV1(VllmV1):
             step.held_ps += self.loaded.use(adapter)
         return step
 
-    def admit_waiting(self, rows: list[Row], budget: int) -> None:
-        """Start requests from the head of the queue; whose adapter is one too many stands aside until the next step."""
-        threshold = self.threshold()
+    def passes_over(self, r: Sequence, rows: list[Row]) -> bool:
+        """Return whether its adapter is one too many for this step."""
         scheduled = adapters_of(rows)
-        aside: list[Sequence] = []
-        while self.waiting and budget > 0 and len(self.running) < self.max_active:
-            r = self.waiting.head()
-            if r.adapter and r.adapter not in scheduled and len(scheduled) >= self.max_loras:
-                aside.append(self.waiting.pop())
-                continue
-            tokens = self._start(r, rows, budget, threshold)
-            if not tokens:
-                break
-            budget -= tokens
-            if r.adapter:
-                scheduled[r.adapter] = None
-        for r in reversed(aside):
-            self.waiting.put_back(r)
+        return r.adapter not in (0, *scheduled) and len(scheduled) >= self.max_loras
 
 
 class AmongRunning:

@@ -8,25 +8,16 @@ notices the end one step late computes one row more of it in that step; that row
 
 from __future__ import annotations
 
-from collections import deque
-
 from capacity.simulator.kv_cache.pool import Hit, PagedPool
 from capacity.simulator.schedulers.policy import QueuedPolicy, insert_loaded
-from capacity.simulator.schedulers.sequence import (
-    Row,
-    SchedulerLimits,
-    Sequence,
-    Speculation,
-    Status,
-    Step,
-)
+from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Speculation, Status, Step
 
 
 class Batching(QueuedPolicy):
-    """Queues, rows and the account of steps. A policy adds `schedule()`."""
+    """Rows and the account of steps. A policy adds `schedule()`."""
 
-    wake_ps: int | None = None  # no decision of these policies waits for the clock
     aborts = True
+    pool: PagedPool
 
     def __init__(
         self,
@@ -37,18 +28,10 @@ class Batching(QueuedPolicy):
         speculation: Speculation | None = None,
     ) -> None:
         """With `speculation` a generation row has its drafts, and a step is decided when the one before is known."""
-        self.limits = limits
-        self.pool = pool
-        self.speculation = speculation
+        super().__init__(limits, pool, speculation=speculation)
         self._drafts = 0 if speculation is None else speculation.k
         self.overlapped = asynchronous and limits.pipeline_stages == 1 and speculation is None
         self.steps_in_flight = limits.pipeline_stages + self.overlapped
-        self.running: list[Sequence] = []  # in the order in which they started
-        self.waiting: deque[Sequence] = deque()
-
-    def add(self, sequence: Sequence) -> bool:
-        self.waiting.append(sequence)
-        return True
 
     def add_loaded(self, sequence: Sequence) -> None:
         insert_loaded(self.waiting, sequence, self.pool)
@@ -115,20 +98,16 @@ class Batching(QueuedPolicy):
         """Pause or retract a request: its KV is freed, and it is computed again from the front of the queue."""
         self.running.remove(r)
         self.pool.release(r.table)
-        r.computed = 0
-        r.epoch += 1
-        r.preemptions += 1
-        r.status = Status.WAITING
+        r.start_again()
         self.waiting.appendleft(r)
         step.preempted.append(r)
 
     def commit(self, step: Step) -> Step:
         """Count the scheduled tokens as computed, at once."""
-        for row in step.rows:
-            r = row.sequence
-            r.computed += row.tokens
-            r.in_flight_tokens += row.tokens
-            r.in_flight_yields += row.yields
+        for r, tokens, _, _, yields, _, _ in step.rows:
+            r.computed += tokens
+            r.in_flight_tokens += tokens
+            r.in_flight_yields += yields
         return step
 
     # account

@@ -13,19 +13,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.offload import Offload, TierHit, TierStack, TierUse
 from capacity.simulator.kv_cache.pool import PagedPool
-from capacity.simulator.schedulers.sequence import (
-    Row,
-    SchedulerLimits,
-    Sequence,
-    Speculation,
-    Status,
-    Step,
-)
+from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Status, Step
 from capacity.simulator.schedulers.vllm_v1 import VllmV1
 
 
@@ -42,16 +35,8 @@ class Arrival:
 class OffloadingV1(VllmV1):
     """`VllmV1` over a pool and the tiers below it."""
 
-    def __init__(
-        self,
-        limits: SchedulerLimits,
-        pool: PagedPool,
-        *,
-        offload: Offload,
-        asynchronous: bool = False,
-        speculation: Speculation | None = None,
-    ) -> None:
-        super().__init__(limits, pool, asynchronous=asynchronous, speculation=speculation)
+    def __init__(self, limits: SchedulerLimits, pool: PagedPool, *, offload: Offload, **options: Any) -> None:
+        super().__init__(limits, pool, **options)
         if not pool.prefix_caching:
             raise InvalidInput("KV offload extends the prefix cache: it needs --enable-prefix-caching")
         self.tiers = TierStack(offload, pool.block_size)
@@ -70,7 +55,7 @@ class OffloadingV1(VllmV1):
         return len(self.waiting) + len(self._loading) + len(self._loaded)
 
     @property
-    def wake_ps(self) -> int | None:  # type: ignore[override]
+    def wake_ps(self) -> int | None:
         return min((arrival.end_ps for arrival in self._loading), default=None)
 
     # decide
@@ -86,13 +71,12 @@ class OffloadingV1(VllmV1):
 
     def admit_waiting(self, rows: list[Row], budget: int) -> None:
         """First those whose KV has arrived, then the queue; who has to wait for KV stands aside."""
-        threshold = self.threshold()
         aside: list[Sequence] = []
         while budget > 0 and len(self.running) < self.max_active:
             if self._loaded:
-                tokens = self._resume(self._loaded[0], rows, budget, threshold)
+                tokens = self._resume(self._loaded[0], rows, budget)
             elif self.waiting:
-                match self._try_load(self.waiting.head()):
+                match self._try_load(self.waiting[0]):
                     case "begun":
                         continue
                     case "elsewhere":
@@ -100,7 +84,7 @@ class OffloadingV1(VllmV1):
                         continue
                     case "no room":
                         break
-                tokens = self._start(self.waiting.head(), rows, budget, threshold)
+                tokens = self._start(self.waiting[0], rows, budget)
             else:
                 break
             if not tokens:
@@ -109,14 +93,10 @@ class OffloadingV1(VllmV1):
         for r in reversed(aside):
             self.waiting.put_back(r)
 
-    def _resume(self, r: Sequence, rows: list[Row], budget: int, threshold: int) -> int:
+    def _resume(self, r: Sequence, rows: list[Row], budget: int) -> int:
         """Start a request whose KV has arrived; returns its tokens in this step, 0 if it does not fit."""
-        tokens = min(r.known - r.computed, threshold)
-        if tokens > budget:
-            if not self.limits.enable_chunked_prefill:
-                return 0
-            tokens = budget
-        if not self._take_blocks(r, r.computed + tokens):
+        tokens = self._chunk(r.known - r.computed, budget)
+        if not tokens or not self._take_blocks(r, r.computed + tokens):
             return 0
         self.pool.cache(r.table, min(r.computed + tokens, r.known))
         self._loaded.popleft()

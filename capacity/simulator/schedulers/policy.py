@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sized
 from collections.abc import Sequence as Items
 from itertools import takewhile
 from typing import Protocol
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.offload import TierUse
-from capacity.simulator.kv_cache.pool import PagedPool
-from capacity.simulator.schedulers.sequence import Sequence, Step
+from capacity.simulator.kv_cache.pool import KvPool, PagedPool
+from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Speculation, Step
 
 
 class Policy(Protocol):
@@ -76,10 +75,20 @@ class Policy(Protocol):
 
 
 class QueuedPolicy(Policy):
-    """A policy that keeps who runs and who waits."""
+    """A policy that keeps the requests that run, which hold KV, and those that wait, in order of arrival."""
 
-    running: Collection[Sequence]  # they take part in steps and hold KV
-    waiting: Sized
+    def __init__(
+        self, limits: SchedulerLimits, pool: KvPool, *, speculation: Speculation | None = None
+    ) -> None:
+        self.limits = limits
+        self.pool = pool
+        self.speculation = speculation
+        self.running: list[Sequence] = []
+        self.waiting: deque[Sequence] = deque()
+
+    def add(self, sequence: Sequence) -> bool:
+        self.waiting.append(sequence)
+        return True
 
     @property
     def unfinished(self) -> int:

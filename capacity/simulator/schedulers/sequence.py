@@ -35,11 +35,9 @@ class Sequence:
     arrival: int
     prompt_tokens: int
     max_known: int  # prompt + outputs at which it ends, max_model_len at the latest
-    priority: int
     table: Table
-    asked_known: int = (
-        0  # prompt + max_tokens: all that an engine knows of the end beforehand; 0: `max_known`
-    )
+    priority: int = 0
+    asked_known: int = 0  # prompt + max_tokens: the end as far as the engine knows it; 0: `max_known`
     known: int = 0
     computed: int = 0
     status: int = Status.WAITING
@@ -57,9 +55,7 @@ class Sequence:
     image_tokens: int = 0  # of each image
     audio_tokens: int = 0  # of a clip, which then is the last of the images
     sample_of: int = -1  # the prompt that it answers beside others; -1: alone
-    chunk_keys: list[Any] = field(
-        default_factory=list
-    )  # of its chunks in tiers below the GPU, as far as computed
+    chunk_keys: list[Any] = field(default_factory=list)  # of its computed chunks, for tiers below the GPU
     stored_chunks: int = 0  # chunks of its KV that were copied out of the GPU, or came from there
     loaded: int = 0  # tokens that its last load brought to the GPU from a tier below
     # kept by whoever runs the clock: instants, and whether its next row is the first since it came or was preempted
@@ -71,6 +67,13 @@ class Sequence:
     def __post_init__(self) -> None:
         self.known = self.prompt_tokens
         self.asked_known = self.asked_known or self.max_known
+
+    def start_again(self) -> None:
+        """Preempt the request: it waits, and all its tokens have to be computed again."""
+        self.computed = self.drafts = self.placeholders = 0
+        self.epoch += 1
+        self.preemptions += 1
+        self.status = Status.WAITING
 
 
 class Row(NamedTuple):
@@ -98,15 +101,11 @@ class Step:
     finished: list[Sequence] = field(default_factory=list)  # V0: prompts ignored because they can never fit
     start: int = 0
     end: int = 0
-    emitted: list[tuple[Sequence, int]] = field(
-        default_factory=list
-    )  # tokens that each yielding row appended
+    emitted: list[tuple[Sequence, int]] = field(default_factory=list)  # tokens that each row appended
     held_ps: int = 0
     stores: list[Any] = field(default_factory=list)  # chunks of KV to copy out of the GPU once it has run
     parts: tuple[Step, ...] = ()
-    encoded: list[tuple[Sequence, int]] = field(
-        default_factory=list
-    )  # images that the encoder runs before it
+    encoded: list[tuple[Sequence, int]] = field(default_factory=list)  # images to encode before it
 
 
 class Speculation:

@@ -140,16 +140,15 @@ class Sglang(Batching):
             hit = self.pool.lookup(r.table, r.known - 1)
             extend = r.known - hit[0]
             reserved = min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS)
-            loaded = (
-                self.pool.held_blocks(r.table) > 0
-            )  # behind a retracted request: its blocks are taken already
+            # behind a retracted request: its blocks are taken already
+            loaded = self.pool.held_blocks(r.table) > 0
             if not loaded and extend + reserved + self.pool.block_size >= memory_left:
                 break
             if step.rows and extend > input_left and not chunking:
                 break
             tokens = extend
             if chunking and extend > chunk_left:
-                tokens = self._whole_pages(chunk_left)
+                tokens = chunk_left // self.pool.block_size * self.pool.block_size
                 if tokens <= 0:
                     break
             if self.pool.blocks_needed(r.table, hit[0] + tokens, hit) > self.pool.free_blocks:
@@ -162,10 +161,6 @@ class Sglang(Batching):
             if tokens < extend:
                 self._chunked = r
                 break
-
-    def _whole_pages(self, tokens: int) -> int:
-        page = self.pool.block_size
-        return tokens // page * page
 
     def _memory_left(self) -> float:
         """Tokens that may still be promised: free ones, less what the running requests are expected to need."""

@@ -5,8 +5,6 @@ With one slot, one output token and the right step times it is the single-server
 
 from __future__ import annotations
 
-from collections import deque
-
 from capacity.simulator.kv_cache.pool import KvPool
 from capacity.simulator.schedulers.policy import QueuedPolicy
 from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Status, Step
@@ -16,20 +14,15 @@ class SlotBatching(QueuedPolicy):
     """`max_num_seqs` slots, first come first served; of the rest at most `max_waiting` wait (None: any number)."""
 
     steps_in_flight = 1
-    wake_ps: int | None = None
 
     def __init__(self, limits: SchedulerLimits, pool: KvPool, *, max_waiting: int | None = None) -> None:
-        self.limits = limits
-        self.pool = pool
+        super().__init__(limits, pool)
         self.max_waiting = max_waiting
-        self.running: list[Sequence] = []
-        self.waiting: deque[Sequence] = deque()
 
     def add(self, sequence: Sequence) -> bool:
         if self.max_waiting is not None and self.unfinished >= self.limits.max_num_seqs + self.max_waiting:
             return False
-        self.waiting.append(sequence)
-        return True
+        return super().add(sequence)
 
     def schedule(self, now_ps: int) -> Step:  # noqa: ARG002
         rows = [Row(r, 1, r.known - 1, 0, True, r.epoch) for r in self.running]

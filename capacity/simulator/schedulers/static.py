@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from capacity.simulator.kv_cache.pool import PagedPool
 from capacity.simulator.schedulers.policy import QueuedPolicy
 from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Status, Step
@@ -16,26 +14,19 @@ class StaticBatching(QueuedPolicy):
     Prompts are padded to the longest, in one step; then every member takes part in every decode step until the last
     one ends, so padding costs time like work. Tokens are delivered as they are made. KV for the padded prompt and
     the longest output is reserved for each member at the start: outputs are taken as known, which flatters it.
-    There is no token budget.
+    There is no token budget. `running` are the batch, members that have ended included.
     """
 
     steps_in_flight = 1
     wake_ps: int | None = None
+    pool: PagedPool
 
     def __init__(self, limits: SchedulerLimits, pool: PagedPool, *, batching_window_s: float = 0.0) -> None:
-        self.limits = limits
-        self.pool = pool
-        self.wake_ps = None
+        super().__init__(limits, pool)
         self._window_ps = picoseconds(batching_window_s)
-        self.waiting: deque[Sequence] = deque()
-        self.running: list[Sequence] = []  # the batch, members that have ended included
         self._padded_prompt_tokens = 0
         self._steps_left = 0
         self._decoded = 0
-
-    def add(self, sequence: Sequence) -> bool:
-        self.waiting.append(sequence)
-        return True
 
     def schedule(self, now_ps: int) -> Step:
         self.wake_ps = None

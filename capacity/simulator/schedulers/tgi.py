@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from capacity.simulator.kv_cache.pool import PagedPool
 from capacity.simulator.schedulers.batching import Batching
-from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Speculation, Step
+from capacity.simulator.schedulers.sequence import SchedulerLimits, Speculation, Step
 
 
 class Tgi(Batching):
@@ -61,7 +61,7 @@ class Tgi(Batching):
     def _prefill(self, step: Step, budget: int) -> None:
         chunking = self.limits.enable_chunked_prefill
         block_size = self.pool.block_size
-        for r in [r for r in self.running if self._unfinished_prompt(r)]:
+        for r in [r for r in self.running if r.computed < r.prompt_tokens]:
             tokens = min(r.known - r.computed, budget)
             if tokens > 0:
                 self.prefill(step, r, tokens)
@@ -83,7 +83,3 @@ class Tgi(Batching):
             self.pool.cache(r.table, min(r.computed + tokens, r.known))
             self.context_row(step, r, tokens, hit[0])
             budget -= tokens if chunking else padded
-
-    @staticmethod
-    def _unfinished_prompt(r: Sequence) -> bool:
-        return r.computed < r.prompt_tokens

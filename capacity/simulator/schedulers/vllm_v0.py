@@ -20,14 +20,7 @@ from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.content_pool import ContentPool
 from capacity.simulator.kv_cache.offload import TierUse
 from capacity.simulator.schedulers.policy import QueuedPolicy
-from capacity.simulator.schedulers.sequence import (
-    Row,
-    SchedulerLimits,
-    Sequence,
-    Speculation,
-    Status,
-    Step,
-)
+from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Speculation, Status, Step
 
 WATERMARK_FRACTION = 0.01  # vLLM 0.8.5 CacheConfig, not a flag
 
@@ -36,7 +29,7 @@ class VllmV0(QueuedPolicy):
     """The V0 scheduler over a `ContentPool`; one step in flight."""
 
     steps_in_flight = 1
-    wake_ps: int | None = None
+    pool: ContentPool
 
     def __init__(
         self,
@@ -51,11 +44,8 @@ class VllmV0(QueuedPolicy):
         speculation: Speculation | None = None,
     ) -> None:
         """`num_cpu_blocks` to swap out to; a step waits `swap_block_ps` for each block that it swaps, either way."""
-        self.limits = limits
-        self.pool = pool
+        super().__init__(limits, pool, speculation=speculation)
         self.preemption_mode = preemption_mode
-        self.running: deque[Sequence] = deque()
-        self.waiting: deque[Sequence] = deque()
         self.swapped: deque[Sequence] = deque()
         self._free_cpu_blocks = num_cpu_blocks
         self._swap_block_ps = swap_block_ps
@@ -64,7 +54,6 @@ class VllmV0(QueuedPolicy):
         self._watermark_blocks = int(WATERMARK_FRACTION * pool.num_blocks)
         self._calls = 0
         self._forks = forks_samples
-        self.speculation = speculation
         self._first_samples: dict[int, Sequence] = {}  # those that wait, by their prompt
         self._others: dict[int, list[Sequence]] = {}  # by the first one's index: samples that start with it
 
@@ -87,8 +76,7 @@ class VllmV0(QueuedPolicy):
             if first is not sequence and 1 + len(others) < self.limits.max_num_seqs:
                 others.append(sequence)
                 return True
-        self.waiting.append(sequence)
-        return True
+        return super().add(sequence)
 
     def _samples_with(self, first: Sequence) -> list[Sequence]:
         """The samples that start with this one; it is no longer waited for."""
@@ -101,7 +89,7 @@ class VllmV0(QueuedPolicy):
     def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
         self._calls += 1
         step = Step()
-        before = list(self.running)
+        before = self.running.copy()
         budget = Budget(self.limits, len(self.running))
         if not self.swapped:
             self._admit(step, budget)
@@ -130,7 +118,8 @@ class VllmV0(QueuedPolicy):
             too_long = r.known > min(limits.max_model_len, limits.max_num_batched_tokens)
             if too_long or pool.num_blocks - blocks < self._watermark_blocks:
                 for dropped in (self.waiting.popleft(), *self._samples_with(r)):
-                    self._drop(dropped, step)
+                    dropped.status = Status.FINISHED
+                    step.finished.append(dropped)
                 continue
             if pool.free_blocks - blocks < self._watermark_blocks:
                 break
@@ -158,11 +147,6 @@ class VllmV0(QueuedPolicy):
         cached = self.pool.cached_tokens(r.table, r.known)
         return cached, r.known - cached
 
-    @staticmethod
-    def _drop(r: Sequence, step: Step) -> None:
-        r.status = Status.FINISHED
-        step.finished.append(r)
-
     def _preempt_for_priority(self, step: Step, budget: Budget) -> None:
         """Requests that stand behind the head of the queue make room for it, if it lacks room."""
         running = sorted(self.running, key=_urgency)
@@ -180,11 +164,11 @@ class VllmV0(QueuedPolicy):
                     self.waiting.appendleft(victim)
             self.waiting.appendleft(head)
             self.waiting = deque(sorted(self.waiting, key=_urgency))
-        self.running = deque(running)
+        self.running = running
 
     def _decode(self, step: Step) -> None:
         """Everybody, in list order; who finds no free block drives out the last of those not yet served."""
-        queue, self.running = self.running, deque()
+        queue, self.running = deque(self.running), []
         victims: list[Sequence] = []
         while queue:
             r = queue.popleft()
@@ -228,8 +212,7 @@ class VllmV0(QueuedPolicy):
                 self.swapped.append(victim)
                 return False
             self._refused += 1
-        victim.epoch += 1
-        victim.preemptions += 1
+        victim.start_again()
         step.preempted.append(victim)
         return True
 

@@ -25,9 +25,6 @@ class FcfsQueue(deque[Sequence]):
     put_back = deque.appendleft
     pop = deque.popleft
 
-    def head(self) -> Sequence:
-        return self[0]
-
 
 class PriorityQueue(FcfsQueue):
     """Lowest (priority, arrival, id) first, whoever comes back included."""
@@ -41,8 +38,8 @@ class PriorityQueue(FcfsQueue):
 class VllmV1(QueuedPolicy):
     """The V1 scheduler over a KV pool. `schedule()` decides a step, `update()` takes its output."""
 
-    wake_ps: int | None = None  # no decision of this policy waits for the clock
     aborts = True
+    pool: PagedPool
 
     def __init__(
         self,
@@ -52,17 +49,15 @@ class VllmV1(QueuedPolicy):
         asynchronous: bool = False,
         speculation: Speculation | None = None,
     ) -> None:
-        self.limits = limits
-        self.pool = pool
+        super().__init__(limits, pool, speculation=speculation)
         self.asynchronous = asynchronous
-        self.speculation = speculation
         self.steps_in_flight = limits.pipeline_stages + (asynchronous and limits.pipeline_stages == 1)
-        self.running: list[Sequence] = []
         self.waiting: FcfsQueue = PriorityQueue() if limits.priority else FcfsQueue()
         self._lookahead = speculation.lookahead_slots if speculation else 0
         self._watermark_blocks = int(limits.watermark * pool.num_blocks)
         self.max_active = limits.max_num_active_seqs or limits.max_num_seqs
         self._since_prefill: int | None = None  # executed steps since the last one with a prefill row
+        self._threshold = NO_THRESHOLD
         self._admission_bound = False
         self._order_before: list[Sequence] = []  # the running list at the beginning of a step
         self.encoder = ImageEncoder(limits.max_encoder_tokens) if limits.max_encoder_tokens else None
@@ -81,6 +76,7 @@ class VllmV1(QueuedPolicy):
 
     def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
         step = Step()
+        self._threshold = self._prefill_threshold()
         if self.encoder is not None:
             self.encoder.begin(step)
         holds = self._holds_prefill()
@@ -94,7 +90,7 @@ class VllmV1(QueuedPolicy):
         self._commit(step)
         return step
 
-    def threshold(self) -> int:
+    def _prefill_threshold(self) -> int:
         """Return the most tokens of one prefill in this step."""
         limit = self.limits.long_prefill_token_threshold
         exempt = self.limits.lone_prefill_exempt and self.unfinished <= 1
@@ -108,7 +104,7 @@ class VllmV1(QueuedPolicy):
 
     def _schedule_running(self, step: Step, holds: bool) -> int:
         """Schedule the running requests in order, and return the token budget that they leave."""
-        limits, pool, threshold = self.limits, self.pool, self.threshold()
+        limits, pool = self.limits, self.pool
         budget = limits.max_num_batched_tokens
         self._order_before = list(self.running)
         for r in self._order_before:
@@ -121,7 +117,7 @@ class VllmV1(QueuedPolicy):
             if self.asynchronous and r.known + r.in_flight_yields >= r.max_known:
                 continue
             wanted = r.known + r.drafts + r.placeholders - r.computed
-            tokens = min(wanted, threshold, budget, limits.max_model_len - 1 - r.computed)
+            tokens = min(wanted, self._threshold, budget, limits.max_model_len - 1 - r.computed)
             if self.encoder is not None:
                 tokens = self.encoder.reach(r, r.computed, tokens)
             if tokens <= 0:
@@ -179,36 +175,41 @@ class VllmV1(QueuedPolicy):
         if self.encoder is not None:
             self.encoder.take_back(victim)
             self.encoder.release(victim)
-        victim.computed = victim.drafts = victim.placeholders = 0
-        victim.epoch += 1
-        victim.preemptions += 1
-        victim.status = Status.WAITING
+        victim.start_again()
         self.waiting.put_back(victim)
         step.preempted.append(victim)
         return refund
 
     def admit_waiting(self, rows: list[Row], budget: int) -> None:
-        """Start requests from the head of the queue, until one does not fit: nobody behind it is tried."""
-        threshold = self.threshold()
+        """Start requests from the head of the queue until one does not fit; those behind it are not tried.
+
+        Requests that are passed over keep their places.
+        """
+        aside: list[Sequence] = []
         while self.waiting and budget > 0 and len(self.running) < self.max_active:
-            tokens = self._start(self.waiting.head(), rows, budget, threshold)
+            if self.passes_over(self.waiting[0], rows):
+                aside.append(self.waiting.pop())
+                continue
+            tokens = self._start(self.waiting[0], rows, budget)
             if not tokens:
                 break
             budget -= tokens
+        for r in reversed(aside):
+            self.waiting.put_back(r)
 
-    def _start(self, r: Sequence, rows: list[Row], budget: int, threshold: int) -> int:
+    def passes_over(self, r: Sequence, rows: list[Row]) -> bool:  # noqa: ARG002
+        """Return whether the head of the queue waits while requests behind it are tried, given the step's rows."""
+        return False
+
+    def _start(self, r: Sequence, rows: list[Row], budget: int) -> int:
         """Start the head of the queue; returns its tokens in this step, 0 if it does not fit."""
         hit = self.pool.lookup(r.table, r.known - 1)
         computed: int = hit[0]
-        tokens = min(r.known - computed, threshold)
-        if tokens > budget:
-            if not self.limits.enable_chunked_prefill:
-                return 0
-            tokens = budget
+        tokens = self._chunk(r.known - computed, budget)
         if self.encoder is not None:
             tokens = self.encoder.reach(r, computed, tokens)
-            if not tokens:
-                return 0
+        if not tokens:
+            return 0
         if self.speculation is not None and self._pads_speculation(r, computed, rows):
             tokens = 1 + self.speculation.k
             if tokens > budget:
@@ -225,6 +226,13 @@ class VllmV1(QueuedPolicy):
         r.computed = computed
         drafts = max(tokens + computed - r.known, 0)
         rows.append(Row(r, tokens, computed, drafts, computed + tokens >= r.known, r.epoch, computed))
+        return tokens
+
+    def _chunk(self, wanted: int, budget: int) -> int:
+        """Return the tokens of a prompt in this step; 0 where the budget would cut it and it must not be cut."""
+        tokens = min(wanted, self._threshold)
+        if tokens > budget:
+            return budget if self.limits.enable_chunked_prefill else 0
         return tokens
 
     def _pads_speculation(self, r: Sequence, computed: int, rows: list[Row]) -> bool:
