@@ -13,6 +13,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import capacity_validate
 import pytest
+from quick_plans import quick
 
 import capacity
 from capacity.answers.records import Quantity
@@ -88,6 +89,7 @@ ASKED = {
         output_len=8,
         price="2",
     ),
+    "plan": lambda: quick(quantizations=(None, "int4"), price="h100=2", objective="cost", num_prompts=60),
     "advice": lambda: capacity.advise(
         **LLAMA, input_len=64, output_len=8, request_rate=4.0, num_prompts=20, price="2"
     ),
