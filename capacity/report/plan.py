@@ -178,7 +178,7 @@ def launch_lines(best: Ranked) -> Iterator[str]:
     for line in best.launch:
         yield f"\n{started_by(line)}:" if line.replicas > 1 or line.role != "both" else ""
         yield from (escape(f"  # {note}") for note in line.notes)
-        yield escape("\n".join(wrapped(line.command)))
+        yield from map(escape, wrapped(line.command))
         if line.files:
             yield f"  # --output FOLDER writes {' and '.join(line.files)}"
     if best.candidate.prefill is not None:
@@ -312,7 +312,11 @@ def missed(plan: Plan) -> Iterator[Block]:
     yield Table(title, plan.misses, MISSES) if plan.misses else title
 
 
-TURNED_DOWN = (Column("engines", "0", units.COUNT), Column("why", "1"), Column("for one", "2"))
+TURNED_DOWN = (
+    Column("engines", itemgetter(0), units.COUNT),
+    Column("why", itemgetter(1)),
+    Column("for one", itemgetter(2)),
+)
 MISSES = (
     Column("part", "slo"),
     Column("limit", "limit", units.TEXT),
