@@ -1,7 +1,7 @@
-"""A load on one engine with queueing: a run of the traffic that `simulate` makes, and its means.
+"""A load on one engine with queueing: a simulated run of the traffic, and its means.
 
-`estimate`, `explain` and whoever asks what clients see at a concurrency or a rate ask here, so that they say what
-`simulate` says.
+`estimate`, `explain` and all other callers that need client latencies at a concurrency or a rate use this module, so
+that they agree with `simulate`.
 """
 
 import math
@@ -29,11 +29,11 @@ MOST_PROMPTS = 50_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What the clients of a load see.
+    """Metrics of a load as its clients see it.
 
-    `steady` is over the steady part of the run, None where there is none (then the verdict says why); `whole` over all
-    its `num_prompts` requests, warm-up and drain included, as `vllm bench serve` counts; None where the run was of
-    fewer requests in flight. `load` is what a bill is divided by; None where nothing was served.
+    `steady` covers the steady part of the run; None without one (the verdict explains why). `whole` covers all its
+    `num_prompts` requests, warm-up and drain included, as `vllm bench serve` counts; None if the run had fewer
+    requests in flight. `load` divides the bill; None if nothing was served.
     """
 
     verdict: Verdict
@@ -44,9 +44,9 @@ class Served:
 
 
 def served(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
-    """The load of `traffic` on one engine that runs about `slots` such requests at once, the rest waiting.
+    """Return the load of `traffic` on one engine that runs about `slots` such requests at once; the rest waits.
 
-    Raises InvalidInput for what is not simulated.
+    Raises InvalidInput for traffic that cannot be simulated.
     """
     engine = resolved  # itself where it can be, with the step times that are known already
     if resolved.pool.replicas != 1 or resolved.pool.role != "both":
@@ -71,7 +71,7 @@ def served(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
 
 
 def _queued(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
-    """The means of an engine that is full with more requests waiting: they add to the first token's time alone."""
+    """Return the means of a full engine with more requests waiting, which increases only TTFT."""
     if means is None:
         return None
     more_s = in_flight / means.requests_per_s - means.e2e_s
@@ -85,7 +85,7 @@ def _queued(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
 
 
 def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Verdict, Workload]:
-    """A run that is long enough to show a steady state, unless the traffic says how long, and its verdict."""
+    """Return a run with its verdict. The run is long enough for a steady state unless the traffic sets its length."""
     num_prompts = traffic.num_prompts
     if num_prompts is not None or traffic.arrivals != "steady":
         return _of_prompts(resolved, traffic, num_prompts)
@@ -101,7 +101,7 @@ def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Ve
 
 
 def prompts_to_tell(run: SimulationResult, traffic: Traffic) -> int:
-    """Arrivals over several times a request's stay, as it was in a run."""
+    """Return the number of arrivals over several residence times of a request, as observed in a run."""
     latency = run.summary.e2el_ms
     if latency is None or traffic.request_rate is None or math.isinf(traffic.request_rate):
         return 0
@@ -112,7 +112,7 @@ def prompts_to_tell(run: SimulationResult, traffic: Traffic) -> int:
 
 
 def long_enough(traffic: Traffic) -> Traffic:
-    """The traffic with as many requests as a closed loop's steady state takes, where nobody says how many."""
+    """Return the traffic with enough requests for the steady state of a closed loop, unless their number is given."""
     if traffic.num_prompts is not None or traffic.trace is not None or traffic.concurrency is None:
         return traffic
     wanted = min(max(DEFAULT_NUM_PROMPTS, WAVES * traffic.concurrency), MOST_PROMPTS)
