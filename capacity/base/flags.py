@@ -1,4 +1,4 @@
-"""How the command line spells a keyword of a function: metadata of `Annotated`, so that a keyword is declared once."""
+"""Command-line spelling of a function's keyword: metadata of `Annotated`, so that a keyword is declared once."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Flag:
 
 
 class Kind(NamedTuple):
-    """What an annotation holds: values of type `of`, `many` of them in a sequence, some of a few `choices`."""
+    """Type of an annotation: values of type `of`, `many` of them in a sequence, possibly limited to `choices`."""
 
     of: type[bool | int | float | str]
     many: bool
@@ -25,7 +25,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(hint: Any) -> Kind:
-    """Return the kind of an annotation; text, where it holds no number and no boolean."""
+    """Return the kind of an annotation; text if it contains no number and no boolean."""
     held = list(_types(hint))
     of = next((each for each in (bool, float, int) if each in held), str)
     literals = [get_args(each) for each in held if get_origin(each) is Literal and of is str]
