@@ -1,4 +1,4 @@
-"""The planner's verbs of the command line, as the registry describes them: parse, ask the library, print or write."""
+"""Planner verbs of the command line, as the registry describes them: parse, call the library, print or write."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def fleet(
 
 
 def _refuse_idle(verb: str, options: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for a flag of a search that changes nothing."""
+    """Raise InvalidInput for a search flag that has no effect."""
     from capacity.base.keywords import split
     from capacity.deployment import build
     from capacity.deployment.reading import refuse_idle
@@ -236,7 +236,7 @@ def sweep(
 
 
 def _over_deployment(question: Question, path: str) -> SweepSpec:
-    """Return a sweep file's spec; what it neither fixes nor varies is fixed by the deployment, if one is given."""
+    """Return a sweep file's spec; the deployment, if given, fixes all fields that the file neither fixes nor varies."""
     from capacity.deployment.reading import unread
     from capacity.planning.sweeps.sweep_spec import read_sweep
 
