@@ -8,7 +8,7 @@ from itertools import permutations
 from capacity.deployment import Pool
 from capacity.hardware import HardwareProfile
 
-SLOWER = 1.005  # below that it is the same
+SLOWER = 1.005  # smaller ratios count as equal
 NAMED = 3
 
 
@@ -35,7 +35,7 @@ def slower_though_better(sides: Sequence[Timed]) -> tuple[str, ...]:
         if better.but_for_its_gpu != less.but_for_its_gpu or not better.profile.no_less_than(less.profile):
             continue
         if better.profile.adjustment is not None or less.profile.adjustment is not None:
-            continue  # a machine of one's own, as it was measured: its difference is real
+            continue  # a calibrated machine: its difference is measured
         for name in sorted(better.seconds.keys() & less.seconds.keys()):
             if (ratio := better.seconds[name] / less.seconds[name]) > SLOWER:
                 text = (

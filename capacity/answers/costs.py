@@ -82,7 +82,7 @@ def prefill_share(pools: Pools, load: ServedLoad) -> float:
     return prefill_gpu_s / (prefill_gpu_s + decode_gpu_s)
 
 
-LARGEST_BATCH_POWER = 11  # of two: batches of up to 1,024 requests
+LARGEST_BATCH_POWER = 11  # power of two: batches of up to 1,024 requests
 
 
 def most_per_s(pools: Pools, load: ServedLoad) -> float:

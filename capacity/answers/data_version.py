@@ -8,7 +8,7 @@ from pathlib import Path
 from capacity.hardware import bundled_directory
 
 SUFFIXES = (".toml", ".csv", ".json")
-WORDS = ("verbs.json", "flags.json", "simulation_schema.json")  # no answer rests on them
+WORDS = ("verbs.json", "flags.json", "simulation_schema.json")  # no answer depends on them
 _DATE = re.compile(rb"\b20\d\d-\d\d-\d\d\b")
 
 

@@ -26,7 +26,7 @@ from capacity.workload.slo import goodput_ms
 from capacity.workload.windows import WINDOW_S, duration_text, rows_of, take_window, windows_of
 
 NO_SERVICE = Service()
-PROBES_KEPT = 64  # of one deployment
+PROBES_KEPT = 64  # per deployment
 KEPT_FOR_PROBES = (  # fields of a service that a capacity depends on
     *("router", "router_ttft_s", "decode_router", "kv_transfer_link", "kv_transfer_bytes_per_s"),
     *("escalate_by", "cache_hit_rate"),
@@ -112,7 +112,7 @@ def kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
     ]
     rate = service.kv_transfer_bytes_per_s or min(link.bytes_per_s * gpus for link, gpus in links)
     return KvLink(
-        bytes_per_token=max(  # where every layer keeps a window or a budget, none grows with the context
+        bytes_per_token=max(  # 0 if every layer has a window or a budget
             pool.memory.kv_bytes_per_token if pool.memory.layout.full_groups else 0 for pool in pools
         ),
         bytes_per_s=rate,

@@ -101,7 +101,7 @@ def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
         enable_chunked_prefill=resolved.chunked_prefill,
         reserve_full_isl=resolved.reserve_full_isl,
         pipeline_stages=pool.pipeline_parallel_size,
-        # what encoders make for a step, and their cache holds: a step's tokens, the largest image at least
+        # encoder budget and cache of a step: the step's tokens, but at least the largest image
         max_encoder_tokens=max(step_tokens, *images) if images else 0,
     )
 

@@ -147,7 +147,7 @@ def frontier(
     sized = smallest_pools(spec, pools, traffic, deployment.cost, profiles=folder, progress=progress)
     lines: dict[tuple[object, ...], FrontierLine] = {}
     for each, (_, quantization, engine, _) in zip(sized, places, strict=True):
-        # the fewest GPUs and a size that is as many are one deployment, in the first's place
+        # the fewest GPUs and an equal explicit size are one deployment, at the position of the first
         own = each.point.gpu, each.point.tensor_parallel_size, quantization, engine
         if own not in lines:
             lines[own] = _line(each, traffic, deployment.cost, loads, quantization, engine)

@@ -28,7 +28,7 @@ def full_load(
     rate = (
         most_per_s([(engines, engines.pool.replicas)], load) if capacity is None else capacity.requests_per_s
     )
-    if workload.is_closed_loop:  # which shows that this much is possible
+    if workload.is_closed_loop:  # its own rate is a lower bound
         rate = max(rate, load.requests_per_s)
     ends = (1.0, 1.0)
     if capacity is not None and capacity.means is not None:

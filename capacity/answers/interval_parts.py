@@ -20,7 +20,7 @@ CALIBRATE = "capacity calibrate RESULTS (two runs of your own)"
 SCHEDULING, VERSION = "scheduling", "engine_version"
 ACCEPTANCE = "--acceptance"
 MACHINE = "machine, client and build"
-LAUNCH_SETTINGS = 4  # that a server may have another value of: the release and `LAUNCH_DEFAULTS`
+LAUNCH_SETTINGS = 4  # settings that may differ on a server: the release and `LAUNCH_DEFAULTS`
 WHAT: dict[Effect, str] = {
     "memory": "kernels that wait for memory, from one machine and release to the next",
     "compute": "kernels that wait for tensor cores",
@@ -32,7 +32,7 @@ WHAT: dict[Effect, str] = {
 }
 
 WEIGHT_KERNELS = "weight kernels"
-UNMEASURED = {  # by why no measurement is of these steps; {}: the GPU
+UNMEASURED = {  # by the reason why these steps were not measured; {}: the GPU
     WEIGHT_KERNELS: "kernels of a weight format, known by others' measurements alone",
     "chip": "steps of {}, none of whose kernels was measured: assumed",
     "served chip": "steps of {}, by kernels of another chip: as published servers of it differ",

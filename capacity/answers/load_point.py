@@ -21,8 +21,8 @@ LoadField = Literal["batch_size", "concurrency", "request_rate"]
 LOAD_FIELDS: tuple[LoadField, ...] = get_args(LoadField)
 Profiles = str | None
 Progress = Callable[[int, int], None]
-EVERY_GPU = "all"  # in place of a GPU's name
-LAST = ("saturated", "overloaded")  # verdicts whose points stand behind all others that fit
+EVERY_GPU = "all"  # instead of a GPU's name
+LAST = ("saturated", "overloaded")  # verdicts whose points are sorted last among those that fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ class Sized:
 
     pool: ResolvedPool | None
     point: LoadPoint
-    refused: InvalidInput | None = None  # where not even the question can be put to this pool
+    refused: InvalidInput | None = None  # if this pool rejects the question itself
 
 
 def sizes_to_try(pool: Pool, model: ModelSpec, profile: HardwareProfile) -> tuple[int, ...]:
@@ -168,7 +168,7 @@ def smallest_pool(
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     price, price_note = price_or_why_not(profile.name, cost)
     tried: LoadPoint | None = None
-    # the last one, where it does not hold the model: its reason takes long to find
+    # the last size if it does not hold the model, because its reason is slow to compute
     short: ResolvedPool | None = None
     held: Sized | None = None
     refused: InvalidInput | None = None

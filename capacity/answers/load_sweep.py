@@ -20,7 +20,7 @@ from capacity.pool.resolve import ResolvedPool, resolve
 
 REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 FULL = ("saturated", "overloaded")  # verdicts of a load under which queues do not empty
-SHARES = (0.05, 0.15, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)  # of what a full engine serves
+SHARES = (0.05, 0.15, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)  # fractions of a full engine's rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,8 +22,10 @@ OF_A_REQUEST = (
     "input_len", "output_len", "max_tokens", "images_per_prompt", "image_tokens", "image_size", "audio_seconds",
     "audio_tokens", "batch_size", "client_latency_s",
 )  # fmt: skip
-ALL_BUT_EQUAL = 0.1  # a range ratio, below which requests still wait for each other's prefills: assumed
-CLEARLY_LONGER = 1.1  # a decode step beyond the CUDA graphs, in times one within: then it is said
+ALL_BUT_EQUAL = 0.1  # range ratio below which requests still wait for each other's prefills: assumed
+CLEARLY_LONGER = (
+    1.1  # ratio of a decode step beyond the CUDA graphs to one within, from which a note is added
+)
 LOAD_FIELDS = tuple(name for name in ESTIMATE_TRAFFIC if name not in OF_A_REQUEST)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from capacity.simulator.verdict import Verdict
     from capacity.workload.windows import Window
 
-SIMULATION_SCHEMA = Path(__file__).with_name("simulation_schema.json")  # without the latencies, a metric each
+SIMULATION_SCHEMA = Path(__file__).with_name("simulation_schema.json")  # without the latency metrics
 
 Basis = Literal["analytic", "calibrated", "assumed"]
 

@@ -12,7 +12,7 @@ from capacity.simulator.escalation import Escalation
 from capacity.step import StepShape, decode_shape, prefill_shape
 from capacity.step.closed_form import prefill_steps
 
-PROMPT_TOKENS = 1024  # of the prompts that it is drawn through; longer ones take longer than the line says
+PROMPT_TOKENS = 1024  # of the prompts that the line is fitted to; longer ones take longer than predicted
 PROMPTS = 8
 # requests that decode beside them, each with as long a context, or as many as there are seats
 OUTSTANDING = 32

@@ -16,7 +16,7 @@ from capacity.step.row_counts import all_tokens
 from capacity.step.shape import StepShape, decode_shape
 from capacity.step.time_classes import EFFECTS, TIME_CLASSES, Effect, class_shares
 
-MOST_AMPLIFIED = 8.0  # beyond, a queue follows the run's length and arrivals more than its steps
+MOST_AMPLIFIED = 8.0  # above this a queue depends on run length and arrivals more than on steps
 MOST_LOAD = 0.97
 
 Shares = dict[Effect, float]

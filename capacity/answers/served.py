@@ -23,7 +23,7 @@ from capacity.step import PS_PER_S
 from capacity.workload import Workload
 from capacity.workload.described import DEFAULT_NUM_PROMPTS
 
-WAVES = 10  # requests of a closed loop's run, in times its concurrency: as published benchmarks send
+WAVES = 10  # requests of a closed loop's run over its concurrency, as in published benchmarks
 MOST_PROMPTS = 50_000
 
 
@@ -48,7 +48,7 @@ def served(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
 
     Raises InvalidInput for traffic that cannot be simulated.
     """
-    engine = resolved  # itself where it can be, with the step times that are known already
+    engine = resolved  # unchanged if possible, to keep its cached step times
     if resolved.pool.replicas != 1 or resolved.pool.role != "both":
         engine = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 1, "role": "both"}))
     wanted, simulated = traffic.concurrency, traffic
@@ -107,7 +107,9 @@ def prompts_to_tell(run: SimulationResult, traffic: Traffic) -> int:
         return 0
     offered = run.records.arrival_ps
     span_s = int(offered.max() - offered.min()) / PS_PER_S
-    rate = max(traffic.request_rate, len(offered) / span_s if span_s else 0.0)  # of a peak, that of the peak
+    rate = max(
+        traffic.request_rate, len(offered) / span_s if span_s else 0.0
+    )  # for a peak, the rate of the peak
     return math.ceil(1.5 * LEAST_RESIDENCES * latency.percentiles[50] / 1e3 * rate)
 
 
@@ -130,6 +132,8 @@ def _of_prompts(
         raise InvalidInput(f"the load cannot be served: {run.reason}")
     if requests.part is not None:
         verdict = replace(verdict, reason=f"{requests.part}: {verdict.reason}")
-    if verdict.verdict == "too short to tell" and requests.is_closed_loop:  # which is steady, if not here
+    if (
+        verdict.verdict == "too short to tell" and requests.is_closed_loop
+    ):  # its steady state needs a longer run
         verdict = replace(verdict, steady=whole_means(run.summary, run.records))
     return run, verdict, requests

@@ -204,7 +204,7 @@ def _described(resolved: ResolvedPool, requests: Workload, run: SimulationResult
         max_num_seqs=resolved.max_num_seqs,
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         workload=requests.name,
-        run=replace(run, step_work=()),  # `step_bounds` says it; the work itself holds what cannot be pickled
+        run=replace(run, step_work=()),  # summarised in `step_bounds`; the work cannot be pickled
         step_bounds=bound_times(run.step_work),
         time_parts=time_parts(
             run.records,

@@ -19,7 +19,7 @@ from capacity.model.quantization import FormatFamily, Kernel, find_format
 from capacity.step.setting import coefficient_sources
 
 Status = Literal["measured", "fitted", "assumed", "impossible"]
-FORMATS: dict[FormatFamily, str] = {  # a family of weight formats, and the one that is asked for it
+FORMATS: dict[FormatFamily, str] = {  # each family of weight formats with its representative
     "16-bit": "bf16",
     "fp8": "fp8",
     "mxfp8": "mxfp8",

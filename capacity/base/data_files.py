@@ -42,7 +42,7 @@ def make_row(path: Path, name: str, make: Callable[..., Row], values: Table) -> 
     try:
         return make(**values)
     except (TypeError, ValueError) as error:
-        if hasattr(error, "errors"):  # of pydantic, which this does not import
+        if hasattr(error, "errors"):  # a pydantic error; pydantic is not imported here
             found = error.errors()[0]
             key = ".".join(map(str, found["loc"]))
             raise MalformedFile(path, f"{key}: {found['msg']}", where=name) from None

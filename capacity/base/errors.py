@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from capacity.base.foreign import brief
 
-LONGEST_PATH = 300  # that an error repeats whole
+LONGEST_PATH = 300  # longest path that an error shows in full
 
 
 class CapacityError(Exception):

@@ -10,10 +10,10 @@ class Flag:
     """A keyword's help and flags; `spelled` empty: the keyword's own name, or the place of a positional parameter."""
 
     help: str
-    spelled: str = ""  # flags by spaces; the last one stands in refusals
+    spelled: str = ""  # flags separated by spaces; errors show the last one
     least: int | None = None
     milliseconds: bool = False  # the keyword is in seconds
-    by_commas: bool = False  # texts of a sequence, which otherwise repeat the flag
+    by_commas: bool = False  # a sequence of texts is separated by commas instead of repeating the flag
 
 
 class Kind(NamedTuple):
@@ -46,7 +46,7 @@ ENGINE_LOOP = Flag(  # of every question that simulates
     "--engine-loop",
 )
 
-CLUSTER = Flag(  # of every question that hands its simulations out
+CLUSTER = Flag(  # of every question that distributes its simulations
     "A Dask cluster's scheduler, tcp://host:port, in place of local workers; the answer is the same to the bit.",
     "--cluster",
 )

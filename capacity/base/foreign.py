@@ -10,8 +10,8 @@ UNSHOWN = re.compile(
 )
 COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
 NO_CHARACTERS = {"Cn", "Co"}  # not assigned, or for private use
-LONGEST = 900  # characters of a message: more is somebody's text, of which the ends are enough
-DEEPEST = 200  # lists in lists; what parsers let through is less
+LONGEST = 900  # characters of a message; the middle of longer ones is left out
+DEEPEST = 200  # nested lists; parsers accept fewer
 
 
 def printable(text: str, *, colours: bool = False) -> str:

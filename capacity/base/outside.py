@@ -33,9 +33,7 @@ FileKind = Literal[
     "a benchmark result",
     "a server log",
 ]
-MOST_BYTES: Mapping[
-    FileKind, int
-] = {  # uncompressed; the largest of each kind that is known, several times over
+MOST_BYTES: Mapping[FileKind, int] = {  # uncompressed; several times the largest known file of each kind
     "a model configuration": 1_000_000,
     "a safetensors index": 1 << 26,
     "a hardware profile": 1 << 20,
@@ -49,7 +47,7 @@ MOST_BYTES: Mapping[
     "a benchmark result": 1 << 29,
     "a server log": 1 << 26,
 }
-SILENCE_S = 10.0  # for so long a pipe may say nothing
+SILENCE_S = 10.0  # longest time without data from a pipe
 GZIP_MAGIC = b"\x1f\x8b"
 
 

@@ -92,7 +92,7 @@ def _interrupts_wait() -> Iterator[None]:
         return
     from multiprocessing import resource_tracker
 
-    resource_tracker.ensure_running()  # starting it would end the waiting
+    resource_tracker.ensure_running()  # starting it later would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield
@@ -102,7 +102,7 @@ def _interrupts_wait() -> Iterator[None]:
 
 def _begin(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
     end_with_parent()
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # who started it ignores Ctrl-C: so do we
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # keep ignoring Ctrl-C if the parent does
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if CAN_WAIT:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)

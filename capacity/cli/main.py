@@ -85,7 +85,7 @@ def _version(
 def _travel_light() -> None:
     """Disable garbage collection at start and exit, which takes a fifth of a short command's time and finds little."""
     gc.set_threshold(MOST_NEW_OBJECTS)
-    atexit.register(gc.freeze)  # what is left ends with the process, and need not be looked through
+    atexit.register(gc.freeze)  # remaining objects end with the process and need no collection
 
 
 def _print_what_can_be() -> None:

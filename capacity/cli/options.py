@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from capacity.report.tables import Tables
 
 MODEL_HELP = "A preset (`capacity models`), a Hugging Face id, a config.json, or a folder with one."
-INTERRUPTED = 130  # exit code of what Ctrl-C ended, as shells have it
-CLOSED_PIPE = 141  # exit code where nobody reads any more, as shells have it
+INTERRUPTED = 130  # exit code after Ctrl-C, as in shells
+CLOSED_PIPE = 141  # exit code after a closed pipe, as in shells
 FORMATS = ("table", "json", "csv", "html")
-LIST_FORMATS = FORMATS[:3]  # of what is no answer
+LIST_FORMATS = FORMATS[:3]  # of output that is not an answer
 
 ModelArgument = Annotated[str, typer.Argument(help=MODEL_HELP)]
 OptionalModel = Annotated[str | None, typer.Argument(help=MODEL_HELP, show_default=False)]
@@ -61,7 +61,7 @@ def show(text: str) -> None:
     text = printable(text, colours=sys.stdout.isatty())
     try:
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
-    except BrokenPipeError:  # who reads has enough; the parser would make exit code 1 of it
+    except BrokenPipeError:  # the reader closed the pipe; the parser would exit with 1
         silence(sys.stdout)
         sys.exit(CLOSED_PIPE)
 

@@ -178,7 +178,7 @@ def _two_deployments(question: Question, files: list[str]) -> tuple[DeploymentFi
     pool, service = dict(question.of(Pool)), question.of(Service)
     common = omit(question.flags, *pool, *service)
     if line is not None and question.deployment is None and read_launch(line).gpu is None and "gpu" in pool:
-        common["gpu"] = pool.pop("gpu")  # a launch line names no GPU: it is that of both
+        common["gpu"] = pool.pop("gpu")  # a launch command has no GPU: both use this one
     changed = [*pool, *service, *(("change",) if question.change else ())]
     if len(places) + bool(changed) != 2:
         given = [*(["--deployment or --from-launch"] if stored else []), *files]
@@ -193,7 +193,7 @@ def _two_deployments(question: Question, files: list[str]) -> tuple[DeploymentFi
     if question.change:
         pool["gpu"] = changed_gpu(pool.get("gpu", first.pools[0].gpu), question.change)
     if len(first.pools) > 1:
-        return first, first  # which `capacity.diff` refuses
+        return first, first  # `capacity.diff` rejects this
     second = first.model_copy(
         update={
             "pools": (over(Pool, first.pools[0], pool, as_flags=False),),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from capacity.planning.search.snapshot import Snapshot
 
-QUIET_S = 1.0  # a search that is over by then says nothing
-EVERY_S = 10.0  # between two lines without news
+QUIET_S = 1.0  # shorter searches print nothing
+EVERY_S = 10.0  # between two lines without a better answer
 CTRL_C = "Ctrl-C gives what was found"
 
 

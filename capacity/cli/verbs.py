@@ -31,7 +31,7 @@ TEXT, TEXTS, SWITCH, COUNT = str | None, list[str] | None, bool, int | None
 KINDS: Mapping[str, Any] = {"text": TEXT, "texts": TEXTS, "switch": SWITCH, "count": COUNT}
 TYPED: Mapping[
     str, tuple[Any, object]
-] = {  # shared options that functions of verbs name too, and their defaults
+] = {  # shared options that are also parameters of verb functions, with their defaults
     "model": (common.OptionalModel, None),
     "format": (common.FormatOption, "table"),
     "cluster": (common.ClusterOption, None),
@@ -149,7 +149,7 @@ def _flag(name: str, field: Any, panel: str, *, hidden: bool) -> Parameter:
     base = _base_type(field.annotation)
     flag = f"--{dashed(name)}"
     declared = [f"{flag}/--no-{dashed(name)}" if base is bool else flag, *flags_of(field)]
-    # numbers come as text: the spec parses them, and says more when they are none
+    # numbers are passed as text: the spec parses them with better errors
     annotation: Any = bool | None if base is bool else str | None
     info = typer.Option(
         *declared,

@@ -27,7 +27,7 @@ from capacity.step import decode_shape, prefill_shape
 from capacity.step.model import StepModel
 from capacity.techniques.one_pool import Contexts, PoolAnswer, named, notes_of, one_rank
 
-OTHER_SHARED_MEMORY_KIB = 64  # of any other part: assumed, 2026-11-21
+OTHER_SHARED_MEMORY_KIB = 64  # of all other GPUs: assumed, 2026-11-21
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class AttentionTraffic:
     """One head over one sequence: HBM bytes, extra memory in HBM, and FLOPs."""
 
     hbm_bytes: float
-    extra_memory_bytes: float  # beside queries, keys, values and outputs
+    extra_memory_bytes: float  # in addition to queries, keys, values and outputs
     flops: float
 
 
@@ -115,7 +115,7 @@ class AttentionIo:
     tokens: int
     naive_bytes: float
     tiled_bytes: float
-    naive_extra_bytes: float  # of one layer, all heads: what must fit beside the model
+    naive_extra_bytes: float  # of one layer, all heads: must fit in addition to the model
     tiled_extra_bytes: float
     flops: float
     naive_seconds: float  # roofline: the larger of FLOPs and bytes at the GPU's peaks

@@ -45,7 +45,7 @@ WAY_OF = {"tensorrt-llm": "engine", "hf-transformers": "reordered"}
 # time, Llama-3-8B on one H100, 256 steps at 1.08 requests/s: 362 ms a step of 400 beams, 100 of them the GPU's. vLLM
 # 0.6.1 with its prefix cache (vllm-project/vllm pull request 8726, 2024-09-23). Not used: 0.10 requests/s without it.
 RESUBMIT_S = 0.65e-3
-RESUBMIT_ERROR = 2.0  # by how much that may be off elsewhere: one machine, one release; assumed, 2026-11-23
+RESUBMIT_ERROR = 2.0  # error factor on other machines and releases: assumed, 2026-11-23
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ class EngineRow:
     host_step_s: float  # of a batch of 1, at 32 layers
     request_latency_s: float
     weight_formats: tuple[str, ...]
-    kv_cache_formats: tuple[str, ...]  # besides 16 bit
+    kv_cache_formats: tuple[str, ...]  # in addition to 16 bit
     drafts: bool  # its scheduler is one that the simulator drafts under
     sourced_fraction: float
     notes: tuple[str, ...]

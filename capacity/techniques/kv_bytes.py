@@ -86,7 +86,7 @@ class KindComparison:
     actual_bytes_per_token: float
     mha_bytes_per_token: float  # one KV head for each query head
     mqa_bytes_per_token: float  # one for all
-    mla_bytes_per_token: float  # DeepSeek's latent of 512 + 64 values, whatever the heads
+    mla_bytes_per_token: float  # DeepSeek's latent of 512 + 64 values, independent of the heads
 
 
 def compare_attention_kinds(model: ModelSpec, kv_cache_dtype: str = "auto") -> KindComparison:

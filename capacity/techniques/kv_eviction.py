@@ -17,7 +17,7 @@ from capacity.step.shape import prefill_shape
 from capacity.techniques.kv_bytes import request_kv_bytes
 from capacity.techniques.quantization_methods import quantization_methods
 
-BUDGET_TOKENS = 1024  # at which most of the papers have figures
+BUDGET_TOKENS = 1024  # most papers report this budget
 ALL = "all"
 SCORE_BYTES = 4  # one FP32 sum for each KV head and kept token: assumed, 2026-11-22
 

@@ -104,7 +104,7 @@ def quantization_options(
         raise InvalidInput(
             f"a request of {input_len + output_len} tokens exceeds max_model_len {resolved.max_model_len}"
         )
-    _ = resolved.memory  # raises for parallelism that cannot be, whatever the format
+    _ = resolved.memory  # raises for impossible parallelism with any format
     traffic = lengths_vary(input_len, output_len)
     requests = make_workload(traffic, resolved.max_model_len)
     load = _Load(

@@ -36,7 +36,7 @@ from capacity.workload import Workload, random_requests
 
 BATCHES = (1, 4, 16, 64, 256)
 LONGEST_DRAFT = 8
-SIMULATED_OUTPUT = 256  # tokens of each request in a simulation beside the formula
+SIMULATED_OUTPUT = 256  # tokens of each request in a simulation
 MOST_SIMULATED = 256  # requests of it
 
 
@@ -45,7 +45,7 @@ class SpeculatedRun:
     """The same arrivals without and with drafts."""
 
     draft_tokens: int  # in depth
-    verified_tokens: int  # rows beside the last token, for each request: a tree's nodes
+    verified_tokens: int  # rows in addition to the last token, for each request: a tree's nodes
     plain: SimulationResult
     speculated: SimulationResult
 
