@@ -31,9 +31,9 @@ class LoadPoint:
 
     If nothing is served, `reason` explains why and all metrics are None. A load without a steady state has the maximum
     throughput and no latency; `verdict` explains why. `kv_requests` and `seats`: how many such requests the KV cache
-    holds and the engine runs at once. `num_gpus` counts all `replicas`, each of which takes an equal part of the load.
-    `misses` explains why no number of replicas meets the SLOs. If a price was requested but is missing, `price_note`
-    explains why.
+    holds and the engine runs at once. `num_gpus` counts all `replicas`, which share the load equally. `misses`
+    explains why no number of replicas meets the SLOs. If a price was requested but is missing, `price_note` explains
+    why.
     """
 
     gpu: str

@@ -63,18 +63,18 @@ def simulate(
 ) -> Simulation:
     """Replay a trace, or requests generated from `traffic` keywords, through the engine's scheduler step by step.
 
-    `workload` replays a Workload of your own; `goodput` gives SLOs as `vllm bench serve` does ("ttft:500", in ms),
-    `slo` those that the run is held against ("ttft:p95:500ms"), in the worst `slo_window` of a longer run;
-    `other_pools` stand behind the router as well;
-    `save_trace` writes the requests as a file that a benchmark client replays, and notes how: `save_trace_for` vllm
-    (`vllm bench serve`), aiperf, sglang or guidellm;
-    `replications` runs it that often, with seeds that depend on `seed` alone, and gives every metric's mean over them
-    with its interval (the rest of the answer is the first run's);
-    `sample_interval_s` asks for the time series `run.series`; `observer` sees every step (`simulator.Timeline` keeps
-    them), and then `engine_loop` is "events", the readable engines: "core" are the compiled ones, which do the same
-    faster, "auto" those where they can. `progress(done, total)` is called as requests complete.
-    An interrupt ends the run early: `run.status` says so, and what was simulated so far is kept. Raises
-    DoesNotFit, or InvalidInput and its kinds.
+    `workload` replays your own Workload. `goodput` gives SLOs as `vllm bench serve` does ("ttft:500", in ms). `slo`
+    gives the SLOs that the run must meet ("ttft:p95:500ms"), in the worst `slo_window` of a longer run. `other_pools`
+    are further pools behind the router. `save_trace` writes the requests as a file that a benchmark client replays,
+    and notes how: `save_trace_for` vllm (`vllm bench serve`), aiperf, sglang or guidellm. `replications` repeats the
+    run with seeds that depend on `seed` alone, and returns every metric's mean over the runs with its interval; the
+    rest of the answer is the first run's. `sample_interval_s` adds the time series `run.series`. `observer` sees every
+    step (`simulator.Timeline` stores them) and requires `engine_loop` "events", the readable engines; "core" are the
+    compiled ones, which give the same results faster, and "auto" uses those if possible. `progress(done, total)` is
+    called as requests complete.
+
+    An interrupt ends the run early: `run.status` reports it, and the results so far are kept. Raises DoesNotFit, or
+    InvalidInput and its subclasses.
     """
     pool, traffic_fields, service_fields, cost_fields = split(options, Pool, Traffic, Service, Cost)
     deployment = deployment_of(

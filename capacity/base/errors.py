@@ -20,7 +20,7 @@ LONGEST_PATH = 300  # longest path that an error shows in full
 class CapacityError(Exception):
     """Root of the tree. `str(error)` is one line; `exit_code` is what the command line returns.
 
-    Errors cross process boundaries whole: text and attributes are pickled, whatever their constructors take.
+    Errors cross process boundaries whole: text and attributes are pickled, independent of their constructors.
     """
 
     exit_code = 2

@@ -29,7 +29,7 @@ class _Workers(ProcessPoolExecutor):
 def local_workers(
     count: int, initializer: Callable[..., None] | None = None, initargs: tuple[Any, ...] = ()
 ) -> Iterator[ProcessPoolExecutor]:
-    """Yield an executor of `count` processes, each of which calls `initializer(*initargs)` first.
+    """Yield an executor of `count` processes; each calls `initializer(*initargs)` first.
 
     A terminal sends Ctrl-C to all of them: a worker exits silently or is ended by the parent, which raises
     KeyboardInterrupt. Interrupts are deferred until a worker has started, because Python's own handler would print a

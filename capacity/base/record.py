@@ -67,7 +67,7 @@ class Written:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """The schema of what is written."""
+        """Return the schema of the written values."""
         if not (cls.FIRST or cls.LAST):
             return handler(source)
         from pydantic import create_model
@@ -79,7 +79,7 @@ class Written:
 
 
 def _hint(kind: type, name: str, hints: Mapping[str, object]) -> object:
-    """The type of a field, or of what a property returns."""
+    """Return the type of a field, or the return type of a property."""
     attribute = getattr(kind, name, None)
     if isinstance(attribute, property):
         return get_type_hints(attribute.fget, include_extras=True)["return"]

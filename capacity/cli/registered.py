@@ -1,4 +1,4 @@
-"""Verbs whose commands are made of the registry and of their Python function: parse, ask, print.
+"""Verbs whose commands are generated from the registry and their Python function: parse, call the library, print.
 
 A verb's flags are the keywords of its question and the fields of the question's specs. They are read when the verb is
 called, so that `capacity --help` loads no technique.

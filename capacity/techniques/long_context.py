@@ -172,7 +172,7 @@ class LongContext:
     held_tokens: int
     decode_crossover_tokens: int | None  # at `batch_size`: attention is half of a step; None: never
     batch_size: int
-    growth: tuple[ContextPoint, ...]  # a decode step of `batch_size` at each context, whatever memory holds
+    growth: tuple[ContextPoint, ...]  # a decode step of `batch_size` at each context, without a memory check
     offload: Offload | None  # of a prefix of the first context
     prefill: tuple[ContextParallelPrefill, ...]  # of the longest context held, over ranks
     prefill_tokens: int
