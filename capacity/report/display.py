@@ -36,11 +36,11 @@ class Units:
     time: TimeUnit = "ms"
 
     def of_bytes(self, num_bytes: float) -> float:
-        """Bytes in the unit of memory."""
+        """Convert bytes to the unit of memory."""
         return num_bytes / _BYTES[self.memory]
 
     def of_seconds(self, seconds: float) -> float:
-        """Seconds in the unit of time."""
+        """Convert seconds to the unit of time."""
         return seconds / _SECONDS[self.time]
 
     def memory_text(self, num_bytes: float) -> str:
@@ -95,7 +95,7 @@ VERDICT_COLOURS: dict[
 
 
 def verdict_text(judgement: str, reason: str | None) -> str:
-    """The judgement in its colour, and why."""
+    """Return the judgement in its colour, followed by its reason."""
     colour = VERDICT_COLOURS[judgement]
     return f"[{colour}]{judgement}[/{colour}]: {reason or ''}"
 
