@@ -1,6 +1,6 @@
 """Questions about one deployment: does it fit, how fast is it, why, and what do its users see.
 
-Input: a model name, specs of `capacity.deployment` and a workload. Output: frozen records (`records`), whose
+In: a model name, specs of `capacity.deployment` and a workload. Out: frozen records (`records`), whose
 `to_dict()` is the JSON of the command line. This package connects resolved pools (`capacity.pool`) with the simulator
 (`capacity.simulator`); those two do not import each other. Start reading at `questions`, then `engine_setup` and
 `deployment_run`.

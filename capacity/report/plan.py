@@ -178,7 +178,7 @@ def launch_lines(best: Ranked) -> Iterator[str]:
     for line in best.launch:
         yield f"\n{started_by(line)}:" if line.replicas > 1 or line.role != "both" else ""
         yield from (escape(f"  # {note}") for note in line.notes)
-        yield from map(escape, wrapped(line.command))
+        yield escape("\n".join(wrapped(line.command)))
         if line.files:
             yield f"  # --output FOLDER writes {' and '.join(line.files)}"
     if best.candidate.prefill is not None:

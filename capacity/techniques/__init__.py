@@ -1,6 +1,6 @@
 """Optimisation techniques as computed comparisons: what each one saves, what it costs, and when it pays.
 
-Input: a model, a pool or a trace, and the technique's own settings. Output: a frozen record in SI units, whose
+In: a model, a pool or a trace, and the technique's own settings. Out: a frozen record in SI units, whose
 `to_dict()` is the verb's JSON. Each question has one module with its record, function and formulas. Formulas that are
 long or shared have their own modules (`kv_bytes`, `long_context`, `batch_waste`, `waste`, `prefix_cache`,
 `quantization_methods`). `registry` lists the questions and imports none of them; the command line, the schemas and the
