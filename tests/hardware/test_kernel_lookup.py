@@ -6,12 +6,15 @@ import pytest
 
 from capacity.base.errors import InvalidInput
 from capacity.hardware.coefficients import (
+    Fit,
     GemmCoefficients,
     KernelFamily,
     StepCoefficients,
     universal_family,
 )
 from capacity.hardware.kernel_lookup import MARLIN_SLOWDOWN, Lookup
+
+FIT = Fit(basis="fitted", source="a test", date="2026-11-21")
 
 
 def gemm(fixed_s: float) -> GemmCoefficients:

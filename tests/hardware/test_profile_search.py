@@ -10,10 +10,13 @@ import pytest
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.hardware import (
     HardwareProfile,
+    bundled_directory,
     dump_profile,
     load_profile,
     profile_names,
 )
+
+BUNDLED = sorted(path.stem for path in bundled_directory().glob("*.toml"))
 
 
 def all_profiles() -> list[HardwareProfile]:
