@@ -100,6 +100,7 @@ def _verb(name: str, row: Mapping[str, Any]) -> Verb:
 SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = _FILE["shared_options"]
 """Options that many verbs have: as `options` of a verb, with the `kind` of value, and the `keyword` that it becomes."""
 VERBS = tuple(_verb(name, row) for name, row in _FILE["verbs"].items())
+GROUPS: dict[str, tuple[str, ...]] = {name: tuple(verbs.split()) for name, verbs in _FILE["groups"].items()}
 BY_NAME = {verb.name: verb for verb in VERBS}
 ANSWERS = {
     answer.name: answer

@@ -18,7 +18,7 @@ from capacity.base.registry import BY_NAME
 
 MOST_WIDTH = 110
 FEW = 12  # flags that fit on the first page, all of them
-COLUMN = 36  # of flags; a longer one has a line of its own
+COLUMN = 28  # of flags; a longer one has a line of its own
 
 
 class VerbCommand(typer.core.TyperCommand):
@@ -52,7 +52,7 @@ def _first_page(command: VerbCommand, ctx: Any) -> Iterator[str]:
     by_flag = {flag.removeprefix("--"): option for option in options for flag in option.opts}
     chosen = [by_flag[name] for name in named if name in by_flag] if len(options) > FEW else options
     for option in chosen:
-        yield from _rows(_spelled(option, shortest=True), _first_clause(option.help or ""))
+        yield from _rows(_spelled(option, shortest=True), option.help or "")
     if entry and entry.examples:
         yield ""
         for example in entry.examples:
@@ -94,11 +94,12 @@ def _head(command: VerbCommand, ctx: Any) -> Iterator[str]:
     names = " ".join(f"[{a.name.upper()}]" if not a.required else a.name.upper() for a in arguments)
     yield f"capacity {command.name} {names}{' ' if names else ''}[flags]"
     yield ""
-    yield from textwrap.wrap(command.help or "", _width())
+    for paragraph in (command.help or "").split("\n\n"):
+        yield from textwrap.wrap(paragraph, _width())
     yield ""
     for argument in arguments:
         if argument.help:
-            yield from _rows(argument.name.upper(), _first_clause(argument.help))
+            yield from _rows(argument.name.upper(), argument.help)
 
 
 def _spelled(option: Any, *, shortest: bool = False) -> str:
@@ -117,7 +118,7 @@ def _taken(option: Any) -> str:
     annotation = option.type_descriptor.annotation
     named = str(option.metavar or getattr(annotation, "__name__", "str"))
     words = {"str": "TEXT", "int": "N", "float": "X", "list": "TEXT"}
-    if named == "str" and re.search(r"\b(file|folder)\b", option.help or ""):
+    if named == "str" and re.search(r"\b(file|folder)\b", option.help or "", re.I):
         return "PATH"
     return words.get(named, named.upper())
 
@@ -126,12 +127,6 @@ def _default(option: Any) -> str:
     default = option.default
     plain = isinstance(default, (str, int, float)) and not isinstance(default, bool)
     return f" [default: {default}]" if option.show_default and plain and default != "" else ""
-
-
-def _first_clause(text: str) -> str:
-    """Return the first clause of a help text, which is complete in itself."""
-    found = re.match(r"(.{12,}?)(?:;|(?<!\.)\.(?!\.)(?:\s|$)| \()", text)
-    return (found[1] if found else text).removesuffix(", ...").rstrip(".") + "."
 
 
 def _rows(left: str, text: str) -> Iterable[str]:

@@ -28,9 +28,9 @@ MOST_NEW_OBJECTS = (
 
 app = typer.Typer(
     name="capacity",
-    help="Capacity planning for LLM inference: which GPUs, how many, configured how, at what cost, and how sure.",
+    help="Capacity planning for LLM inference: which GPUs, how many, at what cost.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={
         "help_option_names": ["-h", "--help"],
@@ -65,9 +65,7 @@ def _repeated(arguments: list[str]) -> list[str]:
 @app.callback(invoke_without_command=True)
 def _version(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version, and that of the data.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
         from importlib.metadata import version as installed

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from capacity.base.record import AnswerRecord
     from capacity.report.tables import Tables
 
-MODEL_HELP = "A preset (`capacity models`), a Hugging Face id, a config.json, or a folder with one."
+MODEL_HELP = "Preset (`capacity models`), Hugging Face id, config.json, or a folder with one."
 INTERRUPTED = 130  # exit code after Ctrl-C, as in shells
 CLOSED_PIPE = 141  # exit code after a closed pipe, as in shells
 FORMATS = ("table", "json", "csv", "html")
@@ -29,7 +29,7 @@ LIST_FORMATS = FORMATS[:3]  # of output that is not an answer
 
 ModelArgument = Annotated[str, typer.Argument(help=MODEL_HELP)]
 OptionalModel = Annotated[str | None, typer.Argument(help=MODEL_HELP, show_default=False)]
-FormatOption = Annotated[str, typer.Option("--format", help="table, json, csv, or html: a page to print.")]
+FormatOption = Annotated[str, typer.Option("--format", help="Output format: table, json, csv or html.")]
 ListFormatOption = Annotated[str, typer.Option("--format", help="table, json or csv.")]
 ClusterOption = Annotated[str | None, typer.Option(CLUSTER.spelled, help=CLUSTER.help)]
 EngineLoopOption = Annotated[str, typer.Option(ENGINE_LOOP.spelled, help=ENGINE_LOOP.help)]

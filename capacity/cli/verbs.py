@@ -15,7 +15,7 @@ import typer.core
 import typer.main
 
 from capacity.base.errors import InvalidInput
-from capacity.base.registry import SHARED_OPTIONS, STORED, VERBS, Verb
+from capacity.base.registry import BY_NAME, GROUPS, SHARED_OPTIONS, STORED, Verb
 from capacity.cli import options as common
 from capacity.cli.help import VerbCommand
 from capacity.cli.options import dashed
@@ -45,12 +45,13 @@ KEPT_BY_A_SEARCH = ("engine", "max_model_len", "gpu_memory_utilization", "langua
 
 
 def register(app: typer.Typer) -> None:
-    """Add every verb of the registry to the `capacity` command."""
-    for entry in VERBS:
-        defer(app, entry)
+    """Add every verb of the registry to the `capacity` command, in the groups of its help."""
+    grouped = {name: group for group, names in GROUPS.items() for name in names}
+    for name in (*grouped, *(BY_NAME.keys() - grouped.keys())):
+        defer(app, BY_NAME[name], grouped.get(name))
 
 
-def defer(app: typer.Typer, entry: Verb) -> None:
+def defer(app: typer.Typer, entry: Verb, group: str | None = None) -> None:
     """Add a verb whose command is built on first call, because building all flags takes longer than most answers."""
     made = cache(lambda: command_of(entry))
 
@@ -58,7 +59,9 @@ def defer(app: typer.Typer, entry: Verb) -> None:
         def make_context(self, *args: Any, **settings: Any) -> Any:
             return made().make_context(*args, **settings)
 
-    app.command(name=entry.name, help=entry.help, cls=Deferred)(lambda: None)
+    app.command(
+        name=entry.name, help=entry.help, cls=Deferred, rich_help_panel=group, hidden=group == "Deprecated"
+    )(lambda: None)
 
 
 def command_of(entry: Verb) -> Any:

@@ -21,8 +21,7 @@ class Traffic(FlagSpec):
     output_len: int | None = None
     use_case: str | None = Field(
         default=None,
-        description=f"What requests are like: {', '.join(USE_CASES)} (`capacity use-cases`): lengths, service levels "
-        "and think time where nothing else says them.",
+        description=f"Use case ({', '.join(USE_CASES)}): sets lengths, SLO and think time (`capacity use-cases`).",
     )
     max_tokens: int | None = None
     max_tokens_cv: float = 0.0
