@@ -77,7 +77,7 @@ def rungs_of(resolved: ResolvedPool, workload: Workload) -> dict[str, TechniqueS
 
 
 def in_order(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the requested techniques in order. Raises UnknownName, and InvalidInput for a duplicate or an empty list."""
+    """Return the requested techniques in order. Raises UnknownName, and InvalidInput for duplicates or no name."""
     if names is None:
         return ORDER
     for name in names:
