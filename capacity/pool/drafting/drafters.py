@@ -191,7 +191,8 @@ class LookupDrafter(Drafter):
 class HeadsDrafter(Drafter):
     """Medusa: k heads in parallel, each with a square layer and its own LM head.
 
-    The cost is scaled from the target's LM head.     Each head moves (1 + hidden/vocabulary) times the bytes of the LM head, for the rows of the batch.
+    The cost is scaled from the target's LM head: each head moves (1 + hidden/vocabulary) times its bytes, for the rows
+    of the batch.
     """
 
     target: ResolvedPool

@@ -210,9 +210,7 @@ class Speculation:
         added = drafter.gpu_kv_bytes_per_token * layout.block_tokens / max(layout.groups, 1)
         grown = replace(layout, block_bytes=math.ceil(layout.block_bytes + added))
         blocks = plan.kv_capacity_blocks
-        if (
-            self.target.pool.num_gpu_blocks_override is None
-        ):  # an override counts blocks that include the draft's KV
+        if self.target.pool.num_gpu_blocks_override is None:  # overridden blocks hold the draft's KV too
             room = plan.kv_cache_bytes / layout.block_bytes
             whole = room if math.floor(room) == blocks else blocks
             blocks = math.floor(whole * left / plan.kv_cache_bytes * layout.block_bytes / grown.block_bytes)
