@@ -206,7 +206,7 @@ def fit_half(
     model: ModelSpec | None,
     unseen: ModelSpec | None,
 ) -> HalfFit:
-    """Fit `profile` to half of the cases. `model` is the model whose steps are fitted; steps of `unseen` are held out."""
+    """Fit `profile` to half of the cases. `model` is the model whose steps are fitted; `unseen` is a held-out model."""
     fits, refused = fit_families(cases, profile, source=source, on_gpu=on_gpu)
     half = calibrated_profile(profile, fits, family=FAMILY)
     evidence = None

@@ -24,7 +24,8 @@ RETRIED: tuple[Status, ...] = ("out of memory", "failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One thing to run: `operator` names its formula in the step model, `kernel` its constants, `variant` how it runs."""
+    """One thing to run: `operator` names its formula in the step model, `kernel` its constants, `variant` how to run
+    it."""
 
     operator: str
     kernel: str
