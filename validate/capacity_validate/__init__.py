@@ -1,8 +1,8 @@
-"""The harness: runs real kernels on the user's own device, says how wrong the step model was, and calibrates it.
+"""The validation harness: run real kernels on the user's device, report the step model's error, and calibrate it.
 
-`validate` measures, `calibrate` learns from measurements and from runs, `suggest_runs` says which runs to do,
-`compare` reads a real server's benchmark.
-Everything heavy is imported inside them; only `validate` needs torch.
+`validate` measures, `calibrate` fits a profile to measurements and benchmark runs, `suggest_runs` proposes the most
+informative runs, and `compare` reads a real server's benchmark. The functions import heavy packages when they are
+called; only `validate` needs torch.
 """
 
 from importlib import import_module

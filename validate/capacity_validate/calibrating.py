@@ -1,4 +1,5 @@
-"""`capacity calibrate`: measurement files in, a profile variant out; what moved, what could not, and why."""
+"""`capacity calibrate`: fit a profile variant to measurement files; report changed and unchanged constants with
+reasons."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ AGREEMENT = 0.30  # two files may differ by this on one case; beyond, one of the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedConstant:
-    """One constant of the step model before and after."""
+    """One constant of the step model, before and after the fit."""
 
     family: str
     name: str
@@ -46,7 +47,7 @@ class MovedConstant:
 
 
 def moved_constants(fits: Iterable[FamilyFit]) -> tuple[MovedConstant, ...]:
-    """Return every constant that was fitted."""
+    """Return every fitted constant."""
     return tuple(
         MovedConstant(family=fit.target.label, name=name, before=before, after=after)
         for fit in fits
@@ -56,7 +57,7 @@ def moved_constants(fits: Iterable[FamilyFit]) -> tuple[MovedConstant, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration(AnswerRecord):
-    """A calibrated profile, where it was written, and what it rests on."""
+    """A calibrated profile, its path, and the evidence that it was fitted to."""
 
     SCHEMA: ClassVar[str] = "capacity/calibration/v1"
 
@@ -71,7 +72,7 @@ class Calibration(AnswerRecord):
     bands: dict[str, tuple[float, float]]  # by regime: 90 % of steps lie within, measured / predicted - 1
 
     def lines(self) -> list[str]:
-        """For a terminal."""
+        """Return the summary for a terminal."""
         shown = [f"{self.profile}: {self.cases} cases of {len(self.files)} file(s), on top of {self.base}"]
         for family, (before, after) in self.errors.items():
             shown.append(f"{family}: error on held-out cases {before:.1%} -> {after:.1%} (median)")
@@ -100,14 +101,15 @@ def calibrate(
     download: bool = False,
     **options: Any,
 ) -> Calibration | RunCalibration:
-    """Make a profile variant `GPU@name` from what was measured, recognised by its content.
+    """Calibrate a profile variant `GPU@name` on measurements; their kind is detected from the content.
 
-    Of measurement files of `capacity validate`: constants of kernels. Of benchmark results, engines' logs and scrapes
-    of their /metrics (files, or http addresses): what they say of the whole deployment, which `options` describe as
-    those of `compare` do (`gpu`, `tensor_parallel_size`, ..., and `input_len`, ... where a file lacks them).
-    `out` is a folder; without it the first folder of CAPACITY_PROFILES, else the platform's configuration directory.
-    Raises OutsideValidity where measurements are too thin or contradict each other; InvalidInput for files of different
-    devices or kinds, and naming what a file lacks; MalformedFile.
+    Measurement files of `capacity validate` calibrate kernel constants. Benchmark results, engine logs and scrapes of
+    /metrics (files, or http addresses) calibrate a whole deployment. `options` describe the deployment as in `compare`
+    (`gpu`, `tensor_parallel_size`, ..., and `input_len`, ... if a file lacks them). `out` is a folder; the default is
+    the first folder of CAPACITY_PROFILES, or else the platform's configuration directory.
+
+    Raises OutsideValidity if measurements are too few or inconsistent; InvalidInput for files of different devices or
+    kinds, and if a required setting is missing; MalformedFile.
     """
     if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
         raise InvalidInput(f"--name is {name!r}: letters, digits, - and _ only, for it becomes a file name")
@@ -141,10 +143,10 @@ def calibrate_kernels(
     out: str | Path | None,
     profiles: tuple[str, ...],
 ) -> Calibration:
-    """Fit a profile to one or more measurement files of one device and write it as `PROFILE@name.toml`.
+    """Fit a profile to measurement files of one device, and write it as `PROFILE@name.toml`.
 
-    `gpu` overrides the profile that the files name. Raises OutsideValidity where the evidence is too thin for any
-    family or contradicts itself; InvalidInput for files of different devices; MalformedFile.
+    `gpu` overrides the profile named in the files. Raises OutsideValidity if the evidence is too thin for every family
+    or inconsistent; InvalidInput for files of different devices; MalformedFile.
     """
     files = [read_measurements(path) for path in measurements]
     profile = base_profile(files, gpu=gpu, directories=profiles)
@@ -186,7 +188,7 @@ def calibrate_kernels(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfFit:
-    """Constants and host time fitted to one half of the cases, and what predicts the other half: as it was, and so."""
+    """Constants and host time fitted to one half of the cases, and predictors for the other half before and after."""
 
     fits: list[FamilyFit]
     refused: list[Refused]
@@ -204,7 +206,7 @@ def fit_half(
     model: ModelSpec | None,
     unseen: ModelSpec | None,
 ) -> HalfFit:
-    """Fit `profile` to half of the cases. `model` is the one whose steps are among them, `unseen` another."""
+    """Fit `profile` to half of the cases. `model` is the model whose steps are fitted; `unseen` is a held-out model."""
     fits, refused = fit_families(cases, profile, source=source, on_gpu=on_gpu)
     half = calibrated_profile(profile, fits, family=FAMILY)
     evidence = None
@@ -221,7 +223,7 @@ def fit_half(
 
 
 def _judging(unseen: ModelSpec | None, fits: Sequence[FamilyFit]) -> ModelSpec | None:
-    """The second model; none of a mixture of experts where no expert was fitted, which judges nothing."""
+    """Return the held-out model; None for a mixture of experts if no expert constants were fitted."""
     fitted = unseen is None or not unseen.is_moe or any(fit.target.operator == "moe" for fit in fits)
     return unseen if fitted else None
 
@@ -247,7 +249,7 @@ def fit_profile(
     model: ModelSpec | None,
     unseen: ModelSpec | None = None,
 ) -> FittedProfile:
-    """`profile` as measured, called `name`; `model` and `unseen` as in `fit_half`."""
+    """Return `profile` calibrated on the cases and renamed to `name`; `model` and `unseen` as in `fit_half`."""
     half = fit_half(cases, profile, source=source, on_gpu=on_gpu, model=model, unseen=unseen)
     fits, refused = fit_families(cases, profile, source=source, on_gpu=on_gpu, final=True)
     base = profile.step_time
@@ -268,7 +270,7 @@ def fit_profile(
 
 
 def named_model(files: Sequence[Measurements], field: str) -> ModelSpec | None:
-    """The `model` whose steps the files hold, or the `unseen` one; None where they name none, or not the same."""
+    """Return the model in `field` (`model` or `unseen`) of the files; None if it is missing or differs."""
     names = {getattr(file, field) for file in files}
     name = names.pop() if len(names) == 1 else None
     return None if name is None else find_model(name)
@@ -277,7 +279,7 @@ def named_model(files: Sequence[Measurements], field: str) -> ModelSpec | None:
 def base_profile(
     files: Sequence[Measurements], *, gpu: str | None, directories: tuple[str, ...]
 ) -> HardwareProfile:
-    """The profile that all files were measured on. A CPU's travels inside its file."""
+    """Return the profile that all files were measured with. A CPU profile is stored inside its file."""
     devices = {m.environment.get("device") for m in files}
     if len(devices) > 1:
         raise InvalidInput(
@@ -302,9 +304,9 @@ def base_profile(
 
 
 def combined(files: Sequence[Measurements]) -> list[MeasuredCase]:
-    """Cases of all files; one measured several times keeps the run of median time.
+    """Return the cases of all files; of a case measured several times, keep the run of median time.
 
-    Raises OutsideValidity where two files differ by more than `AGREEMENT` on most of what they share.
+    Raises OutsideValidity if two files differ by more than `AGREEMENT` on most of their common cases.
     """
     runs: dict[str, list[MeasuredCase]] = {}
     for file in files:

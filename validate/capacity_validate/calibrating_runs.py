@@ -1,4 +1,4 @@
-"""`capacity calibrate` from one's own runs: what results, logs and scrapes say of the step model's constants."""
+"""`capacity calibrate` on the user's own runs: fit step-model parameters to results, logs and scrapes."""
 
 import math
 from collections.abc import Sequence
@@ -32,9 +32,10 @@ EIGHTFOLD = 8.0  # a power of tokens is shown as what so many times the tokens t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearntParameter:
-    """One of the parameters of `capacity.hardware.adjustment`, before and after: mean and standard deviation.
+    """One parameter of `capacity.hardware.adjustment`, before and after: mean and standard deviation.
 
-    Of logarithms of factors on a time; of the front end in seconds, of memory in bytes; of a tilt the power itself.
+    Time parameters are logarithms of factors. The front end is in seconds, memory in bytes; a token exponent is the
+    power itself.
     """
 
     name: str
@@ -47,22 +48,22 @@ class LearntParameter:
 
     @property
     def seen(self) -> bool:
-        """Whether the runs say anything of it."""
+        """Return whether the runs carry information about this parameter."""
         moved = abs(self.mean - self.mean_before)
         return max(moved, abs(self.deviation_before - self.deviation)) > UNMOVED * self.deviation_before
 
     @property
     def line(self) -> str:
-        """For a terminal: what nine of ten lie within, before and after."""
+        """Return one line for a terminal: the 90 % intervals before and after."""
         before = _within(self.unit, self.mean_before, self.deviation_before)
         return f"    {self.title:<46}{before:>26} -> {_within(self.unit, self.mean, self.deviation)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCalibration(AnswerRecord):
-    """A variant of a profile that has learnt from runs, where it was written, and what it rests on.
+    """A profile variant calibrated on runs, its path, and the evidence that it was fitted to.
 
-    `over_roof`: parameters that the runs would have beyond what the hardware can do, and the kernels concerned.
+    `over_roof`: parameters whose fit exceeds the hardware limit, with the kernels concerned.
     """
 
     SCHEMA: ClassVar[str] = "capacity/calibrated-runs/v1"
@@ -79,7 +80,7 @@ class RunCalibration(AnswerRecord):
     notices: tuple[str, ...]
 
     def lines(self) -> list[str]:
-        """For a terminal."""
+        """Return the summary for a terminal."""
         unseen = [parameter.title for parameter in self.parameters if not parameter.seen]
         shown = [
             f"{self.profile}: {len(self.figures)} figures of {len(self.sources)} source(s), {self.model} on "
@@ -98,7 +99,8 @@ class RunCalibration(AnswerRecord):
 
     @property
     def contradictions(self) -> tuple[str, ...]:
-        """What was measured and cannot be explained: figures that no likely constants predict, and roofs."""
+        """Return measurements that the model cannot explain: figures far from every likely prediction, and exceeded
+        roofs."""
         figures = (
             f"{figure.name} is {figure.measured:.5g}, {abs(figure.off):.0f} standard deviations from the "
             f"{figure.after:.5g} that likely constants come to: counted at {figure.weight:.0%}. Look for another "
@@ -130,10 +132,11 @@ def calibrate_runs(
     download: bool = False,
     **options: Any,
 ) -> RunCalibration:
-    """Learn from runs of one deployment, and write `GPU@name.toml`. `options` are the pool's and the traffic's.
+    """Calibrate on runs of one deployment, and write `GPU@name.toml`. `options` are fields of the pool and the
+    traffic.
 
-    On top of a variant of its own (`gpu="h200@mine"`) what that has learnt is the prior: give new runs only.
-    Raises InvalidInput naming what is missing, DoesNotFit, MalformedFile.
+    If the GPU is already a calibrated variant (`gpu="h200@mine"`), its parameters are the prior, so pass only new
+    runs. Raises InvalidInput if a required setting is missing; DoesNotFit; MalformedFile.
     """
     replay = replay_of(evidence, model=model, profiles=profiles, download=download, options=options)
     profile = replay.resolved.profile
@@ -176,7 +179,7 @@ def replay_of(
     download: bool,
     options: dict[str, Any],
 ) -> Replay:
-    """The figures of these runs and how they are predicted. Raises InvalidInput naming what is missing."""
+    """Return the replay that predicts the figures of these runs. Raises InvalidInput if a setting is missing."""
     pool_fields, traffic_fields = split_options("calibrate", options)
     named = pool_fields.get("engine")
     engine = evidence.engine(None if named is None else str(named))
@@ -210,7 +213,7 @@ def replay_of(
 
 
 def variant_of(profile: HardwareProfile, name: str, adjustment: Adjustment) -> HardwareProfile:
-    """`GPU@name` with this adjustment, and all else as it was."""
+    """Return the profile as `GPU@name` with this adjustment, otherwise unchanged."""
     variant = f"{profile.name.partition('@')[0]}@{name}"
     own = profile.step_time
     if own is not None and own.gpu is not None:
@@ -250,7 +253,7 @@ def _parameters(known: Adjustment, learnt: Adjustment) -> list[LearntParameter]:
 
 
 def _roofs(capped: Sequence[tuple[str, str]]) -> list[str]:
-    """One sentence a parameter."""
+    """Return one sentence per parameter."""
     by_name: dict[str, dict[str, None]] = {}  # operators in order, each once
     for name, operator in capped:
         by_name.setdefault(name, {})[operator] = None

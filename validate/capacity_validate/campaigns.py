@@ -1,4 +1,4 @@
-"""Campaigns as data: which cases a device runs, in an order in which every beginning is a balanced sample."""
+"""Campaigns as data: the cases that a device runs, ordered so that each prefix is a balanced sample."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -19,7 +19,7 @@ Count = Annotated[int, Field(ge=1)]
 class KernelGroup(Spec):
     """Cases of one operator: every shape with every combination of the grid, for every kernel and variant.
 
-    `value` says how much of the budget the group deserves: a group of twice the value comes twice as often.
+    `value` is the group's weight in the budget: a group with twice the value is scheduled twice as often.
     """
 
     operator: str
@@ -45,7 +45,7 @@ class DecodePoint(Spec):
 
 
 class TransformerStage(Spec):
-    """A whole model with random weights: prefill by length, decode by batch and context."""
+    """A whole model with random weights: prefill by length, decode by batch size and context."""
 
     model: str
     max_layers: Count | None = None
@@ -55,7 +55,7 @@ class TransformerStage(Spec):
 
 
 class ServingStage(Spec):
-    """A short run of the continuous-batching loop: Poisson arrivals, uniform lengths, one of our policies."""
+    """A short run of the continuous-batching loop: Poisson arrivals, uniform lengths, one of our scheduler policies."""
 
     requests: Count
     load_fraction: Annotated[float, Field(gt=0, lt=1.5)]  # of the throughput that the step model predicts
@@ -67,7 +67,7 @@ class ServingStage(Spec):
 
 
 class SpeculationStage(Spec):
-    """Draft and target models of controllable agreement."""
+    """Draft and target models with controlled agreement."""
 
     draft_tokens: tuple[Count, ...] = (2, 4)
     agreements: tuple[float, ...] = (0.5, 0.8)
@@ -76,14 +76,14 @@ class SpeculationStage(Spec):
 
 
 class CollectiveStage(Spec):
-    """Collectives among `ranks` processes: of two GPUs or more with NCCL, of one machine's CPU with gloo."""
+    """Collectives among `ranks` processes: NCCL on two or more GPUs, gloo on the CPU of one machine."""
 
     ranks: Annotated[int, Field(ge=2)] = 2  # on GPUs: all that there are
     message_bytes: tuple[Count, ...] = (8192, 1048576)
 
 
 class DevicePlan(Spec):
-    """What a campaign does on one kind of device."""
+    """The part of a campaign for one kind of device."""
 
     passes: Count = 1
     case_s: Annotated[float, Field(gt=0)] = 0.05  # timed seconds of one case in one pass
@@ -98,7 +98,7 @@ class DevicePlan(Spec):
 
 
 class Campaign(Spec):
-    """One campaign file. With `extends`, kernels come on top of that campaign's, and all else overrides it."""
+    """One campaign file. With `extends`, its kernels are added to the other campaign's; other settings override it."""
 
     name: str
     description: str
@@ -111,7 +111,7 @@ class Campaign(Spec):
 
 
 def campaigns_directory() -> Path:
-    """The folder of bundled campaigns: inside the package in a wheel, beside it in a checkout."""
+    """Return the folder of bundled campaigns: inside the package in a wheel, next to it in a checkout."""
     package = Path(__file__).parent
     inside = package / "campaigns"
     return inside if inside.is_dir() else package.parent / "campaigns"
@@ -122,7 +122,7 @@ def campaign_names() -> tuple[str, ...]:
 
 
 def load_campaign(name: str) -> Campaign:
-    """A bundled campaign by name, or the path of a TOML file. Raises UnknownName or MalformedFile."""
+    """Load a bundled campaign by name, or a TOML file by path. Raises UnknownName or MalformedFile."""
     path = outside_path(name) if name.endswith(".toml") else campaigns_directory() / f"{name}.toml"
     if not is_file(path) and not (name.endswith(".toml") and path.exists()):
         if name.endswith(".toml"):
@@ -142,7 +142,7 @@ def load_campaign(name: str) -> Campaign:
 
 
 def _document(path: Path, depth: int = 0) -> dict[str, Any]:
-    """The file's tables, with those of the campaign that it extends underneath."""
+    """Return the file's tables merged over those of the campaign that it extends."""
     own = read_toml(path, "a campaign")
     extended = own.pop("extends", None)
     if extended is None:
@@ -160,7 +160,7 @@ def _document(path: Path, depth: int = 0) -> dict[str, Any]:
 
 
 def ordered_cases(plan: DevicePlan) -> list[Case]:
-    """All cases, most valuable first: groups take turns by value, and each spreads over its range from the start."""
+    """Return all cases, most valuable first: groups alternate by value, and each covers its range from the start."""
     queue: list[tuple[float, int, Case]] = []
     for index, group in enumerate(plan.kernels):
         for turn, case in enumerate(spread_out(group.cases())):
@@ -170,7 +170,8 @@ def ordered_cases(plan: DevicePlan) -> list[Case]:
 
 
 def spread_out(cases: Sequence[Case]) -> list[Case]:
-    """First, last, middle, quarters, ...: bit-reversed order, so that a run cut short has seen the whole range."""
+    """Return the cases in bit-reversed order (first, last, middle, quarters, ...), so that a short run covers the
+    range."""
     count = len(cases)
     bits = max(1, (count - 1).bit_length())
     positions = [int(format(i, f"0{bits}b")[::-1], 2) for i in range(1 << bits)]
@@ -181,7 +182,7 @@ def spread_out(cases: Sequence[Case]) -> list[Case]:
 
 
 def parse_budget(text: str) -> float:
-    """Seconds of `60`, `60s`, `5m`, `1h`. Raises InvalidInput."""
+    """Return the seconds of a duration such as `60`, `60s`, `5m` or `1h`. Raises InvalidInput."""
     units: Mapping[str, float] = {"s": 1, "m": 60, "h": 3600}
     body, unit = (text[:-1], text[-1]) if text and text[-1] in units else (text, "s")
     try:

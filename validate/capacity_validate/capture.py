@@ -1,9 +1,9 @@
-"""CUDA graphs captured so that a refusal costs that graph and nothing else.
+"""CUDA graph capture in which a failed capture affects only that graph.
 
-`torch.cuda.graph` does not leave its stream where ending the capture fails, and torch below 2.12 then holds the capture
-to be underway for good: every later `empty_cache`, and every retry of an allocation that failed, asserts. So captures
-are written out here: the stream is always left, the pool always closed. Source: pytorch, CUDAGraph.cpp and pull request
-180395.
+If ending a capture fails, `torch.cuda.graph` does not restore the stream. Torch below 2.12 then considers the capture
+active forever, so every later `empty_cache` and every retry of a failed allocation asserts. This module therefore
+implements capture itself: it always restores the stream and always closes the pool. Source: pytorch, CUDAGraph.cpp and
+pull request 180395.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Pool = Any  # what torch.cuda.graph_pool_handle() gives
 
 
 class Captures:
-    """Captures on one side stream of a device. `spoiled`: torch's allocator did not survive a refusal."""
+    """Captures on one side stream of a device. `spoiled`: a failed capture left torch's allocator unusable."""
 
     def __init__(self, torch: Any, device: str) -> None:
         self._torch, self._device = torch, device
@@ -23,20 +23,20 @@ class Captures:
 
     @property
     def stream(self) -> Any:
-        """The side stream: one, for each has cached memory of its own."""
+        """Return the side stream. All captures share one because each stream has its own cached memory."""
         if self._stream is None:
             self._stream = self._torch.cuda.Stream(self._device)
         return self._stream
 
     @property
     def shared_pool(self) -> Pool:
-        """One memory pool for graphs that never run side by side, as engines share it."""
+        """Return one memory pool for graphs that never run concurrently, shared as engines do."""
         if self._shared is None:
             self._shared = self._torch.cuda.graph_pool_handle()
         return self._shared
 
     def aside(self, body: Callable[[], object]) -> object:
-        """Run `body` on the side stream, after what is queued and before what comes."""
+        """Run `body` on the side stream, after all queued work and before later work."""
         cuda = self._torch.cuda
         self.stream.wait_stream(cuda.current_stream(self._device))
         with cuda.stream(self.stream):
@@ -45,7 +45,8 @@ class Captures:
         return result
 
     def capture(self, body: Callable[[], object], *, pool: Pool = None) -> tuple[Any, Any]:
-        """A graph of what `body` launches, and what `body` returned. Raises RuntimeError where CUDA refuses it."""
+        """Return a graph of the kernels that `body` launches, and its return value. Raises RuntimeError if CUDA
+        rejects it."""
         cuda = self._torch.cuda
         cuda.synchronize(self._device)
         graph = cuda.CUDAGraph()
@@ -61,14 +62,14 @@ class Captures:
         return graph, result
 
     def _abandon(self, graph: Any, pool: Pool) -> None:
-        """End a capture that failed, close its pool where torch left it open, and look whether the allocator works."""
+        """End a failed capture, close its pool if torch left it open, and check that the allocator works."""
         if not _tried(graph.capture_end) and self._close(pool):
             self._release(pool)
         _tried(graph.reset)
         self.spoiled = self.spoiled or not _tried(self._torch.cuda.empty_cache)
 
     def _close(self, pool: Pool) -> bool:
-        """Stop allocating to `pool`; False where torch did so itself, or has no such call."""
+        """Stop allocating to `pool`; return False if torch already did so, or has no such call."""
         private = self._torch._C
         names = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")  # from 2.8 on; before
         end = next((getattr(private, name) for name in names if hasattr(private, name)), None)

@@ -1,4 +1,4 @@
-"""Cases: what is run, and what came of it; one JSON object a line, so that a broken run keeps what it had."""
+"""Cases and their results: one JSON object per line, so that an interrupted run keeps its results."""
 
 import json
 import os
@@ -24,7 +24,8 @@ RETRIED: tuple[Status, ...] = ("out of memory", "failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One thing to run: `operator` names its form in the step model, `kernel` its constants, `variant` how it runs."""
+    """One thing to run: `operator` names its formula in the step model, `kernel` its constants, `variant` how to run
+    it."""
 
     operator: str
     kernel: str
@@ -38,12 +39,12 @@ class Case:
 
     @property
     def family(self) -> str:
-        """What is fitted and scored together."""
+        """Return the group that is fitted and scored together."""
         return "/".join(part for part in (self.operator, self.kernel, self.variant) if part)
 
     @property
     def is_step(self) -> bool:
-        """Whether it is a step of a whole model: of the one that is fitted to, or of one that no fit sees."""
+        """Return whether this is a step of a whole model, fitted or held out."""
         return self.operator.startswith(("model ", "unseen "))
 
     def __getitem__(self, name: str) -> int:
@@ -59,7 +60,7 @@ def make_case(operator: str, kernel: str, *, variant: str = "", **sizes: int) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCase:
-    """A case with its time, what it did, and how far its result was from a higher-precision reference."""
+    """A case with its time, its work, and its error against a higher-precision reference."""
 
     case: Case
     status: Status
@@ -82,12 +83,13 @@ class MeasuredCase:
 
     @property
     def slowed(self) -> bool:
-        """Whether heat or a brake held the clocks down nearly all the time: the time is another card's."""
+        """Return whether heat or power limits reduced the clocks during nearly all samples, so that the time is not
+        usable."""
         return self.timing is not None and self.timing.slowed
 
     @property
     def has_launch_gaps(self) -> bool:
-        """Whether a kernel so short that launches count was timed outside a graph."""
+        """Return whether a short kernel was timed outside a graph, so that launch overhead distorts its time."""
         timing, operator = self.timing, self.case.operator
         if timing is None or self.case.is_step or operator in HOST_BOUND:
             return False
@@ -131,7 +133,7 @@ def from_line(record: Mapping[str, Any]) -> MeasuredCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """One file: the environment, the roofs measured there (CPU only), and the cases, last one first where repeated."""
+    """One measurement file: environment, measured roofs (CPU only), and cases; of a repeated case, the last one."""
 
     path: str
     environment: Mapping[str, Any]
@@ -148,7 +150,7 @@ class Measurements:
 
 
 class MeasurementLog:
-    """Appends cases to a file, line by line. An existing file of the same device is continued, of another refused."""
+    """Append cases to a file line by line. Continue a file of the same device; reject a file of another."""
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         self.path = path
@@ -184,14 +186,14 @@ class MeasurementLog:
             )
 
     def begin(self, case: Case) -> None:
-        """Say which case runs now: should it take the process with it, the next run knows."""
+        """Record the case that starts now, so that the next run can detect that it killed the process."""
         try:
             self._marker.write_text(json.dumps(as_line(MeasuredCase(case=case, status="failed"))))
         except OSError as error:
             raise _unwritable(self._marker, error) from None
 
     def idle(self) -> None:
-        """No case runs."""
+        """Record that no case is running."""
         self._marker.unlink(missing_ok=True)
 
     def _underway(self) -> Case | None:
@@ -205,14 +207,14 @@ class MeasurementLog:
         return self.path.with_suffix(".underway")
 
     def attempts(self, case: Case) -> int:
-        """How often a case has been tried in vain."""
+        """Return the number of failed attempts at a case."""
         earlier = self.done.get(case.id)
         return 0 if earlier is None or earlier.status not in RETRIED else earlier.attempts
 
     def settled(self, case: Case, *, passes: int = 1) -> bool:
-        """Whether nothing is gained by running a case again: what failed or had no memory gets a second chance.
+        """Return whether a case needs no further run. A failed or out-of-memory case gets a second attempt.
 
-        So does what has been timed in fewer than `passes`.
+        A case that was timed in fewer than `passes` passes runs again too.
         """
         earlier = self.done.get(case.id)
         if earlier is None or (earlier.status == "ok" and 0 < earlier.passes < passes):
@@ -238,7 +240,7 @@ def _unwritable(path: Path, error: OSError) -> InvalidInput:
 
 
 def read_measurements(path: Path | str) -> Measurements:
-    """A measurement file. A last line cut short by a kill is left out. Raises MalformedFile."""
+    """Read a measurement file. A last line cut short by a kill is dropped. Raises MalformedFile."""
     path = Path(path)
     lines = read_text(path, "a measurement file").splitlines()
     if not lines:
@@ -282,7 +284,7 @@ def _json_object(path: Path, line: str, number: int) -> dict[str, Any]:
 
 
 def require_same_conditions(path: object, was: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raises InvalidInput naming all that differs between a file's beginning and this run."""
+    """Raise InvalidInput with every difference between the file's header and this run."""
     differing = [
         f"{name} {_told(was.get(name))}, now {_told(now.get(name))}"
         for name in dict.fromkeys((*was, *now))

@@ -1,8 +1,8 @@
-"""Collectives for real, as nccl-tests times them: NCCL where there are two GPUs or more, gloo between CPU processes.
+"""Timings of real collectives, as in nccl-tests: NCCL with two or more GPUs, gloo between CPU processes.
 
-Every rank takes part, in place where the collective allows it, and many calls run back to back between two events, so
-that neither launches nor a barrier's skew are in the time. The slowest rank's time counts. Results are checked on every
-rank first. Source: NVIDIA nccl-tests, doc/PERFORMANCE.md.
+Every rank takes part, in place if the collective allows it. Many calls run back to back between two events, so that
+the time excludes launches and barrier skew. The slowest rank's time counts. Every rank checks the results first.
+Source: NVIDIA nccl-tests, doc/PERFORMANCE.md.
 """
 
 import json
@@ -25,21 +25,21 @@ VALUES = 1024  # the message's pattern repeats after so many
 
 
 def bus_bytes(kind: str, message_bytes: float, ranks: int) -> float:
-    """Bytes that the busiest link carries: over the time, nccl-tests' bus bandwidth.
+    """Return the bytes on the busiest link; divided by the time, this is the bus bandwidth of nccl-tests.
 
-    `message_bytes` are each rank's own: of an all-gather a rank's part. send_recv: each rank to the next in a ring.
+    `message_bytes` are per rank: for an all-gather, one rank's part. send_recv: each rank sends to the next in a ring.
     """
     factors = {"all_reduce": 2.0 * (ranks - 1) / ranks, "all_gather": float(ranks - 1), "send_recv": 1.0}
     return factors[kind] * message_bytes
 
 
 def rank_counts(devices: int) -> tuple[int, ...]:
-    """Groups worth measuring on a node: powers of two, and all of it."""
+    """Return group sizes worth measuring on a node: powers of two, and all devices."""
     return tuple(sorted({n for n in (2, 4, 8, 16) if n <= devices} | ({devices} if devices > 1 else set())))
 
 
 def measure_collectives(*, ranks: int, on_cuda: bool, message_bytes: Sequence[int]) -> list[MeasuredCase]:
-    """Every kind at every size among `ranks` processes, checked on each of them before it is timed."""
+    """Measure every collective at every size among `ranks` processes; each result is checked before it is timed."""
     import torch.multiprocessing as processes
 
     with tempfile.TemporaryDirectory() as folder:
@@ -93,7 +93,7 @@ def _worker(rank: int, ranks: int, on_cuda: bool, sizes: tuple[int, ...], folder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One collective of one size on one rank: how to fill its buffers, what to call, and what must then be there."""
+    """One collective of one size on one rank: how to fill its buffers, the call, and the expected result."""
 
     kind: str
     bytes: int
@@ -104,7 +104,7 @@ class Message:
 
 
 def message(torch: Any, dist: Any, kind: str, size: int, device: Any) -> Message:
-    """Buffers are float32, whole numbers that differ by rank and place, so that sums are exact."""
+    """Build a message with float32 buffers of integers that differ by rank and position, so that sums are exact."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     count = max(1, size // 4)
     pattern = torch.arange(count, device=device, dtype=torch.float32) % VALUES
@@ -139,7 +139,7 @@ def _exchange(dist: Any, sent: Any, after: int, received: Any, before: int) -> N
 
 
 def measured_on_all_ranks(torch: Any, dist: Any, one: Message) -> dict[str, Any]:
-    """Checked on every rank, then timed: samples are means of back-to-back calls, of the slowest rank each."""
+    """Check the result on every rank, then time it: each sample is the slowest rank's mean of back-to-back calls."""
     one.fill()
     one.call()
     verdict = torch.tensor([1.0 if one.right() else 0.0], device=one.device)
@@ -156,7 +156,7 @@ def measured_on_all_ranks(torch: Any, dist: Any, one: Message) -> dict[str, Any]
 
 
 def _back_to_back_s(torch: Any, dist: Any, one: Message) -> float:
-    """Mean of `CALLS` calls. Sums in place grow beyond what a float holds, so each go begins with fresh values."""
+    """Return the mean time of `CALLS` calls. Each sample refills the buffers because sums in place overflow floats."""
     one.fill()
     dist.barrier()
     if one.device.type == "cpu":

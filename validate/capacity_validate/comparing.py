@@ -1,4 +1,4 @@
-"""`capacity compare`: a real server's benchmark against the simulator, metric by metric, with likely causes of gaps."""
+"""`capacity compare`: compare a server's benchmark with the simulator, metric by metric, with likely causes of gaps."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def compare(
     download: bool = False,
     **options: Any,
 ) -> Comparison:
-    """Simulate what benchmark result files measured, and put both side by side.
+    """Simulate the workload of benchmark result files, and compare measured with predicted metrics.
 
     `options` are those of `simulate` (`gpu`, `tensor_parallel_size`, ..., and `input_len`, `output_len`,
-    `request_rate`, `concurrency`, `random_range_ratio` for what a file does not carry). `server_log` fills in the
-    launch settings that `options` leave out, and its KV cache replaces the estimate. `fit_overheads` fits a time per
-    step and one per request to every other run. Raises InvalidInput naming what a file lacks, and where `options`, the
+    `request_rate`, `concurrency`, `random_range_ratio` for values that a file lacks). `server_log` provides launch
+    settings that `options` omit, and its KV cache size replaces the estimate. `fit_overheads` fits a time per step and
+    a time per request to every other run. Raises InvalidInput if a file lacks a required value, or if `options`, the
     log and the files contradict each other; MalformedFile.
     """
     if not results:
@@ -88,7 +88,7 @@ def _frontend(resolved: ResolvedPool, request_s: float) -> FrontendTimes:
 def _fitted(
     resolved: ResolvedPool, runs: Sequence[MeasuredRun], workloads: Sequence[tuple[Workload, str]]
 ) -> Overheads:
-    """Time per step so that TPOT agrees, then per request so that TTFT does; of every other run, medians."""
+    """Fit the time per step to TPOT, then the time per request to TTFT: medians over every other run."""
     chosen = [i for i in range(0, len(runs), 2) if {"ttft", "tpot"} <= runs[i].latencies_ms.keys()]
     if not chosen:
         raise InvalidInput("--fit-overheads needs a run with TTFT and TPOT; none of the files has both")
@@ -107,7 +107,7 @@ def _fitted(
 
 
 def _step_overhead(resolved: ResolvedPool, workload: Workload, tpot_ms: float) -> float:
-    """The constant that brings mean TPOT to what was measured; 0 where the prediction is above it already."""
+    """Return the constant that makes mean TPOT equal the measured one; 0 if the prediction is already higher."""
     low, high = 0.0, tpot_ms / 1e3
     if (replayed(resolved, workload).get("mean_tpot_ms") or math.inf) >= tpot_ms:
         return 0.0
@@ -175,9 +175,10 @@ def _with_intervals(
     *,
     fitted: bool,
 ) -> dict[str, Quantity]:
-    """What the run predicts with its intervals, those of `simulate` of the same requests, by the benchmark's names.
+    """Return the predicted metrics under the benchmark's names, with the intervals of `simulate` for the same
+    requests.
 
-    Where overheads were `fitted`, what the engine could serve at most is not asked: it would be the one without them.
+    With `fitted` overheads, skip the engine's maximum throughput, because it is computed without them.
     """
     verdict = None if fitted else verdict_on(result, [resolved], Service(), requests)
     bands = run_bands(resolved, requests, result, verdict)
@@ -196,7 +197,8 @@ def _with_intervals(
 def _metric_rows(
     run: MeasuredRun, known: Mapping[str, Quantity], predicted: Mapping[str, Any]
 ) -> list[MetricRow]:
-    """Every statistic that both sides have; of ITL the mean alone, for chunks coalesce on their way to the client."""
+    """Return every statistic that both sides have. Of ITL only the mean, because chunks merge on the way to the
+    client."""
     measured = {
         f"{statistic}_{metric}_ms": value
         for metric in METRICS
@@ -216,7 +218,7 @@ def _metric_rows(
 
 
 def _memory_rows(planned: ResolvedPool, log: ServerLog | None) -> tuple[MetricRow, ...]:
-    """What the log printed against what is estimated of the same settings, in GiB and tokens."""
+    """Return the logged memory against the estimate for the same settings, in GiB and tokens."""
     if log is None:
         return ()
     plan = planned.memory
@@ -248,9 +250,9 @@ def likely_causes(
     drafts: bool = False,
     other_weights: str | None = None,
 ) -> list[str]:
-    """What usually lies behind a gap like this one; a gap within the prediction's own interval is none to speak of.
+    """Return the usual causes of such gaps; ignore a gap within the prediction interval.
 
-    `drafts`: the simulated server decodes speculatively; `other_weights`: how the log's weights differ from its own.
+    `drafts`: the simulated server uses speculative decoding. `other_weights`: how the logged weights differ from it.
     """
     errors = {row.name: row.error for row in rows if not row.inside}
     measured = {row.name for row in rows if row.error is not None}

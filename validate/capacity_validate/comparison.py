@@ -1,4 +1,4 @@
-"""The answer of `capacity compare`: measured and predicted metrics of each run, and one sentence over all."""
+"""The result of `capacity compare`: measured and predicted metrics of each run, and a verdict over all runs."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ MAIN = {  # metrics by what people call them
 class MetricRow(Written):
     """One statistic, measured and predicted, in the unit of its name.
 
-    `low` to `high` is the prediction's 90 % interval: None of memory, which is counted. `predicted` is None where the
+    `low` to `high` is the 90 % prediction interval; None for memory, which has none. `predicted` is None if the
     simulator has no such metric.
     """
 
@@ -30,18 +30,18 @@ class MetricRow(Written):
 
     @property
     def error(self) -> float | None:
-        """Predicted over measured, less one."""
+        """Return predicted / measured - 1."""
         return None if self.predicted is None or not self.measured else self.predicted / self.measured - 1
 
     @property
     def inside(self) -> bool | None:
-        """Whether what was measured lies within the interval; None without one."""
+        """Return whether the measured value is within the interval; None without an interval."""
         return None if self.low is None or self.high is None else self.low <= self.measured <= self.high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overheads:
-    """What a server adds to every step and to every request, fitted to a part of the runs."""
+    """The time that a server adds to every step and to every request, fitted to a part of the runs."""
 
     step_s: float
     request_s: float
@@ -50,7 +50,7 @@ class Overheads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunComparison:
-    """One run: what was sent, how, and every metric that both know."""
+    """One run: its workload, how the workload was rebuilt, and every metric that both sides have."""
 
     path: str
     tool: str
@@ -61,18 +61,18 @@ class RunComparison:
     notices: tuple[str, ...]
 
     def error(self, name: str) -> float | None:
-        """How far off the prediction of a metric is."""
+        """Return the relative error of a metric's prediction."""
         return next((row.error for row in self.metrics if row.name == name), None)
 
     @property
     def judged(self) -> tuple[MetricRow, ...]:
-        """The metrics whose prediction has an interval."""
+        """Return the metrics whose prediction has an interval."""
         return tuple(row for row in self.metrics if row.inside is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison(AnswerRecord):
-    """All runs against one deployment."""
+    """All runs of one deployment."""
 
     SCHEMA: ClassVar[str] = "capacity/comparison/v1"
 
@@ -89,12 +89,12 @@ class Comparison(AnswerRecord):
     memory: tuple[MetricRow, ...]
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each metric of each run."""
+        """Return one row per metric and run."""
         return [{"path": run.path, **plain(row)} for run in self.runs for row in run.metrics]
 
     @property
     def verdict(self) -> str:
-        """How far off, and how often within the intervals, in a sentence or two."""
+        """Return the error and the coverage of the intervals in one or two sentences."""
         parts = []
         for name, label in MAIN.items():
             errors = sorted(abs(e) for run in self.runs if (e := run.error(name)) is not None)

@@ -1,4 +1,4 @@
-"""What `capacity compare` answers: each metric as measured and as predicted, and the likely causes of gaps."""
+"""The page of `capacity compare`: each metric as measured and as predicted, and the likely causes of gaps."""
 
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
@@ -26,19 +26,20 @@ TITLES = {
 
 
 def metric_title(name: str) -> str:
-    """`p95 TTFT, ms` of `p95_ttft_ms`."""
+    """Return a title such as `p95 TTFT, ms` for `p95_ttft_ms`."""
     statistic, _, rest = name.partition("_")
     metric = rest.removesuffix("_ms")
     return TITLES.get(name) or (f"{statistic} {METRICS[metric].label}, ms" if metric in METRICS else name)
 
 
 def error_text(error: float | None) -> str:
-    """`+12.3 %`."""
+    """Return an error such as `+12.3 %`."""
     return "-" if error is None else f"{100 * error:+z.1f} %"
 
 
 def predicted_texts(row: MetricRow) -> tuple[str, str]:
-    """A prediction with the digits that its interval leaves, and the interval; without one four digits and nothing."""
+    """Return a prediction with the digits that its interval supports, and the interval; without one, four digits and
+    ""."""
     if row.predicted is None:
         return "-", ""
     if row.low is None or row.high is None:
@@ -47,14 +48,14 @@ def predicted_texts(row: MetricRow) -> tuple[str, str]:
 
 
 def inside_text(row: MetricRow) -> str:
-    """Where the measured figure lies: `inside` the interval, `above` or `below` it; empty without one."""
+    """Return whether the measured value is `inside`, `above` or `below` the interval; empty without one."""
     if row.inside is None or row.low is None:
         return ""
     return "inside" if row.inside else ("below" if row.measured < row.low else "above")
 
 
 def metric_rows(metrics: Sequence[MetricRow]) -> list[dict[str, object]]:
-    """Measured and predicted beside each other; of metrics without any interval no column speaks of one."""
+    """Return measured and predicted values as rows; omit the interval columns if no metric has an interval."""
     banded = any(row.inside is not None for row in metrics)
     return [
         {
@@ -69,7 +70,7 @@ def metric_rows(metrics: Sequence[MetricRow]) -> list[dict[str, object]]:
 
 
 def comparison_view(answer: Comparison) -> View:
-    """Return what it is of, memory as the server printed it, run by run, and the verdict last."""
+    """Return the view: deployment, memory as the server printed it, each run, and the verdict last."""
     title = f"[bold]{answer.model}[/bold] on {answer.num_gpus} x {answer.gpu}, {answer.engine}; basis: {answer.basis}"
     blocks: list[Block] = list(server_blocks(answer))
     for number, run in enumerate(answer.runs):
@@ -80,7 +81,7 @@ def comparison_view(answer: Comparison) -> View:
 
 
 def server_blocks(answer: Comparison) -> Iterator[Block]:
-    """Return the KV cache, memory as the server printed it, and what was fitted."""
+    """Yield the KV cache, memory as the server printed it, and fitted overheads."""
     known = "printed by the server" if answer.kv_capacity_measured else "estimated"
     yield f"KV cache: {answer.kv_capacity_tokens:,} tokens, {known}"
     yield _table("Memory, as the server printed it", answer.memory, "memory")
@@ -92,7 +93,7 @@ def server_blocks(answer: Comparison) -> Iterator[Block]:
 
 
 def run_blocks(run: RunComparison, number: int) -> Iterator[Block]:
-    """Return the metrics of a run; `number` distinguishes the charts of several runs."""
+    """Yield the metrics of a run; `number` distinguishes the charts of several runs."""
     title = f"{run.path}: {run.tool}, {run.requests:,} requests, {run.workload}"
     yield _metrics_chart(run, number)
     yield _table(title, run.metrics, f"metrics_{number + 1}")
@@ -106,7 +107,7 @@ def _table(title: str, metrics: Sequence[MetricRow], name: str) -> Table:
 
 
 def _metrics_chart(run: RunComparison, number: int) -> Bars:
-    """A server's metrics: how far the prediction of each is from what was measured, with its 90 % interval."""
+    """Return a chart of each prediction's relative error, with its 90 % interval."""
     errors: dict[str, Quantity] = {}
     for row in run.metrics:
         if row.error is not None:
@@ -144,14 +145,14 @@ MARKS = {True: "", False: ", outside", None: ""}  # by whether what was measured
 
 
 def _relative_ends(row: MetricRow) -> tuple[float, float]:
-    """The ends of a prediction's interval over what was measured, less one; without one its error twice."""
+    """Return the interval's ends relative to the measured value; without an interval, the error twice."""
     ends = (row.low, row.high) if row.inside is not None else (row.predicted, row.predicted)
     low, high = ((end or 0.0) / row.measured - 1 for end in ends)
     return low, high
 
 
 def _metrics_words(run: RunComparison) -> str:
-    """The largest error, and how many of the measured figures lie within their intervals."""
+    """Return the largest error, and how many measured values are within their intervals."""
     worst = max(
         (row for row in run.metrics if row.error is not None),
         key=lambda row: abs(row.error or 0.0),

@@ -1,4 +1,4 @@
-"""From measured cases to constants of the step model: family by family, no more constants than the evidence bears."""
+"""Fit step-model constants to measured cases, family by family, with no more constants than the evidence supports."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -55,7 +55,7 @@ _SLOW_RISE = (0.3, 16.0)  # of a collective's rate: the sharpness of its joint m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyFit:
-    """Constants of one family, before and after, with errors on cases that the fit did not see."""
+    """Constants of one family before and after the fit, with errors on held-out cases."""
 
     target: Target
     before: Coefficients
@@ -67,18 +67,18 @@ class FamilyFit:
 
     @property
     def moved(self) -> dict[str, tuple[float, float]]:
-        """Constants before and after."""
+        """Return the changed constants, before and after."""
         return {name: (getattr(self.before, name), getattr(self.after, name)) for name in self.fitted}
 
     @property
     def at_bounds(self) -> tuple[str, ...]:
-        """Fractions of a roof that ended at 1: the roof is too low, or the times are not the kernel's."""
+        """Return roof fractions that were fitted to 1: the roof is too low, or the times are not the kernel's."""
         return tuple(n for n in self.fitted if n.endswith("_fraction") and getattr(self.after, n) >= AT_BOUND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Evidence that a family's constants were not changed for, and why."""
+    """Evidence that did not change a family's constants, with the reason."""
 
     family: str
     rows: int
@@ -93,9 +93,9 @@ def fit_families(
     on_gpu: bool,
     final: bool = False,
 ) -> tuple[list[FamilyFit], list[Refused]]:
-    """Every family that the cases speak about. Errors are always of a fit to one half, scored on the other.
+    """Fit every family that has cases. Errors are always those of a fit to one half, evaluated on the other.
 
-    `final`: the constants themselves come from all cases then, as a profile deserves; otherwise from the half.
+    With `final`, the returned constants are fitted to all cases, for use in a profile; otherwise to the half.
     """
     fits: list[FamilyFit] = []
     refused: list[Refused] = []
@@ -111,10 +111,10 @@ def fit_families(
 
 
 def evidence_by_target(measured: Iterable[MeasuredCase], *, on_gpu: bool) -> dict[Target, list[MeasuredCase]]:
-    """The timed cases that speak about each family, as engines run them.
+    """Return the timed cases of each family whose kernel variant engines run.
 
-    Where a family's short kernels were timed in graphs, those that could not be are left out: launch gaps are in them.
-    So are cases throughout which the clocks were held down.
+    If short kernels of a family were timed in graphs, exclude those timed without one, because they contain launch
+    gaps. Also exclude cases whose clocks were reduced throughout.
     """
     groups: dict[Target, list[MeasuredCase]] = {}
     for case in measured:
@@ -175,7 +175,8 @@ def _fit_family(
 def _solve(
     before: Any, names: Sequence[str], rows: Sequence[MeasuredCase], profile: HardwareProfile
 ) -> dict[str, Any]:
-    """All constants of a family, `names` fitted and the rest as before (attention's joint as a plain sum)."""
+    """Return all constants of a family: `names` fitted, the rest unchanged (attention with a sum as its smooth
+    maximum)."""
     start: dict[str, Any] = before.model_dump(exclude={"fit"})
     if "sharpness" in start and "sharpness" not in names:
         start["sharpness"] = min(start["sharpness"], 4.0)
@@ -213,10 +214,11 @@ def calibrated_profile(
     name: str | None = None,
     residuals: Mapping[str, Residuals] | None = None,
 ) -> HardwareProfile:
-    """The profile with fitted constants in place, and everything else, provenance included, as it was.
+    """Return the profile with fitted constants, and everything else, including provenance, unchanged.
 
-    16-bit products come from the vendor's library whatever engine calls it, so all engine families take them. All
-    else is the harness's own kernels and stays in its family; engines take it where the profile has nothing better.
+    16-bit products of every engine come from the vendor's library, so all engine families receive them. All other
+    constants describe the harness's own kernels and stay in its family; engines use them if the profile has none
+    better.
     """
     raw = profile.step_time
     tables: dict[str, Any] = (
@@ -252,7 +254,7 @@ def calibrated_profile(
 def _engines_that_take(
     target: Target, families: Mapping[str, Mapping[str, Any]], *, transferred: bool
 ) -> list[str]:
-    """Engine families whose products are the ones measured; all of them, where theirs may be another GPU's."""
+    """Return engine families that use the measured products; all families if theirs may come from another GPU."""
     if target.operator != "gemm" or target.key not in LIBRARY_PRODUCTS:
         return []
     return [e for e in ENGINE_FAMILIES if transferred or target.key in families.get(e, {}).get("gemm", {})]
@@ -265,11 +267,11 @@ def fit_host_time(
     window_tokens: int | None = None,
     graphs: bool = False,
 ) -> HostTime:
-    """What the harness's loop adds to a step: a constant and a part for each sequence, neither below zero.
+    """Fit the time that the harness's loop adds to a step: a constant and a part per sequence, both at least 0.
 
-    With `graphs` decode steps were replayed, as on a GPU, and prefills launched kernel by kernel: how long the launches
-    take is fitted too, and hides behind the GPU where that takes longer. Least relative squares of measured minus the
-    sum of operators; `steps` must have no host time of its own.
+    With `graphs` (as on a GPU), decode steps replay graphs and prefills launch kernel by kernel. The launch time is
+    then fitted too; it is hidden if the GPU takes longer. Minimises relative squares of measured time minus the sum of
+    operators. `steps` must have no host time of its own.
     """
     rows = [(shape_of(case.case, window_tokens), case.seconds) for case in measured]
     if not rows:
@@ -286,7 +288,7 @@ def fit_host_time(
 
 
 def _eager_s(rows: Sequence[tuple[float, StepShape, float]], most_s: float) -> float:
-    """The launch time that leaves the least error: the best of a grid, then between its neighbours."""
+    """Return the launch time of least error: the best point of a grid, refined between its neighbours."""
     from scipy.optimize import minimize_scalar
 
     grid = [0.0, *np.geomspace(1e-5, most_s, 40)]
@@ -302,7 +304,7 @@ def _eager_s(rows: Sequence[tuple[float, StepShape, float]], most_s: float) -> f
 def _host_constants(
     rows: Sequence[tuple[float, StepShape, float]], eager_s: float
 ) -> tuple[float, float, float]:
-    """Relative error (root of squares), `step_s` and `per_sequence_s`, where prefills are launched in `eager_s`."""
+    """Return relative error (root of squares), `step_s` and `per_sequence_s` if prefills launch in `eager_s`."""
     from scipy.optimize import nnls
 
     sharpness = HostTime().overlap_sharpness

@@ -1,4 +1,4 @@
-"""A hardware profile of the CPU at hand, measured on the spot: it describes this machine now, and no GPU."""
+"""A hardware profile of this machine's CPU, measured at the time of the run; it describes no GPU."""
 
 import time
 import timeit
@@ -19,10 +19,11 @@ _HEADROOM = 1.1  # the best of a few calls on a shared machine is not yet the ro
 
 
 def measure_cpu_profile(torch: Any, facts: DeviceFacts) -> HardwareProfile:
-    """Roofs from the best of a few calls: products by dtype, and the fastest stream of copies and matrix-vectors.
+    """Measure roofs as the best of a few calls: products by dtype, and the fastest of copies and matrix-vector
+    products.
 
-    Bandwidth is that of whichever level the working set of a small model lives in: the last-level cache where it is
-    large. Links are those between two processes of this machine; their values are assumed.
+    Bandwidth is that of the memory level that holds a small model's working set: the last-level cache if it is large.
+    Links are those between two processes of this machine; their values are assumptions.
     """
     rates = {
         name: _best_rate(torch, _products(torch, getattr(torch, kind))) for name, kind in _DTYPES.items()
@@ -68,7 +69,7 @@ _DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
 
 def _best_rate(torch: Any, work: Iterable[tuple[float, Callable[[], object]]]) -> float:
-    """Return the highest rate of work (an amount, and the call that does it), each the best of a few calls."""
+    """Return the highest rate of work (pairs of an amount and its call), each from the best of a few calls."""
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     best = 0.0
     for amount, call in work:
@@ -78,14 +79,14 @@ def _best_rate(torch: Any, work: Iterable[tuple[float, Callable[[], object]]]) -
 
 
 def _products(torch: Any, dtype: Any) -> Iterator[tuple[float, Callable[[], object]]]:
-    """Matrix products with their FLOP."""
+    """Yield matrix products with their FLOP."""
     for m, n, k in _MATRICES if dtype is torch.float32 else _MATRICES[:1]:
         a, w = torch.randn(m, k).to(dtype), torch.randn(n, k).to(dtype)
         yield 2.0 * m * n * k, partial(torch.nn.functional.linear, a, w)
 
 
 def _streams(torch: Any) -> Iterator[tuple[float, Callable[[], object]]]:
-    """Weights that one row is multiplied with, and copies, with the bytes that they read and write."""
+    """Yield products of weights with one row, and copies, with the bytes that they read and write."""
     for n, k in _WEIGHTS:
         yield 4.0 * n * k, partial(torch.nn.functional.linear, torch.randn(1, k), torch.randn(n, k))
     for count in _COPY_VALUES:

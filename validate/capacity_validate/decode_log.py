@@ -1,8 +1,8 @@
-"""What an engine printed while it served: windows in which it only decoded, so that a step's time is known.
+"""Decode step times from an engine's log, from windows in which the engine only decoded.
 
-vLLM prints means of ten seconds, SGLang of so many decode steps. A window counts where no prompt was computed in it, as
-many sequences ran at its begin as at its end, and none waited; then a step took `sequences / tokens per second`.
-Logs of speculative decoding give none: how many tokens a step made is not known. Sources of the lines: vLLM 0.8 to
+vLLM logs means over ten seconds, SGLang over a number of decode steps. A window counts if it has no prompt, equally
+many running sequences at its start and end, and none waiting; a step then took `sequences / tokens per second`. Logs
+of speculative decoding are skipped because they lack the number of tokens per step. Sources of the lines: vLLM 0.8 to
 0.33, v1/metrics/loggers.py; SGLang 0.4 to 0.5, managers/scheduler_metrics_mixin.py.
 """
 
@@ -30,9 +30,9 @@ _DRAFTS = re.compile(r"SpecDecoding metrics|accept len:|speculative_config=Specu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeSteps:
-    """Decode steps of so many sequences: seconds of one, at this mean context.
+    """Decode steps at one number of sequences: seconds per step, at this mean context.
 
-    `kv_fraction`: the share of the KV cache in use, where the log has that in place of `context_tokens`.
+    `kv_fraction`: the used share of the KV cache, if the log has it instead of `context_tokens`.
     """
 
     sequences: int
@@ -43,7 +43,7 @@ class DecodeSteps:
 
 
 def decode_steps(text: str) -> list[DecodeSteps]:
-    """Medians by number of sequences, those of most windows first."""
+    """Return medians by number of sequences; the number with most windows comes first."""
     if _DRAFTS.search(text):
         return []
     by_sequences: dict[int, list[DecodeSteps]] = {}

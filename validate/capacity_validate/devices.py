@@ -1,4 +1,4 @@
-"""What device this is, as NVML and torch say it, and which profile it matches. Reads only: no setting is changed."""
+"""Facts of a device from NVML and torch, and the matching profile. Read-only: no setting of the device is changed."""
 
 import os
 import platform
@@ -29,7 +29,7 @@ _THROTTLE_REASONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
-    """One device as found. Clocks are in Hz; None: the driver does not say. `remarks` are for the user."""
+    """Facts of one device. Clocks are in Hz; None: the driver does not report it. `remarks` are for the user."""
 
     kind: Literal["cpu", "cuda"]
     index: int
@@ -64,7 +64,7 @@ class DeviceFacts:
 
     @property
     def is_shared(self) -> bool:
-        """Whether others held memory of this device before we began, beyond what a context takes."""
+        """Return whether other processes use memory of this device, beyond the size of a CUDA context."""
         return self.memory_total_bytes - self.memory_free_bytes > CONTEXT_BYTES
 
     @property
@@ -72,12 +72,12 @@ class DeviceFacts:
         return "cpu" if self.kind == "cpu" else f"cuda:{self.index}"
 
     def as_json(self) -> dict[str, Any]:
-        """All but what tells this very card from others of its kind."""
+        """Return all facts except those that identify this individual card."""
         return {name: value for name, value in asdict(self).items() if name != "uuid"}
 
 
 def require_torch() -> Any:
-    """The torch module. Raises InvalidInput where it is not installed."""
+    """Return the torch module. Raises InvalidInput if it is not installed."""
     try:
         import torch
     except ImportError:
@@ -89,9 +89,10 @@ def require_torch() -> Any:
 
 
 def find_device(device: str = "auto", *, threads: int = 1) -> DeviceFacts:
-    """Facts of `auto` (the first GPU, refused where there is none), `cuda`, `cuda:N`, or `cpu`.
+    """Return the facts of `auto` (the first GPU; an error if there is none), `cuda`, `cuda:N`, or `cpu`.
 
-    `auto` never falls back to the CPU by itself: a CPU is not a GPU. Raises InvalidInput in one line.
+    `auto` never falls back to the CPU, whose results would not describe a GPU. Raises InvalidInput with a one-line
+    message.
     """
     name = device.strip().lower()
     if name == "cpu":
@@ -131,7 +132,7 @@ def _why_no_gpu(torch: Any) -> str:
 
 
 def cpu_facts(torch: Any, *, threads: int = 1) -> DeviceFacts:
-    """The CPU, measured with `threads` threads: one by default, so that a busy neighbour costs less."""
+    """Return the facts of the CPU with `threads` threads: one by default, to reduce the effect of other processes."""
     if threads < 1:
         raise InvalidInput(f"threads must be at least 1, not {threads}")
     page = os.sysconf("SC_PAGE_SIZE")
@@ -157,7 +158,7 @@ def cpu_facts(torch: Any, *, threads: int = 1) -> DeviceFacts:
 
 
 def _nvml() -> Any:
-    """NVML, initialised, or None where the package or the driver is missing."""
+    """Return NVML, initialised; None if the package or the driver is missing."""
     try:
         import pynvml
     except ImportError:
@@ -170,7 +171,7 @@ def _nvml() -> Any:
 
 
 def _ask(nvml: Any, name: str, *arguments: Any) -> Any:
-    """What NVML answers, or None: many cards do not support many questions, and old packages lack functions."""
+    """Return NVML's result, or None: many cards do not support every query, and old packages lack functions."""
     function = getattr(nvml, name, None)
     if function is None:
         return None
@@ -185,7 +186,7 @@ def _text(value: Any) -> str | None:
 
 
 def gpu_facts(torch: Any, index: int) -> DeviceFacts:
-    """One GPU, or a MIG slice of one, as torch and NVML see it. Raises InvalidInput for a card in MIG mode itself."""
+    """Return the facts of a GPU or MIG slice from torch and NVML. Raises InvalidInput for a whole card in MIG mode."""
     properties = torch.cuda.get_device_properties(index)
     free, total = torch.cuda.mem_get_info(index)
     nvml = _nvml()
@@ -256,7 +257,7 @@ def _nvml_facts(nvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def _read(nvml: Any, handle: Any) -> Reading:
-    """The card's clock, power, heat and brakes at this moment."""
+    """Return the card's current clock, power, temperature and throttle reasons."""
     mhz = _ask(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM)
     milliwatts = _ask(nvml, "nvmlDeviceGetPowerUsage", handle)
     bits = _ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle) or 0
@@ -270,7 +271,7 @@ def _read(nvml: Any, handle: Any) -> Reading:
 
 
 def reader_of(facts: DeviceFacts) -> Callable[[], Reading | None] | None:
-    """What a telemetry thread asks the driver of this GPU; None on a CPU or without NVML."""
+    """Return the function that a telemetry thread calls to read this GPU; None on a CPU or without NVML."""
     nvml = _nvml() if facts.kind == "cuda" else None
     if nvml is None:
         return None
@@ -279,7 +280,7 @@ def reader_of(facts: DeviceFacts) -> Callable[[], Reading | None] | None:
 
 
 def require_memory(facts: DeviceFacts) -> None:
-    """Raises InvalidInput where so little memory is free that no case would fit."""
+    """Raise InvalidInput if the free memory is too small for any case."""
     if facts.memory_free_bytes >= LEAST_MEMORY_BYTES:
         return
     free, total = facts.memory_free_bytes / 2**30, facts.memory_total_bytes / 2**30
@@ -295,7 +296,7 @@ def require_memory(facts: DeviceFacts) -> None:
 
 
 def busy_remarks(facts: DeviceFacts) -> tuple[str, ...]:
-    """Whether somebody else is on the card: what they hold, or how busy it was before we began."""
+    """Return a remark if another process uses the card: its memory, or the utilisation before this run."""
     remarks = []
     used = facts.memory_total_bytes - facts.memory_free_bytes
     if facts.is_shared:  # a container's process numbers are not the driver's: memory tells ours from others'
@@ -312,7 +313,7 @@ def busy_remarks(facts: DeviceFacts) -> tuple[str, ...]:
 
 
 def cpu_name() -> str:
-    """The CPU's model, as the system calls it."""
+    """Return the CPU's model name from the operating system."""
     info = Path("/proc/cpuinfo")
     if info.is_file():
         for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -333,14 +334,15 @@ def cpu_cache_bytes(*, level: int) -> int:
 
 
 class Handle(NamedTuple):
-    """What NVML is asked by: of a slice the card that it is a slice of, for only cards have clocks and power."""
+    """An NVML handle. For a MIG slice it is the handle of the card, because only cards report clocks and power."""
 
     card: Any
     is_slice: bool
 
 
 def find_handle(nvml: Any, properties: Any, index: int) -> Handle | None:
-    """By UUID, for CUDA_VISIBLE_DEVICES renumbers; by index only where nothing renumbers and the names agree."""
+    """Find the handle by UUID, because CUDA_VISIBLE_DEVICES renumbers; by index only without renumbering and if names
+    match."""
     for text in _uuids(properties, index):
         for spelled in (text, text.encode()):
             found = _ask(nvml, "nvmlDeviceGetHandleByUUID", spelled)
@@ -360,12 +362,12 @@ def find_handle(nvml: Any, properties: Any, index: int) -> Handle | None:
 
 
 def named_as_slice(name: str) -> bool:
-    """CUDA calls a slice `NVIDIA H100 80GB HBM3 MIG 1g.10gb`."""
+    """Return whether the name is that of a MIG slice, such as `NVIDIA H100 80GB HBM3 MIG 1g.10gb`."""
     return "MIG" in name.split()
 
 
 def _uuids(properties: Any, index: int) -> list[str]:
-    """Names that the device may have, likeliest first."""
+    """Return candidate identifiers of the device, most likely first."""
     uuid = getattr(properties, "uuid", None)
     texts = [] if uuid is None else [f"GPU-{uuid}", f"MIG-{uuid}"]
     visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]

@@ -1,4 +1,4 @@
-"""What people have of a server of their own, known by its content: results, logs, scrapes, measurements of kernels."""
+"""The user's own evidence, recognised by content: results, logs, scrapes, and kernel measurements."""
 
 import re
 import urllib.error
@@ -23,7 +23,7 @@ _JSON = re.compile(r"\s*(?:\{|\[\s*[\[\]{])")  # a log line may begin with [2026
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All of one deployment: runs, what its engine printed, and decode steps; and files of `capacity validate`."""
+    """Evidence of one deployment: runs, engine logs and decode steps; and files of `capacity validate`."""
 
     sources: tuple[str, ...]
     runs: tuple[MeasuredRun, ...] = ()
@@ -32,7 +32,7 @@ class Evidence:
     measurements: tuple[str, ...] = ()
 
     def engine(self, asked: str | None) -> str | None:
-        """The engine as asked for, else the one whose own tool measured. Raises InvalidInput where they differ."""
+        """Return the requested engine, or else the engine whose own tool measured. Raises InvalidInput if they differ."""
         found = asked
         for run in self.runs:
             found = found or run.engine
@@ -45,12 +45,12 @@ class Evidence:
 
     @property
     def server(self) -> ServerLog | None:
-        """What is known of how the server was started: its log, or else what a result file says."""
+        """Return the server's launch settings from its log, or else from a result file."""
         return self.log or next((run.server for run in self.runs if run.server is not None), None)
 
 
 def read_evidence(sources: Sequence[str | Path]) -> Evidence:
-    """Everything in these files, or at these http(s) addresses. Raises MalformedFile, InvalidInput."""
+    """Read these files or http(s) addresses. Raises MalformedFile, InvalidInput."""
     if not sources:
         raise InvalidInput(
             "no result to learn from: give a benchmark's result file, an engine's log, or its /metrics"
@@ -97,14 +97,14 @@ def _one_server(logs: Sequence[ServerLog]) -> ServerLog | None:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Only the address that was given is asked."""
+    """Reject redirects, so that only the given address is requested."""
 
     def redirect_request(self, *_: object, **__: object) -> None:
         return None
 
 
 def fetched(address: str) -> str:
-    """The text at an http(s) address that the user gave. Raises InvalidInput."""
+    """Return the text at an http(s) address that the user gave. Raises InvalidInput."""
     scheme = urllib.parse.urlsplit(address).scheme.lower()
     if scheme not in ("http", "https"):
         raise InvalidInput(f"{address}: only http and https addresses are read, not {scheme}")

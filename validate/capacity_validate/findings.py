@@ -1,4 +1,4 @@
-"""A checked fact: what was measured, what bounds it, and whether it held."""
+"""A checked fact: the measured value, its limit, and whether the check passed."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +10,7 @@ ON_HOST = "host"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding(Written):
-    """`value` should be at most `limit` (or equal it, where `exact`)."""
+    """One check: `value` must be at most `limit` (or equal to it, if `exact`)."""
 
     LAST: ClassVar[tuple[str, ...]] = ("passed",)
 

@@ -1,7 +1,7 @@
-"""A validation run on a GPU in processes of its own: what breaks CUDA's context, or kills the process, costs its part.
+"""Run a validation on a GPU in child processes, so that a crash or a broken CUDA context costs only one stage.
 
-This process never touches CUDA, for a broken context keeps its memory until its process ends. A process that lost its
-device, or died, is followed by another that goes on with the same measurement file and leaves out the stage that broke.
+This process never uses CUDA, because a broken context keeps its memory until its process ends. If a process loses its
+device or dies, the next one continues the same measurement file and skips the stage that failed.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _START = "from capacity_validate.fresh_process import main; main()"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOutcome:
-    """What one process came to: its answer, and the stage in which it lost the device, and how."""
+    """The result of one process, or the stage in which it lost the device, with the reason."""
 
     answer: Any = None
     stage: str | None = None
@@ -37,7 +37,7 @@ class ProcessOutcome:
 
 
 class MeasuringFailed(CapacityError):
-    """Every process that measured died before it had an answer; the text says where, and what remains."""
+    """Every measuring process died before it returned a result; the text names the stage and the remaining files."""
 
 
 def run_in_fresh_processes(
@@ -47,9 +47,10 @@ def run_in_fresh_processes(
     deadline: float,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Any:
-    """The answer of `work` ("module:function"), which takes `arguments`, `budget_s`, `skip` and gives an `Outcome`.
+    """Return the result of `work` ("module:function"), which takes `arguments`, `budget_s` and `skip`.
 
-    Raises what `work` raises, and MeasuringFailed. `deadline` is of `time.monotonic`.
+    `work` returns a ProcessOutcome. `deadline` is a value of `time.monotonic`. Raises the exceptions of `work`, and
+    MeasuringFailed.
     """
     skip: dict[str, str] = {}
     answer = None
@@ -95,9 +96,10 @@ def _one_process(
 def _listen(
     process: subprocess.Popen[bytes], line: Connection, progress: Callable[[int, int, str], None] | None
 ) -> tuple[ProcessOutcome | BaseException | None, str, bool]:
-    """Hand progress on until the process ends: its outcome or error, its last stage, and whether Ctrl-C came.
+    """Forward progress until the process ends; return its outcome or error, its last stage, and whether Ctrl-C
+    occurred.
 
-    Ctrl-C reaches it too: the first is waited for, the second kills it.
+    The child receives Ctrl-C too: after the first, wait for the child; the second kills it.
     """
     stage, interrupts = FIRST, 0
     answer = None
@@ -123,7 +125,7 @@ def _listen(
 
 
 def main() -> None:
-    """Do what comes through the pipe whose number is on the command line, and answer there."""
+    """Run the work read from the pipe whose number is on the command line, and write the result there."""
     os.dup2(2, 1)  # what kernels and libraries print is no part of the command's answer
     line = Connection(int(sys.argv[1]))
     work, arguments = line.recv()

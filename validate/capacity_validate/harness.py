@@ -1,4 +1,4 @@
-"""`capacity validate`: measure this device, say how wrong the step model was, calibrate it, and say so again."""
+"""`capacity validate`: measure this device, report the step model's error, calibrate it, and report the error again."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def validate(
     engine_settings: Mapping[str, Any] = NO_SETTINGS,
     progress: Progress | None = None,
 ) -> ValidationReport:
-    """Run a campaign on a device and judge the step model by it.
+    """Run a campaign on a device and evaluate the step model on it.
 
-    Writes `out`/measurements.jsonl as it goes (a second run continues it), then report.json, report.html and the
-    calibrated profile. `gpu` names the profile where the card's name does not; `budget_s` overrides the campaign's.
-    `engine` (vllm or sglang, where installed) then serves `model` on the same device, and its own client's results are
-    compared with the simulation; that takes minutes more than the budget. `engine_settings` are fields of a `Pool`
-    that it is launched with.
-    Raises InvalidInput in one line where there is no such device, driver, torch or profile.
+    Writes `out`/measurements.jsonl during the run (a second run continues it), then report.json, report.html and the
+    calibrated profile. `gpu` names the profile if the card's name matches none; `budget_s` overrides the campaign's.
+    `engine` (vllm or sglang, if installed) then serves `model` on the same device, and the results of its own client
+    are compared with the simulation; this takes minutes beyond the budget. `engine_settings` are fields of the `Pool`
+    that it is launched with. Raises InvalidInput with a one-line message if the device, driver, torch or profile is
+    missing.
     """
     start = time.monotonic()
     for name, value in (("--tolerance-ttft", tolerance_ttft), ("--tolerance", tolerance_tpot)):
@@ -119,7 +119,7 @@ def _with_engine(
     progress: Progress | None,
     settings: Mapping[str, Any] = NO_SETTINGS,
 ) -> ValidationReport:
-    """The report with a real engine's runs against the profile just calibrated; a failure is told in it."""
+    """Return the report with runs of a real engine against the new profile; a failure is recorded in the report."""
     calibrated = f"{report.profile.partition('@')[0]}@mine"
     gpu = calibrated if (folder / f"{calibrated}.toml").is_file() else report.profile
     try:
@@ -140,7 +140,7 @@ def _with_engine(
 
 
 def one_process(**arguments: Any) -> ProcessOutcome:
-    """What a process of its own measures and judges: `run_here`'s arguments."""
+    """Run `run_here` with these arguments in a child process, and return its outcome."""
     report, measured = run_here(**arguments)
     if measured.lost is None:
         return ProcessOutcome(answer=report)
@@ -164,7 +164,7 @@ def run_here(
     progress: Progress | None,
     stage: Callable[[str], None] | None = None,
 ) -> tuple[ValidationReport, Measured]:
-    """Measure and judge in this process. `skip` names stages that broke a device before, and how."""
+    """Measure and evaluate in this process. `skip` maps stages that broke a device before to the reason."""
     start = time.monotonic()
     facts = find_device(device, threads=threads)
     require_memory(facts)
@@ -194,7 +194,7 @@ def run_here(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What the stages did, and the session as they left it; `lost` in `stage`, where the device broke."""
+    """The results of the stages and the session after them; if the device broke, `lost` in `stage`."""
 
     session: Session
     results: StageResults
@@ -210,7 +210,7 @@ def measure(
     skip: Mapping[str, str] | None = None,
     enter: Callable[[str], None] | None = None,
 ) -> Measured:
-    """All stages, as far as the budget goes; Ctrl-C or a lost device ends them and keeps what there is."""
+    """Run all stages within the budget; on Ctrl-C or a lost device, stop and keep the results so far."""
     from capacity_validate.stages import STAGES, StageResults
 
     results = StageResults(remarks=[*remarks])
@@ -244,9 +244,9 @@ def measure(
 
 @contextmanager
 def _failures_recorded(stage: ValidationStage, session: Session, results: StageResults) -> Iterator[None]:
-    """What goes wrong in a stage is said in the report and does not cost the other stages.
+    """Record an error of a stage in the report, so that the other stages still run.
 
-    Raises CapacityError as it comes, and DeviceLost where CUDA's context is beyond use.
+    Raises CapacityError unchanged, and DeviceLost if the CUDA context is unusable.
     """
     try:
         yield
@@ -266,7 +266,7 @@ def _failures_recorded(stage: ValidationStage, session: Session, results: StageR
 def _report(
     measured: Measured, profile: FittedProfile, *, tolerance_ttft: float, tolerance_tpot: float, start: float
 ) -> ValidationReport:
-    """Predictions before and after calibration, by the half of the cases that the fit did not see."""
+    """Build the report: predictions before and after calibration, on the held-out half of the cases."""
     session, results = measured.session, measured.results
     fits, before, after = profile.half.fits, profile.half.before, profile.half.after
     cases = measured_cases(session)
@@ -314,7 +314,7 @@ def _report(
 
 
 def _write(report: ValidationReport, folder: Path) -> None:
-    """report.json and report.html."""
+    """Write report.json and report.html."""
     from capacity_validate.html_report import to_html
 
     report.write_json(folder / "report.json")

@@ -27,7 +27,7 @@ caption{text-align:left;font-weight:600;padding:.3rem 0}
 
 
 def to_html(report: ValidationReport) -> str:
-    """Tables, a roofline and a parity plot; opens without a network."""
+    """Return the page with tables, a roofline and a parity plot; it needs no network."""
     mark = "verdict" if report.exit_code == 0 else "verdict failed"
     cases = parts_html([draw_table(Table("", report.cases, CASES))])
     engine = (
@@ -81,7 +81,7 @@ def _facts(report: ValidationReport) -> str:
 
 
 def _with(text: Callable[[float], str]) -> Unit:
-    """A unit of which nothing is shown in place of None."""
+    """Return a unit that shows nothing for None."""
     return Unit(none="", show=lambda number, _: (text(number.value), ""))
 
 
@@ -90,7 +90,7 @@ NUMBER = _with(lambda value: f"{value:,.0f}" if value == int(value) else f"{valu
 
 
 def _beside(metric: str) -> Callable[[tuple[int, ServingComparison]], str]:
-    """The path of a serving run's mean latency, measured and simulated."""
+    """Return a function that shows a serving run's mean latency, measured and simulated."""
 
     def find(run: tuple[int, ServingComparison]) -> str:
         measured, simulated, error = (
@@ -150,7 +150,7 @@ CONSTANTS = [
 
 
 def _view(report: ValidationReport) -> View:
-    """What else the page shows: runs of the whole model, techniques, constants, bands, memory, and what is missing."""
+    """Return the rest of the page: whole-model runs, techniques, constants, bands, memory, and untimed cases."""
     moved = [(c.family, name, *ends, c.rows) for c in report.constants for name, ends in c.moved.items()]
     bands = [(regime, *ends) for regime, ends in report.bands.items()]
     memory = [
@@ -185,7 +185,7 @@ def _view(report: ValidationReport) -> View:
 
 
 def summary_lines(report: ValidationReport, folder: Path | str | None = None) -> list[str]:
-    """What a terminal shows: errors by class, the runs, and one sentence at the end."""
+    """Return the terminal summary: errors by class, the runs, and one sentence at the end."""
     lines = [f"{'class':<44}{'cases':>6}{'before':>10}{'after':>10}   (median error of held-out cases)"]
     for c in report.classes:
         lines.append(f"{c.family:<44}{c.cases:>6}{percent(c.before_median):>10}{percent(c.after_median):>10}")
@@ -227,7 +227,7 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
 
 
 def figures_html(report: ValidationReport) -> str:
-    """Roofline and parity; plotly's script is in the page, once."""
+    """Return the roofline and parity charts; the page contains plotly's script once."""
     try:
         import plotly.io
     except ImportError:
@@ -243,7 +243,7 @@ def figures_html(report: ValidationReport) -> str:
 
 
 def _roofline(report: ValidationReport) -> Any:
-    """Achieved FLOP/s by arithmetic intensity, under the profile's roofs."""
+    """Return a chart of achieved FLOP/s by arithmetic intensity, under the profile's roofs."""
     from plotly import express
 
     rows = [r for r in report.cases if r.flops > 0 and r.bytes > 0]

@@ -1,4 +1,4 @@
-"""The mixers and feed-forwards of the harness's transformer: attention over a paged cache, dense layers, experts."""
+"""The mixers and feed-forward layers of the harness's transformer: paged attention, dense layers, experts."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 class GroupedMixer:
     """Multi-head, grouped-query or multi-query attention over a paged cache.
 
-    With a sliding or chunked window, learned sinks, biases, query and key norms, and an output gate where the model
-    has them.
+    Supports a sliding or chunked window, learned sinks, biases, query and key norms, and an output gate.
     """
 
     def __init__(self, owner: Transformer, spec: Attention, tables: tuple[Any, Any]) -> None:
@@ -111,7 +110,7 @@ class GroupedMixer:
 def window_mask(
     new_tokens: int, computed: int, window_tokens: int | None, device: Any, *, chunked: bool = False
 ) -> Any:
-    """True where a query may look; None where a window takes nothing away from what causality leaves."""
+    """Return a mask, True where a query may attend; None if the window does not restrict the causal mask."""
     if window_tokens is None or computed + new_tokens <= window_tokens:
         return None
     query = torch.arange(computed, computed + new_tokens, device=device)[:, None]
@@ -174,7 +173,7 @@ class LatentMixer:
         return functional.linear(attended.reshape(x.shape[0], -1), self.output)
 
     def _expansion(self) -> tuple[Any, Any]:
-        """Keys' and values' halves of kv_b, [heads, width, latent]."""
+        """Return the key and value halves of kv_b, [heads, width, latent]."""
         spec = self.spec
         by_head = self.kv_b.view(spec.num_heads, -1, spec.kv_lora_rank)
         keys, values = by_head.split((spec.qk_nope_head_dim, spec.v_head_dim), dim=1)
@@ -198,7 +197,8 @@ class LatentMixer:
         return torch.einsum("bhl,hvl->bhv", torch.cat(out), value_half)
 
     def _padded_decode(self, query: Any, step: StepInputs) -> Any:
-        """All rows at once over tables padded to one length: no look at the host, so that a graph can hold it."""
+        """Attend all rows at once over tables padded to one length, without host reads, so that a graph can capture
+        it."""
         entries = self.caches[0][step.tables].flatten(1, 3)
         scores = torch.bmm(query, entries.transpose(1, 2)).float() * self.scale
         beyond = torch.arange(entries.shape[1], device=query.device)[None, :] >= step.contexts[:, None]
@@ -234,7 +234,7 @@ class DenseMlp:
 
 
 class ExpertMlp:
-    """Routed experts with softmax over the chosen, and a dense shared expert where the model has one."""
+    """Routed experts with softmax over the chosen ones, and a dense shared expert if the model has one."""
 
     def __init__(self, owner: Transformer, spec: MoEFeedForward) -> None:
         hidden, width = owner.model.hidden_size, spec.expert_intermediate_size

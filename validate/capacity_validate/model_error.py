@@ -1,4 +1,4 @@
-"""A run's measurements against the step model: fits, predictors before and after, and the report they make."""
+"""Compare a run's measurements with the step model: fits, predictors before and after, and the report."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 
 def measured_cases(session: Session) -> list[MeasuredCase]:
-    """Everything that the measurement file holds, earlier runs included."""
+    """Return all cases in the measurement file, including those of earlier runs."""
     return list(session.log.done.values())
 
 
 def fitted_half(session: Session) -> HalfFit:
-    """Constants and the loop's host time fitted to one half of what has been measured by now."""
+    """Return constants and host time fitted to one half of the cases measured so far."""
     return fit_half(measured_cases(session), session.profile, **_fitting(session))
 
 
 def fitted_profile(session: Session) -> FittedProfile:
-    """The profile calibrated to all cases, called `NAME@mine`."""
+    """Return the profile calibrated on all cases, named `NAME@mine`."""
     name = f"{session.profile.name.partition('@')[0]}@mine"
     return fit_profile(measured_cases(session), session.profile, name=name, **_fitting(session))
 
 
 def _fitting(session: Session) -> dict[str, Any]:
-    """What is fitted with: provenance, the kind of device, the campaign's model and its second one."""
+    """Return the fit's arguments: provenance, kind of device, the campaign's model and its second model."""
     unseen = session.plan.unseen
     return {
         "source": session.source,
@@ -49,14 +49,14 @@ def _fitting(session: Session) -> dict[str, Any]:
 
 
 def step_cases_of(session: Session) -> list[MeasuredCase]:
-    """Timed steps of the whole model, at every depth."""
+    """Return timed steps of the whole model, at every depth."""
     return [m for m in measured_cases(session) if m.case.operator.startswith("model ") and m.status == "ok"]
 
 
 def serving_comparison(
     loaded: LoadedRun, before: Predictor, after: Predictor, model: ModelSpec
 ) -> ServingComparison:
-    """A real serving run beside the simulator's, with the calibrated and with the uncalibrated step model."""
+    """Compare a real serving run with the simulator, with the calibrated and the uncalibrated step model."""
     run, layers, window = loaded.run, model.num_layers, model.window_tokens
     steps = after.step_model(layers)
     simulated = simulate(run, steps, window_tokens=window).summary.to_dict()
@@ -79,7 +79,7 @@ def serving_comparison(
 
 
 def extrapolation(session: Session, after: Predictor) -> Extrapolation | None:
-    """A decode step of the whole model: from two depths measured, against the step model."""
+    """Return a decode step of the whole model, extrapolated from two measured depths and predicted by the step model."""
     whole = session.whole
     if whole is None or whole.transformer is None or whole.half_depth is None:
         return None

@@ -1,4 +1,4 @@
-"""Times that cannot be: faster than the card, alike at all sizes, drifting; and kernels unlike their family."""
+"""Detection of implausible times: faster than the card, identical at all sizes, drifting, or unlike their family."""
 
 import math
 import statistics
@@ -28,7 +28,7 @@ DRIFT_CPU = 0.50  # of a machine that others use
 
 
 def roof_seconds(measured: MeasuredCase, profile: HardwareProfile) -> float | None:
-    """The least time of a case on the profile's roofs; None where nobody counted its work, or a roof is missing."""
+    """Return the minimum time of a case on the profile's roofs; None if its work or a roof is unknown."""
     case = measured.case
     if not measured.flops and not measured.bytes:
         return None
@@ -42,13 +42,13 @@ def roof_seconds(measured: MeasuredCase, profile: HardwareProfile) -> float | No
 
 
 def roof_fraction(measured: MeasuredCase, profile: HardwareProfile) -> float | None:
-    """What part of its time a case's work would take on the roofs; above 1 where inputs are found in a cache."""
+    """Return the roof time over the measured time; above 1 if inputs are read from a cache."""
     least_s = roof_seconds(measured, profile)
     return None if not least_s or measured.timing is None else least_s / max(measured.seconds, 1e-12)
 
 
 def reach_remarks(measured: Iterable[MeasuredCase], profile: HardwareProfile) -> tuple[str, ...]:
-    """How much of its roofs this device reached: the best copy, and the best 16-bit product."""
+    """Return the best copy and the best 16-bit product as fractions of their roofs."""
     timed = [m for m in measured if m.status == "ok" and m.timing is not None]
     copies = [m for m in timed if m.case.operator == "bandwidth" and m.case.variant == "copy"]
     products = [m for m in timed if m.case.operator == "gemm" and m.case.kernel != "fp32"]
@@ -73,7 +73,7 @@ def _compute_seconds(measured: MeasuredCase, profile: HardwareProfile) -> float 
 
 
 def too_fast(measured: MeasuredCase, profile: HardwareProfile) -> str | None:
-    """Why a time cannot be, by the card's datasheet; None: it can."""
+    """Return why a time is impossible by the card's datasheet; None if it is possible."""
     if measured.timing is None or measured.case.operator in ("collective", "transfer"):
         return None
     seconds = measured.seconds
@@ -91,7 +91,7 @@ def too_fast(measured: MeasuredCase, profile: HardwareProfile) -> str | None:
 
 
 def all_alike(measured: Iterable[MeasuredCase], profile: HardwareProfile) -> dict[str, str]:
-    """Cases of one shape whose times are the same though their work is not: the time is not the kernel's."""
+    """Return cases of one shape whose times are equal although their work differs, so the time is not the kernel's."""
     shapes: dict[object, list[tuple[float, MeasuredCase]]] = {}
     for case in measured:
         work_s = roof_seconds(case, profile)
@@ -109,7 +109,7 @@ def all_alike(measured: Iterable[MeasuredCase], profile: HardwareProfile) -> dic
 
 
 def bound_remarks(fits: Sequence[FamilyFit]) -> tuple[str, ...]:
-    """Constants that a fit would have liked beyond the profile's roof."""
+    """Return a remark for each constant that the fit limited to the profile's roof."""
     return tuple(
         f"{fit.target.label}: {name} ended at its bound, 100 % of the profile's roof: that roof is likely too low"
         for fit in fits
@@ -120,7 +120,7 @@ def bound_remarks(fits: Sequence[FamilyFit]) -> tuple[str, ...]:
 def odd_shapes(
     measured: Sequence[MeasuredCase], fits: Sequence[FamilyFit], profile: HardwareProfile, *, on_gpu: bool
 ) -> tuple[str, ...]:
-    """Shapes whose kernel is much slower or faster than the fitted constants of its family explain, by name."""
+    """Return shapes whose kernel is much slower or faster than the fitted constants of its family predict, by name."""
     evidence = evidence_by_target(measured, on_gpu=on_gpu)
     remarks = []
     for fit in fits:
@@ -139,7 +139,7 @@ def odd_shapes(
 
 
 def _outlying(ratios: Mapping[tuple[str, object], Sequence[float]]) -> dict[tuple[str, object], float]:
-    """Shapes far from the median of all, by the spread of all: ln of measured over predicted."""
+    """Return ln(measured / predicted) of the shapes far from the median of all, relative to their spread."""
     medians = {key: statistics.median(values) for key, values in ratios.items()}
     if len(medians) < FEWEST_SHAPES:
         return {}
@@ -150,7 +150,7 @@ def _outlying(ratios: Mapping[tuple[str, object], Sequence[float]]) -> dict[tupl
 
 
 def drift(first: Mapping[str, float], last: Mapping[str, float]) -> float:
-    """How much longer the same cases took in the last pass than in the first, at the median; 0 of fewer than five."""
+    """Return the median relative increase of times from first to last pass; 0 for fewer than five cases."""
     ratios = [last[name] / first[name] - 1 for name in first if name in last and first[name] > 0]
     return statistics.median(ratios) if len(ratios) >= 5 else 0.0
 
@@ -159,7 +159,7 @@ NAMED = 5  # cases in a remark, at most
 
 
 def timing_remarks(measured: Sequence[MeasuredCase]) -> tuple[str, ...]:
-    """One line for each thing that a reader of the times should know."""
+    """Return one remark for each effect that limits the validity of the times."""
     timed = [m for m in measured if m.status == "ok" and m.timing is not None]
     remarks = [_burst_remark(m) for m in timed if m.burst_s]
     if held := [m for m in timed if m.timing is not None and m.timing.held_down]:

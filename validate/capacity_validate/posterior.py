@@ -1,8 +1,9 @@
-"""Bayesian inference of a few parameters from a few measurements: Gauss-Newton to the mode, Laplace around it.
+"""Bayesian inference of a few parameters from a few measurements: Gauss-Newton to the mode, Laplace approximation
+there.
 
-The prior is a normal, the measurements' logarithms scatter around the predicted ones as Student's t (4 degrees) does:
-close to a normal for what agrees, with tails that let a contradicting figure go instead of bending everything to it.
-Predictions are asked for at a dozen places of theta only: each is a replay of whole runs.
+The prior is normal. Logarithms of measurements scatter around their predictions as Student's t with 4 degrees of
+freedom: close to normal for consistent figures, with tails that reduce the effect of a contradicting one. Each
+prediction replays whole runs, so predictions are evaluated at about a dozen values of theta only.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ DIFFERENCE = 0.5  # prior standard deviations, for derivatives: runs are discret
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredFigure:
-    """One measured figure: `value` above 0, `deviation` of its logarithm, and which others share its errors.
+    """One measured figure: `value` above 0, the `deviation` of its logarithm, and a key for shared errors.
 
     Figures of equal `shared` (the percentiles of one metric of one run) have `SHARED` of their variance in common.
     """
@@ -46,10 +47,10 @@ SHARED = 0.7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedFigure(Written):
-    """A measured figure with its prediction before and after, in its own unit, and how it was counted.
+    """A measured figure in its own unit, with its prediction before and after, and its weight in the fit.
 
-    `surprise`: how many standard deviations it was off what was known before; `off`: off what is known after;
-    `weight`: 1, less where it is far off even then.
+    `surprise`: distance from the prior prediction in standard deviations; `off`: distance from the posterior
+    prediction; `weight`: 1, or less if it is far off after the fit.
     """
 
     LAST: ClassVar[tuple[str, ...]] = ("contradicts",)
@@ -64,7 +65,7 @@ class JudgedFigure(Written):
 
     @property
     def contradicts(self) -> bool:
-        """Whether no likely value of the parameters explains it."""
+        """Return whether no likely value of the parameters explains the figure."""
         return abs(self.off) > CONTRADICTS
 
 
@@ -86,9 +87,9 @@ def infer(
     *,
     active: Sequence[int] | None = None,
 ) -> Posterior:
-    """The posterior of theta. `active`: the parameters that can matter to any figure; of others nothing is learnt.
+    """Return the posterior of theta. Only `active` parameters can affect a figure; the others keep their prior.
 
-    Figures that cannot be predicted at the prior's mean are left out. Raises InvalidInput where that is all of them.
+    Figures that cannot be predicted at the prior's mean are left out. Raises InvalidInput if none remains.
     """
     before = predict(prior_mean)
     kept = [i for i, value in enumerate(before) if np.isfinite(value)]
@@ -129,7 +130,7 @@ def infer(
 
 
 def derivatives(predict: Predict, theta: Vector, at: Vector, steps: Vector, active: Sequence[int]) -> Matrix:
-    """Return one-sided differences of what is predicted, `at` for theta itself; 0 where there are none."""
+    """Return one-sided differences of the predictions, `at` being those for theta; 0 where a difference is not finite."""
     columns = np.zeros((len(at), len(theta)))
     for i in active:
         moved = theta.copy()
@@ -140,7 +141,8 @@ def derivatives(predict: Predict, theta: Vector, at: Vector, steps: Vector, acti
 
 
 def learnt_covariance(covariance: Matrix, slopes: Matrix, noise: Matrix) -> Matrix:
-    """The covariance of theta once figures of these derivatives and this noise are known, whatever their values."""
+    """Return the covariance of theta after figures with these derivatives and this noise, which their values do not
+    affect."""
     units = np.sqrt(np.diag(covariance))
     scaled = slopes * units
     precision = inverse(covariance / np.outer(units, units)) + scaled.T @ np.linalg.solve(noise, scaled)
@@ -148,26 +150,26 @@ def learnt_covariance(covariance: Matrix, slopes: Matrix, noise: Matrix) -> Matr
 
 
 def inverse(matrix: Matrix) -> Matrix:
-    """Of a symmetric matrix, symmetric to the last bit."""
+    """Return the inverse of a symmetric matrix, exactly symmetric."""
     found = np.linalg.inv(matrix)
     return np.asarray((found + found.T) / 2, dtype=np.float64)
 
 
 def noise_covariance(figures: Sequence[MeasuredFigure]) -> Matrix:
-    """Of the figures' logarithms around what the true theta predicts."""
+    """Return the covariance of the figures' logarithms around the prediction of the true theta."""
     deviations = np.array([figure.deviation for figure in figures])
     alike = np.array([[a.shared == b.shared for b in figures] for a in figures])
     return np.outer(deviations, deviations) * np.where(np.eye(len(figures), dtype=bool), 1.0, SHARED * alike)
 
 
 def student_weights(off: Vector) -> Vector:
-    """Weights of residuals of so many standard deviations: of Student's t, 1 where there is none."""
+    """Return Student's t weights of residuals in standard deviations; 1 for a residual of 0."""
     return DEGREES / (DEGREES + np.square(off))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Problem:
-    """What is made small: the figures' residuals by their noise, and theta's distance from the prior.
+    """The objective to minimise: residuals relative to their noise, and the distance of theta from the prior.
 
     Theta is in standard deviations of the prior.
     """
@@ -184,17 +186,17 @@ class _Problem:
         return derivatives(self.predict, theta, at, np.full(len(theta), DIFFERENCE), self.active)
 
     def independent(self, residuals: Matrix | Vector) -> Any:
-        """Residuals, or their derivatives, in standard deviations and without their common part."""
+        """Return residuals, or their derivatives, in standard deviations, with their common part removed."""
         return np.linalg.solve(np.linalg.cholesky(self.noise), residuals)
 
     def covariance(self, predicted: Vector, jacobian: Matrix) -> Matrix:
-        """Of theta, around where this is predicted."""
+        """Return the covariance of theta around the point with this prediction."""
         slopes = self.independent(jacobian)
         weights = student_weights(self.independent(self.measured - predicted))
         return inverse((slopes.T * weights) @ slopes + self.prior_precision)
 
     def loss(self, theta: Vector, predicted: Vector) -> float:
-        """Minus the logarithm of the posterior, but for a constant."""
+        """Return the negative logarithm of the posterior, up to a constant."""
         if not np.all(np.isfinite(predicted)):
             return float("inf")
         squares = np.square(self.independent(self.measured - predicted))
@@ -202,7 +204,7 @@ class _Problem:
         return float(DEGREES / 2 * np.log1p(squares / DEGREES).sum() + away @ self.prior_precision @ away / 2)
 
     def mode(self, predicted: Vector, jacobian: Matrix) -> tuple[Vector, Vector, Matrix]:
-        """Theta of the highest posterior, what it predicts, and the derivatives there."""
+        """Return the theta of highest posterior, its prediction, and the derivatives there."""
         theta = self.prior_mean.copy()
         for _ in range(STEPS):
             off, slopes = self.independent(self.measured - predicted), self.independent(jacobian)
@@ -219,7 +221,7 @@ class _Problem:
         return theta, predicted, jacobian
 
     def _descend(self, theta: Vector, predicted: Vector, step: Vector) -> tuple[Vector, Vector] | None:
-        """The first of the step, its half, its quarter ... that makes the loss smaller; None: none does."""
+        """Try the step, its half, its quarter, ..., and return the first that reduces the loss; None if none does."""
         now = self.loss(theta, predicted)
         for halving in range(HALVINGS):
             moved = theta + step / 2**halving

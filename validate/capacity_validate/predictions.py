@@ -1,4 +1,4 @@
-"""What the step model says of a case, from the very formulas that price a step."""
+"""Step-model predictions for a case, by the same formulas that price a step."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -18,7 +18,7 @@ from capacity_validate.cases import OPERATORS, Case
 
 
 def shape_of(case: Case, window_tokens: int | None = None) -> StepShape:
-    """One whole prompt, or a batch of equal contexts."""
+    """Return the step shape of one whole prompt, or of a batch of equal contexts."""
     if case.operator.endswith(" prefill"):
         return prefill_shape(1, case["tokens"], window_tokens=window_tokens)
     return decode_shape(case["batch"], case["context"], window_tokens=window_tokens)
@@ -40,19 +40,19 @@ _GEMM_KEYS = {"fp8_rowwise": "fp8"}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The coefficients that a case speaks about: a field of `KernelFamily` (or `elementwise`) and its key."""
+    """The coefficients that a case calibrates: a field of `KernelFamily` (or `elementwise`) and its key."""
 
     operator: str
     key: str
 
     @property
     def label(self) -> str:
-        """The family as tables and reports call it."""
+        """Return the family's name in tables and reports."""
         return f"{self.operator} {self.key}".strip()
 
 
 def target_of(case: Case, *, on_gpu: bool) -> Target | None:
-    """What a case can calibrate; None where the step model has no constants for it."""
+    """Return the coefficients that a case can calibrate; None if the step model has none for it."""
     if case.operator == "gemm":
         if case.kernel in NOT_ENGINES:
             return None
@@ -69,7 +69,7 @@ def target_of(case: Case, *, on_gpu: bool) -> Target | None:
 
 
 def calibrates(case: Case, *, on_gpu: bool) -> bool:
-    """Whether engines run this variant, so that a fit should follow it: others are measured to be compared."""
+    """Return whether engines run this variant, so that the fit uses it; other variants are measured for comparison."""
     engines_run = OPERATORS.get(case.operator, {}).get("engines_run")
     follows = engines_run is None or case.variant == engines_run["cuda" if on_gpu else "cpu"]
     return follows and target_of(case, on_gpu=on_gpu) is not None
@@ -79,13 +79,13 @@ Formula = Callable[[Any], float]  # constants of one family -> seconds
 
 
 def formula(case: Case, profile: HardwareProfile) -> Formula | None:
-    """Seconds of a case as a function of its constants: what is fitted, and what predicts."""
+    """Return the function from a case's constants to its seconds; both the fit and predictions use it."""
     builder = _FORMULAS.get(case.operator)
     return None if builder is None else builder(case, profile)
 
 
 def peak_flops_per_s(profile: HardwareProfile, kernel: str) -> float | None:
-    """The roof that a kernel computes under; None where the profile has none of its kind."""
+    """Return the compute roof of a kernel; None if the profile has none of its kind."""
     same = {"fp8_rowwise": "fp8", "fp8_block": "fp8", "mxfp8": "fp8", "w4a16": "bf16", "nvfp4": "fp4"}
     dtype = same.get(kernel, kernel)
     return profile.dense_flops_per_s.get(dtype)
@@ -116,7 +116,7 @@ def _gemm(case: Case, profile: HardwareProfile) -> Formula | None:
 
 
 def _item(case: Case) -> float:
-    """Bytes of a cached value."""
+    """Return the bytes of a cached value."""
     return {"fp32": 4.0, "fp8": 1.0}.get(case.kernel, 2.0)
 
 
@@ -217,7 +217,7 @@ def _elementwise(case: Case, profile: HardwareProfile) -> Formula:
 
 
 def _row_bytes(case: Case, part: str) -> float:
-    """Bytes that the step model counts for one row of one kernel."""
+    """Return the bytes that the step model counts for one row of one kernel."""
     if part == "norm":
         return 4 * case["hidden"] * ACTIVATION_BYTES
     if part == "rope":
@@ -248,12 +248,12 @@ _FORMULAS: Mapping[str, Callable[[Case, HardwareProfile], Formula | None]] = {
 
 
 def lookup_of(profile: HardwareProfile) -> Lookup:
-    """The profile's constants for the harness's own kernels, then those of engines, then the universal set."""
+    """Return a lookup in this order: the profile's harness kernels, its engine kernels, the universal constants."""
     return Lookup(coefficient_sources(profile), FAMILY)
 
 
 def constants_of(case: Case, lookup: Lookup, *, on_gpu: bool) -> Any:
-    """The constants that the step model would take for a case; None where it has none."""
+    """Return the constants that the step model uses for a case; None if it has none."""
     target = target_of(case, on_gpu=on_gpu)
     if target is None:
         return None
@@ -266,7 +266,8 @@ def constants_of(case: Case, lookup: Lookup, *, on_gpu: bool) -> Any:
 
 @dataclass(frozen=True)
 class Predictor:
-    """Predicts any case on a profile. `model` and `host` are for steps of a whole transformer, `unseen` is another."""
+    """Predict any case on a profile. `model` and `host` serve steps of a whole transformer; `unseen` is a second
+    model."""
 
     profile: HardwareProfile
     _: KW_ONLY
@@ -281,7 +282,7 @@ class Predictor:
         return lookup_of(self.profile)
 
     def step_model(self, layers: int | None = None) -> StepModel:
-        """The step model of the transformer, cut to `layers`."""
+        """Return the step model of the transformer, cut to `layers`."""
         if self.model is None:
             raise ValueError("no model was given")
         return self._step_model(self.model, layers or self.model.num_layers)
@@ -302,7 +303,7 @@ class Predictor:
         return self._steps[key]
 
     def seconds(self, case: Case) -> float | None:
-        """None where the step model has nothing to say."""
+        """Return the predicted seconds; None if the step model does not cover the case."""
         if case.is_step:
             model = self.model if case.operator.startswith("model ") else self.unseen
             if model is None:

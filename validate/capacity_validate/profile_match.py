@@ -1,7 +1,8 @@
-"""The GPU profile that describes a card, and where the two disagree; of an unknown card a provisional one, marked so.
+"""Match a card to a GPU profile and list their differences; build a provisional profile for an unknown card.
 
-Roofs are SMs x highest clock x FLOP a clock and SM, which is a matter of the compute capability. What engines' kernels
-reach of them nobody has measured on such a card: the step model's universal constants stand until a calibration.
+Roofs are SMs x highest clock x FLOP per clock and SM, where the last follows from the compute capability. The
+efficiency of engine kernels on such a card is not measured, so the step model's universal constants apply until the
+profile is calibrated.
 """
 
 import re
@@ -31,7 +32,7 @@ SYSTEM_OVER_TDP = 2.47  # all-in watts a GPU, as the bundled profiles assume
 
 
 class _Rates(NamedTuple):
-    """What an SM computes in a clock, as architectures.toml says it."""
+    """The work of an SM per clock, from architectures.toml."""
 
     architecture: str
     rates: dict[str, float]
@@ -45,15 +46,15 @@ _CUT_DOWN = {"h20": 0.25}
 
 
 def is_provisional(profile: HardwareProfile) -> bool:
-    """Whether nobody but the driver vouches for a profile."""
+    """Return whether a profile comes only from the driver's facts."""
     return (profile.notes or "").startswith(MARK)
 
 
 def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None = None) -> HardwareProfile:
-    """A card's profile by its SMs, clocks, bus, memory and compute capability.
+    """Build a profile from the card's SMs, clocks, bus, memory and compute capability.
 
-    `copied_bytes_per_s`: reads and writes of a large copy that was timed on it. Raises InvalidInput where the driver
-    says too little.
+    `copied_bytes_per_s`: read plus write rate of a large copy timed on the card. Raises InvalidInput if the driver
+    reports too little.
     """
     table = _RATES.get(facts.compute_capability or "")
     if table is None or facts.sm_clock_max_hz is None:
@@ -96,14 +97,14 @@ def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None 
 
 
 def profile_values(facts: DeviceFacts, **others: Any) -> dict[str, Any]:
-    """Fields of a profile that a device says of itself, and `others`."""
+    """Return the profile fields that a device reports about itself, and `others`."""
     names = ("memory_datasheet_bytes", "memory_driver_bytes", "memory_engine_bytes")
     memory = dict.fromkeys(names, facts.memory_total_bytes)
     return {**memory, "l2_bytes": facts.cache_bytes, "sm_count": facts.compute_units, **others}
 
 
 def provisional_remark(profile: HardwareProfile) -> str:
-    """What a user must know of it."""
+    """Return the remark to the user about a provisional profile."""
     best = profile.sixteen_bit
     return (
         f"no bundled profile describes this card: a provisional one, {profile.name}, was made of what the driver says "
@@ -141,7 +142,7 @@ def _dense_flops(facts: DeviceFacts, table: _Rates) -> dict[str, float]:
 
 
 def _memory_rate(facts: DeviceFacts, copied_bytes_per_s: float | None) -> tuple[float, Provenance]:
-    """Memory clock x bus x 2, where a copy does not contradict it; else what the copy says."""
+    """Return memory clock x bus x 2 if consistent with the timed copy; otherwise the rate implied by the copy."""
     stated = None
     if facts.memory_clock_max_hz and facts.memory_bus_bits:
         stated = 2.0 * facts.memory_clock_max_hz * facts.memory_bus_bits / 8
@@ -176,7 +177,7 @@ def _links(facts: DeviceFacts) -> dict[str, Any]:
 
 
 def _name(facts: DeviceFacts) -> str:
-    """As bundled profiles are named: the card's words without the maker's, and its memory."""
+    """Return a name in the style of bundled profiles: the card's name without the vendor, and its memory."""
     words = re.findall(r"[a-z0-9.]+", facts.name.lower())
     left_out = {"nvidia", "geforce", "tesla", "generation", "graphics", "hbm3", "hbm3e", "hbm2e"}
     kept = [word for word in words if word not in left_out and not re.fullmatch(r"\d+gb", word)]
@@ -196,10 +197,10 @@ def match_profile(
     directories: tuple[str, ...] = (),
     copied_bytes_per_s: Callable[[], float] | None = None,
 ) -> tuple[HardwareProfile, tuple[str, ...]]:
-    """The profile of a GPU, with remarks where the two disagree; `gpu` names one where the card is not known.
+    """Return the profile of a GPU, with remarks on their differences; `gpu` names one if the card is unknown.
 
-    A card that no profile describes gets a provisional one; `copied_bytes_per_s` times a copy for it. Raises
-    InvalidInput where the driver says too little for that, or where `gpu` is another kind of card.
+    A card without a matching profile gets a provisional one; `copied_bytes_per_s` times a copy for it. Raises
+    InvalidInput if the driver reports too little for that, or if `gpu` is another kind of card.
     """
     if gpu is not None:
         profile = load_profile(gpu, directories)
@@ -216,7 +217,7 @@ def match_profile(
 
 
 def _require_kind(facts: DeviceFacts, profile: HardwareProfile) -> None:
-    """Raises InvalidInput where a named profile is of another kind of card: its calibration would be of neither."""
+    """Raise InvalidInput if the named profile is for another kind of card, because a calibration would mix the two."""
     own, card = profile.compute_capability, facts.compute_capability
     if own is not None and card is not None and own != card:
         raise InvalidInput(
@@ -231,7 +232,7 @@ def _words(text: str) -> set[str]:
 
 
 def _likeness(facts: DeviceFacts, profile: HardwareProfile) -> float:
-    """0 where the family or the memory differ; higher the more words of the name agree."""
+    """Return 0 if family or memory differ; otherwise a score that rises with the common words of the names."""
     card, own = _words(facts.name), _words(profile.name)
     family = {
         word for word in own if not word.endswith("gb") and word not in ("sxm", "pcie", "nvl", "rtx", "nvl72")
@@ -247,7 +248,7 @@ def _likeness(facts: DeviceFacts, profile: HardwareProfile) -> float:
 
 
 def mismatches(facts: DeviceFacts, profile: HardwareProfile) -> tuple[str, ...]:
-    """Where a card is not quite what its profile says: another form factor, a power cap, fewer SMs, less memory."""
+    """Return differences between a card and its profile: form factor, power cap, fewer SMs, less memory."""
     remarks = []
     card, own = _words(facts.name), _words(profile.name)
     for form in ("pcie", "nvl", "sxm"):

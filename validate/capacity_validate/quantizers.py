@@ -1,6 +1,6 @@
-"""Quantizers written out, to hold formats to their own bounds: error against Δ/2, bytes against the memory model.
+"""Reference quantizers that check each format's bounds: error against Δ/2, bytes against the memory model.
 
-Codes are packed as checkpoints pack them, so that `nbytes` of the parts is what the matrix occupies.
+Codes are packed as in checkpoints, so the `nbytes` of the parts is the size of the matrix.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ CALIBRATED_GAIN = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """A matrix as stored: its parts, what they stand for, and the largest error that its format allows."""
+    """A quantized matrix: its stored parts, the values that they represent, and the format's maximum error."""
 
     parts: tuple[Any, ...]
     values: Any
@@ -36,7 +36,7 @@ class Quantized:
 
 
 def absmax(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
-    """Symmetric integers, one scale for the tensor, or for each `block` inputs of a row."""
+    """Quantize to symmetric integers, with one scale for the tensor or for each `block` inputs of a row."""
     grouped = _grouped(x, block)
     top = 2 ** (bits - 1) - 1
     scale = _largest(grouped) / top
@@ -49,7 +49,7 @@ def absmax(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
 
 
 def zero_point(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
-    """Asymmetric integers with an integer zero point; rounding it may cut the range's ends by Δ/2 more."""
+    """Quantize to asymmetric integers with an integer zero point; its rounding may clip the range's ends by Δ/2 more."""
     grouped, top = _grouped(x, block), 2**bits - 1
     scale = (_range(grouped) / top).clamp_min(1e-12)
     codes, zero, inside = _affine(grouped, scale, top)
@@ -59,7 +59,8 @@ def zero_point(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
 
 
 def grouped_int4(x: Any, *, group: int = 128) -> Quantized:
-    """GPTQ's and AWQ's layout: two codes a byte, an FP16 scale and a 4-bit zero point for each `group` inputs."""
+    """Quantize in the GPTQ and AWQ layout: two codes per byte, an FP16 scale and a 4-bit zero point per `group`
+    inputs."""
     grouped = x.reshape(x.shape[0], -1, group)
     scale = (_range(grouped) / 15).clamp_min(6.2e-5).half()
     wide = scale.to(x.dtype)
@@ -70,19 +71,19 @@ def grouped_int4(x: Any, *, group: int = 128) -> Quantized:
 
 
 def _range(grouped: Any) -> Any:
-    """From the smallest to the largest value of each group, 0 within."""
+    """Return the range of each group from its smallest to its largest value, extended to include 0."""
     return grouped.amax(-1, keepdim=True).clamp_min(0.0) - grouped.amin(-1, keepdim=True).clamp_max(0.0)
 
 
 def _affine(grouped: Any, scale: Any, top: int) -> tuple[Any, Any, Any]:
-    """Codes from 0 to `top`, the zero point of each group, and which values lie within the codes' range."""
+    """Return codes from 0 to `top`, the zero point of each group, and a mask of values within the codes' range."""
     zero = torch.clamp(torch.round(-grouped.amin(-1, keepdim=True).clamp_max(0.0) / scale), 0, top)
     codes = torch.clamp(torch.round(grouped / scale) + zero, 0, top)
     return codes, zero, (grouped >= -zero * scale) & (grouped <= (top - zero) * scale)
 
 
 def nf4(x: Any, *, block: int = 64) -> Quantized:
-    """NormalFloat 4: the nearest of 16 levels, with one FP32 scale for each `block` values (no double quantization)."""
+    """Quantize to NormalFloat 4: the nearest of 16 levels, one FP32 scale per `block` values (no double quantization)."""
     levels = torch.tensor(NF4_LEVELS, dtype=x.dtype)
     blocks = x.reshape(-1, block)
     scale = _largest(blocks)
@@ -96,7 +97,8 @@ def nf4(x: Any, *, block: int = 64) -> Quantized:
 
 
 def fp8(x: Any, *, kind: str = "e4m3") -> Quantized:
-    """FP8 with one scale for the tensor: half a unit in the last of 3 (E4M3) or 2 (E5M2) mantissa bits."""
+    """Quantize to FP8 with one scale for the tensor; error: half a unit in the last of 3 (E4M3) or 2 (E5M2) mantissa
+    bits."""
     dtype, top, mantissa, smallest = {
         "e4m3": (torch.float8_e4m3fn, 448.0, 3, 2.0**-9),
         "e5m2": (torch.float8_e5m2, 57344.0, 2, 2.0**-16),
@@ -117,7 +119,7 @@ def _largest(x: Any) -> Any:
 
 
 def _packed(codes: Any) -> Any:
-    """Two 4-bit codes a byte."""
+    """Pack two 4-bit codes into each byte."""
     codes = codes.to(torch.uint8).reshape(codes.shape[0], -1)
     if codes.shape[1] % 2:
         codes = torch.nn.functional.pad(codes, (0, 1))
@@ -128,9 +130,10 @@ def _packed(codes: Any) -> Any:
 
 
 def gptq(weights: Any, inputs: Any, *, bits: int = 4, damping: float = 0.01) -> Any:
-    """GPTQ on [outputs, inputs] weights: columns in turn, each one's error passed on through the inverse Hessian.
+    """Apply GPTQ to [outputs, inputs] weights: quantize column by column, and spread each error by the inverse
+    Hessian.
 
-    One scale a row. Source: Frantar et al., arXiv 2210.17323, algorithm 1, without blocking.
+    One scale per row. Source: Frantar et al., arXiv 2210.17323, algorithm 1, without blocking.
     """
     columns = weights.shape[1]
     hessian = inputs.T @ inputs
@@ -147,7 +150,7 @@ def gptq(weights: Any, inputs: Any, *, bits: int = 4, damping: float = 0.01) -> 
 
 
 def awq(weights: Any, inputs: Any, *, bits: int = 4, group: int = 128, steps: int = 20) -> Any:
-    """AWQ: scale inputs' columns by their mean size to a power found by search, quantize, scale back.
+    """Apply AWQ: scale input columns by a searched power of their mean magnitude, quantize, scale back.
 
     Source: Lin et al., arXiv 2306.00978, section 3.2.
     """
@@ -165,7 +168,7 @@ def awq(weights: Any, inputs: Any, *, bits: int = 4, group: int = 128, steps: in
 
 
 def output_error(weights: Any, quantized: Any, inputs: Any) -> float:
-    """Relative error of the layer's outputs."""
+    """Return the relative error of the layer's outputs."""
     wanted = inputs @ weights.T
     return float((inputs @ quantized.T - wanted).norm() / wanted.norm())
 
@@ -174,7 +177,7 @@ def output_error(weights: Any, quantized: Any, inputs: Any) -> float:
 
 
 def quantizer_findings(*, rows: int = 256, columns: int = 512, seed: int = 0) -> list[Finding]:
-    """Every quantizer against its own bound, on heavy-tailed weights; packed formats against the memory model."""
+    """Check every quantizer against its bound on heavy-tailed weights, and packed formats against the memory model."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
     x = x * torch.exp(0.5 * torch.randn(rows, 1, generator=generator, dtype=torch.float64))
@@ -215,7 +218,7 @@ def _byte_findings(x: Any) -> list[Finding]:
 
 
 def _calibrated_findings(generator: Any) -> list[Finding]:
-    """GPTQ and AWQ on a layer whose inputs have a few large channels: both must beat rounding to nearest."""
+    """Check that GPTQ and AWQ beat rounding to nearest on a layer whose inputs have a few large channels."""
     weights = torch.randn(128, 256, generator=generator, dtype=torch.float64)
     channels = torch.exp(1.2 * torch.randn(256, generator=generator, dtype=torch.float64))
     mixing = torch.randn(256, 256, generator=generator, dtype=torch.float64) / 16 + torch.eye(

@@ -1,7 +1,7 @@
-"""A real engine on the measured card: started on loopback, benchmarked by its own client, ended whatever happens.
+"""Start a real engine on the measured card on loopback, benchmark it with its own client, and always stop it.
 
-What it serves is the ground truth that the harness's own loop is not. The launch line is the one that the project
-writes, the client's results are compared as `capacity compare` does, and what the engine printed stands for estimates.
+Its results are ground truth that the harness's own loop cannot provide. The launch line is the one that the project
+generates, results are compared as in `capacity compare`, and values in the engine's log replace estimates.
 """
 
 import importlib.util
@@ -40,11 +40,11 @@ INPUT_TOKENS, OUTPUT_TOKENS = 1000, 128
 
 
 class EngineFailed(CapacityError):
-    """The engine or its client did not do what it was asked; the text ends with what it printed last."""
+    """The engine or its client failed; the text ends with its last output."""
 
 
 def require_engine(engine: str) -> str:
-    """Its name, where it is installed here. Raises InvalidInput."""
+    """Return the name of an engine that is installed. Raises InvalidInput."""
     name = engine.strip().lower()
     if name not in ENGINES:
         raise InvalidInput(f"--engine is {engine!r}: must be one of {', '.join(ENGINES)}")
@@ -58,7 +58,7 @@ def require_engine(engine: str) -> str:
 
 
 def serve_words(engine: str, checkpoint: str, pool: Pool, *, port: int) -> tuple[str, ...]:
-    """The project's own launch line, on loopback and a free port."""
+    """Return the project's launch line, on loopback and a free port."""
     words = list(launch_command(engine, checkpoint, pool).words)
     words[words.index("--port") + 1] = str(port)
     if words[0] == "python":
@@ -69,7 +69,7 @@ def serve_words(engine: str, checkpoint: str, pool: Pool, *, port: int) -> tuple
 def bench_words(
     engine: str, checkpoint: str, arrivals: RandomArrivals, *, port: int, result: Path
 ) -> tuple[str, ...]:
-    """The engine's own client, which writes `result`."""
+    """Return the command of the engine's own client, which writes `result`."""
     named = result.name if engine == "vllm" else str(result)
     command = client_command(engine, checkpoint, arrivals, port=port, result=named)
     base = f"http://{HOST}:{port}"
@@ -82,9 +82,10 @@ def bench_words(
 def client_command(
     engine: str, checkpoint: str, arrivals: RandomArrivals, *, port: int = PORT, result: str
 ) -> Launch:
-    """SGLang's own client for SGLang; `vllm bench serve` for all else, for it measures any server of the OpenAI API.
+    """Return the client: SGLang's own for SGLang, otherwise `vllm bench serve`, which measures any OpenAI-compatible
+    server.
 
-    The range ratio of `sglang.bench_serving` is the least share of a length: 1 for all the same.
+    The range ratio of `sglang.bench_serving` is the lowest fraction of a length: 1 means identical lengths.
     """
     if engine != "sglang":
         return bench_command(checkpoint, arrivals, slos=(), port=port, result=result)
@@ -118,8 +119,8 @@ def measure_engine(
 ) -> Comparison:
     """Start `engine` with `checkpoint` (a Hugging Face name or a folder), run `loads`, compare with the prediction.
 
-    `model` names the model where the checkpoint does not. Results and the engine's log stay in `folder`. Raises
-    InvalidInput where the engine is not installed, EngineFailed where it does not start or serve.
+    `model` names the model if the checkpoint does not. Results and the engine's log stay in `folder`. Raises
+    InvalidInput if the engine is not installed, EngineFailed if it does not start or serve.
     """
     name = require_engine(engine)
     fields = {"gpu": gpu, "engine": name, "max_model_len": MAX_MODEL_LEN, **pool_fields}
@@ -152,7 +153,7 @@ def measure_engine(
 
 @contextmanager
 def running(words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process and all that it starts, its output in `log`; all of it is ended at the end, whatever happened."""
+    """Run a process with its output in `log`; on exit, always end it and its child processes."""
     with log.open("wb") as output:
         try:
             process = subprocess.Popen(
@@ -171,7 +172,7 @@ def running(words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Ask the whole group to end, as Ctrl-C does not; kill what has not after a while."""
+    """Terminate the whole process group with a signal other than Ctrl-C; kill the rest after a delay."""
     _signal(process, signal.SIGTERM)
     try:
         process.wait(timeout=STOP_S)
@@ -190,7 +191,7 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 def wait_until_healthy(process: subprocess.Popen[bytes], log: Path, address: str, *, start_s: float) -> None:
-    """Until the engine answers 200. Raises EngineFailed where it ends before, or takes too long."""
+    """Wait until the engine answers 200. Raises EngineFailed if it exits first or takes too long."""
     ends = time.monotonic() + start_s
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback: no proxy is asked
     while time.monotonic() < ends:
@@ -223,7 +224,7 @@ def _bench(words: Sequence[str], result: Path, log: Path, server: subprocess.Pop
 
 
 def tail(log: Path) -> str:
-    """What was printed last, in one line."""
+    """Return the last output, in one line."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

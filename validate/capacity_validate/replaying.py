@@ -1,4 +1,4 @@
-"""Replaying what a benchmark sent: the server as described, the requests as measured, the simulator in its place."""
+"""Replay a benchmark: simulate the described server with the measured requests."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,8 @@ TRAFFIC_FIELDS = (
 
 
 def split_options(verb: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options of the pool, and those of the traffic that a file may lack. Raises InvalidInput for others."""
+    """Split options into those of the pool and those of the traffic that a file may lack. Raises InvalidInput for
+    others."""
     pool_fields, traffic_fields = split(options, Pool, Traffic)
     build(Traffic, traffic_fields)  # rejects a bad value, whether the files need it or not
     unknown = [name for name in traffic_fields if name not in TRAFFIC_FIELDS]
@@ -47,7 +48,7 @@ def split_options(verb: str, options: Mapping[str, Any]) -> tuple[dict[str, Any]
 
 
 def workload_of(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
-    """The requests of a run, from as far as its client is, and how they were rebuilt. Raises as `_rebuilt`."""
+    """Return the requests of a run, delayed by the client's latency, and how they were rebuilt. Raises as `_rebuilt`."""
     workload, how = _rebuilt(run, traffic)
     workload, client = replace(workload, offline=run.in_process), client_of(run, traffic)
     if "client_latency_s" not in client.model_fields_set:
@@ -56,13 +57,13 @@ def workload_of(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, st
 
 
 def client_of(run: MeasuredRun, traffic: dict[str, Any]) -> Traffic:
-    """How far a run's client is, as it was said or as its tool knows it; nothing said: as usual."""
+    """Return the client latency of a run: given by the user, else known from its tool, else the default."""
     away_s = traffic.get("client_latency_s", 0.0 if run.in_process else run.client_latency_s)
     return Traffic() if away_s is None else build(Traffic, {"client_latency_s": away_s})
 
 
 def _rebuilt(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
-    """The requests of a run, and how they were rebuilt. Raises InvalidInput naming what is missing."""
+    """Return the requests of a run, and how they were rebuilt. Raises InvalidInput if a value is missing."""
     concurrency = traffic.get("concurrency", run.concurrency)
     if concurrency != run.concurrency:
         run = replace(run, concurrency=concurrency)
@@ -149,14 +150,14 @@ class _WithOverhead:
 
 
 def frontend_of(resolved: ResolvedPool, run: MeasuredRun) -> FrontendTimes:
-    """What lies between client and engine: nothing where the requests were made beside the engine."""
+    """Return the front-end times between client and engine; zero if the run was made inside the engine's process."""
     return FrontendTimes() if run.in_process else engine_frontend(resolved)
 
 
 def replay(
     resolved: ResolvedPool, workload: Workload, *, step_s: float = 0.0, frontend: FrontendTimes | None = None
 ) -> SimulationResult:
-    """The requests served by the pool's engine, `step_s` added to each of its steps."""
+    """Simulate the requests on the pool's engine, with `step_s` added to each step."""
     times: StepTimes = resolved.step_model if not step_s else _WithOverhead(resolved.step_model, step_s)
     setup = replace(engine_setup(resolved), step_times=times)
     return simulate(workload, setup, frontend=frontend or engine_frontend(resolved))
@@ -165,7 +166,7 @@ def replay(
 def replayed(
     resolved: ResolvedPool, workload: Workload, *, step_s: float = 0.0, frontend: FrontendTimes | None = None
 ) -> dict[str, Any]:
-    """The benchmark's own metrics of a simulated run, by its names; `status` and `reason` say how it ended."""
+    """Return the benchmark's metrics of a simulated run by its names; `status` and `reason` describe how it ended."""
     result = replay(resolved, workload, step_s=step_s, frontend=frontend)
     return {**result.to_dict(), "status": result.status, "rejected": result.rejected}
 
@@ -177,7 +178,7 @@ PERCENTILES = ("p90", "p99")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedRun:
-    """A run with its requests, and which of its metrics are learnt from: their names in the benchmark's words."""
+    """A run with its requests, and the benchmark's names of the metrics to fit."""
 
     run: MeasuredRun
     workload: Workload
@@ -185,7 +186,7 @@ class ReplayedRun:
     names: tuple[str, ...]
 
     def predicted(self, resolved: ResolvedPool, beyond: Mapping[str, float]) -> list[float]:
-        """Of each name, in its own unit; not-a-number where the simulated server could not serve it.
+        """Return the prediction of each name in its own unit; NaN if the simulated server could not serve the run.
 
         `beyond`: factors on TTFT and TPOT that no step explains.
         """
@@ -201,7 +202,7 @@ class ReplayedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """All figures of one deployment. `planned` is the pool as it was asked for, without what its log printed."""
+    """All figures of one deployment. `planned` is the pool as requested, without the values in its log."""
 
     resolved: ResolvedPool
     planned: ResolvedPool
@@ -211,7 +212,7 @@ class Replay:
 
     @property
     def figures(self) -> list[MeasuredFigure]:
-        """As measured."""
+        """Return the measured figures."""
         found = [figure for replayed_run in self.runs for figure in self._of_run(replayed_run)]
         found += [
             MeasuredFigure(
@@ -235,7 +236,7 @@ class Replay:
 
     @property
     def active(self) -> list[int]:
-        """The parameters that can matter to a figure."""
+        """Return the indices of the parameters that can affect a figure."""
         pool, is_moe = self.resolved.pool, self.resolved.model.is_moe
         ranks = pool.tensor_parallel_size * pool.pipeline_parallel_size * self.resolved.lockstep_ranks
         matters = {
@@ -250,7 +251,7 @@ class Replay:
         return [i for i, name in enumerate(NAMES) if matters.get(name, True)]
 
     def predict(self, theta: Vector) -> Vector:
-        """Logarithms of the figures, in order."""
+        """Return the predicted logarithms of the figures, in order."""
         adjustment = adjustment_at(theta)
         resolved = self.resolved.adjusted_by(adjustment)
         beyond = {metric: adjustment.factor(metric) for metric in ("ttft", "tpot")}
@@ -273,7 +274,7 @@ class Replay:
             )
 
     def _called(self, found: ReplayedRun) -> str:
-        """A run by its file; of a file with several, by its lengths too."""
+        """Return a run's file name; if the file has several runs, add the run's lengths."""
         path = found.run.path
         name = path if "://" in path else Path(path).name
         if sum(other.run.path == path for other in self.runs) == 1:
@@ -282,19 +283,19 @@ class Replay:
         return f"{name}, {prompt:.0f} in, {output:.0f} out"
 
     def _scatter(self, metric: str) -> float:
-        """From one run of such a deployment to the next."""
+        """Return the standard deviation between runs of such a deployment."""
         return figure_deviation(metric, is_moe=self.resolved.model.is_moe)
 
 
 def deployed(resolved: ResolvedPool) -> tuple[str, str]:
-    """Engine and GPU, by which spreads tell deployments apart."""
+    """Return engine and GPU, by which spreads distinguish deployments."""
     return resolved.engine.name, resolved.profile.name.partition("@")[0]
 
 
 def prior_of(resolved: ResolvedPool) -> Adjustment:
-    """What the profile has learnt before, or else what is known of such deployments.
+    """Return the profile's calibrated parameters, or else the general prior of such deployments.
 
-    What another model or engine showed beyond all constants says nothing of this one.
+    The TTFT and TPOT effects fitted to another model or engine are not transferred.
     """
     engine, gpu = deployed(resolved)
     fresh = prior(engine, gpu, is_moe=resolved.model.is_moe)
@@ -312,13 +313,13 @@ def prior_of(resolved: ResolvedPool) -> Adjustment:
 
 
 def adjustment_at(theta: Vector) -> Adjustment:
-    """An adjustment of these means alone."""
+    """Return an adjustment that has only these means."""
     means = {name: float(value) for name, value in zip(NAMES, theta, strict=True) if value}
     return Adjustment.model_construct(means=means, source="search", date="2026-11-22")
 
 
 def names_learnt_from(run: MeasuredRun) -> Iterator[str]:
-    """A run's metrics that say more than the others already do."""
+    """Yield the metrics of a run that add information to the others."""
     found = run.latencies_ms
 
     def has(metric: str) -> bool:
@@ -340,7 +341,7 @@ def names_learnt_from(run: MeasuredRun) -> Iterator[str]:
 
 
 def measured(run: MeasuredRun, name: str) -> float:
-    """A run's figure by the benchmark's name of it."""
+    """Return a run's figure by the benchmark's name for it."""
     if name.endswith("throughput"):
         return float(getattr(run, name))
     metric, statistic = _parts(name)
@@ -348,7 +349,7 @@ def measured(run: MeasuredRun, name: str) -> float:
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """Metric and statistic."""
+    """Return metric and statistic."""
     if name.endswith("throughput"):
         return "throughput", "mean"
     statistic, metric, _ = name.split("_")

@@ -1,4 +1,4 @@
-"""The answer of a validation run: what was measured, what was predicted before and after calibration, and a verdict."""
+"""The result of a validation run: measurements, predictions before and after calibration, and a verdict."""
 
 import json
 import math
@@ -28,7 +28,7 @@ Role = Literal["fitted", "held out", "shown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRow(Written):
-    """One case: predicted by the uncalibrated and the calibrated model, and what it was for."""
+    """One case, predicted by the uncalibrated and the calibrated model, and its role."""
 
     LAST: ClassVar[tuple[str, ...]] = ("error_before", "error_after", "flops_per_s", "bytes_per_s")
 
@@ -58,7 +58,7 @@ class CaseRow(Written):
 
     @property
     def bytes_per_s(self) -> float:
-        """Of a collective: its bus bandwidth, as nccl-tests define it."""
+        """Return a collective's bus bandwidth, as nccl-tests define it."""
         return self.bytes / self.measured_s
 
     @property
@@ -72,7 +72,7 @@ class CaseRow(Written):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassErrors:
-    """Absolute errors of one class of cases; `held_out` ones only where a fit was made, else of all."""
+    """Absolute errors of one class of cases: of `held_out` cases if a fit was made, otherwise of all."""
 
     family: str
     cases: int
@@ -125,7 +125,7 @@ class FittedConstants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotTimed:
-    """A case without a time, and why."""
+    """A case without a time, and the reason."""
 
     id: str
     status: Status
@@ -134,7 +134,7 @@ class NotTimed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extrapolation:
-    """A decode step at every layer: extrapolated from two measured depths, and predicted."""
+    """A decode step with all layers: extrapolated from two measured depths, and predicted."""
 
     layers: float
     measured_s: float
@@ -147,9 +147,9 @@ class Extrapolation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationReport(AnswerRecord):
-    """What a run measured and how well it was predicted.
+    """The measurements of a run and the errors of its predictions.
 
-    `exit_code`: 0 within tolerance, 1 not, 3 when too little was measured.
+    `exit_code`: 0 within tolerance, 1 outside it, 3 if too little was measured.
     """
 
     SCHEMA: ClassVar[str] = "capacity/validation/v1"
@@ -185,7 +185,7 @@ class ValidationReport(AnswerRecord):
 
     @property
     def operator_error(self) -> tuple[float, float] | None:
-        """Median absolute error of held-out operators, before and after calibration."""
+        """Return the median absolute error of held-out operators, before and after calibration."""
         rows = [r for r in self.cases if r.role == "held out" and not r.is_step]
         before = [abs(r.error_before) for r in rows if r.error_before is not None]
         after = [abs(r.error_after) for r in rows if r.error_after is not None]
@@ -193,7 +193,7 @@ class ValidationReport(AnswerRecord):
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What is not as it should be; empty: all is well."""
+        """Return the failures of the run; empty if there are none."""
         failed = [f"{f.name} ({f.value:.3g}, limit {f.limit:.3g})" for f in self.findings if not f.passed]
         for name, error, tolerance in (
             ("TTFT", self.ttft_error, self.tolerance_ttft),
@@ -215,7 +215,7 @@ class ValidationReport(AnswerRecord):
 
     @property
     def verdict(self) -> str:
-        """One sentence that a manager can read."""
+        """Return a one-sentence verdict for a non-specialist."""
         device = self.environment["device"]
         if self.ttft_error is None or self.tpot_error is None:
             return (
@@ -245,12 +245,12 @@ class ValidationReport(AnswerRecord):
 
     @property
     def unseen_errors(self) -> tuple[float, float] | None:
-        """Median absolute errors of another model's prefills and decode steps, calibrated."""
+        """Return the calibrated median absolute errors of the held-out model's prefills and decode steps."""
         prefill, decode = (median_error(self.cases, f"unseen {phase}") for phase in ("prefill", "decode"))
         return None if prefill is None or decode is None else (prefill, decode)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record as plain JSON values, the engine's comparison with a schema of its own."""
+        """Return the record as plain JSON values; the engine's comparison has its own schema."""
         engine = None if self.engine is None else self.engine.to_dict()
         return {**AnswerRecord.to_dict(self), "engine": engine}
 
@@ -261,7 +261,7 @@ class ValidationReport(AnswerRecord):
 
 
 def finite(value: Any) -> Any:
-    """The same, with null for what JSON has no number for: one odd case must not cost the report."""
+    """Return the value with null for NaN and infinity, so that one such case does not prevent the report."""
     if isinstance(value, dict):
         return {key: finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -270,7 +270,7 @@ def finite(value: Any) -> Any:
 
 
 def class_errors(rows: Iterable[CaseRow]) -> tuple[ClassErrors, ...]:
-    """Errors of every class that the step model predicts, in the order of their first case."""
+    """Return errors of every class that the step model predicts, in the order of their first case."""
     predicted = [row for row in rows if row.before_s is not None]
     families = dict.fromkeys(row.family for row in predicted)
     return tuple(_class(family, [row for row in predicted if row.family == family]) for family in families)
@@ -293,7 +293,7 @@ def _class(family: str, members: Sequence[CaseRow]) -> ClassErrors:
 
 
 def median_error(rows: Iterable[CaseRow], operator: str) -> float | None:
-    """Median absolute calibrated error of the held-out cases of one operator; None of fewer than three."""
+    """Return the calibrated median absolute error of an operator's held-out cases; None for fewer than three."""
     errors = [
         abs(r.error_after)
         for r in rows

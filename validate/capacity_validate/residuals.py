@@ -1,8 +1,8 @@
-"""The error band that a calibrated profile has earned: from steps of a whole model that no fit has seen.
+"""The error band of a calibrated profile, from held-out steps of a whole model.
 
-Half of the steps fit the loop's host time, on constants that were fitted to half of the kernels; the other half is
+Half of the steps fit the loop's host time, with constants that were fitted to half of the kernels; the other half is
 predicted. The band is that of the next such step: a prediction interval of Student's t on ln(measured / predicted),
-which is wide where few steps were held out.
+which is wide if few steps were held out.
 """
 
 import math
@@ -28,7 +28,7 @@ _PHASES = {"prefill": "model prefill", "decode": "model decode"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEvidence:
-    """What whole steps said: the host time of the loop, and (predicted, measured) seconds of held-out steps."""
+    """Results of whole steps: the loop's host time, and (predicted, measured) seconds of held-out steps."""
 
     host: HostTime
     held_out: Mapping[str, tuple[tuple[float, float], ...]]  # by phase: prefill, decode
@@ -36,7 +36,7 @@ class StepEvidence:
 
 
 def whole_steps(measured: Sequence[MeasuredCase]) -> list[MeasuredCase]:
-    """Timed steps of the transformer at its full depth."""
+    """Return timed steps of the transformer at its full depth."""
     steps = [m for m in measured if m.status == "ok" and m.case.operator in _PHASES.values()]
     depth = max((m.case["layers"] for m in steps), default=0)
     return [m for m in steps if m.case["layers"] == depth]
@@ -50,9 +50,9 @@ def step_evidence(
     on_gpu: bool,
     unseen: ModelSpec | None = None,
 ) -> StepEvidence | None:
-    """Judge `profile`, fitted to kernels that were not held out, by steps of `model`; None where there are none.
+    """Evaluate `profile`, fitted without held-out kernels, on steps of `model`; None if there are none.
 
-    Steps of a model that no fit sees are judged with the first model's host time.
+    Steps of the `unseen` model use the first model's host time.
     """
     steps = whole_steps(measured)
     if not steps:
@@ -79,7 +79,7 @@ def step_evidence(
 def prediction_band(
     pairs: Sequence[tuple[float, float]], *, coverage: float = COVERAGE
 ) -> tuple[float, float]:
-    """Bounds of measured / predicted - 1 of the next step, both sides of 0. Needs two pairs."""
+    """Return bounds of measured / predicted - 1 for the next step; they include 0. Needs two pairs."""
     from scipy.stats import t
 
     logs = np.log([measured / predicted for predicted, measured in pairs])
@@ -98,10 +98,10 @@ def earned_residuals(
     source: str,
     unseen: ModelSpec | None = None,
 ) -> tuple[dict[str, Residuals], dict[str, str]]:
-    """Bands by regime, and why a phase has none.
+    """Return error bands by regime, and the reason for each missing one.
 
-    Where `base` has a band that engines earned on this GPU, the wider bound of the two holds on each side: the
-    harness's own loop says nothing of an engine's. Steps of a second model count beside those of the first.
+    If `base` has a band from engines on this GPU, the wider bound applies on each side, because the harness's own loop
+    does not represent an engine's. Steps of a second model count as much as those of the first.
     """
     if evidence is None or model is None:
         return {}, {"error bands": "no steps of a whole model, or no name of it, in the evidence"}

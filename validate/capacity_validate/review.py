@@ -1,4 +1,4 @@
-"""Evidence judged again, on any machine: measurement files in, predictions before and after calibration out."""
+"""Evaluate measurement files again on any machine: predictions before and after calibration."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from capacity_validate.splitting import split
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review(AnswerRecord):
-    """What measurement files say of a profile. `cases` that are held out were not seen by the fit."""
+    """The results of measurement files for a profile. The fit did not use `cases` that are held out."""
 
     SCHEMA: ClassVar[str] = "capacity/review/v1"
 
@@ -52,7 +52,7 @@ class Review(AnswerRecord):
 def review(
     measurements: Sequence[str | Path], *, gpu: str | None = None, profiles: Sequence[str] = ()
 ) -> Review:
-    """Predict every measured case by the profile as it is, and by one fitted to the other half of the cases.
+    """Predict every measured case with the profile as it is, and with one fitted to the other half of the cases.
 
     Writes nothing and needs no device. `gpu` overrides the profile that the files name. Raises InvalidInput,
     MalformedFile, and OutsideValidity for files that contradict each other.
@@ -87,9 +87,9 @@ def review(
 def case_rows(
     cases: Sequence[MeasuredCase], before: Predictor, after: Predictor, roles: Mapping[str, Role]
 ) -> tuple[CaseRow, ...]:
-    """Every timed case, predicted by both; by `after` only where it belongs to a half.
+    """Return every timed case predicted by both; by `after` only if it belongs to a half.
 
-    Steps of a model that the predictors were not given are left out.
+    Steps of a model that the predictors lack are left out.
     """
     return tuple(
         make_from(
@@ -113,7 +113,7 @@ def case_rows(
 
 
 def roles_of(cases: Sequence[MeasuredCase], fits: Sequence[FamilyFit], *, on_gpu: bool) -> dict[str, Role]:
-    """Which half each case belongs to, as the fits took them; cases of no half are left out."""
+    """Return the half of each case, as in the fits; cases of neither half are left out."""
     targets = {fit.target for fit in fits}
     evidence = evidence_by_target(cases, on_gpu=on_gpu)
     groups: dict[Any, list[MeasuredCase]] = {t: rows for t, rows in evidence.items() if t in targets}
@@ -130,7 +130,7 @@ SIDES = (("profile as it is", "before_s"), ("calibrated on the other half", "aft
 
 
 def parity_chart(cases: Sequence[CaseRow], device: str, shown_in: Units = STANDARD) -> Chart:
-    """Predicted against measured time of each case: held-out ones where a fit was made, else all."""
+    """Return a chart of predicted against measured times: of held-out cases if a fit was made, otherwise of all."""
     import plotly.graph_objects as go
 
     held_out = [row for row in cases if row.role == "held out"]
@@ -179,7 +179,7 @@ def parity_chart(cases: Sequence[CaseRow], device: str, shown_in: Units = STANDA
 
 
 def errors_chart(review: Review) -> Chart:
-    """Median error by class of kernels, before and after calibration."""
+    """Return a chart of the median error by kernel class, before and after calibration."""
     judged = [c for c in review.classes if c.after_median is not None]
     said = [f"{c.family} from {c.before_median:.0%} to {c.after_median:.0%}" for c in judged]
     chart = draw_chart(
@@ -221,7 +221,7 @@ ERRORS = {
 
 
 def review_html(review: Review, *, python: str | None = None, made: date | None = None) -> str:
-    """The page, one file of HTML that needs nothing else; `python` asks the same again."""
+    """Return the page as one self-contained HTML file; `python` is code that repeats the review."""
     moved = [(row.family, row.name, f"{row.before:.4g}", f"{row.after:.4g}") for row in review.constants]
     constants = table_html(("family", "constant", "profile", "calibrated"), moved) if moved else ""
     return Sheet(
@@ -244,7 +244,7 @@ def review_html(review: Review, *, python: str | None = None, made: date | None 
 
 
 def class_table(classes: Sequence[ClassErrors]) -> str:
-    """Every class of kernels, before and after."""
+    """Return a table of every kernel class, before and after."""
     return records_html(
         [
             {

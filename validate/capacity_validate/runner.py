@@ -1,4 +1,4 @@
-"""Runs cases until the budget is spent: prepare, check, time; keep what there is whatever happens."""
+"""Run cases until the budget is spent: prepare, check and time them; keep all results on any failure."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ SPOILED = "a refused graph capture left torch's allocator unusable"
 
 @dataclass(slots=True)
 class _Pooled:
-    """Samples of one case over all passes: of one kind, for a graph's are means and hold no launch gaps."""
+    """Samples of one case over all passes, of one kind only, because graph samples are means without launch gaps."""
 
     samples: list[float] = field(default_factory=list)
     held_down: list[bool] = field(default_factory=list)
@@ -43,7 +43,7 @@ class _Pooled:
 
     @classmethod
     def of(cls, measured: MeasuredCase | None) -> "_Pooled":
-        """What an earlier process timed of a case; nothing where it did not, or kept no samples."""
+        """Return the samples of an earlier process; empty if it did not time the case or kept no samples."""
         timing = None if measured is None or measured.status != "ok" else measured.timing
         if measured is None or timing is None or not timing.samples:
             return cls()
@@ -58,7 +58,7 @@ class _Pooled:
         )
 
     def add(self, samples: Samples, telemetry: Telemetry | None) -> None:
-        """One pass's samples, with what the clocks did; those of another kind than the first pass's are dropped."""
+        """Add the samples of one pass with their clocks; drop samples of another kind than the first pass's."""
         self.passes += 1
         if self.how not in (None, samples.how):
             return
@@ -72,7 +72,7 @@ class _Pooled:
         self.held_down += telemetry.held_down(samples.instants)
 
     def timing(self) -> Timing:
-        """Of the samples whose clocks were free; of all, where hardly any are."""
+        """Return the timing of samples with unrestricted clocks; of all samples if hardly any are."""
         assert self.how is not None
         free = [s for s, down in zip(self.samples, self.held_down, strict=True) if not down]
         enough = len(free) >= max(MIN_SAMPLES, len(self.samples) / 2)
@@ -82,9 +82,9 @@ class _Pooled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """What a run did: cases timed, cases that cannot be, cases that the budget left out.
+    """The result of a run: timed cases, impossible cases, and cases beyond the budget.
 
-    `stopped`: why the run was ended before its time, for its times could not be; `drift` is from first pass to last.
+    `stopped`: why the run ended early because of implausible times; `drift` is from first pass to last.
     """
 
     timed: int
@@ -97,10 +97,10 @@ class RunOutcome:
 
 @dataclass(slots=True)
 class CaseRunner:
-    """Times cases on one device. Each pass takes every case once more, so that slow drift touches all alike.
+    """Time cases on one device. Each pass runs every case again, so that slow drift affects all cases equally.
 
-    `own_calls` gives the call of a case that no kernel builder knows (steps of a whole model). Times are held
-    against `datasheet` as they come: a few that cannot be end the run.
+    `own_calls` returns the call of a case that no kernel builder supports (steps of a whole model). Times are compared
+    with `datasheet` during the run; a few impossible ones end it.
     """
 
     bench: KernelBench
@@ -118,9 +118,10 @@ class CaseRunner:
     def run(
         self, cases: Sequence[Case], *, passes: int, deadline: float, progress: Progress | None = None
     ) -> RunOutcome:
-        """Cases in order, most valuable first. `deadline` is of `time.monotonic`. Ctrl-C ends it and keeps the log.
+        """Run cases in order, most valuable first. `deadline` is a `time.monotonic` value. Ctrl-C ends it and keeps
+        the log.
 
-        Raises DeviceLost where only a fresh process can go on, and InvalidInput where torch lacks this GPU.
+        Raises DeviceLost if the run can only continue in a fresh process, and InvalidInput if torch lacks this GPU.
         """
         todo = [case for case in cases if not self.log.settled(case, passes=passes)]
         done, interrupted = 0, False
@@ -151,7 +152,7 @@ class CaseRunner:
 
     @property
     def _stopped(self) -> str:
-        """Why nothing that follows would be worth its time; empty: all is well."""
+        """Return why further cases would be useless; empty if there is no reason."""
         if len(self._implausible) < ENOUGH_IMPLAUSIBLE:
             return ""
         worst = "; ".join(
@@ -165,7 +166,7 @@ class CaseRunner:
         return self._pooled[case.id]
 
     def _one(self, case: Case) -> bool:
-        """Time a case once more; False: it cannot be timed, and the log says why."""
+        """Time a case again; return False if it cannot be timed, with the reason in the log."""
         self.log.begin(case)
         timed = False
         try:
@@ -181,7 +182,7 @@ class CaseRunner:
         return timed
 
     def _failed(self, case: Case, error: Exception) -> None:
-        """Write down what went wrong. Raises DeviceLost where the device does not work any more."""
+        """Record a failure. Raises DeviceLost if the device no longer works."""
         require_kernels_for_device(error)
         text = str(error) if isinstance(error, Unsupported) else first_line(error)
         lost = device_error(self.bench.torch, self.bench.device)
@@ -244,7 +245,7 @@ class CaseRunner:
         return self._plausible(measured)
 
     def _plausible(self, measured: MeasuredCase) -> bool:
-        """Whether the time can be; what cannot is marked so, and no fit takes it."""
+        """Return whether the time is possible; mark an impossible one so that no fit uses it."""
         if self.datasheet is None:
             return True
         reason = too_fast(measured, self.datasheet)
@@ -259,12 +260,12 @@ class CaseRunner:
 
 
 def _burst_s(samples: Samples) -> float:
-    """Median of the first calls: what a case of a few ms sees, before power and heat have risen."""
+    """Return the median of the first calls: the time of a case of a few ms, before power and heat have risen."""
     first = sum(instant - samples.began_s <= BURST_S for instant in samples.instants)
     return summarise_samples(samples.seconds[: max(MIN_SAMPLES, first)], samples.how).seconds
 
 
 def _sustained(pooled: _Pooled) -> Timing:
-    """Of the second half of a long run, when clocks, power and heat have settled; what serving sees."""
+    """Return the timing of the second half of a long run, when clocks, power and heat have settled as in serving."""
     assert pooled.how is not None
     return summarise_samples(pooled.samples[len(pooled.samples) // 2 :], pooled.how, calls=pooled.calls)

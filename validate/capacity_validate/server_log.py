@@ -1,4 +1,4 @@
-"""What an engine printed when it started: launch settings as fields of a pool, KV cache, weights, graphs, limits.
+"""Read an engine's start-up log: launch settings as fields of a pool, KV cache, weights, graphs, limits.
 
 vLLM 0.6 to 0.33 prints its release (api_server.py, api_utils.py), the arguments that differ from their defaults, and
 the engine's configuration (v1/engine/core.py). SGLang prints all of its arguments (engine.py).
@@ -34,9 +34,9 @@ _NOT_OF_THE_SERVER = ("kv_transfer_config", "role")  # one server is replayed, n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedSettings:
-    """What a server was started with. `models`: its model's path or id, then the names that it is served under.
+    """The settings that a server was started with. `models`: its model's path or id, then its served names.
 
-    `fields` are a pool's; `quantization` None there means that the log says that weights are not quantized.
+    `fields` are a pool's; a `quantization` of None in them means that the log states unquantized weights.
     """
 
     engine: str | None = None
@@ -45,7 +45,7 @@ class LoggedSettings:
 
 
 def launch_settings(text: str) -> LoggedSettings | None:
-    """The settings in a log; None where it prints none."""
+    """Return the settings in a log; None if it prints none."""
     sglang = _SGLANG_ARGUMENTS.search(text)
     if sglang is not None:
         return sglang_settings(dict(_pairs(_PAIR, sglang[1])))
@@ -76,7 +76,7 @@ def launch_settings(text: str) -> LoggedSettings | None:
 
 
 def sglang_settings(arguments: Mapping[str, object], version: object = None) -> LoggedSettings:
-    """The settings in SGLang's arguments, as its log and /get_server_info have them."""
+    """Return the settings in SGLang's arguments, as in its log and in /get_server_info."""
     names = [arguments.get(name) for name in ("model_path", "served_model_name")]
     models = tuple(dict.fromkeys(str(name) for name in names if name))
     words = _flags({name: value for name, value in arguments.items() if value is not False})
@@ -92,7 +92,7 @@ def sglang_settings(arguments: Mapping[str, object], version: object = None) -> 
 
 
 def _vllm_arguments(text: str) -> LoggedSettings:
-    """The arguments that vLLM prints as a Python mapping, whose values may be no literals."""
+    """Return vLLM's arguments, printed as a Python mapping whose values may not be literals."""
     try:
         arguments = ast.literal_eval(text[:MAX_LINE])
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -111,7 +111,7 @@ def _vllm_arguments(text: str) -> LoggedSettings:
 
 
 def _flags(arguments: Mapping[object, object]) -> list[str]:
-    """Arguments as the flags that say the same; lists have none here."""
+    """Return arguments as the equivalent command-line flags; lists are omitted."""
     flags = []
     for name, value in arguments.items():
         if value is True:
@@ -126,7 +126,7 @@ def _flags(arguments: Mapping[object, object]) -> list[str]:
 
 
 def _pairs(pattern: re.Pattern[str], text: str) -> list[tuple[str, object]]:
-    """Names and values as Python prints them."""
+    """Return names and values in Python's notation."""
     words = {"True": True, "False": False, "None": None}
     return [
         (name, words[value] if value in words else value.strip("'\""))
@@ -145,7 +145,7 @@ _LIMITS = ("max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_siz
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLog:
-    """Values as printed; None: not printed. Memory in bytes, of one GPU."""
+    """Values as printed; None: not printed. Memory is in bytes per GPU."""
 
     path: str
     kv_tokens: int | None = None
@@ -164,20 +164,20 @@ class ServerLog:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The pool fields that the server was started with, `engine` included, without the KV cache's size."""
+        """Return the pool fields of the launch, including `engine`, without the KV cache size."""
         printed = {name: value for name in _LIMITS if (value := getattr(self, name)) is not None}
         engine = {} if self.launch.engine is None else {"engine": self.launch.engine}
         return {**engine, **self.launch.fields, **printed}
 
     def kv_fields(self, block_tokens: int) -> dict[str, int]:
-        """The KV blocks that the log prints, of `block_tokens` tokens each, as a pool's field."""
+        """Return the logged number of KV blocks of `block_tokens` tokens each, as a pool's field."""
         blocks = self.kv_blocks
         if blocks is None and self.kv_tokens is not None:
             blocks = self.kv_tokens // block_tokens
         return {} if blocks is None else {"num_gpu_blocks_override": blocks}
 
     def rows(self) -> list[tuple[str, str]]:
-        """For a table."""
+        """Return rows for a table."""
         shown = []
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
@@ -190,7 +190,7 @@ class ServerLog:
 
 
 def read_server_log(path: str | Path) -> ServerLog:
-    """The start-up lines of a vLLM or SGLang log. Raises MalformedFile where it holds none of them."""
+    """Read the start-up lines of a vLLM or SGLang log. Raises MalformedFile if it has none."""
     text = read_bytes(path, "a server log", cut=True).decode("utf-8", errors="replace")
     log = server_log_of(path, text)
     if log is None:
@@ -201,7 +201,7 @@ def read_server_log(path: str | Path) -> ServerLog:
 
 
 def server_log_of(path: str | Path, text: str) -> ServerLog | None:
-    """The start-up lines in a text; None where it holds none of them."""
+    """Return the start-up lines in a text; None if it has none."""
     values = {name: found for name, forms in TABLES["patterns"].items() if (found := _first(forms, text))}
     launch = launch_settings(text)
     if launch is None and not values:
@@ -217,6 +217,6 @@ def server_log_of(path: str | Path, text: str) -> ServerLog | None:
 
 
 def _first(forms: Sequence[str], text: str) -> str | None:
-    """The first match's first group that matched: ranks repeat the line, and say the same."""
+    """Return the first non-empty group of the first match; all ranks print the same line."""
     match = re.search("|".join(forms), text)
     return next((group for group in match.groups() if group), None) if match else None

@@ -1,4 +1,4 @@
-"""The model and the pool that a server ran: what the user gave, filled in from its log and from the result files."""
+"""The model and pool of a measured server: the user's settings, completed from its log and the result files."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,10 +29,10 @@ def served_model(
     quantization: object = None,
     download: bool = False,
 ) -> str:
-    """The model that was served: as the user named it, else as the log or a result file does.
+    """Return the served model: as named by the user, otherwise by the log or a result file.
 
-    A file's quantized upload of the user's model is preferred if the user gave no `quantization`. Raises InvalidInput
-    where two of them name different models, and where none names one.
+    If the user gave no `quantization`, a file's quantized version of the user's model takes precedence. Raises
+    InvalidInput if two sources name different models, and if none names one.
     """
     chosen, origin, spec = model, "--model", None if model is None else load_model(model, download=download)
     for path, names in _named(runs, log):
@@ -56,7 +56,7 @@ def served_model(
 
 
 def _named(runs: Sequence[MeasuredRun], log: ServerLog | None) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Files that name a model, and the names."""
+    """Yield the files that name a model, with the names."""
     if log is not None and log.launch.models:
         yield log.path, log.launch.models
     for run in runs:
@@ -74,7 +74,7 @@ def _first_known(names: Sequence[str], *, download: bool) -> tuple[str, ModelSpe
 
 
 def _same_model(one: ModelSpec, other: ModelSpec) -> bool:
-    """Whether two are one architecture, however each is stored."""
+    """Return whether two models have one architecture, in any storage format."""
     apart = abs(one.total_params - other.total_params) / one.total_params
     return (one.hidden_size, one.num_layers) == (other.hidden_size, other.num_layers) and apart < SAME_SIZE
 
@@ -82,9 +82,9 @@ def _same_model(one: ModelSpec, other: ModelSpec) -> bool:
 def server_as_run(
     model: str, fields: dict[str, Any], log: ServerLog | None, *, profiles: str | Path | None, download: bool
 ) -> tuple[ResolvedPool, ResolvedPool]:
-    """The pool with the settings that the log prints, and the same with the KV cache that it prints.
+    """Return the pool with the logged settings, and the same pool with the logged KV cache size.
 
-    Raises InvalidInput where the user's `fields` contradict the log.
+    Raises InvalidInput if the user's `fields` contradict the log.
     """
     if "gpu" not in fields:
         raise InvalidInput("no GPU: result files do not name it; add --gpu NAME (`capacity gpus` lists them)")
@@ -101,7 +101,7 @@ def server_as_run(
 
 
 def weights_contradiction(planned: ResolvedPool, log: ServerLog | None) -> str | None:
-    """One sentence where the weights that the log prints are not those of the replayed format; else None."""
+    """Return one sentence if the logged weights do not match the replayed format; otherwise None."""
     if log is None or log.weights_bytes is None:
         return None
     expected = planned.memory.weights_bytes
@@ -117,7 +117,7 @@ def weights_contradiction(planned: ResolvedPool, log: ServerLog | None) -> str |
 def _filled_in(
     model: str, fields: dict[str, Any], log: ServerLog, *, profiles: str | Path | None, download: bool
 ) -> dict[str, Any]:
-    """The user's fields and those of the log that the user did not give. Raises InvalidInput where they differ."""
+    """Return the user's fields, completed from the log. Raises InvalidInput if they differ."""
     spec = load_model(model, download=download)
     settings = log.settings
     drafts = {"speculative_config", *DRAFT_FIELDS}
@@ -140,7 +140,7 @@ def _filled_in(
 
 
 def _engine(fields: dict[str, Any], settings: dict[str, Any], log: ServerLog) -> dict[str, Any]:
-    """The engine with the release that is known of it."""
+    """Return the engine with its release, if known."""
     own, logged = fields.get("engine"), settings.get("engine")
     if own is None or logged is None:
         return {} if own is None else {"engine": own}
@@ -155,7 +155,7 @@ def _engine(fields: dict[str, Any], settings: dict[str, Any], log: ServerLog) ->
 def _quantization(
     spec: ModelSpec, fields: dict[str, Any], settings: dict[str, Any], log: ServerLog
 ) -> dict[str, Any]:
-    """`quantization` as this package names what the log prints; nothing where the log does not say."""
+    """Return `quantization` under this package's name for the logged format; nothing if the log lacks it."""
     if "quantization" not in settings:
         return {}
     word = settings["quantization"]
@@ -187,7 +187,7 @@ def _bits_differ(spec: ModelSpec, own: str, logged: str) -> bool:
 def _other_kv(
     spec: ModelSpec, own: object, logged: object, fields: dict[str, Any], profiles: str | Path | None
 ) -> bool:
-    """Whether two names of KV formats mean different ones for this model."""
+    """Return whether two names of KV formats mean different formats for this model."""
     names = []
     for dtype in (own, logged):
         pool = resolve(spec, build(Pool, {**fields, "kv_cache_dtype": dtype}), profiles=profiles)

@@ -1,7 +1,7 @@
-"""A small continuous-batching engine: our own scheduler policies drive a real transformer on a real clock.
+"""A small continuous-batching engine: the package's scheduler policies drive a real transformer on a real clock.
 
-The same policy object that the simulator asks decides each step; block tables are those of its KV pool. What it did,
-step by step and request by request, is then compared with what the simulator says it would do.
+Each step is scheduled by the policy object that the simulator uses, with block tables from its KV pool. The run is
+then compared with the simulation step by step and request by request.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ POLICY = "vllm-v1"  # synchronous: this loop reads each step's tokens before it 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStep:
-    """One step of a real model: instants on the run's clock, its shape, and each row's request, tokens and context."""
+    """One step of a real model: times on the run's clock, its shape, and each row's request, tokens and context."""
 
     start_s: float
     end_s: float
@@ -49,7 +49,7 @@ class EngineStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRun:
-    """What the real engine did with a workload."""
+    """The real engine's run of a workload."""
 
     workload: Workload
     limits: SchedulerLimits
@@ -77,7 +77,7 @@ def poisson_workload(
     output_tokens: tuple[int, int],
     seed: int,
 ) -> Workload:
-    """Exponential gaps from 0 s on, lengths uniform over inclusive ranges."""
+    """Return requests with exponential gaps from 0 s, and lengths uniform over inclusive ranges."""
     rng = np.random.default_rng(seed)
     arrivals = np.concatenate([[0.0], np.cumsum(rng.exponential(1.0 / rate_per_s, requests - 1))])
     return Workload(
@@ -96,7 +96,7 @@ def run_engine(
     clock: RunClock | None = None,
     seed: int = 0,
 ) -> EngineRun:
-    """Serve `workload` with real steps, on `clock`: the wall's, or a CPU thread's own."""
+    """Serve `workload` with real steps on `clock`: wall time, or a CPU thread's own time."""
     loop = _ServingLoop(executor, workload, limits, clock=clock or RunClock(), seed=seed)
     while loop.finished < len(workload):
         loop.take_arrivals()
@@ -142,7 +142,7 @@ class _ServingLoop:
         return len(self.finish_s)
 
     def take_arrivals(self) -> None:
-        """Hand the scheduler every request that has arrived by now."""
+        """Pass every request that has arrived to the scheduler."""
         self.now_s = self.clock.now_s()
         arrival_s = self.workload.arrival_s
         while (sent := len(self.taken_at_step)) < len(arrival_s) and arrival_s[sent] <= self.now_s:
@@ -161,7 +161,7 @@ class _ServingLoop:
             self.taken_at_step.append(len(self.steps))
 
     def step(self) -> None:
-        """Run one step, or wait for the next arrival where nothing can run."""
+        """Run one step, or wait for the next arrival if nothing can run."""
         # decide
         step = self.policy.schedule(int(self.now_s * PS_PER_S)) if self.policy.unfinished else None
         if step is None or not step.rows:
@@ -199,7 +199,7 @@ class _ServingLoop:
         self.steps.append(EngineStep(start_s=self.now_s, end_s=self.clock.now_s(), shape=shape, rows=rows))
 
     def _blocks(self, index: int, held: Sequence[int]) -> np.ndarray:
-        """A request's block ids as an array: only the new ones are converted, as engines append to their tables."""
+        """Return a request's block ids as an array; convert only new ones, as engines append to their tables."""
         known = self.blocks.get(index, np.empty(0, dtype=np.int64))
         if len(known) < len(held):
             known = np.concatenate([known, np.asarray(held[len(known) :], dtype=np.int64)])
@@ -236,7 +236,7 @@ class _ServingLoop:
 def simulate(
     run: EngineRun, step_times: StepTimes, *, window_tokens: int | None = None, observer: Any = None
 ) -> SimulationResult:
-    """What the simulator says of the same workload, limits and KV blocks."""
+    """Simulate the same workload, limits and KV blocks."""
     return simulate_requests(
         run.workload,
         EngineSetup(
@@ -253,10 +253,10 @@ def simulate(
 
 
 def steps_scheduled_alike(run: EngineRun, *, window_tokens: int | None = None) -> int:
-    """Count the steps, until they part, of the run and of its replay in the simulator, on a clock of decisions.
+    """Count the leading steps that the run and its simulated replay schedule identically, on a clock of decisions.
 
-    Every step takes one unit there, and a request arrives at the decision before which the real loop took it in: so
-    nothing depends on when the real clock was read, and rows must be equal without tolerance.
+    In the replay every step takes one unit, and a request arrives at the decision before which the real loop accepted
+    it. The result is therefore independent of real time, and rows must be exactly equal.
     """
     simulated: list[tuple[tuple[int, int, int], ...]] = []
 
@@ -270,5 +270,5 @@ def steps_scheduled_alike(run: EngineRun, *, window_tokens: int | None = None) -
 
 
 def step_errors(run: EngineRun, step_times: Any) -> list[tuple[float, float]]:
-    """(predicted, measured) seconds of every step of the real run."""
+    """Return (predicted, measured) seconds of every step of the real run."""
     return [(float(step_times.step_seconds(step.shape)), step.seconds) for step in run.steps]

@@ -1,7 +1,7 @@
-"""One validation run's device, campaign, measurement file and budget: what every stage reads and none changes.
+"""Device, campaign, measurement file and budget of one validation run; every stage reads them, none changes them.
 
-Before anything is timed on a GPU it is asked whether a kernel, a product, a Triton kernel and a graph run, and whether
-bf16 is the card's own: that costs a moment, and hundreds of cases of "failed" where nobody asked.
+Before any timing on a GPU, a preflight checks that a kernel, a product, a Triton kernel and a graph run, and that the
+card supports bf16 natively. It takes a moment and avoids hundreds of failed cases.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REPORT_S = 2.0  # of CPU time, to fit, draw and write
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeModel:
-    """The campaign's model and, where it could be built, the transformer that runs it with its layers cut to fit."""
+    """The campaign's model and, if it could be built, the transformer that runs it, with layers cut to fit."""
 
     spec: ModelSpec  # every layer
     transformer: Transformer | None = None
@@ -53,7 +53,7 @@ class WholeModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """What a stage runs with. `deadline` is of `time.monotonic`."""
+    """The inputs of a stage. `deadline` is a value of `time.monotonic`."""
 
     torch: Any
     facts: DeviceFacts
@@ -81,38 +81,38 @@ class Session:
 
     @property
     def source(self) -> str:
-        """Provenance of what is fitted to this run."""
+        """Return the provenance of values fitted to this run."""
         return f"capacity validate, campaign {self.campaign.name}, on {self.facts.name}"
 
     def with_model(self, whole: WholeModel | None, slowdown: float | None) -> Session:
-        """The session after a stage that built a model or saw how busy the machine is."""
+        """Return the session after a stage that built a model or measured the load of the machine."""
         return replace(self, whole=whole or self.whole, slowdown=slowdown or self.slowdown)
 
     def time_left_s(self) -> float:
-        """Until the report must be begun."""
+        """Return the seconds until the report must start."""
         return self.deadline - REPORT_S * self.slowdown - time.monotonic()
 
     def announce(self, stage: str) -> None:
-        """Tell the progress bar what runs now."""
+        """Show the running stage in the progress bar."""
         if self.progress is not None:
             self.progress(0, 0, stage)
 
     def generator(self) -> Any:
-        """A torch generator on the device, from the run's seed."""
+        """Return a torch generator on the device, from the run's seed."""
         return self.torch.Generator(device=self.facts.torch_name).manual_seed(self.seed)
 
     def clock(self) -> RunClock:
-        """The clock of runs of a whole model: the wall's, or a CPU thread's own."""
+        """Return the clock of whole-model runs: wall time, or a CPU thread's own time."""
         return run_clock_for(self.facts.torch_name, threads=self.facts.compute_units)
 
     def free_bytes(self) -> float:
-        """Of the device's memory, now."""
+        """Return the free bytes of the device's memory."""
         if self.on_gpu:
             return float(self.torch.cuda.mem_get_info(self.facts.torch_name)[0])
         return float(self.facts.memory_free_bytes)
 
     def free_memory(self) -> None:
-        """Give back what a stage that ran out of memory held."""
+        """Release the memory of a stage that ran out of it."""
         free_memory(self.torch, self.facts.torch_name)
 
 
@@ -128,9 +128,9 @@ def open_session(
     seed: int,
     progress: Progress | None,
 ) -> tuple[Session, tuple[str, ...]]:
-    """The session and remarks on it. A continued measurement file keeps the roofs that it was begun with.
+    """Return the session and remarks on it. A continued measurement file keeps its original roofs.
 
-    Raises UnknownName or InvalidInput where no profile matches, or where the file is another device's.
+    Raises UnknownName or InvalidInput if no profile matches, or if the file belongs to another device.
     """
     path = folder / MEASUREMENTS
     profile, remarks = _profile(torch, facts, path, gpu=gpu, profiles=profiles)
@@ -159,7 +159,7 @@ def open_session(
 def _profile(
     torch: Any, facts: DeviceFacts, path: Path, *, gpu: str | None, profiles: tuple[str, ...]
 ) -> tuple[HardwareProfile, tuple[str, ...]]:
-    """The profile that the device is judged by; a CPU's is measured, or read from the file that is continued."""
+    """Return the device's profile; a CPU's is measured, or read from the continued file."""
     begun = None
     if path.exists() and path.stat().st_size and (text := read_measurements(path).profile_toml) is not None:
         begun = parse_profile(text, origin=path)
@@ -182,7 +182,7 @@ def _profile(
 
 
 def copy_rate(torch: Any, device: str, free_bytes: float) -> float:
-    """Bytes/s read plus written by the best of a few large copies on a GPU."""
+    """Return bytes/s read plus written by the best of a few large copies on a GPU."""
     count = int(min(COPIED_BYTES, free_bytes / 8)) // 4
     source = torch.empty(count, device=device, dtype=torch.float32).normal_()
     target = torch.empty_like(source)
@@ -193,7 +193,7 @@ def copy_rate(torch: Any, device: str, free_bytes: float) -> float:
 
 
 def _header(facts: DeviceFacts, campaign: Campaign, profile: HardwareProfile) -> dict[str, Any]:
-    """First line of a measurement file."""
+    """Return the first line of a measurement file."""
     header: dict[str, Any] = {"environment": environment(facts), "profile": profile.name}
     if facts.kind == "cpu" or is_provisional(profile):
         header["profile_toml"] = dump_profile(profile)
@@ -204,7 +204,7 @@ def _header(facts: DeviceFacts, campaign: Campaign, profile: HardwareProfile) ->
 
 
 def environment(facts: DeviceFacts) -> dict[str, Any]:
-    """What was measured on, as JSON; no host name."""
+    """Return the measured device and its surroundings as JSON, without the host name."""
     return {
         "device": facts.name,
         "kind": facts.kind,
@@ -226,7 +226,7 @@ NO_TRITON = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preflight:
-    """What was asked and answered, for the evidence's header; what is missing, by kind of kernel; remarks."""
+    """The preflight's results for the file's header, the missing kinds of kernel, and remarks."""
 
     answers: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -234,7 +234,7 @@ class Preflight:
 
 
 def preflight(torch: Any, device: str) -> Preflight:
-    """Ask a GPU for one thing of each kind. Raises InvalidInput, in one line, where nearly all cases would fail."""
+    """Test one operation of each kind on a GPU. Raises InvalidInput with one line if nearly all cases would fail."""
     if device == "cpu":
         return Preflight()
     answers: dict[str, str] = {}
@@ -265,7 +265,7 @@ def preflight(torch: Any, device: str) -> Preflight:
 
 
 def _failure(question: Callable[[], None]) -> str | None:
-    """Why a question was not answered well. Raises InvalidInput for a torch without this GPU's code."""
+    """Return why a test failed, or None. Raises InvalidInput for a torch build without code for this GPU."""
     try:
         question()
     except Exception as error:
@@ -298,7 +298,7 @@ def _graph(torch: Any, device: str, captures: Captures) -> None:
 
 
 def triton_answers(torch: Any, device: str) -> None:
-    """Compile the activation's kernel and compare: needs Triton, a C compiler and Python's headers."""
+    """Compile the activation kernel and check its result: needs Triton, a C compiler and Python's headers."""
     from capacity_validate.kernels.fused import fused_gated
 
     both = torch.linspace(-4.0, 4.0, 64, device=device).view(2, 32)

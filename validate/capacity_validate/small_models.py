@@ -1,4 +1,4 @@
-"""Small models for devices that cannot hold a real one, and real ones with their layers cut to fit."""
+"""Small models for devices that cannot hold a real one, and real models with layers cut to fit."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def small_model_names() -> tuple[str, ...]:
 
 
 def small_model(name: str) -> ModelSpec:
-    """A model of 6 layers and hidden size 512 in fp32: about 25 M parameters, a few ms a step on one CPU core."""
+    """Return a model of 6 layers and hidden size 512 in fp32: about 25 M parameters, a few ms per step on a CPU core."""
     if name not in _MIXERS:
         raise InvalidInput(f"no small model {name!r}; known: {', '.join(_MIXERS)}")
     full = find_format("fp32")
@@ -67,12 +67,12 @@ def small_model(name: str) -> ModelSpec:
 
 
 def find_model(name: str) -> ModelSpec:
-    """A small model by name, or any that `load_model` knows."""
+    """Return a small model by name, or any model that `load_model` supports."""
     return small_model(name) if name in _MIXERS else load_model(name)
 
 
 def cut_layers(model: ModelSpec, layers: int) -> ModelSpec:
-    """The first `layers` layers of a model; what a whole one takes is extrapolated from two depths."""
+    """Return the first `layers` layers of a model; the time of all layers is extrapolated from two depths."""
     if layers >= model.num_layers:
         return model
     if layers < 1:
@@ -87,7 +87,7 @@ def cut_layers(model: ModelSpec, layers: int) -> ModelSpec:
 
 
 def layers_that_fit(model: ModelSpec, memory_bytes: float) -> int:
-    """How many layers fit beside embedding and head, at the bytes that the model's dtype takes."""
+    """Return the number of layers that fit in addition to embedding and head, in the model's dtype."""
     item = 4 if model.dtype == "fp32" else 2
     outside = sum(part.params for part in model.parameter_parts() if not part.layers) * item
     inside = (model.total_params * item - outside) / model.num_layers
@@ -95,6 +95,6 @@ def layers_that_fit(model: ModelSpec, memory_bytes: float) -> int:
 
 
 def extrapolated_s(*, few: int, few_s: float, more: int, more_s: float, layers: int) -> float:
-    """Time at `layers` layers, on the straight line through two depths."""
+    """Return the time at `layers` layers, on the straight line through two depths."""
     per_layer = (more_s - few_s) / (more - few)
     return more_s + (layers - more) * per_layer

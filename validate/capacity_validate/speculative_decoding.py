@@ -1,6 +1,6 @@
-"""Speculative decoding for real: draft and target with controllable agreement, and rejection sampling between them.
+"""Speculative decoding with real models: draft and target of controlled agreement, and rejection sampling.
 
-The rule keeps the target's distribution whatever the draft proposes: accept x with min(1, p(x)/q(x)), else sample
+Rejection sampling keeps the target's distribution for any draft: accept x with min(1, p(x)/q(x)), otherwise sample
 from max(0, p - q), normalised. Source: Leviathan et al., arXiv 2211.17192.
 """
 
@@ -24,12 +24,12 @@ SIGNIFICANCE = 1e-4  # a true sampler fails the chi-square test once in ten thou
 
 
 def acceptance_rate(target: Probabilities, draft: Probabilities) -> float:
-    """Probability that a draft is accepted: the overlap of the two distributions."""
+    """Return the probability that a draft is accepted: the overlap of the two distributions."""
     return float(np.minimum(target, draft).sum())
 
 
 def draft_of_agreement(target: Probabilities, agreement: float) -> Probabilities:
-    """The target's distribution, with 1 - `agreement` of its mass moved to a reversed copy of it."""
+    """Return the target's distribution with 1 - `agreement` of its mass moved to a reversed copy of it."""
     return agreement * target + (1.0 - agreement) * target[::-1]
 
 
@@ -39,7 +39,7 @@ def verify(
     target_probabilities: list[Probabilities],
     rng: Any,
 ) -> list[int]:
-    """Rejection sampling: the accepted drafts, then one token of the target's own. One target row more than drafts."""
+    """Apply rejection sampling: return the accepted drafts, then one token of the target. Needs one more target row."""
     accepted: list[int] = []
     for token, q, p in zip(drafts, draft_probabilities, target_probabilities, strict=False):
         if rng.random() < min(1.0, p[token] / q[token]):
@@ -54,7 +54,7 @@ def verify(
 def distribution_findings(
     *, agreement: float, draft_tokens: int, samples: int, vocabulary: int = 12, seed: int = 0
 ) -> list[Finding]:
-    """On a small vocabulary: the output's distribution is the target's, and lengths are as the formula says."""
+    """Check on a small vocabulary that outputs follow the target's distribution and lengths follow the formula."""
     rng = np.random.default_rng(seed)
     target = rng.dirichlet(np.full(vocabulary, 0.7))
     target = (target + 0.01) / (target + 0.01).sum()
@@ -85,7 +85,7 @@ def distribution_findings(
 
 
 def chi_square_p(counts: Any, probabilities: Probabilities) -> float:
-    """Probability of counts at least this far from `probabilities`, were they drawn from them."""
+    """Return the probability of counts at least this far from `probabilities` if they were drawn from them."""
     from scipy.stats import chisquare
 
     return float(chisquare(counts, probabilities * counts.sum()).pvalue)
@@ -96,7 +96,7 @@ def chi_square_p(counts: Any, probabilities: Probabilities) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculativeRun(Written):
-    """A run of two real models against plain decoding: accepted length and speed-up, by the run and by formula."""
+    """A run of two real models against plain decoding: accepted length and speed-up, measured and by formula."""
 
     LAST: ClassVar[tuple[str, ...]] = ("accepted_length", "expected_length", "measured_speedup")
 
@@ -133,12 +133,12 @@ def run_models(
     seed: int = 0,
     clock: RunClock | None = None,
 ) -> SpeculativeRun:
-    """Generate with a small draft model and a large target, by verification and plainly.
+    """Generate with a small draft model and a large target, speculatively and plainly.
 
-    Both models really run. Random weights agree on nothing, so what the draft proposes is its own token with
-    probability 1 - `agreement` and otherwise what the target will say at that place, so that the acceptance is
-    `agreement` at every position. What it will say is asked of the verification itself: a plain step runs another
-    kernel, and in 16 bits rounding soon decides otherwise there.
+    Both models really run. Random weights never agree, so a proposal is the draft's own token with probability 1 -
+    `agreement`, and otherwise the token that the target will choose there; the acceptance is `agreement` at every
+    position. The target's choice comes from the verification itself, because a plain step runs another kernel, and
+    rounding in 16 bits soon gives a different choice there.
     """
     clock = clock or RunClock()
     rng = np.random.default_rng(seed)
@@ -164,10 +164,10 @@ def run_models(
 
 
 def greedy_doubt(target: Any, known: list[int], *, prompt_tokens: int, blocks: list[int]) -> float:
-    """How far the least likely of the generated tokens is from the target's first choice.
+    """Return the largest gap between a generated token's logit and the target's best, relative to the largest logit.
 
-    In shares of the largest logit, the whole sequence being read at once: 0 where every token is the first choice, some
-    percent where 16 bits cannot tell two apart, and near 1 where a token is not the target's at all.
+    The whole sequence is read at once. 0: every token is the first choice; a few percent: two tokens are too close for
+    16 bits; near 1: a token is not from the target.
     """
     generated = len(known) - prompt_tokens
     row = InputRow(tokens=known[:-1], computed=0, blocks=blocks, samples=generated)
@@ -194,7 +194,7 @@ def _plain(
 
 @dataclass(slots=True)
 class _Speculation:
-    """Greedy speculation; the draft's cache may lag behind by the tokens that it did not see accepted."""
+    """Greedy speculation; the draft's cache may lag by the tokens that it has not seen accepted."""
 
     target: Any
     draft: Any
@@ -222,7 +222,7 @@ class _Speculation:
             self.verifications += 1
 
     def _propose(self, draft_tokens: int, drafted: int) -> tuple[list[int], int]:
-        """The draft model's own tokens, one step each; and how many tokens its cache holds then."""
+        """Return the draft model's own tokens, one step each, and the number of tokens in its cache afterwards."""
         own: list[int] = []
         start = self.clock.now_s()
         for _ in range(draft_tokens):
@@ -234,10 +234,10 @@ class _Speculation:
         return own, drafted
 
     def _verify(self, own: list[int], agrees: list[bool]) -> tuple[int, list[int]]:
-        """Verify drafts that agree where they should: how many were accepted, and the target's choices.
+        """Verify drafts that agree where required; return the number of accepted ones, and the target's choices.
 
-        A choice depends on the drafts before it alone. So drafts are set right from the first on, by what the last
-        verification chose there; the one that finds nothing to set right is the one that counts.
+        A choice depends only on the drafts before it. Drafts are therefore corrected one by one, from the first on, to
+        the choices of the previous verification; only the last verification, which needs no correction, is timed.
         """
         generated = len(self.known) - len(self.prompt)
         guess = self.plain[generated : generated + len(own)]
@@ -278,7 +278,7 @@ def predicted_speedup(
     draft_s: Callable[[StepShape], float],
     context: int,
 ) -> float:
-    """Expected length times a plain step, over k draft steps and one verification."""
+    """Return expected length x plain step time / (k draft steps + one verification)."""
     plain = StepShape(decode_sequences=1, decode_context_tokens=context, decode_window_context_tokens=context)
     verification = plain._replace(draft_tokens=run.draft_tokens)
     spent = run.draft_tokens * draft_s(plain) + target_s(verification)

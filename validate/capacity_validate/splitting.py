@@ -1,7 +1,7 @@
-"""Which cases a fit sees, and which it is judged by: whole shapes are held out, for twins of fitted cases prove little.
+"""Split cases into a fitted and a held-out part: whole shapes are held out, because similar cases prove little.
 
-A product [m, k] x [k, n] at another m runs the same kernels over the same weights: with only some m held out, an error
-says how well a fit interpolates, not what it knows of a matrix that it has never met.
+A product [m, k] x [k, n] at another m runs the same kernels over the same weights. With only some m held out, the
+error measures interpolation, not the prediction of a new matrix.
 """
 
 import math
@@ -19,11 +19,10 @@ FEWEST_WITH_ENDS = 4  # cases of one shape, of which both ends can be fitted
 
 
 def split(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[MeasuredCase]]:
-    """Cases to fit and cases held out, operator by operator, chosen by size and by digest: never by times.
+    """Split cases into fitted and held-out ones, per operator, chosen by size and digest, never by time.
 
-    Whole shapes are held out, every other one by size and up to half of the cases; the smallest and the largest are
-    always fitted, for a fit is asked to interpolate. Where shapes are too few for that, half of the cases are held out,
-    the two ends aside.
+    Every other shape by size is held out, up to half of the cases; the smallest and the largest are always fitted,
+    because a fit should interpolate. With too few shapes, half of the cases are held out, except the two ends.
     """
     fitted: list[MeasuredCase] = []
     held_out: list[MeasuredCase] = []
@@ -36,7 +35,7 @@ def split(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[Me
 
 
 def how_split(measured: Sequence[MeasuredCase]) -> str:
-    """What `split` holds out of these, in words."""
+    """Return a description of the cases that `split` holds out."""
     seen, held = ({shape_key(m.case) for m in half} for half in split(measured))
     if held and not held & seen:
         return f"whole shapes: {len(held)} of {len(held | seen)}, every other by size"
@@ -44,13 +43,13 @@ def how_split(measured: Sequence[MeasuredCase]) -> str:
 
 
 def shape_key(case: Case) -> Hashable:
-    """What kind of thing a case is, whatever its load: a matrix, the heads of attention, an expert layer."""
+    """Return the shape of a case without its load: a matrix, the heads of attention, an expert layer."""
     loads = OPERATORS.get(case.operator, {}).get("loads", ())
     return case.operator, tuple(entry for entry in case.sizes if entry[0] not in loads)
 
 
 def extent(measured: MeasuredCase) -> float:
-    """How large a case is: what it computes and moves, or the product of its sizes where nobody counted."""
+    """Return the size of a case: its FLOP and bytes, or the product of its sizes if its work is unknown."""
     return (measured.flops + measured.bytes) or float(math.prod(size for _, size in measured.case.sizes))
 
 
@@ -59,7 +58,7 @@ def digest(text: str) -> str:
 
 
 def _whole_shapes(members: Sequence[MeasuredCase]) -> set[str]:
-    """Cases of the shapes that are held out; empty where there are too few shapes."""
+    """Return cases of the held-out shapes; empty if there are too few shapes."""
     shapes: dict[Any, list[MeasuredCase]] = {}
     for member in members:
         shapes.setdefault(shape_key(member.case), []).append(member)
@@ -79,7 +78,7 @@ def _whole_shapes(members: Sequence[MeasuredCase]) -> set[str]:
 
 
 def _single_cases(members: Sequence[MeasuredCase]) -> set[str]:
-    """Half of the cases, neither the largest nor the smallest among them where there are enough."""
+    """Return half of the cases, without the largest and the smallest if there are enough."""
     ordered = sorted(members, key=lambda m: (extent(m), m.case.id))
     inner = ordered[1:-1] if len(ordered) >= FEWEST_WITH_ENDS else ordered
     by_digest = sorted(inner, key=lambda m: digest(m.case.id))

@@ -1,8 +1,8 @@
-"""`capacity calibrate --suggest`: which runs of one's own would teach most about a question, as commands.
+"""`capacity calibrate --suggest`: commands of the user's own runs that would narrow a question's intervals most.
 
-To first order figures are linear in the parameters and all is normal, so what a run will teach is known before it is
-made: its derivatives say which parameters it sees, the question's say which matter. Runs are taken one after the other,
-each the one after which the asked figures' intervals are narrowest. Source: Bayesian linear design (Chaloner and
+To first order, figures are linear in the parameters and all distributions are normal, so the information of a run is
+known before it is made. Its derivatives show which parameters it measures, the question's show which matter. Runs are
+chosen greedily, each to minimise the intervals of the requested figures. Source: Bayesian linear design (Chaloner and
 Verdinelli, Statistical Science 10, 1995).
 """
 
@@ -55,7 +55,7 @@ RESULTS = "RESULTS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestedRun:
-    """One run to make: its load, how long it will take, its command, and half-widths that remain after it."""
+    """One suggested run: its load, duration, command, and the half-widths that remain after it."""
 
     concurrency: int
     input_len: int
@@ -69,7 +69,7 @@ class SuggestedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion(AnswerRecord):
-    """What to run for a question: `half_widths` are relative, of 90 % intervals of the asked figures, before any."""
+    """The suggested runs; `half_widths` are relative, of the requested figures' 90 % intervals before any run."""
 
     SCHEMA: ClassVar[str] = "capacity/suggested-runs/v1"
 
@@ -83,7 +83,7 @@ class Suggestion(AnswerRecord):
     notes: tuple[str, ...]
 
     def lines(self) -> list[str]:
-        """For a terminal, as a script with comments."""
+        """Return the suggestion for a terminal, as a script with comments."""
         shown = [
             f"# {self.model} on {self.gpu}, {self.engine}: 90 % intervals of what was asked, and after each run",
             f"# {'':<44}" + "".join(f"{ASKED[name]:>14}" for name in self.half_widths),
@@ -113,10 +113,11 @@ def suggest_runs(
     download: bool = False,
     **options: Any,
 ) -> Suggestion:
-    """The two or three runs after which a deployment's TTFT, TPOT and throughput under a load are known best.
+    """Return the two or three runs that best narrow the TTFT, TPOT and throughput intervals of a deployment under a
+    load.
 
-    `options` are those of the deployment and its load, as in `simulate`. Raises InvalidInput for a load without lengths
-    or arrivals, DoesNotFit.
+    `options` are those of the deployment and its load, as in `simulate`. Raises InvalidInput for a load without
+    lengths or arrivals, DoesNotFit.
     """
     pool_fields, traffic_fields = split(options, Pool, Traffic)
     if "gpu" not in pool_fields:
@@ -167,7 +168,7 @@ def suggest_runs(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """A load, what is predicted of it, and the derivatives of the logarithms of `names` by theta."""
+    """A load, its prediction, and the derivatives of the logarithms of `names` by theta."""
 
     traffic: Traffic
     num_prompts: int
@@ -179,7 +180,7 @@ class _Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Design:
-    """What is known of theta, for one deployment."""
+    """The prior of theta for one deployment."""
 
     resolved: ResolvedPool
     mean: Vector
@@ -187,12 +188,12 @@ class _Design:
 
     @property
     def learnt(self) -> bool:
-        """Whether the profile has learnt from runs of this deployment already."""
+        """Return whether the profile is already calibrated on runs of this deployment."""
         known = self.resolved.profile.adjustment
         return known is not None and known.is_of(self.resolved.model.name, self.resolved.engine.label)
 
     def candidate(self, traffic: Traffic, names: Sequence[str]) -> _Candidate | None:
-        """A load as a run of a benchmark; None where the deployment does not serve it."""
+        """Return a load as a benchmark run; None if the deployment cannot serve it."""
         workload = make_workload(traffic, self.resolved.max_model_len)
         result = replayed(self.resolved, workload)
         if result["status"] != "complete" or not all((result.get(name) or 0) > 0 for name in names):
@@ -229,14 +230,15 @@ class _Design:
         )
 
     def after(self, covariance: Matrix, candidate: _Candidate) -> Matrix:
-        """The covariance of theta once this run has been learnt from: its values do not matter to it."""
+        """Return the covariance of theta after a fit to this run, which does not depend on the run's values."""
         return learnt_covariance(covariance, candidate.slopes, noise_covariance(candidate.replay.figures))
 
     def half_widths(self, asked: _Candidate, covariance: Matrix, *, learnt: bool = True) -> dict[str, float]:
-        """Relative half-widths of 90 % intervals of the asked figures: theta's share, and what no run takes away.
+        """Return relative half-widths of the requested figures' 90 % intervals: theta's part, and the irreducible
+        part.
 
-        With the ends of deployments whose runs were `learnt` from, or of those before any, which also differ by their
-        machines.
+        With `learnt`, use the spread of deployments that were calibrated on runs; otherwise that before any run, which
+        includes differences between machines.
         """
         of_classes = np.where([name in TIME_EFFECTS for name in NAMES], asked.slopes, 0.0)
         known, left, before = (
@@ -259,7 +261,7 @@ class _Design:
         return found
 
     def _other_machines(self, metric: Metric, asked: _Candidate) -> float:
-        """The deviation by a machine, client and build of which no run has been made."""
+        """Return the deviation due to the machine, client and build of a deployment without a run."""
         resolved = self.resolved
         of = Asked(
             engine=resolved.engine.name,
@@ -273,7 +275,7 @@ class _Design:
     def greedy(
         self, asked: _Candidate, candidates: Sequence[_Candidate]
     ) -> Iterator[tuple[_Candidate, dict[str, float]]]:
-        """The best run, then the best beside it, while that is worth it."""
+        """Yield the best run, then the best in addition to it, while each narrows the intervals enough."""
         covariance, left = self.covariance, list(candidates)
         now = _mean(self.half_widths(asked, covariance))
         for _ in range(min(MOST_RUNS, len(left))):
@@ -288,7 +290,7 @@ class _Design:
 
 
 def _hardly_narrower(today: dict[str, float], runs: Sequence[SuggestedRun]) -> tuple[str, ...]:
-    """What to say where runs of one's own leave intervals about as wide as such deployments' are anyway."""
+    """Return a note if runs leave the intervals about as wide as those of similar deployments."""
     if not runs or _mean(runs[-1].half_widths) < (1 - NARROWER) * _mean(today):
         return ()
     return (
@@ -302,7 +304,7 @@ def _mean(widths: dict[str, float]) -> float:
 
 
 def _loads(resolved: ResolvedPool, traffic: Traffic) -> Iterator[Traffic]:
-    """Closed loops to choose from: few and many at once, as asked, with long prompts, with short ones."""
+    """Yield candidate closed loops: low, high and requested concurrency, with long prompts and with short ones."""
     assert traffic.input_len is not None
     assert traffic.output_len is not None
     client = (

@@ -1,4 +1,4 @@
-"""What a measurement depends on besides its case: harness, campaign, driver, clocks, libraries, and the host."""
+"""Conditions of a measurement other than its case: harness, campaign, driver, clocks, libraries, and the host."""
 
 import hashlib
 import importlib.metadata
@@ -31,7 +31,7 @@ _SHORT = 12  # hexadecimal digits that tell two digests apart
 
 
 def conditions_of(torch: Any, facts: DeviceFacts, campaign: Campaign, *, seed: int) -> dict[str, Any]:
-    """What two runs must share for their cases to stand in one file."""
+    """Return the conditions that two runs must share to use one file."""
     return {
         "harness": harness_version(),
         "campaign": f"{campaign.name} {_digest(campaign.model_dump_json())}",
@@ -54,7 +54,7 @@ def conditions_of(torch: Any, facts: DeviceFacts, campaign: Campaign, *, seed: i
 
 
 def host_of(facts: DeviceFacts) -> dict[str, Any]:
-    """The machine around the device: launches are only as fast as its CPU. No host name."""
+    """Return facts of the host, whose CPU limits the speed of launches. No host name."""
     return {
         "cpu": cpu_name(),
         "cores": os.cpu_count(),
@@ -68,7 +68,8 @@ def host_of(facts: DeviceFacts) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def harness_version() -> str:
-    """The package's version and a digest of the harness's own source: a changed kernel is another measurement."""
+    """Return the package's version and a digest of the harness's source, because a changed kernel changes
+    measurements."""
     try:
         version = importlib.metadata.version("llm-capacity")
     except importlib.metadata.PackageNotFoundError:
@@ -78,7 +79,7 @@ def harness_version() -> str:
 
 
 def libraries_of(torch: Any, kind: str) -> dict[str, str | None]:
-    """Versions of what runs kernels."""
+    """Return versions of the libraries that run kernels."""
     if kind == "cpu":
         return {}
     return {

@@ -1,7 +1,7 @@
-"""The techniques of inference engines, held to what they promise: the same result, for fewer bytes or steps.
+"""Checks that inference techniques give the same result with fewer bytes or steps.
 
-Float64 on a CPU says that an algorithm is right; only the device's own kernels, in the type that it serves in, can say
-that they are. And the memory of a model, allocated and compared with the memory model.
+Float64 on a CPU verifies an algorithm; only the device's own kernels, in its serving dtype, verify the implementation.
+Also checks a model's allocated memory against the memory model.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ SINGLE = 1e-4  # fp32 through six layers
 
 
 def technique_findings() -> list[Finding]:
-    """All of them; some seconds on a CPU core."""
+    """Run all checks, in a few seconds on a CPU core."""
     findings = [online_softmax(), sliding_window(), attention_sinks()]
     for name in small_model_names():
         findings += model_findings(name)
@@ -42,7 +42,7 @@ def technique_findings() -> list[Finding]:
 
 
 def online_softmax(*, tokens: int = 1000, block: int = 64, seed: int = 0) -> Finding:
-    """Block by block, rescaling as the maximum grows, against plain softmax attention."""
+    """Compare block-by-block softmax, rescaled as the maximum grows, with plain softmax attention."""
     generator = torch.Generator().manual_seed(seed)
     q, k, v = (torch.randn(n, 32, generator=generator, dtype=torch.float64) * 3 for n in (5, tokens, tokens))
     best = torch.full((5, 1), float("-inf"), dtype=torch.float64)
@@ -64,7 +64,7 @@ def online_softmax(*, tokens: int = 1000, block: int = 64, seed: int = 0) -> Fin
 
 
 def sliding_window(*, window: int = 64, context: int = 200, seed: int = 0) -> Finding:
-    """Decode over only the last `window` tokens of a paged cache, against a masked score matrix."""
+    """Compare decode over the last `window` tokens of a paged cache with a masked score matrix."""
     generator = torch.Generator().manual_seed(seed)
     keys, values = (torch.randn(16, 16, 2, 32, generator=generator, dtype=torch.float64) for _ in range(2))
     q = torch.randn(1, 8, 32, generator=generator, dtype=torch.float64)
@@ -87,7 +87,7 @@ def sliding_window(*, window: int = 64, context: int = 200, seed: int = 0) -> Fi
 
 
 def attention_sinks(*, sinks: int = 4, window: int = 32, context: int = 128, seed: int = 0) -> Finding:
-    """Keeping the first `sinks` and last `window` tokens equals masking the middle: the softmax renormalises."""
+    """Check that keeping the first `sinks` and last `window` tokens equals masking the middle."""
     generator = torch.Generator().manual_seed(seed)
     q, k, v = (
         torch.randn(1, 4, n, 32, generator=generator, dtype=torch.float64) for n in (1, context, context)
@@ -106,7 +106,7 @@ def attention_sinks(*, sinks: int = 4, window: int = 32, context: int = 128, see
 
 
 def model_findings(name: str) -> list[Finding]:
-    """A small model: cached against uncached, and the bytes of its cache against those of the memory model."""
+    """Check a small model: cached against uncached results, and cache bytes against the memory model."""
     model = Transformer(small_model(name), device="cpu", num_blocks=32)
     return [
         Finding(
@@ -120,7 +120,7 @@ def model_findings(name: str) -> list[Finding]:
 
 
 def _cache_finding(model: Transformer, name: str) -> Finding:
-    """The bytes of a KV cache, against those of the memory model."""
+    """Check the bytes of a KV cache against the memory model."""
     spec, slots = model.model, model.cache_slots
     return Finding(
         name=name,
@@ -132,7 +132,8 @@ def _cache_finding(model: Transformer, name: str) -> Finding:
 
 
 def cached_against_uncached(model: Transformer) -> float:
-    """Relative difference of the last logits: all at once, or in chunks and single tokens over a paged cache."""
+    """Return the relative difference of the last logits: all at once, or in chunks and single tokens over a paged
+    cache."""
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(model.model.vocab_size, (TOKENS,), generator=generator).tolist()
     order = torch.randperm(model.num_blocks, generator=generator).tolist()
@@ -160,7 +161,7 @@ def served_dtype(device: str) -> Literal["bf16", "fp32"]:
 
 
 def model_on(device: str, name: str) -> ModelSpec:
-    """A small model in the type that the device serves in."""
+    """Return a small model in the device's serving dtype."""
     spec, dtype = small_model(name), served_dtype(device)
     if dtype == spec.dtype:
         return spec
@@ -169,7 +170,7 @@ def model_on(device: str, name: str) -> ModelSpec:
 
 
 def device_findings(device: str, captures: Captures | None) -> Iterator[Finding]:
-    """One after the other, the broadest first: a run cut short has seen something of each kind."""
+    """Yield checks one by one, the broadest first, so that an interrupted run covers each kind."""
     dtype = served_dtype(device)
     for heads, kv_heads, width, window in WINDOWS:
         yield paged_finding(device, heads=heads, kv_heads=kv_heads, width=width, window=window)
@@ -194,7 +195,7 @@ def device_findings(device: str, captures: Captures | None) -> Iterator[Finding]
 def paged_finding(
     device: str, *, heads: int, kv_heads: int, width: int, window: int | None, seed: int = 1
 ) -> Finding:
-    """Decode attention through a scattered block table, windows included, against float64."""
+    """Check decode attention through a scattered block table, windows included, against float64."""
     dtype = served_dtype(device)
     generator = torch.Generator(device=device).manual_seed(seed)
     kind = torch.float32 if dtype == "fp32" else torch.bfloat16
@@ -224,7 +225,7 @@ def paged_finding(
 
 
 def graphs_against_eager(model: Transformer, captures: Captures) -> float:
-    """The largest gap between eager's best logit and that of a graph's choice, over the largest logit."""
+    """Return the largest gap between eager's best logit and that of a graph's choice, over the largest logit."""
     generator = torch.Generator().manual_seed(9)
     rows = []
     for index, context in enumerate((30, 90, 17)):
@@ -248,7 +249,7 @@ ACTIVATION_TOLERANCE = 0.05  # allocators round up; masks and positions are smal
 
 
 def exact_findings(model: Transformer) -> list[Finding]:
-    """Bytes that must agree to the byte on any device."""
+    """Return checks of byte counts that must be exact on any device."""
     spec = model.model
     weights = sum(tensor.nbytes for tensor in model.weight_tensors)
     return [
@@ -264,7 +265,7 @@ def exact_findings(model: Transformer) -> list[Finding]:
 
 
 def peak_activation_bytes(torch: Any, model: Transformer, tokens: int) -> float:
-    """What a prefill of `tokens` needs besides weights and cache: the allocator's peak; on a CPU all it creates."""
+    """Return a prefill's memory in addition to weights and cache: allocator peak on a GPU, all allocations on a CPU."""
     from capacity_validate.kernels import KernelBench, peak_bytes
 
     step = model.inputs(
@@ -276,7 +277,7 @@ def peak_activation_bytes(torch: Any, model: Transformer, tokens: int) -> float:
 
 
 def fused_activation_bytes(model: Transformer, tokens: int) -> float:
-    """What the memory model sets aside for one sequence of `tokens` tokens in one step of an engine."""
+    """Return the bytes that the memory model reserves for one sequence of `tokens` tokens in one engine step."""
     pool = Pool(gpu="h100", max_num_seqs=1, max_num_batched_tokens=tokens)
     profile, engine = load_profile(pool.gpu), find_engine(pool.engine)
     halves = activation_bytes(with_defaults(pool, model.model, profile=profile, engine=engine))
@@ -284,9 +285,9 @@ def fused_activation_bytes(model: Transformer, tokens: int) -> float:
 
 
 def activation_findings(model: Transformer, tokens: int, measured_bytes: float) -> list[Finding]:
-    """The peak against the memory model's form, the widest layer of all tokens; dense layers wider than attention.
+    """Check the peak against the memory model's formula: the widest layer for all tokens, if dense is the widest.
 
-    Gate and up live beside their product, and on a CPU, where the activation is not fused, beside SiLU(gate) too.
+    Gate and up are alive together with their product; on a CPU, without a fused activation, also with SiLU(gate).
     """
     copies = UNFUSED_FFN_COPIES if model.device == "cpu" else FUSED_FFN_COPIES
     widest = _widest_dense(model.model)
@@ -306,7 +307,7 @@ def activation_findings(model: Transformer, tokens: int, measured_bytes: float) 
 
 
 def _widest_dense(model: ModelSpec) -> int | None:
-    """Intermediate size of the widest layer; None where experts or attention are wider, or may be."""
+    """Return the widest layer's intermediate size; None if experts or attention are, or may be, wider."""
     widths = []
     for group in model.layer_groups:
         mixer, feed_forward = group.mixer, group.feed_forward
@@ -319,9 +320,9 @@ def _widest_dense(model: ModelSpec) -> int | None:
 
 
 def gpu_memory(torch: Any, device: str, *, alone: bool = True) -> dict[str, float]:
-    """Where a GPU's memory went: torch's allocator, and what the driver counts besides (context, libraries).
+    """Return a GPU's memory use: torch's allocator, and the rest that the driver reports (context, libraries).
 
-    The latter only where nobody else is on the card: theirs would be in it.
+    The rest is included only if no other process uses the card, because it would contain that process's memory.
     """
     free, total = torch.cuda.mem_get_info(device)
     reserved = torch.cuda.memory_reserved(device)
@@ -336,6 +337,6 @@ def gpu_memory(torch: Any, device: str, *, alone: bool = True) -> dict[str, floa
 
 
 def pool_bytes(torch: Any, pool: Any) -> float:
-    """Memory that the graphs of one pool hold, as torch's allocator has it in segments."""
+    """Return the bytes held by one pool's graphs, from the segments of torch's allocator."""
     segments = torch.cuda.memory_snapshot()
     return float(sum(s["total_size"] for s in segments if tuple(s["segment_pool_id"]) == tuple(pool)))

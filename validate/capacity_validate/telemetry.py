@@ -1,7 +1,8 @@
-"""Clocks, power and heat of a GPU while it works: a thread asks the driver, and each sample is held against it.
+"""Clocks, power and temperature of a GPU under load: a thread polls the driver, and each sample is matched to a
+reading.
 
-A card that draws less than its power limit runs at boost clocks in bursts of a few ms, and at lower ones in serving;
-one that is hot, or whose power is braked, is slower in a way that no step model should learn.
+Below its power limit, a card runs short bursts of a few ms at boost clocks, but serving at lower ones. A card that is
+throttled by heat or a power brake is slower in a way that the step model should not learn.
 """
 
 import statistics
@@ -22,7 +23,7 @@ HARMFUL = ("hardware slowdown", "heat (software)", "heat (hardware)", "power bra
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One look at the card. `at_s` is of `time.monotonic`; None: the driver does not say."""
+    """One reading of the card. `at_s` is a value of `time.monotonic`; None: the driver does not report it."""
 
     at_s: float
     sm_clock_hz: float | None = None
@@ -32,7 +33,7 @@ class Reading:
 
     @property
     def conditions(self) -> "Conditions":
-        """What one look says by itself."""
+        """Return the conditions of this single reading."""
         return Conditions(
             clock_hz=self.sm_clock_hz,
             clock_low_hz=self.sm_clock_hz,
@@ -44,7 +45,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """Readings of a stretch of time, in one: median and lowest clock, mean power, highest temperature, all reasons."""
+    """Readings of a period combined: median and lowest clock, mean power, highest temperature, all reasons."""
 
     clock_hz: float | None
     clock_low_hz: float | None
@@ -56,7 +57,7 @@ class Conditions:
 
 @dataclass(slots=True)
 class Telemetry:
-    """Asks `read` every `every_s` in a thread, inside `with`. What fails to answer is left out."""
+    """Poll `read` every `every_s` in a thread, inside `with`. Failed readings are left out."""
 
     read: Callable[[], Reading | None]
     every_s: float = EVERY_S
@@ -85,7 +86,7 @@ class Telemetry:
             self._stop.wait(self.every_s)
 
     def conditions(self, began_s: float, ended_s: float) -> Conditions | None:
-        """What held between two instants, or nearest to them; None where the driver said nothing at all."""
+        """Return the conditions between two instants, or nearest to them; None if the driver reported nothing."""
         found = self._between(began_s, ended_s)
         self._loaded_hz += [r.sm_clock_hz for r in found if r.sm_clock_hz is not None]
         together = merged([reading.conditions for reading in found])
@@ -99,13 +100,13 @@ class Telemetry:
         return [min(readings, key=lambda r: abs(r.at_s - (began_s + ended_s) / 2))]
 
     def _since(self, instant: float) -> list[Reading]:
-        """Readings from the last one before an instant on; the thread may append meanwhile."""
+        """Return readings from the last one before an instant on; the thread may append meanwhile."""
         return self.readings[
             max(0, bisect_left(self.readings, instant, key=lambda reading: reading.at_s) - 1) :
         ]
 
     def held_down(self, instants: Sequence[float]) -> list[bool]:
-        """Of samples taken at these instants: whether heat or a brake, or an odd clock, makes them say nothing."""
+        """Return for samples at these instants whether heat, a power brake or an unusual clock makes them unusable."""
         readings = self._since(min(instants, default=0.0))
         if not readings:
             return [False] * len(instants)
@@ -139,7 +140,7 @@ def _all_reasons(many: Iterable[Sequence[str]]) -> tuple[str, ...]:
 
 
 def merged(stretches: Sequence[Conditions]) -> dict[str, Any] | None:
-    """Conditions of several stretches in one, such as all passes of a case, as JSON."""
+    """Combine conditions of several periods, such as all passes of a case, as JSON."""
     if not stretches:
         return None
 
@@ -158,7 +159,7 @@ def merged(stretches: Sequence[Conditions]) -> dict[str, Any] | None:
 
 
 def telemetry_remarks(telemetry: Telemetry | None, *, top_hz: float | None) -> tuple[str, ...]:
-    """What the clocks did under load over the whole run: far below their maximum, and who held them down."""
+    """Return remarks on the clocks under load over the whole run: far below the maximum, and the throttle reasons."""
     loaded = [] if telemetry is None else telemetry._loaded_hz
     if telemetry is None or not loaded:
         return ()

@@ -1,9 +1,9 @@
-"""Timing that can be trusted: warm-up, rotated inputs, many repetitions, and what their spread says.
+"""Reliable timing: warm-up, rotated inputs, many repetitions, and statistics of their spread.
 
-On a GPU: CUDA events; short kernels are captured into one graph of many calls, so that launch gaps stay out. On one
-CPU thread: that thread's own CPU time, which a neighbour who takes the core does not lengthen (wall time on a shared
-machine was seen to double for seconds at a time). Weights and caches rotate over more memory than the cache holds,
-because in serving other layers run between two uses of the same.
+On a GPU: CUDA events; short kernels are captured in one graph of many calls to exclude launch gaps. On one CPU thread:
+the thread's own CPU time, which other processes on the core do not lengthen (wall time on a shared machine doubled for
+seconds at a time). Weights and caches rotate over more memory than the cache holds, because in serving other layers
+run between two uses of the same data.
 """
 
 import math
@@ -40,9 +40,9 @@ MEDIAN_OVER_SPREAD = 1.2533 / 2.5631
 class Timing:
     """Times of one case. `seconds` is the median; `drift` compares the last third with the first.
 
-    Each sample is a call's time, by graph the mean of `calls_per_sample` calls. `samples` are those that count, evenly
-    thinned where there are many; `held_down` were left out, for the clocks were held down when they were taken; where
-    hardly any was free, `slowed` says so, and all count.
+    A sample is the time of one call, or with a graph the mean of `calls_per_sample` calls. `samples` are the samples
+    used, evenly thinned if there are many. `held_down` counts samples excluded because the clocks were reduced; if
+    hardly any remain, `slowed` is true and all samples are used.
     """
 
     seconds: float
@@ -59,17 +59,18 @@ class Timing:
 
     @property
     def spread(self) -> float:
-        """From the 10 % to the 90 % quantile, over the median."""
+        """Return (90 % quantile - 10 % quantile) / median."""
         return (self.high_s - self.low_s) / self.seconds if self.seconds else 0.0
 
     @property
     def standard_error(self) -> float:
-        """Of the median, over it: as of a normal law whose 10 % and 90 % quantiles are those seen."""
+        """Return the relative standard error of the median, for a normal distribution with the observed 10 % to 90 %
+        range."""
         return MEDIAN_OVER_SPREAD * self.spread / math.sqrt(self.repetitions)
 
 
 class Samples(NamedTuple):
-    """What a stopwatch took in one go. `began_s` and `ended_s` are of `time.monotonic`."""
+    """The samples of one timing. `began_s` and `ended_s` are values of `time.monotonic`."""
 
     seconds: list[float]
     how: How
@@ -79,7 +80,7 @@ class Samples(NamedTuple):
 
     @property
     def instants(self) -> list[float]:
-        """About when each sample was taken: one after the other, as long as each took."""
+        """Return the approximate time of each sample, assuming that samples ran back to back."""
         seconds = np.array(self.seconds)
         middles = (np.cumsum(seconds) - seconds / 2) / (seconds.sum() or 1.0)
         return list(self.began_s + (self.ended_s - self.began_s) * middles)
@@ -88,7 +89,7 @@ class Samples(NamedTuple):
 def summarise_samples(
     samples: Sequence[float], how: How, *, calls: int = 1, held_down: int = 0, slowed: bool = False
 ) -> Timing:
-    """One `Timing` of all samples, in the order in which they were taken. Needs at least one."""
+    """Return one `Timing` of all samples, in the order in which they were taken. Needs at least one."""
     ordered = sorted(samples)
     median = statistics.median(ordered)
     third = max(1, len(samples) // 3)
@@ -109,16 +110,16 @@ def summarise_samples(
 
 
 def is_known(samples: Sequence[float]) -> bool:
-    """Whether the median's standard error is so small that more samples of this pass would teach nothing."""
+    """Return whether the median's standard error is so small that this pass needs no more samples."""
     if len(samples) < FEWEST_KNOWN:
         return False
     return summarise_samples(samples, "events").standard_error <= KNOWN
 
 
 class CpuStopwatch:
-    """The thread's CPU time around each call; wall time where torch uses several threads.
+    """The thread's CPU time around each call; wall time if torch uses several threads.
 
-    `sample` gives the seconds of single calls, in order, over several sets of inputs in turn.
+    `sample` returns the seconds of single calls, in order, over several sets of inputs in turn.
     """
 
     spoiled = False
@@ -146,7 +147,7 @@ class CpuStopwatch:
 
 
 class RunClock:
-    """The clock of a whole run: `now_s()`, and `wait_until` when there is nothing to do."""
+    """The clock of a whole run: `now_s()`, and `wait_until` for idle time."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
@@ -159,7 +160,7 @@ class RunClock:
 
 
 class ThreadClock(RunClock):
-    """This thread's CPU time, with waits leapt over: a run that neighbours on the machine neither slow nor see wait."""
+    """This thread's CPU time, with waits skipped, so that other processes do not slow the run and it never sleeps."""
 
     def __init__(self) -> None:
         self._start = time.thread_time()
@@ -174,7 +175,7 @@ class ThreadClock(RunClock):
 class CudaStopwatch:
     """CUDA events; short kernels as one graph that calls every input set in turn.
 
-    `spoiled`: a refused capture left this process unfit for more work on the device.
+    `spoiled`: a failed capture left this process unable to use the device.
     """
 
     def __init__(self, torch: Any, device: str) -> None:
@@ -205,7 +206,8 @@ class CudaStopwatch:
         return Samples(seconds, "events", began_s=began_s, ended_s=time.monotonic())
 
     def _warm_up(self, calls: Sequence[Call]) -> float:
-        """Seconds of a call once two medians agree; every input set is touched, Triton's kernels are compiled."""
+        """Run calls until two medians agree, and return the seconds of one; touches every input set and compiles
+        Triton."""
         count = max(WARM_UP_CALLS, min(len(calls), 8))
 
         def settle() -> float:
@@ -222,7 +224,7 @@ class CudaStopwatch:
         return float(seconds)
 
     def _events(self, calls: Sequence[Call], count: int) -> list[float]:
-        """One pair of events a call, read after all have run."""
+        """Time each call with a pair of events, read after all have run."""
         pairs = []
         for index in range(count):
             start = self._torch.cuda.Event(enable_timing=True)
@@ -235,7 +237,7 @@ class CudaStopwatch:
         return [start.elapsed_time(end) * 1e-3 for start, end in pairs]
 
     def _until_known(self, calls: Sequence[Call], most: int) -> list[float]:
-        """Up to `most` samples, fewer where they agree; work is queued batch by batch."""
+        """Return up to `most` samples, fewer if they agree; work is queued batch by batch."""
         seconds: list[float] = []
         while len(seconds) < most and not is_known(seconds):
             turned = len(seconds) % len(calls)
@@ -245,7 +247,7 @@ class CudaStopwatch:
     def _graphed(
         self, calls: Sequence[Call], wanted: int, *, budget_s: float, at_least: int, at_most: int
     ) -> Samples | None:
-        """Mean of a call in each replay of a graph of `wanted` or more; None where capture is refused."""
+        """Return the mean call time in each replay of a graph of `wanted` or more calls; None if the capture fails."""
         rounds = math.ceil(wanted / len(calls))
         inner = rounds * len(calls)
 
@@ -274,7 +276,7 @@ Stopwatch = CpuStopwatch | CudaStopwatch
 
 
 def _count(once_s: float, *, budget_s: float, at_least: int, at_most: int) -> int:
-    """Repetitions that fill the budget, between their limits."""
+    """Return the repetitions that fill the budget, between their limits."""
     return max(at_least, min(at_most, int(budget_s / max(once_s, 1e-6))))
 
 
@@ -283,10 +285,10 @@ def stopwatch_for(torch: Any, device: str, *, threads: int = 1) -> Stopwatch:
 
 
 def run_clock_for(device: str, *, threads: int = 1) -> RunClock:
-    """Started now."""
+    """Return a clock that starts now."""
     return ThreadClock() if device == "cpu" and threads == 1 else RunClock()
 
 
 def rotations(bytes_per_set: int, cache_bytes: int, *, most: int = 32) -> int:
-    """Input sets that together hold more than twice the cache, so that no call finds its inputs there."""
+    """Return the number of input sets that together exceed twice the cache, so that no call finds its inputs there."""
     return max(1, min(most, math.ceil(2 * cache_bytes / max(1, bytes_per_set))))

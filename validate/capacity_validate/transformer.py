@@ -1,8 +1,8 @@
-"""A whole decoder with random weights, made from a ModelSpec: paged KV cache, prefill, decode, mixed steps, graphs.
+"""A whole decoder with random weights from a ModelSpec: paged KV cache, prefill, decode, mixed steps, graphs.
 
-It runs what the step model prices: merged QKV and gate-up products, rope with the cache write, paged attention, one
-LM head for the rows that sample. Decode rows go first in a step, prefill rows after them. Pure decode steps are
-replayed as CUDA graphs, as engines do.
+It runs the kernels that the step model prices: merged QKV and gate-up products, rope with the cache write, paged
+attention, and one LM head for the sampled rows. In a step, decode rows precede prefill rows. Pure decode steps replay
+CUDA graphs, as in engines.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def require_supported(model: ModelSpec) -> None:
-    """Raises UnsupportedModel for what this loop has no kernels for, before anything is allocated."""
+    """Raise UnsupportedModel if this loop lacks kernels for the model, before any allocation."""
     for group in model.layer_groups:
         if (reason := _missing(group)) is not None:
             raise UnsupportedModel(model.model_type, f"the harness has {reason}")
@@ -40,7 +40,7 @@ def require_supported(model: ModelSpec) -> None:
 
 
 def _missing(group: LayerGroup) -> str | None:
-    """What these layers need and the harness lacks, in words; None where it has all."""
+    """Return a description of the missing kernels for these layers; None if the harness has all."""
     mixer, dense = group.mixer, group.feed_forward
     if isinstance(mixer, LinearAttention):
         return "no linear attention"
@@ -118,18 +118,19 @@ class Transformer:
 
     @property
     def capturable(self) -> bool:
-        """Whether a CUDA graph can hold a decode step: experts without a grouped product ask the host."""
+        """Return whether a CUDA graph can capture a decode step; experts without a grouped product read values on the
+        host."""
         return self.device != "cpu" and all(layer.feed_forward.capturable for layer in self.layers)
 
     def release(self) -> None:
-        """Give weights and caches back; the model cannot run after it."""
+        """Release weights and caches; the model cannot run afterwards."""
         self.layers = []
         self.embedding = self.head = self.final_norm = None
         self._tables.clear()
 
     @property
     def weight_tensors(self) -> list[Any]:
-        """Every parameter, each storage once."""
+        """Return every parameter, each storage once."""
         weights = [self.embedding, self.final_norm]
         if self.head is not self.embedding:
             weights.append(self.head)
@@ -146,16 +147,16 @@ class Transformer:
         return self.allocated_blocks * self.block_size
 
     def fill_caches(self) -> None:
-        """Random keys and values everywhere, for decode steps that nobody prefilled."""
+        """Fill the caches with random keys and values, for decode steps without a prefill."""
         for cache in self.cache_tensors:
             cache.normal_(generator=self._generator)
 
     # step
 
     def inputs(self, rows: Sequence[InputRow]) -> StepInputs:
-        """Tensors of a step; rows of one token that sample are decoded, wherever they stand in `rows`.
+        """Return the tensors of a step; rows of one sampled token are decode rows, in any position in `rows`.
 
-        Made on the host and sent in one copy from pinned memory, block tables included, as vLLM does.
+        Built on the host and sent in one copy from pinned memory, block tables included, as in vLLM.
         """
         ordered = sorted(rows, key=lambda row: len(row.tokens) > 1)
         decode = [row for row in ordered if len(row.tokens) == 1]
@@ -200,7 +201,7 @@ class Transformer:
         )
 
     def _send(self, arrays: Sequence[Any]) -> list[Any]:
-        """Arrays of integers as tensors on the device, in one copy."""
+        """Copy arrays of integers to the device in one transfer, and return the tensors."""
         whole = torch.from_numpy(np.concatenate([array.ravel() for array in arrays]))
         if self.device != "cpu":
             whole = whole.pin_memory().to(self.device, non_blocking=True)
@@ -209,7 +210,7 @@ class Transformer:
 
     @torch.inference_mode()  # type: ignore[untyped-decorator,unused-ignore]
     def logits(self, step: StepInputs) -> Any:
-        """Logits of the rows that sample, in the order of the sorted rows."""
+        """Return logits of the sampled rows, in the order of the sorted rows."""
         x = functional.embedding(step.tokens, self.embedding)
         residual = torch.zeros_like(x)
         for layer in self.layers:
@@ -223,27 +224,30 @@ class Transformer:
         )
 
     def next_tokens(self, step: StepInputs) -> list[int]:
-        """The likeliest token of every row that samples; waits for the device."""
+        """Return the most likely token of every sampled row; waits for the device."""
         chosen: list[int] = self.logits(step).argmax(dim=-1).tolist()
         return chosen
 
 
 class Layer:
-    """Norms before mixer and feed-forward; with four of them (Gemma, GLM-4) also after each."""
+    """Norms before mixer and feed-forward; models with four norms (Gemma, GLM-4) also have one after each."""
 
     def __init__(self, norms: Sequence[Any], mixer: Any, feed_forward: Any) -> None:
         self.norms = norms
         self.mixer, self.feed_forward = mixer, feed_forward
 
     def after(self, x: Any, index: int) -> Any:
-        """`x` through norm `index`, where there is one."""
+        """Apply norm `index` to `x` if it exists."""
         if index >= len(self.norms):
             return x
         return functional.rms_norm(x, (x.shape[-1],), self.norms[index], EPSILON)
 
 
 def attention_findings(model: Transformer, during: str) -> tuple[Finding, ...]:
-    """None on a CPU, in fp32, or where nothing was prefilled. Windows and sinks need a mask, and are only counted."""
+    """Check that prefill ran FlashAttention; windows and sinks need a mask, and are only counted.
+
+    Empty on a CPU, in fp32, or without a prefill.
+    """
     counts = model.attention_kernels
     if model.device == "cpu" or model.model.dtype not in HALF or not counts:
         return ()
@@ -260,9 +264,9 @@ def attention_findings(model: Transformer, during: str) -> tuple[Finding, ...]:
 
 
 class DecodeGraph:
-    """A decode step of one batch size as a CUDA graph: static inputs are overwritten, then replayed.
+    """A decode step of one batch size as a CUDA graph: static inputs are overwritten, then the graph is replayed.
 
-    Smaller batches are padded with rows that write to a block of nobody's.
+    Smaller batches are padded with rows that write to an unused block.
     """
 
     def __init__(self, model: Transformer, captures: Captures, *, batch: int, max_context: int) -> None:
@@ -305,9 +309,9 @@ class DecodeGraph:
 
 
 class GraphedTransformer:
-    """A Transformer whose pure decode steps replay graphs of the next larger batch size, as engines do.
+    """A Transformer whose pure decode steps replay graphs of the next larger batch size, as in engines.
 
-    All graphs share one memory pool. Raises RuntimeError where CUDA refuses a capture.
+    All graphs share one memory pool. Raises RuntimeError if CUDA rejects a capture.
     """
 
     def __init__(

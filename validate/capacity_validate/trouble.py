@@ -1,4 +1,4 @@
-"""What an exception on a device means: no memory, a lost context, a build without this GPU, or a refusal."""
+"""Classification of device exceptions: out of memory, lost context, torch without code for this GPU, or rejected call."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _NO_IMAGE = "no kernel image is available"
 
 
 class DeviceLost(Exception):
-    """The device's context is beyond use: nothing more runs in this process; a fresh one goes on after `what`."""
+    """The device's context is unusable, so nothing more runs in this process; a fresh one continues after `what`."""
 
     def __init__(self, what: str, text: str) -> None:
         self.what, self.text = what, text
@@ -20,7 +20,7 @@ class DeviceLost(Exception):
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """Return an error's message in one line."""
     text = str(error).strip()
     line = text.splitlines()[0] if text else ""
     name = type(error).__name__
@@ -28,14 +28,14 @@ def first_line(error: BaseException) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on the device or the host."""
+    """Return whether an allocation failed, on the device or the host."""
     return isinstance(error, MemoryError) or any(part in str(error).lower() for part in _NO_MEMORY)
 
 
 def device_error(torch: Any, device: str) -> str | None:
-    """What the device answers to the smallest piece of work, where it fails; None where it works, and on a CPU.
+    """Return the error of a minimal operation on the device; None if it works, and on a CPU.
 
-    CUDA repeats a sticky error at every call, whatever its name: so work tells what no list of names can.
+    CUDA repeats a sticky error at every call under any name, so a test is more reliable than a list of names.
     """
     if device == "cpu":
         return None
@@ -49,7 +49,7 @@ def device_error(torch: Any, device: str) -> str | None:
 
 
 def require_kernels_for_device(error: BaseException) -> None:
-    """Raises InvalidInput where torch was built without code for this GPU: nothing would ever run."""
+    """Raise InvalidInput if torch was built without code for this GPU, because nothing would ever run."""
     if _NO_IMAGE in str(error).lower():
         raise InvalidInput(
             f"this torch has no code for this GPU ({first_line(error)}): install a build for its compute capability"
@@ -57,7 +57,7 @@ def require_kernels_for_device(error: BaseException) -> None:
 
 
 def free_memory(torch: Any, device: str) -> None:
-    """Give back what nobody holds. Never raises: it runs where something has failed already."""
+    """Release unreferenced memory. Never raises, because it runs after a failure."""
     import gc
 
     gc.collect()

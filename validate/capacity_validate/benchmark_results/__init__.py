@@ -1,7 +1,7 @@
-"""Results of real servers' benchmarks: which tool wrote a file, what it measured, and the workload that it sent.
+"""Readers of benchmark result files: detect the tool, and return the measurements and the workload that it sent.
 
-A tool is a table of where its file has what, and a function for the rest; `_FORMATS` has them in the order in which a
-file is tried. What a file does not carry stays None.
+Each tool has a table of the fields in its file and a function for the rest. `_FORMATS` lists the tools in the order in
+which a file is tried. A value that the file lacks is None.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ _FORMATS = (LLAMA_BENCH, *INFERENCE_PERF, GUIDELLM, TRTLLM_BENCH, *VLLM_OFFLINE,
 
 
 def read_results(path: str | Path, text: str | None = None) -> list[MeasuredRun]:
-    """Every run in a result file, whichever of the known tools wrote it; `text`, where it was read before.
+    """Return every run in a result file of any supported tool. `text` is the file's content if it was read before.
 
     Raises MalformedFile.
     """
@@ -63,7 +63,7 @@ def read_results(path: str | Path, text: str | None = None) -> list[MeasuredRun]
 
 
 def _format_of(path: Path, values: Sequence[Any]) -> ResultFormat:
-    """Which layout the JSON values have. Raises MalformedFile."""
+    """Return the format of the JSON values. Raises MalformedFile."""
     if not isinstance(values[0], list) and any(not isinstance(value, dict) for value in values):
         raise MalformedFile(path, "mixes objects and lists, which no known tool writes")
     for layout in _FORMATS:

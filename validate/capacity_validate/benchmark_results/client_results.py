@@ -1,6 +1,6 @@
 """Results of clients that measure any server: guidellm, inference-perf (Kubernetes), AIPerf and genai-perf (NVIDIA).
 
-guidellm's and AIPerf's `inter_token_latency` is our TPOT; guidellm's `time_per_output_token` includes the first token.
+`inter_token_latency` of guidellm and AIPerf is our TPOT; guidellm's `time_per_output_token` includes the first token.
 """
 
 from collections.abc import Sequence
@@ -81,7 +81,7 @@ GUIDELLM = ResultFormat(
 
 
 def _inference_perf(path: Path, document: Document) -> MeasuredRun:
-    """`summary_lifecycle_metrics.json` or a stage's."""
+    """Read `summary_lifecycle_metrics.json` of a run or of one stage."""
     success = document["successes"]
     prompt, output = (
         success.get(f"{kind}_tokens") or success.get(f"{kind}_len") for kind in ("prompt", "output")
@@ -102,7 +102,7 @@ def _inference_perf(path: Path, document: Document) -> MeasuredRun:
 
 
 def _inference_perf_requests(path: Path, entries: Sequence[Any]) -> MeasuredRun:
-    """`per_request_lifecycle_metrics.json`: the instant of every token, under other names in older versions."""
+    """Read `per_request_lifecycle_metrics.json`, which has the time of every token; older versions use other names."""
     rows = []
     samples: dict[str, list[float]] = {"ttft": [], "tpot": [], "e2el": []}
     for entry in entries:
@@ -144,7 +144,8 @@ _TO_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e
 
 
 def _aiperf(path: Path, document: Document) -> MeasuredRun:
-    """The aggregate `profile_export_aiperf.json` (genai-perf's is alike): no lengths of single requests."""
+    """Read the aggregate `profile_export_aiperf.json` (or genai-perf's, which is similar); it lacks per-request
+    lengths."""
     config = document.get("input_config") or {}
     load = _aiperf_load(config)
     return measured_run(
@@ -165,7 +166,8 @@ def _aiperf(path: Path, document: Document) -> MeasuredRun:
 
 
 def _aiperf_load(config: Document) -> Document:
-    """How load was made: `loadgen` (AIPerf to 0.11), `phases` (since: all but the warm-up), genai-perf's stimulus."""
+    """Return the load settings: `loadgen` (AIPerf up to 0.11), `phases` (later, warm-up excluded), genai-perf's
+    stimulus."""
     phases = config.get("phases")
     if isinstance(phases, dict):
         phases = [phases] if "type" in phases else [{"name": name, **phase} for name, phase in phases.items()]
@@ -185,7 +187,7 @@ def _aiperf_model(config: Document) -> object:
 
 
 def _aiperf_requests(path: Path, documents: Sequence[Document]) -> MeasuredRun:
-    """`profile_export.jsonl`: one request a line."""
+    """Read `profile_export.jsonl`, one request per line."""
     good = [d for d in documents if not d.get("error") and d["metadata"].get("benchmark_phase") != "warmup"]
     good.sort(key=lambda d: d["metadata"]["request_start_ns"])
 

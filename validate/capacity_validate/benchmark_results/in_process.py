@@ -1,11 +1,11 @@
-"""Results of benchmarks that run in the engine's own process, without a server: no HTTP, no client.
+"""Results of benchmarks that run inside the engine's process, without HTTP and without a client.
 
-`llama-bench -o json` or `-o jsonl` (llama.cpp, tools/llama-bench) times single prompts and single sequences of tokens.
-A test of `n_prompt` alone is a prefill (its time is a TTFT), one of `n_gen` alone decodes from an empty context, or
-from one of `n_depth` tokens (the time of a token is a TPOT). `trtllm-bench throughput --report_json`: TensorRT-LLM,
+`llama-bench -o json` or `-o jsonl` (llama.cpp, tools/llama-bench) times single prompts and single token sequences. A
+test with only `n_prompt` is a prefill, so its time is a TTFT. A test with only `n_gen` decodes from an empty context,
+or from `n_depth` tokens, so its time per token is a TPOT. `trtllm-bench throughput --report_json`: TensorRT-LLM,
 tensorrt_llm/bench/dataclasses/reporting.py, `ReportUtility.get_statistics_dict`, 2026. `vllm bench throughput` and
-`vllm bench latency --output-json`: vLLM 0.33, vllm/benchmarks/throughput.py and latency.py; neither file says what was
-sent.
+`vllm bench latency --output-json`: vLLM 0.33, vllm/benchmarks/throughput.py and latency.py; neither file contains the
+workload.
 """
 
 import math
@@ -39,7 +39,8 @@ def _tests(path: Path, documents: Sequence[Any]) -> list[MeasuredRun]:
 
 
 def _test(path: Path, entry: Document) -> MeasuredRun | None:
-    """One test; None of prompt and generation together, and of a prompt at a depth: neither time stands for itself."""
+    """Return one test; None if it mixes prompt and generation or has a prompt at a depth (the time is no single
+    metric)."""
     prompt, generated = count(entry.get("n_prompt")), count(entry.get("n_gen"))
     depth, rate = count(entry.get("n_depth")), number(entry.get("avg_ts"))
     if rate is None or rate <= 0 or (prompt is None) == (generated is None) or (prompt and depth):
@@ -67,7 +68,7 @@ def _is_llama_bench(documents: Sequence[Any]) -> bool:
 
 
 def _trtllm_bench(path: Path, document: Document) -> MeasuredRun:
-    """Percentiles are of requests; TTFT and TPOT stand there with `--streaming` only."""
+    """Read a trtllm-bench report. Percentiles are over requests; TTFT and TPOT exist only with `--streaming`."""
     total_ms = number(at(document, "performance.total_latency_ms"))
     tokens, seqs = (
         count(at(document, f"world_info.{name}")) for name in ("max_num_tokens", "max_batch_size")
@@ -94,14 +95,14 @@ def _trtllm_bench(path: Path, document: Document) -> MeasuredRun:
 
 
 def _throughput(path: Path, document: Document) -> MeasuredRun:
-    """All requests at once; `total_num_tokens` counts prompts too."""
+    """Read a run whose requests all start at once; `total_num_tokens` includes prompt tokens."""
     return measured_run(
         "vllm bench throughput", path, document, latencies={}, request_rate=math.inf, in_process=True
     )
 
 
 def _latency(path: Path, document: Document) -> MeasuredRun:
-    """The time of one whole batch, of `--concurrency` requests here: its size is not in the file."""
+    """Read the latency of one batch. The file lacks the batch size, so the user gives it as `--concurrency`."""
     values = {"mean": document["avg_latency"]} | {
         f"p{p}": at(document, f"percentiles.{p}") for p in (50, 90, 99)
     }

@@ -1,4 +1,4 @@
-"""One benchmark run as every tool's file is read: what was measured, and the workload that was sent."""
+"""One benchmark run in a common form for all tools: the measurements, and the workload that was sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATISTICS = ("mean", *(f"p{percent}" for percent in PERCENTILES))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestColumns:
-    """What is known of each successful request, in order of sending; None: the file does not say. Times in s."""
+    """Per-request values of the successful requests, in order of sending. None: not in the file. Times in s."""
 
     prompt_tokens: Sequence[int]
     output_tokens: Sequence[int]
@@ -36,7 +36,7 @@ TOOLS = read_data(Path(__file__).with_name("tools.toml"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """One benchmark run. `latencies_ms[metric][statistic]`; a metric that was not measured is not there."""
+    """One benchmark run. `latencies_ms[metric][statistic]` contains only metrics that were measured."""
 
     tool: str
     path: str
@@ -62,12 +62,12 @@ class MeasuredRun:
 
     @property
     def engine(self) -> str | None:
-        """The engine that was measured, where its tool measures no other."""
+        """Return the engine if the tool measures only one engine."""
         engine: str | None = TOOLS.get(self.tool, {}).get("engine")
         return engine
 
     def require_measured(self) -> MeasuredRun:
-        """This run, if any latency or throughput in it is above 0; MalformedFile otherwise."""
+        """Return this run. Raises MalformedFile if no latency or throughput in it is above 0."""
         latencies = [value for statistics in self.latencies_ms.values() for value in statistics.values()]
         if any(
             value and value > 0 for value in (*latencies, self.request_throughput, self.output_throughput)
@@ -80,7 +80,7 @@ class MeasuredRun:
         )
 
     def workload(self) -> Workload | None:
-        """The requests as they were sent; None where lengths are not known for each."""
+        """Return the requests as they were sent; None if the file lacks per-request lengths."""
         columns = self.requests
         if columns is None:
             return None
@@ -98,7 +98,8 @@ class MeasuredRun:
         )
 
     def _arrivals_s(self, columns: RequestColumns) -> FloatArray | None:
-        """Arrivals from 0 s. In a closed loop the server's own speed is in the starts, so the cap stands instead."""
+        """Return arrival times from 0 s. A closed loop uses scheduled times or 0, because its starts depend on server
+        speed."""
         times = columns.start_s
         if self.concurrency is not None:
             times = columns.scheduled_s
@@ -111,7 +112,7 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFormat:
-    """A file layout of one tool: how its JSON values are recognised, and what reads them."""
+    """One file format: the tools that write it, a test that recognises its JSON values, and its reader."""
 
     tools: tuple[str, ...]  # that write it; the first is named in messages
     recognises: Callable[[Sequence[Any]], bool]
@@ -124,7 +125,7 @@ class ResultFormat:
         read: Callable[[Path, Document], MeasuredRun],
         recognises: Callable[[Document], bool],
     ) -> ResultFormat:
-        """Return the layout of a file of JSON objects, each a run; the first tells its tool."""
+        """Return the format of a file whose JSON objects are one run each; the first object identifies the tool."""
         return cls(
             tools=tools,
             recognises=lambda documents: recognises(documents[0]),
@@ -138,7 +139,7 @@ Document = Mapping[str, Any]
 
 
 def documents(path: Path, text: str) -> Iterator[Any]:
-    """JSON values of a file's text: one, or several one after the other (appended results, JSON lines)."""
+    """Yield the JSON values in a text: one, or several in sequence (appended results, JSON lines)."""
     decoder, position = json.JSONDecoder(), 0
     while position < len(text):
         try:
@@ -155,7 +156,7 @@ def documents(path: Path, text: str) -> Iterator[Any]:
 
 
 def number(value: object) -> float | None:
-    """A finite number, or None."""
+    """Return a finite number, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) < MAX_NUMBER else None  # not-a-number compares false
@@ -178,7 +179,7 @@ def count(value: object) -> int | None:
 
 
 def summarise_ms(values_s: Sequence[float]) -> dict[str, float]:
-    """Mean and percentiles in ms, as the benchmark clients compute them."""
+    """Return mean and percentiles in ms, computed as the benchmark clients do."""
     array = np.asarray(values_s, dtype=float)
     if not (np.abs(array) < MAX_NUMBER).all():
         raise ValueError("a time is no number of seconds")
@@ -187,7 +188,7 @@ def summarise_ms(values_s: Sequence[float]) -> dict[str, float]:
 
 
 def lists(document: Document, *names: str) -> list[list[Any]] | None:
-    """Equally long per-request arrays, or None where one is missing."""
+    """Return per-request arrays of equal length; None if one is missing."""
     columns = [document.get(name) for name in names]
     if not all(isinstance(column, list) and column for column in columns):
         return None
@@ -197,13 +198,13 @@ def lists(document: Document, *names: str) -> list[list[Any]] | None:
 
 
 def known(statistics: Mapping[str, object], factor: float = 1.0) -> dict[str, float]:
-    """Those statistics that are finite numbers, times `factor`."""
+    """Return the statistics that are finite numbers, times `factor`."""
     numbers = {name: number(value) for name, value in statistics.items()}
     return {name: value * factor for name, value in numbers.items() if value is not None}
 
 
 def percentiles(document: object, factor: float = 1.0, *, mean: str = "mean") -> dict[str, float]:
-    """Return a tool's statistics by our names, times `factor`; `mean` is what it calls the mean."""
+    """Return a tool's statistics under our names, times `factor`; `mean` is the tool's name of the mean."""
     if not isinstance(document, Mapping):
         return {}
     tails = {f"p{p}": document.get(f"p{p}") for p in (90, 95, 99)}
@@ -213,7 +214,7 @@ def percentiles(document: object, factor: float = 1.0, *, mean: str = "mean") ->
 
 
 def flat_latencies(document: Document, names: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """`mean_ttft_ms` and its kin; `names` maps our metric to the tool's."""
+    """Return latencies from keys such as `mean_ttft_ms`; `names` maps our metric to the tool's."""
     return {
         metric: percentiles(
             {s: document.get(f"{s}_{name}_ms") for s in ("mean", "median", "p90", "p95", "p99")}
@@ -223,7 +224,7 @@ def flat_latencies(document: Document, names: Mapping[str, str]) -> dict[str, di
 
 
 def at(document: object, path: str) -> Any:
-    """What a dotted path leads to; None where a part of it is missing."""
+    """Return the value at a dotted path; None if a part of it is missing."""
     for name in path.split("."):
         document = document.get(name) if isinstance(document, Mapping) else None
     return document
@@ -250,7 +251,7 @@ def measured_run(
     latencies: Mapping[str, Mapping[str, float]],
     **others: Any,
 ) -> MeasuredRun:
-    """A run as a tool's JSON object has it, by the tool's table; `others` is what needs more than a path."""
+    """Build a run from a tool's JSON object and field table; `others` are fields that need more than a path."""
     table = TOOLS[tool]
     paths = table.get("fields", {})
     fields = {name: _READ.get(name, number)(at(document, where)) for name, where in paths.items()}
@@ -272,9 +273,9 @@ def run_of_requests(
     failed: int,
     notices: tuple[str, ...] = (),
 ) -> MeasuredRun:
-    """A run of which every request is known: begin, end, prompt and output tokens, in order of their begins.
+    """Build a run from per-request rows: start, end, prompt tokens, output tokens, in order of start.
 
-    `samples` are latencies by metric, in s.
+    `samples` maps a metric to its latencies in s.
     """
     if not rows:
         raise MalformedFile(path, "has no successful request")

@@ -1,8 +1,9 @@
-"""A scrape of an engine's own metrics (`GET /metrics`): means of its histograms since it started.
+"""A scrape of an engine's metrics (`GET /metrics`): means of its histograms since the server started.
 
-Times end at the API server, so that no client's latency is in them. Names: vLLM 0.33, vllm/v1/metrics/loggers.py (until
-0.10 `time_per_output_token_seconds` was what `inter_token_latency_seconds` is now); SGLang 0.5,
-srt/observability/metrics_collector.py. Percentiles are left out: their buckets are up to twice as wide as one another.
+Times end at the API server, so they exclude client latency. Names: vLLM 0.33, vllm/v1/metrics/loggers.py (up to 0.10,
+`time_per_output_token_seconds` was the name of `inter_token_latency_seconds`); SGLang 0.5,
+srt/observability/metrics_collector.py. Percentiles are omitted because neighbouring buckets differ by up to a factor
+of two.
 """
 
 import math
@@ -29,12 +30,12 @@ _HISTOGRAMS = {  # of what a request sees: the first name that is there
 
 
 def is_metrics(text: str) -> bool:
-    """Whether a text is a scrape, by how it begins."""
+    """Return whether a text is a scrape, judged by its first line."""
     return _BEGINS.match(text) is not None
 
 
 def read_metrics(path: str | Path, text: str) -> MeasuredRun:
-    """The means of one scrape as a run. Raises MalformedFile where no request was served, or of several models."""
+    """Return the means of one scrape as a run. Raises MalformedFile if it has no served request or several models."""
     engine, values, models = _sums(path, text)
     if len(models) > 1:
         raise MalformedFile(
@@ -85,7 +86,7 @@ def _served(engine: str, values: Mapping[str, float]) -> int:
 
 
 def _sums(path: str | Path, text: str) -> tuple[str, dict[str, float], set[str]]:
-    """The engine, its values by name (sums over labels, buckets left out), and its models."""
+    """Return the engine, its values by name (summed over labels, without buckets), and its models."""
     values: dict[str, float] = {}
     models: set[str] = set()
     for name, labels, value in _samples(text):

@@ -1,4 +1,4 @@
-"""Results of `vllm bench serve` and its older forks, and of `sglang.bench_serving`: one JSON object a run."""
+"""Results of `vllm bench serve`, its older forks, and `sglang.bench_serving`: one JSON object per run."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from capacity_validate.server_log import LoggedSettings, ServerLog, sglang_setti
 
 
 def _mean_lengths(document: Document) -> dict[str, float | None]:
-    """Mean prompt and output tokens of the completed requests."""
+    """Return the mean prompt and output tokens of the completed requests."""
     completed = count(document.get("completed"))
     totals = {kind: number(document.get(f"total_{kind}_tokens")) for kind in ("input", "output")}
     means = {
@@ -32,7 +32,7 @@ def _mean_lengths(document: Document) -> dict[str, float | None]:
 
 
 def _vllm(path: Path, document: Document) -> MeasuredRun:
-    """`vllm bench serve` 0.33, and older forks: no `failed`, `request_goodput:` with its colon, no `e2el`."""
+    """Read `vllm bench serve` 0.33 and older forks, which lack `failed` and `e2el` and write `request_goodput:`."""
     latencies = flat_latencies(document, {metric: metric for metric in METRICS})
     detailed = _detailed_latencies(document)
     latencies |= {metric: found for metric, found in detailed.items() if len(latencies[metric]) < len(found)}
@@ -82,7 +82,7 @@ def _vllm_requests(document: Document) -> tuple[RequestColumns | None, tuple[str
 
 
 def _detailed_latencies(document: Document) -> dict[str, dict[str, float]]:
-    """From per-request arrays: E2E from `latencies`, or as TTFT plus the gaps, where no summary was asked for."""
+    """Return latencies from per-request arrays. Without a summary, E2E is `latencies` or TTFT plus the gaps."""
     columns = lists(document, "ttfts", "output_lens", "itls")
     if columns is None or isinstance(columns[0][0], str):
         return {}
@@ -107,7 +107,7 @@ VLLM = ResultFormat.of_objects(
 
 
 def _sglang(path: Path, document: Document) -> MeasuredRun:
-    """`sglang.bench_serving` lines: no start times, Poisson gaps only."""
+    """Read a line of `sglang.bench_serving`: it has no start times, and arrivals are Poisson only."""
     columns = lists(document, "input_lens", "output_lens")
     requests = None
     if columns is not None:
@@ -134,7 +134,7 @@ def _sglang(path: Path, document: Document) -> MeasuredRun:
 
 
 def _server(path: Path, facts: Document) -> ServerLog:
-    """Of `server_info`, the answer of /get_server_info: the server's arguments, and what its scheduler holds."""
+    """Return server arguments and scheduler capacity from `server_info` (the response of /get_server_info)."""
     try:
         launch = sglang_settings(facts, facts.get("version"))
     except InvalidInput:  # one of its arguments is no value that SGLang takes

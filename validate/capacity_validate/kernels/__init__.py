@@ -1,4 +1,4 @@
-"""Real kernels, one builder for each operator: inputs, the call to time, and a check against higher precision."""
+"""Real kernels, one builder per operator: inputs, the timed call, and a check against higher precision."""
 
 import importlib
 import math
@@ -31,12 +31,12 @@ CPU_POOL_BYTES = 96 * 2**20  # as much as the weights of the small model, and mo
 
 
 class Unsupported(Exception):
-    """This build or device has no such kernel; the text says which."""
+    """This build or device lacks the kernel; the text names it."""
 
 
 @dataclass(frozen=True)
 class KernelBench:
-    """Where a case runs."""
+    """The device and settings that a case runs with."""
 
     torch: Any
     device: str
@@ -50,19 +50,20 @@ class KernelBench:
         return self.device != "cpu"
 
     def copies(self, bytes_per_set: int) -> int:
-        """Sets of weights or caches to rotate over, so that none is found in the cache when its turn comes."""
+        """Return the number of weight or cache sets to rotate over, so that no call finds its set in the cache."""
         if not self.on_cuda:
             return rotations(bytes_per_set, CPU_POOL_BYTES // 2, most=64)
         wanted = rotations(bytes_per_set, self.cache_bytes)
         return max(1, min(wanted, int(self.memory_limit_bytes // max(1, bytes_per_set))))
 
     def random(self, *shape: int, dtype: Any, scale: float = 1.0) -> Any:
-        """Normal values: zeros would run faster than any real data."""
+        """Return normally distributed values; zeros would run faster than real data."""
         values = self.torch.empty(*shape, device=self.device, dtype=dtype)
         return values.normal_(0.0, scale, generator=self.generator)
 
     def rotating(self, count: int, *shape: int, dtype: Any, part: int = 0) -> list[Any]:
-        """`count` random tensors to rotate over. On a CPU fp32 ones are windows of one pool: filling takes too long."""
+        """Return `count` random tensors to rotate over. On a CPU, fp32 tensors are windows of one pool to save fill
+        time."""
         if self.on_cuda or dtype != self.torch.float32:
             few = count if self.on_cuda else min(count, 6)
             return [self.random(*shape, dtype=dtype) for _ in range(few)]
@@ -77,12 +78,12 @@ class KernelBench:
 
     @cached_property
     def captures(self) -> Captures:
-        """What captures CUDA graphs for cases that are graphs themselves."""
+        """Return the object that captures CUDA graphs for cases that are graphs themselves."""
         return Captures(self.torch, self.device)
 
     @property
     def spoiled(self) -> bool:
-        """Whether a refused capture left this process unfit for more work on the device."""
+        """Return whether a failed capture left this process unable to use the device."""
         return "captures" in vars(self) and self.captures.spoiled
 
     @cached_property
@@ -96,7 +97,7 @@ class KernelBench:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Calls over rotated inputs. `check` gives the relative error of a fresh result, `tolerance` what is right."""
+    """Calls over rotated inputs. `check` returns the relative error of a fresh result, `tolerance` the accepted error."""
 
     calls: Sequence[Callable[[], object]]
     check: Callable[[], float] | None = None
@@ -110,7 +111,8 @@ class Prepared:
 
 
 def attempt(call: Callable[[], Any]) -> None:
-    """Run a kernel once. Raises Unsupported where this build or device refuses it; no memory is no refusal."""
+    """Run a kernel once. Raises Unsupported if this build or device rejects it; running out of memory is raised
+    unchanged."""
     try:
         call()
     except (RuntimeError, NotImplementedError, ValueError, AttributeError) as error:
@@ -120,7 +122,7 @@ def attempt(call: Callable[[], Any]) -> None:
 
 
 def prepare(case: Case, bench: KernelBench) -> Prepared:
-    """StepInputs and calls of a case. Raises Unsupported where this build or device cannot run it."""
+    """Return the inputs and calls of a case. Raises Unsupported if this build or device cannot run it."""
     if case.operator not in MODULES:
         raise InvalidInput(f"no kernel for operator {case.operator!r}; known: {', '.join(MODULES)}")
     if (reason := bench.missing.get(case.kernel)) is not None:
@@ -131,7 +133,7 @@ def prepare(case: Case, bench: KernelBench) -> Prepared:
 
 
 def relative_error(torch: Any, out: Any, reference: Any) -> float:
-    """|out - ref| / |ref| in Frobenius norm, where `out` is; not-a-number counts as infinitely wrong."""
+    """Return norm(out - ref) / norm(ref) (Frobenius), on the device of `out`; NaN counts as an infinite error."""
     out, reference = out.detach().double(), reference.detach().double().to(out.device)
     error = float(
         torch.linalg.vector_norm(out - reference) / torch.linalg.vector_norm(reference).clamp_min(1e-30)
@@ -140,10 +142,10 @@ def relative_error(torch: Any, out: Any, reference: Any) -> float:
 
 
 def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
-    """Most bytes that tensors made by a call held at one moment: what separates O(N) attention from O(N^2).
+    """Return the peak bytes of live tensors made by a call, which distinguishes O(N) attention from O(N^2).
 
-    Seen where torch dispatches operators: a storage counts from its first tensor until the last is gone. A kernel's
-    own scratch is left out.
+    Observed at torch's operator dispatch: a storage counts from its first tensor until the last one is freed. A
+    kernel's internal scratch memory is excluded.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_iter
@@ -187,7 +189,7 @@ def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
 
 
 def peak_bytes(bench: KernelBench, call: Callable[[], object]) -> float:
-    """Memory that a call needs besides its inputs: the allocator's peak on a GPU, living tensors on a CPU."""
+    """Return the memory that a call needs in addition to its inputs: allocator peak on a GPU, live tensors on a CPU."""
     if not bench.on_cuda:
         return live_peak_bytes(bench.torch, call)
     cuda = bench.torch.cuda

@@ -1,8 +1,8 @@
-"""Attention over a KV cache: prefill by backend, decode contiguous and paged, and MLA with the absorbed products.
+"""Attention over a KV cache: prefill by backend, contiguous and paged decode, and MLA with absorbed products.
 
-FlashAttention 3 and FlashInfer, where they are installed, are measured beside torch's to show what a card gives to
-engines; the fit follows the harness's own.
-Source of their calls: Dao-AILab/flash-attention, hopper/flash_attn_interface.py; docs.flashinfer.ai, 2026-11.
+If installed, FlashAttention 3 and FlashInfer are measured next to torch's kernels to show what engines reach on the
+card; the fit uses the harness's own kernels. Source of their calls: Dao-AILab/flash-attention,
+hopper/flash_attn_interface.py; docs.flashinfer.ai, 2026-11.
 """
 
 import importlib
@@ -32,7 +32,7 @@ DecodeParts = tuple[Sequence[Callable[[], Any]], Callable[[], float], float]
 
 
 def prefill_attention(case: Case, bench: KernelBench) -> Prepared:
-    """Causal attention of whole prompts by one SDPA backend, memory included."""
+    """Prepare causal attention of whole prompts by one SDPA backend; its memory is measured too."""
     batch, heads, kv_heads, d = case["batch"], case["heads"], case["kv_heads"], case["head_dim"]
     tokens, dtype = case["tokens"], bench.dtype(case.kernel)
     item = dtype.itemsize
@@ -92,10 +92,10 @@ def _sdpa_call(bench: KernelBench, backend: Any, q: Any, k: Any, v: Any) -> Call
 def reference_attention(
     torch: Any, q: Any, k: Any, v: Any, *, first_position: int | None = None, positions: Any = None
 ) -> Any:
-    """Plain softmax attention in float64, where the inputs are. [batch, heads, queries, d]; KV heads serve groups.
+    """Return softmax attention in float64 on the inputs' device. [batch, heads, queries, d]; KV heads serve groups.
 
-    `first_position`: the first query's place in the context, for a causal mask, or `positions` of each query; neither:
-    every query sees all.
+    The causal mask uses `first_position` (the first query's position in the context) or the `positions` of all
+    queries; with neither, every query attends to every key.
     """
     q, k, v = (x.detach().double() for x in (q, k, v))
     groups = q.shape[1] // k.shape[1]
@@ -111,14 +111,14 @@ def reference_attention(
 
 
 def sampled(count: int, most: int) -> list[int]:
-    """Up to `most` of so many places, both ends among them."""
+    """Return up to `most` of `count` indices, including both ends."""
     if count <= most:
         return list(range(count))
     return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})
 
 
 def sampled_error(torch: Any, q: Any, k: Any, v: Any, out: Any, *, positions: Any = None) -> float:
-    """Relative error of some KV heads with their query heads: all heads of a long context in float64 take seconds."""
+    """Return the relative error of some KV heads and their query heads, because all heads in float64 take seconds."""
     groups = q.shape[1] // k.shape[1]
     chosen = sampled(k.shape[1], CHECKED_KV_HEADS)
     queries = [head * groups + member for head in chosen for member in range(groups)]
@@ -134,7 +134,7 @@ def _prefill_error(torch: Any, q: Any, k: Any, v: Any, call: Callable[[], Any]) 
 
 
 def decode_attention(case: Case, bench: KernelBench) -> Prepared:
-    """One new token for each sequence, over caches of equal context: contiguous, or paged through a block table."""
+    """Prepare decode of one token per sequence, over caches of equal context: contiguous, or paged by a block table."""
     build = _paged_decode if case.variant in ("paged", "flashinfer") else _contiguous_decode
     calls, check, cache_bytes = build(case, bench)
     values = case["batch"] * case["heads"] * case["head_dim"]  # of all queries
@@ -215,7 +215,7 @@ def _paged_decode(case: Case, bench: KernelBench) -> DecodeParts:
 
 
 def mla_prefill(case: Case, bench: KernelBench) -> Prepared:
-    """Causal attention of whole prompts under MLA, keys and values expanded: values are narrower than keys."""
+    """Prepare causal MLA attention of whole prompts, with expanded keys and values; values are narrower than keys."""
     from capacity_validate.kernels.causal import causal_attention
 
     batch, heads, tokens, dtype = case["batch"], case["heads"], case["tokens"], bench.dtype(case.kernel)
@@ -241,7 +241,7 @@ def mla_prefill(case: Case, bench: KernelBench) -> Prepared:
 
 
 def mla_decode(case: Case, bench: KernelBench) -> Prepared:
-    """Absorbed MLA decode: every head reads one shared latent cache of `latent + rope` values a token."""
+    """Prepare absorbed MLA decode: every head reads one shared latent cache of `latent + rope` values per token."""
     torch = bench.torch
     batch, heads, latent, rope = case["batch"], case["heads"], case["latent"], case["rope"]
     context, dtype = case["context"], bench.dtype(case.kernel)
@@ -269,7 +269,7 @@ def mla_decode(case: Case, bench: KernelBench) -> Prepared:
 
 
 def absorbed_decode(torch: Any, query: Any, cache: Any, *, latent: int, scale: float) -> Any:
-    """softmax(q · cacheᵀ) · cache[..., :latent]: the cache is keys and values at once."""
+    """Return softmax(q · cacheᵀ) · cache[..., :latent]; the cache serves as keys and values."""
     scores = torch.bmm(query, cache.transpose(1, 2)) * scale
     weights = torch.softmax(scores.float(), dim=-1).to(cache.dtype)
     return torch.bmm(weights, cache[..., :latent])
@@ -280,7 +280,7 @@ WORKSPACE_BYTES = 128 * 2**20  # that FlashInfer asks for
 
 
 def package(name: str) -> Any:
-    """The package of a backend. Raises Unsupported where it is not installed, or does not load."""
+    """Import a backend's package. Raises Unsupported if it is not installed or fails to load."""
     try:
         return importlib.import_module(PACKAGES[name])
     except (ImportError, OSError, RuntimeError) as error:
@@ -288,7 +288,7 @@ def package(name: str) -> Any:
 
 
 def prefill_call(name: str, q: Any, k: Any, v: Any) -> Callable[[], Any]:
-    """Causal attention of [batch, heads, tokens, d] by a package, in its own order of dimensions."""
+    """Return a call of a package's causal attention on [batch, heads, tokens, d], in the package's own layout."""
     found = package(name)
     rows = [x.transpose(1, 2).contiguous() for x in (q, k, v)]  # [batch, tokens, heads, d]
     if name == "fa3":
@@ -309,7 +309,8 @@ def prefill_call(name: str, q: Any, k: Any, v: Any) -> Callable[[], Any]:
 def paged_decode_call(
     bench: KernelBench, query: Any, keys: Any, values: Any, table: Any, *, context: int
 ) -> Callable[[], Any]:
-    """FlashInfer's decode over pages [pages, tokens, KV heads, d]; every sequence has `context` tokens."""
+    """Return a call of FlashInfer's decode over pages [pages, tokens, KV heads, d]; every sequence has `context`
+    tokens."""
     found, torch = package("flashinfer"), bench.torch
     batch, heads, d = query.shape
     block, kv_heads = keys.shape[1], keys.shape[2]

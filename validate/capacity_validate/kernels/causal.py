@@ -1,7 +1,8 @@
-"""Causal attention of new tokens that stand at the end of a longer context: prefill, its chunks, and verification.
+"""Causal attention of new tokens at the end of a longer context: prefill, chunked prefill, and verification.
 
-A boolean mask rules FlashAttention out, and what remains may write out all scores. So the mask is told in a form that
-FlashAttention takes: aligned to the lower right. Which kernel ran is counted, for the step model prices FlashAttention.
+FlashAttention does not accept a boolean mask, and other kernels may write out all scores. The mask is therefore given
+as lower-right aligned, which FlashAttention accepts. The kernels that ran are counted because the step model prices
+FlashAttention.
 """
 
 from collections import Counter
@@ -16,7 +17,8 @@ FLASH = "flash"
 def causal_attention(
     q: Any, k: Any, v: Any, *, scale: float | None = None, used: Counter[str] | None = None
 ) -> Any:
-    """[1, heads, new, d] queries over [1, KV heads, context, d]; query i sees all but the last new - 1 - i tokens.
+    """Attend [1, heads, new, d] queries to [1, KV heads, context, d]; query i sees all but the last new - 1 - i
+    tokens.
 
     `used` counts calls by kernel. Values may be narrower than keys, as in MLA.
     """
@@ -33,7 +35,7 @@ def causal_attention(
 
 
 def takes_flash(q: Any, k: Any, v: Any) -> bool:
-    """Whether torch would run FlashAttention on these: by their type, width, groups, and the card."""
+    """Return whether torch would run FlashAttention on these tensors, by dtype, width, groups and card."""
     from torch.backends.cuda import SDPAParams, can_use_flash_attention
 
     grouped = k.shape[1] != q.shape[1]
@@ -41,7 +43,7 @@ def takes_flash(q: Any, k: Any, v: Any) -> bool:
 
 
 def _flash(q: Any, k: Any, v: Any, *, scale: float | None) -> Any:
-    """FlashAttention or an error: never another kernel in silence."""
+    """Run FlashAttention or raise an error; never fall back to another kernel silently."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.attention.bias import causal_lower_right
 
@@ -54,7 +56,7 @@ def _flash(q: Any, k: Any, v: Any, *, scale: float | None) -> Any:
 
 
 def _masked(q: Any, k: Any, v: Any, *, scale: float | None) -> Any:
-    """With the mask written out, unless the whole context is new; heads of a group repeat their keys and values."""
+    """Run with a written-out mask, unless the whole context is new; keys and values repeat for the heads of a group."""
     new, context = q.shape[2], k.shape[2]
     if (groups := q.shape[1] // k.shape[1]) > 1:
         k, v = (part.repeat_interleave(groups, dim=1) for part in (k, v))

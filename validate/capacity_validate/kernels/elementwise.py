@@ -1,4 +1,4 @@
-"""Memory-bound kernels: copies and reductions by size, norms, rope with the cache write, gated activation, launches."""
+"""Memory-bound kernels: copies and reductions by size, norms, rope with cache write, gated activation, launches."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,7 +13,7 @@ CHAIN = 64  # tiny kernels in a row, to time a launch
 
 
 def bandwidth(case: Case, bench: KernelBench) -> Prepared:
-    """`copy`: read and write `bytes`; `read`: sum them. Bytes count both directions."""
+    """Prepare `copy` (read and write `bytes`) or `read` (sum them). Bytes count both directions."""
     torch, count = bench.torch, case["bytes"] // 4
     copies = bench.copies(count * 4 * (2 if case.variant == "copy" else 1))
     sources = [bench.random(count, dtype=torch.float32) for _ in range(copies)]
@@ -38,9 +38,9 @@ def bandwidth(case: Case, bench: KernelBench) -> Prepared:
 
 
 def elementwise(case: Case, bench: KernelBench) -> Prepared:
-    """The kernels between products, as the harness's transformer runs them; `layer`: all of a layer's, in turn.
+    """Prepare kernels between products as in the harness's transformer; `layer` runs all kernels of a layer in order.
 
-    StepInputs stay: the kernel before has just written them.
+    Inputs do not rotate, because the previous kernel has just written them.
     """
     builders = {"norm": _norm, "rope": _rope, "activation": _activation, "layer": _layer}
     if case.variant not in builders:
@@ -49,7 +49,7 @@ def elementwise(case: Case, bench: KernelBench) -> Prepared:
 
 
 def _norm(case: Case, bench: KernelBench) -> Prepared:
-    """Residual sum and RMS norm: reads both, writes both."""
+    """Prepare residual sum and RMS norm; it reads both tensors and writes both."""
     from capacity_validate.kernels.fused import add_norm
 
     torch, rows, hidden, dtype = bench.torch, case["rows"], case["hidden"], bench.dtype(case.kernel)
@@ -67,7 +67,7 @@ def _norm(case: Case, bench: KernelBench) -> Prepared:
 
 
 def _rope(case: Case, bench: KernelBench) -> Prepared:
-    """Rotate queries and keys, write keys and values to the paged cache."""
+    """Prepare the rotation of queries and keys, with the write of keys and values to the paged cache."""
     from capacity_validate.kernels.fused import rope_and_cache, rope_tables
 
     torch, rows, dtype = bench.torch, case["rows"], bench.dtype(case.kernel)
@@ -116,7 +116,7 @@ def _rope(case: Case, bench: KernelBench) -> Prepared:
 
 
 def _activation(case: Case, bench: KernelBench) -> Prepared:
-    """SiLU(gate) · up: reads two, writes one."""
+    """Prepare SiLU(gate) · up; it reads two tensors and writes one."""
     from capacity_validate.kernels.fused import gated
 
     torch, rows, width, dtype = bench.torch, case["rows"], case["intermediate"], bench.dtype(case.kernel)
@@ -133,7 +133,7 @@ def _activation(case: Case, bench: KernelBench) -> Prepared:
 
 
 def _layer(case: Case, bench: KernelBench) -> Prepared:
-    """Two norms, rope with the cache write, and the activation: what one layer runs between its products."""
+    """Prepare the kernels between the products of one layer: two norms, rope with cache write, activation."""
     norm, rope, activation = _norm(case, bench), _rope(case, bench), _activation(case, bench)
 
     def call() -> Any:
@@ -161,7 +161,7 @@ def _traffic(
 
 
 def launch(case: Case, bench: KernelBench) -> Prepared:
-    """A chain of tiny kernels: `eager` one by one, `graph` as one CUDA graph. Time is of the whole chain."""
+    """Prepare a chain of tiny kernels: `eager` one by one, `graph` as one CUDA graph. The time covers the whole chain."""
     torch = bench.torch
     x = torch.zeros(case.get("values", 32), device=bench.device)
 
@@ -182,7 +182,7 @@ def launch(case: Case, bench: KernelBench) -> Prepared:
 
 
 def transfer(case: Case, bench: KernelBench) -> Prepared:
-    """`to device` or `to host`, `bytes` at a time."""
+    """Prepare a transfer of `bytes`, `to device` or `to host`."""
     if not bench.on_cuda:
         raise Unsupported("a CPU has no second memory to copy to")
     torch, count = bench.torch, case["bytes"]

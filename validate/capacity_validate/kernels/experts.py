@@ -1,4 +1,4 @@
-"""Mixture of experts: route, gather each expert's tokens, three products an expert, scatter back weighted."""
+"""Mixture of experts: route, gather each expert's tokens, three products per expert, weighted scatter."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,7 +12,8 @@ DOUBLED_ROWS = 1024  # of a weight matrix, in float64 at a time
 
 
 def moe(case: Case, bench: KernelBench) -> Prepared:
-    """Top-k of uniformly random routing over gated experts; variant `grouped`: one kernel for all, `loop`: one each."""
+    """Prepare uniformly random top-k routing over gated experts; `grouped`: one kernel for all experts, `loop`: one
+    each."""
     torch = bench.torch
     tokens, experts, top_k = case["tokens"], case["experts"], case["top_k"]
     hidden, width, dtype = case["hidden"], case["intermediate"], bench.dtype(case.kernel)
@@ -55,10 +56,10 @@ def moe(case: Case, bench: KernelBench) -> Prepared:
 
 
 def grouped_in_one_kernel(torch: Any, device: str, dtype: Any) -> bool:
-    """Whether torch has a grouped product of its own for this GPU; elsewhere it reads the group ends on the host.
+    """Return whether torch has a native grouped product for this GPU; otherwise it reads the group ends on the host.
 
-    bf16 on Hopper and Blackwell of the data centre only; the rest falls back to a loop, which no CUDA graph can hold.
-    Source: pytorch, aten/src/ATen/native/cuda/GroupedBlas.cpp.
+    The native kernel needs bf16 on a data-centre Hopper or Blackwell. The fallback is a loop, which no CUDA graph can
+    capture. Source: pytorch, aten/src/ATen/native/cuda/GroupedBlas.cpp.
     """
     if device == "cpu" or dtype is not torch.bfloat16 or not hasattr(torch, "_grouped_mm"):
         return False
@@ -66,7 +67,7 @@ def grouped_in_one_kernel(torch: Any, device: str, dtype: Any) -> bool:
 
 
 class ExpertWeights(NamedTuple):
-    """Gate and up in one [experts, 2·width, hidden] tensor, down in [experts, hidden, width], biases by expert."""
+    """Expert weights: gate and up [experts, 2·width, hidden], down [experts, hidden, width], biases by expert."""
 
     gate_up: Any
     down: Any
@@ -83,7 +84,7 @@ class ExpertWeights(NamedTuple):
 
 
 def looped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chosen: Any) -> Any:
-    """Each touched expert in turn: what a CPU does, and a GPU without a grouped product. Not capturable in a graph."""
+    """Run each active expert in turn, for a CPU or a GPU without a grouped product. A graph cannot capture this."""
     linear = torch.nn.functional.linear
     out = torch.zeros_like(x)
     order, counts = _sorted_by_expert(torch, chosen, weights.num_experts)
@@ -102,7 +103,7 @@ def looped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chos
 
 
 def grouped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chosen: Any) -> Any:
-    """All experts in two grouped products (bf16 on GPUs that torch has the kernel for)."""
+    """Run all experts in two grouped products (bf16, on GPUs for which torch has the kernel)."""
     order, counts = _sorted_by_expert(torch, chosen, weights.num_experts)
     ends = torch.cumsum(counts, dim=0).to(torch.int32)
     rows = torch.div(order, chosen.shape[1], rounding_mode="floor")
@@ -117,7 +118,7 @@ def grouped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, cho
 
 
 def _sorted_by_expert(torch: Any, chosen: Any, num_experts: int) -> tuple[Any, Any]:
-    """(token, choice) pairs in the order of their experts, and how many each expert has."""
+    """Return (token, choice) pairs sorted by expert, and the number of pairs per expert."""
     flat = chosen.flatten()
     counts = torch.zeros(num_experts, dtype=flat.dtype, device=flat.device)
     counts.scatter_add_(0, flat, torch.ones_like(flat))
@@ -125,7 +126,7 @@ def _sorted_by_expert(torch: Any, chosen: Any, num_experts: int) -> tuple[Any, A
 
 
 def _reference(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chosen: Any) -> Any:
-    """In float64, where the weights are; a whole expert in float64 would take gigabytes."""
+    """Return the result in float64 on the weights' device, in parts, because a whole expert would take gigabytes."""
     rows = []
     for token in range(x.shape[0]):
         total = 0.0

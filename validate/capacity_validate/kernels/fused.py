@@ -1,6 +1,6 @@
 """The kernels between matrix products as engines run them: one launch each on a GPU, plain torch on a CPU.
 
-The step model counts four a layer: two norms with their residual sums, rope with the cache write, the activation.
+The step model counts four per layer: two norms with their residual sums, rope with the cache write, the activation.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ ACTIVATION_BLOCK = 1024
 
 
 def add_norm(x: Any, residual: Any, weight: Any, epsilon: float) -> tuple[Any, Any]:
-    """RMS norm of x + residual, and that sum, which is the next residual."""
+    """Return the RMS norm of x + residual, and that sum, which is the next residual."""
     return (fused_add_norm if x.is_cuda else plain_add_norm)(x, residual, weight, epsilon)
 
 
@@ -24,7 +24,7 @@ def plain_add_norm(x: Any, residual: Any, weight: Any, epsilon: float) -> tuple[
 def rope_and_cache(
     q: Any, k: Any, v: Any, *, positions: Any, tables: tuple[Any, Any], keys: Any, values: Any, slots: Any
 ) -> Any:
-    """Queries rotated; rotated keys, and values, written to `slots` of the caches. [rows, heads, d]."""
+    """Return rotated queries; write rotated keys, and values, to `slots` of the caches. [rows, heads, d]."""
     if q.is_cuda:
         return fused_rope_and_cache(q, k, v, positions, tables, keys, values, slots)
     q, k = rotate(q, positions, tables), rotate(k, positions, tables)
@@ -33,7 +33,7 @@ def rope_and_cache(
 
 
 def gated(gate_up: Any) -> Any:
-    """SiLU(gate) · up, with both in one tensor."""
+    """Return SiLU(gate) · up, with both in one tensor."""
     if gate_up.is_cuda and gate_up.dim() == 2 and gate_up.is_contiguous():
         return fused_gated(gate_up)
     gate, up = gate_up.chunk(2, dim=-1)
@@ -41,21 +41,21 @@ def gated(gate_up: Any) -> Any:
 
 
 def rope_tables(head_dim: int, positions: int, *, base: float, device: str, dtype: Any) -> tuple[Any, Any]:
-    """Cosines and sines of every position, [positions, 1, head_dim / 2]."""
+    """Return cosines and sines of every position, [positions, 1, head_dim / 2]."""
     frequencies = base ** (-torch.arange(0, head_dim, 2, device=device, dtype=torch.float64) / head_dim)
     angles = torch.arange(positions, device=device, dtype=torch.float64)[:, None] * frequencies
     return angles.cos().to(dtype)[:, None], angles.sin().to(dtype)[:, None]
 
 
 def rotate(x: Any, positions: Any, tables: tuple[Any, Any]) -> Any:
-    """Rotary embedding of [rows, heads, d], halves paired as Llama does."""
+    """Return the rotary embedding of [rows, heads, d], with halves paired as in Llama."""
     cos, sin = tables[0][positions], tables[1][positions]
     first, second = x.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
 def write_cache(keys: Any, values: Any, k: Any, v: Any, slots: Any) -> None:
-    """Put [rows, KV heads, d] at `slots` of caches [blocks, block size, KV heads, d]."""
+    """Write [rows, KV heads, d] to `slots` of caches [blocks, block size, KV heads, d]."""
     keys.view(-1, *keys.shape[2:]).index_copy_(0, slots, k)
     values.view(-1, *values.shape[2:]).index_copy_(0, slots, v)
 
@@ -105,7 +105,7 @@ def power_of_two(value: int) -> int:
 
 
 def kernels_of_triton() -> Any:
-    """The module of Triton kernels, which are compiled when first launched."""
+    """Return the module of Triton kernels, which compile at their first launch."""
     from capacity_validate.kernels import triton_kernels
 
     return triton_kernels

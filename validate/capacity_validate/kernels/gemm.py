@@ -1,8 +1,9 @@
-"""Matrix products as engines run them: bf16, fp16, fp32, TF32, FP8 per tensor and per row, INT8, W4A16, and by blocks.
+"""Matrix products as engines run them: bf16, fp16, fp32, TF32, FP8 per tensor, row or block, INT8, W4A16, MXFP8,
+NVFP4.
 
-Scales of blocks: FP8 with one for 1 x 128 activations and 128 x 128 weights, MXFP8, NVFP4, all by `torch._scaled_mm`,
-which takes what a card has: FP8 blocks on Hopper with CUDA 12.9, MX and NVFP4 on Blackwell.
-Source of the layouts: pytorch, test/test_scaled_matmul_cuda.py and aten/src/ATen/native/cuda/ScaledBlas.cpp (2.11).
+Block scales: FP8 with one scale per 1 x 128 activations and 128 x 128 weights, MXFP8, and NVFP4, all by
+`torch._scaled_mm`. Support depends on the card: FP8 blocks on Hopper with CUDA 12.9, MX and NVFP4 on Blackwell. Source
+of the layouts: pytorch, test/test_scaled_matmul_cuda.py and aten/src/ATen/native/cuda/ScaledBlas.cpp (2.11).
 """
 
 from collections.abc import Callable
@@ -30,7 +31,7 @@ Product = Callable[[], Any]
 
 
 def gemm(case: Case, bench: KernelBench) -> Prepared:
-    """[m, k] x [k, n] with weights stored [n, k], as checkpoints do."""
+    """Prepare [m, k] x [k, n] with weights stored [n, k], as in checkpoints."""
     builders = {
         "fp8": partial(_scaled, row_wise=False),
         "fp8_rowwise": partial(_scaled, row_wise=True),
@@ -62,7 +63,7 @@ def gemm(case: Case, bench: KernelBench) -> Prepared:
 
 
 def _checked(bench: KernelBench, call: Product, a: Any, w: Any) -> tuple[Product, Callable[[], float]]:
-    """`call` and its error on a corner of the product, against float64; `a` and `w` need be no larger than it."""
+    """Return `call`, and its error on a corner of the product against float64; `a` and `w` need only cover the corner."""
     a, w = a[:CHECK_ROWS], w[:CHECK_COLUMNS]
 
     def check() -> float:
@@ -73,7 +74,7 @@ def _checked(bench: KernelBench, call: Product, a: Any, w: Any) -> tuple[Product
 
 
 def _plain(case: Case, bench: KernelBench, copies: int = 1) -> list[tuple[Product, Callable[[], float]]]:
-    """Weights rotate; activations stay, as the kernel before has just written them."""
+    """Return calls with rotating weights; activations stay, because the previous kernel has just written them."""
     torch, dtype = bench.torch, bench.dtype(case.kernel)
     if case.kernel == "tf32" and not bench.on_cuda:
         raise Unsupported("a CPU has no TF32")
@@ -92,7 +93,7 @@ def _plain(case: Case, bench: KernelBench, copies: int = 1) -> list[tuple[Produc
 
 
 def _scaled(case: Case, bench: KernelBench, *, row_wise: bool) -> tuple[Product, Callable[[], float]]:
-    """Random FP8 values with a scale for each row, or one for all."""
+    """Return a product of random FP8 values with one scale per row, or one scale for all."""
     torch = bench.torch
     if not hasattr(torch, "float8_e4m3fn") or not hasattr(torch, "_scaled_mm"):
         raise Unsupported(f"torch {torch.__version__} has no FP8 product")
@@ -136,7 +137,7 @@ def _int8(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]
 
 
 def _int4(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]:
-    """Weight-only INT4 with one scale and zero point for each 128 inputs: torch's own kernel."""
+    """Return torch's weight-only INT4 product, with one scale and zero point per 128 inputs."""
     torch, n, k = bench.torch, case["n"], case["k"]
     if k % INT4_GROUP or n % 64:
         raise Unsupported(f"W4A16 needs k in multiples of {INT4_GROUP} and n of 64")
@@ -176,7 +177,7 @@ CORNER = 128  # rows that a check needs in full precision
 
 
 class BlockScaled(NamedTuple):
-    """Values as the product takes them, their scales in its layout, and the first rows in float32."""
+    """Values in the product's format, their scales in its layout, and the first rows in float32."""
 
     values: Any
     scales: Any
@@ -184,7 +185,7 @@ class BlockScaled(NamedTuple):
 
 
 def block_scaled(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]:
-    """Return a product whose scales are of blocks, and its check. Raises Unsupported."""
+    """Return a product with block scales, and its check. Raises Unsupported."""
     torch = bench.torch
     formats: dict[str, Callable[..., BlockScaled]]
     formats = {"fp8_block": _fp8_block, "mxfp8": _mxfp8, "nvfp4": _nvfp4}
@@ -207,13 +208,14 @@ def block_scaled(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], 
 
 
 def _pieces(bench: KernelBench, rows: int, columns: int) -> Any:
-    """Random values in float32, some rows at a time, with where they begin."""
+    """Yield random float32 values some rows at a time, with the index of the first row."""
     for start in range(0, rows, ROWS_AT_A_TIME):
         yield start, bench.random(min(ROWS_AT_A_TIME, rows - start), columns, dtype=bench.torch.float32)
 
 
 def _fp8(bench: KernelBench, rows: int, columns: int, high: int, wide: int | None) -> BlockScaled:
-    """FP8 with a scale for each block of `high` x `wide`; None: one for all, that reaches so many deviations."""
+    """Return FP8 values with one scale per block of `high` x `wide`; if `wide` is None, one scale of FP8_REACH
+    deviations."""
     torch = bench.torch
     values = torch.empty(rows, columns, device=bench.device, dtype=torch.float8_e4m3fn)
     width = wide or columns
@@ -234,7 +236,7 @@ def _fp8(bench: KernelBench, rows: int, columns: int, high: int, wide: int | Non
 
 
 def _fp8_block(bench: KernelBench, rows: int, columns: int, *, weights: bool) -> BlockScaled:
-    """A scale for 1 x 128 of activations, stored column by column, or for 128 x 128 of weights, stored row by row."""
+    """Return FP8 with one scale per 1 x 128 activations (stored by column) or per 128 x 128 weights (stored by row)."""
     high = FP8_BLOCK if weights else 1
     if columns % FP8_BLOCK or rows % high:
         raise Unsupported(f"FP8 blocks need sizes in multiples of {FP8_BLOCK}, not {rows} x {columns}")
@@ -243,7 +245,7 @@ def _fp8_block(bench: KernelBench, rows: int, columns: int, *, weights: bool) ->
 
 
 def _mxfp8(bench: KernelBench, rows: int, columns: int, *, weights: bool) -> BlockScaled:  # noqa: ARG001
-    """FP8 with a power of two for each 32 values."""
+    """Return FP8 values with one power-of-two scale per 32 values."""
     torch = bench.torch
     values = torch.empty(rows, columns, device=bench.device, dtype=torch.float8_e4m3fn)
 
@@ -257,7 +259,7 @@ def _mxfp8(bench: KernelBench, rows: int, columns: int, *, weights: bool) -> Blo
 
 
 def _nvfp4(bench: KernelBench, rows: int, columns: int, *, weights: bool) -> BlockScaled:  # noqa: ARG001
-    """FP4, two in a byte, the even one low, with an FP8 scale for each 16."""
+    """Return FP4 values, two per byte with the even one low, and one FP8 scale per 16 values."""
     torch = bench.torch
     packed = torch.empty(rows, columns // 2, device=bench.device, dtype=torch.uint8)
     steps = torch.tensor(FP4_VALUES, device=bench.device)
@@ -283,7 +285,7 @@ def _micro(
     block: int,
     quantized: Callable[[Any], tuple[Any, Any, Any]],
 ) -> BlockScaled:
-    """Blocks along a row, quantized some rows at a time; scales in tiles."""
+    """Quantize blocks along a row, some rows at a time; return scales in tiles."""
     if columns % block:
         raise Unsupported(f"blocks of {block} need a width in multiples of it, not {columns}")
     scales, corner = [], None
@@ -298,7 +300,7 @@ def _micro(
 
 
 def tiled_scales(torch: Any, scales: Any) -> Any:
-    """[rows, blocks] in tiles of 128 x 4, each with its rows 32 apart side by side; padded with zeros."""
+    """Return [rows, blocks] scales in tiles of 128 x 4, with rows that are 32 apart side by side; padded with zeros."""
     rows, columns = scales.shape
     tall, wide = -(-rows // SCALE_ROWS), -(-columns // SCALE_COLUMNS)
     padded = torch.zeros(tall * SCALE_ROWS, wide * SCALE_COLUMNS, device=scales.device, dtype=scales.dtype)

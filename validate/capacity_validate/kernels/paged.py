@@ -1,4 +1,4 @@
-"""Attention over a paged KV cache: a Triton kernel that walks a block table, and a gather where there is no Triton.
+"""Attention over a paged KV cache: a Triton kernel that reads a block table, or a gather if Triton is missing.
 
 Caches are [blocks, block size, KV heads, head size]; a table row holds a sequence's block ids in order.
 """
@@ -26,11 +26,11 @@ def paged_decode_attention(
     chunked: bool = False,
     sinks: Any = None,
 ) -> Any:
-    """One query row for each sequence, [batch, heads, d] -> the same; row i sees its first `contexts[i]` tokens.
+    """Attend one query row per sequence, [batch, heads, d] -> the same; row i sees its first `contexts[i]` tokens.
 
-    With `window_tokens` only the last of them, or with `chunked` those of its own chunk. `sinks` are one logit a head,
-    of a key that every row sees and whose value is nothing. `contexts_cpu` are the contexts on the host, for the
-    gather; without them it asks the device.
+    With `window_tokens`, a row sees only the last tokens, or with `chunked` those of its own chunk. `sinks` has one
+    logit per head, for a key that every row sees and whose value is zero. `contexts_cpu` are the contexts on the host,
+    for the gather; without them it reads them from the device.
     """
     if query.is_cuda:
         return _triton_decode(
@@ -67,14 +67,14 @@ def paged_decode_attention(
 
 
 def first_seen(context: int, window_tokens: int | None, *, chunked: bool) -> int:
-    """The first token that the last of `context` tokens sees."""
+    """Return the first token that the last of `context` tokens sees."""
     if window_tokens is None:
         return 0
     return (context - 1) // window_tokens * window_tokens if chunked else max(0, context - window_tokens)
 
 
 def with_sink(k: Any, v: Any, sinks: Any, visible: Any) -> tuple[Any, Any, Any]:
-    """Keys and values with one of zeros behind them, and the bias that makes its logit the sink's.
+    """Append a zero key and value, and return them with the bias that makes its logit the sink's.
 
     [heads, tokens, d]; `sinks` [heads, queries or 1]; `visible` [queries, tokens]. Source: gpt-oss's model card.
     """
@@ -85,7 +85,7 @@ def with_sink(k: Any, v: Any, sinks: Any, visible: Any) -> tuple[Any, Any, Any]:
 
 
 def gather_context(cache: Any, blocks: Any, tokens: int, *, first: int = 0) -> Any:
-    """Tokens `first` to `tokens` of one sequence as [KV heads, tokens, d]."""
+    """Return tokens `first` to `tokens` of one sequence as [KV heads, tokens, d]."""
     block_size = cache.shape[1]
     used = blocks[first // block_size : -(-tokens // block_size)]
     start = first - first // block_size * block_size
@@ -104,7 +104,7 @@ def _triton_decode(
     chunked: bool = False,
     sinks: Any = None,
 ) -> Any:
-    """Split-K flash decoding: a program walks one slice of one sequence and KV head; a second kernel joins slices."""
+    """Run split-K flash decoding: one program per slice of a sequence and KV head; a second kernel joins the slices."""
     query = query.contiguous()
     batch, heads, d = query.shape
     kv_heads, block_size = keys.shape[2], keys.shape[1]
@@ -130,7 +130,7 @@ def _triton_decode(
 
 @lru_cache(maxsize=512)
 def _splits(programs: int, max_context: int, index: int | None) -> int:
-    """Slices of the context: enough programs for two waves, none shorter than 256 tokens, a power of two."""
+    """Return the number of context slices: enough for two waves, each at least 256 tokens, a power of two."""
     units = torch.cuda.get_device_properties(index or 0).multi_processor_count
     wanted = max(1, min(2 * units // max(1, programs), max_context // 256, 64))
     return 1 << (int(wanted).bit_length() - 1)

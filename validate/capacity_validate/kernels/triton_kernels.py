@@ -1,6 +1,6 @@
-"""Triton kernels between the products, fused as engines fuse them, and of paged decode attention.
+"""Triton kernels between the products, fused as in engines, and paged decode attention.
 
-Imported on GPUs only: Triton comes with torch's CUDA builds.
+Imported on GPUs only, because torch's CUDA builds include Triton.
 """
 
 # mypy: disable-error-code="untyped-decorator,no-untyped-def"
@@ -13,7 +13,7 @@ import triton.language as tl
 
 @triton.jit
 def add_norm(x, residual, weight, out, total, epsilon, HIDDEN: tl.constexpr, WIDTH: tl.constexpr):
-    """One row: x + residual, and its RMS norm. WIDTH is HIDDEN rounded up to a power of two."""
+    """Compute x + residual and its RMS norm for one row. WIDTH is HIDDEN rounded up to a power of two."""
     row = tl.program_id(0).to(tl.int64) * HIDDEN
     columns = tl.arange(0, WIDTH)
     ok = columns < HIDDEN
@@ -33,9 +33,9 @@ def rope_and_cache(
     q_row, k_row, v_row, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr,
     WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """One head of one row: queries rotated to `out`, keys rotated to the cache, values copied to it.
+    """Process one head of one row: rotate queries to `out`, rotate keys to the cache, copy values to it.
 
-    HALF is D / 2, WIDTH it rounded up to a power of two. Caches are [slots, KV heads, D].
+    HALF is D / 2, WIDTH is HALF rounded up to a power of two. Caches are [slots, KV heads, D].
     """
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
@@ -64,7 +64,7 @@ def rope_and_cache(
 
 @triton.jit
 def silu_and_multiply(gate_up, out, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
-    """SiLU(gate) · up of one block of one row; [rows, 2·COLUMNS] -> [rows, COLUMNS]."""
+    """Compute SiLU(gate) · up for one block of one row; [rows, 2·COLUMNS] -> [rows, COLUMNS]."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     ok = columns < COLUMNS
@@ -81,7 +81,7 @@ def paged_decode(
     GROUP: tl.constexpr, GROUP_PADDED: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
     TILE: tl.constexpr, CHUNKED: tl.constexpr, SPLITS, HEADS,
 ):  # fmt: skip
-    """One slice of one sequence and KV head: online softmax over tiles of tokens, found through the block table.
+    """Attend one slice of one sequence and KV head: online softmax over tiles of tokens, found by the block table.
 
     WIDTH is D rounded up to a power of two.
     """
@@ -142,7 +142,7 @@ def combine_slices(
     partial, summary, out, sinks, D: tl.constexpr, WIDTH: tl.constexpr, SPLITS_PADDED: tl.constexpr,
     SINKS: tl.constexpr, SPLITS, HEADS,
 ):  # fmt: skip
-    """Slices joined by their maxima and sums; empty slices weigh nothing, a sink weighs and adds nothing."""
+    """Join slices by their maxima and sums; empty slices have weight 0, a sink has weight but adds no value."""
     row = tl.program_id(0)
     head = tl.program_id(1)
     slices = tl.arange(0, SPLITS_PADDED)

@@ -1,6 +1,6 @@
-"""What a validation run does, stage after stage: kernels and whole steps, techniques, memory, serving, and so on.
+"""The stages of a validation run: kernels and whole steps, techniques, memory, serving, and others.
 
-A stage takes a `Session` and adds to `StageResults`. The order is that of `STAGES`; a new stage is a function and an
+A stage takes a `Session` and adds to `StageResults`. `STAGES` defines the order; a new stage is a function and an
 entry.
 """
 

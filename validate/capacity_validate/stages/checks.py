@@ -1,4 +1,4 @@
-"""Stages that check and time nothing of the model's steps: techniques, memory, and collectives between processes."""
+"""Stages that check techniques, memory, and collectives between processes; they time no steps of the model."""
 
 import time
 from dataclasses import replace

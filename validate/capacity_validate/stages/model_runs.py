@@ -1,6 +1,6 @@
 """Runs of the whole model: short serving runs, and speculative decoding with a shallow draft of it.
 
-Serving: the continuous-batching loop at a share of what the calibrated step model says it can bear. Speculation:
+Serving: the continuous-batching loop at a share of the throughput predicted by the calibrated step model. Speculation:
 accepted lengths, equal output, speed-up.
 """
 
@@ -65,7 +65,7 @@ def serving_stage(session: Session, results: StageResults) -> None:
 def _executor(
     session: Session, stage: ServingStage, model: Transformer
 ) -> tuple[Transformer | GraphedTransformer, dict[str, float]]:
-    """The transformer, with graphs of decode batches on a GPU that can hold its steps in one; and their memory."""
+    """Return the transformer and the memory of its graphs; it has decode graphs if a GPU can capture its steps."""
     if not session.on_gpu or not model.capturable:
         return model, {}
     longest = stage.prompt_tokens[1] + stage.output_tokens[1]
@@ -77,7 +77,7 @@ def _executor(
 
 
 def _rate_per_s(stage: ServingStage, steps: StepModel) -> float:
-    """`load_fraction` of what a full batch could serve, by the step model."""
+    """Return `load_fraction` of a full batch's throughput, by the step model."""
     prompt = sum(stage.prompt_tokens) // 2
     output = sum(stage.output_tokens) / 2
     seats = max(1, stage.max_num_seqs // 2)
@@ -139,7 +139,7 @@ def speculation_stage(session: Session, results: StageResults) -> None:
 
 
 def _length_finding(run: SpeculativeRun) -> Finding:
-    """The accepted length of a real run: each draft is accepted with `agreement`, so lengths scatter as computed."""
+    """Check the accepted length of a real run: with acceptance `agreement`, lengths scatter as computed."""
     a, k = run.agreement, run.draft_tokens
     probabilities = [a**i * (1 - a) for i in range(k)] + [a**k]
     mean = sum((i + 1) * p for i, p in enumerate(probabilities))
@@ -154,7 +154,7 @@ def _length_finding(run: SpeculativeRun) -> Finding:
 
 
 def _token_finding(run: SpeculativeRun, *, exact: bool) -> Finding:
-    """Whether every token is the target's own first choice, as far as its type can tell."""
+    """Check that every token is the target's own first choice, within the precision of its dtype."""
     return Finding(
         name=f"speculative decoding, k={run.draft_tokens}, agreement {run.agreement:g}: tokens are the target's",
         value=run.doubt,

@@ -1,4 +1,4 @@
-"""What stages add to."""
+"""The results that stages add to."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from capacity_validate.speculative_decoding import SpeculativeRun
 
 
 class LoadedRun(NamedTuple):
-    """A serving run and the request rate that it was sent at."""
+    """A serving run and its request rate."""
 
     rate_per_s: float
     run: EngineRun
@@ -19,7 +19,7 @@ class LoadedRun(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class StageResults:
-    """What stages have done so far: each adds to it, so that one that is interrupted or fails keeps what it had."""
+    """The results of all stages so far; each adds to it, so that an interrupted or failed stage keeps its results."""
 
     whole: WholeModel | None = None
     outcome: RunOutcome | None = None

@@ -1,7 +1,7 @@
-"""Kernels by themselves and steps of a whole model, timed side by side; then a second model's steps, never fitted.
+"""Kernels and steps of a whole model, timed in alternation; then steps of a second model, which are never fitted.
 
-Constants come from kernels, and the loop's host time from the first model. Only another model (a mixture of experts
-where the campaign says so) can show what they are worth for another model.
+Constants come from kernels, the loop's host time from the first model. Only a second model (a mixture of experts if
+the campaign has one) can show the error of the constants on another model.
 """
 
 import math
@@ -42,7 +42,7 @@ KERNELS_SHARE = 0.5
 
 
 def step_stage(session: Session, results: StageResults) -> None:
-    """Build the model, time every case, and tell how busy the machine was."""
+    """Build the model, time every case, and report the load of the machine."""
     _build(session, results)
     session = session.with_model(results.whole, None)
     model = session.transformer
@@ -78,7 +78,7 @@ def step_stage(session: Session, results: StageResults) -> None:
 
 
 def _build(session: Session, results: StageResults) -> None:
-    """Build the campaign's transformer, its layers cut to fit the device; say where it was cut or cannot be run."""
+    """Build the campaign's transformer with layers cut to fit the device; report a cut, or why it cannot run."""
     stage = session.plan.transformer
     if stage is None:
         return
@@ -125,7 +125,7 @@ def _transformer(
 
 
 def runner_of(session: Session, telemetry: Telemetry | None) -> CaseRunner:
-    """What times cases of kernels, and steps of the session's model."""
+    """Return the runner that times kernel cases and steps of the session's model."""
     facts = session.facts
     bench = KernelBench(
         session.torch,
@@ -147,7 +147,7 @@ def runner_of(session: Session, telemetry: Telemetry | None) -> CaseRunner:
 
 
 def _step_calls(session: Session, bench: KernelBench) -> Callable[[Case], Prepared | None]:
-    """What times a step of the whole model; None for a case of a kernel."""
+    """Return a function that prepares a step of the whole model, and returns None for a kernel case."""
     model = session.transformer
 
     def prepared(case: Case) -> Prepared | None:
@@ -161,7 +161,7 @@ def _step_calls(session: Session, bench: KernelBench) -> Callable[[Case], Prepar
 
 
 def _time_half_depth(session: Session, runner: CaseRunner) -> None:
-    """Where layers were cut: the longest prefill and the last decode point at half the depth."""
+    """If layers were cut, time the longest prefill and the last decode point at half the depth."""
     whole, stage = session.whole, session.plan.transformer
     if whole is None or whole.transformer is None or whole.half_depth is None or stage is None:
         return
@@ -178,7 +178,7 @@ def _time_half_depth(session: Session, runner: CaseRunner) -> None:
 
 
 def interleaved(cases: list[Case], steps: list[Case]) -> list[Case]:
-    """Steps of the whole model among the kernels, so that both see the same minutes; the first half comes first."""
+    """Distribute steps of the whole model among the kernels, within the first half, so that both see the same minutes."""
     if not steps:
         return cases
     every = max(1, len(cases) // (2 * len(steps)))
@@ -240,9 +240,9 @@ EAGER = "eager"  # decode steps on a GPU that are launched kernel by kernel, for
 def step_cases(
     stage: TransformerStage, model: ModelSpec, *, eager: bool = False, of: str = "model"
 ) -> list[Case]:
-    """Every prefill and decode point of a stage; `eager`: no CUDA graph can hold this model's decode steps.
+    """Return every prefill and decode point of a stage; `eager`: no CUDA graph can capture this model's decode steps.
 
-    `of`: "model", whose steps are fitted to, or "unseen", whose steps are only predicted.
+    `of`: "model" for steps that are fitted, "unseen" for steps that are only predicted.
     """
     layers = model.num_layers
     variant = EAGER if eager else ""
@@ -258,7 +258,7 @@ def step_cases(
 
 @dataclass(frozen=True, slots=True)
 class StepRunner:
-    """Makes the call of a step case: tokens in, the sampled tokens read back, as an engine needs them."""
+    """Build the call of a step case: tokens in, the sampled tokens read back, as in an engine."""
 
     model: Transformer
     generator: Any
@@ -280,7 +280,7 @@ class StepRunner:
         return InputRow(tokens=ids, computed=computed, blocks=blocks)
 
     def _blocks(self, sequences: int, tokens: int) -> list[Any]:
-        """Arrays of scattered blocks, as a pool that has served for a while hands out."""
+        """Return arrays of scattered blocks, as allocated by a pool that has served for a while."""
         each = math.ceil(tokens / BLOCK)
         if sequences * each > self.model.num_blocks:
             held = self.model.num_blocks * BLOCK
