@@ -26,7 +26,7 @@ class _Pool:
 
 
 class ByPromptLength(Router):
-    """Route to the first pool that accepts the prompt length (`route_up_to_tokens`), then to least outstanding.
+    """The first pool that accepts the prompt length (`route_up_to_tokens`), and its least outstanding replica.
 
     If each replica of a pool has its `route_up_to_requests`, the next accepting pool with room is used. Prompts that
     no pool accepts go to the pool for the longest. Without limits, pools follow the order in the file, so listing the
@@ -92,7 +92,7 @@ class ByRequestLength(ByPromptLength):
 
 
 class ByCascade(ByPromptLength):
-    """Route to the pool of the request's cascade stage, in file order, then to least outstanding.
+    """The pool of the request's cascade stage, in file order, and its least outstanding replica.
 
     The cascade sets `stage_of`; without it, all requests go to the first pool.
     """
@@ -111,7 +111,7 @@ class ByCascade(ByPromptLength):
 
 
 class WithinTtft(ByPromptLength):
-    """Route to the first accepting pool whose expected TTFT is within `router_ttft_s`.
+    """The first pool that accepts the request and whose expected TTFT is within `router_ttft_s`.
 
     Pools follow the order in the file (with length limits, shortest first), so listing the cheapest first selects the
     cheapest pool that meets the limit. Within it, the replica with the lowest expected TTFT is used; if no pool meets

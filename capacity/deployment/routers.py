@@ -14,7 +14,7 @@ from capacity.deployment.routing import Prompt, Router
 
 
 class RoundRobin(Router):
-    """Route to each replica in turn."""
+    """Each replica in turn."""
 
     _turn = -1
 
@@ -25,7 +25,7 @@ class RoundRobin(Router):
 
 
 class LeastOutstanding(Router):
-    """Route to the replica with the fewest outstanding requests."""
+    """The replica with the fewest outstanding requests."""
 
     _turn = 0
 
@@ -36,7 +36,7 @@ class LeastOutstanding(Router):
 
 
 class LeastKv(Router):
-    """Route to the least KV load: prompt tokens of the outstanding requests, as the router counts them."""
+    """The replica with the least KV load: prompt tokens of its outstanding requests, as the router counts them."""
 
     _turn = 0
 
@@ -47,7 +47,7 @@ class LeastKv(Router):
 
 
 class PrefixAware(LeastOutstanding):
-    """Route to the replica that was sent the longest prefix of this prompt, unless loads are unbalanced.
+    """The replica that was sent the longest prefix of this prompt, unless loads are unbalanced.
 
     Uses least outstanding if the match is below `match_fraction` of the prompt, or if the most loaded replica has over
     `balance_requests` more requests than the least loaded and over `balance_ratio` times as many. The router remembers
@@ -143,7 +143,7 @@ def _replicas(bits: int) -> list[int]:
 
 
 class SessionSticky(LeastOutstanding):
-    """Route a session to the replica of its first request (least outstanding) until that replica is gone."""
+    """The replica of the session's first request (chosen by least outstanding), until that replica is gone."""
 
     needs_sessions = True
 
@@ -161,7 +161,7 @@ class SessionSticky(LeastOutstanding):
 
 
 class Drawn(Router):
-    """Route to a random replica."""
+    """A random replica."""
 
     def __init__(self, *, seed: int = 0) -> None:
         super().__init__(seed=seed)

@@ -204,9 +204,7 @@ class _ChainedRuns:
         self._block_tokens = block_tokens
         self._parent = np.full(sequences, -1, dtype=np.int64)  # last full block
         self._open = np.full(sequences, -1, dtype=np.int64)  # number of an open block's pieces
-        self._missing = np.zeros(
-            sequences, dtype=np.int64
-        )  # tokens until the open block is full; 0: none is open
+        self._missing = np.zeros(sequences, dtype=np.int64)  # tokens until it is full; 0: none is open
         self._numbers = self._opened = 0
         self._found: list[tuple[IntArray, IntArray, IntArray]] = []  # (sequence, first id, blocks)
 

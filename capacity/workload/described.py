@@ -122,9 +122,7 @@ def _part_of(traffic: Traffic) -> _Part | None:
     process = _varying(traffic)
     mean_per_s, period_s = _mean_and_period(process)
     requests, within = traffic.num_prompts, mean_per_s * period_s
-    beyond = (
-        process.end_rate_per_s if isinstance(process, RampArrivals) else 0.0
-    )  # a ramp stays at its final rate
+    beyond = process.end_rate_per_s if isinstance(process, RampArrivals) else 0.0  # a ramp keeps its end rate
     if requests is None:
         if within <= MOST_OF_PERIOD:
             return None

@@ -208,8 +208,7 @@ def _conversation_content(
     turns_of: IntArray,
     system_prompt_tokens: int,
 ) -> PromptContent:
-    """Return the content of conversations: text 0 is the system prompt, 2r + 1 request r's question, 2r + 2 its
-    answer."""
+    """Return the content: text 0 is the system prompt, 2r + 1 the question and 2r + 2 the answer of request r."""
     prompts: list[list[tuple[int, int]]] = []
     opening = [(0, system_prompt_tokens)] if system_prompt_tokens else []
     questions, answers = question_tokens.tolist(), answer_tokens.tolist()

@@ -65,9 +65,7 @@ class Workload:
     adapter: IntArray | None = None  # LoRA adapter; 0: none
     images: IntArray | None = None  # images at the prompt's start, counted in prompt_tokens
     image_tokens: IntArray | None = None  # tokens per image
-    audio_tokens: IntArray | None = (
-        None  # tokens of the clip after the images, counted in prompt_tokens; 0: none
-    )
+    audio_tokens: IntArray | None = None  # of the clip after the images, counted in prompt_tokens; 0: none
     sample_of: IntArray | None = None  # number of the prompt that samples share
     concurrency: int | None = None
     client_latency_s: float | None = None
@@ -357,8 +355,7 @@ class Workload:
         return replace(self, arrival_s=np.zeros(len(self)), asked_per_s=None)
 
     def in_closed_loop(self, concurrency: int) -> Workload:
-        """Return the workload with at most `concurrency` requests in flight at the client, each sent as soon as
-        possible."""
+        """Return a closed loop of at most `concurrency` requests in flight, each sent as soon as possible."""
         return replace(self.all_at_once(), concurrency=concurrency)
 
     def in_session_loop(self) -> Workload:

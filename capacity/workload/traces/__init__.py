@@ -67,9 +67,7 @@ def _first_line(lines: TraceLines) -> FirstLine:
     if text is None:
         lines.refuse("the file is empty")
     begins, ends = text.lstrip()[:1], text.rstrip()[-1:]
-    if begins == "[" or (
-        begins == "{" and ends in ("{", "[", ",")
-    ):  # an array, or an object on several lines
+    if begins == "[" or (begins == "{" and ends in ("{", "[", ",")):  # an array, or a multi-line object
         return json_document(lines, text)
     if begins == "{":
         return JsonLines(json_record(lines, text))

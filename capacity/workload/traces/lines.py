@@ -19,9 +19,7 @@ MAX_LINE_CHARACTERS = 16 * 2**20
 MAX_FILE_CHARACTERS = 4 * 2**30  # after decompression
 MAX_ROWS = 10_000_000
 MAX_CLOCK_S = 1e10  # year 2286, in seconds since 1970
-EPOCH_LIKE_S = (
-    1e8  # a first arrival after three years is a calendar time, not a time since the start of the run
-)
+EPOCH_LIKE_S = 1e8  # a first arrival after three years is a calendar time, not a time since the start
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)

@@ -93,9 +93,7 @@ class _Sessions:
         begun = _Session(self, record)
         end_s = start_s
         last = previous
-        threads: dict[
-            str | None, tuple[int, float]
-        ] = {}  # latest request of each thread, and its completion time
+        threads: dict[str | None, tuple[int, float]] = {}  # latest request of each, and its completion time
         for index, (t, prompt, output, parent, blocks, api_time, think, thread) in enumerate(requests):
             where = f"req {index} "
             if not isinstance(thread, str | None):

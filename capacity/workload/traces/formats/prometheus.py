@@ -128,8 +128,8 @@ def _number(lines: TraceLines, field: str, value: object) -> float:
 def _drawn(histogram: Histogram, coming: IntArray, rng: np.random.Generator) -> IntArray:
     """Draw a length for each request of each interval: a bucket by its share, then uniformly within the bucket.
 
-    An interval with empty buckets uses the totals of all intervals. The last bucket has no upper bound; its width is its lower
-    bound is used.
+    An interval with empty buckets uses the totals of all intervals. The last bucket has no upper bound; its width is
+    its lower bound.
     """
     upper = histogram.bounds.copy()
     upper[-1] = 2 * upper[-2] if len(upper) > 1 else 2.0
