@@ -32,7 +32,8 @@ class Evidence:
     measurements: tuple[str, ...] = ()
 
     def engine(self, asked: str | None) -> str | None:
-        """Return the requested engine, or else the engine whose own tool measured. Raises InvalidInput if they differ."""
+        """Return the requested engine, or else the engine whose own tool measured. Raises InvalidInput if they
+        differ."""
         found = asked
         for run in self.runs:
             found = found or run.engine

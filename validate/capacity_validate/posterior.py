@@ -130,7 +130,8 @@ def infer(
 
 
 def derivatives(predict: Predict, theta: Vector, at: Vector, steps: Vector, active: Sequence[int]) -> Matrix:
-    """Return one-sided differences of the predictions, `at` being those for theta; 0 where a difference is not finite."""
+    """Return one-sided differences of the predictions, `at` being those for theta; 0 where a difference is not
+    finite."""
     columns = np.zeros((len(at), len(theta)))
     for i in active:
         moved = theta.copy()

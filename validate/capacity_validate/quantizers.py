@@ -49,7 +49,8 @@ def absmax(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
 
 
 def zero_point(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
-    """Quantize to asymmetric integers with an integer zero point; its rounding may clip the range's ends by Δ/2 more."""
+    """Quantize to asymmetric integers with an integer zero point; its rounding may clip the range's ends by Δ/2
+    more."""
     grouped, top = _grouped(x, block), 2**bits - 1
     scale = (_range(grouped) / top).clamp_min(1e-12)
     codes, zero, inside = _affine(grouped, scale, top)
@@ -83,7 +84,8 @@ def _affine(grouped: Any, scale: Any, top: int) -> tuple[Any, Any, Any]:
 
 
 def nf4(x: Any, *, block: int = 64) -> Quantized:
-    """Quantize to NormalFloat 4: the nearest of 16 levels, one FP32 scale per `block` values (no double quantization)."""
+    """Quantize to NormalFloat 4: the nearest of 16 levels, one FP32 scale per `block` values (no double
+    quantization)."""
     levels = torch.tensor(NF4_LEVELS, dtype=x.dtype)
     blocks = x.reshape(-1, block)
     scale = _largest(blocks)

@@ -48,7 +48,8 @@ def split_options(verb: str, options: Mapping[str, Any]) -> tuple[dict[str, Any]
 
 
 def workload_of(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
-    """Return the requests of a run, delayed by the client's latency, and how they were rebuilt. Raises as `_rebuilt`."""
+    """Return the requests of a run, delayed by the client's latency, and how they were rebuilt. Raises as
+    `_rebuilt`."""
     workload, how = _rebuilt(run, traffic)
     workload, client = replace(workload, offline=run.in_process), client_of(run, traffic)
     if "client_latency_s" not in client.model_fields_set:

@@ -9,7 +9,8 @@ EPSILON = 1e-6  # of every norm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRow:
-    """One sequence's part of a step: new tokens after `computed` ones, block ids, and the number of logits to sample."""
+    """One sequence's part of a step: new tokens after `computed` ones, block ids, and the number of logits to
+    sample."""
 
     tokens: Sequence[int]
     computed: int

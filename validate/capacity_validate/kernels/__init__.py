@@ -97,7 +97,8 @@ class KernelBench:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Calls over rotated inputs. `check` returns the relative error of a fresh result, `tolerance` the accepted error."""
+    """Calls over rotated inputs. `check` returns the relative error of a fresh result, `tolerance` the accepted
+    error."""
 
     calls: Sequence[Callable[[], object]]
     check: Callable[[], float] | None = None

@@ -161,7 +161,8 @@ def _traffic(
 
 
 def launch(case: Case, bench: KernelBench) -> Prepared:
-    """Prepare a chain of tiny kernels: `eager` one by one, `graph` as one CUDA graph. The time covers the whole chain."""
+    """Prepare a chain of tiny kernels: `eager` one by one, `graph` as one CUDA graph. The time covers the whole
+    chain."""
     torch = bench.torch
     x = torch.zeros(case.get("values", 32), device=bench.device)
 

@@ -63,7 +63,8 @@ def gemm(case: Case, bench: KernelBench) -> Prepared:
 
 
 def _checked(bench: KernelBench, call: Product, a: Any, w: Any) -> tuple[Product, Callable[[], float]]:
-    """Return `call`, and its error on a corner of the product against float64; `a` and `w` need only cover the corner."""
+    """Return `call`, and its error on a corner of the product against float64; `a` and `w` need only cover the
+    corner."""
     a, w = a[:CHECK_ROWS], w[:CHECK_COLUMNS]
 
     def check() -> float:

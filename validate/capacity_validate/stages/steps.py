@@ -178,7 +178,8 @@ def _time_half_depth(session: Session, runner: CaseRunner) -> None:
 
 
 def interleaved(cases: list[Case], steps: list[Case]) -> list[Case]:
-    """Distribute steps of the whole model among the kernels, within the first half, so that both see the same minutes."""
+    """Distribute steps of the whole model among the kernels, within the first half, so that both see the same
+    minutes."""
     if not steps:
         return cases
     every = max(1, len(cases) // (2 * len(steps)))
