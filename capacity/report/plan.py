@@ -178,7 +178,9 @@ def launch_lines(best: Ranked) -> Iterator[str]:
     for line in best.launch:
         yield f"\n{started_by(line)}:" if line.replicas > 1 or line.role != "both" else ""
         yield from (escape(f"  # {note}") for note in line.notes)
-        yield escape("\n".join(wrapped(line.command)))
+        yield from escape("\n".join(wrapped(line.command))).split(
+            "\n"
+        )  # escape doubles a backslash at the end
         if line.files:
             yield f"  # --output FOLDER writes {' and '.join(line.files)}"
     if best.candidate.prefill is not None:

@@ -97,9 +97,8 @@ def answer_html(
 def question_of(schema: str) -> str:
     """Return the heading of an answer's page: its question, or the first sentence of its verb's help."""
     helps = {answer.name: verb.help for verb in VERBS for answer in verb.answers}
-    return (schema in ANSWERS and ANSWERS[schema].question) or helps.get(schema, schema).partition("?")[
-        0
-    ] + "?"
+    question = ANSWERS[schema].question if schema in ANSWERS else ""
+    return question or helps.get(schema, schema).partition("\n")[0].removesuffix(".")
 
 
 def sources_of(answer: AnswerRecord) -> list[str]:
