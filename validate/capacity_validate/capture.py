@@ -70,10 +70,8 @@ class Captures:
     def _close(self, pool: Pool) -> bool:
         """Stop allocating to `pool`; return False if torch already did so, or has no such call."""
         private = self._torch._C
-        names = (
-            "_cuda_endAllocateToPool",
-            "_cuda_endAllocateCurrentStreamToPool",
-        )  # torch 2.8 and later; earlier
+        # torch 2.8 and later; earlier versions
+        names = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")
         end = next((getattr(private, name) for name in names if hasattr(private, name)), None)
         return end is not None and _tried(lambda: end(self._index, pool))
 

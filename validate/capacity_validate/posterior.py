@@ -95,9 +95,7 @@ def infer(
     if not kept:
         raise InvalidInput("none of the measured figures can be predicted: nothing can be learnt from them")
     chosen = [figures[i] for i in kept]
-    units = np.sqrt(
-        np.diag(prior_covariance)
-    )  # scaled, because bytes and logarithms differ by orders of magnitude
+    units = np.sqrt(np.diag(prior_covariance))  # bytes and logarithms differ by orders of magnitude
     problem = _Problem(
         predict=lambda theta: predict(theta * units)[kept],
         measured=np.log([figure.value for figure in chosen]),

@@ -56,9 +56,8 @@ def launch_settings(text: str) -> LoggedSettings | None:
     found = _vllm_arguments(arguments[1]) if arguments is not None else LoggedSettings()
     models, fields = list(found.models), dict(found.fields)
     if engine_line is not None:
-        config = dict(
-            reversed(list(_pairs(_PAIR, engine_line[1])))
-        )  # the first value of a name is the engine's
+        # reversed, because the first value of a name is the engine's
+        config = dict(reversed(list(_pairs(_PAIR, engine_line[1]))))
         models = [str(config[name]) for name in ("model", "served_model_name") if config.get(name)] + models
         printed = {own: config[name] for name, own in TABLES["engine_fields"].items() if name in config}
         fields |= {

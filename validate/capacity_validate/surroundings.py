@@ -23,10 +23,8 @@ _VARIABLES = (
     "OMP_",
     "MKL_",
 )
-_RENUMBERS = (
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER",
-)  # not a condition, because the UUID identifies the card
+# not a condition, because the UUID identifies the card
+_RENUMBERS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 # paths of this machine contain user names and do not affect times
 _PATHS = ("HOME", "PATH", "DIR", "CACHE", "ROOT")
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")

@@ -71,9 +71,8 @@ class Transformer:
         self.num_blocks = num_blocks
         # decode is split as for contexts of at least this many tokens, so that no kernel compiles during a run
         self.split_context = 0
-        self.attention_kernels: Counter[str] = (
-            Counter()
-        )  # calls by kernel in prefill, chunked prefill and verification
+        # calls by kernel in prefill, chunked prefill and verification
+        self.attention_kernels: Counter[str] = Counter()
         self.allocated_blocks = num_blocks + (device != "cpu")  # one extra, for the padding rows of graphs
         self._generator = torch.Generator(device=device).manual_seed(seed)
         longest = min(model.max_position_embeddings, num_blocks * block_size)

@@ -50,9 +50,8 @@ def read_metrics(path: str | Path, text: str) -> MeasuredRun:
         return None
 
     found = {metric: mean(*names) for metric, names in _HISTOGRAMS.items()}
-    found["tpot"] = (
-        found["tpot"] or found["itl"]
-    )  # SGLang and vLLM before 0.11 have the per-token histogram only
+    # SGLang and vLLM before 0.11 have the per-token histogram only
+    found["tpot"] = found["tpot"] or found["itl"]
     latencies = {
         metric: {"mean": seconds * 1e3}
         for metric, seconds in found.items()

@@ -43,9 +43,7 @@ class KernelBench:
     cache_bytes: int
     generator: Any
     memory_limit_bytes: float
-    missing: Mapping[str, str] = field(
-        default_factory=dict
-    )  # kernels that this device lacks, with the reason
+    missing: Mapping[str, str] = field(default_factory=dict)  # missing kernels, with the reason
 
     @property
     def on_cuda(self) -> bool:
