@@ -52,7 +52,9 @@ def test_every_room_says_what_it_is_for(room: str) -> None:
     source = (made_of_code.rooms()[room] / "__init__.py").read_text(encoding="utf-8")
     front = ast.get_docstring(ast.parse(source)) or ""
     assert room in made_of_code.EDGES or 4 <= len(front.splitlines()) <= 12
-    assert room in made_of_code.EDGES or re.search(r"\bIn\b.*\b[Oo]ut\b.*Start\s+reading", front, re.DOTALL)
+    assert room in made_of_code.EDGES or re.search(
+        r"\bIn(put)?\b.*\b[Oo]ut(put)?\b.*Start\s+(reading|with)", front, re.DOTALL
+    )
     assert f"`{room}" in PAGE
 
 

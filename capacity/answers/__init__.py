@@ -1,6 +1,7 @@
-"""The questions about one deployment as it stands: does it fit, how fast, why, and what would users see.
+"""Questions about one deployment: does it fit, how fast is it, why, and what do its users see.
 
-In: a model's name, specs of `capacity.deployment`, a workload. Out: frozen records (`records`), whose `to_dict()` is
-the command line's JSON. Here a resolved pool (`capacity.pool`) and the simulator (`capacity.simulator`), which do not
-know each other, are put together. Start reading at `questions`, then `engine_setup` and `deployment_run`.
+In: a model name, specs of `capacity.deployment` and a workload. Out: frozen records (`records`), whose
+`to_dict()` is the JSON of the command line. This package connects resolved pools (`capacity.pool`) with the simulator
+(`capacity.simulator`); those two do not import each other. Start reading at `questions`, then `engine_setup` and
+`deployment_run`.
 """

@@ -1,4 +1,5 @@
-"""What to say where the better GPU comes out slower: constants fitted on two machines differ more than the GPUs."""
+"""Notes for a better GPU that is predicted to be slower, because constants fitted on two machines can differ more than
+the GPUs do."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,13 +8,13 @@ from itertools import permutations
 from capacity.deployment import Pool
 from capacity.hardware import HardwareProfile
 
-SLOWER = 1.005  # below that it is the same
+SLOWER = 1.005  # smaller ratios count as equal
 NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """One load on so many replicas of a pool: seconds, by what they are called."""
+    """The latencies (s) of one load on `replicas` of a pool, by metric name."""
 
     model: str
     profile: HardwareProfile
@@ -27,14 +28,14 @@ class Timed:
 
 
 def slower_though_better(sides: Sequence[Timed]) -> tuple[str, ...]:
-    """A sentence for each GPU that is slower than one of less by every figure of the datasheets, all else being the
-    same; the widest gaps first."""
+    """Return a sentence for each GPU that is predicted to be slower than a GPU with a worse datasheet in every figure,
+    with all other settings equal. The largest differences come first."""
     found: dict[str, tuple[float, str]] = {}
     for better, less in permutations(sides, 2):
         if better.but_for_its_gpu != less.but_for_its_gpu or not better.profile.no_less_than(less.profile):
             continue
         if better.profile.adjustment is not None or less.profile.adjustment is not None:
-            continue  # a machine of one's own, as it was measured: its difference is real
+            continue  # a calibrated machine: its difference is measured
         for name in sorted(better.seconds.keys() & less.seconds.keys()):
             if (ratio := better.seconds[name] / less.seconds[name]) > SLOWER:
                 text = (

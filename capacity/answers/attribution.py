@@ -1,7 +1,7 @@
-"""Where the time of an estimate goes, and what would help: shares by bound, and the response to each resource.
+"""Time attribution of an estimate: the share of each bound, and the effect of changing each resource.
 
-The responses are computed, not derived: the estimate is made again with one resource changed by `CHANGE`, through
-the same step model, so that a change of regime (from memory to compute bound, say) shows.
+The effects are computed by repeating the estimate with one resource changed by `CHANGE`, through the same step model,
+so they include changes of regime (for example from memory bound to compute bound).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PhaseTimer = Callable[[ResolvedPool, float], PhaseTimes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """Parts of one step's time by what bounds its operators; they add up to 1."""
+    """Fractions of one step's time by the bound of its operators. They add up to 1."""
 
     compute: float
     memory: float
@@ -42,9 +42,9 @@ class Shares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """Relative change of TTFT, TPOT and cost per token when one resource changes by `change`, all else equal.
+    """Relative change of TTFT, TPOT and cost per token when one resource changes by `change` and the rest stays equal.
 
-    `tpot` is None for a single output token. Cost follows throughput; the resource itself is free here.
+    `tpot` is None for a single output token. Cost follows throughput; the resource itself costs nothing here.
     """
 
     resource: str
@@ -55,12 +55,12 @@ class Response:
 
     @property
     def label(self) -> str:
-        """`+10% HBM bandwidth`."""
+        """Return a label such as `+10% HBM bandwidth`."""
         return f"{self.change:+.0%} {self.resource}"
 
 
 def shares(cost: StepCost) -> Shares:
-    """Which part of a step's time is compute, HBM, communication, kernel launch and host."""
+    """Return the fractions of a step's time that are compute, HBM, communication, kernel launch and host."""
     seconds, total = dict.fromkeys(BOUNDS, 0.0), cost.seconds
     for op in cost.operators:
         seconds[op.bound] += op.seconds
@@ -69,7 +69,7 @@ def shares(cost: StepCost) -> Shares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundTime:
-    """Steps of a run that one bound takes the largest part of, and the busy time, of all steps, that it takes."""
+    """Number of steps where one bound takes the largest part, and the busy time that this bound takes in all steps."""
 
     bound: Bound
     steps_fraction: float
@@ -78,15 +78,16 @@ class BoundTime:
 
 
 def largest_bound(parts: Shares) -> Bound:
-    """The bound that takes most of a step."""
+    """Return the bound that takes the largest part of a step."""
     return max(BOUNDS, key=lambda bound: float(getattr(parts, bound)))
 
 
 def bound_times(works: Iterable[StepWork]) -> tuple[BoundTime, ...]:
-    """What bound the steps of a run, by the operators of its step model; empty without steps, or without a table.
+    """Return what bounded the steps of a run, from the operators of its step model; empty without steps or a table.
 
-    Waits for KV to come back from another memory are communication. Decode steps count by batch and context to a few
-    leading bits, steps with a prefill by a sample (`capacity.simulator.step_work`); the time in all is exact.
+    Waiting for KV to return from another memory counts as communication. Decode steps are grouped by the leading bits
+    of batch size and context, and steps with a prefill are sampled (`capacity.simulator.step_work`). The total time is
+    exact.
     """
     steps = dict.fromkeys(BOUNDS, 0.0)
     busy_ps = dict.fromkeys(BOUNDS, 0.0)
@@ -117,7 +118,8 @@ def bound_times(works: Iterable[StepWork]) -> tuple[BoundTime, ...]:
 
 
 def responses(resolved: ResolvedPool, load: float, timed: PhaseTimer) -> tuple[Response, ...]:
-    """How the latency at `load` answers to each resource of the pool; a whole `load` is a count, else it is a rate."""
+    """Return the change of latency at `load` for each resource of the pool. An integer `load` is a number of requests,
+    any other a request rate."""
     before, profile, engine = timed(resolved, load), resolved.profile, resolved.engine
     links = {name: getattr(profile, name) for name in ("scale_up", "pcie", "inter_node")}
     faster: dict[str, dict[str, object]] = {
@@ -145,7 +147,7 @@ def responses(resolved: ResolvedPool, load: float, timed: PhaseTimer) -> tuple[R
 
 
 def scaled(value: float) -> float:
-    """A resource's rate with the change."""
+    """Return the rate of a resource with the change applied."""
     return value * (1 + CHANGE)
 
 

@@ -1,7 +1,7 @@
-"""What a deployment costs at the load that it serves: the one function that every verb takes its prices from.
+"""Cost of a deployment at the load that it serves: the one function from which every verb takes its prices.
 
-A load is requests per second of mean lengths. The bill is of whole instances, busy or idle; input and output tokens
-share it by the GPU time that a request's prompt and its output take at full load (`step.time_shares`).
+A load is a rate of requests with mean lengths. The bill covers whole instances, busy or idle. Input and output tokens
+share it in proportion to the GPU time of a request's prompt and output at full load (`step.time_shares`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Prices = Mapping[str, Price]  # by the name of the GPU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedLoad:
-    """What a deployment serves: requests per second of mean lengths (tokens), all replicas together.
+    """The load that a deployment serves: requests per second with mean lengths (tokens), over all replicas.
 
-    `in_flight`: requests of a closed loop; None: they arrive by the clock. Of prompt tokens, `hit_fraction` came from
-    the prefix cache.
+    `in_flight`: concurrency of a closed loop; None for an open loop. `hit_fraction`: fraction of prompt tokens that
+    came from the prefix cache.
     """
 
     requests_per_s: float
@@ -36,18 +36,18 @@ class ServedLoad:
     hit_fraction: float = 0.0
 
     def at(self, requests_per_s: float) -> ServedLoad:
-        """The same requests at another rate."""
+        """Return the same requests at another rate."""
         return replace(self, requests_per_s=requests_per_s)
 
     def at_most(self, requests_per_s: float) -> ServedLoad:
-        """The same requests at this rate, or at one that is lower."""
+        """Return the same requests at this rate, or at their own rate if that is lower."""
         return self.at(min(self.requests_per_s, requests_per_s))
 
 
 def cost_of(price: Price | Prices | None, pools: Pools, load: ServedLoad) -> CostEstimate | None:
-    """What `pools` cost at `load`, at one price or at that of each kind of GPU; None without a price.
+    """Return the cost of `pools` at `load`, at one price or at one price for each kind of GPU; None without a price.
 
-    Raises InvalidInput for a load of nothing.
+    Raises InvalidInput for an empty load.
     """
     if price is None:
         return None
@@ -64,10 +64,10 @@ def cost_of(price: Price | Prices | None, pools: Pools, load: ServedLoad) -> Cos
 
 
 def prefill_share(pools: Pools, load: ServedLoad) -> float:
-    """The prompts' part of the GPU time at full load of a request that any of `pools` may serve.
+    """Return the fraction of a request's GPU time that its prompt takes at full load, over all `pools`.
 
-    At full load, whatever `load` is: idle time is not decode time, so the split does not move with utilisation. Where
-    some prefill and others decode, the time of each is of their own GPUs.
+    It is computed at full load for every `load`: idle time is not decode time, so the split does not depend on
+    utilisation. If prefill and decode run on separate pools, each part counts the time of its own GPUs.
     """
     load = replace(load, requests_per_s=math.inf, in_flight=None)
     prefill_gpu_s = decode_gpu_s = 0.0
@@ -82,13 +82,14 @@ def prefill_share(pools: Pools, load: ServedLoad) -> float:
     return prefill_gpu_s / (prefill_gpu_s + decode_gpu_s)
 
 
-LARGEST_BATCH_POWER = 11  # of two: batches of up to 1,024 requests
+LARGEST_BATCH_POWER = 11  # power of two: batches of up to 1,024 requests
 
 
 def most_per_s(pools: Pools, load: ServedLoad) -> float:
-    """About how many such requests per second every engine can serve; infinite where that is not known.
+    """Return about how many such requests per second all engines can serve; infinite if that is not known.
 
-    The most over batch sizes: a fuller batch may be slower, where its steps exceed the largest CUDA graph.
+    This is the maximum over batch sizes, because a larger batch can be slower if its steps exceed the largest CUDA
+    graph.
     """
     if any(pool.pool.role != "both" for pool, _ in pools):
         return math.inf
@@ -102,14 +103,14 @@ def most_per_s(pools: Pools, load: ServedLoad) -> float:
 
 
 def _streams(pool: ResolvedPool) -> int:
-    """What steps on its own in an engine: ranks that share nothing, and batches in the stages of a pipeline."""
+    """Return the number of independent step streams in an engine: independent ranks times pipeline batches."""
     return pool.independent_ranks * pool.pool.pipeline_parallel_size
 
 
 def _of_stream(pool: ResolvedPool, load: ServedLoad, replicas: int) -> RequestSeconds:
-    """The GPU time of a request in one stream of steps, among `replicas` that share the load alike.
+    """Return the GPU time of a request in one step stream, with the load divided equally over `replicas`.
 
-    One that only prefills has no output to decode beside it, one that only decodes finds every prompt computed.
+    A prefill-only pool has no output to decode; a decode-only pool finds every prompt already computed.
     """
     stages = pool.pool.pipeline_parallel_size
     streams = replicas * _streams(pool)

@@ -1,4 +1,4 @@
-"""Which data an answer comes from: a digest of all tables that ship, so that two installations can be told apart."""
+"""Version of the data behind an answer: a digest of all shipped tables, which distinguishes two installations."""
 
 import hashlib
 import re
@@ -8,13 +8,13 @@ from pathlib import Path
 from capacity.hardware import bundled_directory
 
 SUFFIXES = (".toml", ".csv", ".json")
-WORDS = ("verbs.json", "flags.json", "simulation_schema.json")  # no answer rests on them
+WORDS = ("verbs.json", "flags.json", "simulation_schema.json")  # no answer depends on them
 _DATE = re.compile(rb"\b20\d\d-\d\d-\d\d\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataVersion:
-    """`digest`: of names and contents, 12 hexadecimal digits. `newest`: the latest date that stands in them."""
+    """`digest` of names and contents, 12 hexadecimal digits; `newest` is the latest date in the tables."""
 
     digest: str
     files: int
@@ -25,7 +25,8 @@ class DataVersion:
 
 
 def data_version() -> DataVersion:
-    """Of the hardware profiles, engines, presets, prices and spreads of this installation, not of the user's own."""
+    """Return the version of the hardware profiles, engines, presets, prices and spreads of this installation. Data
+    that the user added does not count."""
     package = Path(__file__).parents[1]
     found = (path for path in package.rglob("*") if path.suffix in SUFFIXES and path.is_file())
     inside = [path for path in found if path.name not in WORDS]

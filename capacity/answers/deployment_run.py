@@ -1,4 +1,4 @@
-"""A whole deployment put to work: replicas of its pools behind a router, and the verdict on what they did."""
+"""Simulation of a whole deployment: replicas of its pools behind a router, and the verdict on the run."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from capacity.workload.slo import goodput_ms
 from capacity.workload.windows import WINDOW_S, duration_text, rows_of, take_window, windows_of
 
 NO_SERVICE = Service()
-PROBES_KEPT = 64  # of one deployment
+PROBES_KEPT = 64  # per deployment
 KEPT_FOR_PROBES = (  # fields of a service that a capacity depends on
     *("router", "router_ttft_s", "decode_router", "kv_transfer_link", "kv_transfer_bytes_per_s"),
     *("escalate_by", "cache_hit_rate"),
@@ -45,10 +45,10 @@ def run_service(
     observer: StepObserver | None = None,
     **watched: Any,
 ) -> SimulationResult:
-    """Simulate `workload` on the deployment. What an `observer` sees are the steps of one engine.
+    """Simulate `workload` on the deployment. An `observer` sees the steps of one engine.
 
-    `watched`: further keywords of `simulator.simulate`, about what is kept of the run and the loop that makes it.
-    `goodput`: limits per request as `vllm bench serve` writes them ("ttft:500", ms). Raises InvalidInput.
+    `watched`: further keywords of `simulator.simulate`, about the results to keep and the engine loop. `goodput`:
+    limits per request in the form of `vllm bench serve` ("ttft:500", ms). Raises InvalidInput.
     """
     pools = with_roles(pools, service)
     check_routes(pools, service)
@@ -85,7 +85,7 @@ def run_service(
 
 
 def with_roles(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:
-    """The pools, with one pool of which some replicas prefill taken apart."""
+    """Return the pools; a single pool with some prefill replicas is split into a prefill pool and a decode pool."""
     prefill = service.prefill_replicas
     if prefill is None:
         return list(pools)
@@ -102,9 +102,9 @@ def with_roles(pools: Sequence[ResolvedPool], service: Service) -> list[Resolved
 
 
 def kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
-    """Between engines that prefill and engines that decode: each GPU has its own link, and the slower side counts.
+    """Return the KV link between prefill and decode engines: each GPU has its own link, and the slower side counts.
 
-    Of data-parallel ranks each has the links of its own GPUs. Raises InvalidInput where a GPU has no such link.
+    Each data-parallel rank has the links of its own GPUs. Raises InvalidInput if a GPU has no such link.
     """
     links = [
         (_link_of(pool, service.kv_transfer_link), pool.pool.num_gpus // pool.lockstep_ranks)
@@ -112,7 +112,7 @@ def kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
     ]
     rate = service.kv_transfer_bytes_per_s or min(link.bytes_per_s * gpus for link, gpus in links)
     return KvLink(
-        bytes_per_token=max(  # where every layer keeps a window or a budget, none grows with the context
+        bytes_per_token=max(  # 0 if every layer has a window or a budget
             pool.memory.kv_bytes_per_token if pool.memory.layout.full_groups else 0 for pool in pools
         ),
         bytes_per_s=rate,
@@ -151,7 +151,7 @@ def _failures(service: Service, seed: int) -> Failures | None:
 def _autoscaling(
     service: Service, pool: ResolvedPool, kind: Literal["", "decode-"] = ""
 ) -> Autoscaling | None:
-    """Return how the replicas of a pool are scaled, or (`kind`) those of a pool that decodes; None: they are not."""
+    """Return the autoscaling of a pool's replicas, or of a decode pool's (`kind`); None if the pool is not scaled."""
     max_replicas, target_requests = service.autoscale_max_replicas, service.autoscale_target_requests
     if kind:
         max_replicas = service.decode_autoscale_max_replicas
@@ -176,7 +176,7 @@ def _autoscaling(
 
 
 def deployment_prices(pools: Sequence[ResolvedPool], service: Service, cost: Cost) -> Prices | None:
-    """The price of a GPU-hour by the kind of GPU. Raises InvalidInput where it would be of several at once."""
+    """Return the price of a GPU-hour by kind of GPU. Raises InvalidInput if one price would apply to several kinds."""
     prices = {name: price_of(name, cost) for name in dict.fromkeys(pool.profile.name for pool in pools)}
     priced = {name: price for name, price in prices.items() if price is not None}
     if not priced:
@@ -206,10 +206,10 @@ def verdict_on(
     engine_loop: str = "auto",
     sample: Workload | None = None,
 ) -> Verdict | None:
-    """Whether `run` of `workload` shows a steady state; None for a run that did not end by itself.
+    """Return whether `run` of `workload` shows a steady state; None for a run that was stopped early.
 
-    The capacity is that for a backlog of `sample`, by default the workload. Runs of one traffic that differ in length
-    are given the same sample, so that they state the same capacity.
+    The capacity is measured with a backlog of `sample`, by default the workload. Runs of the same traffic with
+    different lengths get the same sample, so that they report the same capacity.
     """
     if run.status != "complete":
         return None
@@ -233,7 +233,7 @@ def verdict_on(
 def _in_busiest_window(
     verdict: Verdict, run: SimulationResult, workload: Workload, capacity: Capacity | None
 ) -> Verdict:
-    """The verdict of a long run, which is saturated or overloaded where its busiest window is."""
+    """Return the verdict of a long run, which is saturated or overloaded if its busiest window is."""
     windows = () if workload.is_closed_loop else windows_of([workload], WINDOW_S)
     if not windows or verdict.verdict == "overloaded":
         return verdict
@@ -263,9 +263,10 @@ def measured_capacity(
     *,
     scheduling: str = "continuous",
 ) -> Capacity | None:
-    """Return the capacity of a deployment for these requests: the one of its verdict, its bill and its replicas.
+    """Return the capacity of a deployment for these requests, which its verdict, its bill and its number of replicas
+    use.
 
-    None where no backlog forms.
+    None if no backlog forms.
     """
     pools = _scaled_up(with_roles(pools, service), service)
     capacity = _engines_capacity(pools, service, workload, scheduling, "auto")
@@ -275,8 +276,8 @@ def measured_capacity(
 def _engines_capacity(
     pools: Sequence[ResolvedPool], service: Service, workload: Workload, scheduling: str, engine_loop: str
 ) -> Capacity | None:
-    """Return the capacity without the limit of the API servers. That of equal engines is as many times that of one,
-    unless prompts share prefixes, which each engine caches for itself."""
+    """Return the capacity without the limit of the API servers. For identical engines it is a multiple of one engine's
+    capacity, unless prompts share prefixes, because each engine has its own prefix cache."""
     replicas = 1
     if len(pools) == 1 and pools[0].pool.role == "both" and workload.content is None:
         replicas, pools = pools[0].pool.replicas, [with_replicas(pools[0], 1)]
@@ -291,7 +292,7 @@ def _engines_capacity(
 
 
 def _known_capacities(deployment: tuple[object, ...]) -> Known:
-    """What probes of this deployment have found: the same requests at another rate need no other."""
+    """Return the cached probe results of this deployment, which also hold for the same requests at another rate."""
     for asked, known in tuple(_probed):
         if asked == deployment and len(known) < PROBES_KEPT:
             return known
@@ -301,12 +302,12 @@ def _known_capacities(deployment: tuple[object, ...]) -> Known:
 
 
 def forget_capacities() -> None:
-    """Have the next verdict probe anew."""
+    """Clear the cached probe results, so that the next verdict probes again."""
     _probed.clear()
 
 
 def _losses(run: SimulationResult, pools: Sequence[ResolvedPool], workload: Workload) -> dict[str, int]:
-    """What became of requests that were not completed."""
+    """Return the number of requests that were not completed, by reason."""
     longest = max(pool.max_model_len for pool in pools)
     too_long = int((workload.prompt_tokens >= longest).sum())
     return {
@@ -317,7 +318,7 @@ def _losses(run: SimulationResult, pools: Sequence[ResolvedPool], workload: Work
 
 
 def _scaled_up(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:
-    """The pools with as many replicas as the autoscaler may start of each."""
+    """Return the pools, each with the maximum number of replicas that its autoscaler may start."""
     most = {"decode": service.decode_autoscale_max_replicas}
     return [
         with_replicas(
@@ -328,14 +329,15 @@ def _scaled_up(pools: Sequence[ResolvedPool], service: Service) -> list[Resolved
 
 
 def with_replicas(pool: ResolvedPool, replicas: int) -> ResolvedPool:
-    """Return the pool with so many engines; itself, with the step times that are known, where it has them."""
+    """Return the pool with this many engines. A pool that has this number already is returned itself, because it keeps
+    its cached step times."""
     if pool.pool.replicas == replicas:
         return pool
     return replace(pool, pool=pool.pool.model_copy(update={"replicas": replicas}))
 
 
 def _in_flight(pools: Sequence[ResolvedPool], workload: Workload) -> float:
-    """About how many of these requests run at once."""
+    """Return about how many of these requests run at once."""
     tokens = float((workload.prompt_tokens + workload.output_tokens).mean())
     return sum(
         pool.pool.replicas

@@ -1,4 +1,4 @@
-"""Which engine serves this load best on one GPU: `estimate` under every engine, and what each lacks."""
+"""Comparison of engines on one GPU: `estimate` of a load under every engine, and the features that each one lacks."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ LACKS: dict[str, Callable[[EngineSpec], bool]] = {  # what an engine does not do
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOnLoad:
-    """One engine at the load: its figures, the memory of the fullest GPU, and what it does not do by default.
+    """One engine at the load: its metrics, the memory of the fullest GPU, and features that are off by default.
 
-    Memory is None where the engine does not run the pool at all (`point.reason`). `sourced_fraction`: share of the
-    engine's constants that are stated, measured or fitted, not assumed. `notes`: what stands in for what is not known.
+    Memory is None if the engine cannot run the pool (`point.reason`). `sourced_fraction`: fraction of the engine's
+    constants that are stated, measured or fitted rather than assumed. `notes`: the values that replace unknown
+    constants.
     """
 
     engine: str
@@ -61,10 +62,10 @@ class EngineOnLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineComparison(AnswerRecord):
-    """`estimate` under several engines, each at its newest release unless one is named, the most tokens/s first.
+    """`estimate` under several engines, each at its newest release unless one is given, highest tokens/s first.
 
-    Engines differ in host time, kernels, memory rule and limits; a row whose interval overlaps another's is not told
-    apart from it.
+    Engines differ in host time, kernels, memory rule and limits. Rows with overlapping intervals are not
+    distinguishable.
     """
 
     SCHEMA: ClassVar[str] = "capacity/engine-comparison/v1"
@@ -87,10 +88,11 @@ def compare_engines(
     profiles: str | Path | None = None,
     **options: Any,
 ) -> EngineComparison:
-    """`estimate` of one load on one GPU under each of `engines`; `engine` in `options` does not count.
+    """Estimate one load on one GPU under each of `engines`; `engine` in `options` is ignored.
 
-    Each at the least tensor-parallel size that takes the load (or at that of the question). An engine that cannot run
-    it is a row with its reason. Raises InvalidInput for a load that cannot be, and what no engine can be asked.
+    Each engine runs at the smallest tensor-parallel size that takes the load, or at the given size. An engine that
+    cannot run it is a row with a reason. Raises InvalidInput for an impossible load and for options that no engine
+    accepts.
     """
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
     deployment = deployment_of(
@@ -125,7 +127,7 @@ def compare_engines(
 def _row(
     model: ModelSpec, pool: Pool, traffic: Traffic, cost: Cost, *, profiles: Profiles
 ) -> tuple[EngineOnLoad, InvalidInput | None]:
-    """One engine's row; and why the question cannot be put to it, where it cannot."""
+    """Return one engine's row, and the error if the engine rejects the question."""
     engine = find_engine(pool.engine)
     sized = smallest_pool(model, pool, traffic, cost, profiles=profiles)
     origins = engine.origins.values()

@@ -1,4 +1,4 @@
-"""What the simulator needs of a resolved pool: its engine's setup, the front-end before it, and the workload."""
+"""Simulator inputs of a resolved pool: the setup of its engine, its front end, and the workload."""
 
 import math
 from collections.abc import Sequence
@@ -37,11 +37,11 @@ LMCACHE_CHUNK_TOKENS = 256  # LMCache's default chunk_size
 
 
 def make_workload(traffic: Traffic, max_model_len: int | None = None) -> Workload:
-    """The requests that `traffic` describes: a trace, or lengths with a rate or a concurrency.
+    """Return the requests that `traffic` describes: a trace, or lengths with a rate or a concurrency.
 
-    Lengths whose variation the user left open are within `max_model_len`.
+    Lengths with an unspecified variation stay within `max_model_len`.
 
-    Raises InvalidInput where it describes none, or two; MalformedFile for a trace that cannot be read.
+    Raises InvalidInput if it describes no load or two loads; MalformedFile for a trace that cannot be read.
     """
     if traffic.batch_size is not None:
         raise InvalidInput(
@@ -52,9 +52,9 @@ def make_workload(traffic: Traffic, max_model_len: int | None = None) -> Workloa
 
 
 def requests_of(traffic: Traffic, workload: Workload | None, max_model_len: int | None = None) -> Workload:
-    """The requests of a question: the workload of one's own, or else those that the traffic describes.
+    """Return the given workload, or else the requests that the traffic describes.
 
-    They come from as far as the workload says, or else the traffic. Raises as `make_workload`.
+    Their client distance is that of the workload if it has one, else that of the traffic. Raises as `make_workload`.
     """
     if workload is None:
         return make_workload(traffic, max_model_len)
@@ -70,11 +70,11 @@ def _from_client(workload: Workload, traffic: Traffic) -> Workload:
 
 
 def policy_name(resolved: ResolvedPool, scheduling: str = "continuous") -> str:
-    """The scheduling policy of the engine's release, or plain static batching.
+    """Return the scheduling policy of the engine's release, or static batching.
 
-    A request never has two tokens in a pipeline at once, since each needs the sample of the one before: with stages an
-    asynchronous engine leaves out whoever has one in flight, as a synchronous one does. Source: vLLM pull request
-    32359, 2026-01.
+    A request never has two tokens in a pipeline at once, because each token needs the sample of the previous one: with
+    pipeline stages an asynchronous engine skips requests that are in flight, as a synchronous engine does. Source:
+    vLLM pull request 32359, 2026-01.
     """
     if scheduling == "static":
         return "static"
@@ -88,7 +88,7 @@ def policy_name(resolved: ResolvedPool, scheduling: str = "continuous") -> str:
 
 
 def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
-    """The scheduler's limits and switches, with every default of the engine filled in."""
+    """Return the scheduler's limits and switches, with every default of the engine filled in."""
     pool, step_tokens = resolved.pool, resolved.max_num_scheduled_tokens
     images = [tower.largest_image_tokens for tower in resolved.model.towers]
     return make_from(
@@ -101,15 +101,16 @@ def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
         enable_chunked_prefill=resolved.chunked_prefill,
         reserve_full_isl=resolved.reserve_full_isl,
         pipeline_stages=pool.pipeline_parallel_size,
-        # what encoders make for a step, and their cache holds: a step's tokens, the largest image at least
+        # encoder budget and cache of a step: the step's tokens, but at least the largest image
         max_encoder_tokens=max(step_tokens, *images) if images else 0,
     )
 
 
 def engine_frontend(resolved: ResolvedPool, workload: Workload | None = None) -> FrontendTimes:
-    """What lies between the client and this engine, as the pool or else the engine's data say.
+    """Return the times of the front end between the client and this engine, from the pool or else from the engine's
+    data.
 
-    Of an offline `workload` the engine's own time for a streamed token is left out.
+    For an offline `workload` the engine's time per streamed token is zero.
     """
     engine, pool = resolved.engine, resolved.pool
     output_token_s = pool.front_end_output_token_s
@@ -126,7 +127,8 @@ def engine_frontend(resolved: ResolvedPool, workload: Workload | None = None) ->
 
 
 def front_end_limit(pools: Sequence[ResolvedPool], workload: Workload) -> FrontEndLimit | None:
-    """The most that the API servers of all engines tokenize and stream of such requests; None: no limit."""
+    """Return the maximum rate at which the API servers of all engines tokenize and stream such requests; None: no
+    limit."""
     times = engine_frontend(pools[0], workload)
     messages = workload.output_tokens
     if times.stream_interval > 1:
@@ -146,7 +148,7 @@ def front_end_limit(pools: Sequence[ResolvedPool], workload: Workload) -> FrontE
 
 
 def offline_notes(pools: Sequence[ResolvedPool], workload: Workload) -> tuple[str, ...]:
-    """That the API server's limit is left out of an offline batch."""
+    """Return a note that an offline batch ignores the limit of the API server."""
     whole = front_end_limit(pools, replace(workload, offline=False))
     if not workload.offline or whole is None or front_end_limit(pools, workload) is not None:
         return ()
@@ -157,9 +159,9 @@ def offline_notes(pools: Sequence[ResolvedPool], workload: Workload) -> tuple[st
 
 
 def _offloading(resolved: ResolvedPool, policy: str) -> dict[str, object]:
-    """The keywords of the policy that say where KV goes which leaves the GPU; none where it is dropped.
+    """Return the policy's keywords for KV offloading; empty if evicted KV is dropped.
 
-    Raises InvalidInput where the engine, or the model's cache, does not go with it.
+    Raises InvalidInput if the engine or the model's cache does not support the offloading.
     """
     pool, plan = resolved.pool, resolved.memory
     if pool.preemption_mode == "swap":
@@ -202,9 +204,9 @@ def _offloading(resolved: ResolvedPool, policy: str) -> dict[str, object]:
 
 
 def _adapting(resolved: ResolvedPool, policy: str) -> dict[str, object]:
-    """The keywords of the policy that say how LoRA adapters come to the GPU; none without --max-loras.
+    """Return the policy's keywords for loading LoRA adapters to the GPU; empty without --max-loras.
 
-    Raises InvalidInput where the engine schedules none here.
+    Raises InvalidInput if the engine does not schedule adapters here.
     """
     pool = resolved.pool
     if pool.max_loras is None:
@@ -247,10 +249,10 @@ def _swapping(resolved: ResolvedPool, policy: str) -> dict[str, object]:
 
 
 def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> EngineSetup:
-    """One engine of the pool: its step times, KV blocks, policy, limits, drafts.
+    """Return the setup of one engine of the pool: step times, KV blocks, policy, limits and drafts.
 
-    The one door from a pool to the simulator: raises DoesNotFit where its memory does not hold it, and InvalidInput
-    where the policy cannot do what the pool asks of it.
+    The only path from a pool to the simulator. Raises DoesNotFit if the memory does not hold the pool's model, and
+    InvalidInput if the policy does not support what the pool requires.
     """
     plan, pool = resolved.memory.require_fit(), resolved.pool
     policy, contiguous = policy_name(resolved, scheduling), pool.kv_layout == "contiguous"
@@ -287,7 +289,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
 
 
 def unheeded_notes(pools: Sequence[ResolvedPool], traffic: Traffic) -> tuple[str, ...]:
-    """That no engine heeds what the clients allow."""
+    """Return a note if no engine uses the max_tokens that the clients set."""
     heeding = schedulers_that_read("max_tokens")
     if traffic.max_tokens is None or any(policy_name(pool, traffic.scheduling) in heeding for pool in pools):
         return ()
@@ -298,7 +300,7 @@ def unheeded_notes(pools: Sequence[ResolvedPool], traffic: Traffic) -> tuple[str
 
 
 def _refuse_unheeded(resolved: ResolvedPool, policy: str) -> None:
-    """Raise InvalidInput for what the pool asks of a scheduler that does not heed it."""
+    """Raise InvalidInput for pool settings that the scheduler ignores."""
     asked = resolved.pool
     scheduler = SCHEDULERS.get(policy)
     if scheduler is None:
@@ -315,10 +317,10 @@ def _refuse_unheeded(resolved: ResolvedPool, policy: str) -> None:
 
 
 def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:
-    """Usable blocks and their tokens; one-token pages of windowed caches in coarser ones.
+    """Return the usable blocks and their size in tokens; one-token pages of windowed caches become coarser.
 
-    Keeping books of single tokens over several windows takes a simulation five times as long, and a request then
-    holds at most WINDOW_PAGE_TOKENS - 1 tokens a group less.
+    Tracking single tokens over several windows makes a simulation five times as slow. With coarser pages a request
+    holds at most WINDOW_PAGE_TOKENS - 1 tokens less per group.
     """
     blocks, tokens = plan.usable_blocks, plan.kv_block_tokens
     if len(plan.layout.kv_windows) > 1 and tokens < WINDOW_PAGE_TOKENS:
@@ -336,7 +338,7 @@ OWN_DRAFTERS = {  # engines that draft in a few ways, by the kinds of `speculato
 
 
 def _drafting(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
-    """What drafting changes: every step with drafts pays for them, and the draft's weights and KV take blocks."""
+    """Return the setup with drafts: each drafted step takes longer, and the draft's weights and KV occupy blocks."""
     pool, able = resolved.pool, schedulers_that("drafts")
     if setup.policy not in able:
         raise InvalidInput(
@@ -356,9 +358,9 @@ def _drafting(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
 def with_drafts(
     setup: EngineSetup, speculation: speculative.Speculation, draft_tokens: int | None, *, seed: int = 0
 ) -> EngineSetup:
-    """The engine with drafts, `draft_tokens` deep (None: as the speculator drafts). Raises InvalidInput.
+    """Return the engine with drafts of depth `draft_tokens` (None: the speculator's default). Raises InvalidInput.
 
-    A tree takes a row, a slot of KV and a place in the token budget for each of its nodes, and is accepted by depth.
+    Each node of a draft tree takes a row, a KV slot and a token of the budget; acceptance is by depth.
     """
     k = speculation.speculator.depth(draft_tokens)
     if k < 1:

@@ -1,4 +1,4 @@
-"""`estimate`: latency, throughput, cost and energy of a batch in closed form, or of a load as it is served."""
+"""`estimate`: latency, throughput, cost and energy of a batch in closed form, or of a served load."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -> Estimate:
-    """Return what one engine does with a batch or a load.
+    """Return the estimate of one engine for a batch or a load.
 
-    Raises DoesNotFit where the model, or that many requests, exceed the memory; InvalidInput for what cannot be.
+    Raises DoesNotFit if the model or this many requests exceed the memory; InvalidInput for impossible input.
     """
     lengths = request_lengths(resolved, traffic)
     resolved.memory.require_fit()
@@ -103,7 +103,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
 
 
 def _by_field(latencies: Latencies | None, output_len: int) -> dict[str, Quantity | None]:
-    """Return the latencies by the fields of `Estimate`, further metrics computed from TTFT and E2E."""
+    """Return the latencies by field of `Estimate`; further metrics are computed from TTFT and E2E."""
     found: dict[str, Quantity | None] = (
         dict.fromkeys(Latencies._fields) if latencies is None else latencies._asdict()
     )
@@ -126,8 +126,7 @@ def _further_latency(key: str, latencies: Latencies | None, output_len: int) -> 
 def _throughput(
     traffic: Traffic, times: PhaseTimes, latencies: Latencies | None, load: Served | None
 ) -> Quantity:
-    """Requests per second: those that arrive and are served, or of a batch and a closed loop those that E2E lets
-    through."""
+    """Return requests per second: the served arrivals, or for a batch or closed loop the rate that follows from E2E."""
     if latencies is None:
         return Quantity(value=times.requests_per_s)
     if traffic.request_rate is not None and traffic.concurrency is None:
@@ -138,7 +137,7 @@ def _throughput(
 
 
 def _billed(lengths: RequestLengths, load: Served | None) -> ServedLoad:
-    """Return the load that a bill is divided by: what the run serves in its steady state; of a batch, what it is."""
+    """Return the load that divides the bill: the steady-state load of the run, or the batch itself."""
     if load is not None and load.load is not None:
         return load.load
     return ServedLoad(
@@ -149,7 +148,7 @@ def _billed(lengths: RequestLengths, load: Served | None) -> ServedLoad:
 def _per_user(
     output_rate: Quantity, in_flight: float | None, latencies: Latencies | None, output_len: int
 ) -> Quantity | None:
-    """Output tokens over E2E: where arrivals give the rate, that has no interval, and E2E's is what it hangs on."""
+    """Return output tokens per second of one user. If arrivals set the rate, it has no interval, so E2E's is used."""
     if in_flight is None:
         return None
     if latencies is not None and output_rate.low is None and latencies.e2e_s.low is not None:
@@ -158,7 +157,8 @@ def _per_user(
 
 
 def _in_flight(phases: Phases, requests_per_s: Quantity, latencies: Latencies | None) -> float | None:
-    """Requests in the system, waiting included, by Little's law; None where they grow for ever. A batch: all of it."""
+    """Return the requests in the system, waiting ones included, by Little's law; None if they grow without bound. For
+    a batch it is the batch size."""
     if phases.served is None:
         return float(phases.requests)
     return None if latencies is None else requests_per_s.value * latencies.e2e_s.value
@@ -167,7 +167,7 @@ def _in_flight(phases: Phases, requests_per_s: Quantity, latencies: Latencies | 
 def _ttft_parts(
     resolved: ResolvedPool, traffic: Traffic, latencies: Latencies, load: Served | None
 ) -> Mapping[str, float]:
-    """What the time to first token is made of, in the words of `simulate`."""
+    """Return the parts of the time to first token, named as in `simulate`."""
     engine, client_s = resolved.engine, traffic.client_latency_s
     server_s = engine.request_latency_s + engine.response_latency_s
     queue_s = 0.0
@@ -189,7 +189,7 @@ def _whole_run(load: Served | None) -> RunMeans | None:
 
 
 def breakdown(prefill: StepCost, decode: StepCost | None) -> Breakdown:
-    """The operators of both phases' steps."""
+    """Return the operators of one prefill step and one decode step."""
     return Breakdown(prefill=_operators(prefill), decode=() if decode is None else _operators(decode))
 
 
@@ -198,7 +198,7 @@ def _operators(cost: StepCost) -> tuple[OperatorTime, ...]:
 
 
 def _price(bill: CostEstimate | None, name: str, requests_per_s: Quantity) -> Quantity | None:
-    """A price per token with the interval of the throughput that it divides by."""
+    """Return a price per token with the interval of the throughput in its denominator."""
     if bill is None:
         return None
     return requests_per_s.inverse(getattr(bill, name) * requests_per_s.value)

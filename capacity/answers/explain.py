@@ -1,5 +1,5 @@
-"""`explain`: which share of an estimate each bound takes, what more of each resource would do, and what an interval
-is made of."""
+"""`explain`: the share of an estimate that each bound takes, the effect of more of each resource, and the parts of an
+interval."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ METRICS: tuple[tuple[Metric, str], ...] = (("ttft", "TTFT"), ("tpot", "TPOT"), (
 def explained_intervals(
     resolved: ResolvedPool, phases: Phases, traffic: Traffic, lengths: RequestLengths
 ) -> tuple[ExplainedInterval, ...]:
-    """The intervals of an estimate's latencies with what they are made of; none without a steady state."""
+    """Return the intervals of an estimate's latencies with their parts; empty without a steady state."""
     found = predicted_latencies(resolved, phases, traffic, lengths)
     wider = predicted_latencies(resolved, phases, traffic, lengths, as_found=True)
     if found is None or wider is None:
@@ -98,7 +98,7 @@ def explained_intervals(
 
 
 def _parts(bands: LoadBands, metric: Metric) -> Iterator[tuple[Part, float, float]]:
-    """Every part, and the ends that it alone would make."""
+    """Yield every part with the interval ends that it alone would give."""
     kind = bands.kind(metric)
     for part in bands.parts(metric):
         low, high = ends_of([part], kind)
@@ -106,7 +106,7 @@ def _parts(bands: LoadBands, metric: Metric) -> Iterator[tuple[Part, float, floa
 
 
 def _steps(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, float, float]]:
-    """A batch in closed form has the band of its steps: of both phases where it is end to end."""
+    """Yield the band of the steps of a batch in closed form; of both phases for an end-to-end metric."""
     phases: dict[Metric, tuple[str, ...]] = {"ttft": ("prefill",), "tpot": ("decode",)}
     for phase in phases.get(metric, ("prefill", "decode")):
         band: Residuals = resolved.step_model.residuals(phase)  # type: ignore[arg-type]
@@ -123,7 +123,7 @@ def _steps(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, float
 def _client(
     quantity: Quantity, traffic: Traffic, adjustment: Adjustment | None
 ) -> Iterator[tuple[Part, float, float]]:
-    """The client's distance, where nobody said it."""
+    """Yield the part of the client's distance if it was not specified."""
     if "client_latency_s" in traffic.model_fields_set:
         return
     nearer_s, farther_s = client_range_s(traffic, adjustment)
@@ -135,7 +135,7 @@ def _client(
 
 
 def _shared(parts: list[tuple[Part, float, float]]) -> tuple[IntervalPart, ...]:
-    """With each part's share of the variance, the largest first."""
+    """Return the parts with their shares of the variance, the largest first."""
     total = deviation_of(part for part, _, _ in parts) ** 2
     shown = [
         make_from(IntervalPart, part, low=low, high=high, variance_share=part.deviation**2 / total)
@@ -145,7 +145,7 @@ def _shared(parts: list[tuple[Part, float, float]]) -> tuple[IntervalPart, ...]:
 
 
 def _holds(phases: Phases, metric: Metric) -> tuple[str, ...]:
-    """What an interval holds besides its parts."""
+    """Return what an interval covers in addition to its parts."""
     load = phases.served
     if load is None:
         return ()
@@ -166,7 +166,8 @@ def explain(
     download: bool = False,
     **options: Any,
 ) -> Attribution:
-    """Which share of an estimate is compute, HBM, communication, launch and host, and what +10 % of each would do.
+    """Return the shares of an estimate that are compute, HBM, communication, launch and host, and the effect of +10 %
+    of each.
 
     Keywords and errors are those of `estimate`, without the price: cost per token follows throughput.
     """
@@ -177,7 +178,7 @@ def explain(
 
 
 def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
-    """`explain` of what was looked up before. Raises as `explain`."""
+    """Return `explain` for a resolved pool. Raises as `explain`."""
     lengths = request_lengths(resolved, traffic)
     resolved.memory.require_fit()
     phases = phases_of(resolved, traffic, lengths)
@@ -208,7 +209,7 @@ def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
 
 
 def _responses(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> tuple[Response, ...]:
-    """What more of each resource would do to this batch or load."""
+    """Return the effect of more of each resource on this batch or load."""
     loads = ("batch_size", "request_rate", "concurrency")
     field = next(name for name in loads if getattr(traffic, name) is not None)
 

@@ -1,4 +1,4 @@
-"""`fit`: whether a model fits a pool, and what its KV cache then holds."""
+"""`fit`: whether a model fits a pool, and the capacity of its KV cache."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def fit(
     download: bool = False,
     **options: Any,
 ) -> Fit:
-    """Whether `model` fits the pool, and what its KV cache then holds. Does not raise where it does not fit.
+    """Return whether `model` fits the pool, and the capacity of its KV cache. Does not raise if it does not fit.
 
-    Raises InvalidInput (and its kinds) for a name, value or combination that cannot be.
+    Raises InvalidInput (or a subclass) for an invalid name, value or combination.
     """
     (pool,) = split(options, Pool)
     deployment = deployment_of(model, pool=pool, question="fit")
@@ -39,8 +39,8 @@ def fit(
 def ways_to_fit(
     model: str | Path | ModelSpec, *, profiles: str | Path | None = None, **options: Any
 ) -> tuple[Change, ...]:
-    """Changes of the pool's fields with which `model` fits, the smallest of each kind: those that a refusal of `fit`
-    names. Empty where it fits, or where nothing that was tried does. Raises as `fit`."""
+    """Return changes of the pool's fields that make `model` fit, the smallest of each kind: those that `fit` names
+    when it does not fit. Empty if it fits, or if none of the changes that were tried helps. Raises as `fit`."""
     (pool,) = split(options, Pool)
     deployment = deployment_of(model, pool=pool, question="fit")
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles)
@@ -48,13 +48,13 @@ def ways_to_fit(
 
 
 def fit_of(resolved: ResolvedPool) -> Fit:
-    """`fit` of what was looked up before. Raises InvalidInput for a number of drafts without a way to draft."""
+    """Return `fit` for a resolved pool. Raises InvalidInput for a number of drafts without a draft method."""
     check_drafts_said(resolved.pool)
     return fit_with(resolved, (*host_memory_notes(resolved), *draft_memory_notes(resolved)))
 
 
 def fit_with(resolved: ResolvedPool, warnings: tuple[str, ...]) -> Fit:
-    """The record of a pool's memory, with further warnings behind its own."""
+    """Return the memory record of a pool, with `warnings` after its own."""
     plan = memory_with_draft(resolved)
     return make_from(
         Fit,
@@ -73,22 +73,22 @@ def fit_with(resolved: ResolvedPool, warnings: tuple[str, ...]) -> Fit:
 
 
 def stored_kv_format(resolved: ResolvedPool) -> str:
-    """Return the format of the KV cache: that of the model where nothing else is set."""
+    """Return the format of the KV cache: the model's format unless another one is set."""
     return resolved.model.dtype if resolved.kv_cache_dtype == "auto" else resolved.kv_cache_dtype
 
 
 def model_summary(resolved: ResolvedPool) -> ModelSummary:
-    """The model of an answer."""
+    """Return the model part of an answer."""
     return make_from(ModelSummary, resolved.model)
 
 
 def gpu_summary(resolved: ResolvedPool) -> GpuSummary:
-    """The GPUs of an answer."""
+    """Return the GPU part of an answer."""
     return GpuSummary(name=resolved.profile.name, count=resolved.pool.num_gpus)
 
 
 def one_replica_notes(resolved: ResolvedPool) -> tuple[str, ...]:
-    """That a question about an engine was answered for one of several."""
+    """Return a note that the answer covers one of several replicas."""
     replicas, ranks = resolved.pool.replicas, resolved.pool.data_parallel_size
     notes: tuple[str, ...] = (
         () if replicas == 1 else (f"of one of the {replicas} replicas; `capacity simulate` answers for all",)
@@ -107,7 +107,7 @@ def one_replica_notes(resolved: ResolvedPool) -> tuple[str, ...]:
 
 
 def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
-    """What a reader must know of the pool's drafts: how many are accepted and by whose word; that a tree is one."""
+    """Return notes on the pool's drafts: the acceptance and its source, and whether drafts form a tree."""
     pool = resolved.pool
     if pool.speculator is None:
         return ()
@@ -138,7 +138,8 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
 
 
 def draft_memory_notes(resolved: ResolvedPool) -> tuple[str, ...]:
-    """What drafting takes from the KV cache. Raises InvalidInput where the way to draft does not suit the model."""
+    """Return notes on the KV cache memory that drafting takes. Raises InvalidInput if the draft method does not suit
+    the model."""
     pool = resolved.pool
     if pool.speculator is None or memory_with_draft(resolved).kv_cache_bytes <= 0:
         return ()
@@ -152,7 +153,7 @@ def draft_memory_notes(resolved: ResolvedPool) -> tuple[str, ...]:
 
 
 def host_memory_notes(resolved: ResolvedPool) -> tuple[str, ...]:
-    """What host memory holds of KV that leaves the GPU."""
+    """Return notes on the capacity of host memory for offloaded KV."""
     pool, plan = resolved.pool, resolved.memory
     size = pool.kv_offloading_size
     if size is None or plan.layout.kv_windows != (None,):

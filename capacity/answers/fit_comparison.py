@@ -1,4 +1,4 @@
-"""Which GPUs hold a model: `fit` on every one, each at its smallest pool, the cheapest first."""
+"""Comparison of GPUs for a model: `fit` on every GPU, each at its smallest pool, the cheapest first."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from capacity.pool.resolve import ResolvedPool, resolve
 class FitPoint:
     """A model on the smallest pool of one GPU that holds requests of `max_model_len`, or on its largest pool.
 
-    `fits`: it holds them. Where it does not, `reason` says why, and `max_context_tokens` what would fit (0: not
-    even the weights do). Memory is of the fullest GPU. `usd_per_hour` is of whole instances; None: `price_note` says
-    why.
+    `fits`: the pool holds them. If not, `reason` explains why, and `max_context_tokens` is the context that would fit
+    (0: the weights do not fit). Memory is that of the fullest GPU. `usd_per_hour` is the price of whole instances; if
+    None, `price_note` explains why.
     """
 
     gpu: str
@@ -55,8 +55,8 @@ class FitPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitComparison(AnswerRecord):
-    """`fit` on every GPU: those that hold the model by price, those without one behind, then what holds shorter
-    requests, at the end what cannot be there. `price_tier`: of the dated table."""
+    """`fit` on every GPU, in this order: GPUs that hold the model by price, those without a price, those that hold
+    shorter requests only, and those that cannot run it. `price_tier`: tier of the dated price table."""
 
     SCHEMA: ClassVar[str] = "capacity/fit-comparison/v1"
 
@@ -77,10 +77,10 @@ def compare_fits(
     download: bool = False,
     **options: Any,
 ) -> FitComparison:
-    """`fit` of `model` on `gpus` (None: every profile), the cheapest first; `gpu` in `options` does not count.
+    """Return `fit` of `model` on `gpus` (None: every profile), the cheapest first; `gpu` in `options` is ignored.
 
-    Each at the least tensor-parallel size that holds it, or at that of the question. What cannot be on a GPU is a row
-    with its reason. Raises InvalidInput for what no GPU can be asked.
+    Each GPU runs at the smallest tensor-parallel size that holds the model, or at the given size. A GPU that cannot
+    run it is a row with a reason. Raises InvalidInput for options that no GPU accepts.
     """
     (pool,) = split(options, Pool)
     if not isinstance(model, DeploymentFile):
@@ -109,7 +109,7 @@ def _order(point: FitPoint) -> tuple[bool, bool, float, str]:
 def _point(
     model: ModelSpec, pool: Pool, cost: Cost, *, profiles: Profiles
 ) -> tuple[FitPoint, InvalidInput | None]:
-    """The row of one GPU; and why the question cannot be put to it, where it cannot."""
+    """Return the row of one GPU, and the error if the GPU rejects the question."""
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     tried: ResolvedPool | None = None
     refused: InvalidInput | None = None
@@ -141,5 +141,5 @@ def _point(
 
 
 def brief_memory(pool: ResolvedPool) -> MemoryPlan:
-    """Return the memory with the draft, without the ways out where it does not fit."""
+    """Return the memory plan with the draft, without suggestions for a model that does not fit."""
     return memory_with_draft(pool) if pool.memory_in_short.fits else pool.memory_in_short

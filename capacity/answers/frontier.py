@@ -1,4 +1,5 @@
-"""Speed for a user against use of a GPU: deployments over concurrency, several GPUs, formats and engines at once."""
+"""Trade-off between speed per user and throughput per GPU: deployments over concurrency, for several GPUs, formats and
+engines."""
 
 from __future__ import annotations
 
@@ -32,9 +33,10 @@ MOST_LINES = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontierLine:
-    """One deployment over concurrency, up to what it runs at once. `quantization` and `engine` as they were asked for.
+    """One deployment over concurrency, up to the most requests that it runs at once. `quantization` and `engine` are
+    as given in the question.
 
-    `reason` says why there is no point.
+    `reason` explains why there are no points.
     """
 
     gpu: str
@@ -47,20 +49,21 @@ class FrontierLine:
 
     @property
     def label(self) -> str:
-        """`2 x h200-sxm-141gb, fp8, vllm`."""
+        """Return a label such as `2 x h200-sxm-141gb, fp8, vllm`."""
         place = self.gpu if self.num_gpus is None else f"{self.num_gpus} x {self.gpu}"
         return f"{place}, {self.quantization or 'as published'}, {self.engine}"
 
     def best(self, tpot_s: float) -> LoadPoint | None:
-        """The most output tokens/s per GPU among the points whose TPOT (s) is at most this; None where none is."""
+        """Return the point with the most output tokens/s per GPU among those within the TPOT limit (s); None if there
+        is none."""
         within = [p for p in self.points if p.tpot_s is not None and p.tpot_s.value <= tpot_s]
         return max(within, key=_per_gpu, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frontier(AnswerRecord):
-    """Deployments of one model over concurrency, each at the fewest GPUs that hold it by tensor parallelism, or at the
-    sizes of the question."""
+    """Deployments of one model over concurrency, each with the fewest GPUs that hold it by tensor parallelism, or at
+    the given sizes."""
 
     SCHEMA: ClassVar[str] = "capacity/frontier/v1"
     ROWS: ClassVar[str] = "lines"
@@ -71,12 +74,14 @@ class Frontier(AnswerRecord):
     lines: tuple[FrontierLine, ...]
 
     def best(self, tpot_s: float) -> list[tuple[FrontierLine, LoadPoint]]:
-        """Of each line that has one its best point within a TPOT (s), most output tokens/s per GPU first."""
+        """Return each line's best point within a TPOT limit (s), the most output tokens/s per GPU first. Lines without
+        such a point are left out."""
         found = [(line, point) for line in self.lines if (point := line.best(tpot_s)) is not None]
         return sorted(found, key=lambda pair: -_per_gpu(pair[1]))
 
     def undominated(self) -> set[tuple[int, int]]:
-        """Numbers of line and point that no other point beats in both speed for a user and use of a GPU."""
+        """Return the indexes (line, point) of the points that are not dominated in speed per user and throughput per
+        GPU."""
         places = [
             (point.tpot_s.value, -_per_gpu(point), number, place)
             for number, line in enumerate(self.lines)
@@ -106,12 +111,12 @@ def frontier(
     progress: Progress | None = None,
     **options: Any,
 ) -> Frontier:
-    """`estimate` of every GPU with every weight format (None: as published), engine and tensor-parallel size (None:
-    the fewest GPUs that hold the model), over closed loops of `loads`. What is one deployment by two of them is one
-    line.
+    """Run `estimate` for every combination of GPU, weight format (None: as published), engine and tensor-parallel size
+    (None: the fewest GPUs that hold the model), over closed loops of `loads`. Combinations that give the same
+    deployment are one line.
 
-    `gpu`, `quantization` and `engine` in `options` do not count. What cannot be is a line with its reason. Raises
-    InvalidInput for more than 24 lines, and for what cannot be asked of any.
+    `gpu`, `quantization` and `engine` in `options` are ignored. An impossible combination is a line with a reason.
+    Raises InvalidInput for more than 24 lines, and for options that no combination accepts.
     """
     places = list(product(gpus, quantizations, engines, tensor_parallel_sizes))
     if not 0 < len(places) <= MOST_LINES:
@@ -142,7 +147,7 @@ def frontier(
     sized = smallest_pools(spec, pools, traffic, deployment.cost, profiles=folder, progress=progress)
     lines: dict[tuple[object, ...], FrontierLine] = {}
     for each, (_, quantization, engine, _) in zip(sized, places, strict=True):
-        # the fewest GPUs and a size that is as many are one deployment, in the first's place
+        # the fewest GPUs and an equal explicit size are one deployment, at the position of the first
         own = each.point.gpu, each.point.tensor_parallel_size, quantization, engine
         if own not in lines:
             lines[own] = _line(each, traffic, deployment.cost, loads, quantization, engine)
@@ -152,7 +157,7 @@ def frontier(
 def _line(
     sized: Sized, traffic: Traffic, cost: Cost, loads: Sequence[int], quantization: str | None, engine: str
 ) -> FrontierLine:
-    """A deployment at the loads that it runs at once."""
+    """Return a deployment at each load that it can run at once."""
     first = sized.point
     points: tuple[LoadPoint, ...] = ()
     if sized.pool is not None:

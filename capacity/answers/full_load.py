@@ -1,4 +1,4 @@
-"""A deployment with as many requests in flight as it holds, for ever: the load that its price is best divided by."""
+"""Full load of a deployment: as many requests in flight as it holds, without end. This load divides its price best."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from capacity.workload import Workload
 def full_load(
     engines: ResolvedPool, workload: Workload, load: ServedLoad | None = None
 ) -> tuple[ServedLoad, tuple[float, float]]:
-    """Return the most of these requests that the engines serve, with lengths and hits as of `load`, where one is known.
+    """Return the maximum load of these requests that the engines serve, with lengths and hits of `load` if it is
+    given.
 
-    The rate is the measured capacity, that of every verdict; by step times alone where no backlog forms. The second
-    value is the 90 % interval of what a request takes at full load over its prediction: that of the rate is one over
-    it. Raises InvalidInput for requests that are too long.
+    The rate is the measured capacity, as in every verdict; if no backlog forms, it comes from step times only. The
+    second value is the 90 % interval of measured over predicted time of a request at full load; the interval of the
+    rate is its reciprocal. Raises InvalidInput for requests that are too long.
     """
     if load is None:
         prompt, output = workload.long_run_tokens
@@ -27,7 +28,7 @@ def full_load(
     rate = (
         most_per_s([(engines, engines.pool.replicas)], load) if capacity is None else capacity.requests_per_s
     )
-    if workload.is_closed_loop:  # which shows that this much is possible
+    if workload.is_closed_loop:  # its own rate is a lower bound
         rate = max(rate, load.requests_per_s)
     ends = (1.0, 1.0)
     if capacity is not None and capacity.means is not None:

@@ -1,4 +1,4 @@
-"""Where else would it fit: the same pool on every GPU, at every tensor-parallel size."""
+"""Fit grid: the same pool on every GPU, at every tensor-parallel size."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ SIZES = (1, 2, 4, 8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridCell:
-    """One GPU at one tensor-parallel size. `reason` says why not; counts are None where it does not fit."""
+    """One GPU at one tensor-parallel size. If it does not fit, `reason` explains why and the counts are None."""
 
     gpu: str
     tensor_parallel_size: int
@@ -49,9 +49,10 @@ def fit_grid(
     profiles: str | Path | None = None,
     **options: Any,
 ) -> FitGrid:
-    """`fit` on `gpus` (None: every profile) at each size; `gpu` and `tensor_parallel_size` in `options` do not count.
+    """Return `fit` on `gpus` (None: every profile) at each size; `gpu` and `tensor_parallel_size` in `options` are
+    ignored.
 
-    What cannot be on a GPU (a format, an uneven split) is a cell with its reason. Raises UnknownName or
+    A combination that a GPU cannot run (a format, an uneven split) is a cell with a reason. Raises UnknownName or
     MalformedFile for the model.
     """
     spec = model if isinstance(model, ModelSpec) else load_model(model)

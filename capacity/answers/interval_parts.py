@@ -1,8 +1,8 @@
-"""The parts that an interval is made of: what may be wrong, by how much, and what somebody could say to narrow it.
+"""Parts of an interval: each source of error, its size, and what the user can specify to narrow it.
 
-Independent parts add in quadrature on the scale of logarithms. Wider where less is known: engines and GPUs that no
-evidence is of, constants of another GPU, launch settings left to defaults, percentiles; narrower for a deployment that
-was calibrated on its own runs.
+Independent parts add in quadrature on a logarithmic scale. The interval is wider where less is known: engines and GPUs
+without evidence, constants of another GPU, launch settings left to defaults, percentiles. It is narrower for a
+deployment that was calibrated on its own runs.
 """
 
 import math
@@ -20,7 +20,7 @@ CALIBRATE = "capacity calibrate RESULTS (two runs of your own)"
 SCHEDULING, VERSION = "scheduling", "engine_version"
 ACCEPTANCE = "--acceptance"
 MACHINE = "machine, client and build"
-LAUNCH_SETTINGS = 4  # that a server may have another value of: the release and `LAUNCH_DEFAULTS`
+LAUNCH_SETTINGS = 4  # settings that may differ on a server: the release and `LAUNCH_DEFAULTS`
 WHAT: dict[Effect, str] = {
     "memory": "kernels that wait for memory, from one machine and release to the next",
     "compute": "kernels that wait for tensor cores",
@@ -32,7 +32,7 @@ WHAT: dict[Effect, str] = {
 }
 
 WEIGHT_KERNELS = "weight kernels"
-UNMEASURED = {  # by why no measurement is of these steps; {}: the GPU
+UNMEASURED = {  # by the reason why these steps were not measured; {}: the GPU
     WEIGHT_KERNELS: "kernels of a weight format, known by others' measurements alone",
     "chip": "steps of {}, none of whose kernels was measured: assumed",
     "served chip": "steps of {}, by kernels of another chip: as published servers of it differ",
@@ -42,9 +42,10 @@ UNMEASURED = {  # by why no measurement is of these steps; {}: the GPU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One independent part: `deviation` of the logarithm, and what would take it out, if anything can be said.
+    """One independent part: the `deviation` of the logarithm, and what would remove it, if anything can.
 
-    `judged`: it was in what sources left out were judged by, so their ends hold for it; else it has those of a normal.
+    `judged`: the held-out evaluation of the sources covered this part, so their interval ends apply to it. Otherwise
+    the ends are those of a normal distribution.
     """
 
     name: str
@@ -56,9 +57,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalPart:
-    """One independent reason why a prediction may be off: alone it would make the interval `low` to `high` (relative).
+    """One independent source of prediction error: alone it would give the interval `low` to `high` (relative).
 
-    `variance_share` is its part of all of them; `narrowed_by` what somebody can say or do about it, if anything.
+    `variance_share` is its fraction of the total variance; `narrowed_by` is what the user can specify or do about it,
+    if anything.
     """
 
     name: str
@@ -71,10 +73,10 @@ class IntervalPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedInterval:
-    """A predicted latency (s) with its interval, and what that is made of, the largest part first.
+    """A predicted latency (s) with its interval and the parts of it, the largest part first.
 
-    `holds`: what the interval holds besides, where it is wider than its parts. `as_found_s` and `as_found_parts`: the
-    same of a server whose settings and client are not known.
+    `holds`: what the interval covers in addition, if it is wider than its parts. `as_found_s` and `as_found_parts`:
+    the same for a server with unknown settings and client.
     """
 
     metric: str
@@ -87,13 +89,12 @@ class ExplainedInterval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a figure is of: where and what runs, what of it is known, and which statistic is asked for.
+    """Context of one predicted metric: GPU, model, engine, known settings and statistic.
 
-    `engine_label` names the release. `ttft_share` is TTFT's of E2E. `error_factor`, `unmeasured` and
-    `ttft_unmeasured` as of `StepModel`.
-    `transferred`: by another GPU's constants. `unsaid`: launch settings that the server may have another value of; none
-    of a server that is launched as predicted. `adjustment`: that of the profile. `length_spread`: deviation of the
-    logarithm of tokens a drafted round.
+    `engine_label` names the release. `ttft_share` is TTFT over E2E. `error_factor`, `unmeasured` and `ttft_unmeasured`
+    are as in `StepModel`. `transferred`: predicted with another GPU's constants. `unsaid`: launch settings that may
+    have another value on the server; empty for a server that is launched as predicted. `adjustment`: that of the
+    profile. `length_spread`: deviation of the logarithm of tokens per drafted round.
     """
 
     engine: str
@@ -114,7 +115,7 @@ class Asked:
 
 
 def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads) -> tuple[Part, ...]:
-    """Everything that may be wrong with a figure of `metric`, the largest first."""
+    """Return all parts of the error of `metric`, the largest first."""
     parts = [*_of_steps(metric, sensitivity, asked, known), *_of_deployment(metric, asked, known)]
     weight = sum(sensitivity[name] for name in TIME_CLASSES)
     if asked.transferred:
@@ -140,7 +141,7 @@ def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spr
 
 
 def of_acceptance(deviation: float) -> Part:
-    """What is not known of how many drafts are accepted."""
+    """Return the part of the unknown draft acceptance."""
     what = "how many drafts are accepted: as published, on other prompts"
     return Part(
         name=ACCEPTANCE, what=what, deviation=deviation, narrowed_by=f"say {ACCEPTANCE}", judged=False
@@ -148,12 +149,12 @@ def of_acceptance(deviation: float) -> Part:
 
 
 def deviation_of(parts: Iterable[Part]) -> float:
-    """Of the whole: the parts are independent."""
+    """Return the deviation of the sum of independent parts."""
     return math.sqrt(sum(part.deviation**2 for part in parts))
 
 
 def ends_of(parts: Iterable[Part], kind: Kind) -> tuple[float, float]:
-    """The 5 % and 95 % points of measured over predicted, for parts of that kind of figure."""
+    """Return the 5 % and 95 % points of measured over predicted for these parts and this kind of metric."""
     parts = tuple(parts)
     judged = deviation_of(part for part in parts if part.judged)
     others = NINETY * deviation_of(part for part in parts if not part.judged)
@@ -161,13 +162,15 @@ def ends_of(parts: Iterable[Part], kind: Kind) -> tuple[float, float]:
 
 
 def kind_of(metric: Metric, asked: Asked, known: Spreads) -> Kind:
-    """Whose ends the interval takes: of a deployment whose own runs were learnt from, those after learning."""
+    """Return the kind whose interval ends apply: for a deployment calibrated on its own runs, the ends after
+    calibration."""
     kind = known.kind(metric, is_moe=asked.is_moe, saturated=asked.saturated)
     return kind.learnt if beyond_constants(metric, asked) else kind
 
 
 def beyond_constants(metric: Metric, asked: Asked) -> dict[str, float]:
-    """How a metric hangs on what was learnt of this very deployment beyond its constants; empty if nothing was."""
+    """Return the sensitivities of a metric to the factors calibrated on this deployment beyond its constants; empty if
+    there are none."""
     adjustment = asked.adjustment
     if adjustment is None or not adjustment.is_of(asked.model, asked.engine_label):
         return {}
@@ -178,10 +181,10 @@ def beyond_constants(metric: Metric, asked: Asked) -> dict[str, float]:
 
 
 def _of_steps(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads) -> list[Part]:
-    """Step times, by what they are made of; after a calibration as sure as that is, with the deployment's own.
+    """Return the parts of step times by class; after a calibration, with its accuracy and the deployment's own part.
 
-    The factor of a class is one number for kernels of all sizes: what runs of one load show of it holds for others by
-    1 - `ANEW`, the rest stays as it was.
+    The factor of a class is one number for kernels of all sizes. Runs of one load determine a fraction 1 - `ANEW` of
+    it for other loads; the rest keeps its deviation.
     """
     if asked.adjustment is not None and asked.adjustment.covariance:
         of_classes: dict[str, float] = {str(name): share for name, share in sensitivity.items()}
@@ -206,10 +209,10 @@ def _of_steps(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads)
 
 
 def _of_deployment(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
-    """What deployments, and runs of one, differ by beyond their step times.
+    """Return the parts by which deployments, and runs of one deployment, differ beyond their step times.
 
-    Of a deployment that was learnt from, no matter how familiar such are: how far off they are is learnt, and how runs
-    of one differ is alike.
+    For a calibrated deployment the evidence coverage does not matter: its offset is calibrated, and run-to-run
+    variation is the same for all deployments.
     """
     seen = known.familiarity(asked.engine, asked.gpu, is_moe=asked.is_moe)
     of_ttft, of_tpot = (known.unfamiliar,) * 2 if seen is None else (seen.ttft, seen.tpot)
@@ -244,10 +247,10 @@ def _in_words(asked: Asked, seen: bool) -> str:
 
 
 def of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
-    """What is not said of a server: settings left to the engine's defaults, those of its scheduler that have no flag
-    here, and what servers differ by beyond.
+    """Return the parts of unspecified server settings: settings left to the engine's defaults, scheduler settings
+    without a flag here, and further differences between servers.
 
-    Where runs of this deployment were learnt from, whatever its settings are is in them, but for other loads.
+    Runs of this deployment include the effect of its settings, but only for their own loads.
     """
     found = []
     left = math.sqrt(ANEW) if beyond_constants(metric, asked) else 1.0
@@ -281,10 +284,10 @@ def of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
 def machine_part(
     metric: Metric, least: Unsaid, most: Unsaid | None, unknown: float, ttft_share: float
 ) -> Part:
-    """Return the part for a machine, client and build that were not measured.
+    """Return the part for an unmeasured machine, client and build.
 
-    From `least`, where the release and all launch settings are known, to `most`, where none is: variances in proportion
-    to the share `unknown` of them.
+    The variance grows from `least`, where the release and all launch settings are known, to `most`, where none is, in
+    proportion to the fraction `unknown` of them.
     """
     low = _unsaid_deviation(metric, least, ttft_share)
     high = low if most is None else max(_unsaid_deviation(metric, most, ttft_share), low)

@@ -1,8 +1,8 @@
-"""Predictions with their 90 % intervals: the one place where every verb's come from.
+"""Predictions with their 90 % intervals, for all verbs.
 
-An interval is made of parts (`interval_parts`): what each class of seconds may be off by, weighed by how much of the
-latency hangs on it (`sensitivity`); what deployments and runs differ by; what the user left unsaid. A batch in closed
-form has no client, no queue and no server of its own: it takes the band of its steps.
+An interval consists of parts (`interval_parts`): the error of each class of seconds, weighted by the sensitivity of
+the latency to it (`sensitivity`); the differences between deployments and runs; and the unspecified settings. A batch
+in closed form has no client, no queue and no server of its own: it takes the band of its steps.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ add tens of tokens, random prompts of benchmarks come out some percent longer or
 
 
 class Latencies(NamedTuple):
-    """What clients see; `tpot_s` is None for single output tokens."""
+    """Latencies that clients see; `tpot_s` is None for single output tokens."""
 
     ttft_s: Quantity
     tpot_s: Quantity | None
@@ -55,7 +55,7 @@ class Latencies(NamedTuple):
 
 
 def with_interval(value: float, low: float | None, high: float | None) -> Quantity:
-    """A prediction with the relative errors that bound it, where there are any."""
+    """Return a prediction with an interval from its relative errors, if there are any."""
     return Quantity(
         value=value,
         low=None if low is None else value * (1 + low),
@@ -74,11 +74,12 @@ def beside_client(
     unit_s: float = 1.0,
     as_found: bool = False,
 ) -> Quantity:
-    """A time to first token, or to the last, of a client at an unknown distance; unchanged where the distance is known.
+    """Widen the interval of TTFT or E2E for an unknown client distance. A quantity with a known distance stays
+    unchanged.
 
-    It is known where the traffic gives it, and of a deployment that is not `as_found`: that of the traffic. Clients of
-    published benchmarks are `LEAST_S` to `MOST_S` away, your own is where the runs of an `adjustment` found it; that
-    and the rest of the interval are independent. `unit_s`: seconds of the quantity's unit.
+    The distance is known if the traffic gives it. Without `as_found` the traffic's default counts as known. Clients of
+    published benchmarks are `LEAST_S` to `MOST_S` away; the client of an `adjustment` is where its runs found it. The
+    distance and the rest of the interval are independent. `unit_s`: seconds per unit of the quantity.
     """
     learnt = adjustment is not None and adjustment.covariance
     if "client_latency_s" in traffic.model_fields_set or not (as_found or learnt):
@@ -91,7 +92,7 @@ def beside_client(
 
 
 def client_range_s(traffic: Traffic, adjustment: Adjustment | None) -> tuple[float, float]:
-    """How much nearer and farther clients may be than that of the traffic, in seconds."""
+    """Return how much nearer and farther clients may be than the traffic's client, in seconds."""
     if adjustment is not None and adjustment.covariance:
         place = NAMES.index("front_end")
         away_s = NINETY * math.sqrt(adjustment.covariance_matrix[place, place])
@@ -100,13 +101,13 @@ def client_range_s(traffic: Traffic, adjustment: Adjustment | None) -> tuple[flo
 
 
 def beside_client_range(low: float, high: float, predicted_s: float) -> tuple[float, float]:
-    """The same of the ends of measured over predicted, for a client at the usual distance that nobody said."""
+    """Widen the ends of measured over predicted for an unspecified client at the usual distance."""
     nearer, farther = _limits(USUAL_S, predicted_s)
     return max(1 - math.hypot(1 - low, nearer), 0.0), 1 + math.hypot(high - 1, farther)
 
 
 def _limits(client_s: float, unit_s: float) -> tuple[float, float]:
-    """How much nearer and farther clients are than one at `client_s`."""
+    """Return how much nearer and farther clients are than one at `client_s`."""
     return (client_s - LEAST_S) / unit_s, (MOST_S - client_s) / unit_s
 
 
@@ -121,9 +122,9 @@ def predicted_latencies(
     *,
     as_found: bool = False,
 ) -> Latencies | None:
-    """What clients see of a batch or a load, with intervals; None without a steady state.
+    """Return the latencies of a batch or a load with intervals; None without a steady state.
 
-    Of a deployment launched as predicted; `as_found`: of a server whose settings and client are not known.
+    The deployment is launched as predicted; with `as_found` it is a server with unknown settings and client.
     """
     if phases.served is None:
         found: Latencies | None = batch_latencies(resolved, phases.times, lengths, phases.requests)
@@ -144,10 +145,10 @@ def predicted_latencies(
 
 @dataclass(frozen=True)
 class LoadBands:
-    """The intervals of one load on one pool: for every metric its parts, and the ends over the prediction.
+    """Intervals of one load on one pool: the parts of every metric, and the ends relative to the prediction.
 
-    Of a server that is launched with the settings and the release of the prediction; `as_found`: of one that exists,
-    whose settings may differ from the defaults wherever the user did not give them.
+    They apply to a server launched with the settings and the release of the prediction. `as_found`: an existing
+    server, whose settings may differ from the defaults unless the user gave them.
     """
 
     resolved: ResolvedPool
@@ -159,16 +160,16 @@ class LoadBands:
         return sensitivities(self.resolved, self.seen)
 
     def parts(self, metric: Metric, statistic: str = "mean") -> tuple[Part, ...]:
-        """What the interval of a metric is made of, the client's distance apart; empty without such a metric."""
+        """Return the parts of a metric's interval without the client's distance; empty without such a metric."""
         own = getattr(self.sensitivities, metric)
         return () if own is None else interval_parts(metric, own, self.asked(statistic), spreads())
 
     def kind(self, metric: Metric) -> Kind:
-        """Whose ends the interval of a metric takes."""
+        """Return the kind whose interval ends apply to a metric."""
         return kind_of(metric, self.asked("mean"), spreads())
 
     def ends(self, metric: Metric, statistic: str = "mean") -> tuple[float, float]:
-        """The 90 % interval of measured over predicted."""
+        """Return the 90 % interval of measured over predicted."""
         own = ends_of(self.parts(metric, statistic), self.kind(metric))
         if metric == "tpot":
             return own
@@ -177,7 +178,7 @@ class LoadBands:
         return with_other_side(own, other_s, seen.ttft_s if metric == "ttft" else seen.e2e_s)
 
     def beyond(self, metric: Metric) -> float:
-        """The factor on predictions that own runs of this very deployment showed, beyond its constants."""
+        """Return the correction factor that calibration runs of this deployment give beyond its constants."""
         adjustment = self.resolved.profile.adjustment
         if adjustment is None:
             return 1.0
@@ -185,13 +186,13 @@ class LoadBands:
         return math.exp(sum(share * adjustment.mean(name) for name, share in shares.items()))
 
     def around(self, metric: Metric, value: float, statistic: str = "mean") -> Quantity:
-        """A value of the metric, as own runs corrected it, with its interval."""
+        """Return a value of the metric, corrected by calibration runs, with its interval."""
         low, high = self.ends(metric, statistic)
         value *= self.beyond(metric)
         return Quantity(value=value, low=value * low, high=value * high)
 
     def asked(self, statistic: str) -> Asked:
-        """What the interval of a statistic is of."""
+        """Return the prediction context of a statistic."""
         resolved, seen = self.resolved, self.seen
         profile, pool = resolved.profile, resolved.pool
         return make_from(
@@ -213,17 +214,20 @@ class LoadBands:
 
 
 def length_spread(resolved: ResolvedPool) -> float:
-    """How far tokens a drafted round are from what is taken; 0 without drafts, or at an acceptance that is given."""
+    """Return the spread of tokens per drafted round around the assumed value; 0 without drafts or with a given
+    acceptance."""
     if resolved.pool.speculator is None:
         return 0.0
     return speculator_of(resolved.pool, resolved.model).length_spread
 
 
 def other_side_s(resolved: ResolvedPool, tokens: float) -> float:
-    """What a prefill step of so many tokens takes more on the other side of the largest CUDA graph; 0 away from it.
+    """Return the extra time of a prefill step of this many tokens on the other side of the largest CUDA graph; 0 far
+    from it.
 
-    Longer steps are launched kernel by kernel, up to several times slower (a scheduler log of vLLM 0.15, gpt-oss-120b:
-    23 ms for 1,024 tokens, 64 for 1,050 to 1,500), so near that size an interval holds both.
+    Longer steps are launched kernel by kernel and are up to several times slower (a scheduler log of vLLM 0.15,
+    gpt-oss-120b: 23 ms for 1,024 tokens, 64 ms for 1,050 to 1,500). Near that size an interval therefore covers both
+    cases.
     """
     steps = resolved.step_model
     largest = steps.largest_prefill_graph
@@ -234,13 +238,14 @@ def other_side_s(resolved: ResolvedPool, tokens: float) -> float:
 
 
 def with_other_side(ends: tuple[float, float], other_s: float, own_s: float) -> tuple[float, float]:
-    """The ends of measured over predicted of a time that may be `other_s` longer, or shorter, than predicted."""
+    """Widen the ends of measured over predicted for a time that may be `other_s` longer or shorter than predicted."""
     ratio = max(1 + other_s / own_s, 0.0)
     return ends[0] * min(1.0, ratio), ends[1] * max(1.0, ratio)
 
 
 def unsaid_settings(pool: Pool) -> tuple[str, ...]:
-    """Launch settings that a server may have another value of: those left open. A default that is given is known."""
+    """Return the launch settings that the user left open, which may have another value on the server. A given default
+    counts as known."""
     given = pool.model_fields_set
     names = [
         name for name, usual in LAUNCH_DEFAULTS.items() if getattr(pool, name) == usual and name not in given
@@ -249,7 +254,7 @@ def unsaid_settings(pool: Pool) -> tuple[str, ...]:
 
 
 def _places(resolved: ResolvedPool, seen: LoadSeen) -> float:
-    """How many such requests run at a time."""
+    """Return about how many such requests run at a time."""
     tokens = max(round(seen.input_len + seen.output_len), 1)
     held = min(resolved.concurrent_requests(tokens), resolved.max_num_seqs)
     return max(held, 1) * resolved.pool.data_parallel_size
@@ -263,7 +268,7 @@ def load_bands(
     client_latency_s: float,
     load_fraction: float | None,
 ) -> LoadBands:
-    """The intervals of a load with these means and mean prompt and output `lengths`."""
+    """Return the intervals of a load with these means and mean prompt and output `lengths`."""
     engine = resolved.engine
     seen = make_from(
         LoadSeen,
@@ -279,7 +284,7 @@ def load_bands(
 def bands_of(
     resolved: ResolvedPool, load: Served, traffic: Traffic, *, as_found: bool = False
 ) -> LoadBands | None:
-    """The intervals of an estimate's load; None without a steady state."""
+    """Return the intervals of an estimate's load; None without a steady state."""
     if load.steady is None or traffic.input_len is None or traffic.output_len is None:
         return None
     bands = load_bands(
@@ -295,10 +300,10 @@ def bands_of(
 def served_latencies(
     resolved: ResolvedPool, load: Served, traffic: Traffic, *, as_found: bool = False
 ) -> Latencies | None:
-    """Means of a load's steady state; None where it has none.
+    """Return the means of a load's steady state with intervals; None without a steady state.
 
-    Their intervals cover the mean over the whole run. Of arrivals close to what the engine serves, TTFT and E2E have no
-    upper end.
+    The intervals cover the mean over the whole run. For arrivals close to the capacity, TTFT and E2E have no upper
+    end.
     """
     bands = bands_of(resolved, load, traffic, as_found=as_found)
     if bands is None or load.steady is None:
@@ -328,7 +333,8 @@ def _latencies(means: LoadMeans | PhaseTimes, predicted: Callable[[Metric, float
 def batch_latencies(
     resolved: ResolvedPool, times: PhaseTimes, lengths: RequestLengths, batch_size: int
 ) -> Latencies:
-    """The closed form of a batch with the bands of its steps; by parts where own runs calibrated the profile."""
+    """Return the closed form of a batch with the bands of its steps, or with interval parts if the profile is
+    calibrated."""
     if resolved.profile.adjustment is not None:
         return _latencies(times, batch_bands(resolved, times, lengths, batch_size).around)
     ttft = _of_steps(resolved, "prefill", times.ttft_s)
@@ -343,7 +349,7 @@ def batch_latencies(
 def batch_ends(
     resolved: ResolvedPool, times: PhaseTimes, lengths: RequestLengths, batch_size: int
 ) -> dict[str, tuple[float, float]]:
-    """The ends of the same intervals, by `ttft_s` and `tpot_s`; without those that nothing is known of."""
+    """Return the ends of the same intervals by `ttft_s` and `tpot_s`; unknown ones are left out."""
     found = batch_latencies(resolved, times, lengths, batch_size)
     named = {"ttft_s": found.ttft_s, "tpot_s": found.tpot_s}
     return {
@@ -356,7 +362,7 @@ def batch_ends(
 def batch_bands(
     resolved: ResolvedPool, times: PhaseTimes, lengths: RequestLengths, batch_size: int
 ) -> LoadBands:
-    """The intervals of a batch: a load without a queue."""
+    """Return the intervals of a batch, a load without a queue."""
     seen = make_from(
         LoadSeen,
         times,
@@ -369,7 +375,8 @@ def batch_bands(
 
 
 def _of_steps(resolved: ResolvedPool, regime: Literal["prefill", "decode"], value: float) -> Quantity:
-    """The 90 % band of measured over predicted steps of one regime; of drafted ones also what acceptance is off by."""
+    """Return a value with the 90 % band of measured over predicted steps of one regime, including the error of draft
+    acceptance."""
     residuals = resolved.step_model.residuals(regime)
     accepted = NINETY * length_spread(resolved) if regime == "decode" else 0.0
     if not accepted:
@@ -379,7 +386,7 @@ def _of_steps(resolved: ResolvedPool, regime: Literal["prefill", "decode"], valu
 
 
 def _end_to_end(value: float, ttft: Quantity, tpot: Quantity | None) -> Quantity:
-    """E2E from its parts: their errors may coincide, so their bounds add."""
+    """Return E2E from its parts. Their bounds add, because their errors may coincide."""
     if tpot is None:
         return replace(ttft, value=value)
     if ttft.low is None or ttft.high is None or tpot.low is None or tpot.high is None:

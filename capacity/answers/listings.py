@@ -1,4 +1,4 @@
-"""What there is to ask about: the model presets, the GPU profiles and the use cases."""
+"""Lists of the model presets, the GPU profiles and the use cases."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GpuListing(TypedDict):
 
 
 def models() -> list[ModelListing]:
-    """Every model preset and those that were added: name, Hugging Face id, parameters, KV bytes per token at 16 bit."""
+    """Return every model preset, shipped or added: name, Hugging Face id, parameters, KV bytes per token at 16 bit."""
     return [
         {
             "name": spec.name,
@@ -47,8 +47,8 @@ def models() -> list[ModelListing]:
 
 
 class UseCaseListing(TypedDict):
-    """A use case: mean tokens and their coefficients of variation, service levels as `--slo` takes them, seconds
-    between an answer and the next question, and where each is from."""
+    """A use case: mean tokens and their coefficients of variation, SLOs in the form of `--slo`, think time in seconds,
+    and the source of each."""
 
     name: str
     title: str
@@ -63,7 +63,7 @@ class UseCaseListing(TypedDict):
 
 
 def use_cases() -> list[UseCaseListing]:
-    """Every use case that `use_case=` takes: lengths in tokens, service levels, think time, with their sources."""
+    """Return every value of `use_case=`: lengths in tokens, SLOs, think time, with their sources."""
     known = ("input_len", "output_len", "slo", "think_time_s")
     return [
         {
@@ -84,7 +84,7 @@ def use_cases() -> list[UseCaseListing]:
 
 @checked
 def gpus(*, profiles: str | Path | None = None) -> list[GpuListing]:
-    """Every GPU profile: memory as the engine sees it, HBM bandwidth, dense rates, link per direction, power."""
+    """Return every GPU profile: memory as the engine sees it, HBM bandwidth, dense rates, link per direction, power."""
     directories = [profiles] if profiles else []
     return [
         {

@@ -1,4 +1,4 @@
-"""One load on one pool, as a line of a table or a point of a chart: speed, price, or why it is not served."""
+"""One load on one pool, as a row of a table or a point of a chart: speed, price, or why it is not served."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,19 +21,19 @@ LoadField = Literal["batch_size", "concurrency", "request_rate"]
 LOAD_FIELDS: tuple[LoadField, ...] = get_args(LoadField)
 Profiles = str | None
 Progress = Callable[[int, int], None]
-EVERY_GPU = "all"  # in place of a GPU's name
-LAST = ("saturated", "overloaded")  # verdicts whose points stand behind all others that fit
+EVERY_GPU = "all"  # instead of a GPU's name
+LAST = ("saturated", "overloaded")  # verdicts whose points are sorted last among those that fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPoint:
-    """One load on one pool: the figures of `estimate`, whose units they have.
+    """One load on one pool: the metrics of `estimate`, in the same units.
 
-    `reason` says why nothing is served, and all figures are then None. A load without a steady state has a
-    throughput, what is served at most, and no latency: `verdict` says why. `kv_requests` and `seats` are how many
-    such requests the KV cache holds, and the engine runs, at once. `num_gpus` are of all `replicas`, each of which
-    takes an equal part of the load. `misses` says why no number of replicas meets the service levels. Without a price,
-    `price_note` says why where one was asked for.
+    If nothing is served, `reason` explains why and all metrics are None. A load without a steady state has the maximum
+    throughput and no latency; `verdict` explains why. `kv_requests` and `seats`: how many such requests the KV cache
+    holds and the engine runs at once. `num_gpus` counts all `replicas`, which share the load equally. `misses`
+    explains why no number of replicas meets the SLOs. If a price was requested but is missing, `price_note` explains
+    why.
     """
 
     gpu: str
@@ -67,17 +67,17 @@ class LoadPoint:
 
     @property
     def fits(self) -> bool:
-        """Whether the pool takes the load at all."""
+        """Return whether the pool can run the load at all."""
         return self.reason is None
 
     @property
     def steady(self) -> bool:
-        """Whether there is a latency to speak of."""
+        """Return whether the load has a steady state and so a latency."""
         return self.ttft_s is not None
 
 
 def load_of(traffic: Traffic) -> tuple[LoadField, float]:
-    """The load's field and value. Raises InvalidInput unless there is one alone."""
+    """Return the load's field and value. Raises InvalidInput unless exactly one is given."""
     given = [(name, getattr(traffic, name)) for name in LOAD_FIELDS if getattr(traffic, name) is not None]
     if len(given) != 1:
         raise InvalidInput(
@@ -87,7 +87,7 @@ def load_of(traffic: Traffic) -> tuple[LoadField, float]:
 
 
 def lengths_of(traffic: Traffic) -> tuple[int, int]:
-    """Tokens in and out of a typical request. Raises InvalidInput without them."""
+    """Return the input and output tokens of a typical request. Raises InvalidInput without them."""
     if traffic.input_len is None or traffic.output_len is None:
         raise InvalidInput("no lengths: give --input-len and --output-len, the tokens of a typical request")
     return traffic.input_len, traffic.output_len
@@ -96,9 +96,9 @@ def lengths_of(traffic: Traffic) -> tuple[int, int]:
 def load_point(
     resolved: ResolvedPool, traffic: Traffic, price: Price | None, *, price_note: str | None = None
 ) -> LoadPoint:
-    """One load on one pool; what does not fit is a point with its reason.
+    """Return one load on one pool; a load that does not fit is a point with a reason.
 
-    Raises InvalidInput for what cannot be asked.
+    Raises InvalidInput for invalid options.
     """
     _, load = load_of(traffic)
     tokens = (traffic.input_len or 0) + (traffic.output_len or 0)
@@ -135,7 +135,7 @@ def _held(resolved: ResolvedPool, tokens: int) -> int:
 
 
 def price_or_why_not(gpu: str, cost: Cost) -> tuple[Price | None, str | None]:
-    """The price that is asked for; where the table has none of this GPU, what it says instead."""
+    """Return the requested price, or the table's reason if it has none for this GPU."""
     try:
         return price_of(gpu, cost), None
     except CapacityError as error:
@@ -144,15 +144,15 @@ def price_or_why_not(gpu: str, cost: Cost) -> tuple[Price | None, str | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sized:
-    """A pool at the least tensor-parallel size that takes a load, with its point; `pool` is None where none can."""
+    """A pool at the smallest tensor-parallel size that takes a load, with its point; `pool` is None if no size does."""
 
     pool: ResolvedPool | None
     point: LoadPoint
-    refused: InvalidInput | None = None  # where not even the question can be put to this pool
+    refused: InvalidInput | None = None  # if this pool rejects the question itself
 
 
 def sizes_to_try(pool: Pool, model: ModelSpec, profile: HardwareProfile) -> tuple[int, ...]:
-    """Tensor-parallel sizes of one GPU, the least first: the pool's own where it says one, else those within a node."""
+    """Return the tensor-parallel sizes to try, smallest first: the pool's own if given, else those within a node."""
     if "tensor_parallel_size" in pool.model_fields_set:
         return (pool.tensor_parallel_size,)
     return tensor_parallel_sizes(model, largest_tensor_parallel_size(profile))
@@ -161,13 +161,14 @@ def sizes_to_try(pool: Pool, model: ModelSpec, profile: HardwareProfile) -> tupl
 def smallest_pool(
     model: ModelSpec, pool: Pool, traffic: Traffic, cost: Cost, *, profiles: Profiles = None
 ) -> Sized:
-    """`pool` at the least tensor-parallel size, of those within its GPU's node, that takes the load without a queue
-    that grows for as long as it lasts; at the largest that holds it where none does, at its own where it says one."""
+    """Return `pool` at the smallest tensor-parallel size within its GPU's node that serves the load without a queue
+    that grows without bound. If there is none, the largest size that holds the model; if the pool gives a size, that
+    one."""
     _, load = load_of(traffic)
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     price, price_note = price_or_why_not(profile.name, cost)
     tried: LoadPoint | None = None
-    # the last one, where it does not hold the model: its reason takes long to find
+    # the last size if it does not hold the model, because its reason is slow to compute
     short: ResolvedPool | None = None
     held: Sized | None = None
     refused: InvalidInput | None = None
@@ -209,8 +210,8 @@ def smallest_pools(
     profiles: Profiles = None,
     progress: Progress | None = None,
 ) -> list[Sized]:
-    """`smallest_pool` of each. Raises InvalidInput where all are refused alike: then it is the question that is
-    wrong, not a pool."""
+    """Return `smallest_pool` of each pool. Raises InvalidInput if all pools raise the same error, because then the
+    question is wrong, not a pool."""
     found = []
     for done, pool in enumerate(pools):
         if progress is not None:
@@ -221,13 +222,13 @@ def smallest_pools(
 
 
 def raise_common_refusal(refused: Sequence[InvalidInput | None]) -> None:
-    """Raise the refusal of all pools where it is the same: then the question is wrong, not a pool."""
+    """Raise the error of all pools if it is the same: then the question is wrong, not a pool."""
     if refused and refused[0] is not None and len({str(error) for error in refused}) == 1:
         raise refused[0]
 
 
 class Order(NamedTuple):
-    """How points are put in order: by which field, in words, the least first or the most."""
+    """Sort order of points: by which field, its description, ascending or descending."""
 
     field: str
     words: str
@@ -246,10 +247,10 @@ ORDERS = {
 
 
 def in_order(points: Iterable[LoadPoint], order: str) -> tuple[LoadPoint, ...]:
-    """The best first, those without the figure behind, then those that miss the service levels, saturated and
-    overloaded ones, at the end what does not fit.
+    """Return the points, best first, then those without the metric, those that miss the SLOs, saturated and overloaded
+    ones, and those that do not fit.
 
-    Raises InvalidInput.
+    Raises InvalidInput for an unknown order.
     """
     if order not in ORDERS:
         raise InvalidInput(f"no order {order!r}: {', '.join(ORDERS)}")

@@ -1,4 +1,4 @@
-"""How one pool answers to its load: `estimate` at many loads, and where its KV cache is full."""
+"""Load sweep of one pool: `estimate` at many loads, and the load that fills its KV cache."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from capacity.pool.resolve import ResolvedPool, resolve
 
 REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 FULL = ("saturated", "overloaded")  # verdicts of a load under which queues do not empty
-SHARES = (0.05, 0.15, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)  # of what a full engine serves
+SHARES = (0.05, 0.15, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)  # fractions of a full engine's rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSweep(AnswerRecord):
-    """One pool at many loads, each a point.
+    """One pool at many loads, with a point for each.
 
-    `kv_requests` and `seats` are how many such requests the KV cache holds, and the engine runs, at once: requests
-    beyond the lesser of the two wait. `full_requests_per_s` is what the engine then serves.
+    `kv_requests` and `seats`: how many such requests the KV cache holds and the engine runs at once. Requests beyond
+    the smaller of the two wait. `full_requests_per_s` is the request rate of the full engine.
     """
 
     SCHEMA: ClassVar[str] = "capacity/load-sweep/v1"
@@ -49,17 +49,18 @@ class LoadSweep(AnswerRecord):
 
     @property
     def at_once(self) -> int:
-        """Requests that run at once at most."""
+        """Return the maximum number of requests that run at once."""
         return min(self.kv_requests, self.seats)
 
     @property
     def limit(self) -> str:
-        """What is full then."""
+        """Return the resource that is full at the maximum."""
         return "KV cache" if self.kv_requests <= self.seats else "max_num_seqs"
 
     @property
     def full_from(self) -> float | None:
-        """The load from which requests wait for others to end; of rates the first tried one, None where none was."""
+        """Return the load from which requests wait for others to end. For rates it is the first tried one; None if
+        there was none."""
         if self.over != "request_rate":
             return float(self.at_once)
         full = (p.load for p in self.points if p.verdict in FULL)
@@ -76,10 +77,10 @@ def load_sweep(
     profiles: str | Path | None = None,
     **options: Any,
 ) -> LoadSweep:
-    """`estimate` over the loads of one field: batch_size, concurrency or request_rate (requests/s).
+    """Run `estimate` over the loads of one field: batch_size, concurrency or request_rate (requests/s).
 
-    `loads` None: 1 to 1,024 requests, or rates up to a little more than a full engine serves. Raises DoesNotFit where
-    not one request fits, InvalidInput for what cannot be asked.
+    `loads` None: 1 to 1,024 requests, or rates up to slightly more than a full engine serves. Raises DoesNotFit if not
+    even one request fits, InvalidInput for invalid options.
     """
     field = next((name for name in LOAD_FIELDS if name == over), None)
     if field is None:
@@ -102,7 +103,7 @@ def sweep_of(
     over: LoadField,
     loads: Sequence[float] | None = None,
 ) -> LoadSweep:
-    """`load_sweep` of what was looked up before. Raises as that."""
+    """Return `load_sweep` of a resolved pool. Raises as `load_sweep`."""
     resolved.memory.require_fit()
     first = estimate_of(resolved, _at(traffic, over, 1), None)  # raises for what cannot be asked
     price, note = price_or_why_not(resolved.profile.name, cost)
@@ -136,7 +137,7 @@ def sweep_of(
 
 
 def _at(traffic: Traffic, field: LoadField, load: float) -> Traffic:
-    """The traffic at another load of this field, the other loads left out."""
+    """Return the traffic at another load of this field, without other loads."""
     left = (*LOAD_FIELDS, "users", "response_s")
     said = {name: getattr(traffic, name) for name in traffic.model_fields_set if name not in left}
     return build(Traffic, {**said, field: load if field == "request_rate" else round(load)})

@@ -1,4 +1,4 @@
-"""Prefill and decode of one load on one pool: what `estimate` and `explain` stand on."""
+"""Prefill and decode of one load on one pool: the basis of `estimate` and `explain`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ OF_A_REQUEST = (
     "input_len", "output_len", "max_tokens", "images_per_prompt", "image_tokens", "image_size", "audio_seconds",
     "audio_tokens", "batch_size", "client_latency_s",
 )  # fmt: skip
-ALL_BUT_EQUAL = 0.1  # a range ratio, below which requests still wait for each other's prefills: assumed
-CLEARLY_LONGER = 1.1  # a decode step beyond the CUDA graphs, in times one within: then it is said
+ALL_BUT_EQUAL = 0.1  # range ratio below which requests still wait for each other's prefills: assumed
+CLEARLY_LONGER = (
+    1.1  # ratio of a decode step beyond the CUDA graphs to one within, from which a note is added
+)
 LOAD_FIELDS = tuple(name for name in ESTIMATE_TRAFFIC if name not in OF_A_REQUEST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLengths:
-    """Tokens of a typical request; of its input, `images` of `image_tokens` each stand at its start, then a clip."""
+    """Tokens of a typical request. Its input begins with `images` of `image_tokens` each, then a clip."""
 
     input_len: int
     output_len: int
@@ -39,16 +41,16 @@ class RequestLengths:
 
     @property
     def tokens(self) -> int:
-        """What its KV cache holds at its end."""
+        """Return the tokens in its KV cache when it ends."""
         return self.input_len + self.output_len
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phases:
-    """A load on a pool: its prefill and decode steps in closed form, and what its clients see.
+    """A load on a pool: its prefill and decode steps in closed form, and the latencies of its clients.
 
-    `requests` of those that the traffic asks for run at a time; of a rate, about so many. `times` are those of the
-    load, of the closed form where it is a batch. `served` is None for a batch, which has no queue.
+    `requests`: how many of the traffic's requests run at a time, approximate for a rate. `times` are those of the
+    load, or of the closed form for a batch. `served` is None for a batch, which has no queue.
     """
 
     times: PhaseTimes
@@ -58,7 +60,7 @@ class Phases:
 
 
 def estimate_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The traffic's keywords as they are. Raises InvalidInput for one that only a simulation answers to."""
+    """Return the traffic's keywords unchanged. Raises InvalidInput for a keyword that only a simulation supports."""
     for name in fields:
         if name not in ESTIMATE_TRAFFIC:
             raise InvalidInput(f"estimate takes no {name!r}: `simulate` does")
@@ -66,12 +68,12 @@ def estimate_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def traffic_of(fields: Mapping[str, Any]) -> Traffic:
-    """The traffic of an estimate. Raises InvalidInput."""
+    """Return the traffic of an estimate. Raises InvalidInput."""
     return build(Traffic, estimate_fields(fields))
 
 
 def request_lengths(resolved: ResolvedPool, traffic: Traffic) -> RequestLengths:
-    """The lengths of the traffic's requests. Raises InvalidInput without them, or without one load."""
+    """Return the lengths of the traffic's requests. Raises InvalidInput without them, or without exactly one load."""
     if traffic.input_len is None or traffic.output_len is None:
         missing = "--input-len" if traffic.input_len is None else "--output-len"
         raise InvalidInput(f"no {missing}: give the tokens of a typical request")
@@ -95,7 +97,7 @@ def request_lengths(resolved: ResolvedPool, traffic: Traffic) -> RequestLengths:
 
 
 def _check_load(traffic: Traffic) -> None:
-    """Raises InvalidInput for a word about a load that a batch has not, and for all requests at once."""
+    """Raise InvalidInput for load options that do not apply to a batch, and for all requests at once."""
     if traffic.request_rate == math.inf:
         raise InvalidInput(
             "--request-rate inf sends all requests at once: `capacity simulate` answers, or --batch-size N"
@@ -112,7 +114,7 @@ def _check_load(traffic: Traffic) -> None:
 
 
 def check_task(resolved: ResolvedPool, output_len: int | None) -> None:
-    """Raises InvalidInput for tokens out of a model that ends with its prompt."""
+    """Raise InvalidInput for output tokens of a model that generates none."""
     if resolved.model.task == "embed" and output_len not in (None, 1):
         raise InvalidInput(
             f"{resolved.model.name} makes no tokens: it embeds or scores its prompt; use --output-len 1, which stands "
@@ -121,7 +123,7 @@ def check_task(resolved: ResolvedPool, output_len: int | None) -> None:
 
 
 def check_length(resolved: ResolvedPool, tokens: int) -> None:
-    """Raises InvalidInput for a request that is longer than the engine takes, or of no token."""
+    """Raise InvalidInput for a request without tokens or longer than the engine accepts."""
     if tokens < 1:
         raise InvalidInput(f"a request has at least 1 token, not {tokens}")
     if tokens > resolved.max_model_len:
@@ -132,7 +134,7 @@ def check_length(resolved: ResolvedPool, tokens: int) -> None:
 
 
 def tower_notes(resolved: ResolvedPool, *, pictured: bool) -> tuple[str, ...]:
-    """What was assumed of the tower through which the images of prompts go."""
+    """Return the assumptions about the vision tower that encodes the images of prompts."""
     tower = resolved.model.vision
     if tower is None or tower.assumed is None or not pictured:
         return ()
@@ -142,13 +144,13 @@ def tower_notes(resolved: ResolvedPool, *, pictured: bool) -> tuple[str, ...]:
 
 
 def synchronised(traffic: Traffic) -> bool:
-    """Whether requests of a closed loop have equal lengths, so that they begin and end together."""
+    """Return whether requests of a closed loop have equal lengths, so that they begin and end together."""
     loop = traffic.trace is None and traffic.request_rate is None and (traffic.concurrency or 1) > 1
     return loop and traffic.length_distribution == "uniform" and traffic.random_range_ratio < ALL_BUT_EQUAL
 
 
 def equal_length_notes(traffic: Traffic) -> tuple[str, ...]:
-    """What equal lengths do to a closed loop."""
+    """Return a note on the effect of equal lengths in a closed loop."""
     if not synchronised(traffic):
         return ()
     return (
@@ -158,7 +160,8 @@ def equal_length_notes(traffic: Traffic) -> tuple[str, ...]:
 
 
 def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> Phases:
-    """A batch in closed form, or a load as it is served. Raises DoesNotFit, and InvalidInput for what cannot run."""
+    """Return a batch in closed form, or a load as it is served. Raises DoesNotFit, and InvalidInput for a load that
+    cannot run."""
     slots = _slots(resolved, traffic, lengths)
     seen = tower_notes(resolved, pictured=bool(lengths.images))
     if traffic.batch_size is not None:
@@ -184,7 +187,7 @@ def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths)
 
 
 def _eager_notes(resolved: ResolvedPool, requests: int, lengths: RequestLengths) -> tuple[str, ...]:
-    """That so many requests are more than a CUDA graph has rows, where that makes their decode steps clearly longer."""
+    """Return a note if this many requests exceed the rows of a CUDA graph and their decode steps are clearly longer."""
     steps, rows = resolved.step_model, math.ceil(requests / resolved.pool.data_parallel_size)
     most = steps.largest_graph
     if most is None or rows <= most or resolved.pool.speculator is not None or lengths.output_len < 2:
@@ -200,7 +203,7 @@ def _eager_notes(resolved: ResolvedPool, requests: int, lengths: RequestLengths)
 
 
 def _limits(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> EngineLimits:
-    """What bounds the steps, and the images that every prompt brings to them."""
+    """Return the limits of a step, and the images of every prompt."""
     limits = resolved.limits_from(traffic.client_latency_s)
     return replace(
         limits,
@@ -213,7 +216,7 @@ def _limits(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -
 def load_times(
     resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths
 ) -> tuple[PhaseTimes, Served]:
-    """Return the times of a load, as its clients see them, and its run. Raises as `phases_of`."""
+    """Return the times of a load as its clients see them, and its run. Raises as `phases_of`."""
     from capacity.answers.served import served  # loads the simulator
 
     slots = _slots(resolved, traffic, lengths)
@@ -223,13 +226,13 @@ def load_times(
 
 
 def _running(load: Served, slots: int) -> int:
-    """How many requests run at a time: those in flight that have a place."""
+    """Return how many requests run at a time: those in flight, up to the number of slots."""
     in_flight = slots if load.steady is None else load.steady.in_flight
     return max(min(round(in_flight), slots), 1)
 
 
 def _as_served(form: PhaseTimes, load: Served) -> PhaseTimes:
-    """The closed form with the times that clients see; of an overloaded engine, what it serves at most."""
+    """Return the closed form with the times that clients see; for an overloaded engine, its maximum throughput."""
     means = load.steady
     if means is None:
         most = load.verdict.capacity_requests_per_s
@@ -242,7 +245,7 @@ def _as_served(form: PhaseTimes, load: Served) -> PhaseTimes:
 def batch_over_ranks(
     resolved: ResolvedPool, limits: EngineLimits, batch_size: int, lengths: RequestLengths
 ) -> PhaseTimes:
-    """A batch spread over the data-parallel ranks; the fullest takes as long as all."""
+    """Return the times of a batch divided over the data-parallel ranks; the fullest rank decides."""
     share = math.ceil(batch_size / resolved.pool.data_parallel_size)
     times = batch_times(
         TokenSteps(resolved), limits, share, input_len=lengths.input_len, output_len=lengths.output_len
@@ -253,8 +256,8 @@ def batch_over_ranks(
 def _loop_over_ranks(
     resolved: ResolvedPool, limits: EngineLimits, concurrency: int, lengths: RequestLengths
 ) -> PhaseTimes:
-    """A closed loop spread over the data-parallel ranks, in lock-step or each on its own, and over the micro-batches
-    of a pipeline, as many as it has stages."""
+    """Return the times of a closed loop divided over the data-parallel ranks, synchronised or independent, and over
+    the micro-batches of a pipeline, one for each stage."""
     streams = min(resolved.pool.pipeline_parallel_size, concurrency)
     share = math.ceil(concurrency / resolved.independent_ranks / streams)
     times = closed_loop_times(
@@ -269,7 +272,7 @@ def _loop_over_ranks(
 
 
 def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> int:
-    """How many such requests run at once at most. Raises where not one does, or not all of a batch."""
+    """Return how many such requests run at once at most. Raises if not one does, or not all of a batch."""
     plan, ranks = resolved.memory, resolved.pool.data_parallel_size
     tokens = _reserved_tokens(resolved, traffic, lengths)
     held, seats = ranks * TokenSteps(resolved).concurrent_requests(tokens), ranks * resolved.max_num_seqs
@@ -291,14 +294,14 @@ def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) ->
 
 
 def _reserved_tokens(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> int:
-    """Tokens that a request keeps from others: what it holds at its end, or all that it asks for (max_tokens)."""
+    """Return the tokens that a request reserves: its final length, or its limit (max_tokens)."""
     if traffic.max_tokens is None or not resolved.engine.reserves_output:
         return lengths.tokens
     return min(lengths.input_len + max(traffic.max_tokens, lengths.output_len), resolved.max_model_len)
 
 
 def _load_notes(resolved: ResolvedPool, traffic: Traffic, slots: int) -> tuple[str, ...]:
-    """What decides the latencies of a load, where that is not plain."""
+    """Return notes on what determines the latencies of a load, if that is not obvious."""
     notes = list(equal_length_notes(traffic))
     concurrency = traffic.concurrency or 0
     if slots < concurrency:

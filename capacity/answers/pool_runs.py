@@ -1,4 +1,4 @@
-"""A run by its pools, where there are several, and by the priority of its requests."""
+"""Results of a run by pool, if there are several, and by the priority of its requests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -31,7 +31,7 @@ class RequestGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityClass(RequestGroup):
-    """Requests of one priority, the lower served first."""
+    """Requests of one priority; lower numbers are served first."""
 
     priority: int
     requests: int
@@ -41,10 +41,10 @@ class PriorityClass(RequestGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRun(RequestGroup):
-    """One pool of several in a run: `requests` came to it, of which `answered` got their answer from it.
+    """One pool of several in a run: it received `requests` and completed `answered`.
 
-    Those that went on to another pool, were lost or turned away are the difference. Latencies are of the answered ones,
-    from their arrival at the deployment. `busy_fraction`: of the time that its replicas were there.
+    The difference went on to another pool, was lost or was rejected. Latencies are those of the completed requests,
+    from their arrival at the deployment. `busy_fraction`: fraction of the time that its replicas existed.
     """
 
     model: str
@@ -61,7 +61,7 @@ class PoolRun(RequestGroup):
 
 
 def priority_classes(requests: Workload, records: RequestTable) -> tuple[PriorityClass, ...]:
-    """The classes of a run, the first served first; empty where all requests are alike."""
+    """Return the priority classes of a run, the first served first; empty if all requests have the same priority."""
     if requests.priority is None or len(requests) != len(records):
         return ()
     kinds = np.unique(requests.priority)
@@ -86,7 +86,8 @@ def priority_classes(requests: Workload, records: RequestTable) -> tuple[Priorit
 def pool_runs(
     pools: Sequence[ResolvedPool], run: SimulationResult, prices: Prices | None
 ) -> tuple[PoolRun, ...]:
-    """One record a pool, in the file's order. Latencies are of the requests whose last replica was of the pool."""
+    """Return one record per pool, in the file's order. Latencies are those of requests whose last replica was in the
+    pool."""
     pool_of = np.array([replica.pool for replica in run.replicas], dtype=np.int64)
     answered_by = np.full(len(run.records), -1, dtype=np.int64)
     if run.replica_of is not None:

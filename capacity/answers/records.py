@@ -1,4 +1,4 @@
-"""What the verbs answer: frozen records whose `to_dict()` is the JSON of the command line, versioned by `schema`."""
+"""Answers of the verbs: frozen records whose `to_dict()` is the JSON of the command line, versioned by `schema`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from capacity.simulator.verdict import Verdict
     from capacity.workload.windows import Window
 
-SIMULATION_SCHEMA = Path(__file__).with_name("simulation_schema.json")  # without the latencies, a metric each
+SIMULATION_SCHEMA = Path(__file__).with_name("simulation_schema.json")  # without the latency metrics
 
 Basis = Literal["analytic", "calibrated", "assumed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSummary:
-    """The model; `active_params` are those that one token passes through, input embedding included."""
+    """The model; `active_params` counts the parameters that one token uses, input embedding included."""
 
     name: str
     total_params: int
@@ -40,7 +40,7 @@ class ModelSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSummary:
-    """The GPU profile, and how many of them one engine uses."""
+    """The GPU profile, and the number of GPUs that one engine uses."""
 
     name: str
     count: int
@@ -48,7 +48,7 @@ class GpuSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySummary:
-    """Bytes on the fullest GPU: `total` is what the engine sees, `usable` what it may take of it."""
+    """Bytes on the fullest GPU: `total` as the engine sees it, `usable` is the part that it may use."""
 
     total_bytes: int
     usable_bytes: int
@@ -60,11 +60,11 @@ class MemorySummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit(AnswerRecord):
-    """Whether a model fits, and what is left for its KV cache.
+    """Whether a model fits, and the capacity of its KV cache.
 
-    `kv_bytes_per_token` is the whole model's, over the layers whose cache grows with the context, without
-    replication over tensor-parallel ranks; windowed and linear-attention layers are reported apart.
-    `kv_capacity_tokens` is what the engine's log prints; `max_concurrency` is at `max_model_len`.
+    `kv_bytes_per_token` is for the whole model, over the layers whose cache grows with the context, without
+    replication over tensor-parallel ranks; windowed and linear-attention layers are reported separately.
+    `kv_capacity_tokens` is the number in the engine's log; `max_concurrency` is at `max_model_len`.
     """
 
     SCHEMA: ClassVar[str] = "capacity/fit/v1"
@@ -93,9 +93,9 @@ class Fit(AnswerRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartUp:
-    """Seconds from the start of a replica to its first request, nothing cached, in all and by part.
+    """Seconds from the start of a replica to its first request with nothing cached, in total and by part.
 
-    `weights_gb_per_s`: the rate per GPU at which its weights are read from disk or network in `parts_s`.
+    `weights_gb_per_s`: the rate per GPU at which `parts_s` reads the weights from disk or network.
     """
 
     total_s: Quantity
@@ -105,7 +105,7 @@ class StartUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What takes the largest part of each phase's step."""
+    """The bound that takes the largest part of each phase's step."""
 
     prefill: Bound
     decode: Bound | None
@@ -113,7 +113,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTime:
-    """One operator of a step, all layers, on one GPU."""
+    """One operator of a step, summed over all layers, on one GPU."""
 
     name: str
     seconds: float
@@ -124,7 +124,7 @@ class OperatorTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breakdown:
-    """The operators of one representative step a phase; their seconds add up to the step."""
+    """The operators of one representative step per phase; their seconds add up to the step."""
 
     prefill: tuple[OperatorTime, ...]
     decode: tuple[OperatorTime, ...]
@@ -132,7 +132,7 @@ class Breakdown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intensity:
-    """FLOPs per HBM byte of a phase's step, beside the ridge of the GPU where compute takes over from memory."""
+    """FLOPs per HBM byte of a phase's step, and the GPU's ridge point, above which steps are compute bound."""
 
     prefill_flops_per_byte: float
     decode_flops_per_byte: float | None
@@ -160,7 +160,7 @@ class RunMeans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaCount:
-    """A number of replicas and their bill; `requests_per_s_per_replica` is the load that each of them can take.
+    """A number of replicas and their bill; `requests_per_s_per_replica` is the maximum load of each.
 
     Without a price the dollars are None.
     """
@@ -176,11 +176,12 @@ class ReplicaCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicasNeeded:
-    """The fewest replicas that serve a load: `stable` without a queue that grows, `within_slo` within `slos` as well.
+    """The fewest replicas that serve a load: `stable` without a growing queue, `within_slo` also within `slos`.
 
-    `busiest_requests_per_s`, where arrivals vary: the rate of the busiest 15 minutes, or of the part that was drawn.
-    `stable` is None for a closed loop, whose load follows the service. `within_slo` is None without `slos`, and where
-    no number of replicas meets them; `reason` then says why. `judged_in`: of longer traffic, the window that decides.
+    `busiest_requests_per_s`, for varying arrivals: the rate of the busiest 15 minutes, or of the sampled part.
+    `stable` is None for a closed loop, whose load follows the service. `within_slo` is None without `slos`, or if no
+    number of replicas meets them; `reason` then explains why. `judged_in`: for longer traffic, the window that
+    decides.
     """
 
     requests_per_s: float | None
@@ -194,13 +195,13 @@ class ReplicasNeeded:
 
     @property
     def needed(self) -> ReplicaCount | None:
-        """The replicas to rent: within the service levels where there are some."""
+        """Return the replicas to rent: within the SLOs if there are any."""
         return self.within_slo if self.slos else self.stable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSettings:
-    """The settings that a prediction assumes of its server, and the distance of its clients."""
+    """The server settings that a prediction assumes, and the distance of its clients."""
 
     engine: str
     max_num_seqs: int
@@ -212,19 +213,18 @@ class LaunchSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate(Fit):
-    """Everything of `Fit`, and how fast and how dear.
+    """All of `Fit`, and latency, throughput and cost.
 
-    `tpot_s` is None for a single output token. Of a load (`concurrency`, `request_rate`) the means are those of
-    clients in its steady state, queueing included, by a simulated run; `ttft_s` and `e2e_s` are None where there is
-    none, as `verdict` says in the words of `simulate`, and `requests_per_s` is then what is served at most.
-    `whole_run` are the means over all requests of that run, warm-up and drain included: what `vllm bench serve`
-    prints of as many. `in_step`: a closed loop of equal lengths, which synchronises. Of a batch, which
-    has no queue, these are None. `tokens_per_step`: what a decode step, as the breakdown shows it, yields of a request
-    on average: 1, or more with drafts. `ttft_parts_s` add up to `ttft_s`. `requests_in_flight` is `requests_per_s` *
-    `e2e_s`. The $ quantities are those of `cost` with the interval of the throughput; None without a price. Intervals
-    are of the deployment that `launch` describes; `as_found` has the latencies with those of a server whose settings
-    and client are not known.
-    `replicas_needed` is set for users, for service levels and for rates that this engine does not serve.
+    `tpot_s` is None for a single output token. For a load (`concurrency`, `request_rate`) the means are those of
+    clients in its steady state, queueing included, from a simulated run. Without a steady state `ttft_s` and `e2e_s`
+    are None, `verdict` explains why as in `simulate`, and `requests_per_s` is the maximum throughput. `whole_run`:
+    means over all requests of that run, warm-up and drain included, as `vllm bench serve` prints for the same number.
+    `in_step`: a closed loop of equal lengths, which synchronises. For a batch, which has no queue, these are None.
+    `tokens_per_step`: mean tokens of a request in a decode step of the breakdown: 1, or more with drafts.
+    `ttft_parts_s` add up to `ttft_s`. `requests_in_flight` is `requests_per_s` * `e2e_s`. The $ quantities are those
+    of `cost` with the interval of the throughput; None without a price. Intervals apply to the deployment that
+    `launch` describes; `as_found` has the latencies with intervals for a server with unknown settings and client.
+    `replicas_needed` is set for users, for SLOs and for rates above the engine's capacity.
     """
 
     SCHEMA: ClassVar[str] = "capacity/estimate/v1"
@@ -262,13 +262,13 @@ class Estimate(Fit):
 
     @property
     def further_latencies(self) -> dict[str, Quantity | None]:
-        """The metrics beyond TTFT, TPOT and E2E, by title."""
+        """Return the metrics beyond TTFT, TPOT and E2E, by title."""
         return {METRICS[key].title: getattr(self, f"{key}_s") for key in FURTHER_METRICS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution(AnswerRecord):
-    """Where an estimate's time goes, what would help, and why its intervals are as wide as they are.
+    """Time attribution of an estimate, the effect of more resources, and the reasons for the width of its intervals.
 
     `decode` is None for a single output token.
     """
@@ -295,13 +295,13 @@ class Attribution(AnswerRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation(AnswerRecord):
-    """What users of a deployment see: `run` holds the records and the time series, `to_dict()` the summary.
+    """What users of a deployment see: `run` has the records and the time series, `to_dict()` the summary.
 
-    The summary's keys are those of `vllm bench serve` (capacity/simulator/metrics.py), plus what only a simulator sees.
+    The summary's keys are those of `vllm bench serve` (capacity/simulator/metrics.py), plus simulator-only ones.
     `predicted_ms` has the means and high percentiles of latencies with their 90 % intervals, by the summary's names;
-    `as_found_ms` the same of a server whose settings and client are not known. `slo_window`: of a longer run, the
-    window that `slos` are of, which is the worst. `cost` is of the load that the steady part shows. `priorities`:
-    classes of requests, the first served first; empty where all are alike. `pools`: where there are several.
+    `as_found_ms` has the same for a server with unknown settings and client. `slo_window`: for a longer run, the worst
+    window, to which `slos` apply. `cost` is at the load of the steady part. `priorities`: classes of requests, the
+    first served first; empty if all have the same priority. `pools`: set if there are several.
     """
 
     SCHEMA: ClassVar[str] = "capacity/simulation/v1"
@@ -331,12 +331,12 @@ class Simulation(AnswerRecord):
 
     @property
     def mean_ttft_ms(self) -> Quantity | None:
-        """The mean time to first token with its interval."""
+        """Return the mean time to first token with its interval."""
         return self.predicted_ms.get("mean_ttft_ms")
 
     @property
     def mean_tpot_ms(self) -> Quantity | None:
-        """The mean time per output token with its interval."""
+        """Return the mean time per output token with its interval."""
         return self.predicted_ms.get("mean_tpot_ms")
 
     def to_dict(self) -> dict[str, Any]:
@@ -363,7 +363,7 @@ class Simulation(AnswerRecord):
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """The JSON schema of `to_dict()`: a metric that no request has (TPOT of one-token outputs) is null."""
+        """Return the JSON schema of `to_dict()`: a metric that no request has (TPOT of one-token outputs) is null."""
         from capacity.simulator.distribution import flattened_latencies  # loads numpy
 
         schema = json.loads(SIMULATION_SCHEMA.read_bytes())

@@ -1,4 +1,4 @@
-"""Which pool a request goes to, as pools and their service say: limits on length, and shares that go on."""
+"""Routing of requests to pools, from the pools and their service: length limits, and fractions that are escalated."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,14 +12,14 @@ from capacity.simulator.escalation import Escalation
 from capacity.step import StepShape, decode_shape, prefill_shape
 from capacity.step.closed_form import prefill_steps
 
-PROMPT_TOKENS = 1024  # of the prompts that it is drawn through; longer ones take longer than the line says
+PROMPT_TOKENS = 1024  # of the prompts that the line is fitted to; longer ones take longer than predicted
 PROMPTS = 8
 # requests that decode beside them, each with as long a context, or as many as there are seats
 OUTSTANDING = 32
 
 
 def forecast_of(resolved: ResolvedPool, within_s: float) -> Forecast:
-    """The time of a prompt token in steps as full as the engine makes them, alone and beside decodes."""
+    """Return the time of a prompt token in full steps, alone and together with decodes."""
     model, limits = resolved.step_model, resolved.limits
     rows = max(min(OUTSTANDING, limits.max_num_seqs - 1), 1)
     length = max(min(PROMPT_TOKENS, limits.max_num_batched_tokens - rows), 1)
@@ -43,15 +43,15 @@ CASCADE = "cascade"  # the router
 
 
 def takes_of(resolved: ResolvedPool, place: int, service: Service) -> Takes:
-    """What the routers that tell pools apart send the one that stands at `place` of its deployment."""
+    """Return the requests that routers with several pools send to the pool at index `place` of its deployment."""
     pool = resolved.pool
     forecast = None if service.router_ttft_s is None else forecast_of(resolved, service.router_ttft_s)
     return Takes(place, pool.route_up_to_tokens, pool.route_up_to_requests, forecast)
 
 
 def check_routes(pools: Sequence[ResolvedPool], service: Service) -> None:
-    """Raises InvalidInput for limits and shares that the router does not read, for a router without the limit that it
-    needs, and for KV that no other model reads."""
+    """Raise InvalidInput for limits and fractions that the router ignores, for a router without its required limit,
+    and for KV that another model cannot read."""
     if service.router == "within-ttft" and service.router_ttft_s is None:
         raise InvalidInput("--router within-ttft needs --router-ttft-s: within how many seconds?")
     limited = any(
@@ -79,7 +79,8 @@ def check_routes(pools: Sequence[ResolvedPool], service: Service) -> None:
 
 
 def escalation(pools: Sequence[ResolvedPool], service: Service) -> Escalation | None:
-    """How requests are sent on; None of another router. Raises InvalidInput for shares that do not go with pools."""
+    """Return how requests are escalated; None for another router. Raises InvalidInput if the fractions do not match
+    the pools."""
     if service.router != CASCADE:
         return None
     *rates, last = [pool.pool.route_escalation_rate for pool in pools]
@@ -108,7 +109,7 @@ def escalation(pools: Sequence[ResolvedPool], service: Service) -> Escalation | 
 
 
 def check_routed_traffic(pools: Sequence[ResolvedPool], traffic: Traffic) -> None:
-    """Raises InvalidInput for requests that models read differently."""
+    """Raise InvalidInput for requests that the models tokenize differently."""
     if traffic.images_per_prompt and len(models_of(pools)) > 1:
         raise InvalidInput(
             f"images are of other tokens to each of {' and '.join(models_of(pools))}: leave out --images-per-prompt, "
@@ -117,12 +118,12 @@ def check_routed_traffic(pools: Sequence[ResolvedPool], traffic: Traffic) -> Non
 
 
 def models_of(pools: Sequence[ResolvedPool]) -> list[str]:
-    """The models that pools serve, each once, in order."""
+    """Return the distinct models of the pools, in order."""
     return list(dict.fromkeys(pool.model.name for pool in pools))
 
 
 def route_notes(pools: Sequence[ResolvedPool], run: SimulationResult) -> Iterator[str]:
-    """What to know of answers by several models, and of those that went on."""
+    """Yield notes on responses by several models and on escalated requests."""
     models = models_of(pools)
     if len(models) > 1:
         yield (

@@ -1,4 +1,4 @@
-"""The 90 % intervals of what a simulated run shows: its latencies, how long it takes, and its rates."""
+"""90 % intervals of a simulated run: its latencies, its duration and its rates."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,10 +29,10 @@ def predicted_ms(
     *,
     as_found: bool = False,
 ) -> dict[str, Quantity]:
-    """Means and high percentiles (ms) with their intervals, by the summary's names; none of a run without requests.
+    """Return means and high percentiles (ms) with their intervals, by the summary's names; empty without requests.
 
-    Of a deployment launched as predicted; `as_found`: of servers whose settings and clients are not known. Of unequal
-    pools that answer requests an interval holds those of all of them.
+    The deployment is launched as predicted; with `as_found` its settings and clients are unknown. If different pools
+    complete requests, an interval covers those of all of them.
     """
     found: dict[str, Quantity] = {}
     for pool in _kinds(pools):
@@ -46,7 +46,7 @@ def predicted_ms(
 
 
 def _kinds(pools: Sequence[ResolvedPool]) -> list[ResolvedPool]:
-    """The first pool, and those that serve whole requests of another model or on another GPU."""
+    """Return the first pool and the pools that serve whole requests of another model or on another GPU."""
     kinds = {(pools[0].model.name, pools[0].profile.name): pools[0]}
     for pool in pools:
         if pool.pool.role == "both":
@@ -57,7 +57,7 @@ def _kinds(pools: Sequence[ResolvedPool]) -> list[ResolvedPool]:
 def run_bands(
     resolved: ResolvedPool, requests: Workload, run: SimulationResult, verdict: Verdict | None
 ) -> LoadBands | None:
-    """The intervals of the load that a run shows; None of a run that completed nothing."""
+    """Return the intervals of the load of a run; None if no request completed."""
     whole = whole_means(run.summary, run.records)
     if whole is None:
         return None
@@ -72,12 +72,13 @@ def run_bands(
 
 
 def _judged(run: SimulationResult) -> bool:
-    """Whether answers are shown when they end, as a judge reads them first."""
+    """Return whether responses are shown only when complete, because a judge reads them first."""
     return run.cascade is not None and run.cascade.by_answer
 
 
 def _as_made(whole: LoadMeans, run: SimulationResult) -> LoadMeans:
-    """The means with tokens as engines made them, where a judge held them back: what a slower step does to those."""
+    """Return the means with tokens timed when the engine made them, if a judge held them back: a slower step affects
+    those."""
     if run.cascade is None or not _judged(run):
         return whole
     records, done = run.records, run.records.completed
@@ -98,10 +99,10 @@ def latency_intervals(
     names: Sequence[str] = REQUEST_METRICS,
     percentiles: Sequence[int] = HIGH_PERCENTILES,
 ) -> dict[str, Quantity]:
-    """Means and `percentiles` (ms) of the latencies `names` with their intervals, by the summary's names of them.
+    """Return means and `percentiles` (ms) of the latencies `names` with intervals, by the summary's names.
 
-    The interval of a mean also covers the mean of the steady part; that of gaps between tokens is the TPOT's.
-    `traffic` says how far its clients are, or leaves it open.
+    The interval of a mean also covers the mean of the steady part. The interval of inter-token gaps is that of TPOT.
+    `traffic` gives the client distance or leaves it open.
     """
     found = {}
     steady = None if verdict is None else verdict.steady
@@ -134,10 +135,10 @@ def latency_intervals(
 def rate_intervals(
     bands: LoadBands, requests: Workload, run: SimulationResult, verdict: Verdict | None
 ) -> dict[str, Quantity]:
-    """How long a run takes (s) and its throughputs, by the summary's names of them.
+    """Return the duration (s) and the throughputs of a run with intervals, by the summary's names.
 
-    Where requests come by the clock and the engine keeps up, it takes as long as they come for, whatever a step takes;
-    only what is in flight as the last one comes is the engine's. In a closed loop, and behind a queue, all of it is.
+    In an open loop that keeps up, the arrivals set the duration, and only the requests in flight at the last arrival
+    depend on step times. In a closed loop, and with a growing queue, the whole duration depends on them.
     """
     summary = run.summary
     arrivals = run.records.arrival_ps

@@ -1,7 +1,7 @@
-"""How much of a latency hangs on each class of seconds: what a factor on memory time, say, does to TTFT and TPOT.
+"""Sensitivity of a latency to each class of seconds, for example of TTFT and TPOT to a factor on memory time.
 
-The same numbers weigh the parts of an interval and the lessons of a measured run. They are logarithmic derivatives: 0.7
-for `memory` says that kernels 10 % slower make 7 % more.
+The same numbers weight the parts of an interval and the calibration on a measured run. They are logarithmic
+derivatives: 0.7 for `memory` means that kernels 10 % slower increase the latency by 7 %.
 """
 
 import math
@@ -16,7 +16,7 @@ from capacity.step.row_counts import all_tokens
 from capacity.step.shape import StepShape, decode_shape
 from capacity.step.time_classes import EFFECTS, TIME_CLASSES, Effect, class_shares
 
-MOST_AMPLIFIED = 8.0  # beyond, a queue follows the run's length and arrivals more than its steps
+MOST_AMPLIFIED = 8.0  # above this a queue depends on run length and arrivals more than on steps
 MOST_LOAD = 0.97
 
 Shares = dict[Effect, float]
@@ -24,10 +24,11 @@ Shares = dict[Effect, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSeen:
-    """A load as its clients see it, means in seconds: what sensitivities are of.
+    """A load as its clients see it, means in seconds: the point at which sensitivities are computed.
 
-    `waiting_s` of `ttft_s` passes before the first token is scheduled; `server_s` of it is client and API server, which
-    no step makes. `load_fraction` is that of an open loop over what the engine serves; None: a closed loop, or a batch.
+    `waiting_s` of `ttft_s` passes before the first token is scheduled. `server_s` of it is client and API server time,
+    which does not depend on steps. `load_fraction`: offered load over capacity of an open loop; None for a closed loop
+    or a batch.
     """
 
     input_len: float
@@ -43,10 +44,10 @@ class LoadSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivities:
-    """Derivatives of the logarithm of each latency, by class of seconds; None without a second token.
+    """Logarithmic derivatives of each latency, by class of seconds; None without a second token.
 
-    Those by a tilt of the experts' time stand beside the classes', which add up without them.
-    `queue_share` is the part of TTFT that a load adds by waiting.
+    Those for the token exponent of the experts' time are listed with the classes, whose sum does not include them.
+    `queue_share`: fraction of TTFT that a load adds by waiting.
     """
 
     ttft: Shares
@@ -56,7 +57,7 @@ class Sensitivities:
 
 
 def sensitivities(resolved: ResolvedPool, load: LoadSeen) -> Sensitivities:
-    """What each class of seconds does to the latencies of a load."""
+    """Return the sensitivity of a load's latencies to each class of seconds."""
     times = _closed_form(resolved, load)
     steps = TokenSteps(resolved)
     of_prefill = _effects(resolved, steps, times.prefill_shape)
@@ -86,17 +87,17 @@ def sensitivities(resolved: ResolvedPool, load: LoadSeen) -> Sensitivities:
 
 
 def _effects(resolved: ResolvedPool, steps: TokenSteps, shape: StepShape) -> Shares:
-    """Of one step of a rank; its experts are those of all ranks in lockstep."""
+    """Return the sensitivities of one step of a rank; its experts are those of all ranks in lockstep."""
     found = step_shares(steps, shape)
     tokens = all_tokens(shape) * resolved.lockstep_ranks
     return {**found, "experts_tilt": found["experts"] * tilt_of(tokens)}
 
 
 def step_shares(steps: StepModel | TokenSteps, shape: StepShape) -> Shares:
-    """What each class does to the time of one step; they add up to 1.
+    """Return the sensitivity of one step's time to each class; they add up to 1.
 
-    Not its seconds: what the CPU takes while the GPU computes hides, all but what sticks out, and yet that grows with
-    all of it. Of norm(a, b) = (a**p + b**p)**(1/p) a factor on a makes (a / norm)**p of it.
+    These are not fractions of the seconds: CPU time is hidden behind GPU time except for the excess, but that excess
+    grows with all of it. For norm(a, b) = (a**p + b**p)**(1/p) the sensitivity to a is (a / norm)**p.
     """
     cost, host = steps.step_cost(shape), steps.host
     seconds = class_shares(cost)
@@ -118,10 +119,12 @@ def step_shares(steps: StepModel | TokenSteps, shape: StepShape) -> Shares:
 
 
 def _amplified(resolved: ResolvedPool, load: LoadSeen, times: PhaseTimes) -> float:
-    """What slower steps do to TPOT where arrivals go on: they hold more requests, whose steps are slower again.
+    """Return the amplification of slower steps in TPOT under open-loop arrivals: they hold more requests, whose steps
+    are slower again.
 
-    A step of a + c·b seconds, b sequences in proportion to its time, beside prefills that take the share p of all time:
-    a / (1 - p) / (1 - g), where g is the part of the step that grows with its batch. In a closed loop nothing does.
+    A step takes a + c·b seconds, with b sequences in proportion to its time, and prefills take the fraction p of all
+    time: a / (1 - p) / (1 - g), where g is the part of the step that grows with its batch. A closed loop has no
+    amplification.
     """
     decode = times.decode_shape
     batch = decode.decode_sequences
@@ -139,7 +142,7 @@ def _amplified(resolved: ResolvedPool, load: LoadSeen, times: PhaseTimes) -> flo
 
 
 def _closed_form(resolved: ResolvedPool, load: LoadSeen) -> PhaseTimes:
-    """The closed form of as many requests on one rank, whose steps stand for the load's."""
+    """Return the closed form of as many requests on one rank, whose steps represent the load's."""
     streams = min(resolved.pool.pipeline_parallel_size, max(round(load.in_flight), 1))
     most = resolved.max_num_seqs * resolved.pool.data_parallel_size
     running = max(min(load.in_flight, most), 1.0)

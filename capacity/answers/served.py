@@ -1,7 +1,7 @@
-"""A load on one engine with queueing: a run of the traffic that `simulate` makes, and its means.
+"""A load on one engine with queueing: a simulated run of the traffic, and its means.
 
-`estimate`, `explain` and whoever asks what clients see at a concurrency or a rate ask here, so that they say what
-`simulate` says.
+`estimate`, `explain` and all other callers that need client latencies at a concurrency or a rate use this module, so
+that they agree with `simulate`.
 """
 
 import math
@@ -23,17 +23,17 @@ from capacity.step import PS_PER_S
 from capacity.workload import Workload
 from capacity.workload.described import DEFAULT_NUM_PROMPTS
 
-WAVES = 10  # requests of a closed loop's run, in times its concurrency: as published benchmarks send
+WAVES = 10  # requests of a closed loop's run over its concurrency, as in published benchmarks
 MOST_PROMPTS = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What the clients of a load see.
+    """Metrics of a load as its clients see it.
 
-    `steady` is over the steady part of the run, None where there is none (then the verdict says why); `whole` over all
-    its `num_prompts` requests, warm-up and drain included, as `vllm bench serve` counts; None where the run was of
-    fewer requests in flight. `load` is what a bill is divided by; None where nothing was served.
+    `steady` covers the steady part of the run; None without one (the verdict explains why). `whole` covers all its
+    `num_prompts` requests, warm-up and drain included, as `vllm bench serve` counts; None if the run had fewer
+    requests in flight. `load` divides the bill; None if nothing was served.
     """
 
     verdict: Verdict
@@ -44,11 +44,11 @@ class Served:
 
 
 def served(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
-    """The load of `traffic` on one engine that runs about `slots` such requests at once, the rest waiting.
+    """Return the load of `traffic` on one engine that runs about `slots` such requests at once; the rest waits.
 
-    Raises InvalidInput for what is not simulated.
+    Raises InvalidInput for traffic that cannot be simulated.
     """
-    engine = resolved  # itself where it can be, with the step times that are known already
+    engine = resolved  # unchanged if possible, to keep its cached step times
     if resolved.pool.replicas != 1 or resolved.pool.role != "both":
         engine = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 1, "role": "both"}))
     wanted, simulated = traffic.concurrency, traffic
@@ -71,7 +71,7 @@ def served(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
 
 
 def _queued(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
-    """The means of an engine that is full with more requests waiting: they add to the first token's time alone."""
+    """Return the means of a full engine with more requests waiting, which increases only TTFT."""
     if means is None:
         return None
     more_s = in_flight / means.requests_per_s - means.e2e_s
@@ -85,7 +85,7 @@ def _queued(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
 
 
 def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Verdict, Workload]:
-    """A run that is long enough to show a steady state, unless the traffic says how long, and its verdict."""
+    """Return a run with its verdict. The run is long enough for a steady state unless the traffic sets its length."""
     num_prompts = traffic.num_prompts
     if num_prompts is not None or traffic.arrivals != "steady":
         return _of_prompts(resolved, traffic, num_prompts)
@@ -101,18 +101,20 @@ def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Ve
 
 
 def prompts_to_tell(run: SimulationResult, traffic: Traffic) -> int:
-    """Arrivals over several times a request's stay, as it was in a run."""
+    """Return the number of arrivals over several residence times of a request, as observed in a run."""
     latency = run.summary.e2el_ms
     if latency is None or traffic.request_rate is None or math.isinf(traffic.request_rate):
         return 0
     offered = run.records.arrival_ps
     span_s = int(offered.max() - offered.min()) / PS_PER_S
-    rate = max(traffic.request_rate, len(offered) / span_s if span_s else 0.0)  # of a peak, that of the peak
+    rate = max(
+        traffic.request_rate, len(offered) / span_s if span_s else 0.0
+    )  # for a peak, the rate of the peak
     return math.ceil(1.5 * LEAST_RESIDENCES * latency.percentiles[50] / 1e3 * rate)
 
 
 def long_enough(traffic: Traffic) -> Traffic:
-    """The traffic with as many requests as a closed loop's steady state takes, where nobody says how many."""
+    """Return the traffic with enough requests for the steady state of a closed loop, unless their number is given."""
     if traffic.num_prompts is not None or traffic.trace is not None or traffic.concurrency is None:
         return traffic
     wanted = min(max(DEFAULT_NUM_PROMPTS, WAVES * traffic.concurrency), MOST_PROMPTS)
@@ -130,6 +132,8 @@ def _of_prompts(
         raise InvalidInput(f"the load cannot be served: {run.reason}")
     if requests.part is not None:
         verdict = replace(verdict, reason=f"{requests.part}: {verdict.reason}")
-    if verdict.verdict == "too short to tell" and requests.is_closed_loop:  # which is steady, if not here
+    if (
+        verdict.verdict == "too short to tell" and requests.is_closed_loop
+    ):  # its steady state needs a longer run
         verdict = replace(verdict, steady=whole_means(run.summary, run.records))
     return run, verdict, requests

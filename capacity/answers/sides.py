@@ -1,4 +1,4 @@
-"""One figure on two sides: the difference, and whether the intervals leave it open."""
+"""One metric in two answers: the difference, and whether it exceeds the intervals."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ from capacity.answers.records import Quantity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One figure of two answers, in the units of its field; None where an answer has none.
+    """One metric of two answers, in the units of its field; None if an answer has none.
 
-    `outside`: the two 90 % intervals have nothing in common, so that the difference is more than they leave open.
-    It is careful: errors that both sides share are counted on each. None where there is no interval.
+    `outside`: the two 90 % intervals do not overlap, so the difference is larger than the uncertainty. This is
+    conservative, because errors that both answers share are counted in each. None without an interval.
     """
 
     figure: str
@@ -19,21 +19,21 @@ class Change:
 
     @property
     def difference(self) -> float | None:
-        """Second minus first."""
+        """Return the second value minus the first."""
         if self.first is None or self.second is None:
             return None
         return self.second.value - self.first.value
 
     @property
     def ratio(self) -> float | None:
-        """Second over first, less 1: +0.25 is a quarter more."""
+        """Return the relative change: second over first, minus 1."""
         if self.first is None or self.second is None or not self.first.value:
             return None
         return self.second.value / self.first.value - 1
 
     @property
     def outside(self) -> bool | None:
-        """Whether the intervals are apart."""
+        """Return whether the intervals do not overlap."""
         ends = [end for q in (self.first, self.second) if q is not None for end in (q.low, q.high)]
         known = [end for end in ends if end is not None]
         if len(known) < 4:

@@ -1,4 +1,4 @@
-"""`simulate`: what users of a deployment would see, from a run of its engines step by step."""
+"""`simulate`: what the users of a deployment would see, from a step-by-step simulation of its engines."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ def simulate(
 ) -> Simulation:
     """Replay a trace, or requests generated from `traffic` keywords, through the engine's scheduler step by step.
 
-    `workload` replays a Workload of your own; `goodput` gives SLOs as `vllm bench serve` does ("ttft:500", in ms),
-    `slo` those that the run is held against ("ttft:p95:500ms"), in the worst `slo_window` of a longer run;
-    `other_pools` stand behind the router as well;
-    `save_trace` writes the requests as a file that a benchmark client replays, and notes how: `save_trace_for` vllm
-    (`vllm bench serve`), aiperf, sglang or guidellm;
-    `replications` runs it that often, with seeds that depend on `seed` alone, and gives every metric's mean over them
-    with its interval (the rest of the answer is the first run's);
-    `sample_interval_s` asks for the time series `run.series`; `observer` sees every step (`simulator.Timeline` keeps
-    them), and then `engine_loop` is "events", the readable engines: "core" are the compiled ones, which do the same
-    faster, "auto" those where they can. `progress(done, total)` is called as requests complete.
-    An interrupt ends the run early: `run.status` says so, and what was simulated so far is kept. Raises
-    DoesNotFit, or InvalidInput and its kinds.
+    `workload` replays your own Workload. `goodput` gives SLOs as `vllm bench serve` does ("ttft:500", in ms). `slo`
+    gives the SLOs that the run must meet ("ttft:p95:500ms"), in the worst `slo_window` of a longer run. `other_pools`
+    are further pools behind the router. `save_trace` writes the requests as a file that a benchmark client replays,
+    and notes how: `save_trace_for` vllm (`vllm bench serve`), aiperf, sglang or guidellm. `replications` repeats the
+    run with seeds that depend on `seed` alone, and returns every metric's mean over the runs with its interval; the
+    rest of the answer is the first run's. `sample_interval_s` adds the time series `run.series`. `observer` sees every
+    step (`simulator.Timeline` stores them) and requires `engine_loop` "events", the readable engines; "core" are the
+    compiled ones, which give the same results faster, and "auto" uses those if possible. `progress(done, total)` is
+    called as requests complete.
+
+    An interrupt ends the run early: `run.status` reports it, and the results so far are kept. Raises DoesNotFit, or
+    InvalidInput and its subclasses.
     """
     pool, traffic_fields, service_fields, cost_fields = split(options, Pool, Traffic, Service, Cost)
     deployment = deployment_of(
@@ -166,7 +166,7 @@ def _cost(
     run: SimulationResult,
     verdict: Verdict | None,
 ) -> CostEstimate | None:
-    """What the deployment costs at the load that the run shows; None without a price, or where nothing was served."""
+    """Return the cost of the deployment at the load of the run; None without a price, or if nothing was served."""
     if prices is None or not run.records.completed.any():
         return None
     counted = [(pool, pool.pool.replicas) for pool in with_roles(pools, service)]
@@ -174,7 +174,7 @@ def _cost(
 
 
 def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
-    """Raises DoesNotFit, and InvalidInput for requests of the traffic that are too long for an engine."""
+    """Raise DoesNotFit, or InvalidInput for requests of the traffic that are too long for an engine."""
     for pool in pools:
         pool.memory.require_fit()
     if traffic is not None:
@@ -187,13 +187,13 @@ def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
 
 
 def _longest_request(pools: Sequence[ResolvedPool]) -> int:
-    """Tokens of the longest request that every pool takes, those for short requests apart."""
+    """Return the tokens of the longest request that every pool accepts. Pools for short requests do not count."""
     limits = [pool.max_model_len for pool in pools if pool.pool.route_up_to_tokens is None]
     return min(limits or [pool.max_model_len for pool in pools])
 
 
 def _described(resolved: ResolvedPool, requests: Workload, run: SimulationResult) -> Simulation:
-    """The run with the engine that it is of, and where its time went."""
+    """Return the run with its engine and its time attribution."""
     plan = memory_with_draft(resolved)
     return Simulation(
         model=model_summary(resolved),
@@ -204,7 +204,7 @@ def _described(resolved: ResolvedPool, requests: Workload, run: SimulationResult
         max_num_seqs=resolved.max_num_seqs,
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         workload=requests.name,
-        run=replace(run, step_work=()),  # `step_bounds` says it; the work itself holds what cannot be pickled
+        run=replace(run, step_work=()),  # summarised in `step_bounds`; the work cannot be pickled
         step_bounds=bound_times(run.step_work),
         time_parts=time_parts(
             run.records,
@@ -227,7 +227,8 @@ def _described(resolved: ResolvedPool, requests: Workload, run: SimulationResult
 
 
 def _replication_seeds(traffic: Traffic, service: Service, count: int, *, drawn: bool) -> tuple[int, ...]:
-    """The seeds of `count` runs. Raises InvalidInput where nothing is drawn: all runs would be the same."""
+    """Return the seeds of `count` runs. Raises InvalidInput if nothing is random, because all runs would be
+    identical."""
     seeds = replication_seeds(traffic.seed, count)
     chance = (drawn and traffic.trace is None) or service.mean_time_between_failures_s is not None
     if count > 1 and not chance:
@@ -245,7 +246,7 @@ def _run_notes(
     service: Service,
     prices: Prices | None,
 ) -> Iterator[str]:
-    """What the verdict and the bill leave out, how requests were routed, and what the engines ignore."""
+    """Yield notes on what the verdict and the bill leave out, how requests were routed, and what the engines ignore."""
     if service.mean_time_between_failures_s is not None:
         yield "the verdict's capacity is that of replicas that never fail: while one is lost there is less"
     if prices is not None and len(prices) > 1:

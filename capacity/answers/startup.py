@@ -1,4 +1,4 @@
-"""How long a replica takes from its start to its first request, from what public start-up logs print of each part."""
+"""Start-up time of a replica until its first request, from the parts in public start-up logs."""
 
 import math
 import tomllib
@@ -15,9 +15,9 @@ WITH_LOGS = ("vllm", "sglang")
 
 
 def startup_of(resolved: ResolvedPool) -> StartUp | None:
-    """Return the start-up time of a replica with nothing cached; None where no log was read (engine, AMD).
+    """Return the start-up time of a replica with nothing cached; None without logs (some engines, AMD).
 
-    The parts are independent: the deviations of the total are the root of the sum of their squares.
+    The parts are independent: the deviation of the total is the square root of the sum of squared deviations.
     """
     engine = resolved.engine
     if engine.name not in WITH_LOGS or resolved.profile.platform != "cuda":
@@ -39,7 +39,7 @@ def startup_of(resolved: ResolvedPool) -> StartUp | None:
 def part_of(name: str) -> Quantity:
     """Return the geometric mean of a table of the logs, with the 90 % prediction interval of a further log.
 
-    Its deviation is that of the logarithms; that of seconds is pooled over their tables, some of which are short.
+    The deviation is that of the logarithms. For seconds it is pooled over the tables, because some are short.
     """
     logs = tomllib.loads(LOGS.read_text(encoding="utf-8"))
     tables = {key: [math.log(value) for value in table.values()] for key, table in logs.items()}
@@ -53,7 +53,7 @@ def part_of(name: str) -> Quantity:
 
 
 def _student(freedom: int) -> float:
-    """Return the 95 % quantile of Student's t, by its expansion about the normal's (0.3 % off at 7)."""
+    """Return the 95 % quantile of Student's t, by its expansion about the normal quantile (0.3 % off at 7)."""
     z = NINETY
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 

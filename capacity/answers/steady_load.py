@@ -1,4 +1,4 @@
-"""The load that a run shows for as long as it lasts: what a bill is divided by, without its filling and draining."""
+"""Steady-state load of a run, without warm-up and drain: the load that divides a bill."""
 
 import math
 
@@ -13,11 +13,11 @@ from capacity.workload import Workload
 def steady_load(
     records: RequestTable, verdict: Verdict | None, workload: Workload, pools: Pools
 ) -> ServedLoad:
-    """Return what `pools` serve of `workload` in the long run, by a run of it that left `records`, and its verdict.
+    """Return the long-run load that `pools` serve of `workload`, from the `records` of a run and its verdict.
 
-    Lengths are means over the completed requests. Where generated requests arrive by the clock, they are those of the
-    distributions drawn from, as the rate is: a run of a few requests is a sample of these.
-    Raises InvalidInput where nothing was served.
+    Lengths are means over the completed requests. For generated open-loop arrivals they are the means of the
+    distributions, as the rate is, because a run of a few requests is only a sample. Raises InvalidInput if nothing was
+    served.
     """
     done = records.completed
     if not done.any():
@@ -39,11 +39,11 @@ def steady_load(
 def long_run_rate(
     records: RequestTable, verdict: Verdict | None, workload: Workload, *, most_per_s: float = math.inf
 ) -> float:
-    """Requests per second that are served for as long as the load lasts.
+    """Return the requests per second that are served while the load lasts.
 
-    Those that arrive by the clock are served as they come, less those that are turned away; of an overloaded deployment
-    as many as it works off (measured where a backlog was, else by the growth of the queue, `most_per_s` at most).
-    Those of a closed loop at the rate of the steady part, of the whole run where it has none.
+    In an open loop this is the arrival rate less rejected requests. For an overloaded deployment it is the completion
+    rate, measured during a backlog or else derived from the growth of the queue, at most `most_per_s`. In a closed
+    loop it is the rate of the steady part, or of the whole run without one.
     """
     if workload.is_closed_loop:
         steady = None if verdict is None else verdict.steady
@@ -59,6 +59,6 @@ def long_run_rate(
 
 
 def _whole_run(records: RequestTable) -> float:
-    """Completed requests over the time from the first arrival to the last token."""
+    """Return completed requests over the time from the first arrival to the last token."""
     seconds = (int(records.finish_ps.max()) - int(records.arrival_ps.min())) / PS_PER_S
     return int(records.completed.sum()) / seconds if seconds > 0 else 0.0

@@ -1,4 +1,4 @@
-"""What is known of each accelerator under each engine in each weight format: measured, fitted, assumed, impossible."""
+"""Evidence for each accelerator under each engine in each weight format: measured, fitted, assumed, impossible."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from capacity.model.quantization import FormatFamily, Kernel, find_format
 from capacity.step.setting import coefficient_sources
 
 Status = Literal["measured", "fitted", "assumed", "impossible"]
-FORMATS: dict[FormatFamily, str] = {  # a family of weight formats, and the one that is asked for it
+FORMATS: dict[FormatFamily, str] = {  # each family of weight formats with its representative
     "16-bit": "bf16",
     "fp8": "fp8",
     "mxfp8": "mxfp8",
@@ -34,11 +34,11 @@ FORMATS: dict[FormatFamily, str] = {  # a family of weight formats, and the one 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupportCell:
-    """One engine on one accelerator with weights of one family of formats, and why it has that status.
+    """One engine on one accelerator with weights of one format family, and the reason for its status.
 
-    measured: whole servers of this engine on this card were, and its product kernels are fitted on it. fitted: its
-    kernels are, on this card. assumed: they are another card's, another engine's, others' figures, or rooflines alone.
-    impossible: the engine does not run there, or does not load such weights there.
+    measured: whole servers of this engine on this GPU were measured, and its GEMM kernels are fitted on it. fitted:
+    its kernels are fitted on this GPU. assumed: they come from another GPU, another engine, third-party figures, or
+    rooflines only. impossible: the engine does not run there, or does not load such weights there.
     """
 
     gpu: str
@@ -50,7 +50,7 @@ class SupportCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupportMatrix(AnswerRecord):
-    """Every engine (of its newest release) in every family of weight formats, on `gpus`."""
+    """Every engine (newest release) in every family of weight formats, on `gpus`."""
 
     SCHEMA: ClassVar[str] = "capacity/gpu-support/v1"
 
@@ -60,7 +60,7 @@ class SupportMatrix(AnswerRecord):
     rows: tuple[SupportCell, ...]
 
     def status(self, gpu: str, engine: str, weight_format: FormatFamily) -> Status:
-        """Of one cell; `engine` is its name, without a version."""
+        """Return the status of one cell; `engine` is a name without a version."""
         wanted = (gpu, engine, weight_format)
         cells = ((cell.gpu, cell.engine.partition("@")[0], cell.weight_format) for cell in self.rows)
         return next(cell.status for cell, place in zip(self.rows, cells, strict=True) if place == wanted)
@@ -68,7 +68,8 @@ class SupportMatrix(AnswerRecord):
 
 @checked
 def gpu_support(*, gpus: Sequence[str] | None = None, profiles: str | Path | None = None) -> SupportMatrix:
-    """What is known of `gpus` (None: every profile) under each engine in each weight format. Raises UnknownName."""
+    """Return the evidence for `gpus` (None: every profile) under each engine in each weight format. Raises
+    UnknownName."""
     directories = [profiles] if profiles else []
     chosen = profile_names(directories) if gpus is None else gpus
     engines = [engine for engine in map(find_engine, engine_names()) if not engine.baseline]
@@ -114,7 +115,7 @@ def _there(profile: HardwareProfile, engine: EngineSpec) -> str:
 
 
 def _fitted(profile: HardwareProfile, engine: EngineSpec, kernel: Kernel) -> tuple[Status, str]:
-    """Of a kernel that tables hold of some card and engine."""
+    """Return the status of a kernel that the tables have for some GPU and engine."""
     lookup = Lookup(coefficient_sources(profile), engine.kernel_family)
     lookup.kernel("gemm", kernel)
     step_time = profile.step_time

@@ -1,5 +1,6 @@
-"""What every room may use: errors, the base of specs, reading of fields, options as keywords, text, processes.
+"""Shared basics: errors, the base of specs, reading of fields, options as keywords, text, processes.
 
-In and out: plain values. Nothing here knows a model, a GPU or an engine. Start reading at `errors`, whose docstring
-draws the one tree of exceptions, then `keywords`, which makes flags and keywords of the fields of a spec.
+In and out: plain values; nothing here depends on a model, a GPU or an engine. Start reading at `errors`,
+whose docstring shows the tree of exceptions, then `keywords`, which turns the fields of a spec into flags and
+keywords.
 """

@@ -1,4 +1,4 @@
-"""Public functions refuse, in one line, a value of another kind than their signature says."""
+"""Validation of the arguments of public functions against their annotations, with one-line errors."""
 
 import math
 import re
@@ -19,7 +19,7 @@ _MODULES = re.compile(r"\b(\w+\.)+(?=\w)")
 
 
 def checked(function: Function) -> Function:
-    """Raise InvalidInput for arguments that are missing, unknown, or of a kind that the annotations do not name."""
+    """Raise InvalidInput for arguments that are missing, unknown, or of another type than the annotations."""
     raw = signature(function)
     named = {
         name
@@ -84,7 +84,7 @@ def _is_of(kind: Any, value: object) -> bool:
 
 
 def _said(kind: Any) -> str:
-    """The kind in words."""
+    """Return a description of the type."""
     if kind is NoneType:
         return "None"
     if get_origin(kind) is None:

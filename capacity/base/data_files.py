@@ -1,5 +1,5 @@
-"""Data files of the package: TOML, or JSON where every command reads them (a twentieth of TOML's time); where a user's
-own files are."""
+"""Data files of the package: TOML, or JSON for files that every command reads (20 times as fast to parse); and the
+folders of the user's own files."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ Table: TypeAlias = Mapping[str, Any]
 
 
 def read_data(path: Path) -> Table:
-    """The file as plain values, lists as tuples. Raises MalformedFile."""
+    """Return the file as plain values, with lists as tuples. Raises MalformedFile."""
     try:
         raw = path.read_bytes()
         table = parse_json_object(raw, path) if path.suffix == ".json" else tomllib.loads(raw.decode())
@@ -29,7 +29,7 @@ def read_data(path: Path) -> Table:
 
 
 def read_rows(path: Path, make: Callable[..., Row], *, named: bool = True) -> dict[str, Row]:
-    """The file's tables by name, each made of its keys, and of its name if `named`. Raises MalformedFile."""
+    """Return the file's tables by name, each made from its keys, and from its name if `named`. Raises MalformedFile."""
     tables = read_data(path)
     return {
         name: make_row(path, name, make, {"name": name, **row} if named else row)
@@ -38,11 +38,11 @@ def read_rows(path: Path, make: Callable[..., Row], *, named: bool = True) -> di
 
 
 def make_row(path: Path, name: str, make: Callable[..., Row], values: Table) -> Row:
-    """The record of one row; a key that it lacks or does not know is named. Raises MalformedFile."""
+    """Return the record of one row; the error names a missing or unknown key. Raises MalformedFile."""
     try:
         return make(**values)
     except (TypeError, ValueError) as error:
-        if hasattr(error, "errors"):  # of pydantic, which this does not import
+        if hasattr(error, "errors"):  # a pydantic error; pydantic is not imported here
             found = error.errors()[0]
             key = ".".join(map(str, found["loc"]))
             raise MalformedFile(path, f"{key}: {found['msg']}", where=name) from None
@@ -56,7 +56,7 @@ def _with_tuples(value: Any) -> Any:
 
 
 def user_folder(kind: str) -> Path:
-    """The folder of `kind` (profiles, models), which need not exist."""
+    """Return the folder of `kind` (profiles, models), which need not exist."""
     if sys.platform == "win32":
         return Path(os.environ.get("APPDATA", "~")).expanduser() / "capacity" / kind
     if sys.platform == "darwin":

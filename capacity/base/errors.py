@@ -14,13 +14,13 @@ from collections.abc import Iterable
 
 from capacity.base.foreign import brief
 
-LONGEST_PATH = 300  # that an error repeats whole
+LONGEST_PATH = 300  # longest path that an error shows in full
 
 
 class CapacityError(Exception):
     """Root of the tree. `str(error)` is one line; `exit_code` is what the command line returns.
 
-    Errors cross process boundaries whole: text and attributes are pickled, whatever their constructors take.
+    Errors cross process boundaries whole: text and attributes are pickled, independent of their constructors.
     """
 
     exit_code = 2
@@ -33,7 +33,7 @@ class CapacityError(Exception):
 
 
 class InvalidInput(CapacityError, ValueError):
-    """A value that cannot be: the text names it, the value, the limit and the way out."""
+    """An invalid value: the text names the field, the value, the limit and the fix."""
 
 
 class UnknownName(InvalidInput):
@@ -75,7 +75,7 @@ class MalformedFile(InvalidInput):
 
 
 class OutsideValidity(InvalidInput):
-    """A question outside of what any datasheet, measurement or fit supports."""
+    """A question outside the range of any datasheet, measurement or fit."""
 
 
 class DoesNotFit(CapacityError):
@@ -97,7 +97,7 @@ def _brief(path: object) -> str:
 def _restored(
     kind: type[CapacityError], args: tuple[object, ...], attributes: dict[str, object]
 ) -> CapacityError:
-    """An error as it was before pickling."""
+    """Return an error as it was before pickling."""
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(attributes)

@@ -25,7 +25,7 @@ class Fields:
     def count(
         self, *keys: str, default: int | None = None, minimum: int = 1, maximum: int = MAX_COUNT
     ) -> int:
-        """The first of `keys` that is there, a whole number from `minimum` to `maximum`; else `default`."""
+        """Return the first of `keys` that is present, a whole number from `minimum` to `maximum`; else `default`."""
         value = self.optional_count(*keys, minimum=minimum, maximum=maximum)
         if value is not None:
             return value
@@ -85,7 +85,7 @@ class Fields:
         return Fields({**self.values, **values}, self.origin, prefix=self.prefix)
 
     def listed(self, key: str, layer: int) -> Any:
-        """What a list by layer says of this one; None where there is no list, or no entry for the layer."""
+        """Return this layer's entry of a list by layer; None without a list or an entry."""
         entries = self.items(key) or []
         return entries[layer] if layer < len(entries) else None
 
@@ -95,12 +95,12 @@ class Fields:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """The JSON object in `path`, as plain data. Raises MalformedFile for whatever is not one, up to 1 MB."""
+    """Return the JSON object in `path` as plain data. Raises MalformedFile for other content, and above 1 MB."""
     return parse_json_object(read_bytes(path, "a model configuration"), path)
 
 
 def parse_json_object(raw: bytes, origin: object) -> dict[str, Any]:
-    """`raw` as one JSON object; NaN, Infinity, duplicate keys and endless nesting are refused."""
+    """Parse `raw` as one JSON object; reject NaN, Infinity, duplicate keys and excessive nesting."""
 
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         fields: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""How the command line spells a keyword of a function: metadata of `Annotated`, so that a keyword is declared once."""
+"""Command-line spelling of a function's keyword: metadata of `Annotated`, so that a keyword is declared once."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ class Flag:
     """A keyword's help and flags; `spelled` empty: the keyword's own name, or the place of a positional parameter."""
 
     help: str
-    spelled: str = ""  # flags by spaces; the last one stands in refusals
+    spelled: str = ""  # flags separated by spaces; errors show the last one
     least: int | None = None
     milliseconds: bool = False  # the keyword is in seconds
-    by_commas: bool = False  # texts of a sequence, which otherwise repeat the flag
+    by_commas: bool = False  # a sequence of texts is separated by commas instead of repeating the flag
 
 
 class Kind(NamedTuple):
-    """What an annotation holds: values of type `of`, `many` of them in a sequence, some of a few `choices`."""
+    """Type of an annotation: values of type `of`, `many` of them in a sequence, possibly limited to `choices`."""
 
     of: type[bool | int | float | str]
     many: bool
@@ -25,7 +25,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(hint: Any) -> Kind:
-    """Return the kind of an annotation; text, where it holds no number and no boolean."""
+    """Return the kind of an annotation; text if it contains no number and no boolean."""
     held = list(_types(hint))
     of = next((each for each in (bool, float, int) if each in held), str)
     literals = [get_args(each) for each in held if get_origin(each) is Literal and of is str]
@@ -46,7 +46,7 @@ ENGINE_LOOP = Flag(  # of every question that simulates
     "--engine-loop",
 )
 
-CLUSTER = Flag(  # of every question that hands its simulations out
+CLUSTER = Flag(  # of every question that distributes its simulations
     "A Dask cluster's scheduler, tcp://host:port, in place of local workers; the answer is the same to the bit.",
     "--cluster",
 )

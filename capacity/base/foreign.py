@@ -1,4 +1,4 @@
-"""Text from outside, as it may be shown: nothing in it moves a cursor, turns text around or ends a line."""
+"""Sanitising of text from outside: it cannot move the cursor, change the text direction or end a line."""
 
 import re
 from typing import Any
@@ -10,8 +10,8 @@ UNSHOWN = re.compile(
 )
 COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
 NO_CHARACTERS = {"Cn", "Co"}  # not assigned, or for private use
-LONGEST = 900  # characters of a message: more is somebody's text, of which the ends are enough
-DEEPEST = 200  # lists in lists; what parsers let through is less
+LONGEST = 900  # characters of a message; the middle of longer ones is left out
+DEEPEST = 200  # nested lists; parsers accept fewer
 
 
 def printable(text: str, *, colours: bool = False) -> str:
@@ -23,7 +23,7 @@ def printable(text: str, *, colours: bool = False) -> str:
 
 
 def _unknown(text: str) -> bool:
-    """Whether there is a character in it that is none, or that only its sender knows."""
+    """Return whether the text contains an unassigned or private-use character."""
     return any(
         category(c) in NO_CHARACTERS for line in text.splitlines() if not line.isprintable() for c in line
     )
@@ -42,13 +42,13 @@ def one_line(text: str) -> str:
 
 
 def brief(text: str) -> str:
-    """One line, its middle left out where it is endless."""
+    """Return one line, with the middle of a very long text left out."""
     line = one_line(text)
     return line if len(line) <= LONGEST else f"{line[: LONGEST * 3 // 4]} ... {line[-LONGEST // 5 :]}"
 
 
 def printable_values(value: Any, depth: int = 0) -> Any:
-    """What was parsed, with printable texts and names."""
+    """Return parsed data with printable texts and names."""
     if isinstance(value, str):
         return printable(value)
     if depth > DEEPEST:

@@ -26,7 +26,7 @@ VIEWPORT = '<meta name="viewport" content="width=device-width, initial-scale=1">
 
 
 def page_html(title: str, body: str, *, style: str = "") -> str:
-    """A page that needs nothing else, on a screen and on paper; `style` is what it has beside the common one."""
+    """Return a self-contained page, for screen and paper; `style` is added to the common style."""
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{VIEWPORT}'
         f"<title>{escape(printable(title))}</title><style>{STYLE}{style}</style></head><body>{body}</body></html>\n"

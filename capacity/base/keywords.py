@@ -26,9 +26,9 @@ def flags_of(field: FieldInfo) -> list[str]:
 
 
 def split(options: Mapping[str, object], *specs: type[Spec]) -> tuple[dict[str, object], ...]:
-    """Each option to the spec that declares it.
+    """Assign each option to the spec that declares it.
 
-    Raises InvalidInput for an option that none declares, with the nearest one that is.
+    Raises InvalidInput for an option that no spec declares, with the nearest declared one.
     """
     known = fields_of(*specs)
     for name in options:
@@ -40,9 +40,9 @@ def split(options: Mapping[str, object], *specs: type[Spec]) -> tuple[dict[str, 
 
 
 def documented(*specs: type[Spec]) -> Callable[[Function], Function]:
-    """Show the fields of the specs as the keywords that a `**options` function takes, in `help()` and in editors.
+    """Show the fields of the specs as keywords of a `**options` function, in `help()` and in editors.
 
-    The specs stand in the function's `specs`, for the command line.
+    The function's attribute `specs` has the specs, for the command line.
     """
 
     def decorate(function: Function) -> Function:

@@ -1,7 +1,7 @@
-"""Files from outside: one reader for all of them, which ends within bounds of size, time and depth, or says why not.
+"""Reader for files from outside, with limits of size, time and depth.
 
-A pipe may be read (`--trace <(zcat t.gz)`), a device too, but not for ever. What cannot be read, or is not what it
-should be, is a `MalformedFile` of one line.
+A pipe (`--trace <(zcat t.gz)`) or a device may be read, but only for a limited time. Unreadable or invalid content
+raises a `MalformedFile` with one line.
 """
 
 import gzip
@@ -33,9 +33,7 @@ FileKind = Literal[
     "a benchmark result",
     "a server log",
 ]
-MOST_BYTES: Mapping[
-    FileKind, int
-] = {  # uncompressed; the largest of each kind that is known, several times over
+MOST_BYTES: Mapping[FileKind, int] = {  # uncompressed; several times the largest known file of each kind
     "a model configuration": 1_000_000,
     "a safetensors index": 1 << 26,
     "a hardware profile": 1 << 20,
@@ -49,12 +47,12 @@ MOST_BYTES: Mapping[
     "a benchmark result": 1 << 29,
     "a server log": 1 << 26,
 }
-SILENCE_S = 10.0  # for so long a pipe may say nothing
+SILENCE_S = 10.0  # longest time without data from a pipe
 GZIP_MAGIC = b"\x1f\x8b"
 
 
 def outside_path(name: str | os.PathLike[str]) -> Path:
-    """The path that somebody wrote, `~` expanded. Raises MalformedFile for what no file can be called."""
+    """Return the path that the user wrote, with `~` expanded. Raises MalformedFile for an impossible file name."""
     path = Path(name)
     try:
         path = path.expanduser()
@@ -67,7 +65,7 @@ def outside_path(name: str | os.PathLike[str]) -> Path:
 
 
 def is_file(path: Path) -> bool:
-    """Whether a file is there; not, for what no file can be called."""
+    """Return whether a file exists; False for an impossible file name."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -75,7 +73,7 @@ def is_file(path: Path) -> bool:
 
 
 def open_outside(name: str | os.PathLike[str]) -> io.BufferedReader:
-    """The bytes of a file, pipe or device, to be closed. Raises MalformedFile, also where a pipe falls silent."""
+    """Open the bytes of a file, pipe or device; the caller closes it. Raises MalformedFile, also for a silent pipe."""
     path = outside_path(name)
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -91,7 +89,8 @@ def open_outside(name: str | os.PathLike[str]) -> io.BufferedReader:
 
 
 def read_bytes(name: str | os.PathLike[str], kind: FileKind, *, cut: bool = False) -> bytes:
-    """All of a file, uncompressed where it is gzip; `cut`: no more than its kind may have, else more is refused."""
+    """Return all of a file, uncompressed if it is gzip. A file above the limit of its kind is truncated with `cut`,
+    else rejected."""
     most = MOST_BYTES[kind]
     try:
         with open_outside(name) as file:
@@ -123,9 +122,9 @@ def read_toml(name: str | os.PathLike[str], kind: FileKind) -> dict[str, Any]:
 
 
 def parse_toml(text: str, origin: object) -> dict[str, Any]:
-    """The tables of TOML text, their texts printable.
+    """Return the tables of TOML text, with printable texts.
 
-    Raises MalformedFile for what is not TOML, nested endlessly, or numbers without end.
+    Raises MalformedFile for invalid TOML, excessive nesting, or too long numbers.
     """
     try:
         return printable_values(tomllib.loads(text))  # type: ignore[no-any-return]
@@ -138,10 +137,9 @@ def parse_toml(text: str, origin: object) -> dict[str, Any]:
 
 
 def parse_json(text: str, origin: object, **hooks: Any) -> Any:
-    """A JSON value, its texts printable.
+    """Return a JSON value with printable texts.
 
-    Raises MalformedFile for what is not JSON, nested endlessly, or numbers without end.
-    `hooks` are those of `json.loads`.
+    Raises MalformedFile for invalid JSON, excessive nesting, or too long numbers. `hooks` are those of `json.loads`.
     """
     try:
         return printable_values(json.loads(text, **hooks))
@@ -156,7 +154,7 @@ def parse_json(text: str, origin: object, **hooks: Any) -> Any:
 
 
 class _Pipe(io.RawIOBase):
-    """A pipe or device that is read as long as something comes."""
+    """A pipe or device that is read while data arrives."""
 
     def __init__(self, descriptor: int, name: str) -> None:
         self._descriptor = descriptor

@@ -1,4 +1,4 @@
-"""What an accelerator is programmed by: that, not its name, decides which engines run on it."""
+"""Programming platform of an accelerator, which decides which engines run on it."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Worker processes of this machine: Ctrl-C ends them without a word, and none outlives who started it."""
+"""Worker processes of this machine: Ctrl-C ends them silently, and none outlives its parent."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ CAN_WAIT = hasattr(signal, "pthread_sigmask")  # not on Windows
 
 
 class _Workers(ProcessPoolExecutor):
-    """Interrupted while it hands out work, an executor may leave a lock behind, and its program never ends."""
+    """An executor that defers interrupts while it submits work; otherwise it may leave a lock behind and never end."""
 
     def submit(self, *arguments: Any, **keywords: Any) -> Future[Any]:
         with _interrupts_wait():
@@ -29,10 +29,11 @@ class _Workers(ProcessPoolExecutor):
 def local_workers(
     count: int, initializer: Callable[..., None] | None = None, initargs: tuple[Any, ...] = ()
 ) -> Iterator[ProcessPoolExecutor]:
-    """An executor of `count` processes, each of which calls `initializer(*initargs)` first.
+    """Yield an executor of `count` processes; each calls `initializer(*initargs)` first.
 
-    A terminal sends Ctrl-C to all of them: a worker just dies, or is ended by the parent, in which KeyboardInterrupt
-    goes on. Until a worker has started it waits, because Python's own handler would print a traceback.
+    A terminal sends Ctrl-C to all of them: a worker exits silently or is ended by the parent, which raises
+    KeyboardInterrupt. Interrupts are deferred until a worker has started, because Python's own handler would print a
+    traceback.
     """
     import multiprocessing
 
@@ -54,15 +55,15 @@ def local_workers(
 
 
 def check_workers(count: int) -> None:
-    """Raises InvalidInput for a number of processes that no machine runs side by side."""
+    """Raise InvalidInput for more processes than a machine can run."""
     if not 1 <= count <= MOST_WORKERS:
         raise InvalidInput(f"workers must be from 1 to {MOST_WORKERS}, not {count}")
 
 
 def end_with_parent(end: Callable[[], object] | None = None) -> None:
-    """From now on this process ends when the one that started it does, however that ends: killed, too.
+    """End this process when its parent ends for any reason, including a kill.
 
-    `end` is called in place of leaving at once.
+    `end` is called instead of an immediate exit.
     """
     threading.Thread(target=_watch_parent, args=(end or _leave, os.getppid()), daemon=True).start()
 
@@ -85,13 +86,13 @@ def _leave() -> None:
 
 @contextmanager
 def _interrupts_wait() -> Iterator[None]:
-    """Who asks to end is heard at the end, here; in processes that are started meanwhile, when they let it."""
+    """Defer interrupts until the block ends; child processes keep their own handlers."""
     if not CAN_WAIT:
         yield
         return
     from multiprocessing import resource_tracker
 
-    resource_tracker.ensure_running()  # starting it would end the waiting
+    resource_tracker.ensure_running()  # starting it later would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield
@@ -101,7 +102,7 @@ def _interrupts_wait() -> Iterator[None]:
 
 def _begin(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
     end_with_parent()
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # who started it ignores Ctrl-C: so do we
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # keep ignoring Ctrl-C if the parent does
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if CAN_WAIT:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)

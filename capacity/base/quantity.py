@@ -22,7 +22,8 @@ class Quantity:
         )
 
     def covering(self, *others: Quantity | None) -> Quantity:
-        """The same prediction with an interval that holds those of others too; none where one of them has none."""
+        """Return the same prediction with an interval that covers those of the others too; none if one of them has
+        none."""
         spans = [self, *(other for other in others if other is not None)]
         lows, highs = [each.low for each in spans], [each.high for each in spans]
         return Quantity(
@@ -32,7 +33,7 @@ class Quantity:
         )
 
     def inverse(self, numerator: float) -> Quantity:
-        """`numerator` over this quantity; its bounds change places, and one of 0 is none."""
+        """Return `numerator` over this quantity; its bounds swap, and a bound of 0 gives none."""
         return Quantity(
             value=numerator / self.value,
             low=None if self.high is None else numerator / self.high,

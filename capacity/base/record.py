@@ -1,6 +1,6 @@
-"""The base of what the product answers: frozen records whose `to_dict()` is the JSON of the command line.
+"""Base of all answers: frozen records whose `to_dict()` is the JSON of the command line.
 
-What is written of a record is declared with it, and its JSON schema is made of the same declaration.
+A record declares which values are written, and its JSON schema is generated from the same declaration.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNWRITTEN: Mapping[str, bool] = {"written": False}  # the metadata of a field th
 
 @lru_cache(maxsize=256)
 def written_names(kind: type) -> tuple[str, ...] | None:
-    """What is written of a record of this kind, in order: its fields, with properties; None for what is no record."""
+    """Return the written names of a record type in order: its fields, with properties; None for other types."""
     if not is_dataclass(kind):
         return None
     own = (field.name for field in fields(kind) if field.metadata.get("written", True))
@@ -32,9 +32,9 @@ def written_names(kind: type) -> tuple[str, ...] | None:
 
 
 def plain(value: Any) -> Any:
-    """A frozen record as plain values; its leaves are not copied: four times as fast as `asdict`, which sweeps feel.
+    """Return a frozen record as plain values. Leaves are not copied, which is four times as fast as `asdict`.
 
-    Of what a user wrote, the fields that differ from their defaults.
+    Of a user's spec, only the fields that differ from their defaults.
     """
     kind: Any = type(value)
     names = written_names(kind)
@@ -59,7 +59,7 @@ def make_from(kind: type[Record], /, *sources: object, **own: Any) -> Record:
 
 
 class Written:
-    """A record of which properties are written too, `FIRST` before its fields and `LAST` after them."""
+    """A record with written properties: `FIRST` before its fields and `LAST` after them."""
 
     __slots__ = ()
     FIRST: ClassVar[tuple[str, ...]] = ()
@@ -67,7 +67,7 @@ class Written:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """The schema of what is written."""
+        """Return the schema of the written values."""
         if not (cls.FIRST or cls.LAST):
             return handler(source)
         from pydantic import create_model
@@ -79,7 +79,7 @@ class Written:
 
 
 def _hint(kind: type, name: str, hints: Mapping[str, object]) -> object:
-    """The type of a field, or of what a property returns."""
+    """Return the type of a field, or the return type of a property."""
     attribute = getattr(kind, name, None)
     if isinstance(attribute, property):
         return get_type_hints(attribute.fget, include_extras=True)["return"]

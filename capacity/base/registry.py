@@ -1,8 +1,8 @@
 """Every verb, declared once: its command, its Python function, its answers, their schemas, tables, charts and help.
 
-The entries stand in `verbs.json`, which every command reads. This module imports nothing of the package: functions,
-records and specs are named as `module:name` and imported when they are first needed. A new verb is one entry there,
-the function with its record, and the functions that show it.
+The entries are in `verbs.json`, which every command reads. This module imports nothing of the package: functions,
+records and specs are named as `module:name` and imported on first use. A new verb needs one entry there, the function
+with its record, and the functions that display it.
 """
 
 import json
@@ -15,12 +15,11 @@ STORED = ("deployment", "from_launch")
 
 
 class Answer(NamedTuple):
-    """A record that a verb returns, by the name in its schema (`capacity/NAME/v1`), and the functions that show it.
+    """A record that a verb returns, by the name in its schema (`capacity/NAME/v1`), and the functions that display it.
 
-    `view`: what is shown of it everywhere. Without one, `tables`: all tables; empty: made from the record's field
-    names; `summary`: one screen in place of `tables`; `charts`: an iterator of charts. `question`: the heading of a
-    page.
-    `unbounded`: the record may hold infinite numbers, written as null.
+    `view`: what every output format shows of it. Without one, `tables`: all tables (empty: made from the record's
+    field names); `summary`: one screen instead of `tables`; `charts`: an iterator of charts. `question`: the heading
+    of a page. `unbounded`: the record may contain infinite numbers, written as null.
     """
 
     name: str
@@ -34,7 +33,7 @@ class Answer(NamedTuple):
 
 
 class Alternative(NamedTuple):
-    """Another question under the same verb, chosen by a flag that takes nothing."""
+    """Another question under the same verb, selected by a switch."""
 
     flag: str
     function: str
@@ -45,14 +44,14 @@ class Alternative(NamedTuple):
 class Verb(NamedTuple):
     """A verb of the command line and of the Python API.
 
-    `function` answers in Python; `further` are more public Python names of the verb. `command` prints, where the verb
-    has such a function of its own. With `shared`, the verb is about a deployment, or its options are these: options
-    that many verbs have (`SHARED_OPTIONS`), and keywords with a `Flag` of `function`, or of the function `flags`.
-    Without both, the flags are all such keywords and the fields of the function's specs. `specs`: records whose fields
-    are flags; `traffic_fields`: only these of Traffic's; `without`: fields that are no flags here. `progress`: what the
-    function's progress counts; `unmet`: the property of the answer without which the exit code is 1. `reads`: the parts
-    of a deployment that change the answer (`deployment.reading`). `first`: the flags of the first help page.
-    `options`: the help of the command's own flags by its parameters, or a table of what else the parser is told of one.
+    `function` answers in Python; `further` are additional public Python names of the verb. `command` prints, if the
+    verb has its own printing function. With `shared`, the verb's options are those of a deployment, or these: options
+    of many verbs (`SHARED_OPTIONS`), and keywords with a `Flag` of `function` or of the function `flags`. Without
+    both, the flags are all such keywords and the fields of the function's specs. `specs`: records whose fields are
+    flags. `traffic_fields`: only these fields of Traffic. `without`: fields that are no flags here. `progress`: the
+    unit that the function's progress counts. `unmet`: the property of the answer that, if false, gives exit code 1.
+    `reads`: the parts of a deployment that change the answer (`deployment.reading`). `first`: the flags of the first
+    help page. `options`: the help of the command's own flags by parameter, or a table of further parser settings.
     """
 
     name: str
@@ -79,7 +78,7 @@ _FILE = json.loads(Path(__file__).with_name("verbs.json").read_bytes())
 
 
 def _filled(texts: Iterable[str]) -> tuple[str, ...]:
-    """The texts with the words of the file in them; in place of a text such as `+PLACE`, the list of that name."""
+    """Return the texts with placeholders filled in; a text such as `+PLACE` becomes the list of that name."""
     found: list[str] = []
     for text in texts:
         found += _filled(_FILE["lists"][text[1:]]) if text[0] == "+" else [text.format(**_FILE["words"])]
@@ -101,6 +100,7 @@ def _verb(name: str, row: Mapping[str, Any]) -> Verb:
 SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = _FILE["shared_options"]
 """Options that many verbs have: as `options` of a verb, with the `kind` of value, and the `keyword` that it becomes."""
 VERBS = tuple(_verb(name, row) for name, row in _FILE["verbs"].items())
+GROUPS: dict[str, tuple[str, ...]] = {name: tuple(verbs.split()) for name, verbs in _FILE["groups"].items()}
 BY_NAME = {verb.name: verb for verb in VERBS}
 ANSWERS = {
     answer.name: answer

@@ -12,7 +12,7 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def flattened(record: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one level of dotted names; lists stay as JSON text."""
+    """Flatten nested mappings to one level of dotted names; lists stay as JSON text."""
     flat: dict[str, object] = {}
     for name, value in record.items():
         if isinstance(value, Mapping):
@@ -23,7 +23,7 @@ def flattened(record: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
 
 
 def to_csv(rows: Iterable[Mapping[str, object]]) -> str:
-    """CSV with a header; text that a spreadsheet would take for a formula gets a leading apostrophe."""
+    """Return CSV with a header; text that a spreadsheet would read as a formula gets a leading apostrophe."""
     rows = list(rows)
     output = io.StringIO()
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -34,7 +34,8 @@ def to_csv(rows: Iterable[Mapping[str, object]]) -> str:
 
 
 def guarded_cell(text: str) -> str:
-    """Text that a spreadsheet will not take for a formula: a quote before a leading =, +, -, @, tab or return."""
+    """Escape text that a spreadsheet would read as a formula: an apostrophe before a leading =, +, -, @, tab or
+    return."""
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 

@@ -1,4 +1,4 @@
-"""The base of everything that a user writes: frozen, unknown fields refused."""
+"""Base of all user-written specifications: frozen, unknown fields rejected."""
 
 import re
 from functools import lru_cache
@@ -11,7 +11,7 @@ _SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2*
 
 
 def short_count(text: str) -> str | int:
-    """vLLM's short form as a count: 25.6k is 25600, 1k is 1000, 1K is 1024. What is not one stays as it is."""
+    """Parse vLLM's short form of a count: 25.6k is 25600, 1k is 1000, 1K is 1024. Other text is returned unchanged."""
     short = _SHORT.fullmatch(text.strip())
     return text if short is None else round(float(short[1]) * _SUFFIXES[short[2]])
 
@@ -24,7 +24,7 @@ class Spec(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """`input_len = true` is a slip of the pen, not one token."""
+        """Reject booleans for numbers: `input_len = true` is a mistake, not one token."""
         if (
             _holds_a_boolean(value)
             and info.field_name is not None
@@ -36,7 +36,7 @@ class Spec(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _written_short(cls, value: Any, info: ValidationInfo) -> Any:
-        """A whole number as vLLM's flags write it; what is none is left to the integer parser."""
+        """Parse a whole number in vLLM's short form; other text is left to the integer parser."""
         if isinstance(value, str) and info.field_name is not None and _is_a_count(cls, info.field_name):
             return short_count(value)
         return value
@@ -56,7 +56,7 @@ def _takes_booleans(spec: type[Spec], name: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_a_count(spec: type[Spec], name: str) -> bool:
-    """Whether a field holds whole numbers, and no text that could read as a short one."""
+    """Return whether a field takes whole numbers and no text that could be a short form."""
     annotation = spec.model_fields[name].annotation
     kinds = {getattr(kind, "__origin__", kind) for kind in (annotation, *get_args(annotation))}
     return int in kinds and str not in kinds

@@ -1,6 +1,6 @@
-"""The verbs of one deployment, or of several in closed form, and the lists: parse, ask `capacity`, print.
+"""Verbs about one deployment, closed-form verbs about several, and the lists: parse, call `capacity`, print.
 
-The registry says what each verb is for.
+The registry describes each verb.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def simulate(
 
 
 def _exit_as(answer: capacity.Simulation) -> None:
-    """Ends with code 1 where a service level is unmet or the run stalled, as shells do where it was interrupted."""
+    """Exit with code 1 if an SLO is unmet or the run stalled, and with the shell's code if it was interrupted."""
     if not all(level.met for level in answer.slos):
         raise typer.Exit(1)
     if answer.run.status != "complete":

@@ -1,6 +1,6 @@
-"""The help of a verb: `--help`, one screen of flags that people use and examples; `--help-all`, every flag by group.
+"""Help of a verb: `--help` is one screen of common flags and examples; `--help-all` is every flag by group.
 
-Neither cuts a name. The registry names the flags and examples of the first page, and a test runs them.
+Names are never truncated. The registry lists the flags and examples of the first page, and a test runs them.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from capacity.base.registry import BY_NAME
 
 MOST_WIDTH = 110
 FEW = 12  # flags that fit on the first page, all of them
-COLUMN = 36  # of flags; a longer one has a line of its own
+COLUMN = 28  # of flags; a longer one has a line of its own
 
 
 class VerbCommand(typer.core.TyperCommand):
     """A verb with two pages of help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse, unless every flag is asked for."""
+        """Parse, unless `--help-all` is given."""
         if "--help-all" in args:
             typer.echo("\n".join(_everything(self, ctx)))
             ctx.exit()
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The first page."""
+        """Write the first page."""
         formatter.write("\n".join(_first_page(self, ctx)))
 
 
@@ -52,7 +52,7 @@ def _first_page(command: VerbCommand, ctx: Any) -> Iterator[str]:
     by_flag = {flag.removeprefix("--"): option for option in options for flag in option.opts}
     chosen = [by_flag[name] for name in named if name in by_flag] if len(options) > FEW else options
     for option in chosen:
-        yield from _rows(_spelled(option, shortest=True), _first_clause(option.help or ""))
+        yield from _rows(_spelled(option, shortest=True), option.help or "")
     if entry and entry.examples:
         yield ""
         for example in entry.examples:
@@ -71,7 +71,7 @@ _HANGING: dict[str, Any] = {
 
 
 def _further(command: VerbCommand, left: int) -> str:
-    """Where there is more to read."""
+    """Return where to find more help."""
     if left:
         return f"`capacity {command.name} --help-all` shows {left} more flags."
     return f"`capacity explain TERM` explains a word, `capacity schema {command.name}` the JSON of `--format json`."
@@ -94,15 +94,16 @@ def _head(command: VerbCommand, ctx: Any) -> Iterator[str]:
     names = " ".join(f"[{a.name.upper()}]" if not a.required else a.name.upper() for a in arguments)
     yield f"capacity {command.name} {names}{' ' if names else ''}[flags]"
     yield ""
-    yield from textwrap.wrap(command.help or "", _width())
+    for paragraph in (command.help or "").split("\n\n"):
+        yield from textwrap.wrap(paragraph, _width())
     yield ""
     for argument in arguments:
         if argument.help:
-            yield from _rows(argument.name.upper(), _first_clause(argument.help))
+            yield from _rows(argument.name.upper(), argument.help)
 
 
 def _spelled(option: Any, *, shortest: bool = False) -> str:
-    """All its spellings, short ones first, and what it takes; `shortest`: one long and one short."""
+    """Return all spellings of an option, short ones first, and its type; `shortest`: one long and one short."""
     spellings = sorted((*option.opts, *option.secondary_opts), key=lambda flag: flag.startswith("--"))
     if shortest:
         short = [flag for flag in spellings if not flag.startswith("--")]
@@ -113,11 +114,11 @@ def _spelled(option: Any, *, shortest: bool = False) -> str:
 
 
 def _taken(option: Any) -> str:
-    """What a flag takes: the type that its field declares, or that of its own parameter."""
+    """Return the type of a flag: the one that its field declares, or that of its own parameter."""
     annotation = option.type_descriptor.annotation
     named = str(option.metavar or getattr(annotation, "__name__", "str"))
     words = {"str": "TEXT", "int": "N", "float": "X", "list": "TEXT"}
-    if named == "str" and re.search(r"\b(file|folder)\b", option.help or ""):
+    if named == "str" and re.search(r"\b(file|folder)\b", option.help or "", re.I):
         return "PATH"
     return words.get(named, named.upper())
 
@@ -128,14 +129,8 @@ def _default(option: Any) -> str:
     return f" [default: {default}]" if option.show_default and plain and default != "" else ""
 
 
-def _first_clause(text: str) -> str:
-    """The beginning of a help text that stands alone."""
-    found = re.match(r"(.{12,}?)(?:;|(?<!\.)\.(?!\.)(?:\s|$)| \()", text)
-    return (found[1] if found else text).removesuffix(", ...").rstrip(".") + "."
-
-
 def _rows(left: str, text: str) -> Iterable[str]:
-    """A flag and its help beside it, or below where the flag is long."""
+    """Yield a flag with its help next to it, or below a long flag."""
     width = _width()
     lines: Sequence[str] = textwrap.wrap(text, width - COLUMN, break_on_hyphens=False) or [""]
     if len(left) + 4 > COLUMN:

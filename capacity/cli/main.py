@@ -28,9 +28,9 @@ MOST_NEW_OBJECTS = (
 
 app = typer.Typer(
     name="capacity",
-    help="Capacity planning for LLM inference: which GPUs, how many, configured how, at what cost, and how sure.",
+    help="Capacity planning for LLM inference: which GPUs, how many, at what cost.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={
         "help_option_names": ["-h", "--help"],
@@ -42,9 +42,9 @@ register(app)
 
 
 def _repeated(arguments: list[str]) -> list[str]:
-    """Several values of one flag, as vLLM takes them, each with its flag: `--goodput ttft:500 tpot:50`.
+    """Repeat a flag for each of its values, because vLLM takes several: `--goodput ttft:500 tpot:50`.
 
-    Raises InvalidInput for a flag whose value is empty.
+    Raises InvalidInput for a flag with an empty value.
     """
     result: list[str] = []
     repeating: str | None = None
@@ -65,9 +65,7 @@ def _repeated(arguments: list[str]) -> list[str]:
 @app.callback(invoke_without_command=True)
 def _version(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version, and that of the data.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
         from importlib.metadata import version as installed
@@ -83,13 +81,13 @@ def _version(
 
 
 def _travel_light() -> None:
-    """Start and end without looks for cycles that hardly find any, a fifth of a short command's time."""
+    """Disable garbage collection at start and exit, which takes a fifth of a short command's time and finds little."""
     gc.set_threshold(MOST_NEW_OBJECTS)
-    atexit.register(gc.freeze)  # what is left ends with the process, and need not be looked through
+    atexit.register(gc.freeze)  # remaining objects end with the process and need no collection
 
 
 def _print_what_can_be() -> None:
-    """Where a terminal's encoding lacks a character, `?` stands for it; what was closed by the caller is nowhere."""
+    """Replace characters that the terminal's encoding lacks with `?`; discard output to closed streams."""
     sys.stdout, sys.stderr = (stream or _nowhere() for stream in (sys.stdout, sys.stderr))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
@@ -131,7 +129,7 @@ def main() -> None:
 
 
 def _usage(error: Any) -> str:
-    """A parser's complaint in one line, with the nearest flag that exists."""
+    """Return a parser error as one line, with the nearest existing flag."""
     import difflib
 
     message = str(error.format_message()).rstrip(".")

@@ -1,4 +1,4 @@
-"""Options that several verbs take, and what all verbs do at the end: check the format, print, write, show progress."""
+"""Options of several verbs, and shared output functions: check the format, print, write, show progress."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from capacity.base.record import AnswerRecord
     from capacity.report.tables import Tables
 
-MODEL_HELP = "A preset (`capacity models`), a Hugging Face id, a config.json, or a folder with one."
-INTERRUPTED = 130  # exit code of what Ctrl-C ended, as shells have it
-CLOSED_PIPE = 141  # exit code where nobody reads any more, as shells have it
+MODEL_HELP = "Preset (`capacity models`), Hugging Face id, config.json, or a folder with one."
+INTERRUPTED = 130  # exit code after Ctrl-C, as in shells
+CLOSED_PIPE = 141  # exit code after a closed pipe, as in shells
 FORMATS = ("table", "json", "csv", "html")
-LIST_FORMATS = FORMATS[:3]  # of what is no answer
+LIST_FORMATS = FORMATS[:3]  # of output that is not an answer
 
 ModelArgument = Annotated[str, typer.Argument(help=MODEL_HELP)]
 OptionalModel = Annotated[str | None, typer.Argument(help=MODEL_HELP, show_default=False)]
-FormatOption = Annotated[str, typer.Option("--format", help="table, json, csv, or html: a page to print.")]
+FormatOption = Annotated[str, typer.Option("--format", help="Output format: table, json, csv or html.")]
 ListFormatOption = Annotated[str, typer.Option("--format", help="table, json or csv.")]
 ClusterOption = Annotated[str | None, typer.Option(CLUSTER.spelled, help=CLUSTER.help)]
 EngineLoopOption = Annotated[str, typer.Option(ENGINE_LOOP.spelled, help=ENGINE_LOOP.help)]
@@ -49,7 +49,7 @@ def check_format(format: str, formats: Sequence[str] = FORMATS) -> str:
 
 
 def refuse_alone(flag: str, *others: tuple[str, object]) -> None:
-    """Raise InvalidInput for a flag that changes nothing without another one, which is None."""
+    """Raise InvalidInput for a flag that has no effect without another flag, which is None."""
     if all(value is None for _, value in others):
         raise InvalidInput(
             f"{flag} changes nothing without {' or '.join(name for name, _ in others)}: add it, or leave {flag} out"
@@ -61,7 +61,7 @@ def show(text: str) -> None:
     text = printable(text, colours=sys.stdout.isatty())
     try:
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
-    except BrokenPipeError:  # who reads has enough; the parser would make exit code 1 of it
+    except BrokenPipeError:  # the reader closed the pipe; the parser would exit with 1
         silence(sys.stdout)
         sys.exit(CLOSED_PIPE)
 
@@ -69,7 +69,7 @@ def show(text: str) -> None:
 def show_answer(
     answer: AnswerRecord, format: str, *, detail: bool = True, tables: Tables | None = None
 ) -> None:
-    """Print an answer; a page of HTML holds the command as it was typed. Raises InvalidInput for no format."""
+    """Print an answer; an HTML page includes the command as typed. Raises InvalidInput for an unknown format."""
     from capacity.report.tables import render
 
     check_format(format)
@@ -77,12 +77,12 @@ def show_answer(
 
 
 def typed() -> str:
-    """The command as it was typed, to paste."""
+    """Return the command as typed, to paste."""
     return shlex.join(["capacity", *sys.argv[1:]])
 
 
 def say(message: str) -> None:
-    """One line on stderr, if it can be written."""
+    """Print one line on stderr if possible."""
     try:
         print(brief(message), file=sys.stderr, flush=True)
     except OSError:
@@ -90,7 +90,7 @@ def say(message: str) -> None:
 
 
 def silence(stream: TextIO) -> None:
-    """What could not be written is not tried again at the end."""
+    """Discard a stream's pending output, so that exit does not try to write it again."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
@@ -102,7 +102,7 @@ def fail(message: str, exit_code: int) -> NoReturn:
 
 
 def write(path: str, text: str) -> None:
-    """Write a file; one line where it cannot be."""
+    """Write a file, or exit with one line if that fails."""
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
@@ -111,7 +111,7 @@ def write(path: str, text: str) -> None:
 
 @contextmanager
 def progress_bar(what: str = "requests") -> Iterator[Callable[[int, int], None]]:
-    """A callback (done, total) that draws a bar on stderr once a second has passed, if somebody looks at it."""
+    """Yield a callback (done, total) that draws a bar on stderr after one second, if stderr is a terminal."""
     started = time.monotonic()
     bar: Any = None
     task: Any = None

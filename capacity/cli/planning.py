@@ -1,4 +1,4 @@
-"""The planner's verbs of the command line, as the registry describes them: parse, ask the library, print or write."""
+"""Planner verbs of the command line, as the registry describes them: parse, call the library, print or write."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def fleet(
 
 
 def _refuse_idle(verb: str, options: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for a flag of a search that changes nothing."""
+    """Raise InvalidInput for a search flag that has no effect."""
     from capacity.base.keywords import split
     from capacity.deployment import build
     from capacity.deployment.reading import refuse_idle
@@ -178,7 +178,7 @@ def _two_deployments(question: Question, files: list[str]) -> tuple[DeploymentFi
     pool, service = dict(question.of(Pool)), question.of(Service)
     common = omit(question.flags, *pool, *service)
     if line is not None and question.deployment is None and read_launch(line).gpu is None and "gpu" in pool:
-        common["gpu"] = pool.pop("gpu")  # a launch line names no GPU: it is that of both
+        common["gpu"] = pool.pop("gpu")  # a launch command has no GPU: both use this one
     changed = [*pool, *service, *(("change",) if question.change else ())]
     if len(places) + bool(changed) != 2:
         given = [*(["--deployment or --from-launch"] if stored else []), *files]
@@ -193,7 +193,7 @@ def _two_deployments(question: Question, files: list[str]) -> tuple[DeploymentFi
     if question.change:
         pool["gpu"] = changed_gpu(pool.get("gpu", first.pools[0].gpu), question.change)
     if len(first.pools) > 1:
-        return first, first  # which `capacity.diff` refuses
+        return first, first  # `capacity.diff` rejects this
     second = first.model_copy(
         update={
             "pools": (over(Pool, first.pools[0], pool, as_flags=False),),
@@ -236,7 +236,7 @@ def sweep(
 
 
 def _over_deployment(question: Question, path: str) -> SweepSpec:
-    """Return a sweep file's spec; what it neither fixes nor varies is fixed by the deployment, if one is given."""
+    """Return a sweep file's spec; the deployment, if given, fixes all fields that the file neither fixes nor varies."""
     from capacity.deployment.reading import unread
     from capacity.planning.sweeps.sweep_spec import read_sweep
 

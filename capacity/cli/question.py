@@ -1,4 +1,4 @@
-"""What a verb is asked: a model and flags as they were typed, over a pasted command, over a deployment file."""
+"""Input of a verb: model and flags as typed, which override a pasted command, which overrides a deployment file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NO_GPU = "no GPU: add --gpu NAME (`capacity gpus` lists them)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The model's name, the flags of specs that were set for a verb, and the options that verbs share."""
+    """The model name, the spec flags that were set for a verb, and the shared options."""
 
     flags: Fields
     verb: str = ""
@@ -43,23 +43,24 @@ class Question:
     change: tuple[str, ...] = ()
 
     def of(self, spec: type[Spec]) -> Fields:
-        """The flags that are fields of `spec`."""
+        """Return the flags that are fields of `spec`."""
         return select(self.flags, spec.model_fields)
 
     def ask(self, function: Callable[..., Answer], *requests: object, **keywords: Any) -> Answer:
-        """Return the answer of a function of the library, with the GPU profiles and the download asked for here."""
+        """Return the answer of a library function, with the GPU profiles and the download option of this question."""
         return function(*requests, profiles=self.profiles, download=self.download, **keywords)
 
     @property
     def billing(self) -> Fields:
-        """The flags of a bill, but for the replicas, which are the pool's."""
+        """Return the flags of a bill except the replicas, which belong to the pool."""
         from capacity.deployment import Billing
 
         return omit(self.of(Billing), "replicas")
 
 
 def request_of(question: Question, *, as_flags: bool = True, **beside: object) -> DeploymentFile:
-    """Flags over a pasted command over the deployment file, checked; also written to a file where that is wanted.
+    """Merge flags over a pasted command over the deployment file, validate the result, and write it to a file if
+    requested.
 
     `as_flags`: errors name fields as the command line does; `beside`: further keywords of the question. Raises
     InvalidInput, and MalformedFile for the file.
@@ -104,7 +105,7 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
 def _refuse_unread(
     question: Question, request: DeploymentFile, pasted: Fields, *, as_flags: bool, **beside: object
 ) -> None:
-    """Raise InvalidInput for a flag that changes nothing in the answer; on stderr, what else is not used."""
+    """Raise InvalidInput for a flag that does not change the answer; report other unused settings on stderr."""
     from capacity.deployment import Billing, build
     from capacity.deployment.reading import NEVER_REFUSED, refuse_idle, unread
 
@@ -117,7 +118,7 @@ def _refuse_unread(
 
 
 def changed_gpu(gpu: str | None, changes: Iterable[str]) -> str:
-    """A GPU's name with the changes of --change. Raises InvalidInput without one GPU."""
+    """Return a GPU's name with the changes of --change. Raises InvalidInput without exactly one GPU."""
     if gpu in (None, "all"):
         raise InvalidInput("--change changes facts of one GPU: add --gpu NAME (`capacity gpus` lists them)")
     assert gpu is not None
@@ -134,7 +135,7 @@ class StoredDeployment:
 
 
 def stored_deployment(deployment: str | None, from_launch: str | None, flags: Fields) -> StoredDeployment:
-    """What a deployment file and a pasted command say, the command over the file; `flags` go over both in `specs`.
+    """Merge a deployment file and a pasted command, which overrides the file; `flags` override both in `specs`.
 
     Raises InvalidInput for several pools, and as `request_of`.
     """
@@ -168,7 +169,7 @@ def stored_deployment(deployment: str | None, from_launch: str | None, flags: Fi
 
 
 def over(spec: type[AnySpec], stored: AnySpec | None, flags: Fields, *, as_flags: bool) -> AnySpec:
-    """A file's spec with flags in place of its own fields. Raises InvalidInput."""
+    """Return a file's spec with its fields overridden by flags. Raises InvalidInput."""
     from capacity.deployment import build
 
     if stored is None:
@@ -180,7 +181,7 @@ def over(spec: type[AnySpec], stored: AnySpec | None, flags: Fields, *, as_flags
 
 
 def pasted_command(text: str | None) -> tuple[str | None, Fields]:
-    """Model and pool fields of a pasted launch line; on stderr, what of it is ignored."""
+    """Return model and pool fields of a pasted launch command; report ignored parts on stderr."""
     if text is None:
         return None, {}
     from capacity.deployment.launch_command import read_launch
@@ -192,13 +193,13 @@ def pasted_command(text: str | None) -> tuple[str | None, Fields]:
 
 
 def note_command(command: LaunchCommand) -> None:
-    """On stderr, what of a pasted command is not read, and why."""
+    """Report on stderr which parts of a pasted command are ignored, and why."""
     note("ignored, as no answer depends on it", command.ignored)
     note("not modelled", command.not_modelled)
     note("unknown, and so not read", command.unknown)
 
 
 def note(what: str, names: Iterable[str]) -> None:
-    """One line on stderr of what has no effect, if anything has none."""
+    """Print one line on stderr with the names that have no effect, if there are any."""
     if names := list(names):
         say(f"{what}: {', '.join(names)}")

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Keyword:
-    """A keyword of a question as the command line takes it: `kind` is of one value, `many` of a sequence of them.
+    """A keyword of a question as the command line takes it: `kind` of one value, `many` for a sequence.
 
-    Numbers (`many` of int or float) come by commas in one text, other sequences by repeating the flag.
+    Numbers (`many` of int or float) are separated by commas in one text; other sequences repeat the flag.
     """
 
     name: str
@@ -45,14 +45,14 @@ class Keyword:
 
     @property
     def spellings(self) -> list[str]:
-        """Its flags; a switch that is on has one that turns it off."""
+        """Return its flags; a switch that is on by default has one that turns it off."""
         if self.flag is not None and self.flag.spelled:
             return self.flag.spelled.split()
         dashed = self.name.replace("_", "-")
         return [f"--{dashed}/--no-{dashed}" if self.default is True else f"--{dashed}"]
 
     def value(self, parsed: Any) -> Any:
-        """What was parsed, in the question's units. Raises InvalidInput."""
+        """Return the parsed value in the question's units. Raises InvalidInput."""
         spelling = self.spellings[-1]
         if self.by_commas:
             if self.kind is str:
@@ -131,7 +131,7 @@ def _option_of(keyword: Keyword) -> Parameter:
 
 
 def _counted(least: int | None) -> Callable[[Any], int]:
-    """The parser of a whole number, short forms too, from `least` on."""
+    """Return a parser of whole numbers, short forms included, with the minimum `least`."""
 
     def whole(value: Any) -> int:
         try:
@@ -155,7 +155,7 @@ def _parameter(name: str, annotation: Any, default: object = Parameter.empty) ->
 
 
 def token_list(text: str, flag: str) -> list[int]:
-    """Whole numbers by commas, short forms too. Raises InvalidInput."""
+    """Parse whole numbers separated by commas, short forms included. Raises InvalidInput."""
     counts = []
     for item in text.split(","):
         digits = str(short_count(item.strip()))
@@ -166,12 +166,12 @@ def token_list(text: str, flag: str) -> list[int]:
 
 
 def listed(value: Any) -> Sequence[str]:
-    """`a,b` as a list; nothing as none."""
+    """Split `a,b` into a list; None becomes an empty list."""
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value or ()
 
 
 def numbers(flag: str, text: str | None) -> list[float] | None:
-    """A list of numbers as `1,2,5`; InvalidInput for anything else."""
+    """Parse numbers such as `1,2,5`. Raises InvalidInput for other text."""
     if text is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Verbs whose commands are made of the registry and of their Python function: parse, ask, print.
+"""Verbs whose commands are generated from the registry and their Python function: parse, call the library, print.
 
 A verb's flags are the keywords of its question and the fields of the question's specs. They are read when the verb is
 called, so that `capacity --help` loads no technique.
@@ -89,7 +89,8 @@ def deployment_function(entry: Verb) -> Callable[..., None]:
 
 
 def deployment_request(question: Question, replicas: int | None = None, **beside: object) -> DeploymentFile:
-    """The deployment to ask about, `replicas` of it where that is a verb's own option; what is not used, on stderr."""
+    """Return the deployment of the question, with `replicas` if that is an option of the verb; report unused settings
+    on stderr."""
     if replicas is not None:
         question = replace(question, flags={**question.flags, "replicas": replicas})
     request = request_of(question, as_flags=False, **beside)
@@ -102,7 +103,7 @@ def _name(flag: str) -> str:
 
 
 def _check_model(entry: Verb, flags: Mapping[str, object]) -> None:
-    """Raises InvalidInput where no model is named and none of the other questions is asked."""
+    """Raise InvalidInput if there is no model and none of the other questions is selected."""
     if entry.alternatives and flags["model"] is None:
         ways = " or ".join(other.flag for other in entry.alternatives)
         raise InvalidInput(f"no model: name one (`capacity models` lists them), or give {ways}")
@@ -125,7 +126,7 @@ def charts(
 
 
 def explain_term(term: str, request: DeploymentFile | None, format: str) -> None:
-    """Print what a term means, with the numbers of a deployment where one is given."""
+    """Print the meaning of a term, with the numbers of a deployment if one is given."""
     from capacity.answers.estimate import estimate_of
     from capacity.hardware.pricing import price_of
     from capacity.pool.resolve import resolve
@@ -152,9 +153,9 @@ def _deployment(
     specs: Sequence[type[Spec]],
     keywords: Mapping[str, object],
 ) -> DeploymentFile:
-    """The model, and each spec with its flags, beside the question's keywords.
+    """Return the model and each spec with its flags, and the question's keywords.
 
-    Raises InvalidInput in the command line's words, also for a flag that changes nothing in the verb's answer.
+    Raises InvalidInput with command-line names, also for a flag that does not change the answer.
     """
     from capacity.base.keywords import split
     from capacity.deployment import DeploymentFile, build

@@ -1,4 +1,4 @@
-"""How a plan's search stands, on stderr: a bar for who looks at a terminal, lines for a file or a pipe."""
+"""Progress of a plan's search on stderr: a bar on a terminal, lines in a file or a pipe."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from capacity.planning.search.snapshot import Snapshot
 
-QUIET_S = 1.0  # a search that is over by then says nothing
-EVERY_S = 10.0  # between two lines without news
+QUIET_S = 1.0  # shorter searches print nothing
+EVERY_S = 10.0  # between two lines without a better answer
 CTRL_C = "Ctrl-C gives what was found"
 
 
 @contextmanager
 def search_progress(*, every_better: bool = True) -> Iterator[Callable[[Snapshot], None]]:
-    """What to tell of each `Snapshot`. `every_better`: a line for each better answer; not where many searches follow
-    one another, each with its own best."""
+    """Yield a callback for each `Snapshot`. `every_better`: print a line for each better answer; off for several
+    consecutive searches with separate optima."""
     if not sys.stderr.isatty():
         yield Lines(sys.stderr, every_better=every_better)
         return
@@ -43,7 +43,7 @@ def search_progress(*, every_better: bool = True) -> Iterator[Callable[[Snapshot
 
 
 class Lines:
-    """A line for every better answer, where that is wanted, and one for every `EVERY_S` without."""
+    """Prints a line for every better answer, if enabled, and one every `EVERY_S` without."""
 
     def __init__(self, stream: TextIO, *, every_better: bool = True) -> None:
         self._stream = stream
@@ -67,7 +67,7 @@ class Lines:
 
 
 def best_text(snapshot: Snapshot) -> str:
-    """The best so far with what is minimised."""
+    """Return the best candidate so far with the minimised value."""
     assert snapshot.best is not None
     value = snapshot.objective
     amount = {

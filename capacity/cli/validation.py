@@ -1,4 +1,4 @@
-"""The validation harness's verbs: parse, ask `capacity_validate` (imported only when one of them runs), print."""
+"""Verbs of the validation harness: parse, call `capacity_validate` (imported only when one of them runs), print."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def validate(
 
 
 def _launched(stored: StoredDeployment, *, serving: bool) -> Mapping[str, Any]:
-    """Return the checkpoint and the settings that a real engine is launched with; on stderr, what is not used."""
+    """Return the checkpoint and the launch settings of a real engine; report unused settings on stderr."""
     from capacity.deployment import Pool
     from capacity.model import load_model
 
@@ -111,7 +111,7 @@ def calibrate(
 
 
 def _refuse_models(results: list[str]) -> None:
-    """Raises InvalidInput for a model in place of a result file."""
+    """Raise InvalidInput for a model in place of a result file."""
     from capacity.base.outside import outside_path
     from capacity.model import is_known
 

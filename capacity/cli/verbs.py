@@ -15,7 +15,7 @@ import typer.core
 import typer.main
 
 from capacity.base.errors import InvalidInput
-from capacity.base.registry import SHARED_OPTIONS, STORED, VERBS, Verb
+from capacity.base.registry import BY_NAME, GROUPS, SHARED_OPTIONS, STORED, Verb
 from capacity.cli import options as common
 from capacity.cli.help import VerbCommand
 from capacity.cli.options import dashed
@@ -31,7 +31,7 @@ TEXT, TEXTS, SWITCH, COUNT = str | None, list[str] | None, bool, int | None
 KINDS: Mapping[str, Any] = {"text": TEXT, "texts": TEXTS, "switch": SWITCH, "count": COUNT}
 TYPED: Mapping[
     str, tuple[Any, object]
-] = {  # shared options that functions of verbs name too, and their defaults
+] = {  # shared options that are also parameters of verb functions, with their defaults
     "model": (common.OptionalModel, None),
     "format": (common.FormatOption, "table"),
     "cluster": (common.ClusterOption, None),
@@ -45,20 +45,23 @@ KEPT_BY_A_SEARCH = ("engine", "max_model_len", "gpu_memory_utilization", "langua
 
 
 def register(app: typer.Typer) -> None:
-    """Add every verb of the registry to the `capacity` command."""
-    for entry in VERBS:
-        defer(app, entry)
+    """Add every verb of the registry to the `capacity` command, in the groups of its help."""
+    grouped = {name: group for group, names in GROUPS.items() for name in names}
+    for name in (*grouped, *(BY_NAME.keys() - grouped.keys())):
+        defer(app, BY_NAME[name], grouped.get(name))
 
 
-def defer(app: typer.Typer, entry: Verb) -> None:
-    """Add a verb whose command is made when it is first called: the flags of all take longer than most answers."""
+def defer(app: typer.Typer, entry: Verb, group: str | None = None) -> None:
+    """Add a verb whose command is built on first call, because building all flags takes longer than most answers."""
     made = cache(lambda: command_of(entry))
 
     class Deferred(typer.core.TyperCommand):
         def make_context(self, *args: Any, **settings: Any) -> Any:
             return made().make_context(*args, **settings)
 
-    app.command(name=entry.name, help=entry.help, cls=Deferred)(lambda: None)
+    app.command(
+        name=entry.name, help=entry.help, cls=Deferred, rich_help_panel=group, hidden=group == "Deprecated"
+    )(lambda: None)
 
 
 def command_of(entry: Verb) -> Any:
@@ -85,7 +88,7 @@ def command_of(entry: Verb) -> Any:
 
 
 def _with_options(entry: Verb, function: Callable[..., None]) -> Callable[..., None]:
-    """The function with its own flags as the parser takes them: their help is the registry's."""
+    """Return the function with its own flags as the parser takes them, with help from the registry."""
     if not entry.options:
         return function
 
@@ -103,21 +106,22 @@ def _with_options(entry: Verb, function: Callable[..., None]) -> Callable[..., N
 
 
 def _declare(command: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
-    """Show the parser these parameters in place of the command's own."""
+    """Give the parser these parameters instead of the command's own."""
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
 
 
 def _option(name: str, row: str | Mapping[str, Any]) -> Any:
-    """What the parser is told of a flag by its row: a help text, or a table of settings."""
+    """Return the parser settings of a flag from its row: a help text, or a table of settings."""
     settings: Mapping[str, Any] = {"help": row} if isinstance(row, str) else row
     flags = settings.get("flags", (f"--{dashed(name)}",))
     return typer.Option(*flags, **{key: value for key, value in settings.items() if key != "flags"})
 
 
 def _generated(entry: Verb, specs: Sequence[type[Spec]]) -> Iterator[Parameter]:
-    """The flags of specs; an engine's place in a deployment only where the deployment is asked for."""
+    """Yield the flags of specs. The flags of an engine's place in a deployment are included only for deployment
+    questions."""
     from capacity.deployment import Pool, Service, Traffic
     from capacity.deployment.field_flags import part_of
     from capacity.deployment.reading import reads
@@ -142,13 +146,13 @@ def _generated(entry: Verb, specs: Sequence[type[Spec]]) -> Iterator[Parameter]:
 
 
 def _flag(name: str, field: Any, panel: str, *, hidden: bool) -> Parameter:
-    """`hidden`: the verb reads it in no case; it is taken, to be refused with the reason."""
+    """Return a flag. `hidden`: the verb never reads it; it is accepted only to be rejected with a reason."""
     from capacity.base.keywords import flags_of
 
     base = _base_type(field.annotation)
     flag = f"--{dashed(name)}"
     declared = [f"{flag}/--no-{dashed(name)}" if base is bool else flag, *flags_of(field)]
-    # numbers come as text: the spec parses them, and says more when they are none
+    # numbers are passed as text: the spec parses them with better errors
     annotation: Any = bool | None if base is bool else str | None
     info = typer.Option(
         *declared,
@@ -162,7 +166,7 @@ def _flag(name: str, field: Any, panel: str, *, hidden: bool) -> Parameter:
 
 
 def _base_type(annotation: Any) -> type[bool | int | float | str]:
-    """The type that typer parses for a field: what of int, float and bool its annotation holds, else text."""
+    """Return the type that typer parses for a field: int, float or bool if its annotation contains one, else text."""
     held = {
         annotation,
         *get_args(annotation),
@@ -174,10 +178,10 @@ def _base_type(annotation: Any) -> type[bool | int | float | str]:
 def _with_flags(
     entry: Verb, function: Callable[..., None], generated: list[Parameter]
 ) -> Callable[..., None]:
-    """The function as the parser calls it: its own parameters, the shared ones, the flags of specs.
+    """Return the function as the parser calls it: its own parameters, the shared ones, the flags of specs.
 
-    A function with a parameter `model` or `models` also takes a deployment file and a pasted launch line, one with a
-    flag --gpu changes of that GPU.
+    A function with a parameter `model` or `models` also takes a deployment file and a pasted launch command; one with
+    a flag --gpu also takes changes of that GPU.
     """
     declared = inspect.signature(function, eval_str=True).parameters
     own = {
@@ -220,7 +224,7 @@ def _with_flags(
 
 
 def _change_gpus(values: MutableMapping[str, Any], name: str, change: Sequence[str]) -> None:
-    """Put the GPU of this flag, or each of its GPUs, with the changes of --change in its place."""
+    """Replace the GPU of this flag, or each of its GPUs, with the GPU changed by --change."""
     value = values.get(name)
     if isinstance(value, list):
         values[name] = [changed_gpu(each, change) for each in value]
@@ -252,7 +256,7 @@ def _takes_model(declared: Mapping[str, Parameter]) -> bool:
 
 
 def _optional_model(parameter: Parameter) -> Parameter:
-    """A required model as one that a deployment may give."""
+    """Make a required model optional, because a deployment may give it."""
     if parameter.name not in ("model", "models") or parameter.default is not Parameter.empty:
         return parameter
     held, argument = get_args(parameter.annotation)
@@ -268,9 +272,9 @@ def _fill_in(
     names: list[str],
     context: typer.Context,
 ) -> None:
-    """Take from the deployment that was given what the user did not set; on stderr, what of it the verb does not use.
+    """Fill unset flags from the given deployment; report settings that the verb ignores on stderr.
 
-    Raises InvalidInput without a model where the verb needs one.
+    Raises InvalidInput without a model if the verb needs one.
     """
     from capacity.deployment.reading import unread
 
@@ -296,7 +300,7 @@ def _fill_in(
 
 
 def _not_of_the_file(verb: str, values: Mapping[str, Any]) -> set[str]:
-    """Fields of a deployment that the verb finds out itself."""
+    """Return the deployment fields that the verb determines itself."""
     from capacity.deployment import Cost, Pool, Service, Traffic
 
     if verb in OF_A_SEARCH:
@@ -316,7 +320,7 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 
 def _as_typed(value: Any, context: typer.Context, name: str) -> Any:
-    """A deployment's value as the parser would give it to the verb: in a list where the flag may be repeated."""
+    """Return a deployment's value as the parser would pass it: in a list if the flag may be repeated."""
     parameter = next(p for p in context.command.params if p.name == name)
     return [value] if getattr(parameter, "multiple", False) or parameter.nargs == -1 else value
 

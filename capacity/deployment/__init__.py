@@ -1,8 +1,8 @@
-"""What a user writes: which GPUs and how (`Pool`), what is asked (`Traffic`), how it is served, at what price.
+"""User input: GPUs and engine settings (`Pool`), requests (`Traffic`), routing (`Service`) and prices (`Cost`).
 
-In: flags, keywords, a TOML file, or a pasted vLLM command. Out: frozen, validated specs, declared once: their fields
-are the flags of the command line and the keywords of the Python API. `engines` has what inference engines do by
-default, as data; `routers` are what `--router` names. Nothing else here computes. Start reading at `pool`.
+Input: flags, keywords, a TOML file, or a pasted vLLM command. Output: immutable, validated specs. Each field is
+declared once and is both a command-line flag and a keyword of the Python API. `engines` has the defaults of inference
+engines, as data; `routers` has the values of `--router`. No other computation happens here. Start with `pool`.
 """
 
 from capacity.deployment.building import build, explain

@@ -1,4 +1,4 @@
-"""Fields made into a spec, and a failed validation put in one line that names the field, its value and its limit."""
+"""Build specs from fields, and report validation errors in one line with the field, its value and its limit."""
 
 import difflib
 import re
@@ -10,18 +10,18 @@ from pydantic import ValidationError
 from capacity.base.errors import InvalidInput
 from capacity.base.spec import Spec
 
-LONGEST_VALUE = 60  # characters of a refused value that a message repeats
+LONGEST_VALUE = 60  # characters of an invalid value in a message
 
-# pydantic's names of alternatives
+# pydantic's names of union members
 _VARIANT = re.compile(r"function-|constrained-|literal\[|int$|str$|dict\[")
 
 SpecT = TypeVar("SpecT", bound=Spec)
 
 
 def build(spec: type[SpecT], fields: Mapping[str, object], *, flags: bool = False) -> SpecT:
-    """`spec(**fields)`. Raises InvalidInput in one line that names the field, its value and its limit.
+    """Return `spec(**fields)`. Raises InvalidInput in one line with the field, its value and its limit.
 
-    `flags`: name fields as the command line does (`--max-num-seqs`).
+    `flags`: name fields as on the command line (`--max-num-seqs`).
     """
     try:
         return spec(**fields)
@@ -30,7 +30,7 @@ def build(spec: type[SpecT], fields: Mapping[str, object], *, flags: bool = Fals
 
 
 def explain(error: ValidationError, spec: type[Spec], *, flags: bool = False) -> str:
-    """The first problem of a failed validation in one line: field, value, what is wrong."""
+    """Return the first validation error in one line: field, value and problem."""
     first = error.errors()[0]
     where = [part for part in first["loc"] if not (isinstance(part, str) and _VARIANT.match(part))]
     name = ".".join(str(part) for part in where) or spec.__name__
@@ -42,7 +42,7 @@ def explain(error: ValidationError, spec: type[Spec], *, flags: bool = False) ->
         return f"unknown field {shown!r}; {hint}"
     if first["type"] == "missing":
         return f"{shown} is missing"
-    if not where:  # of several fields together
+    if not where:  # validates several fields together
         return first["msg"].replace("Value error, ", "")
     given = first["input"]
     value = given if flags and isinstance(given, str) and given.strip() else repr(given)
@@ -52,7 +52,7 @@ def explain(error: ValidationError, spec: type[Spec], *, flags: bool = False) ->
 
 
 def _field_names(spec: type[Spec], where: Iterable[int | str]) -> list[str]:
-    """Fields of the spec, or of the one nested in it at `where`, as a user writes them."""
+    """Return the fields at `where` in the spec or its nested spec, as the user writes them."""
     for part in where:
         if isinstance(part, str) and part in spec.model_fields:
             annotation = spec.model_fields[part].annotation

@@ -1,4 +1,4 @@
-"""A cascade: what is asked before the model of the question, and how much goes on to it, as a user writes it."""
+"""Cascade input: the cheaper stages before the main model, and the fraction of requests that they forward."""
 
 from typing import Literal
 
@@ -6,14 +6,14 @@ from capacity.deployment.field_flags import FlagSpec
 
 # $ per 1M tokens of OpenAI's text-embedding-3-small: developers.openai.com/api/docs/models, read 2026-11; datasheet.
 EMBEDDING_USD_PER_MILLION = 0.02
-# an embedding over a network and a look into an index in memory: assumed, 2026-11.
+# one embedding over a network and one lookup in an in-memory index: assumed, 2026-11.
 LOOKUP_S = 0.05
-# of what an engine serves at most, so that a queue stays short: assumed, 2026-11.
+# fraction of an engine's maximum throughput, so that queues stay short: assumed, 2026-11.
 UTILIZATION = 0.7
 
 
 class Cascade(FlagSpec):
-    """What is asked first: a semantic cache, a small model, or both; each on GPUs of one's own or of an API."""
+    """Stages before the main model: a semantic cache, a small model, or both; on your own GPUs or through an API."""
 
     small: str | None = None
     escalation_rate: float | None = None

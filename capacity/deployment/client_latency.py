@@ -1,9 +1,8 @@
-"""The client's and the network's part of a latency: no engine's property, but of who measures, and from where.
+"""Client and network part of a latency, which depends on the load generator and its location, not on the engine.
 
-A load generator's time to first token holds its own event loop and the way to the server and back, on top of what
-the engine's API server takes. Each entry is a campaign of public measurements: what its times to first token hold
-beyond the simulated engine, less the API server's own part (`request_latency_s` and `response_latency_s` of vLLM
-0.8, 3.5 ms together).
+The TTFT of a load generator includes its own event loop and the network round trip, in addition to the engine's API
+server. Each entry is a set of public measurements: TTFT minus the simulated engine time and the API server time
+(`request_latency_s` and `response_latency_s` of vLLM 0.8, 3.5 ms together).
 """
 
 import re
@@ -19,7 +18,7 @@ from capacity.base.errors import UnknownName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLatency:
-    """Seconds there and back together, and where they were seen."""
+    """Round-trip seconds and the measurements that they come from."""
 
     name: str
     seconds: float
@@ -33,7 +32,7 @@ LEAST_S, MOST_S = (limit(client.seconds for client in CLIENTS) for limit in (min
 
 
 def client_latency(name: str) -> ClientLatency:
-    """The client of that name. Raises UnknownName."""
+    """Return the client latency of this name. Raises UnknownName."""
     for client in CLIENTS:
         if client.name == name:
             return client
@@ -41,7 +40,7 @@ def client_latency(name: str) -> ClientLatency:
 
 
 def _seconds(given: object) -> object:
-    """A client's name as its seconds; a number, or what begins like one, as it is. Raises UnknownName."""
+    """Return the seconds of a client name; return numbers unchanged. Raises UnknownName."""
     if not isinstance(given, str) or not re.fullmatch(r"[a-z]{4,}[a-z-]*", given.strip()):
         return given
     return client_latency(given.strip()).seconds

@@ -1,4 +1,4 @@
-"""Cost and billing: prices and what else a bill is about, as a user writes them."""
+"""Cost and billing input: prices and other items of a bill."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ PriceTier = Literal["on-demand", "reserved", "reserved-1y", "reserved-3y", "spot
 
 
 class Cost(FlagSpec):
-    """What a GPU-hour costs. No default: without a tier or a price there is no cost."""
+    """Price of a GPU-hour. There is no default: without a tier or a price there is no cost."""
 
     price_tier: PriceTier | None = None
     price_provider: str | None = None
@@ -18,7 +18,7 @@ class Cost(FlagSpec):
 
 
 class Billing(FlagSpec):
-    """What else a bill may ask: replicas, users, an API's prices, spot, a batch job. None: not asked."""
+    """Other billing inputs: replicas, users, API prices, spot, a batch job. None: not requested."""
 
     replicas: int = 1
     requests_per_user_hour: float | None = None

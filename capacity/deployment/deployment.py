@@ -1,4 +1,4 @@
-"""What a question is asked of: keywords, or a deployment file, as validated specs, each made once."""
+"""Input of an analysis, from keywords or a deployment file, as validated specs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 Fields = Mapping[str, Any]
 NOTHING: Fields = {}
 
-# what `estimate` and `explain` answer to: one kind of request, and how many of them
+# input of `estimate` and `explain`: one kind of request, and the number of requests
 ESTIMATE_TRAFFIC = BY_NAME["estimate"].traffic_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """A model on pools of GPUs, its traffic, how requests reach it, and its price."""
+    """A model on pools of GPUs, with its traffic, routing and price."""
 
     model: str | Path | ModelSpec
     pools: tuple[Pool, ...]
@@ -42,12 +42,12 @@ class Deployment:
 
     @property
     def specs(self) -> tuple[Spec, ...]:
-        """All that it says."""
+        """Return all specs of the deployment."""
         return (*self.pools, self.traffic, self.service, self.cost)
 
     @property
     def pool(self) -> Pool:
-        """The pool of a question about one engine. Raises InvalidInput where there are several."""
+        """Return the only pool. Raises InvalidInput if there are several."""
         if len(self.pools) > 1:
             raise InvalidInput(
                 f"the deployment has {len(self.pools)} pools, and this is a question about one: `capacity simulate` "
@@ -66,10 +66,10 @@ def deployment_of(
     question: str = "",
     **beside: Any,
 ) -> Deployment:
-    """A deployment from the fields of its specs; or a deployment file's, which then says everything.
+    """Return a deployment from the fields of its specs, or from a deployment file, which must be complete.
 
-    `question`: the verb that asks, and `beside` further keywords of it. Raises InvalidInput for a field that cannot be,
-    for one that changes nothing in its answer, and for one beside a file.
+    `question`: the verb; `beside`: its other keywords. Raises InvalidInput for an invalid field, for a field that does
+    not affect the answer, and for a field given together with a file.
     """
     if isinstance(model, DeploymentFile):
         if other := next((name for fields in (pool, traffic, service, cost) for name in fields), None):

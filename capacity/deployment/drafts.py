@@ -1,5 +1,7 @@
-"""Words for ways to draft: vLLM's methods and checkpoints, its V0 engine's flags, and the names that a pool keeps;
-public draft checkpoints whose acceptance was measured, by the model that they draft for."""
+"""Names of drafting methods: vLLM's methods and checkpoints, its V0 flags, and the names in a pool.
+
+Also public draft checkpoints with measured acceptance, by target model.
+"""
 
 import tomllib
 from collections.abc import Mapping
@@ -11,21 +13,21 @@ from pydantic import Field
 
 from capacity.base.spec import Spec
 
-# what vLLM takes a draft checkpoint for by its name, else for a model of its own
+# method that vLLM infers from a checkpoint's name; otherwise it is a draft model
 IN_CHECKPOINTS = ("eagle3", "eagle", "medusa")
-METHODS = {  # vLLM 0.33.0, config/speculative.py: all of them draft chains, but for a speculative_token_tree
+METHODS = {  # vLLM 0.33.0, config/speculative.py; all draft chains unless speculative_token_tree is set
     **dict.fromkeys(("ngram", "ngram_gpu"), "ngram"),
     **{way: way for way in reversed(IN_CHECKPOINTS)},
     "draft_model": "draft-model",
     **dict.fromkeys(("mtp", "deepseek_mtp", "glm4_moe_mtp", "qwen3_next_mtp", "ernie_mtp"), "mtp"),
     **dict.fromkeys(("longcat_flash_mtp", "mimo_mtp"), "mtp"),
 }
-ONLY_IN: Mapping[str, tuple[str, ...]] = {  # ways that some engines have, and no other; 2026-11
+ONLY_IN: Mapping[str, tuple[str, ...]] = {  # methods that only these engines support; 2026-11
     # LookaheadDecodingConfig, of its TensorRT backend; llama.cpp has an example program
     "lookahead": ("tensorrt-llm",),
-    "layer-skip": ("hf-transformers",),  # assistant_early_exit, on checkpoints that were trained for it
+    "layer-skip": ("hf-transformers",),  # assistant_early_exit, for checkpoints trained for it
 }
-TREE = "-tree"  # ends the name of a way that drafts trees: the name alone is its chain
+TREE = "-tree"  # suffix of methods that draft trees; without it, the method drafts a chain
 LOOKUP = ("ngram", "[ngram]")  # V0's --speculative-model for prompt lookup
 OTHER_NAMES = {
     "eagle-3": "eagle3",
@@ -37,32 +39,32 @@ OTHER_NAMES = {
 }
 
 
-DRAFT_FIELDS = (  # of a pool: all that is about drafts
+DRAFT_FIELDS = (  # pool fields about drafting
     *("speculator", "draft", "draft_tensor_parallel_size", "draft_layers", "num_speculative_tokens"),
     *("acceptance", "acceptance_spread"),
 )
 
 
 def drafting_name(name: str) -> str:
-    """A way to draft as it is kept: `eagle3-chain` is `eagle3`, since a name alone is the chain."""
+    """Return the canonical name of a drafting method: `eagle3-chain` becomes `eagle3`, which means the chain."""
     plain = name.strip().lower().removesuffix("-chain")
     return OTHER_NAMES.get(plain, plain)
 
 
 def has_way(engine: str, way: str) -> bool:
-    """Whether an engine drafts this way, by its name without a version."""
+    """Return whether an engine, named without a version, supports this drafting method."""
     return engine in ONLY_IN.get(way, (engine,))
 
 
 def drafting_notes(engine: str, way: str | None) -> tuple[str, ...]:
-    """What to say where an engine does not draft as it is asked to: the answer is what if."""
+    """Return a note if the engine does not support the drafting method, so the answer is hypothetical."""
     if way is None or has_way(engine, way):
         return ()
     return (f"{engine} does not draft by {way}, {' and '.join(ONLY_IN[way])} does: what if it did",)
 
 
 def way_of(checkpoint: str) -> str:
-    """The way to draft that a draft checkpoint's name means, as vLLM guesses where no method is given."""
+    """Return the drafting method implied by the name of a checkpoint, as vLLM does if no method is given."""
     name = checkpoint.rpartition("/")[2].lower()
     if checkpoint.lower() in LOOKUP:
         return "ngram"
@@ -70,9 +72,9 @@ def way_of(checkpoint: str) -> str:
 
 
 def drafting_fields(method: str | None, checkpoint: str | None) -> dict[str, object]:
-    """`speculator` and, for a draft model, `draft`: what a method (of `METHODS`) and a checkpoint say together.
+    """Return `speculator` and, for a draft model, `draft` from a method (of `METHODS`) and a checkpoint.
 
-    Heads and layers are checkpoints too, whose shapes follow from the target's: their names are not kept.
+    Checkpoints of heads and layers are not stored, because their shapes follow from the target.
     """
     way = method or (None if checkpoint is None else way_of(checkpoint))
     if way is None:
@@ -83,7 +85,7 @@ def drafting_fields(method: str | None, checkpoint: str | None) -> dict[str, obj
 
 
 def with_way(fields: Mapping[str, object]) -> dict[str, object]:
-    """A pool's fields, where a draft without a way to draft says the way by its name."""
+    """Return a pool's fields with the drafting method inferred from the draft's name if it is missing."""
     draft = fields.get("draft")
     if not isinstance(draft, str) or fields.get("speculator") is not None:
         return dict(fields)
@@ -95,10 +97,10 @@ TABLE = Path(__file__).with_name("draft_checkpoints.toml")
 
 
 class DraftCheckpoint(Spec):
-    """A draft checkpoint, or (`checkpoint` None) the drafting layer of the target's own checkpoint.
+    """A draft checkpoint, or (`checkpoint` None) the drafting layer in the target's own checkpoint.
 
-    `accepted_length`: tokens of a round of `draft_tokens` drafts; None: the method's own acceptance was measured on
-    these targets.
+    `accepted_length`: tokens per round of `draft_tokens` drafts; None: the acceptance of the method itself was
+    measured on these targets.
     """
 
     method: str
@@ -115,12 +117,12 @@ class DraftCheckpoint(Spec):
 
 @lru_cache(maxsize=1)
 def draft_checkpoints() -> dict[tuple[str, str], DraftCheckpoint]:
-    """All of them, by target (in lower case) and method."""
+    """Return all draft checkpoints, by target (lower case) and method."""
     rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))["checkpoints"]
     found = [DraftCheckpoint(**row) for row in rows]
     return {(target.lower(), each.method): each for each in found for target in each.targets}
 
 
 def find_draft_checkpoint(model_id: str | None, method: str) -> DraftCheckpoint | None:
-    """The checkpoint that drafts for the model with this Hugging Face id, or None."""
+    """Return the draft checkpoint for the model with this Hugging Face id, or None."""
     return None if model_id is None else draft_checkpoints().get((model_id.lower(), method))

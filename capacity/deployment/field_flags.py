@@ -1,4 +1,4 @@
-"""Specs whose fields are flags: help, spellings, limits and when a field is read stand in a file beside the spec."""
+"""Specs whose fields are also flags; a file in the same folder has help, spellings, limits and conditions."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ Part = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A field that another one means nothing without: not at its default (and `finite`), or one of `values`."""
+    """A requirement on another field: not its default (and finite, if `finite`), or one of `values`."""
 
     field: str
     values: tuple[object, ...] = ()
@@ -41,7 +41,7 @@ class Need:
 
     @property
     def words(self) -> str:
-        """As the command line writes it."""
+        """Return the requirement as command-line text."""
         return f"--{self.field.replace('_', '-')}" + (
             f" {' or '.join(map(str, self.values))}" if self.values else ""
         )
@@ -49,18 +49,18 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """When a field is read; in the field's metadata."""
+    """Condition under which a field is read; stored in the field's metadata."""
 
     part: Part | None
     needs: tuple[Need, ...]
 
 
 class FlagSpec(Spec):
-    """A spec whose fields are flags of the command line too, with a row each in `flags.json` beside its module.
+    """A spec whose fields are also command-line flags; each has a row in `flags.json` in the module's folder.
 
-    `help` is what the flag says; `flags` are further spellings; `read_by` is the part of the product that reads the
-    field, without one all of it; `needs` are fields, with the values that count, of which it means nothing without one;
-    other keys are limits of its value.
+    `help`: help text of the flag. `flags`: additional spellings. `read_by`: part of the product that reads the field;
+    without it, all parts do. `needs`: fields and values; the field has an effect if one of them is set.
+    Other keys are limits of the value.
     """
 
     @classmethod
@@ -83,7 +83,7 @@ def _describe(
     needs: Mapping[str, Any] | None = None,
     **limits: Any,
 ) -> None:
-    """Put a row of the file into its field."""
+    """Copy a row of the file into its field."""
     field.description = help or field.description
     field.json_schema_extra = {"flags": list(flags)}
     needed = (
@@ -95,17 +95,17 @@ def _describe(
 
 
 def flag(default: Any, help: str, **row: Any) -> Any:
-    """Declare a field with what a row of `flags.json` says, in place: a new flag then needs no row."""
+    """Declare a field with the content of a `flags.json` row, for a flag without a row."""
     field: FieldInfo = Field(default=default)
     _describe(field, help, **row)
     return field
 
 
 def part_of(field: FieldInfo) -> Part | None:
-    """The part of the product that reads a field; None: all of it."""
+    """Return the part of the product that reads a field; None: all parts."""
     return next((entry.part for entry in field.metadata if isinstance(entry, _Reading)), None)
 
 
 def needs_of(field: FieldInfo) -> tuple[Need, ...]:
-    """What a field means nothing without, one of them; empty: it means something alone."""
+    """Return the alternative requirements of a field; empty: none."""
     return next((entry.needs for entry in field.metadata if isinstance(entry, _Reading)), ())

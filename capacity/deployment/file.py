@@ -1,4 +1,4 @@
-"""The deployment file: a model, its pools, their traffic, service and price, as TOML to keep, share and diff."""
+"""Deployment file (TOML): a model, its pools, traffic, service and price, to store, share and compare."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -20,9 +20,9 @@ FILE_SCHEMA: Literal["capacity/deployment/v1"] = "capacity/deployment/v1"
 
 
 class DeploymentFile(Spec):
-    """A deployment with its traffic and price, as a file to keep, share and diff (TOML).
+    """A deployment with its traffic and price, as a TOML file.
 
-    `model` is that of every pool which names none of its own.
+    `model` applies to every pool without its own model.
     """
 
     schema_: Literal["capacity/deployment/v1"] = Field(FILE_SCHEMA, alias="schema")
@@ -35,7 +35,7 @@ class DeploymentFile(Spec):
     @model_validator(mode="before")
     @classmethod
     def _of_the_only_pool(cls, fields: Any) -> Any:
-        """The model of a pool that stands alone is the file's."""
+        """Move the model of a single pool to the file."""
         pools = fields.get("pools") if isinstance(fields, dict) else None
         if not isinstance(pools, list | tuple) or len(pools) != 1:
             return fields
@@ -51,7 +51,7 @@ class DeploymentFile(Spec):
 def read_deployment(path: str | Path) -> DeploymentFile:
     """Read a deployment file.
 
-    Raises MalformedFile with the field and its value when it is not one.
+    Raises MalformedFile with the field and its value if the file is invalid.
     """
     fields = read_toml(path, "a deployment")
     try:
@@ -61,9 +61,9 @@ def read_deployment(path: str | Path) -> DeploymentFile:
 
 
 def write_deployment(deployment: DeploymentFile, path: str | Path) -> None:
-    """Write a deployment file; reading it back gives an equal record. Fields left to their defaults are left out.
+    """Write a deployment file without fields at their defaults; reading it returns an equal record.
 
-    Raises InvalidInput where it cannot be written, and for a file that is there already and is no deployment.
+    Raises InvalidInput if the file cannot be written, or if it exists and is not a deployment.
     """
     try:
         content = Path(path).read_bytes().strip() if Path(path).is_file() else b""
@@ -75,7 +75,7 @@ def write_deployment(deployment: DeploymentFile, path: str | Path) -> None:
 
 
 def to_toml(deployment: DeploymentFile) -> str:
-    """The text of a deployment file."""
+    """Return the text of a deployment file."""
     lines = [f"schema = {toml_value(FILE_SCHEMA)}", f"model = {toml_value(deployment.model)}"]
     for pool in deployment.pools:
         lines += ["", "[[pools]]", *_assignments(pool)]

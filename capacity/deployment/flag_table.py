@@ -1,4 +1,4 @@
-"""One table of launch flags per engine (`launch_flags/ENGINE.toml`): the same rows write a launch line and read one."""
+"""Table of launch flags of each engine (`launch_flags/ENGINE.toml`), used to write and to read launch commands."""
 
 import re
 import tomllib
@@ -25,10 +25,10 @@ GGML_CACHES = {"int8": "q8_0", "int4": "q4_0"}
 GGML_16_BIT = "f16"
 GGML_ALL_LAYERS = 999
 FLOATS = {"half": "float16", "float": "float32"}
-FORCED = {"awq": "awq-no-marlin", "gptq": "gptq-no-marlin"}  # vLLM takes Marlin unless these forbid it
+FORCED = {"awq": "awq-no-marlin", "gptq": "gptq-no-marlin"}  # vLLM uses Marlin unless these are set
 
 Place = Literal["line", "environment", "file"]
-Values = Mapping[str, object]  # fields of a pool, and terms, by name
+Values = Mapping[str, object]  # pool fields and terms, by name
 
 
 def _same(value: str) -> str:
@@ -36,12 +36,12 @@ def _same(value: str) -> str:
 
 
 def _ggml_layers(text: str) -> int | None:
-    """Layers on the GPU; `all`, `auto` and -1 mean as many as there are."""
+    """Return the number of layers on the GPU; None (`all`, `auto`, -1) means all."""
     return int(text) if text.isdecimal() and int(text) < GGML_ALL_LAYERS else None
 
 
 CONVERSIONS: Mapping[str, tuple[Callable[[object, Collection[str]], object], Callable[[str], object]]] = {
-    # to the engine's word (of a value, and the formats made while loading), and back
+    # to the engine's word (from a value and the formats created while loading), and back
     "online_format": (lambda value, online: value if value in online else None, _same),
     "vllm_format": (
         lambda value, online: value if value in online else vllm_checkpoint(str(value)),
@@ -57,15 +57,15 @@ CONVERSIONS: Mapping[str, tuple[Callable[[object, Collection[str]], object], Cal
 
 
 class LaunchFlag(Spec):
-    """One setting of a launch line: our field, and how the engine spells it.
+    """One setting of a launch command: the field of this package and the engine's spelling.
 
-    `field`: of `Pool`, or a term that the engine's dialect computes from several; None: written only. `aliases`:
-    further and older spellings, which are read. `place`: a flag of the line, a setting of the environment, or a key of
-    the file that the line names. `words`: values by ours that the engine spells differently; `others`: what happens to
-    values that are not in `words`. They are kept, kept but not written (`read`), left as not understood, or refused.
-    `means`: the value that the flag stands for, by the word `writes` or as a switch. `writes` without a field is a
-    constant. A value at the pool's default is not written, unless it stands `beside` a field that is, or `always`.
-    `note`: what to tell the user where it is written.
+    `field`: a field of `Pool`, or a term that the engine's dialect computes from several; None: only written.
+    `aliases`: additional and older spellings, only read. `place`: a command-line flag, an environment variable, or a
+    key of the options file. `words`: the engine's spelling of values that differ. `others`: treatment of values that
+    are not in `words`: kept, kept but not written (`read`), left as not understood, or refused. `means`: the value
+    that the flag represents, with the word `writes` or as a switch. `writes` without a field is a constant. Values at
+    the pool's default are not written, unless the field `beside` is set or `always` is true. `note`: note for the user
+    if the flag is written.
     """
 
     name: str
@@ -93,11 +93,11 @@ class LaunchFlag(Spec):
 
     @property
     def is_switch(self) -> bool:
-        """Whether it takes no value."""
+        """Return whether the flag has no value."""
         return self.kind == "switch" or (self.means is not None and self.writes is None)
 
     def write(self, values: Values, made_while_loading: Collection[str]) -> object | None:
-        """Return the engine's word for the value, True for a switch, and None where nothing is written."""
+        """Return the engine's word for the value, True for a switch, or None if nothing is written."""
         if not self.written or (self.beside is not None and not is_set(values, self.beside)):
             return None
         if self.field is None:
@@ -114,9 +114,9 @@ class LaunchFlag(Spec):
         return self.words.get(str(value), value if self.others == "kept" else None) if self.words else value
 
     def read(self, line: Line) -> object | None:
-        """Take the value out of a line, in a pool's words; None where the line does not have it.
+        """Remove the setting from a command and return the pool's value; None if it is absent.
 
-        Raises InvalidInput for a word that the engine does not have, and a count that is no number.
+        Raises InvalidInput for a word that the engine does not have, and for a count that is not a number.
         """
         text = self._take(line)
         if text is None:
@@ -137,7 +137,7 @@ class LaunchFlag(Spec):
         return ours or text
 
     def _take(self, line: Line) -> str | None:
-        """The text of the setting; a flag that is taken is understood."""
+        """Remove and return the text of the setting, so that it counts as understood."""
         if self.place == "line":
             known = self.words.values() if self.others == "left" else None
             return line.flags.take(flag_name(self.name), known=known)
@@ -148,20 +148,22 @@ class LaunchFlag(Spec):
         try:
             return int(text)
         except ValueError:
-            if self.place == "environment":  # a variable that nothing fills in
+            if self.place == "environment":  # an unset variable
                 return None
             raise InvalidInput(f"{self.name} is {text or 'empty'}: must be a whole number") from None
 
 
 class FlagTable(Spec):
-    """The launch flags of one engine. Names in `switches` (they take no value), `several` (they take more than one),
-    `harmless` and `not_modelled` are without dashes in front, with underscores.
+    """Launch flags of one engine.
 
-    `program`: the words before the flags. `started_by`: what launches it in a pasted line; `images`: ends of its
-    container images' names, whose entry point is the server. `image` and `has_package`: what is published of a release.
-    `terms`: values of rows that the dialect computes. `config_flag`: names a YAML file of further flags.
-    `reads_pool_fields`: every field of a pool is a flag too. `not_modelled`: each with what is taken instead.
-    `model_names`: models that the engine's library names otherwise; `newest_tags`: of names without a tag.
+    Names in `switches` (no value), `several` (more than one value), `harmless` and `not_modelled` have no leading
+    dashes, and underscores in place of dashes.
+
+    `program`: words before the flags. `started_by`: programs that start the engine in a pasted command. `images`:
+    suffixes of container images whose entry point is the server. `image` and `has_package`: published artefacts of a
+    release. `terms`: row values that the dialect computes. `config_flag`: flag for a YAML file with more flags.
+    `reads_pool_fields`: every pool field is also a flag. `not_modelled`: flags with the assumption used instead.
+    `model_names`: models with other names in the engine's library. `newest_tags`: tags of names without one.
     """
 
     program: tuple[str, ...]
@@ -191,7 +193,7 @@ class FlagTable(Spec):
         return self
 
     def rows(self) -> tuple[LaunchFlag, ...]:
-        """Return the rows that are read: those of the table, and the pool's own fields where they are flags too."""
+        """Return the rows to read: those of the table, and the pool's fields if they are also flags."""
         if not self.reads_pool_fields:
             return tuple(row for row in self.flags if row.field is not None)
         listed = {row.field: row for row in self.flags if row.field is not None}
@@ -206,7 +208,7 @@ class FlagTable(Spec):
         return tuple(listed.values())
 
     def written(self, place: Place, values: Values) -> list[tuple[str, str | bool]]:
-        """Return the options of one place of the launch, as pairs of name and text; True: the name alone."""
+        """Return the options of one place of the launch, as (name, text) pairs; True: the name without a value."""
         pairs: list[tuple[str, str | bool]] = []
         for row in self.flags:
             value = row.write(values, self.made_while_loading) if row.place == place else None
@@ -221,7 +223,7 @@ class FlagTable(Spec):
         return pairs
 
     def notes(self, values: Values) -> tuple[str, ...]:
-        """Return what to tell the user about flags that are written."""
+        """Return the notes of the flags that are written."""
         noted = [
             row for row in self.flags if row.note and row.write(values, self.made_while_loading) is not None
         ]
@@ -236,7 +238,7 @@ def is_set(values: Values, field: str) -> bool:
 
 @lru_cache(maxsize=8)
 def flag_table(engine: str) -> FlagTable:
-    """Read the table of an engine, by its name without a version. Raises MalformedFile with the key that is wrong."""
+    """Read the table of an engine, named without a version. Raises MalformedFile with the invalid key."""
     path = FOLDER / f"{engine}.toml"
     try:
         return FlagTable.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
@@ -248,7 +250,7 @@ def flag_table(engine: str) -> FlagTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRelease:
-    """One release of an engine: its version as published, its image and its `pip` requirement, where it has them."""
+    """One release of an engine: published version, and image and `pip` requirement if they exist."""
 
     version: str
     image: str | None
@@ -256,7 +258,7 @@ class PublishedRelease:
 
 
 def release_of(engine: str) -> PublishedRelease:
-    """The release that `name@version` names, or the newest known one of `name`. Raises UnknownName, InvalidInput."""
+    """Return the release of `name@version`, or the newest known one of `name`. Raises UnknownName, InvalidInput."""
     found = find_engine(engine)
     asked = engine.partition("@")[2] or found.label.partition("@")[2]
     number = re.match(r"v?(\d+(?:\.\d+)*)", asked)

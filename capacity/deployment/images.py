@@ -1,4 +1,4 @@
-"""What the traffic leaves to the model: tokens of an image or of audio, and the one answer of a model that embeds."""
+"""Traffic values that depend on the model: image and audio tokens, and the single output of embedding models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIZE = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})")
 
 
 def check_text_alone(language_model_only: bool, traffic: Traffic) -> None:
-    """Raises InvalidInput for images or audio that come to engines without towers."""
+    """Raise InvalidInput for images or audio sent to engines without towers."""
     said = "--images-per-prompt" if traffic.images_per_prompt else "--audio-seconds"
     if language_model_only and (traffic.images_per_prompt or traffic.audio_seconds is not None):
         raise InvalidInput(
@@ -27,10 +27,10 @@ def check_text_alone(language_model_only: bool, traffic: Traffic) -> None:
 
 
 def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, download: bool = False) -> Traffic:
-    """The traffic with the tokens of its images, and of its audio.
+    """Return the traffic with the tokens of its images and audio.
 
-    A prompt without an output length is one token of a model that embeds. Raises InvalidInput where tokens are not
-    known, or contradict.
+    For an embedding model, a missing output length becomes one token. Raises InvalidInput if the number of tokens is
+    unknown or contradictory.
     """
     prompts_alone = traffic.input_len is not None and traffic.output_len is None
     if not (traffic.images_per_prompt or traffic.audio_seconds is not None or prompts_alone):
@@ -64,7 +64,7 @@ def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, downlo
 
 
 def _with_audio(traffic: Traffic, spec: ModelSpec, seconds: float) -> Traffic:
-    """One clip at the start of every prompt; of Whisper, whose prompt is the audio, the prompt itself."""
+    """Add one clip at the start of each prompt; for Whisper, the clip is the whole prompt."""
     from capacity.model.audio import FRAMES_PER_S, tokens_of_audio
 
     flag, longest = f"--audio-seconds {seconds:g}", spec.prompt_audio_s

@@ -1,4 +1,4 @@
-"""A pasted line that launches a server, of whichever engine its first words name, as a model and a pool."""
+"""Read a pasted launch command of a supported engine as a model and a pool; its first words name the engine."""
 
 from __future__ import annotations
 
@@ -36,19 +36,18 @@ EXAMPLES = (
     "ollama run"
 )
 _SETTING = re.compile(r"([A-Z][A-Z0-9_]+)=(.*)", re.DOTALL)
-_VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)|server-(?:\w+-)?(b\d+)")  # llama.cpp counts its builds
-# as a plan writes above the command
+_VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)|server-(?:\w+-)?(b\d+)")  # llama.cpp has build numbers
+# comment that a plan writes above the command
 _PLANNED = re.compile(r"^\s*#\s*planned for (\S+) ([\w.]+)", re.MULTILINE)
 
 
 @checked
 def from_launch(command: str, *, gpu: str | None = None) -> DeploymentFile:
-    """The deployment of a pasted launch line, or of a launch file by its path, on `gpu` (default: the GPU that the file
-    names): every question takes it in place of a model.
+    """Return the deployment of a launch command, or of a launch file by path, in place of a model.
 
-    vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp and Ollama, by the first words. Warns of flags that would change an
-    answer and are not modelled. Raises InvalidInput for a line of none of them, one without a model, and a flag that is
-    none of the engine's.
+    Supports vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp and Ollama, recognised by the first words. `gpu` defaults to
+    the GPU in the file. Warns about flags that would change an answer but are not modelled. Raises InvalidInput for an
+    unsupported command, a missing model, and a flag that the engine does not have.
     """
     read = read_launch(command)
     if read.unknown:
@@ -62,15 +61,15 @@ def from_launch(command: str, *, gpu: str | None = None) -> DeploymentFile:
     return DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
 
 
-from_vllm = from_launch  # by its older name
+from_vllm = from_launch  # former name
 
 
 def read_launch(text: str) -> LaunchCommand:
-    """A launch line, or the file that it stands in, as a model (empty: not named) and fields of a pool.
+    """Read a launch command, or the path of a file with one, as a model (empty: not named) and pool fields.
 
-    Of a Kubernetes manifest, a compose file or a SkyPilot task, the one server that it starts, with its replicas.
-    Continued lines, comments, environment settings before the program, containers and both spellings of flags are
-    understood. Raises InvalidInput, also for any other mapping of YAML.
+    From a Kubernetes manifest, a compose file or a SkyPilot task, reads the only server and its replicas. Accepts
+    continued lines, comments, environment settings before the program, containers and both spellings of flags. Raises
+    InvalidInput, also for any other YAML mapping.
     """
     folder = None
     if _is_file(text.strip()):
@@ -95,7 +94,7 @@ def read_launch(text: str) -> LaunchCommand:
 
 
 def _at_planned_release(command: LaunchCommand, text: str) -> LaunchCommand:
-    """The command with the release that a plan's comment names, where the line itself names none."""
+    """Return the command with the release in a plan's comment, if the command itself names none."""
     planned = _PLANNED.search(text)
     if planned is None or command.fields.get("engine", "vllm") != planned[1]:
         return command
@@ -104,7 +103,7 @@ def _at_planned_release(command: LaunchCommand, text: str) -> LaunchCommand:
 
 
 def _is_server(line: str, folder: Path | None) -> bool:
-    """Whether it launches one, even if it can't be read further."""
+    """Return whether the line launches a server, even if the rest of it cannot be read."""
     try:
         read_line(line, folder)
     except NoServer:
@@ -115,7 +114,7 @@ def _is_server(line: str, folder: Path | None) -> bool:
 
 
 def read_line(text: str, folder: Path | None = None) -> LaunchCommand:
-    """Read a launch line that is no path and no manifest, without a release from a comment. Raises InvalidInput."""
+    """Read a launch command that is not a path or a manifest, without a plan's comment. Raises InvalidInput."""
     words = words_of(text)
     environment = {found[1]: found[2] for word in words if (found := _SETTING.fullmatch(word))}
 
@@ -123,7 +122,7 @@ def read_line(text: str, folder: Path | None = None) -> LaunchCommand:
         arguments = until_operator(words[start:])
         return read_words(engine, arguments, release=release, environment=environment, folder=folder)
 
-    image: tuple[str, str, int] | None = None  # the engine, its release, and the place after it
+    image: tuple[str, str, int] | None = None  # engine, release, and index of the next word
     for place, word in enumerate(words):
         path, tag = _image(word)
         for name in DIALECTS:
@@ -151,7 +150,7 @@ def read_words(
     environment: Mapping[str, str] = MappingProxyType({}),
     folder: Path | None = None,
 ) -> LaunchCommand:
-    """The line of an engine after its program. Raises InvalidInput where it names no model."""
+    """Read an engine's arguments after its program. Raises InvalidInput if they name no model."""
     table, dialect = flag_table(engine), DIALECTS[engine]
     flags, model = _flags(table, words, folder)
     line = Line(flags=flags, environment=environment, folder=folder)
@@ -189,7 +188,7 @@ def read_words(
 
 
 def _flags(table: FlagTable, words: Sequence[str], folder: Path | None) -> tuple[Flags, str]:
-    """The flags of a line over those of the file that it names, and the model that the file names."""
+    """Return the flags of a command, which override those of its options file, and the model in the file."""
     rows = [row for row in table.rows() if row.place == "line"]
     switches = {flag_name(row.name) for row in rows if row.is_switch}
     aliases = {flag_name(alias): flag_name(row.name) for row in rows for alias in row.aliases}
@@ -208,13 +207,13 @@ def _flags(table: FlagTable, words: Sequence[str], folder: Path | None) -> tuple
 
 
 def _nearest(name: str) -> str:
-    """The flag that an unknown one is a slip of the pen from, if any."""
+    """Return a suggestion of the known flag most similar to an unknown one, if any."""
     close = difflib.get_close_matches(name, Pool.model_fields, n=1, cutoff=0.9)
     return f" (did you mean --{close[0].replace('_', '-')}?)" if close else ""
 
 
 def _image(word: str) -> tuple[str, str]:
-    """A word as a container image's path and tag; a registry may have a port."""
+    """Return the path and tag of a word as a container image; a registry may include a port."""
     folder, slash, name = word.rpartition("/")
     name, _, tag = name.partition(":")
     return f"{folder}{slash}{name}", tag
@@ -223,12 +222,12 @@ def _image(word: str) -> tuple[str, str]:
 def _is_file(text: str) -> bool:
     try:
         return bool(text) and "\n" not in text and Path(text).is_file()
-    except (OSError, ValueError):  # too long for a name, or with a character that no name has
+    except (OSError, ValueError):  # name too long, or with an invalid character
         return False
 
 
 def _ollama(words: list[str]) -> list[str]:
-    """The words after `ollama` that name a model, else after the first `ollama`; empty without any."""
+    """Return the words after the `ollama` that names a model, else after the first `ollama`; empty if there is none."""
     places = [place for place, word in enumerate(words) if word.rpartition("/")[2] == "ollama"]
     for verb in ("run", "create", "serve", "pull"):
         for place in places:
@@ -240,6 +239,6 @@ def _ollama(words: list[str]) -> list[str]:
 
 
 def _release(tag: str) -> str:
-    """The release that an image's tag names, as v0.11.0 or v0.11.0-cu128; empty for one that moves, such as latest."""
+    """Return the release in an image tag such as v0.11.0 or v0.11.0-cu128; empty for a moving tag such as latest."""
     version = _VERSION.match(tag)
     return "" if version is None else (version[1] or version[2]).removesuffix(".0")

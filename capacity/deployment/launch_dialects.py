@@ -1,7 +1,7 @@
-"""What flag tables cannot say: values that an engine counts differently than a pool, to its words and back.
+"""Conversions that flag tables cannot express: values that an engine counts differently than a pool.
 
-A dialect is a pair of inverse functions. `terms` makes the values of a table's rows from a pool, where they are not its
-fields as they are; `fields` makes a pool's fields from the values that were read.
+A dialect is a pair of inverse functions. `terms` computes row values from a pool if they differ from its fields;
+`fields` computes pool fields from the values that were read.
 """
 
 import json
@@ -33,8 +33,10 @@ _TAG = re.compile(r"(?P<name>[\w.\-/]+)(?::(?P<tag>[\w.\-]+))?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How an engine's values follow from a pool, and a pool's fields from them. `fields` may take out further flags,
-    words and the model; `options` reads the file that a line names."""
+    """Conversion between an engine's values and a pool's fields.
+
+    `fields` may also remove flags, words and the model; `options` reads the file that a command names.
+    """
 
     terms: Callable[[Pool], Fields]
     fields: Callable[[Fields, Line], Fields]
@@ -42,17 +44,17 @@ class Dialect:
 
 
 def draft_way(pool: Pool) -> str:
-    """How it drafts, a tree by the name of its method; empty: not at all."""
+    """Return the drafting method, for a tree the name of its method; empty: no drafting."""
     return (pool.speculator or "").removesuffix(TREE)
 
 
 def draft_words(engine: str) -> dict[str, str]:
-    """Ways to draft by the engine's words for them."""
+    """Return the drafting methods by the engine's names for them."""
     return next(row.words for row in flag_table(engine).flags if row.field == "speculator")
 
 
 def _draft_terms(pool: Pool, engine: str) -> Fields:
-    """The way and its checkpoint; none where the engine has no word for the way."""
+    """Return the drafting method and its checkpoint; empty if the engine does not support the method."""
     way = draft_way(pool)
     known = way in draft_words(engine)
     draft = (pool.draft or DRAFT) if known and way in WITH_CHECKPOINT else None
@@ -72,7 +74,7 @@ def _vllm_terms(pool: Pool) -> Fields:
 
 
 def _vllm_drafts(pool: Pool) -> str | None:
-    """`--speculative-config`; a head or a draft model is a checkpoint of its own."""
+    """Return `--speculative-config`; a head or a draft model has its own checkpoint."""
     way = draft_way(pool)
     if not way or not has_way("vllm", way):
         return None
@@ -102,14 +104,14 @@ def _vllm_fields(values: Fields, line: Line) -> Fields:
             if name in Pool.model_fields
             else {key: str(value) for key, value in options.items()}
         )
-    if not fields.get("enable_lora"):  # these are of no effect without it
+    if not fields.get("enable_lora"):  # the other LoRA flags have no effect without it
         for name in LORA_FIELDS:
             if name in fields:
                 line.notes.append(f"--{name.replace('_', '-')} {fields.pop(name)} (--enable-lora is not on)")
     return fields
 
 
-# SGLang: attention ranks divide the GPUs of --tp-size, and the limits of a step (server_args.py)
+# SGLang: attention ranks divide the GPUs of --tp-size and the limits of a step (server_args.py)
 
 
 def _sglang_terms(pool: Pool) -> Fields:
@@ -128,7 +130,7 @@ def _sglang_terms(pool: Pool) -> Fields:
         "num_speculative_tokens": steps if drafts["speculator"] else None,
         "draft_branches": 1
         if chain
-        else None,  # of a chain one candidate a place, and one more row than steps
+        else None,  # a chain has one candidate per position, and one more row than steps
         "verified_tokens": steps + 1 if chain and steps else None,
     }
 
@@ -164,7 +166,7 @@ def _sglang_fields(values: Fields, _: Line) -> Fields:
     return {name: value for name, value in fields.items() if value != "null"}
 
 
-# TensorRT-LLM: --tp_size counts the GPUs of all attention ranks; a file has what the line cannot say
+# TensorRT-LLM: --tp_size counts the GPUs of all attention ranks; a file has settings without a flag
 
 
 def _tensorrt_llm_terms(pool: Pool) -> Fields:
@@ -211,7 +213,7 @@ def _tensorrt_llm_fields(values: Fields, line: Line) -> Fields:
         fields["role"] = "prefill" if values.get("no_overlap") else "decode"
     fits = isinstance(longest, int) and isinstance(tokens, int) and longest <= tokens
     if "enable_chunked_prefill" not in values and tokens is not None and not fits:
-        # then trtllm-serve takes prompts of a step at most, and no others: the same, unless longer ones come
+        # trtllm-serve then rejects prompts longer than a step; shorter ones behave the same
         line.notes.append(f"--max_num_tokens {tokens} refuses longer prompts (here they would go in chunks)")
         fields["enable_chunked_prefill"] = True
     return fields
@@ -235,24 +237,24 @@ def _tgi_fields(values: Fields, line: Line) -> Fields:
     return values | {"speculator": way, "num_speculative_tokens": drafts}
 
 
-# llama.cpp and Ollama: GGUF files, whose names say their format
+# llama.cpp and Ollama: GGUF files, with the format in their names
 
 
 def gguf_file(pool: Pool) -> str:
-    """A GGUF file's name in the usual form, which says its format."""
+    """Return the usual name of a GGUF file, which contains its format."""
     kind = "F16" if pool.quantization is None else pool.quantization.removeprefix("gguf-").upper()
     return f"MODEL-{kind}.gguf"
 
 
 def format_of_gguf(name: str) -> str | None:
-    """The weight format that a GGUF file's name, or an Ollama tag, says; None: 16 bit, or nothing."""
+    """Return the weight format in the name of a GGUF file or Ollama tag; None: 16 bit or not given."""
     found = _GGUF_KIND.search(name)
     kind = None if found is None else found[1].lower()
     return kind if kind in (None, "mxfp4") else f"gguf-{kind}"
 
 
 def _ggml_terms(pool: Pool) -> Fields:
-    limits = find_engine(pool.engine).limits[0]  # those of the smallest GPUs
+    limits = find_engine(pool.engine).limits[0]  # limits for the smallest GPUs
     return {
         "max_num_seqs": pool.max_num_seqs or limits.max_num_seqs,
         "max_num_batched_tokens": pool.max_num_batched_tokens or limits.max_num_batched_tokens,
@@ -307,7 +309,7 @@ def _ollama_fields(values: Fields, line: Line) -> Fields:
     while words and words[0] in ("serve", "run", "pull", "create"):
         words.pop(0)
     name = words[0] if words else None
-    words.clear()  # a prompt
+    words.clear()  # the words are a prompt
     found = _TAG.fullmatch(name or "")
     library, tag = (found["name"], found["tag"] or "") if found else ("", "")
     size = tag.partition("-")[0] if tag.partition("-")[0] != "latest" else ""
@@ -324,7 +326,7 @@ def _ollama_fields(values: Fields, line: Line) -> Fields:
 
 
 def _modelfile(line: Line) -> dict[str, str]:
-    """FROM and PARAMETER of the Modelfile that the line names."""
+    """Return FROM and PARAMETER of the Modelfile that the command names."""
     if not (name := line.flags.take("file")):
         return {}
     path = (line.folder or Path()) / Path(name.replace("$(dirname $0)/", "")).name
@@ -360,6 +362,6 @@ DIALECTS = {
 
 
 def launch_values(engine: str, model_id: str, pool: Pool) -> Fields:
-    """The values of an engine's rows: the pool's fields, and the terms that follow from several."""
+    """Return the values of an engine's rows: the pool's fields, and the terms computed from several."""
     own = {"model": model_id, "enable_lora": pool.max_loras is not None}
     return {**dict(pool), **own, **DIALECTS[engine].terms(pool)}

@@ -1,4 +1,4 @@
-"""A launch line: the command that is written, and one that was read, with its words and flags."""
+"""Launch commands as they are written and read: their words and flags."""
 
 import json
 import re
@@ -21,7 +21,7 @@ _OPERATOR = re.compile(r"\||\|\||&|&&|;|(?:\d|&)?>{1,2}.*|<.*")
 Fields = dict[str, object]
 
 
-# settings that decide an interval: without the flag, the default is known
+# settings that affect interval widths; without the flag, the engine's default applies
 LAUNCH_DEFAULTS: Mapping[str, object] = {
     "max_num_batched_tokens": None,
     "max_num_seqs": None,
@@ -31,7 +31,7 @@ LAUNCH_DEFAULTS: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A command as its words, what it cannot say, and the files that it reads (name, text)."""
+    """A command as its words, notes on settings that it cannot express, and the files that it reads (name, text)."""
 
     words: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Launch:
 
     @property
     def text(self) -> str:
-        """The command, quoted for a shell, a flag a line."""
+        """Return the command quoted for a shell, with one flag per line."""
         lines: list[list[str]] = [[]]
         for word in self.words:
             if word.startswith("--") and lines[-1]:
@@ -49,7 +49,7 @@ class Launch:
 
 
 def flag_words(values: Sequence[tuple[str, object]]) -> list[str]:
-    """Return `--flag value` for each pair; True gives the flag alone, None and False give nothing."""
+    """Return `--flag value` for each pair; True gives the flag without a value, None and False give nothing."""
     words: list[str] = []
     for flag, value in values:
         if value is None or value is False:
@@ -60,10 +60,10 @@ def flag_words(values: Sequence[tuple[str, object]]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchCommand:
-    """What a pasted command says: the model, fields of `Pool` (without a GPU), and the flags that no field stands for.
+    """Content of a pasted command: the model, fields of `Pool` (without a GPU), and flags without a field.
 
-    `ignored` change no answer; `not_modelled` would, each with what is taken instead; `unknown` are not the engine's as
-    far as this package knows. `gpu`: the GPU that a manifest names.
+    `ignored` flags do not affect an answer. `not_modelled` flags would, each with the assumption used instead.
+    `unknown` flags are not known for the engine. `gpu`: GPU named in a manifest.
     """
 
     model: str
@@ -74,13 +74,14 @@ class LaunchCommand:
     gpu: str | None = None
 
     def pool(self, gpu: str) -> Pool:
-        """The pool on `gpu`. Raises InvalidInput for a value that cannot be."""
+        """Return the pool on `gpu`. Raises InvalidInput for an invalid value."""
         return build(Pool, {"gpu": gpu, **LAUNCH_DEFAULTS, **self.fields}, flags=True)
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a command as a shell reads them, comments and continued lines too, operators apart. Raises
-    InvalidInput.
+    """Split a command into words as a shell does, without comment lines; operators are separate words.
+
+    Raises InvalidInput.
     """
     lines = [line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("#")]
     try:
@@ -94,25 +95,25 @@ def words_of(text: str) -> list[str]:
 
 
 def until_operator(words: list[str]) -> list[str]:
-    """The words up to where the shell redirects, pipes or goes on to another command."""
+    """Return the words before the first shell operator: a redirection, a pipe or another command."""
     ends = (place for place, word in enumerate(words) if _OPERATOR.fullmatch(word))
     return words[: next(ends, len(words))]
 
 
 def is_flag(word: str) -> bool:
-    """Whether a word names a flag: -1 is a number."""
+    """Return whether a word is a flag; -1 is a number."""
     return word.startswith("--") or (len(word) > 1 and word[0] == "-" and word[1].isalpha())
 
 
 class NoServer(InvalidInput):
-    """A line that launches no server of any engine known here."""
+    """The line does not launch a server of a known engine."""
 
 
 class Flags:
-    """The flags of a command, to be taken out one by one; what is left was not understood.
+    """Flags of a command; readers remove the flags that they understand.
 
-    Names are as `flag_name` makes them. `switches` have no value, `several` have more than one; `aliases` are names by
-    further spellings. Of a flag that is repeated the last value counts.
+    Names are as returned by `flag_name`. `switches` have no value, `several` have more than one; `aliases` maps
+    additional spellings to names. If a flag is repeated, the last value applies.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class Flags:
         several: Collection[str] = (),
         aliases: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self.words: list[str] = []  # that are no flags
+        self.words: list[str] = []  # words that are not flags
         self._values: dict[str, str] = {}
         self._spelled: dict[str, str] = {}
         arguments = deque(words)
@@ -151,47 +152,47 @@ class Flags:
             self._spelled[name] = f"{flag} {value}".strip()
 
     def take(self, name: str, *, known: Collection[str] | None = None) -> str | None:
-        """Take out the value of a flag, empty where it has none; None where it was not given, or is none of `known`."""
+        """Remove and return a flag's value, empty if it has none; None if it is absent or not one of `known`."""
         if known is not None and self._values.get(name) not in known:
             return None
         return self._values.pop(name, None)
 
     def left(self) -> Iterator[tuple[str, str]]:
-        """Flags that nobody took: the name, and how it was written."""
+        """Yield the remaining flags: the name and the original spelling."""
         for name in self._values:
             yield name, self._spelled[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A command after its program: its flags, the environment before it, the folder that its files lie in, and the
-    options of the file that it names."""
+    """A command after its program: flags, preceding environment, folder of its files, and options of its file."""
 
     flags: Flags
     environment: Mapping[str, str]
     folder: Path | None
     options: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)  # what is taken otherwise than the line says
+    notes: list[str] = field(default_factory=list)  # differences between the command and the answer
 
 
 def flag_name(flag: str) -> str:
-    """A flag without dashes in front, with underscores."""
+    """Return a flag without leading dashes and with underscores."""
     return flag.lstrip("-").replace("-", "_")
 
 
 def backwards(words: Mapping[str, str], word: str | None) -> str | None:
-    """The key of a table whose value this is, the first; what is not in it stays."""
+    """Return the first key with this value in a table; a value that is not in it is returned unchanged."""
     return next((key for key, value in words.items() if value == word), word)
 
 
 def options_beside(name: str | None, folder: Path | None, flag: str) -> dict[str, str]:
-    """The options of a YAML file as `key`, `key.key` and so on; none without a file. `flag` names it, and whose it is.
+    """Return the options of a YAML file as `key`, `key.key` and so on; empty without a file.
 
-    Raises InvalidInput where it is not there, or no YAML.
+    `flag`: the flag that names the file, with its engine, for messages. Raises InvalidInput if the file does not exist
+    or is not YAML.
     """
     if name is None:
         return {}
-    import yaml  # few questions read a file of it
+    import yaml  # imported here because few commands read YAML
 
     path = (folder or Path()) / name
     try:
@@ -206,7 +207,7 @@ def options_beside(name: str | None, folder: Path | None, flag: str) -> dict[str
 
 
 def _flat(node: object, name: str) -> Iterator[tuple[str, str]]:
-    """What has a value, by its keys; a list as JSON, a switch as true or false."""
+    """Yield leaf values by their keys; a list as JSON, a switch as true or false."""
     if isinstance(node, dict):
         for key, part in node.items():
             yield from _flat(part, f"{name}.{key}" if name else str(key))

@@ -1,7 +1,7 @@
-"""The commands that launch an engine, from a pool, by its flag table; what its command line cannot say is a note.
+"""Write the launch commands of a pool from the engine's flag table; unsupported settings become notes.
 
-Only what the pool sets is written; of llama.cpp and Ollama also limits that are not what the engine does by itself.
-transformers 5 and DeepSpeed-MII (mii.serve), 2026-11, are programs.
+Only the pool's own settings are written; for llama.cpp and Ollama, also limits that differ from the engine's defaults.
+transformers 5 and DeepSpeed-MII (mii.serve), 2026-11, are launched as programs.
 """
 
 import shlex
@@ -26,20 +26,23 @@ from capacity.deployment.launch_dialects import (
 from capacity.deployment.launched import PORT, Launch, flag_words
 from capacity.deployment.pool import Pool
 
-GENERATE = Path(__file__).with_name("generate_answers.txt")  # a program of transformers
-# no OpenAI API: nothing routes to them, nor benchmarks them
+GENERATE = Path(__file__).with_name("generate_answers.txt")  # a transformers program
+# no OpenAI API, so there is no router or benchmark for them
 WITHOUT_API = ("hf-transformers", "deepspeed-mii")
-# of clusters: what one of them is told, the others can be told too
+# engines for clusters: a plan for one of them can be launched by any of them
 ENGINES = ("vllm", "sglang", "tensorrt-llm")
 
 
 def is_launched(engine: str) -> bool:
-    """Whether anything launches it: a baseline is only simulated. Raises UnknownName."""
+    """Return whether the engine can be launched; a baseline is only simulated. Raises UnknownName."""
     return find_engine(engine).name in MAKERS
 
 
 def launch_command(engine: str, model_id: str, pool: Pool) -> Launch:
-    """The command of `engine` for one replica, in its role. Raises UnknownName, and InvalidInput for a baseline."""
+    """Return the command for one replica of `engine`, in its role.
+
+    Raises UnknownName, and InvalidInput for a baseline.
+    """
     name = engine_name(engine)
     known = find_draft_checkpoint(model_id, draft_way(pool))
     if pool.draft is None and known is not None and known.checkpoint is not None:
@@ -58,14 +61,17 @@ def launch_command(engine: str, model_id: str, pool: Pool) -> Launch:
 
 
 def engine_name(engine: str) -> str:
-    """The engine without its version: one that can be launched. Raises UnknownName, and InvalidInput for a baseline."""
+    """Return the name of a launchable engine without its version.
+
+    Raises UnknownName, and InvalidInput for a baseline.
+    """
     if not is_launched(engine):
         raise InvalidInput(f"nothing launches {engine!r}, which is a baseline; take {', '.join(MAKERS)}")
     return find_engine(engine).name
 
 
 def _server(engine: str, model_id: str, pool: Pool) -> Launch:
-    """A server that is configured by its command line, or by an options file."""
+    """Return the launch of a server that is configured by its command line or an options file."""
     table, values = flag_table(engine), launch_values(engine, model_id, pool)
     options = _yaml(table.written("file", values))
     file = "trtllm.yaml" if pool.role == "both" else f"trtllm-{pool.role}.yaml"
@@ -82,7 +88,7 @@ def _server(engine: str, model_id: str, pool: Pool) -> Launch:
 
 
 def _notes(engine: str, pool: Pool) -> tuple[str, ...]:
-    """What the user does before the command runs, and what it does otherwise than the pool says."""
+    """Return notes on required preparation and on differences between the command and the pool."""
     if engine == "llama.cpp":
         return (_gguf_note(pool),)
     if engine == "tgi":
@@ -104,7 +110,7 @@ def _notes(engine: str, pool: Pool) -> tuple[str, ...]:
 
 
 def _checkpoint_notes(pool: Pool, made_while_loading: Collection[str]) -> tuple[str, ...]:
-    """That the format needs a checkpoint of its own, unless the engine makes it while loading."""
+    """Return a note if the format needs a separate checkpoint, because the engine does not create it while loading."""
     if pool.quantization is None or pool.quantization in made_while_loading:
         return ()
     return (f"{pool.quantization} weights: put a checkpoint in that format in place of the model's name",)
@@ -123,7 +129,7 @@ def _draft_notes(pool: Pool) -> tuple[str, ...]:
 
 
 def _yaml(options: list[tuple[str, str | bool]]) -> str:
-    """Keys with dots as nested mappings, each where its first key is."""
+    """Return YAML with dotted keys as nested mappings, each at the position of its first key."""
     lines: list[str] = []
     for name, value in options:
         group, dot, key = name.rpartition(".")
@@ -138,7 +144,7 @@ def _gguf_note(pool: Pool) -> str:
 
 
 def _ollama(model_id: str, pool: Pool) -> Launch:
-    """A server that is configured by environment variables, and its model by a Modelfile."""
+    """Return the launch of a server that is configured by environment variables, with a Modelfile for its model."""
     table, values = flag_table("ollama"), launch_values("ollama", model_id, pool)
     parameters = [f"PARAMETER {name} {value}" for name, value in table.written("file", values)]
     model = [f"# model {model_id}", f"FROM ./{gguf_file(pool)}", *parameters]
@@ -163,7 +169,7 @@ def _text(lines: list[str]) -> str:
 
 
 def _transformers(model_id: str, pool: Pool) -> Launch:
-    """No server: a program that answers the lines of its input in batches."""
+    """Return the launch of a program that answers its input lines in batches, without a server."""
     tensor = pool.tensor_parallel_size
     text = GENERATE.read_text(encoding="utf-8").format(
         model=model_id,

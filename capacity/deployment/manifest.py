@@ -1,4 +1,4 @@
-"""The lines that launch servers in a manifest: of Kubernetes, compose or SkyPilot."""
+"""Read the server launch commands in a Kubernetes, compose or SkyPilot manifest."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from capacity.deployment.launched import OPTION, NoServer, words_of
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z)?sh")
 _VARIABLE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)\}|(\w+))")
 _FIRST_LINE = re.compile(r"(?:\s*(?:#.*)?\n|---.*\n)*[\w.-]+:(?:\s|$)")
-KINDS = {  # Kubernetes objects whose pods say what they run, and those that stand next to them
+KINDS = {  # Kubernetes objects with pods that have commands, and related objects
     *("CronJob", "DaemonSet", "Deployment", "Job", "LeaderWorkerSet", "List", "Pod", "ReplicaSet"),
     *("ReplicationController", "StatefulSet", "ConfigMap", "HorizontalPodAutoscaler", "Ingress", "Namespace"),
     *("PersistentVolumeClaim", "Secret", "Service", "ServiceAccount"),
 }
 WAY_OUT = "paste the launch line, or give a Deployment, a compose file or a SkyPilot task"
 RENDERED = "give what `helm template` renders, or paste the launch line"
-FOREIGN = {  # by a key of the mapping: what it is, and the way out
+FOREIGN = {  # by a key of the mapping: kind of file, and the input to give instead
     "servingEngineSpec": ("Helm values of the vLLM production stack", RENDERED),
     "replicaCount": ("Helm values", RENDERED),
     "image": ("Helm values", RENDERED),
@@ -34,9 +34,10 @@ AMBIGUOUS_GPUS = {"a100": "a100-sxm-40gb", "v100": None}  # SkyPilot's A100 has 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """What one container runs: settings, its image and its words, as one line; and how many of it there are.
+    """One container: its environment, image and command as one line, and its number of replicas.
 
-    `gpu`: the GPU that the manifest names; `not_modelled`: what of it is taken otherwise, and how.
+    `gpu`: GPU named in the manifest. `not_modelled`: settings that are replaced by an assumption, with that
+    assumption.
     """
 
     line: str
@@ -46,11 +47,11 @@ class Container:
 
 
 def containers_of(text: str) -> tuple[Container, ...]:
-    """The containers of a manifest that say what they run, in its order; none where the text is no manifest.
+    """Return the containers of a manifest that have a command, in order; empty if the text is no manifest.
 
-    Read are `command` and `args` of Kubernetes, `entrypoint` and `command` of compose, `run` of SkyPilot, their
-    environments, for which `$(NAME)`, `${NAME}` and `$NAME` stand, and `replicas`. Raises InvalidInput for a shell's
-    text that has no words.
+    Reads `command` and `args` of Kubernetes, `entrypoint` and `command` of compose, `run` of SkyPilot, `replicas`, and
+    environments, which replace `$(NAME)`, `${NAME}` and `$NAME`. Raises InvalidInput for shell text that cannot be
+    split into words.
     """
     found: list[Container] = []
     for document in _documents(text):
@@ -62,7 +63,7 @@ def containers_of(text: str) -> tuple[Container, ...]:
 
 
 def refuse_manifest(text: str) -> None:
-    """Raise InvalidInput, with the kind, for a mapping of YAML, which is never a shell's line."""
+    """Raise InvalidInput, with the kind of file, for a YAML mapping, which is never a shell command."""
     documents = _documents(text)
     if not documents and "\n" in text.strip() and _FIRST_LINE.match(text):
         raise InvalidInput(f"{OPTION} looks like YAML and cannot be parsed as YAML: correct it, or {WAY_OUT}")
@@ -78,7 +79,7 @@ def refuse_manifest(text: str) -> None:
 
 
 def _kind(document: Mapping[object, object]) -> tuple[str, str]:
-    """What a mapping is, and what to give in its place."""
+    """Return the kind of a mapping, and the input to give instead."""
     if "kind" in document:
         return str(document["kind"]), WAY_OUT
     if "services" in document:
@@ -88,7 +89,7 @@ def _kind(document: Mapping[object, object]) -> tuple[str, str]:
 
 
 def _documents(text: str) -> list[dict[object, object]]:
-    """The mappings of a YAML text whose keys are names; none where there is none, as in a shell's line."""
+    """Return the mappings of a YAML text whose keys are names; empty if there are none, as in a shell command."""
     try:
         documents = list(yaml.safe_load_all(text))
     except (yaml.YAMLError, RecursionError, ValueError):
@@ -99,7 +100,7 @@ def _documents(text: str) -> list[dict[object, object]]:
 
 
 def _skypilot(task: dict[object, object]) -> Container:
-    """A SkyPilot task: its script, the fewest replicas of its service, and its accelerators."""
+    """Return a SkyPilot task: its script, the minimum replicas of its service, and its accelerators."""
     service = _mapping(task, "service")
     policy = _mapping(service, "replica_policy")
     fewest, most = policy.get("min_replicas"), policy.get("max_replicas")
@@ -127,7 +128,7 @@ def _skypilot(task: dict[object, object]) -> Container:
 
 
 def _accelerators(wanted: object) -> list[tuple[str, str]]:
-    """Names and counts of SkyPilot's accelerators: `H100:2`, `{H100: 2}`, or several to choose from."""
+    """Return names and counts of SkyPilot accelerators: `H100:2`, `{H100: 2}`, or several alternatives."""
     if isinstance(wanted, dict):
         return [(str(name), str(count or 1)) for name, count in wanted.items()]
     several = wanted if isinstance(wanted, list) else [] if wanted is None else [wanted]
@@ -136,7 +137,10 @@ def _accelerators(wanted: object) -> list[tuple[str, str]]:
 
 
 def _containers(node: object, replicas: int, seen: set[int]) -> Iterator[Container]:
-    """Of a part of a manifest, of which there are `replicas`, and of its parts; of what aliases repeat, once."""
+    """Yield the containers of a part of a manifest with `replicas` replicas, and of its nested parts.
+
+    Parts repeated by YAML aliases count once.
+    """
     if not isinstance(node, list | dict) or id(node) in seen:
         return
     seen.add(id(node))
@@ -145,7 +149,7 @@ def _containers(node: object, replicas: int, seen: set[int]) -> Iterator[Contain
             yield from _containers(part, replicas, seen)
         return
     replicas *= _count(node.get("replicas"))
-    replicas *= _count(_mapping(node, "deploy").get("replicas"))  # compose has its number there
+    replicas *= _count(_mapping(node, "deploy").get("replicas"))  # replicas in a compose file
     started = [*_words(node.get("entrypoint")), *_words(node.get("command")), *_words(node.get("args"))]
     if started:
         yield Container(line=_line(started, node), replicas=replicas)
@@ -155,7 +159,7 @@ def _containers(node: object, replicas: int, seen: set[int]) -> Iterator[Contain
 
 
 def _mapping(node: Mapping[object, object], key: str) -> dict[object, object]:
-    """Return what stands under `key` where it is a mapping; else an empty one."""
+    """Return the value of `key` if it is a mapping; otherwise an empty mapping."""
     found = node.get(key)
     return found if isinstance(found, dict) else {}
 
@@ -165,14 +169,17 @@ def _count(replicas: object) -> int:
 
 
 def _words(command: object) -> list[str]:
-    """A list of words; a text of several is compose's, and split as a shell splits it."""
+    """Return a list of words; a single text, as in compose, is split as a shell splits it."""
     if isinstance(command, str):
         return words_of(command)
     return [str(word) for word in command] if isinstance(command, list) else []
 
 
 def _line(words: list[str], container: dict[object, object]) -> str:
-    """The line of a container. A script that a shell is given stands for the shell; a line of it may be no server's."""
+    """Return the command of a container as one line.
+
+    A script passed to a shell replaces the shell; not every line of it launches a server.
+    """
     environment = dict(_settings(container.get("env", container.get("environment"))))
 
     def filled(found: re.Match[str]) -> str:
@@ -187,7 +194,7 @@ def _line(words: list[str], container: dict[object, object]) -> str:
 
 
 def _script(text: str) -> list[str]:
-    """The words of a script: a semicolon where a line ends that ends outside quotes."""
+    """Return the words of a script, with a semicolon at each line end outside quotes."""
     lines = text.strip().replace("\\\r\n", " ").replace("\\\n", " ").split("\n")
     whole = lines[0]
     for line in lines[1:]:
@@ -197,8 +204,10 @@ def _script(text: str) -> list[str]:
 
 
 def _settings(environment: object) -> Iterator[tuple[str, str]]:
-    """Names and values: Kubernetes' list of both, compose's mapping or list of NAME=VALUE. A value that a secret or the
-    pod gives is none."""
+    """Yield names and values from a Kubernetes list, or from a compose mapping or list of NAME=VALUE.
+
+    Values from a secret or the pod are omitted.
+    """
     if isinstance(environment, dict):
         yield from ((str(name), str(value)) for name, value in environment.items() if value is not None)
     for entry in environment if isinstance(environment, list) else ():
@@ -210,7 +219,7 @@ def _settings(environment: object) -> Iterator[tuple[str, str]]:
 
 
 def only_one(servers: list[Container]) -> Container:
-    """The one server of a manifest. Raises InvalidInput for several that differ."""
+    """Return the only server of a manifest. Raises InvalidInput if there are several different ones."""
     if len({server.line for server in servers}) > 1:
         raise InvalidInput(
             f"{OPTION} holds {len(servers)} servers, which differ: paste one of them, or write each as a pool of a "

@@ -1,4 +1,4 @@
-"""A pool: equal engines on equal GPUs, as a user writes them. Names are vLLM's."""
+"""A pool of identical engines on identical GPUs, as the user writes it. Names are vLLM's."""
 
 from typing import Annotated, Any, Literal
 
@@ -14,7 +14,7 @@ MoeBackend = Literal[
 
 
 class Pool(FlagSpec):
-    """Equal engines on equal GPUs: hardware, parallelism, formats and the engine's limits. None: engine's default."""
+    """Identical engines on identical GPUs: hardware, parallelism, formats and limits. None: engine's default."""
 
     gpu: str
     tensor_parallel_size: int = 1
@@ -98,7 +98,7 @@ class Pool(FlagSpec):
     @model_validator(mode="before")
     @classmethod
     def _from_json(cls, fields: Any) -> Any:
-        """What vLLM's JSON options say, in this pool's own fields. One that cannot be read is left to its field."""
+        """Replace vLLM's JSON options by pool fields; options that cannot be read are left to validation."""
         return with_slots(with_way(without_json(fields))) if isinstance(fields, dict) else fields
 
     @field_validator("speculator")
@@ -110,21 +110,21 @@ class Pool(FlagSpec):
     @classmethod
     def _unread(cls, value: Any, info: ValidationInfo) -> Any:
         if value is not None and info.field_name is not None:
-            JSON_OPTIONS[info.field_name](value)  # raises: else it would have been taken out
+            JSON_OPTIONS[info.field_name](value)  # raises, because valid options were already replaced
         return value
 
     @field_validator("max_model_len", mode="before")
     @classmethod
     def _automatic(cls, value: object) -> object:
-        """-1 is vLLM's word for what fits."""
+        """Convert -1, vLLM's value for automatic."""
         return "auto" if value in (-1, "-1") else value
 
     @property
     def without_drafts(self) -> "Pool":
-        """The same engines, drafting nothing."""
+        """Return the pool without speculative decoding."""
         return self.model_copy(update={name: type(self).model_fields[name].default for name in DRAFT_FIELDS})
 
     @property
     def num_gpus(self) -> int:
-        """GPUs of one engine of this pool, all its data-parallel ranks included."""
+        """Return the GPUs of one engine, including all data-parallel ranks."""
         return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size

@@ -1,4 +1,4 @@
-"""Routers that tell pools apart: by length, by where a cascade has come to, by the time that is expected."""
+"""Routers that distinguish pools: by length, by cascade stage, by expected TTFT."""
 
 import math
 from bisect import bisect_left, insort
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from capacity.deployment.routing import Prompt, Router, Takes
 
-APART = ("by-prompt-length", "by-request-length", "within-ttft")  # the routers that tell pools apart
+APART = ("by-prompt-length", "by-request-length", "within-ttft")  # routers that distinguish pools
 
 
 @dataclass(slots=True, eq=False)
 class _Pool:
-    """The replicas of one pool that take requests, in order of number, and whose turn it is between equals."""
+    """Ready replicas of one pool, in order of number, and the next one for ties."""
 
     takes: Takes
     ready: list[int] = field(default_factory=list)
@@ -20,22 +20,22 @@ class _Pool:
 
     @property
     def order(self) -> tuple[float, int]:
-        """Pools for short requests first, of equals those that stand first."""
+        """Return the sort key: pools for short requests first, ties in file order."""
         limit = self.takes.up_to_tokens
         return (math.inf if limit is None else limit, self.takes.pool)
 
 
 class ByPromptLength(Router):
-    """The first pool that takes prompts of this length (`route_up_to_tokens`); there the fewest outstanding.
+    """The first pool that accepts the prompt length (`route_up_to_tokens`), and its least outstanding replica.
 
-    Where each replica of a pool has its `route_up_to_requests`, the next pool that takes the request, if one has
-    room. What no pool takes goes to the one for the longest. Without limits pools stand in the file's order: with the
-    cheapest first, this fills the cheap ones first.
+    If each replica of a pool has its `route_up_to_requests`, the next accepting pool with room is used. Prompts that
+    no pool accepts go to the pool for the longest. Without limits, pools follow the order in the file, so listing the
+    cheapest first fills cheap pools first.
     """
 
     def __init__(self, *, seed: int = 0) -> None:
         super().__init__(seed=seed)
-        self._pools: list[_Pool] = []  # for the shortest requests first
+        self._pools: list[_Pool] = []  # sorted: shortest requests first
         self._pool_of: dict[int, _Pool] = {}  # by replica
 
     def belongs(self, replica: int, takes: Takes) -> None:
@@ -51,7 +51,7 @@ class ByPromptLength(Router):
 
     def resume(self, replica: int) -> None:
         super().resume(replica)
-        if replica not in self._pool_of:  # nobody has told pools apart
+        if replica not in self._pool_of:  # no pool was assigned
             self.belongs(replica, Takes())
         insort(self._pool_of[replica].ready, replica)
 
@@ -85,16 +85,16 @@ class ByPromptLength(Router):
 
 
 class ByRequestLength(ByPromptLength):
-    """As by-prompt-length, by prompt and asked output together (max_tokens; where nobody says, what is generated)."""
+    """Like by-prompt-length, with prompt plus requested output (max_tokens; if not given, the generated output)."""
 
     def _tokens(self, prompt: Prompt) -> int:
         return prompt.asked_tokens
 
 
 class ByCascade(ByPromptLength):
-    """The pool that a request has come to, one after another in the file's order; there the fewest outstanding.
+    """The pool of the request's cascade stage, in file order, and its least outstanding replica.
 
-    Whoever sends requests on says where each is (`stage_of`); else all are for the first pool.
+    The cascade sets `stage_of`; without it, all requests go to the first pool.
     """
 
     def __init__(self, *, seed: int = 0) -> None:
@@ -102,7 +102,7 @@ class ByCascade(ByPromptLength):
         self.stage_of: Callable[[int], int] = lambda _: 0
 
     def has_ready(self, stage: int) -> bool:
-        """Whether a replica of that pool takes requests."""
+        """Return whether a replica of that pool accepts requests."""
         return bool(self._pools[stage].ready)
 
     def _pool_asked(self, prompt: Prompt) -> _Pool:
@@ -111,19 +111,19 @@ class ByCascade(ByPromptLength):
 
 
 class WithinTtft(ByPromptLength):
-    """The first pool that takes the request and is expected to bring its first token within `router_ttft_s`.
+    """The first pool that accepts the request and whose expected TTFT is within `router_ttft_s`.
 
-    Pools stand in the file's order (for the shortest requests first, where they have limits): with the cheapest first,
-    the cheapest that keeps the limit. There the replica expected soonest; where no pool is in time, the soonest of
-    all. What is expected is dead reckoning: when each replica has read all prompts that it was sent. Without forecasts
-    the fewest outstanding decide. The idea without prices: llm-d's predicted latency-based routing, which learns its
-    forecasts from traffic and takes all replicas to be alike (llm-d.ai/docs/dev/guides/predicted-latency-routing,
-    read 2026-11-23).
+    Pools follow the order in the file (with length limits, shortest first), so listing the cheapest first selects the
+    cheapest pool that meets the limit. Within it, the replica with the lowest expected TTFT is used; if no pool meets
+    the limit, the lowest of all. The expectation is the time at which each replica has prefilled all prompts sent to
+    it. Without forecasts, least outstanding decides. llm-d's predicted latency-based routing does the same without
+    prices; it learns its forecasts from traffic and treats all replicas as identical
+    (llm-d.ai/docs/dev/guides/predicted-latency-routing, read 2026-11-23).
     """
 
     def __init__(self, *, seed: int = 0) -> None:
         super().__init__(seed=seed)
-        self._read_s: dict[int, float] = {}  # when a replica has read all prompts that it was sent
+        self._read_s: dict[int, float] = {}  # time at which a replica has prefilled all prompts sent to it
 
     def _choose(self, prompt: Prompt) -> int:
         tokens, soonest = prompt.tokens, math.inf
@@ -134,14 +134,14 @@ class WithinTtft(ByPromptLength):
                 pool, chosen, soonest = each, replica, expected_s
             if replica >= 0 and expected_s <= self._limit_s(each):
                 break
-        if chosen < 0:  # every pool is full, or none takes so long a request
+        if chosen < 0:  # every pool is full, or the request is too long for all
             chosen = self._least(self.requests, pool.ready, pool.turn)
         pool.turn = chosen + 1
         self._read_s[chosen] = self._ready_s(chosen) + tokens * self._token_s(chosen)
         return chosen
 
     def _soonest(self, pool: _Pool, tokens: int) -> tuple[int, float]:
-        """The replica that is expected to bring a first token soonest, between equals whose turn it is; -1: none."""
+        """Return the replica with the lowest expected TTFT and that time; ties by turn; -1: none."""
         limit, most = pool.takes.up_to_tokens, pool.takes.up_to_requests
         found, soonest = -1, math.inf
         if limit is not None and tokens > limit:
@@ -161,7 +161,7 @@ class WithinTtft(ByPromptLength):
         return forecast.least_s + self._ready_s(replica) - self.now_s + tokens * self._token_s(replica)
 
     def _ready_s(self, replica: int) -> float:
-        """When it begins to read a prompt that it is sent now."""
+        """Return the time at which the replica starts to prefill a prompt sent now."""
         return max(self._read_s.get(replica, 0.0), self.now_s) if self.requests[replica] else self.now_s
 
     def _token_s(self, replica: int) -> float:

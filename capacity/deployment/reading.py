@@ -1,8 +1,8 @@
-"""What a question reads of a deployment: a field that would change nothing in the answer is refused, not swallowed.
+"""Fields that an analysis reads; a field that does not affect the answer is rejected, not ignored.
 
-A field declares which part of the product reads it (`read_by`, none: all), and which other fields it needs (`needs`).
-The registry says which parts answer a verb's question. The command line and the Python API call this module with the
-names that were written beside a file.
+A field declares the part of the product that reads it (`read_by`, none: all) and the other fields it needs (`needs`).
+The registry lists the parts that answer each verb. The command line and the Python API call this module with the names
+given in addition to a file.
 """
 
 import math
@@ -15,7 +15,7 @@ from capacity.base.registry import BY_NAME
 from capacity.base.spec import Spec
 from capacity.deployment.field_flags import Need, Part, needs_of, part_of
 
-# parts that answer a question: always, or only beside one of these fields
+# parts that a verb reads: always, or only with one of these fields
 Parts = Mapping[Part, tuple[Need, ...]]
 
 LOADS = (Need("concurrency"), Need("request_rate"))
@@ -25,7 +25,7 @@ SIMULATED: Parts = dict.fromkeys(
 )
 DEPLOYED: Parts = {**SIMULATED, "roles": (), "routes": ()}
 ESTIMATE: Parts = {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": LOADS, "host_memory": LOADS}
-READ: Mapping[str, Parts] = {  # by the name that a verb's `reads` has in the registry; without one, all parts
+READ: Mapping[str, Parts] = {  # by the value of a verb's `reads` in the registry; empty: all parts
     "": DEPLOYED,
     "NOTHING": {},
     "FIT": {"memory": (), "limits": (), "host_memory": (), "drafts": ()},
@@ -46,21 +46,21 @@ WITHOUT: Mapping[Part, str] = {
     "roles": "engines that prefill and engines that decode",
     "routes": "a router that tells pools apart",
 }
-OF_ITS_OWN = {("curve", "rate"): "--rates"}  # a question's own word for what it does not read
-STANDS_FOR = {  # options that say several fields at once
+OF_ITS_OWN = {("curve", "rate"): "--rates"}  # flag that a verb has in place of a part that it does not read
+STANDS_FOR = {  # options that set several fields
     "speculative_config": ("speculator", "draft", "num_speculative_tokens"),
     "enable_lora": ("max_loras",),
     "kv_transfer_config": ("role", "kv_offloading_size"),
     "requests_per_day": ("request_rate",),
 }
-NEVER_REFUSED = ("api_server_count",)  # flags of launch lines everywhere; noted where they change nothing
+NEVER_REFUSED = ("api_server_count",)  # common launch flags; a note says if they have no effect
 
 
 def refuse_idle(question: str, specs: Iterable[Spec], given: Iterable[str], **beside: object) -> None:
-    """Raise InvalidInput, in one line, for a given field that changes nothing in the answer to `question`.
+    """Raise InvalidInput, in one line, for a given field that does not affect the answer to `question`.
 
-    `specs` say all that is asked, a file's words too; `given` are the names that were written, of which those at their
-    default are no words; `beside` are further keywords of the question. A question that is not listed reads all.
+    `specs`: all input, including a file's. `given`: names that the user wrote; those at their default are allowed.
+    `beside`: other keywords of the verb. A verb that is not listed reads all fields.
     """
     asked = _Asked(specs, beside)
     for name in given:
@@ -72,7 +72,7 @@ def refuse_idle(question: str, specs: Iterable[Spec], given: Iterable[str], **be
 
 
 def unread(question: str, specs: Iterable[Spec], given: Iterable[str]) -> Iterator[str]:
-    """The given names that change nothing, those at their default too, which `refuse_idle` lets pass."""
+    """Yield the given names that have no effect, including those at their default, which `refuse_idle` allows."""
     asked = _Asked(specs, {})
     for name in given:
         try:
@@ -83,17 +83,17 @@ def unread(question: str, specs: Iterable[Spec], given: Iterable[str]) -> Iterat
 
 
 def reads(question: str, part: Part | None) -> bool:
-    """Whether a question reads this part of a deployment, in some case."""
+    """Return whether a verb reads this part of a deployment in at least one case."""
     return part is None or part in parts_read(question)
 
 
 def parts_read(question: str) -> Parts:
-    """Return the parts of a deployment that change the answer to a verb's question."""
+    """Return the parts of a deployment that affect the answer of a verb."""
     return READ[BY_NAME[question].reads if question in BY_NAME else ""]
 
 
 class _Asked:
-    """The fields of a question, those at their default too; replicas are those of all pools."""
+    """Fields of the input, including those at their default; several pools count as several replicas."""
 
     def __init__(self, specs: Iterable[Spec], beside: Mapping[str, object]) -> None:
         self.fields: dict[str, FieldInfo] = {}
@@ -111,12 +111,12 @@ class _Asked:
         self._values |= {name: value for name, value in beside.items() if value}
 
     def says(self, name: str) -> bool:
-        """Whether a field is there and not at its default."""
+        """Return whether a field is present and not at its default."""
         default = self.fields[name].default if name in self.fields else None
         return name in self._values and self._values[name] != default
 
     def meets(self, needs: Iterable[Need]) -> bool:
-        """Whether one of the needs is met."""
+        """Return whether one of the requirements is met."""
         return any(self._meets(need) for need in needs)
 
     def _meets(self, need: Need) -> bool:
@@ -143,7 +143,7 @@ def _check(question: str, name: str, flag: str, asked: _Asked) -> None:
 
 
 def _ways(flag: str, needs: tuple[Need, ...]) -> str:
-    """What would make the flag mean something, and the way out."""
+    """Return the options that would make the flag effective, and the advice to add one or leave the flag out."""
     *first, last = (need.words for need in needs)
     if first:
         return f"{', '.join(first)} or {last}: add one, or leave {flag} out"

@@ -1,5 +1,7 @@
-"""Which replica a request goes to. What all routers have in common is in `routing`, those that tell pools apart are in
-`pool_routers`. A new one is a class and an entry in `ROUTERS`: `--router` then takes its name, and every list has it.
+"""Routers, which select the replica of each request.
+
+`routing` has the base class, `pool_routers` the routers that distinguish pools. To add a router, add a class and an
+entry in `ROUTERS`; `--router` and all lists then include its name.
 """
 
 import random
@@ -12,7 +14,7 @@ from capacity.deployment.routing import Prompt, Router
 
 
 class RoundRobin(Router):
-    """One after the other."""
+    """Each replica in turn."""
 
     _turn = -1
 
@@ -23,7 +25,7 @@ class RoundRobin(Router):
 
 
 class LeastOutstanding(Router):
-    """The fewest requests outstanding."""
+    """The replica with the fewest outstanding requests."""
 
     _turn = 0
 
@@ -34,7 +36,7 @@ class LeastOutstanding(Router):
 
 
 class LeastKv(Router):
-    """The least KV cache spoken for: prompt tokens of the outstanding requests, as the router can count them."""
+    """The replica with the least KV load: prompt tokens of its outstanding requests, as the router counts them."""
 
     _turn = 0
 
@@ -45,12 +47,12 @@ class LeastKv(Router):
 
 
 class PrefixAware(LeastOutstanding):
-    """The replica that was sent the longest part of this prompt before, unless loads have come apart.
+    """The replica that was sent the longest prefix of this prompt, unless loads are unbalanced.
 
-    Least outstanding instead where the match is below `match_fraction` of the prompt, or where the most loaded
-    replica has over `balance_requests` more requests than the least loaded and over `balance_ratio` times as many.
-    The router remembers what it sent, `MOST_KEYS` runs of blocks, oldest forgotten first. Rule and defaults: SGLang
-    model gateway, cache_aware policy (cache_threshold 0.3, balance_abs_threshold 64, balance_rel_threshold 1.5).
+    Uses least outstanding if the match is below `match_fraction` of the prompt, or if the most loaded replica has over
+    `balance_requests` more requests than the least loaded and over `balance_ratio` times as many. The router remembers
+    the last `MOST_KEYS` runs of blocks that it sent. Rule and defaults: SGLang model gateway, cache_aware policy
+    (cache_threshold 0.3, balance_abs_threshold 64, balance_rel_threshold 1.5).
     """
 
     MOST_KEYS = 1 << 20
@@ -63,8 +65,8 @@ class PrefixAware(LeastOutstanding):
         super().__init__(seed=seed)
         self.balance_requests = balance_requests
         self._holders: dict[int, int] = {}  # replicas that were sent a run, as bits
-        self._open = 0  # replicas that take requests, as bits
-        self._sends_in_balance = 0  # so many more cannot make any replica exceed `balance_requests`
+        self._open = 0  # replicas that accept requests, as bits
+        self._sends_in_balance = 0  # after this many more sends, no replica can exceed `balance_requests`
 
     def pause(self, replica: int) -> None:
         super().pause(replica)
@@ -86,12 +88,12 @@ class PrefixAware(LeastOutstanding):
             replica = self._least(self.requests, self.ready, self._turn)
         else:
             replica = self._least(self.requests, _replicas(matching), self._turn)
-        if keys and not (len(keys) == 1 and matching >> replica & 1):  # it was sent that one run before
+        if keys and not (len(keys) == 1 and matching >> replica & 1):  # the replica already has this run
             self._remember(keys, stops, blocks, replica)
         return replica
 
     def _longest_match(self, keys: Sequence[int], stops: Sequence[int], blocks: int) -> int:
-        """The replicas that were sent the longest part of this prompt, as bits; 0: the loads shall decide."""
+        """Return the replicas that were sent the longest prefix of this prompt, as bits; 0: use the loads."""
         known, holders, matching, matched = self._holders, self._open, 0, 0
         for key, stop in zip(keys, stops):
             holders &= known.get(key, 0)
@@ -108,7 +110,7 @@ class PrefixAware(LeastOutstanding):
         return matching
 
     def _in_balance(self) -> bool:
-        """Whether loads have not come apart."""
+        """Return whether the loads are balanced."""
         loads = self.requests
         self._sends_in_balance = self.balance_requests - max(loads)
         if self._sends_in_balance < 0:
@@ -136,12 +138,12 @@ class PrefixAware(LeastOutstanding):
 
 @lru_cache(maxsize=1 << 12)
 def _replicas(bits: int) -> list[int]:
-    """The replicas that stand in a number as bits, in order."""
+    """Return the replicas set in a bit mask, in order."""
     return [replica for replica in range(bits.bit_length()) if bits >> replica & 1]
 
 
 class SessionSticky(LeastOutstanding):
-    """A session stays where its first request went (least outstanding), for as long as that replica lives."""
+    """The replica of the session's first request (chosen by least outstanding), until that replica is gone."""
 
     needs_sessions = True
 
@@ -159,7 +161,7 @@ class SessionSticky(LeastOutstanding):
 
 
 class Drawn(Router):
-    """Any, by chance."""
+    """A random replica."""
 
     def __init__(self, *, seed: int = 0) -> None:
         super().__init__(seed=seed)
@@ -184,7 +186,7 @@ ROUTERS: dict[str, type[Router]] = {
 
 
 def make_router(name: str, *, has_sessions: bool = True, seed: int = 0) -> Router:
-    """A router by name. Raises UnknownName, and InvalidInput where it needs sessions that the workload lacks."""
+    """Return a router by name. Raises UnknownName, and InvalidInput if it needs sessions and there are none."""
     if name not in ROUTERS:
         raise UnknownName("router", name, ROUTERS)
     router = ROUTERS[name](seed=seed)

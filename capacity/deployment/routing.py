@@ -1,7 +1,7 @@
-"""What every router is: the account that it keeps of replicas, and what it sees of requests and pools.
+"""Base class of all routers: its state about replicas, and its view of requests and pools.
 
-It knows what a real one does: what it sent where, and what came back. It never knows how long an answer will be, nor an
-engine's state of this very moment; replicas are numbers, a replica that comes back after a failure is a new one.
+A router knows what a real one knows: the requests that it sent and the responses. It does not know an answer's length
+in advance, or an engine's current state. Replicas are numbers; a replica that returns after a failure is a new one.
 """
 
 from bisect import bisect_left, insort
@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 
 class Prompt(NamedTuple):
-    """What a router sees of a request. `keys` name the runs of blocks of its prompt that some other request has as
-    well, `stops` where each ends, in blocks; `blocks` are the full blocks of the prompt. `asked_tokens`: the prompt
-    and the output that the client asks for."""
+    """A router's view of a request.
+
+    `keys`: runs of prompt blocks that other requests share. `stops`: end of each run, in blocks. `blocks`: full blocks
+    of the prompt. `asked_tokens`: the prompt plus the output that the client requests.
+    """
 
     request: int
     tokens: int
@@ -24,9 +26,11 @@ class Prompt(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """What a router expects of an engine: a prompt's first token after `least_s`, and `prompt_token_s` for each prompt
-    token before it and its own, `beside_s` more for each request that is outstanding there. The router's limit on the
-    sum is `within_s`."""
+    """Expected TTFT of an engine.
+
+    It is `least_s`, plus `prompt_token_s` for each prompt token of this and the earlier prompts, plus `beside_s` for
+    each outstanding request. `within_s`: the router's limit on the sum.
+    """
 
     within_s: float
     least_s: float
@@ -35,9 +39,11 @@ class Forecast(NamedTuple):
 
 
 class Takes(NamedTuple):
-    """What the pool of a replica takes, by the routers that tell pools apart: requests of `up_to_tokens` (None: any),
-    and each replica `up_to_requests` at once, as long as another pool takes the rest. `pool` is its place in the file,
-    `forecast` of each of its engines."""
+    """Requests that a replica's pool accepts, for routers that distinguish pools.
+
+    `up_to_tokens`: longest request (None: any). `up_to_requests`: requests per replica while another pool can take the
+    rest. `pool`: position in the file. `forecast`: expected TTFT of each of its engines.
+    """
 
     pool: int = 0
     up_to_tokens: int | None = None
@@ -46,50 +52,50 @@ class Takes(NamedTuple):
 
 
 class Router:
-    """The account that every router keeps, and the choice that each makes by itself."""
+    """Base class of routers: it tracks replicas; subclasses choose one."""
 
     needs_sessions = False
     needs_prefixes = False
-    now_s = 0.0  # when the request comes that is to be sent: told before it
+    now_s = 0.0  # arrival time of the next request; set before `send`
 
     def __init__(self, *, seed: int = 0) -> None:
-        """`seed` is for routers that draw."""
+        """Create a router; `seed` is used by random routers."""
         self.seed = seed
-        self.ready: list[int] = []  # replicas that take requests, in order of number
+        self.ready: list[int] = []  # replicas that accept requests, in order of number
         self.requests: list[int] = []  # outstanding, by replica
         self.prompt_tokens: list[int] = []  # of the outstanding requests, by replica
 
     def belongs(self, replica: int, takes: Takes) -> None:
-        """Which pool a replica is of: told before it joins, for routers that tell pools apart."""
+        """Assign a replica to a pool before it joins, for routers that distinguish pools."""
 
     def joined(self, replica: int) -> None:
-        """A replica takes requests from now on."""
+        """Add a replica that accepts requests from now on."""
         while len(self.requests) <= replica:
             self.requests.append(0)
             self.prompt_tokens.append(0)
         self.resume(replica)
 
     def gone(self, replica: int) -> None:
-        """A replica takes no more requests."""
+        """Remove a replica; it accepts no more requests."""
         self.pause(replica)
 
     def pause(self, replica: int) -> None:
-        """A replica takes no requests for now; `resume` lets it again."""
+        """Stop sending requests to a replica until `resume`."""
         self.ready.remove(replica)
 
     def resume(self, replica: int) -> None:
-        """A replica takes requests, for the first time or again."""
+        """Start or restart sending requests to a replica."""
         insort(self.ready, replica)
 
     def send(self, prompt: Prompt) -> int:
-        """The replica for a request, which is outstanding there from now on; at least one must be ready."""
+        """Return the replica for a request, and count it as outstanding; at least one replica must be ready."""
         replica = self._choose(prompt)
         self.requests[replica] += 1
         self.prompt_tokens[replica] += prompt.tokens
         return replica
 
     def left(self, replica: int, prompt_tokens: int) -> None:
-        """A request has ended, one way or the other."""
+        """Record the end of a request, completed or not."""
         self.requests[replica] -= 1
         self.prompt_tokens[replica] -= prompt_tokens
 
@@ -97,7 +103,7 @@ class Router:
         raise NotImplementedError
 
     def _least(self, loads: list[int], ready: Sequence[int], turn: int) -> int:
-        """The least loaded; between equals, whose turn it is."""
+        """Return the least loaded replica; ties by turn."""
         if len(ready) == len(loads):
             least = min(loads)
             try:

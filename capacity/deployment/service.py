@@ -1,4 +1,4 @@
-"""Service: what stands before the engines, as a user writes it."""
+"""Service input: the router in front of the engines, and timeouts."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from capacity.deployment.routers import ROUTERS
 
 
 class Service(FlagSpec):
-    """What stands before the engines: the router, and the patience of everyone involved."""
+    """The router in front of the engines, and the timeouts of clients and servers."""
 
     router: str = Field(
         default="round-robin", description=f"Which replica a request goes to: {', '.join(ROUTERS)}."

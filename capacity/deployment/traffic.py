@@ -1,4 +1,4 @@
-"""Traffic: the requests of a question, as a user writes them."""
+"""Traffic input: the requests of an analysis."""
 
 import math
 from collections.abc import Mapping
@@ -15,14 +15,13 @@ MOST_PRIORITY_CLASSES = 100
 
 
 class Traffic(FlagSpec):
-    """The requests: their lengths, and how they arrive (a batch, a closed loop, a rate, or a trace)."""
+    """Requests: their lengths, and their arrivals (a batch, a closed loop, a rate, or a trace)."""
 
     input_len: int | None = None
     output_len: int | None = None
     use_case: str | None = Field(
         default=None,
-        description=f"What requests are like: {', '.join(USE_CASES)} (`capacity use-cases`): lengths, service levels "
-        "and think time where nothing else says them.",
+        description=f"Use case ({', '.join(USE_CASES)}): sets lengths, SLO and think time (`capacity use-cases`).",
     )
     max_tokens: int | None = None
     max_tokens_cv: float = 0.0
@@ -87,7 +86,7 @@ class Traffic(FlagSpec):
     @model_validator(mode="before")
     @classmethod
     def _rate_of_day(cls, fields: Any) -> Any:
-        """Requests of a day as their rate; what is no number, or stands beside a rate, is left to be refused."""
+        """Convert requests per day to a rate; leave an invalid number, or one given with a rate, to validation."""
         if not isinstance(fields, Mapping) or fields.get("request_rate") is not None:
             return fields
         try:
@@ -115,14 +114,14 @@ class Traffic(FlagSpec):
 
     @model_validator(mode="after")
     def _as_the_use_case(self) -> Self:
-        """Fields that the use case and the users say: they have a value, and nobody has set them."""
+        """Fill in unset fields from the use case and the number of users, without marking them as set."""
         for name, value in filled_fields(self).items():
             self.__dict__[name] = value
         return self
 
 
 def priority_shares(text: str) -> dict[int, float]:
-    """Each priority and its share of the requests; shares add up to 1. ValueError, in one line, for what is none."""
+    """Return each priority's share of the requests; shares sum to 1. Raises a one-line ValueError if invalid."""
     shares: dict[int, float] = {}
     for part in text.split(","):
         priority, colon, share = part.partition(":")

@@ -1,4 +1,4 @@
-"""Use cases: what requests are like where people chat, search documents, complete code, as data with its sources."""
+"""Use cases, such as chat, document search and code completion: typical requests as data with sources."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FILE = Path(__file__).with_name("use_cases.toml")
 USE_CASES = ("chat", "rag", "code", "agents", "summarise", "reasoning", "batch")
 LITTLES_LAW = "Denning and Buzen, The Operational Analysis of Queueing Network Models, 1978"
 
-SPREAD_FIELDS = frozenset(("length_distribution", "random_range_ratio"))  # either says how lengths vary
+SPREAD_FIELDS = frozenset(("length_distribution", "random_range_ratio"))  # each sets the length distribution
 
 Text = Annotated[str, Field(min_length=1)]
 Filled = dict[str, float | str]
 
 
 class Known(Spec):
-    """Where a value comes from."""
+    """Source of a value."""
 
     source: Text
     date: Annotated[str, Field(pattern=r"\d{4}-\d{2}-\d{2}")]
@@ -35,31 +35,31 @@ class Known(Spec):
 
     @property
     def origin(self) -> str:
-        """As a note has it."""
+        """Return the source as text for a note."""
         return f"{self.basis}: {self.source}, {self.date}"
 
 
 class TokenLengths(Known):
-    """Tokens of a request's prompt or output: their mean and coefficient of variation."""
+    """Prompt or output tokens of a request: mean and coefficient of variation."""
 
     mean: Annotated[int, Field(ge=1)]
     cv: Annotated[float, Field(ge=0)]
 
 
 class ServiceLevels(Known):
-    """What latency is owed, as `--slo` takes it."""
+    """Latency targets, in the form of `--slo`."""
 
     limits: tuple[Text, ...] = Field(min_length=1)
 
 
 class ThinkTime(Known):
-    """Mean seconds between an answer and the next question."""
+    """Mean seconds between an answer and the next request."""
 
     mean: Annotated[float, Field(ge=0)]
 
 
 class UseCase(Spec):
-    """What requests of a kind are like."""
+    """Typical requests of one use case."""
 
     name: Text
     title: Text
@@ -71,12 +71,12 @@ class UseCase(Spec):
 
 
 def use_cases() -> tuple[UseCase, ...]:
-    """All of them, in the order of `USE_CASES`."""
+    """Return all use cases, in the order of `USE_CASES`."""
     return tuple(_read().values())
 
 
 def find_use_case(name: str) -> UseCase:
-    """The use case of this name. Raises UnknownName."""
+    """Return the use case of this name. Raises UnknownName."""
     if name not in USE_CASES:
         raise UnknownName("use case", name, USE_CASES, aliases=("summarize", "agent", "coding"))
     return _read()[name]
@@ -96,18 +96,18 @@ def _read() -> Mapping[str, UseCase]:
 
 
 def _with_sources(table: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, object]:
-    """A use case's table with each source in full."""
+    """Return a use case's table with each source in full."""
     return {
         name: {**value, "source": sources[value["source"]]} if isinstance(value, dict) else value
         for name, value in table.items()
     }
 
 
-# what a use case, and users, say of a traffic
+# Traffic fields from the use case and the users
 
 
 def filled_fields(traffic: Traffic) -> Filled:
-    """What a traffic's use case and users say of fields that nobody has said. Raises InvalidInput."""
+    """Return the values of unset traffic fields from the use case and the users. Raises InvalidInput."""
     filled = _of_the_use_case(traffic) or _measured_spread(traffic)
     if traffic.users is None:
         return filled
@@ -128,7 +128,7 @@ def filled_fields(traffic: Traffic) -> Filled:
 
 
 def _of_the_use_case(traffic: Traffic) -> Filled:
-    """The lengths of a use case, where requests are generated, and its think time where people ask again."""
+    """Return the lengths of a use case for generated requests, and its think time for users and sessions."""
     if traffic.use_case is None:
         return {}
     case, said = find_use_case(traffic.use_case), traffic.model_fields_set
@@ -143,7 +143,10 @@ def _of_the_use_case(traffic: Traffic) -> Filled:
 
 
 def _measured_spread(traffic: Traffic) -> Filled:
-    """How far lengths vary when the user gives only their means: as the chat trace does. A batch has equal lengths."""
+    """Return the length distribution of the chat trace if the user gives only mean lengths.
+
+    A batch has equal lengths.
+    """
     given = traffic.model_fields_set
     no_means = traffic.input_len is None and traffic.output_len is None
     if (
@@ -166,7 +169,7 @@ def _spread_of(case: UseCase) -> Filled:
 
 
 def filled_notes(traffic: Traffic) -> tuple[str, ...]:
-    """What was filled in, where it is from and by which formula, a line each."""
+    """Return one note per filled-in value, with its source and formula."""
     return tuple(_notes(traffic))
 
 
@@ -202,7 +205,7 @@ def _case_notes(case: UseCase, filled: set[str]) -> Iterator[str]:
 
 
 def levels_of(given: str | Sequence[str], traffic: Traffic) -> tuple[str, ...]:
-    """The service levels that were given, or else those of the traffic's use case, as `--slo` takes them."""
+    """Return the given SLOs, or those of the traffic's use case, in the form of `--slo`."""
     if given:
         return (given,) if isinstance(given, str) else tuple(given)
     return () if traffic.use_case is None else find_use_case(traffic.use_case).slo.limits

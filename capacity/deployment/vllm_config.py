@@ -1,4 +1,4 @@
-"""The options that `vllm serve` takes as JSON, in the words of a pool. ValueError, in one line, for what is none."""
+"""JSON options of `vllm serve` as pool fields. Raises a one-line ValueError for invalid options."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ SPECULATIVE_KEYS = (
     "draft_tensor_parallel_size",
     "synthetic_acceptance_length",
 )
-NOT_MODELLED = {  # keys of JSON options that an answer leaves out, by what is taken instead
+NOT_MODELLED = {  # JSON keys that are not modelled, with the assumption used instead
     "speculative_config": {
         "attention_backend": "the backend that was fitted is taken",
         "rejection_sample_method": "drafts are taken to be verified without loss",
@@ -33,7 +33,7 @@ JsonObject = dict[str, object]
 
 
 def speculation(config: str | JsonObject) -> JsonObject:
-    """`--speculative-config` as `speculator`, `draft` and their counts; empty where it asks for nothing."""
+    """Return `--speculative-config` as `speculator`, `draft` and their counts; empty if it sets nothing."""
     options = _object(config)
     if not options:
         return {}
@@ -53,9 +53,9 @@ def speculation(config: str | JsonObject) -> JsonObject:
 
 
 def split_config(name: str, text: str) -> tuple[JsonObject, dict[str, str]]:
-    """A JSON option of a launch line: the keys that are read, and the others with what is taken instead.
+    """Split a JSON option of a launch command: the supported keys, and the others with the assumption used instead.
 
-    Raises ValueError where it is no JSON object.
+    Raises ValueError if it is not a JSON object.
     """
     options, reasons = _object(text), NOT_MODELLED[name]
     others = {
@@ -67,8 +67,10 @@ def split_config(name: str, text: str) -> tuple[JsonObject, dict[str, str]]:
 
 
 def kv_role(config: str | JsonObject) -> JsonObject:
-    """`--kv-transfer-config` as the `role` of a disaggregated deployment's pool, or the host memory that KV goes to;
-    empty where it says neither."""
+    """Return `--kv-transfer-config` as the `role` of a disaggregated pool, or as the host memory for KV offloading.
+
+    The result is empty if it has neither.
+    """
     options = _object(config)
     if not options:
         return {}
@@ -88,7 +90,7 @@ def kv_role(config: str | JsonObject) -> JsonObject:
 
 
 def _offloading(size: object) -> JsonObject:
-    """Host memory of vLLM's own connector; its older `num_cpu_blocks` leaves bytes to the engine."""
+    """Return the host memory of vLLM's own connector; its older `num_cpu_blocks` leaves the size to the engine."""
     if isinstance(size, bool) or not isinstance(size, int | float) or not size >= 0:
         raise ValueError(
             f"cpu_bytes_to_use is {size!r} for OffloadingConnector, must be bytes of host memory; or use "
@@ -118,7 +120,7 @@ JSON_OPTIONS: dict[str, Callable[[str | JsonObject], JsonObject]] = {
 
 
 def with_slots(fields: JsonObject) -> JsonObject:
-    """`enable_lora` as the slots that it means: vLLM's default is one."""
+    """Replace `enable_lora` by the number of slots; vLLM's default is one."""
     if fields.get("enable_lora") is not True:
         return fields
     plain = {name: value for name, value in fields.items() if name != "enable_lora"}
@@ -126,7 +128,7 @@ def with_slots(fields: JsonObject) -> JsonObject:
 
 
 def without_json(fields: JsonObject) -> JsonObject:
-    """The fields with vLLM's JSON options taken apart. Raises InvalidInput where one contradicts a field."""
+    """Return the fields with vLLM's JSON options replaced. Raises InvalidInput if an option contradicts a field."""
     plain = dict(fields)
     for name, read in JSON_OPTIONS.items():
         config = plain.get(name)

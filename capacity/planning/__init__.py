@@ -1,6 +1,6 @@
-"""What to rent, and what to change: plan, cost, curve, diff, tornado, advise, stack, sweeps, fleets, cascades.
+"""Planning: plan, cost, curve, diff, tornado, advise, stack, sweeps, fleets, cascades.
 
-In: a model, traffic, service levels, the GPUs that may be rented. Out: frozen records, with the rejected candidates and
-the reasons. A plan searches a `space` of deployments (`search`), best first; `evaluation` simulates each candidate on
-the traffic and judges it against the service levels. Start reading at `plan`, then `search.plan_search`.
+Input: a model, traffic, service levels, and the GPUs to choose from. Output: frozen records, including rejected
+candidates with reasons. A plan searches a `space` of deployments best-first (`search`); `evaluation` simulates each
+candidate on the traffic and compares it with the service levels. Start with `plan`, then `search.plan_search`.
 """

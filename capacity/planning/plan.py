@@ -1,4 +1,4 @@
-"""`plan` as a function: from a model, its traffic and its service levels to the deployments that meet them."""
+"""`plan`: find the deployments that meet the service levels for a model and its traffic."""
 
 from __future__ import annotations
 
@@ -34,14 +34,13 @@ def plan(
     progress: Progress | None = None,
     **options: Any,
 ) -> Plan:
-    """The cheapest deployments that meet the service levels on the real traffic, ranked, with proof and price.
+    """Find and rank the cheapest deployments that meet the service levels on the traffic, with evidence and prices.
 
-    `slo` as "ttft:p95:500ms", or "ttft:500" for 500 ms of every request (`goodput_target` of them); without any, those
-    of the `use_case`.
-    `workers` processes simulate side by side, this one among them: a script that asks for more
-    than one guards its own code by `if __name__ == "__main__"`. `cluster` (tcp://host:port) simulates on a Dask
-    cluster in their place, and here. `progress(snapshot)` is called as answers improve.
-    Raises DoesNotFit where no engine of the space holds the model; a plan without `ranked` says what is in the way.
+    `slo` as "ttft:p95:500ms", or "ttft:500" for 500 ms of every request (`goodput_target` of them); without any, the
+    levels of the `use_case`. `workers` processes, including this one, simulate in parallel; a script that uses more
+    than one must guard its own code with `if __name__ == "__main__"`. `cluster` (tcp://host:port) simulates on a Dask
+    cluster instead, and in this process. `progress(snapshot)` is called as answers improve. Raises DoesNotFit if no
+    engine of the space holds the model; a plan without `ranked` reports what prevents an answer.
     """
     from capacity.deployment.routers import make_router
     from capacity.planning.search.plan_answer import run_search

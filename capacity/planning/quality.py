@@ -1,8 +1,8 @@
-"""What a narrower format costs in answers: published changes of task scores, each with its source.
+"""Quality loss of narrower formats: published changes of task scores, each with its source.
 
-The figures stand in `capacity.techniques.quantization_methods`; here is which of them
-speak for a format. Scores differ between models, tasks and recipes: these are other people's measurements of some
-models, not predictions for yours. A format without a published score is unknown, never free.
+The values are in `capacity.techniques.quantization_methods`; this module selects those that apply to a format. Scores
+differ between models, tasks and recipes: they are third-party measurements of some models, not predictions for yours.
+A format without a published score has an unknown loss, never zero.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ METHODS = {
     "mxfp4": ("mxfp4",),
     "kv-fp8": ("kv-fp8",),
     "kv-int8": ("kv-int8",),
-}  # what is published of each family of formats; `kv-`: of the KV cache
-# share of the scores: the standard error of one OpenLLM v1 average, by the numbers of questions of its six tasks
+}  # published methods of each family of formats; `kv-`: of the KV cache
+# fraction of a score: standard error of one OpenLLM v1 average, from the number of questions of its six tasks
 # (ARC-C 1,172, HellaSwag 10,042, MMLU 14,042, TruthfulQA 817, Winogrande 1,267, GSM8K 1,319) at about 80 of 100 points:
 # 0.4 points. Two runs differ by more than that by chance.
 EVALUATION_NOISE = 0.005
-SIMILAR_SIZE = 3.0  # times: figures of models within this factor in size speak for a model; assumed
-SIZE = re.compile(r"(\d+(?:\.\d+)?)B\b")  # of a model's name
+SIMILAR_SIZE = 3.0  # size ratio up to which values of one model apply to another; assumed
+SIZE = re.compile(r"(\d+(?:\.\d+)?)B\b")  # size in a model's name
 SIXTEEN_BIT = ("bf16", "fp16", "fp32", "auto")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityChange:
-    """Share of a benchmark's score that is lost, at the median and at worst of what was published; None: unknown."""
+    """Lost fraction of a benchmark score, median and worst of the published values; None: unknown."""
 
     typical_loss_fraction: float | None
     worst_loss_fraction: float | None
@@ -51,11 +51,11 @@ class QualityChange:
 
     @property
     def lossless(self) -> bool:
-        """Whether even the worst published loss is within the noise of an evaluation."""
+        """Return whether even the worst published loss is within the noise of an evaluation."""
         return self.within(EVALUATION_NOISE)
 
     def within(self, max_loss_fraction: float | None) -> bool:
-        """Whether even the worst published loss is allowed; an unknown one is only where none is asked for."""
+        """Return whether even the worst published loss is allowed; an unknown loss is allowed only without a limit."""
         if max_loss_fraction is None:
             return True
         return self.worst_loss_fraction is not None and self.worst_loss_fraction <= max_loss_fraction
@@ -70,10 +70,10 @@ AS_PUBLISHED = QualityChange(
 
 
 def published_quality(family: str, params: float) -> QualityChange | None:
-    """The published change of a family of formats for a model of `params` parameters; None if there is none.
+    """Return the published change of a family of formats for a model of `params` parameters; None if there is none.
 
-    Figures of models more than SIMILAR_SIZE times smaller or larger count only if there are no others: the same format
-    costs a 7B more than a 70B. Figures that name no size count for all.
+    Values of models more than SIMILAR_SIZE times smaller or larger count only if there are no others: the same format
+    loses more on a 7B than on a 70B. Values without a model size always count.
     """
     figures = [
         each for name in METHODS.get(family, ()) for each in find_method(name).quality if each.loss_fractions
@@ -108,9 +108,10 @@ def quality_change(
     *,
     params: float,
 ) -> QualityChange:
-    """The loss of serving `checkpoint`, of `params` parameters, as `scheme` with that KV cache; both losses add up.
+    """Return the loss of serving `checkpoint`, of `params` parameters, as `scheme` with that KV cache; both losses add
+    up.
 
-    What dropping tokens loses depends on task and budget: no score stands for it.
+    The loss from evicting KV is unknown because it depends on task and budget.
     """
     parts = []
     if scheme.name != checkpoint.name and scheme.quantized:
@@ -132,7 +133,7 @@ def quality_change(
 
 
 def quality_of(resolved: ResolvedPool, model: ModelSpec) -> QualityChange:
-    """The loss of serving the checkpoint of `model` as a pool does."""
+    """Return the quality loss of serving the checkpoint of `model` as the pool does."""
     own = resolved.pool.kv_eviction
     return quality_change(
         resolved.scheme, model.checkpoint, resolved.kv_cache_dtype, own, params=model.total_params

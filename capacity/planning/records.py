@@ -1,4 +1,4 @@
-"""What the planner answers: ranked deployments, what was turned down and why, and how far the search went."""
+"""Records of the planner: ranked deployments, rejections with reasons, and extent of the search."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """A candidate that is not an answer, with its reason; `replicas` None: at any number."""
+    """Rejected candidate with its reason; `replicas` None: any number."""
 
     pool: Pool
     replicas: int | None
@@ -56,7 +56,7 @@ class Rejection:
 
     @classmethod
     def of(cls, candidate: Candidate, kind: Kind, reason: str, *, replicas: int | None) -> Rejection:
-        """That of a candidate."""
+        """Return the rejection of a candidate."""
         alone = Rejection(pool=candidate.pool, replicas=replicas, kind=kind, reason=reason)
         if candidate.prefill is None:
             return alone
@@ -65,7 +65,7 @@ class Rejection:
 
     @property
     def engine(self) -> str:
-        """The hardware that it is of, in a few words."""
+        """Return a short description of the hardware."""
         parts = [self.pool.gpu, self._parallelism]
         parts += [text for text in (self.pool.quantization, self.pool.speculator) if text is not None]
         return " ".join(parts)
@@ -77,7 +77,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRejection(Rejection):
-    """A pair that is not an answer: `pool` decodes, `prefill_replicas` of `prefill` were tried (None: any number)."""
+    """Rejected pair: `pool` decodes, and `prefill_replicas` of `prefill` were tried (None: any number)."""
 
     prefill: Pool
     prefill_replicas: int | None
@@ -89,7 +89,7 @@ class PairRejection(Rejection):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchLine:
-    """What starts one replica: its command as a shell takes it, what it cannot say, and the files that it reads."""
+    """Launch of one replica: shell command, notes on settings that it cannot express, and files that it reads."""
 
     role: str
     replicas: Count
@@ -100,11 +100,11 @@ class LaunchLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked(Written):
-    """A deployment that meets the SLO.
+    """Deployment that meets the SLO.
 
-    `trial` is with step times at the required confidence, `predicted` with step times as predicted (None where
-    that was not run). `launch` has a line for each role, none for a baseline that nothing launches. `confidence` is
-    the highest level of `step_error.LEVELS` at which the SLO still held.
+    `trial` uses step times at the required confidence, `predicted` uses predicted step times (None if not run).
+    `launch` has a line for each role; it is empty for a baseline that cannot be launched. `confidence` is the highest
+    level of `step_error.LEVELS` at which the SLO still held.
     """
 
     FIRST: ClassVar[tuple[str, ...]] = ("label", "pools", "pool", "replicas", "router")
@@ -128,12 +128,12 @@ class Ranked(Written):
 
     @property
     def tokens_per_s_per_gpu(self) -> float:
-        """Output tokens, at the load that is served."""
+        """Return the output tokens/s per GPU at the served load."""
         return self.trial.output_tokens_per_s / self.num_gpus
 
     @property
     def label(self) -> str:
-        """Of the candidate, as all that follow."""
+        """Return the label of the candidate."""
         return self.candidate.label
 
     @property
@@ -155,7 +155,7 @@ class Ranked(Written):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditional(Written):
-    """A deployment of a lower objective than the recommendation, and what the user has to accept for it."""
+    """Deployment with a lower objective than the recommendation, and the conditions that the user has to accept."""
 
     conditions: tuple[str, ...]
     answer: Ranked
@@ -163,7 +163,7 @@ class Conditional(Written):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One simulated deployment, for the fronts."""
+    """One simulated deployment of the Pareto fronts."""
 
     label: str
     gpu: str
@@ -176,13 +176,13 @@ class Point:
 
     @property
     def worst_ratio(self) -> float:
-        """The worst level's value over its limit."""
+        """Return the worst level's latency divided by its limit."""
         return max((level.ratio for level in self.levels), default=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Miss:
-    """A part of the SLO that nothing in the space meets: the best value that was found, and where."""
+    """Part of the SLO that nothing in the search space meets: the best value found, and its candidate."""
 
     slo: str
     limit: str
@@ -193,8 +193,11 @@ class Miss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchCounts(Written):
-    """How far the search went. `points` counts, over engines that may run, replicas within the limits: what brute
-    force would simulate. `excluded` and `bounded` are engines without a simulation, `simulated` is distinct points."""
+    """Extent of the search.
+
+    `points` counts the replicas within the limits over all engines that can run: what brute force would simulate.
+    `excluded` and `bounded` are engines without a simulation; `simulated` is distinct points.
+    """
 
     LAST: ClassVar[tuple[str, ...]] = ("simulated_fraction",)
 
@@ -207,19 +210,19 @@ class SearchCounts(Written):
 
     @property
     def simulated_fraction(self) -> float:
-        """Of the points."""
+        """Return the simulated fraction of the points."""
         return self.simulated / self.points if self.points else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(AnswerRecord):
-    """The answer: `ranked` best first, empty where nothing meets the SLO (`misses` then says what is in the way).
+    """Result of a plan: `ranked` best first, empty if nothing meets the SLO (`misses` then gives the cause).
 
     `conditional` are deployments with a lower objective that lose quality or whose drafts are not measured for this
-    model; they are never in `ranked` unless the search asked for them by name.
+    model; they are in `ranked` only if the search names them explicitly.
 
-    `proved`: every cheaper candidate was excluded, bounded away or simulated; otherwise the search `ended` early, and
-    better ones may exist among the unresolved.
+    `proved`: every cheaper candidate was excluded, bounded or simulated. Otherwise the search `ended` early, and
+    better candidates may exist among the unresolved.
     """
 
     SCHEMA: ClassVar[str] = "capacity/plan/v1"
@@ -229,13 +232,13 @@ class Plan(AnswerRecord):
     model: str
     workload: str
     requests: int
-    requests_per_s: float  # infinite where they do not come by the clock
-    concurrency: int | None  # in flight, of a closed loop
+    requests_per_s: float  # infinite for requests without arrival times
+    concurrency: int | None  # requests in flight of a closed loop
     input_tokens: float
     output_tokens: float
     slos: tuple[str, ...]
-    slo_window: str  # in which the SLO must hold; trace: over all requests, as for traffic that is no longer
-    busiest_window: Window | None  # of that length, by offered work; None: all requests are judged together
+    slo_window: str  # window in which the SLO must hold; trace: over all requests, as for shorter traffic
+    busiest_window: Window | None  # window with the most offered work; None: all requests are judged together
     objective: Objective
     confidence: float
     ranked: tuple[Ranked, ...]
@@ -255,12 +258,12 @@ class Plan(AnswerRecord):
 
     @property
     def best(self) -> Ranked | None:
-        """The answer, or None."""
+        """Return the answer, or None."""
         return self.ranked[0] if self.ranked else None
 
     @property
     def proof(self) -> str:
-        """How far the answer can be trusted to be the best, in words."""
+        """Return how certain it is that the answer is the best, in words."""
         if self.proved:
             return "nothing cheaper is in doubt"
         unresolved = self.counts.unresolved
@@ -273,5 +276,5 @@ class Plan(AnswerRecord):
 
     @property
     def reasons(self) -> dict[str, int]:
-        """How many candidates were turned down for which kind of reason."""
+        """Return the number of rejected candidates by kind of reason."""
         return dict(Counter(rejection.kind for rejection in self.rejected))

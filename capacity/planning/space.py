@@ -1,4 +1,4 @@
-"""What a planner may choose from: the axes as a user writes them, and the engines and deployments they span."""
+"""Search space of the planner: the axes as a user writes them, and the engines and deployments that they span."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ Role = Literal["both", "prefill", "decode"]
 Serving = Literal["aggregated", "disaggregated"]
 NONE = ("none", "default", "checkpoint", "auto")
 ROUND_ROBIN = "round-robin"
-Fields = Mapping[str, Any]  # of a pool
-ROUND_TOKENS = 1024  # a context length that is derived from the traffic is rounded up to this
+Fields = Mapping[str, Any]  # fields of a pool
+ROUND_TOKENS = 1024  # multiple to which a context length from the traffic is rounded up
 
 
 def as_list(value: Any) -> Any:
-    """`a,b,c` as a tuple; anything else as it is."""
+    """Return `a,b,c` as a tuple; other values unchanged."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return (value,) if isinstance(value, (int, float)) else value
 
 
 def _listed_or_default(value: Any) -> Any:
-    """As `as_list`, with `default` (none, checkpoint) standing for None."""
+    """Return as `as_list`, with None for `default` (none, checkpoint, auto)."""
     listed = as_list(value)
     if not isinstance(listed, (tuple, list)):
         return listed
@@ -46,7 +46,7 @@ def _drafting_names(ways: tuple[str | None, ...]) -> tuple[str | None, ...]:
 
 
 def _endless(value: Any) -> Any:
-    """`inf`, and None, as 0: no limit."""
+    """Return 0 (no limit) for `inf` and None."""
     return 0.0 if value is None or str(value).strip().lower() in ("inf", "infinity", "none") else value
 
 
@@ -69,7 +69,7 @@ DRAFT_MODEL = "draft-model"
 
 
 class Axes(FlagSpec):
-    """The axes that `plan` searches, lists as `a,b,c`; `default` in a list stands for the engine's own choice."""
+    """Axes that `plan` searches, with lists as `a,b,c`; `default` in a list is the engine's own choice."""
 
     gpus: Names = ()
     tensor_parallel_sizes: Counts = (1, 2, 4, 8)
@@ -112,19 +112,19 @@ DECIDED = (
     "speculative_config", "kv_transfer_config", "replicas", "role", "model", "route_up_to_tokens",
     "route_up_to_requests", "route_escalation_rate",
 )  # fmt: skip
-"""Fields of a pool that a search decides: axes of other names, and what follows from them."""
+"""Pool fields that a search decides: axes with other names, and fields that follow from them."""
 
 FIXED: Fields = {
     name: (field.annotation, field)
     for name, field in Pool.model_fields.items()
     if name not in DECIDED and name not in Axes.model_fields
 }
-"""All other fields of a pool that are no axis: the same in every deployment of a search."""
+"""All other pool fields that are not axes: the same in every deployment of a search."""
 
 if TYPE_CHECKING:
 
     class Search(Axes):
-        """The axes, and what is fixed for all deployments."""
+        """Axes, and settings that are the same for all deployments."""
 
         language_model_only: bool = False
 
@@ -134,7 +134,7 @@ else:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A deployment: `replicas` of a pool behind a router; with `prefill`, that pool only decodes."""
+    """Deployment: `replicas` of a pool behind a router; with `prefill`, that pool only decodes."""
 
     pool: Pool
     replicas: int
@@ -144,25 +144,25 @@ class Candidate:
 
     @property
     def num_gpus(self) -> int:
-        """GPUs in use, whole instances aside."""
+        """Return the GPUs in use, not rounded up to whole instances."""
         prefill = 0 if self.prefill is None else self.prefill.num_gpus * self.prefill_replicas
         return self.pool.num_gpus * self.replicas + prefill
 
     @property
     def is_plain(self) -> bool:
-        """Whether it neither drafts nor has its prefills done elsewhere."""
+        """Return whether it has neither drafts nor separate prefill engines."""
         return self.prefill is None and self.pool.speculator is None
 
     @property
     def parts(self) -> tuple[tuple[Pool, int, Role], ...]:
-        """Each pool with its replicas and its role."""
+        """Return each pool with its replicas and its role."""
         if self.prefill is None:
             return ((self.pool, self.replicas, "both"),)
         return (self.prefill, self.prefill_replicas, "prefill"), (self.pool, self.replicas, "decode")
 
     @property
     def pools(self) -> tuple[Pool, ...]:
-        """The pools as a deployment file has them, with roles and replicas."""
+        """Return the pools as in a deployment file, with roles and replicas."""
         return tuple(
             pool.model_copy(update={"role": role, "replicas": count} if self.prefill else {"replicas": count})
             for pool, count, role in self.parts
@@ -170,12 +170,12 @@ class Candidate:
 
     @property
     def engine(self) -> str:
-        """One of its engines, as its GPUs."""
+        """Return a short name of one engine, by its GPUs."""
         return _engines(self.pool)
 
     @property
     def label(self) -> str:
-        """What tells it from the others, in a line."""
+        """Return a one-line label with the settings that distinguish the candidate."""
         text = f"{self.replicas} x {self.engine}"
         if self.prefill is not None:
             text = f"{self.prefill_replicas} x {_engines(self.prefill)} prefill + {text} decode"
@@ -217,31 +217,32 @@ SETTINGS = (
 )  # fmt: skip
 ALIKE = (
     "engine", "quantization", "kv_cache_dtype", "speculator", "num_speculative_tokens", "acceptance", "draft",
-)  # of engines that prefill and those that decode what they did  # fmt: skip
-APART_ENGINES = ("vllm", "sglang", "tensorrt-llm")  # that can prefill and decode apart
-DRAFTS, APART, ROUTED = 4, 8, 2  # how odd these are; a setting of its own is 1
+)  # settings that prefill and decode engines of a pair share  # fmt: skip
+APART_ENGINES = ("vllm", "sglang", "tensorrt-llm")  # that support disaggregated prefill and decode
+DRAFTS, APART, ROUTED = 4, 8, 2  # their contributions to oddness; any other setting counts 1
 
 
 def oddness(pool: Pool, *, apart: bool = False, router: str = ROUND_ROBIN) -> int:
-    """How far a deployment is from the engine's defaults: of equal ones the plainer is tried, and taken, first."""
+    """Return the distance of a deployment from the engine's defaults; among equals, the lowest is tried and chosen
+    first."""
     changed = sum(bool(getattr(pool, name) != Pool.model_fields[name].default) for name in SETTINGS)
     return changed + DRAFTS * (pool.speculator is not None) + APART * apart + ROUTED * (router != ROUND_ROBIN)
 
 
 def rounded_context(tokens: int) -> int:
-    """The context length for requests of at most so many tokens."""
+    """Return the context length for requests of at most this many tokens."""
     return -(-tokens // ROUND_TOKENS) * ROUND_TOKENS
 
 
-QUANTIZATIONS = (None, "fp8", "int4")  # of a 16-bit checkpoint
-TUNING = ("max_num_batched_tokens", "chunked_prefill", "prefix_caching")  # of prefills
+QUANTIZATIONS = (None, "fp8", "int4")  # formats for a 16-bit checkpoint
+TUNING = ("max_num_batched_tokens", "chunked_prefill", "prefix_caching")  # tuning of prefill
 
 
 def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
-    """Every engine of the space on one GPU type, those without drafts and without tuning first. Raises InvalidInput.
+    """Yield every engine of the space on one GPU type, those without drafts and tuning first. Raises InvalidInput.
 
-    Engines that draft, and those of several data-parallel ranks, have `TUNING` at its first value; none has both,
-    unless the ways to draft were asked for by name.
+    Engines with drafts or with several data-parallel ranks use the first value of `TUNING`. No engine has both, unless
+    the user names the draft methods.
     """
     first = tuple(getattr(search, name)[0] for name in TUNING)
     asked = bool(search.speculators)
@@ -272,9 +273,9 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
 
 
 def _formats(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
-    """Weight formats; where the checkpoint's own is asked for, not that one again by its name.
+    """Return the weight formats, without the checkpoint's own format a second time by name.
 
-    By default a 16-bit checkpoint may be quantized; one that was published in fewer bits is served as it is.
+    By default, a 16-bit checkpoint may be quantized; one published in fewer bits is served unchanged.
     """
     from capacity.base.errors import CapacityError
     from capacity.model.quantization import scheme_for
@@ -297,7 +298,7 @@ def _untuned(search: Search) -> Search:
 
 
 def speculators(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
-    """Ways to draft that are searched; by default the model's own layer, or else an EAGLE-3 head, and a draft given."""
+    """Return the draft methods to search, by default the model's MTP layer or an EAGLE-3 head, and a given draft."""
     given = () if search.draft is None else (DRAFT_MODEL,)
     return search.speculators or (None, "eagle3" if model.mtp is None else "mtp", *given)
 
@@ -317,7 +318,7 @@ def _drafts(search: Search, model: ModelSpec) -> Iterator[Fields]:
 
 
 def _parallelisms(search: Search, *, has_experts: bool) -> Iterator[Fields]:
-    """Data-parallel ranks of a dense model are replicas under another name: experts alone make them one engine."""
+    """Yield parallelism settings; data-parallel ranks form one engine only with experts, otherwise replicas."""
     axes = itertools.product(
         search.tensor_parallel_sizes,
         search.pipeline_parallel_sizes,
@@ -326,7 +327,7 @@ def _parallelisms(search: Search, *, has_experts: bool) -> Iterator[Fields]:
     )
     for tp, pp, dp, ep in axes:
         if ep and tp * dp == 1:
-            continue  # the same engine as without
+            continue  # expert parallelism needs more than one GPU
         yield {
             "tensor_parallel_size": tp,
             "pipeline_parallel_size": pp,
@@ -336,11 +337,11 @@ def _parallelisms(search: Search, *, has_experts: bool) -> Iterator[Fields]:
 
 
 def pairs(search: Search, gpu: str, model: ModelSpec) -> Iterator[tuple[Pool, Pool]]:
-    """Every pair of an engine that prefills and one that decodes, on one GPU type, in the same formats.
+    """Yield every pair of a prefill and a decode engine on one GPU type, in the same formats.
 
-    Parallelism is each side's own. `TUNING` is at its first value, and only decode engines vary in `max_num_seqs`.
-    Both draft alike, for what drafts has its KV on both sides. Drafts and data-parallel ranks are among them where
-    they were asked for by name (`asked_apart`): each multiplies the pairs.
+    Each side has its own parallelism. `TUNING` is at its first value, and only decode engines vary in `max_num_seqs`.
+    Both sides draft equally because the drafter needs its KV on both. Drafts and data-parallel ranks are included only
+    if they are named (`asked_apart`), because each multiplies the pairs.
     """
     drafts, ranks = asked_apart(search, model)
     narrowed = _untuned(search)
@@ -359,6 +360,6 @@ def pairs(search: Search, gpu: str, model: ModelSpec) -> Iterator[tuple[Pool, Po
 
 
 def asked_apart(search: Search, model: ModelSpec) -> tuple[bool, bool]:
-    """Whether drafts, and data-parallel ranks, are searched where prefill and decode are apart."""
+    """Return whether drafts, and data-parallel ranks, are searched in disaggregated deployments."""
     asked = model.is_moe and "data_parallel_sizes" in search.model_fields_set
     return any(search.speculators), asked and search.data_parallel_sizes != (1,)

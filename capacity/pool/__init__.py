@@ -1,7 +1,7 @@
-"""One engine with every default filled in: its model, GPU and limits, its memory, and what its drafts cost.
+"""One engine with all defaults filled in: model, GPU, limits, memory and draft costs.
 
-In: a `Pool` as a user wrote it. Out: `ResolvedPool`, which has the step model, the memory plan and all settings.
-Knows nothing of requests over time: that is the simulator, which in turn knows no roofline. Start reading at
-`settings` and `resolve` (the only place of defaults), then `memory` (weights, activations, KV layout, blocks),
-`why_not` (refusals in words) and `drafting` (speculative decoding).
+Input: a `Pool` as the user wrote it. Output: `ResolvedPool`, with the step model, the memory plan and all settings.
+This package does not model requests over time; the simulator does, and it does not use the roofline. Start with
+`settings` and `resolve` (the only place that fills in defaults), then `memory` (weights, activations, KV layout,
+blocks), `why_not` (reasons why a model does not fit) and `drafting` (speculative decoding).
 """

@@ -1,4 +1,4 @@
-"""Memory that an engine's steps need beside weights and KV: the peak of activations, and CUDA graphs."""
+"""Memory of an engine's steps in addition to weights and KV cache: peak activations and CUDA graphs."""
 
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward, NoFeedForward
 from capacity.model.layers import Attention
@@ -6,24 +6,28 @@ from capacity.model.quantization import ComputeDtype
 from capacity.model.vision_towers import VisionEncoder
 from capacity.pool.settings import PoolSettings
 
-HALF_BYTES = 2  # of an activation, 16 bit
+HALF_BYTES = 2  # bytes of a 16-bit activation
 SHARE_OF_HALF: dict[ComputeDtype, float] = {"fp8": 0.5, "int8": 0.5, "fp4": 0.28}  # quantized activations
-MOE_HIDDEN_COPIES = 2  # beside the experts' rows: 0.08 GiB of Qwen3-30B-A3B at 2048 tokens, vLLM 0.26
-TOWER_STATE_COPIES = 5  # of a patch, at the widest moment of a vision tower
-DEEP_GEMM_ROWS = 128  # of an expert, in its kernel's tile
-MOE_CHUNK_TOKENS = 16 * 1024  # that vLLM's fused experts take at a time: VLLM_FUSED_MOE_CHUNK_SIZE, envs.py
+MOE_HIDDEN_COPIES = 2  # in addition to expert rows: 0.08 GiB for Qwen3-30B-A3B at 2048 tokens, vLLM 0.26
+TOWER_STATE_COPIES = 5  # states per patch at a vision tower's peak
+DEEP_GEMM_ROWS = 128  # rows of an expert in a kernel tile
+MOE_CHUNK_TOKENS = 16 * 1024  # tokens per call of vLLM's fused experts: VLLM_FUSED_MOE_CHUNK_SIZE, envs.py
 
 
 def activation_bytes(settings: PoolSettings, *, samples: bool = True) -> int:
-    """Peak of vLLM's profile run: sampling for all sequences, or the widest layer for all tokens, if larger.
+    """Return the activation peak of vLLM's profile run, in bytes.
 
-    Sampling holds rows x vocabulary x 38.2 bytes (logits at 32 bit, sorted copies, probabilities; 14.75 since vLLM
-    0.17) beside the hidden states of the batch; within 0.6 % of seven logs of vLLM 0.11 (at 1024 sequences); nothing
-    on a stage that does not sample (`samples`). Where the engine keeps the rows of fused experts, they are there too.
-    The widest layer holds its gate and up projections, their product and hidden states, all but the residual as
-    narrow as the weights' format quantizes activations; MoE layers one row for each token and expert chosen, the
-    tokens of all data-parallel ranks together, up to `MOE_CHUNK_TOKENS` at a time. Attention that writes its scores
-    out adds those of one layer.
+    The peak is the larger of sampling for all sequences and the widest layer for all tokens.
+
+    Sampling holds rows x vocabulary x 38.2 bytes (32-bit logits, sorted copies, probabilities; 14.75 bytes since vLLM
+    0.17) and the hidden states of the batch. This is within 0.6 % of seven logs of vLLM 0.11 (1024 sequences). A stage
+    that does not sample (`samples=False`) has no such rows. Engines that keep the rows of fused experts hold them at
+    the same time.
+
+    The widest layer holds its gate and up projections, their product and the hidden states. All but the residual are
+    as narrow as the activations of the weight format. MoE layers hold one row per token and chosen expert, for the
+    tokens of all data-parallel ranks together, up to `MOE_CHUNK_TOKENS` at a time. Eager attention adds the scores of
+    one layer.
     """
     model, engine, tokens = settings.model, settings.engine, settings.max_num_batched_tokens
     rows = settings.max_num_seqs if samples else 0
@@ -38,24 +42,25 @@ def activation_bytes(settings: PoolSettings, *, samples: bool = True) -> int:
 
 
 def _expert_tokens(settings: PoolSettings) -> int:
-    """Tokens that a layer's experts take at a time: those of all data-parallel ranks, up to a chunk."""
+    """Return the tokens that a layer's experts process at a time: all data-parallel ranks' tokens, up to a chunk."""
     tokens = settings.max_num_batched_tokens
     return min(tokens * settings.lockstep_ranks, max(tokens, MOE_CHUNK_TOKENS))
 
 
 def _expert_width(experts: MoEFeedForward, settings: PoolSettings) -> float:
-    """Of one expert on one GPU."""
+    """Return the intermediate width of one expert on one GPU."""
     ranks = settings.pool.tensor_parallel_size * settings.lockstep_ranks
     return experts.expert_intermediate_size / (1 if settings.expert_parallel else ranks)
 
 
 def kept_expert_bytes(settings: PoolSettings) -> float:
-    """Rows of the fused experts that stay after the profile run; nothing in most engines.
+    """Return the bytes of fused-expert rows that remain after the profile run; 0 for most engines.
 
-    Two buffers at 16 bit, a row for each token and expert chosen: one as wide as gate and up together or the hidden
-    state, one as their product or the hidden state. DeepGEMM, which computes FP8 in blocks, rounds the rows of each
-    expert up to 128. Source: vLLM TritonExperts and DeepGemmExperts, workspace_shapes; within 0.03 GiB of five models
-    in logs of 0.19 (Qwen3-30B-A3B, Qwen1.5-MoE, DeepSeek-V2-Lite, Mixtral at TP2, Llama 4 Scout at TP4).
+    Two 16-bit buffers have one row per token and chosen expert. The first is as wide as gate and up together, or the
+    hidden state if that is wider; the second as wide as their product, or the hidden state. DeepGEMM, which computes
+    FP8 in blocks, rounds the rows of each expert up to 128. Source: vLLM TritonExperts and DeepGemmExperts,
+    workspace_shapes. Within 0.03 GiB of five models in logs of vLLM 0.19 (Qwen3-30B-A3B, Qwen1.5-MoE,
+    DeepSeek-V2-Lite, Mixtral at TP2, Llama 4 Scout at TP4).
     """
     stored = settings.scheme.experts
     if stored.family not in settings.engine.kept_expert_rows:
@@ -76,7 +81,7 @@ def kept_expert_bytes(settings: PoolSettings) -> float:
 
 
 def eager_score_bytes(settings: PoolSettings) -> int:
-    """Scores and probabilities of one layer of a full step, of all its heads, for the longest context."""
+    """Return the bytes of one layer's attention scores and probabilities in a full step at the longest context."""
     model = settings.model
     mixers = [group.mixer for group in model.layer_groups if isinstance(group.mixer, Attention)]
     ranks = settings.pool.tensor_parallel_size
@@ -86,12 +91,13 @@ def eager_score_bytes(settings: PoolSettings) -> int:
 
 
 def with_images(text_bytes: float, tower: VisionEncoder, settings: PoolSettings) -> float:
-    """Peak of vLLM's profile run of a model that sees, `text_bytes` the language model's.
+    """Return the activation peak of vLLM's profile run of a vision model, in bytes.
 
-    As many images of the largest size as a step's tokens hold, at least one, go through the tower: five copies of a
-    patch's state and two of its hidden layer, which tensor parallelism divides; what comes out stays while the language
-    model runs, and so do the pixels. Chosen on Qwen3.5-9B (vLLM 0.18, A100, 1.90 GiB) and Qwen3.6-27B (0.27.1, two
-    A100, 1.36 GiB), 1.88 and 1.39 here. Source: vLLM v1/worker/gpu_model_runner.py, profile_run; 2026-11.
+    `text_bytes`: peak of the language model alone. The tower encodes as many images of the largest size as fit in the
+    tokens of a step, and at least one. It holds five copies of a patch's state and two of its hidden layer, which
+    tensor parallelism divides. Its output and the pixels remain in memory while the language model runs. Calibrated on
+    Qwen3.5-9B (vLLM 0.18, A100, 1.90 GiB; 1.88 here) and Qwen3.6-27B (vLLM 0.27.1, two A100, 1.36 GiB; 1.39 here).
+    Source: vLLM v1/worker/gpu_model_runner.py, profile_run; 2026-11.
     """
     images = max(settings.max_num_batched_tokens // tower.largest_image_tokens, 1)
     image_tokens = images * tower.largest_image_tokens
@@ -104,10 +110,10 @@ def with_images(text_bytes: float, tower: VisionEncoder, settings: PoolSettings)
 
 
 def _layer_values(feed_forward: FeedForward, settings: PoolSettings) -> float:
-    """16-bit values that the widest moment of a layer keeps.
+    """Return the number of 16-bit values that a layer holds at its peak.
 
-    Of a MoE layer those of vLLM's fused kernel: for each chosen expert the larger of gate+up and output, and the
-    activated half. Source: vLLM fused_moe workspaces.
+    A MoE layer holds the values of vLLM's fused kernel: for each chosen expert the larger of gate+up and output, and
+    the activated half. Source: vLLM fused_moe workspaces.
     """
     engine, hidden, tokens = settings.engine, settings.model.hidden_size, settings.max_num_batched_tokens
     if isinstance(feed_forward, NoFeedForward):
@@ -124,9 +130,10 @@ def _layer_values(feed_forward: FeedForward, settings: PoolSettings) -> float:
 
 
 def graph_bytes(settings: PoolSettings) -> float:
-    """CUDA graphs: a base and so much for each captured batch size; published figures scatter by a factor of 3.
+    """Return the bytes of CUDA graphs: a base plus a constant per captured batch size.
 
-    The engine's figure may be of a depth, and is then in proportion to the layers of one GPU.
+    Published figures differ by a factor of 3. If the engine's figure was measured at a reference depth, it is scaled
+    by the layers on one GPU.
     """
     pool, engine = settings.pool, settings.engine
     sizes = engine.graph_batch_sizes(

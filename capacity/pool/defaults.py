@@ -1,4 +1,4 @@
-"""What a pool leaves open, filled in: the longest request, the limits of a step, the format of the KV cache."""
+"""Defaults of a pool's open settings: the longest request, the limits of a step, the KV cache format."""
 
 import math
 
@@ -11,10 +11,10 @@ from capacity.model.quantization import QuantizationScheme, find_kv_cache_format
 
 
 def step_limits(pool: Pool, *, max_num_seqs: int, token_budget: int, longest_prefill: int) -> tuple[int, int]:
-    """Sequences and tokens of a step: the pool's, else these defaults of the engine, made to agree.
+    """Return the sequences and tokens of a step: the pool's values, or consistent engine defaults.
 
-    The default budget holds the longest prefill of one step; the default of sequences is at most the pool's budget.
-    Raises InvalidInput where the pool's own numbers do not agree.
+    The default token budget is at least the longest prefill of one step; the default number of sequences is at most
+    the pool's budget. Raises InvalidInput if the pool's own numbers contradict each other.
     """
     seqs, budget = pool.max_num_seqs or max_num_seqs, pool.max_num_batched_tokens
     if budget is None:
@@ -32,7 +32,10 @@ def step_limits(pool: Pool, *, max_num_seqs: int, token_budget: int, longest_pre
 
 
 def longest_request(model: ModelSpec, pool: Pool) -> int:
-    """Tokens of the longest request: the pool's, else the model's. Raises InvalidInput for more than the model's."""
+    """Return the tokens of the longest request: the pool's limit, or the model's.
+
+    Raises InvalidInput if the pool's limit is above the model's.
+    """
     limit = model.max_position_embeddings
     if pool.max_model_len is None or pool.max_model_len == "auto":
         return limit
@@ -46,9 +49,9 @@ def longest_request(model: ModelSpec, pool: Pool) -> int:
 def kv_format(
     pool: Pool, scheme: QuantizationScheme, model: ModelSpec, engine: EngineSpec, architecture: str
 ) -> str:
-    """The format that the engine caches in; for latents of sparse attention `fp8` may be a packed format.
+    """Return the format of the engine's KV cache; for sparse-attention latents, `fp8` may be a packed format.
 
-    `auto` is the checkpoint's format where it has one, else the engine's default for these latents.
+    `auto` is the checkpoint's format if it has one, else the engine's default for these latents.
     """
     asked = (pool.kv_cache_dtype != "auto" and pool.kv_cache_dtype) or scheme.kv_cache_dtype or "auto"
     mixers = (group.mixer for group in model.layer_groups)

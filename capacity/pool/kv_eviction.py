@@ -1,8 +1,8 @@
-"""Ways to keep less KV than the context has, as data (`kv_eviction.toml`), and a model whose layers keep so much.
+"""KV eviction methods as data (`kv_eviction.toml`), and models whose layers keep only a token budget.
 
-A budget of tokens is a window of the layers: what is kept is read by every decode step and holds KV blocks, so that
-step times, memory and the simulator's blocks follow as they do for models that were made with windows. The prompt is
-another matter: methods that score tokens prefill it whole, in one step, and drop afterwards.
+A token budget becomes an attention window of the layers: each decode step reads the kept tokens, and they occupy KV
+blocks. Step times, memory and the simulator's blocks therefore follow as for models trained with windows. Prompts
+differ: methods that score tokens prefill the whole prompt in one step and evict tokens afterwards.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ TABLE = Path(__file__).with_name("kv_eviction.toml")
 
 
 class Published(Spec):
-    """What was published of a method, in words with its figures."""
+    """Published results of a method, as text with figures."""
 
     what: str
     model: str
@@ -34,7 +34,7 @@ class Published(Spec):
 
 
 class KvEviction(Spec):
-    """One way to keep less, as data; the fields are described in the file."""
+    """One KV eviction method; `kv_eviction.toml` describes the fields."""
 
     name: str
     title: str
@@ -51,27 +51,27 @@ class KvEviction(Spec):
 
     @property
     def kept_from(self) -> Eviction:
-        """From when on a request holds its budget alone."""
+        """Return the point from which a request holds only its budget."""
         if self.prompt == "kept":
             return "always"
         return "after scoring" if self.scored == "all" else "after prompt"
 
     def kept_tokens(self, context_tokens: int, budget_tokens: int) -> int:
-        """Tokens of a context that every layer keeps, on average."""
+        """Return the tokens of a context that each layer keeps, on average."""
         if self.keeps == "tokens":
             return min(context_tokens, budget_tokens)
         return context_tokens if self.kept_share is None else max(round(context_tokens * self.kept_share), 1)
 
     def prompt_pairs(self, prompt_tokens: int, kept_tokens: int) -> int:
-        """Query x key pairs of a prompt that sees no more than what is kept of it at any time."""
+        """Return the query x key pairs of a prompt that attends only to the kept tokens."""
         if self.keeps == "tokens":
             return windowed_pairs(prompt_tokens, 0, kept_tokens)
         return round(prompt_tokens * (prompt_tokens + 1) / 2 * (self.kept_share or 1.0))
 
     def scored_pairs(self, prompt_tokens: int) -> int:
-        """Query x key pairs whose attention is looked at once more, after a prompt's fused kernels have run.
+        """Return the query x key pairs whose scores are computed a second time, after the fused kernels.
 
-        FlashAttention hands out no scores: a method that wants them computes them again.
+        FlashAttention does not return scores, so a method that needs them computes them again.
         """
         if self.scored == "position":
             return 0
@@ -81,12 +81,12 @@ class KvEviction(Spec):
 
 @lru_cache(maxsize=1)
 def kv_evictions() -> dict[str, KvEviction]:
-    """All ways that come with the package. Raises MalformedFile."""
+    """Return all eviction methods of the package. Raises MalformedFile."""
     return read_rows(TABLE, KvEviction)
 
 
 def find_eviction(name: str) -> KvEviction:
-    """The way of this name. Raises UnknownName."""
+    """Return the eviction method of this name. Raises UnknownName."""
     known, key = kv_evictions(), name.strip().lower().replace("_", "-")
     if key not in known:
         raise UnknownName("way to evict KV", name, known)
@@ -94,7 +94,7 @@ def find_eviction(name: str) -> KvEviction:
 
 
 def evicting(model: ModelSpec, pool: Pool) -> ModelSpec:
-    """The model as this pool's engines cache it: every layer keeps the pool's budget. Raises InvalidInput."""
+    """Return the model with every layer limited to the pool's token budget. Raises InvalidInput."""
     whole = with_attention(
         model,
         lambda own: own if own.eviction == "none" else replace(own, window_tokens=None, eviction="none"),
@@ -108,7 +108,7 @@ def evicting(model: ModelSpec, pool: Pool) -> ModelSpec:
 
 
 def with_attention(model: ModelSpec, changed: Callable[[Attention], Attention]) -> ModelSpec:
-    """Return the model with other attention layers; the model itself where none is another."""
+    """Return the model with `changed` applied to its attention layers; the same object if none changes."""
     groups = tuple(
         replace(group, mixer=changed(group.mixer)) if isinstance(group.mixer, Attention) else group
         for group in model.layer_groups
@@ -117,7 +117,7 @@ def with_attention(model: ModelSpec, changed: Callable[[Attention], Attention]) 
 
 
 def keeps_whole_prompts(model: ModelSpec) -> bool:
-    """Whether its layers hold a whole prompt before they drop any of it."""
+    """Return whether the layers hold a whole prompt before they evict tokens."""
     return any(
         isinstance(group.mixer, Attention) and group.mixer.window_tokens and group.mixer.prompt_whole
         for group in model.layer_groups
@@ -125,7 +125,7 @@ def keeps_whole_prompts(model: ModelSpec) -> bool:
 
 
 def _check(method: KvEviction, model: ModelSpec, pool: Pool) -> None:
-    """Raises InvalidInput for what is no budget of tokens, and for what does not go with dropping tokens."""
+    """Raise InvalidInput for an invalid token budget or a setting that does not support eviction."""
     flag = f"--kv-eviction {method.name}"
     if method.keeps == "bits":
         raise InvalidInput(
@@ -166,7 +166,7 @@ def _check(method: KvEviction, model: ModelSpec, pool: Pool) -> None:
 
 
 def eviction_notes(pool: Pool, engine: str) -> tuple[str, ...]:
-    """What to say of every answer where KV is dropped."""
+    """Return the notes of every answer with KV eviction."""
     if pool.kv_eviction is None:
         return ()
     method = find_eviction(pool.kv_eviction)

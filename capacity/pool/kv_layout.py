@@ -1,7 +1,8 @@
-"""How the KV blocks of one GPU are laid out, as vLLM's hybrid KV manager does it.
+"""Layout of one GPU's KV blocks, as in vLLM's hybrid KV manager.
 
-Models that mix full attention with windows or linear layers keep their layers in groups of equal size, every group
-with its own block table, all drawing from one pool. Source: vLLM 0.33.0, v1/core/kv_cache_utils.py, 2026-11.
+Models that mix full attention with windows or linear layers divide their layers into groups of equal size. Each group
+has its own block table, and all groups allocate from one pool. Source: vLLM 0.33.0, v1/core/kv_cache_utils.py,
+2026-11.
 """
 
 import math
@@ -17,11 +18,12 @@ from capacity.pool.settings import PoolSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvLayout:
-    """How the KV blocks of one GPU are laid out.
+    """Layout of one GPU's KV blocks.
 
-    One block id stands for `block_bytes` over the layers of one group; a request needs blocks in each of
-    `full_groups` for all of its tokens, in each of the `window_groups` (a cap on tokens each) for its window,
-    and one in each of `state_groups`. `shrinks`: prompts are held whole, and shrink to their windows once computed.
+    One block id represents `block_bytes` over the layers of one group. A request needs blocks for all its tokens in
+    each of the `full_groups`, for its window in each of the `window_groups` (each with a token limit), and one block
+    in each of the `state_groups`. `shrinks`: requests hold whole prompts until the prefill ends, then only their
+    windows.
     """
 
     block_tokens: int
@@ -29,12 +31,12 @@ class KvLayout:
     full_groups: int
     window_groups: tuple[int, ...]
     state_groups: int
-    window_tokens: tuple[int, ...] = ()  # what the layers of each window group look back on
+    window_tokens: tuple[int, ...] = ()  # attention window of each window group
     shrinks: bool = False
 
     @property
     def kv_windows(self) -> tuple[int | None, ...]:
-        """One entry a group: its window, None for full attention; a state is kept like a window of one token."""
+        """Return each group's window, or None for full attention; a state counts as a window of one token."""
         return (*(None,) * self.full_groups, *self.window_tokens, *(1,) * self.state_groups)
 
     @property
@@ -42,13 +44,17 @@ class KvLayout:
         return self.full_groups + len(self.window_groups) + self.state_groups
 
     def blocks_of_request(self, tokens: int) -> int:
-        """Blocks that one request of `tokens` may hold at once."""
+        """Return the most blocks that one request of `tokens` holds at once."""
         whole = math.ceil(tokens / self.block_tokens)
         windows = sum(min(whole, math.ceil(cap / self.block_tokens) + 1) for cap in self.window_groups)
         return self.full_groups * whole + windows + self.state_groups
 
     def requests_held(self, blocks: int, tokens: int) -> float:
-        """Requests of `tokens` that so many blocks hold: all at their most; of those that shrink, one."""
+        """Return how many requests of `tokens` fit in `blocks`.
+
+        Each request counts with its maximum. If requests shrink after the prefill, only the first one does, and the
+        others count with their windows.
+        """
         most = self.blocks_of_request(tokens)
         if not self.shrinks or blocks < most:
             return blocks / most
@@ -57,40 +63,40 @@ class KvLayout:
         return 1 + (blocks - most) / after
 
     def capacity_tokens(self, blocks: int) -> int:
-        """What vLLM's log prints as the KV cache size."""
+        """Return the KV cache size that vLLM logs, in tokens."""
         return blocks // self.groups * self.block_tokens if self.groups else 0
 
     def longest_request(self, blocks: int, limit: int) -> int:
-        """The most tokens, up to `limit`, of a request that fits in `blocks`."""
+        """Return the most tokens, up to `limit`, of a request that fits in `blocks`."""
         return bisect_right(range(1, limit + 1), blocks, key=self.blocks_of_request)
 
 
 def kv_layout(settings: PoolSettings, layers: Iterable[int] | None = None) -> KvLayout:
-    """How one GPU's KV blocks are laid out, as vLLM's hybrid KV manager does it; of these layers (None: all).
+    """Return the layout of one GPU's KV blocks for `layers` (None: all), as in vLLM's hybrid KV manager.
 
-    Layers of one kind are one group whose block is the sum of its layers' pages. Where kinds mix, groups have
-    equally many layers: the least count over kinds, or the greatest where that is less than 1.5 times as many;
-    what does not divide is padded. With linear layers the block grows until an attention page holds one state, unless
-    the engine keeps states apart (`StatePool`). Where GPUs share a context (decode context parallelism), a block of
-    each stands for so many times its tokens.
+    Layers of one kind form one group, whose block is the sum of its layers' pages. If kinds are mixed, all groups have
+    the same number of layers: the smallest count over kinds, or the largest if it is less than 1.5 times the smallest;
+    incomplete groups are padded. With linear layers, the block grows until an attention page holds one state, unless
+    the engine stores states separately (`StatePool`). With decode context parallelism, a block covers its tokens times
+    the number of GPUs that share a context.
     """
     model, engine, pool = settings.model, settings.engine, settings.pool
     kinds = _kinds(settings, range(model.num_layers) if layers is None else layers)
-    if not kinds:  # nothing is kept of a prompt: its tokens' ids alone
+    if not kinds:  # no KV is kept; 4 bytes are a token's id
         kinds = [_Kind(kind="full", num_layers=1, token_bytes=4.0)]
     if not engine.window_aware_kv:
         kinds = [
             replace(kind, kind="full") if kind.kind == "window" and kind.eviction == "none" else kind
             for kind in kinds
         ]
-    # kernels on a latent have blocks of their own
+    # MLA kernels have their own block size
     default_tokens = engine.mla_block_size if model.caches_latents else engine.block_size
     block_tokens = pool.block_size or default_tokens
     states = [kind for kind in kinds if kind.kind == "linear"]
     growing = [kind for kind in kinds if kind.kind != "linear"]
     if states and growing and engine.state_memory_ratio is not None:
         kinds = growing
-    elif states and growing:  # a block is raised, in multiples, until an attention page is a state at least
+    elif states and growing:  # multiply the block size until an attention page holds one state
         state = max(kind.state_bytes for kind in states)
         page = max(kind.token_bytes for kind in growing) * block_tokens
         block_tokens *= max(1, math.ceil(state / page))
@@ -103,12 +109,12 @@ def kv_layout(settings: PoolSettings, layers: Iterable[int] | None = None) -> Kv
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
-    """The layers of one KV cache group that stand on one GPU."""
+    """The layers of one KV cache group on one GPU."""
 
     kind: str
     num_layers: int
-    token_bytes: float  # of one layer, one GPU
-    state_bytes: float = 0.0  # of one layer, one GPU
+    token_bytes: float  # per layer and GPU
+    state_bytes: float = 0.0  # per layer and GPU
     window_tokens: int | None = None
     chunked: bool = False
     eviction: Eviction = "none"
@@ -127,17 +133,17 @@ class _Kind:
 
     @property
     def kind_key(self) -> tuple[str, int | None]:
-        """What makes layers of one kind: full ones differ in page size only, and share a group."""
+        """Return the key that defines a kind; full layers differ only in page size, so they share a group."""
         return (self.kind, self.window_tokens if self.kind == "window" else None)
 
     def cap_tokens(self, length: int, tokens_in_flight: int) -> int:
-        """Most tokens whose KV one request keeps in a window layer, the chunk in flight included."""
+        """Return the most tokens whose KV a window layer keeps for one request, including the chunk in flight."""
         window = self.window_tokens or length
         return min(window - (0 if self.chunked else 1) + tokens_in_flight, length)
 
 
 def _kinds(settings: PoolSettings, layers: Iterable[int]) -> list[_Kind]:
-    """What these layers keep on one GPU."""
+    """Return the kinds of KV that these layers keep on one GPU."""
     held, ranks = set(layers), settings.pool.tensor_parallel_size
     groups = settings.model.kv_cache_groups(settings.kv_cache_dtype)
     kinds = [_Kind.of(group, held, ranks) for group in groups]
@@ -192,15 +198,15 @@ def _hybrid_layout(kinds: list[_Kind], block_tokens: int, length: int, in_flight
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatePool:
-    """Slots for recurrent states on one GPU, apart from KV, and the requests that they let run at once.
+    """Slots for recurrent states on one GPU, separate from the KV cache, and the concurrent requests they allow.
 
-        states   = rest x ratio / (1 + ratio)        rest: what weights and activations leave
-        slots    = (states - one slot) // one slot   one slot: the state of every linear layer, of one request
-        requests = slots // states a request         with prefix caching some are of cached prefixes and of tracking
+        states   = rest x ratio / (1 + ratio)        rest: memory after weights and activations
+        slots    = (states - one slot) // one slot   one slot: the state of every linear layer, for one request
+        requests = slots // states per request       prefix caching also uses slots, for cached prefixes and tracking
 
-    KV has what is left. Source: SGLang, srt/mem_cache/kv_cache_configurator.py, read 2026-11. A log of 0.5 on an H100
-    (Qwen3.8-27B at fp8, --mem-fraction-static 0.85): 124 slots of 147 MiB in 17.9 GiB, KV 20.2 GiB. What drafts keep
-    of states on top is not counted.
+    The KV cache gets the remaining memory. Source: SGLang, srt/mem_cache/kv_cache_configurator.py, read 2026-11. A log
+    of SGLang 0.5 on an H100 (Qwen3.8-27B at fp8, --mem-fraction-static 0.85) shows 124 slots of 147 MiB in 17.9 GiB,
+    and 20.2 GiB of KV. The additional states of drafts are not counted.
     """
 
     slots: int
@@ -217,7 +223,7 @@ class StatePool:
 
 
 def has_state_pool(settings: PoolSettings) -> bool:
-    """Whether states have memory of their own: an engine that does so, and a model that mixes them with KV."""
+    """Return whether states have separate memory: the engine supports it and the model mixes states with KV."""
     if settings.engine.state_memory_ratio is None:
         return False
     kinds = {group.kind == "linear" for group in settings.model.kv_cache_groups(settings.kv_cache_dtype)}
@@ -225,7 +231,10 @@ def has_state_pool(settings: PoolSettings) -> bool:
 
 
 def state_pool(settings: PoolSettings, layers: Iterable[int], rest_bytes: float) -> StatePool | None:
-    """The states of these layers on one GPU that has so much left for them and KV; None where they share a pool."""
+    """Return the state pool of these layers on one GPU; None if states share the KV blocks.
+
+    `rest_bytes`: memory that remains for states and KV cache.
+    """
     ratio = settings.engine.state_memory_ratio
     if ratio is None or not has_state_pool(settings):
         return None

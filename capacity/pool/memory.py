@@ -1,12 +1,11 @@
-"""Whether a model fits, and what is left for its KV cache: vLLM's own accounting, per GPU.
+"""Memory plan of one GPU by vLLM's own accounting: whether the model fits, and the size of the KV cache.
 
     requested = ceil(total x gpu_memory_utilization)
     KV cache  = requested - weights - activation peak - non-torch [- CUDA-graph estimate]
     blocks    = KV cache // bytes of one block, the fewest over all GPUs; one of them is the null block
 
-`kv_capacity_tokens` is what the engine's log prints. Blocks are laid out by `kv_layout`, weights counted by
-`weights`. Source: vLLM 0.33.0, v1/worker/gpu_worker.py, 2026-11; constants stand in
-`capacity/deployment/engines/*.toml`.
+`kv_capacity_tokens` is the figure in the engine's log. `kv_layout` computes the block layout, `weights` the weights.
+Source: vLLM 0.33.0, v1/worker/gpu_worker.py, 2026-11; `capacity/deployment/engines/*.toml` has the constants.
 """
 
 import math
@@ -26,14 +25,14 @@ from capacity.step.layers.adapters import FACTOR_BYTES, packed_layers
 GIB = 2**30
 MIB = 2**20
 TOWER_BYTES_PER_PARAMETER = 2.0
-NULL_BLOCKS = 1  # of every pool: vLLM's placeholder, in the log's figure and never given to a request
+NULL_BLOCKS = 1  # per pool: vLLM's placeholder, included in the log's figure but never allocated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldMemory:
-    """What each GPU of a pipeline stage holds beside its KV cache, in bytes.
+    """Memory of each GPU of a pipeline stage without its KV cache, in bytes.
 
-    `overhead_bytes` is non-torch memory and, where the engine takes them out of its budget, CUDA graphs.
+    `overhead_bytes` is non-torch memory plus CUDA graphs if the engine counts them in its budget.
     """
 
     weights_bytes: int
@@ -44,18 +43,19 @@ class HeldMemory:
 
     @property
     def needed_bytes(self) -> int:
-        """All of it, without any KV cache."""
+        """Return the total without any KV cache."""
         return self.weights_bytes + self.activations_bytes + self.overhead_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan(HeldMemory):
-    """Memory of the fullest GPU, in bytes, and what its KV cache holds; of one data-parallel rank.
+    """Memory of the fullest GPU of one data-parallel rank, in bytes, and the capacity of its KV cache.
 
-    usable = weights + activations + overhead + KV cache. `kv_capacity_blocks` counts the null block, as the
-    engine's log does; every stage has as many. A request of `max_model_len` needs `blocks_of_longest_request` of the
-    stage that needs most; `max_concurrency` is of such requests, below 1 where none fits; `max_context_tokens` is the
-    longest request that fits alone, at most `max_model_len`. `reason` says why it does not fit, with ways out.
+    usable = weights + activations + overhead + KV cache. `kv_capacity_blocks` includes the null block, as in the
+    engine's log, and is the same on every stage. `blocks_of_longest_request`: blocks of a request of `max_model_len`
+    on the stage that needs most. `max_concurrency`: number of such requests that fit, below 1 if none fits.
+    `max_context_tokens`: longest request that fits alone, at most `max_model_len`. `reason`: why the model does not
+    fit, with possible changes.
     """
 
     total_bytes: int
@@ -68,20 +68,20 @@ class MemoryPlan(HeldMemory):
     blocks_of_longest_request: int
     max_context_tokens: int
     max_concurrency: float
-    layout: KvLayout  # of the GPU with the fewest blocks
-    states: StatePool | None  # of the GPU with the fewest; None: they share the blocks, or there are none
+    layout: KvLayout  # on the GPU with the fewest blocks
+    states: StatePool | None  # on the GPU with the fewest; None: no states, or they share the KV blocks
     fits: bool
     reason: str | None
     warnings: tuple[str, ...]
 
     @property
     def usable_blocks(self) -> int:
-        """KV blocks that requests may hold."""
+        """Return the KV blocks that requests can use."""
         return self.kv_capacity_blocks - NULL_BLOCKS
 
     @property
     def kv_capacity_tokens(self) -> int:
-        """What the engine's log prints as the KV cache size."""
+        """Return the KV cache size that the engine logs, in tokens."""
         return self.layout.capacity_tokens(self.kv_capacity_blocks)
 
     @property
@@ -93,7 +93,7 @@ class MemoryPlan(HeldMemory):
         return self.layout.block_bytes
 
     def require_fit(self) -> "MemoryPlan":
-        """This plan, or DoesNotFit with its reason."""
+        """Return this plan. Raises DoesNotFit with the reason if the model does not fit."""
         if not self.fits:
             raise DoesNotFit(
                 self.reason or "does not fit", needed_bytes=self.needed_bytes, usable_bytes=self.usable_bytes
@@ -103,11 +103,11 @@ class MemoryPlan(HeldMemory):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMemory:
-    """One GPU of a pipeline stage: what it holds, what it may use, and the states and KV blocks that are left."""
+    """Memory of one GPU of a pipeline stage: static memory, usable memory, and the remaining states and KV blocks."""
 
     held: HeldMemory
     usable_bytes: int
-    kv_cache_bytes: int  # with the states, where they have memory of their own
+    kv_cache_bytes: int  # includes states that have separate memory
     layout: KvLayout
     states: StatePool | None
 
@@ -118,12 +118,12 @@ class StageMemory:
 
 
 def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None) -> MemoryPlan:
-    """Memory of one engine: whether it fits, and the KV cache that is left; `why_not` puts a refusal in words.
+    """Return the memory of one engine: whether it fits, and its KV cache; `why_not` writes the reason.
 
-    `held`: what each stage's GPUs hold, such as a log prints; None: computed. Of a mixture of experts, data-parallel
-    ranks share the experts and repeat everything else; of a dense model they are replicas. Raises InvalidInput for
-    parallelism that cannot be (TP that does not divide heads, PP above the layers) and for limits that the engine
-    refuses; not fitting is not an error here (`require_fit` raises).
+    `held`: static memory of each stage's GPUs, for example from a log; None: computed. With a mixture of experts,
+    data-parallel ranks share the experts and replicate everything else; with a dense model they are replicas. Raises
+    InvalidInput for invalid parallelism (TP that does not divide heads, PP above the number of layers) and for limits
+    that the engine rejects. A model that does not fit is no error here (`require_fit` raises).
     """
     check_parallelism(settings)
     if settings.max_num_batched_tokens < settings.max_num_seqs:
@@ -141,7 +141,7 @@ def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None
     override = settings.pool.num_gpu_blocks_override
     blocks = scarcest.blocks if override is None else override
     needed = max(stage.layout.blocks_of_request(settings.max_model_len) for stage in stages)
-    if override is None and model.keeps_nothing:  # then places bound it, not memory
+    if override is None and model.keeps_nothing:  # max_num_seqs limits it, not memory
         blocks = min(blocks, settings.max_num_seqs * needed + NULL_BLOCKS)
     free = max(blocks - NULL_BLOCKS, 0)
     states = fewest_states(stages)
@@ -186,13 +186,13 @@ def _warnings(settings: PoolSettings) -> tuple[str, ...]:
     )
 
 
-# the stages
+# Stages
 
 
 def stage_memories(
     settings: PoolSettings, held: Sequence[HeldMemory] | None = None
 ) -> tuple[StageMemory, ...]:
-    """One GPU of each pipeline stage, first to last."""
+    """Return the memory of one GPU of each pipeline stage, first to last."""
     stages = pipeline_layers(settings.model.num_layers, settings.pool.pipeline_parallel_size)
     return tuple(
         _stage_memory(settings, held_memory(settings, stage) if held is None else held[stage], layers)
@@ -201,13 +201,13 @@ def stage_memories(
 
 
 def fewest_states(stages: Iterable[StageMemory]) -> StatePool | None:
-    """The pool of states that bounds the requests at once; None where no stage has one."""
+    """Return the state pool that limits concurrent requests; None if no stage has one."""
     pools = [stage.states for stage in stages if stage.states is not None]
     return min(pools, key=lambda each: each.requests, default=None)
 
 
 def states_of(settings: PoolSettings) -> StatePool | None:
-    """The pool of states that bounds the requests at once; None where there is none. Raises InvalidInput."""
+    """Return the state pool that limits concurrent requests; None if the engine has none. Raises InvalidInput."""
     if not has_state_pool(settings):
         return None
     check_parallelism(settings)
@@ -215,7 +215,7 @@ def states_of(settings: PoolSettings) -> StatePool | None:
 
 
 def _host_memory(settings: PoolSettings) -> tuple[StageMemory, ...]:
-    """What the CPU holds of the layers that it computes: their weights, and their KV; nothing where it has none."""
+    """Return the host memory of the layers that the CPU computes (weights and KV); empty if there are none."""
     on_cpu = cpu_layers(settings)
     if not on_cpu or settings.host_cpu is None:
         return ()
@@ -228,7 +228,7 @@ def _host_memory(settings: PoolSettings) -> tuple[StageMemory, ...]:
 
 
 def held_memory(settings: PoolSettings, stage: int) -> HeldMemory:
-    """What each GPU of a stage holds beside KV; only the last one samples."""
+    """Return the memory of each GPU of a stage without its KV cache; only the last stage samples."""
     pool, engine = settings.pool, settings.engine
     graphs, nontorch = round(graph_bytes(settings)), nontorch_bytes(settings)
     if engine.memory_rule == "sglang_static":
@@ -248,10 +248,10 @@ def held_memory(settings: PoolSettings, stage: int) -> HeldMemory:
 
 
 def nontorch_bytes(settings: PoolSettings) -> int:
-    """CUDA context, NCCL's buffers and workspaces of one GPU.
+    """Return the bytes of CUDA context, NCCL buffers and workspaces on one GPU.
 
-    NCCL keeps most where an NVSwitch reduces for its GPUs (NVLS): Hopper and later, on NVLink, and not between the
-    stages of a pipeline, which send and receive.
+    NCCL allocates most if an NVSwitch performs reductions (NVLS): on Hopper and later with NVLink, but not between
+    pipeline stages, which only send and receive.
     """
     pool, engine, profile = settings.pool, settings.engine, settings.profile
     ranks = pool.tensor_parallel_size * pool.pipeline_parallel_size * settings.lockstep_ranks
@@ -269,14 +269,14 @@ def _stage_memory(settings: PoolSettings, held: HeldMemory, layers: range) -> St
     usable = _usable(settings, held.needed_bytes)
     kv_cache = usable - held.needed_bytes
     if pool.kv_cache_memory_bytes is not None and kv_cache < pool.kv_cache_memory_bytes:
-        kv_cache -= pool.kv_cache_memory_bytes  # what is missing of --kv-cache-memory-bytes, negative
+        kv_cache -= pool.kv_cache_memory_bytes  # negative: shortfall from --kv-cache-memory-bytes
     here = gpu_layers(settings, layers)
     layout, states = kv_layout(settings, here), state_pool(settings, here, kv_cache)
     return StageMemory(held=held, usable_bytes=usable, kv_cache_bytes=kv_cache, layout=layout, states=states)
 
 
 def _weights(settings: PoolSettings, stage: int) -> int:
-    """With tables of rotary angles, and the slots for LoRA adapters, which vLLM takes at the start."""
+    """Return the bytes of weights, rotary tables and the LoRA slots that vLLM allocates at start."""
     tables = settings.model.rotary_values * settings.engine.rotary_value_bytes
     slots = settings.pool.max_loras or 0
     own = round(gpu_weights(settings, stage) + tower_bytes(settings))
@@ -284,19 +284,20 @@ def _weights(settings: PoolSettings, stage: int) -> int:
 
 
 def tower_bytes(settings: PoolSettings) -> float:
-    """The vision or audio tower's weights on each GPU: engines load it whether or not anyone sends an image.
+    """Return the bytes of vision or audio tower weights on each GPU; engines load them even if no request has images.
 
-    At 16 bit in quantized checkpoints too; divided by tensor parallelism, and built on every pipeline stage. With it
-    and its tables of rotary angles a GPU of gemma-3-27b at TP 4 has 13.05 GiB of weights; vLLM 0.8 printed 13.17.
-    Source: github.com/vllm-project/vllm/issues/15676 and 16378, 2025.
+    Towers have 16 bits even in quantized checkpoints. Tensor parallelism divides them, and every pipeline stage has a
+    copy. Including the tower and its rotary tables, a GPU of gemma-3-27b at TP 4 has 13.05 GiB of weights; vLLM 0.8
+    logged 13.17 GiB. Source: github.com/vllm-project/vllm/issues/15676 and 16378, 2025.
     """
     return TOWER_BYTES_PER_PARAMETER * settings.model.tower_params / settings.pool.tensor_parallel_size
 
 
 def adapter_bytes(settings: PoolSettings, stage: int | None = None) -> int:
-    """Bytes of one adapter on one GPU of a stage: rank x (inputs + outputs) of every linear layer but experts.
+    """Return the bytes of one LoRA adapter on one GPU of a stage.
 
-    `stage` None: of the whole adapter, as it is stored.
+    This is rank x (inputs + outputs), summed over all linear layers except experts.
+    `stage` None: bytes of the whole adapter, as stored.
     """
     model, pool = settings.model, settings.pool
     stages = pipeline_layers(model.num_layers, 1 if stage is None else pool.pipeline_parallel_size)
@@ -308,11 +309,11 @@ def adapter_bytes(settings: PoolSettings, stage: int | None = None) -> int:
     return round(pool.max_lora_rank * values * FACTOR_BYTES)
 
 
-# what the engine may use
+# Usable memory
 
 
 def _usable(settings: PoolSettings, held: int) -> int:
-    """What weights, activations, overhead and KV may take together, by the engine's rule."""
+    """Return the memory that weights, activations, overhead and KV cache may use together, by the engine's rule."""
     total = settings.profile.memory_engine_bytes
     if settings.pool.kv_cache_memory_bytes is not None:
         return min(held + settings.pool.kv_cache_memory_bytes, total)
@@ -327,27 +328,28 @@ def _usable(settings: PoolSettings, held: int) -> int:
 
 
 def _sglang_reserve(settings: PoolSettings, nontorch: int) -> int:
-    """What SGLang leaves to activations and graphs: all but the static fraction of what is free before it loads.
+    """Return the bytes that SGLang reserves for activations and graphs.
 
-    Source: SGLang model_runner.py, profile_max_num_token: rest = available - total available before * (1 - fraction).
+    This is the free memory before loading, less the static fraction. Source: SGLang model_runner.py,
+    profile_max_num_token: rest = available - total available before * (1 - fraction).
     """
     free = settings.profile.memory_engine_bytes - nontorch
     return free - math.floor(free * memory_fraction(settings))
 
 
 def memory_fraction(settings: PoolSettings) -> float:
-    """The share of memory that the engine's flag sets, as given or by the engine's default."""
+    """Return the memory fraction of the engine's flag: the pool's value, or the engine's default."""
     if settings.engine.memory_rule == "sglang_static":
         return settings.pool.gpu_memory_utilization or sglang_static_fraction(settings)
     return settings.gpu_memory_utilization
 
 
 def sglang_static_fraction(settings: PoolSettings) -> float:
-    """SGLang's default --mem-fraction-static: the share of memory for weights and KV.
+    """Return SGLang's default --mem-fraction-static: the fraction of memory for weights and KV cache.
 
-    reserved MiB = 512 + 1.5 max(chunk, 2048) + tp·pp/8·1024 + 2·largest graph batch, at least 10 GiB on GPUs of
-    more than 60 GiB. With DP attention, chunk and tp are those of all ranks, and 3 MiB (above batches of 300: 4.5, in
-    later releases) a rank and row of the largest graph come on top. Source: SGLang 0.5.23,
+    reserved MiB = 512 + 1.5 max(chunk, 2048) + tp·pp/8·1024 + 2·largest graph batch, and at least 10 GiB on GPUs with
+    more than 60 GiB. With DP attention, chunk and tp are totals over all ranks, and each rank and row of the largest
+    graph adds 3 MiB (4.5 MiB above batches of 300, in later releases). Source: SGLang 0.5.23,
     srt/arg_groups/memory_hook.py, 2026-11.
     """
     profile, pool, ranks = settings.profile, settings.pool, settings.lockstep_ranks

@@ -1,7 +1,7 @@
-"""A model that stands in part in host memory: which engines can, what stays on the GPU, and what a step then waits for.
+"""Models partly in host memory: engines that support it, the part that stays on the GPU, and the cost per step.
 
-Two ways. Weights (`--cpu-offload-gb`; ZeRO-Inference, accelerate): each step reads them over PCIe. Layers (llama.cpp's
-`--n-gpu-layers`): the CPU computes them, and has their KV.
+There are two ways. Weight offloading (`--cpu-offload-gb`; ZeRO-Inference, accelerate): each step reads the weights
+over PCIe. Layer offloading (llama.cpp's `--n-gpu-layers`): the CPU computes the layers and stores their KV.
 """
 
 from dataclasses import replace
@@ -17,7 +17,7 @@ FIELDS = {"weights": "cpu_offload_gb", "layers": "n_gpu_layers"}
 
 
 def check_offload(settings: PoolSettings) -> None:
-    """Raises InvalidInput where the engine keeps nothing there, or in the other way, or there is nowhere to keep it."""
+    """Raise InvalidInput if the engine does not support this kind of offloading or there is no separate host memory."""
     pool, engine, profile = settings.pool, settings.engine, settings.profile
     for way, field in FIELDS.items():
         if getattr(pool, field) in (None, 0.0) and (way == "weights" or pool.n_gpu_layers is None):
@@ -43,28 +43,28 @@ def check_offload(settings: PoolSettings) -> None:
 
 
 def cpu_layers(settings: PoolSettings) -> int:
-    """Layers that the CPU computes, the model's first."""
+    """Return the number of layers that the CPU computes; they are the model's first."""
     asked = settings.pool.n_gpu_layers
     return 0 if asked is None else max(settings.model.num_layers - asked, 0)
 
 
 def all_on_cpu(settings: PoolSettings) -> bool:
-    """Whether the GPU holds no layer, and is there for the products of many rows alone."""
+    """Return whether the GPU holds no layer and only computes products with many rows."""
     return settings.pool.n_gpu_layers == 0 and settings.host_cpu is not None
 
 
 def of_host(settings: PoolSettings) -> PoolSettings:
-    """The same where all stands in the memory of the CPU, which holds the KV of its layers."""
+    """Return the settings with everything in the memory of the CPU, which stores the KV of its layers."""
     assert settings.host_cpu is not None
     pool = settings.pool.model_copy(update={"n_gpu_layers": None})
     return replace(settings, pool=pool, profile=settings.host_cpu)
 
 
 def gpu_weights(settings: PoolSettings, stage: int) -> float:
-    """Bytes of a stage's weights that stay on each of its GPUs.
+    """Return the bytes of a stage's weights that stay on each of its GPUs.
 
-    vLLM moves weights of layers alone. llama.cpp counts the LM head as one layer more, which goes first; the embedding
-    always stays with the CPU there.
+    vLLM offloads only weights of layers. llama.cpp counts the LM head as one more layer, which it offloads first; the
+    embedding always stays on the CPU.
     """
     pool, model = settings.pool, settings.model
     if pool.n_gpu_layers is not None:
@@ -78,7 +78,7 @@ def gpu_weights(settings: PoolSettings, stage: int) -> float:
 
 
 def host_weight_share(settings: PoolSettings) -> float:
-    """Of the layers' weights of a GPU, what stands in host memory, of the stage where that is most."""
+    """Return the fraction of a GPU's layer weights in host memory, for the stage with the largest fraction."""
     offloaded = settings.pool.cpu_offload_gb * GIB
     if not offloaded:
         return 0.0
@@ -87,12 +87,12 @@ def host_weight_share(settings: PoolSettings) -> float:
 
 
 def gpu_layers(settings: PoolSettings, layers: range) -> range:
-    """Of a stage's layers, those that the GPU has the KV of."""
+    """Return the layers of a stage whose KV is on the GPU."""
     return range(max(layers.start, cpu_layers(settings)), layers.stop)
 
 
 def offload_notes(settings: PoolSettings) -> tuple[str, ...]:
-    """What stands in host memory, and what that costs each step at least."""
+    """Return notes about the weights or layers in host memory and their minimum cost per step."""
     pool, profile, cpu = settings.pool, settings.profile, settings.host_cpu
     notes: tuple[str, ...] = ()
     if pool.cpu_offload_gb:

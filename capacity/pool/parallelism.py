@@ -1,4 +1,4 @@
-"""Which parallel sizes a model allows: what tensor parallelism must divide, and how many stages there can be."""
+"""Valid parallel sizes of a model: divisibility for tensor parallelism, and the number of pipeline stages."""
 
 from capacity.base.errors import InvalidInput
 from capacity.hardware import HardwareProfile
@@ -10,17 +10,17 @@ CONTEXT_PARALLEL = ("vllm", "sglang")  # engines with decode context parallelism
 
 
 def largest_tensor_parallel_size(profile: HardwareProfile) -> int:
-    """GPUs of the scale-up domain, or of the node where that is larger."""
+    """Return the number of GPUs in the scale-up domain or the node, the larger of the two."""
     return max(profile.scale_up.domain_gpus, profile.gpus_per_node)
 
 
 def tensor_parallel_sizes(model: ModelSpec, most: int) -> tuple[int, ...]:
-    """The TP sizes up to `most` that divide the model's heads and widths."""
+    """Return the TP sizes up to `most` that divide the model's heads and widths."""
     return tuple(size for size in range(1, most + 1) if _indivisible(model, size) is None)
 
 
 def check_parallelism(settings: PoolSettings) -> None:
-    """Raises InvalidInput for TP that does not divide heads, and for more pipeline stages than layers."""
+    """Raise InvalidInput if TP does not divide the heads, or if there are more pipeline stages than layers."""
     model, pool = settings.model, settings.pool
     tp, pp = pool.tensor_parallel_size, pool.pipeline_parallel_size
     problem = _indivisible(model, tp)
@@ -39,10 +39,10 @@ def check_parallelism(settings: PoolSettings) -> None:
 
 
 def _check_context_ranks(settings: PoolSettings) -> None:
-    """As the engines that have it: vLLM for KV heads that tensor parallelism repeats, SGLang for latents alone.
+    """Check decode context parallelism: vLLM needs KV heads replicated by TP, SGLang supports only latents.
 
-    Sources: vLLM docs, serving/context_parallel_deployment (tp // kv_heads), v1/core/kv_cache_coordinator.py (no hybrid
-    caches); SGLang docs, advanced_features/dcp; read 2026-11.
+    Sources: vLLM docs, serving/context_parallel_deployment (tp // kv_heads), v1/core/kv_cache_coordinator.py (no
+    hybrid caches); SGLang docs, advanced_features/dcp; read 2026-11.
     """
     model, pool, engine = settings.model, settings.pool, settings.engine
     ranks, tp = pool.decode_context_parallel_size, pool.tensor_parallel_size
@@ -70,14 +70,14 @@ def _check_context_ranks(settings: PoolSettings) -> None:
 
 
 def shares_contexts(settings: PoolSettings, tensor_parallel_size: int) -> bool:
-    """Whether so many tensor-parallel GPUs keep every KV head as often as GPUs are to share a context."""
+    """Return whether TP replicates every KV head as often as the number of GPUs that share a context."""
     heads = max(1, *(group.mixer.num_kv_heads for group in settings.model.layer_groups))
     ranks = settings.pool.decode_context_parallel_size
     return max(tensor_parallel_size // heads, 1) % ranks == 0
 
 
 def _indivisible(model: ModelSpec, tp: int) -> str | None:
-    """What `tp` does not divide, in words; None where it divides everything that an engine splits."""
+    """Return a description of the sizes that `tp` does not divide; None if it divides all that an engine splits."""
     for group in model.layer_groups:
         mixer, feed_forward = group.mixer, group.feed_forward
         heads, kv_heads = mixer.num_heads, mixer.num_kv_heads

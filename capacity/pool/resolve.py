@@ -1,4 +1,4 @@
-"""From names to objects: a model and a pool, as a user writes them, become everything that a question needs."""
+"""Resolve names to objects: turn a user's model and pool into the settings, memory and step model of an engine."""
 
 import math
 from collections.abc import Mapping
@@ -41,42 +41,42 @@ from capacity.step.setting import StepSetting
 from capacity.step.split import longer_when_split, over_fewer
 
 SIXTEEN_BIT_KV = ("fp32", "bf16", "fp16")
-NARROW_WEIGHT_BITS = 5  # int4, NVFP4 and MXFP4 with their scales: nothing narrower is usual
-FIRST_STEPS = 16  # of a prefill: the others are as long
+NARROW_WEIGHT_BITS = 5  # int4, NVFP4 and MXFP4 with scales; narrower weights are unusual
+FIRST_STEPS = 16  # of a prefill; later ones take as long
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedPool(PoolSettings):
-    """One engine of a pool, its defaults filled in, with what follows from them: memory, limits, step times.
+    """One engine of a pool with defaults filled in, and the memory, limits and step times that follow.
 
-    `draft`: the model that drafts for it, as a pool on some of the same GPUs; its memory is not in `memory`.
+    `draft`: the draft model, as a pool on some of the same GPUs; `memory` does not include its memory.
     """
 
     draft: "ResolvedPool | None" = None
 
     def __getstate__(self) -> dict[str, object]:
-        """What follows is worked out anew by another process: step models do not travel."""
+        """Return the state without cached properties, because step models do not pickle."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @cached_property
     def memory(self) -> MemoryPlan:
-        """What the weights leave for the KV cache. Raises InvalidInput for parallelism that cannot be."""
+        """Return the memory plan, including the KV cache. Raises InvalidInput for invalid parallelism."""
         plan = self.memory_in_short
         return plan if plan.fits else replace(plan, reason=why_not(self, plan, self.changed))
 
     @cached_property
     def memory_in_short(self) -> MemoryPlan:
-        """The same without ways out where it does not fit, which take some fifty plans."""
+        """Return the memory plan without suggested changes, which take about fifty more plans."""
         plan = memory_plan(self)
         return plan if plan.fits else replace(plan, reason=shortfall(self, plan))
 
     @property
     def ways_out(self) -> tuple[Change, ...]:
-        """Changes of pool fields with which this fits, the smallest of each kind; none where it fits as it is."""
+        """Return the smallest change of each kind to the pool's fields that makes the model fit; empty if it fits."""
         return () if self.memory.fits else ways_out(self, self.memory, self.changed)
 
     def changed(self, fields: Mapping[str, object]) -> "ResolvedPool":
-        """The same with other fields of the pool, defaults filled in anew. Raises InvalidInput for what cannot be."""
+        """Return a copy with other pool fields and new defaults. Raises InvalidInput for invalid fields."""
         pool = build(Pool, {**self.pool.model_dump(), **fields})
         scheme = scheme_for(self.model, pool.quantization) if "quantization" in fields else self.scheme
         other = with_defaults(
@@ -87,7 +87,7 @@ class ResolvedPool(PoolSettings):
         return other
 
     def adjusted_by(self, adjustment: Adjustment | None) -> "ResolvedPool":
-        """The same on a GPU with another adjustment in place of its own."""
+        """Return a copy whose GPU has this calibration adjustment in place of its own."""
         profile = self.profile.adjusted_by(adjustment)
         known = _engine(self.pool, profile)
         latencies = {name: getattr(known, name) for name in ("request_latency_s", "response_latency_s")}
@@ -99,17 +99,20 @@ class ResolvedPool(PoolSettings):
         )
 
     def concurrent_requests(self, tokens: int) -> int:
-        """Requests of `tokens` tokens that the KV cache holds at once."""
+        """Return how many requests of `tokens` tokens the KV cache holds at once."""
         plan = self.memory
         return math.floor(plan.layout.requests_held(plan.usable_blocks, tokens))
 
     def largest_batch(self, tokens: int) -> int:
-        """Requests of `tokens` tokens that one engine, or one data-parallel rank, runs at once: held, and in a step."""
+        """Return how many requests of `tokens` tokens one engine, or one data-parallel rank, runs at once.
+
+        The KV cache and `max_num_seqs` limit it.
+        """
         return min(self.concurrent_requests(tokens), self.max_num_seqs)
 
     @property
     def more_memory(self) -> str:
-        """The ways out of a KV cache that is too small, without those that are taken or closed to the engine."""
+        """Return the changes that enlarge the KV cache, without those already made or not supported by the engine."""
         kept = find_kv_cache_format(self.kv_cache_dtype, model_dtype=self.model.dtype)
         ways = ["more GPUs (--tensor-parallel-size)"]
         if kept.name in SIXTEEN_BIT_KV and self.engine.caches_in("fp8"):
@@ -120,7 +123,7 @@ class ResolvedPool(PoolSettings):
 
     @property
     def more_seats(self) -> str:
-        """The ways out of too few requests at once."""
+        """Return the changes that allow more concurrent requests."""
         states = self.memory_in_short.states
         if states is None or states.requests > self.max_num_seqs:
             return "raise --max-num-seqs"
@@ -128,14 +131,14 @@ class ResolvedPool(PoolSettings):
 
     @property
     def ridge_flops_per_byte(self) -> float:
-        """Where compute takes over from HBM, at the rate that the layers' weights multiply in."""
+        """Return the arithmetic intensity (FLOPs per byte) above which compute limits the weight products."""
         dtype = self.scheme.format_of("dense_ffn").execution(self.profile.dense_flops_per_s).compute_dtype
         rates = self.profile.dense_flops_per_s
         return rates.get(dtype, rates[self.profile.sixteen_bit]) / self.profile.hbm_bytes_per_s
 
     @property
     def smallest_tensor_parallel_size(self) -> int | None:
-        """The least TP, within the scale-up domain or the node, at which this fits, all else equal; None: none."""
+        """Return the smallest TP within the scale-up domain or the node that fits; None if none does."""
         for size in tensor_parallel_sizes(self.model, largest_tensor_parallel_size(self.profile)):
             own = size == self.pool.tensor_parallel_size
             if not own and not shares_contexts(self, size):
@@ -147,7 +150,7 @@ class ResolvedPool(PoolSettings):
 
     @property
     def step_setting(self) -> StepSetting:
-        """What the step model is made of."""
+        """Return the inputs of the step model."""
         return make_from(
             StepSetting,
             self,
@@ -161,7 +164,7 @@ class ResolvedPool(PoolSettings):
 
     @cached_property
     def step_model(self) -> StepModel:
-        """What each step costs."""
+        """Return the step model, which computes the cost of a step."""
         return StepModel(self.step_setting)
 
     @cached_property
@@ -169,7 +172,7 @@ class ResolvedPool(PoolSettings):
         return over_fewer(self.step_setting)
 
     def split_notes(self, prompt_tokens: float, prompts: int = 1) -> tuple[str, ...]:
-        """What to tell of a prefill of such prompts that tensor parallelism makes longer; nothing where it does not."""
+        """Return notes if tensor parallelism makes the prefill of such prompts longer; empty otherwise."""
         less = self._step_model_over_fewer
         if less is None or prompt_tokens < 1:
             return ()
@@ -179,7 +182,7 @@ class ResolvedPool(PoolSettings):
 
     @property
     def limits(self) -> EngineLimits:
-        """What bounds the composition of a step, for the closed forms."""
+        """Return the limits of a step's composition, for the closed forms."""
         return EngineLimits(
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_scheduled_tokens,
@@ -190,7 +193,7 @@ class ResolvedPool(PoolSettings):
         )
 
     def limits_from(self, client_latency_s: float = USUAL_S) -> EngineLimits:
-        """The same as a client sees it that is so far away, in seconds there and back together."""
+        """Return the same limits as seen by a client with this round-trip latency, in seconds."""
         limits = self.limits
         return replace(limits, request_latency_s=limits.request_latency_s + client_latency_s)
 
@@ -198,10 +201,10 @@ class ResolvedPool(PoolSettings):
 def resolve(
     model: str | Path | ModelSpec, pool: Pool, *, profiles: str | Path | None = None, download: bool = False
 ) -> ResolvedPool:
-    """Look up every name of a pool and fill in the engine's defaults.
+    """Look up all names of a pool and fill in the engine's defaults.
 
-    `profiles`: a folder of further GPU profiles. Raises UnknownName, UnsupportedModel, MalformedFile or
-    InvalidInput, each in one line.
+    `profiles`: a folder with more GPU profiles. Raises UnknownName, UnsupportedModel, MalformedFile or InvalidInput,
+    each with a one-line message.
     """
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
     if pool.max_model_len == "auto":
@@ -237,10 +240,10 @@ DRAFT_MODEL_SHARES = (
 
 
 def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) -> ResolvedPool:
-    """The model that drafts, at 16 bit or as its checkpoint, on the target's GPUs or on one of them.
+    """Return the draft model at 16 bits or in its checkpoint's format, on all of the target's GPUs or one of them.
 
-    vLLM 0.33.0, config/speculative.py: its tensor parallelism is 1 or the target's, which is the default; requests of
-    more tokens than it was made for are not drafted.
+    vLLM 0.33.0, config/speculative.py: its tensor parallelism is 1 or the target's (the default). Requests longer than
+    the draft model's context are not drafted.
     """
     pool = target.pool
     assert pool.draft is not None
@@ -264,7 +267,7 @@ def _host_cpu(name: str, profiles: str | Path | None) -> HardwareProfile:
 
 
 def _engine(pool: Pool, profile: HardwareProfile) -> EngineSpec:
-    """The engine's release with its measured front end, and with what grammars cost where answers follow them."""
+    """Return the engine release with its measured front end and, with guided decoding, the cost of grammars."""
     engine = find_engine(pool.engine)
     if profile.adjustment is not None:
         there_s, back_s = profile.adjustment.latencies(engine.request_latency_s, engine.response_latency_s)
@@ -283,16 +286,15 @@ def with_defaults(
     scheme: QuantizationScheme | None = None,
     host_cpu: HardwareProfile | None = None,
 ) -> ResolvedPool:
-    """The pool with what it leaves to the engine and the checkpoint filled in: the only place that does.
+    """Fill in the defaults of the engine and the checkpoint; no other function does.
 
-    `scheme`: how the weights are stored; None: as the checkpoint. Raises InvalidInput for limits that exclude each
-    other.
+    `scheme`: format of the weights; None: the checkpoint's. Raises InvalidInput for contradictory limits.
     """
     scheme = scheme or model.checkpoint
     model = evicting(model, pool)
     max_model_len = longest_request(model, pool)
     chunked = pool.enable_chunked_prefill
-    if chunked is None:  # tokens are dropped of whole prompts only
+    if chunked is None:  # eviction needs unchunked prompts
         chunked = engine.chunked_prefill and not keeps_whole_prompts(model)
     ranks = pool.data_parallel_size if model.is_moe and engine.data_parallel_divides_limits else 1
     defaults = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
@@ -306,7 +308,7 @@ def with_defaults(
     if caching is None:
         caching = engine.prefix_caching and pool.kv_eviction is None
     own, converted = model.checkpoint, list[str]()
-    if own.quantized and scheme.name != own.name:  # no engine does that while loading
+    if own.quantized and scheme.name != own.name:  # engines do not requantize at load time
         converted.append(
             f"{model.name} is published in {own.name}: {scheme.name} means a copy converted beforehand"
         )
@@ -339,10 +341,10 @@ def with_defaults(
 
 
 def _within_states(resolved: ResolvedPool) -> ResolvedPool:
-    """The same with no more requests at once than its pool of recurrent states has places for."""
+    """Return the pool with concurrent requests limited to the slots of its recurrent states."""
     try:
         states = states_of(resolved)
-    except InvalidInput:  # which its memory says
+    except InvalidInput:  # the memory plan reports it
         return resolved
     if states is None or states.requests >= resolved.max_num_seqs:
         return resolved
@@ -355,7 +357,7 @@ def _within_states(resolved: ResolvedPool) -> ResolvedPool:
 
 
 def _longest_that_fits(model: ModelSpec, pool: Pool, profiles: str | Path | None) -> ResolvedPool:
-    """`--max-model-len auto`: the model's own length, or the longest request that the KV cache holds."""
+    """Resolve `--max-model-len auto`: the model's own length, or the longest request that the KV cache holds."""
     whole = resolve(model, pool.model_copy(update={"max_model_len": None}), profiles=profiles)
     longest = whole.memory.max_context_tokens
     if whole.memory.fits or longest < 1:

@@ -1,5 +1,4 @@
-"""One engine of a pool with every default filled in: what the memory plan and the step model both take; and what
-answers that follow a grammar change of its times."""
+"""Settings of one engine with all defaults filled in, for the memory plan and the step model; cost of grammars."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -13,9 +12,10 @@ from capacity.model.quantization import QuantizationScheme
 
 @dataclass(frozen=True, kw_only=True)
 class PoolSettings:
-    """The model, the GPU, the engine's release, and the pool's limits in place of every None that `pool` has.
+    """The model, the GPU, the engine release, and a value for every limit that `pool` leaves None.
 
-    `pool` is as the user wrote it; what it leaves to the engine stands here. `kv_cache_dtype` may be "auto": 16 bit.
+    `pool` is as the user wrote it; the other fields hold the resolved defaults. `kv_cache_dtype` may be "auto": 16
+    bit.
     """
 
     pool: Pool
@@ -30,56 +30,56 @@ class PoolSettings:
     chunked_prefill: bool
     prefix_caching: bool
     notes: tuple[str, ...]
-    host_cpu: HardwareProfile | None = None  # of the layers that are not on the GPU, if there are any
+    host_cpu: HardwareProfile | None = None  # computes or stores layers that are not on the GPU
 
     @property
     def max_num_scheduled_tokens(self) -> int:
-        """Most tokens in a step; memory is kept for `max_num_batched_tokens`."""
+        """Return the most tokens in a step; memory is reserved for `max_num_batched_tokens`."""
         return self.pool.max_num_scheduled_tokens or self.max_num_batched_tokens
 
     @property
     def gpu_memory_utilization(self) -> float:
-        """Share of GPU memory that the engine may use."""
+        """Return the fraction of GPU memory that the engine may use."""
         return self.pool.gpu_memory_utilization or self.engine.gpu_memory_utilization
 
     @property
     def reserve_full_isl(self) -> bool:
-        """Whether a request is admitted only if its whole prompt fits."""
+        """Return whether the engine admits a request only if its whole prompt fits."""
         chosen = self.pool.scheduler_reserve_full_isl
         return self.engine.reserve_full_isl if chosen is None else chosen
 
     @property
     def expert_parallel(self) -> bool:
-        """Whether each GPU holds whole experts."""
+        """Return whether each GPU holds whole experts."""
         return self.pool.enable_expert_parallel and self.model.is_moe
 
     @property
     def lockstep_ranks(self) -> int:
-        """Data-parallel ranks that take every step together, because they share experts; 1 for a dense model."""
+        """Return the data-parallel ranks that share experts and therefore step together; 1 for a dense model."""
         return self.pool.data_parallel_size if self.model.is_moe else 1
 
     @property
     def independent_ranks(self) -> int:
-        """Data-parallel ranks that have nothing to do with each other: replicas under another name."""
+        """Return the data-parallel ranks that run independently, like replicas."""
         return 1 if self.model.is_moe else self.pool.data_parallel_size
 
     def with_tensor_parallel_size(self, size: int) -> Self:
-        """The same with another tensor-parallel size; limits stay as they are."""
+        """Return the settings with another tensor-parallel size and the same limits."""
         return replace(self, pool=self.pool.model_copy(update={"tensor_parallel_size": size}))
 
 
-# xgrammar in vLLM with Llama-3.1-8B: first tokens after 312 ms in place of 204 (pull request 10835, 2024-12)
+# xgrammar in vLLM with Llama-3.1-8B: TTFT of 312 ms instead of 204 ms (pull request 10835, 2024-12)
 COMPILE_S = 0.108
-# a row's bitmask, filled beside the forward pass: 103.2 to 85.3 requests/s of 128 tokens at up to 800 streams, every
-# one of them with the same JSON schema (pull request 26866, 2025-10; Qwen3-1.7B); before it, 37 us
+# filling a row's bitmask during the forward pass: 103.2 to 85.3 requests/s of 128 tokens at up to 800 streams, all with
+# the same JSON schema (pull request 26866, 2025-10; Qwen3-1.7B); 37 us before that change
 MASK_S = 16e-6
 
 
 def with_grammars(engine: EngineSpec, *, compiled_each: bool) -> EngineSpec:
-    """The engine when every answer follows a grammar; `compiled_each`: one that no request before it had.
+    """Return the engine for guided decoding; `compiled_each`: every request has a new grammar.
 
-    The mask is host time of each sequence. Left out: that a grammar's compilation holds up others, and how long a
-    grammar's states take.
+    The grammar mask adds host time per sequence. Not modelled: grammar compilation delays other requests, and grammar
+    states use memory.
     """
     return engine.model_copy(
         update={

@@ -1,4 +1,4 @@
-"""What runs on what: engines on accelerators, weight formats and 16-bit types there; refusals with the way out."""
+"""Support matrix: engines on accelerators, weight formats and 16-bit types; errors name an alternative."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +27,7 @@ DTYPES: dict[str, Literal["bf16", "fp16", "fp32"]] = {
 
 
 def check_settings(pool: Pool, engine: EngineSpec) -> None:
-    """Raises InvalidInput for a setting of the pool that the engine does not have, with what to use instead."""
+    """Raise InvalidInput for a pool setting that the engine does not support, with the alternative."""
     asked = (name for name in engine.lacks if getattr(pool, name) is not False and is_set(dict(pool), name))
     if (name := next(asked, None)) is None:
         return
@@ -40,9 +40,9 @@ def check_settings(pool: Pool, engine: EngineSpec) -> None:
 
 
 def loaded_of(model: ModelSpec, pool: Pool) -> ModelSpec:
-    """The model, or its language model alone, its block indexer's keys in the pool's format.
+    """Return the model, or only its language model, with the block indexer's keys in the pool's format.
 
-    Raises InvalidInput where it has no towers or no such indexer.
+    Raises InvalidInput if the model has no towers or no such indexer.
     """
     model = _with_index_dtype(model, pool)
     if not pool.language_model_only:
@@ -68,9 +68,9 @@ def _with_index_dtype(model: ModelSpec, pool: Pool) -> ModelSpec:
 
 
 def served_in(model: ModelSpec, dtype: str, profile: HardwareProfile) -> ModelSpec:
-    """The model as `--dtype` loads it; auto where the GPU has no BF16: in FP16, as engines fall back to.
+    """Return the model as `--dtype` loads it; `auto` falls back to FP16 on GPUs without BF16, as engines do.
 
-    Source: vLLM config/model.py, _resolve_auto_dtype. Raises InvalidInput for BF16 that is asked for there.
+    Source: vLLM config/model.py, _resolve_auto_dtype. Raises InvalidInput if BF16 is requested on such a GPU.
     """
     if profile.sixteen_bit == "fp16":
         if dtype == "bfloat16":
@@ -85,7 +85,7 @@ def served_in(model: ModelSpec, dtype: str, profile: HardwareProfile) -> ModelSp
 
 
 def _in_dtype(model: ModelSpec, dtype: str) -> ModelSpec:
-    """The model loaded with `--dtype`: activations, KV, and the weights of a checkpoint that is not quantized."""
+    """Return the model loaded with `--dtype`: activations, KV, and the weights of unquantized checkpoints."""
     if dtype == "auto" or DTYPES[dtype] == model.dtype:
         return model
     name = DTYPES[dtype]
@@ -97,7 +97,7 @@ def _in_dtype(model: ModelSpec, dtype: str) -> ModelSpec:
 
 
 def check_attention(settings: PoolSettings) -> None:
-    """Raises InvalidInput for an attention kernel that these layers or GPUs have not, and for what needs a KV cache."""
+    """Raise InvalidInput if layers or GPUs do not support the attention kernel, or a setting needs a KV cache."""
     pool, model = settings.pool, settings.model
     if pool.attn_implementation != "auto":
         others = [group.mixer.kind for group in model.layer_groups if not isinstance(group.mixer, Attention)]
@@ -121,7 +121,7 @@ def check_attention(settings: PoolSettings) -> None:
 
 
 def what_ifs(pool: Pool, engine: EngineSpec) -> tuple[str, ...]:
-    """What to tell of a pool that asks an engine for what it has long left behind."""
+    """Return a note if `--no-use-cache` is set for an engine that always keeps a KV cache."""
     if pool.use_cache or engine.baseline or engine.name in WITHOUT_CACHE:
         return ()
     return (
@@ -131,7 +131,7 @@ def what_ifs(pool: Pool, engine: EngineSpec) -> tuple[str, ...]:
 
 
 def check_runs(settings: PoolSettings) -> None:
-    """Raises InvalidInput where the engine does not run on such accelerators at all."""
+    """Raise InvalidInput if the engine does not run on such accelerators."""
     engine, profile = settings.engine, settings.profile
     if engine.runs(profile.platform, profile.capability):
         return
@@ -150,7 +150,7 @@ def check_runs(settings: PoolSettings) -> None:
 
 
 def check_formats(settings: PoolSettings) -> None:
-    """Raises InvalidInput where the engine cannot load the weights (here), or keep KV in that format."""
+    """Raise InvalidInput if the engine cannot load the weights on this accelerator or use the KV format."""
     engine, scheme, profile = settings.engine, settings.scheme, settings.profile
     place, loads = (profile.platform, profile.capability), _loads_here(settings)
     here = [family for family in engine.weight_formats if engine.loads_there(family, *place)]
@@ -175,7 +175,7 @@ def check_formats(settings: PoolSettings) -> None:
 
 
 def _loads_here(settings: PoolSettings) -> Callable[[EngineSpec], bool]:
-    """Whether an engine loads these weights on these accelerators."""
+    """Return a function that tells whether an engine loads these weights on these accelerators."""
     profile, families = settings.profile, settings.scheme.families
 
     def loads(other: EngineSpec) -> bool:
@@ -185,20 +185,20 @@ def _loads_here(settings: PoolSettings) -> Callable[[EngineSpec], bool]:
 
 
 def _or_engines_that(can: Callable[[EngineSpec], bool]) -> str:
-    """Engines that can do it as a further way out; that there is none."""
+    """Return the engines that can, as an alternative for an error message, or that there are none."""
     able = _engines_that(can)
     return f", or {able}" if able else " (no engine that is known here does)"
 
 
 def _engines_that(can: Callable[[EngineSpec], bool]) -> str:
-    """The engines whose newest release can do it, as a flag to give; empty where none does."""
+    """Return the engines whose newest release can, as a flag; empty if there are none."""
     engines = (find_engine(name) for name in engine_names())
     able = [engine.name for engine in engines if not engine.baseline and can(engine)]
     return f"--engine {' or '.join(able)}" if able else ""
 
 
 def check_scheduled_tokens(settings: PoolSettings) -> None:
-    """Raises InvalidInput for steps of more tokens than memory is kept for."""
+    """Raise InvalidInput if steps have more tokens than memory is reserved for."""
     scheduled, budget = settings.max_num_scheduled_tokens, settings.max_num_batched_tokens
     if scheduled > budget:
         raise InvalidInput(
@@ -208,7 +208,7 @@ def check_scheduled_tokens(settings: PoolSettings) -> None:
 
 
 def check_experts(settings: PoolSettings) -> None:
-    """As vLLM, which refuses expert parallelism where there are no experts (config/model.py)."""
+    """Raise InvalidInput for expert parallelism without experts, as vLLM does (config/model.py)."""
     pool, model = settings.pool, settings.model
     flags = {
         "--enable-expert-parallel": pool.enable_expert_parallel,

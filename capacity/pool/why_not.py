@@ -1,4 +1,4 @@
-"""Why a model does not fit, in one line: thing, need, limit, and the smallest changes that do, each of them tried."""
+"""Reason why a model does not fit, in one line: shortfall, limit, and the smallest changes verified to fit."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,19 +14,19 @@ from capacity.pool.settings import PoolSettings
 from capacity.pool.weights import stage_weights
 
 NARROWER_FORMATS = ("fp8", "int4")  # tried in this order
-HIGHEST_UTILIZATION = 0.97  # of GPU memory: beyond it the driver and other processes want their own
+HIGHEST_UTILIZATION = 0.97  # fraction of GPU memory; the driver and other processes need the rest
 FEWEST_BATCHED_TOKENS = 512
-USEFUL_CONTEXT = 1024  # tokens: a change that leaves less is none
+USEFUL_CONTEXT = 1024  # tokens; changes that leave fewer are rejected
 MOST_STAGES = 8
-MOST_FREE = 3  # ways out that cost nothing
+MOST_FREE = 3  # number of changes without cost that are listed
 
-Change = Mapping[str, object]  # fields of the pool, with other values
+Change = Mapping[str, object]  # pool fields with new values
 Changed = Callable[[Change], PoolSettings]
 """The same pool with other fields and its defaults filled in anew. Raises InvalidInput for what cannot be."""
 
 
 def why_not(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> str:
-    """The reason of a plan that does not fit, and the ways out of it."""
+    """Return the reason why a plan does not fit, with the changes that make it fit."""
     if settings.pool.num_gpu_blocks_override is not None and plan.kv_cache_bytes >= 0:
         shorter = f", or use --max-model-len {plan.max_context_tokens}" if plan.max_context_tokens else ""
         return (
@@ -38,7 +38,7 @@ def why_not(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> str:
 
 
 def shortfall(settings: PoolSettings, plan: MemoryPlan) -> str:
-    """What is missing, without a way out."""
+    """Return a description of the shortfall, without changes."""
     stored = f"{settings.model.name} ({settings.scheme.name})"
     if plan.kv_cache_bytes >= 0 and plan.states is not None and plan.states.requests < 1:
         return (
@@ -64,24 +64,24 @@ def shortfall(settings: PoolSettings, plan: MemoryPlan) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """Changes, asked of the memory plan itself."""
+    """Evaluates changes with the memory plan."""
 
     changed: Changed
 
     def plan(self, change: Change) -> MemoryPlan | None:
-        """Memory with this change; None where it cannot be."""
+        """Return the memory plan with this change; None if the change is invalid."""
         try:
             return memory_plan(self.changed(change))
         except InvalidInput:
             return None
 
     def first(self, changes: Iterable[Change]) -> Iterator[Change]:
-        """The first of these that fits, if any does."""
+        """Yield the first change that fits, if any."""
         tried = ((change, self.plan(change)) for change in changes)
         yield from islice((change for change, plan in tried if plan is not None and plan.fits), 1)
 
     def first_shorter(self, changes: Iterable[Change]) -> Iterator[Change]:
-        """The first of these that leaves room for a context of some use, with the longest that then fits."""
+        """Yield the first change that leaves a useful context length, with the longest context that then fits."""
         for change in changes:
             plan = self.plan(change)
             if plan is not None and plan.max_context_tokens >= USEFUL_CONTEXT:
@@ -90,13 +90,13 @@ class Attempts:
 
 
 def ways_out(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> tuple[Change, ...]:
-    """Of each kind the smallest change that fits: what costs nothing first, then narrower weights, then more GPUs."""
+    """Return the smallest change of each kind that fits: free changes first, then narrower weights, then more GPUs."""
     attempts, utilizations = Attempts(changed), _utilizations(settings)
     least_tokens = FEWEST_BATCHED_TOKENS if settings.chunked_prefill else settings.max_model_len
     budgets = _halves("max_num_batched_tokens", settings.max_num_batched_tokens, least_tokens)
     seqs = _halves("max_num_seqs", settings.max_num_seqs, 1)
     both: list[Change] = [{**u, **tokens} for tokens, u in product(budgets, utilizations[-1:])]
-    # all of the memory that is there, where more was asked for the KV cache by name
+    # all remaining memory if --kv-cache-memory-bytes requests more
     asked = settings.pool.kv_cache_memory_bytes
     left = 0 if asked is None or plan.kv_cache_bytes >= 0 else asked + plan.kv_cache_bytes
     free = [
@@ -123,7 +123,7 @@ def ways_out(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> tupl
 
 
 def _two_at_once(settings: PoolSettings, attempts: Attempts) -> Iterator[Change]:
-    """Where nothing helps alone: more GPUs with narrower weights, with more stages, or with shorter requests."""
+    """Yield a combined change: more GPUs with narrower weights, more stages or shorter requests."""
     sizes: list[Change] = [{"tensor_parallel_size": size} for size in _larger_sizes(settings)]
     stages = range(settings.pool.pipeline_parallel_size + 1, MOST_STAGES + 1)
     yield from attempts.first(
@@ -132,13 +132,13 @@ def _two_at_once(settings: PoolSettings, attempts: Attempts) -> Iterator[Change]
     yield from attempts.first(
         {**size, "pipeline_parallel_size": count} for count in stages for size in reversed(sizes)
     )
-    # what a whole prompt takes in one step is less then
+    # shorter prompts need less memory in an unchunked prefill step
     lengths = _halves("max_model_len", settings.max_model_len, USEFUL_CONTEXT)
     yield from attempts.first({**size, **length} for size in ({}, *sizes) for length in lengths)
 
 
 def _in_words(ways: tuple[Change, ...], settings: PoolSettings) -> str:
-    """The ways out as flags, or that there is none."""
+    """Return the changes as flags, or a text that there are none."""
     if ways:
         return f"Use {', or '.join(map(_flags, ways))}."
     most = 2 * largest_tensor_parallel_size(settings.profile)
@@ -150,7 +150,7 @@ def _in_words(ways: tuple[Change, ...], settings: PoolSettings) -> str:
 
 
 def _utilizations(settings: PoolSettings) -> list[Change]:
-    """Larger shares of the memory, ascending."""
+    """Return larger memory fractions, ascending."""
     if settings.pool.kv_cache_memory_bytes is not None:
         return []
     now, most = round(100 * settings.gpu_memory_utilization), round(100 * HIGHEST_UTILIZATION)
@@ -158,20 +158,23 @@ def _utilizations(settings: PoolSettings) -> list[Change]:
 
 
 def _halves(name: str, now: int, least: int) -> list[Change]:
-    """A field at the powers of two below `now`, from the largest down to `least`."""
+    """Return a field at the powers of two below `now`, from the largest down to `least`."""
     powers = (1 << bits for bits in reversed(range(max(now - 1, 0).bit_length())))
     return [{name: power} for power in powers if power >= least]
 
 
 def _narrower(settings: PoolSettings) -> list[str]:
-    """Formats that take clearly fewer bytes than the weights do."""
+    """Return the formats with clearly fewer bytes than the current weights."""
     bits = bits_per_weight(settings.model, settings.scheme)
     formats = {name: scheme_for(settings.model, name) for name in NARROWER_FORMATS}
     return [name for name, stored in formats.items() if bits_per_weight(settings.model, stored) < 0.9 * bits]
 
 
 def _host_memory(settings: PoolSettings, plan: MemoryPlan) -> Iterator[Change]:
-    """More and more of the model in host memory, up to half, where the engine can: slow, without another GPU."""
+    """Yield increasing shares of the model in host memory, up to half, if the engine supports it.
+
+    This is slow but needs no additional GPU.
+    """
     pool, layers = settings.pool, settings.model.num_layers
     if settings.profile.platform in ONE_MEMORY or pool.pipeline_parallel_size > 1:
         return
@@ -188,7 +191,7 @@ def _host_memory(settings: PoolSettings, plan: MemoryPlan) -> Iterator[Change]:
 
 
 def _larger_sizes(settings: PoolSettings) -> tuple[int, ...]:
-    """Tensor-parallel sizes beyond the pool's: within the domain or node, and over two of them."""
+    """Return the tensor-parallel sizes above the pool's, within one domain or node and across two."""
     most = largest_tensor_parallel_size(settings.profile)
     sizes = tensor_parallel_sizes(settings.model, 2 * most)
     return tuple(

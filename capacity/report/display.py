@@ -30,17 +30,17 @@ MOST_DIGITS = 4  # of a number, however narrow its interval is
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Units:
-    """What memory and latencies are shown in."""
+    """Units in which memory and latencies are shown."""
 
     memory: MemoryUnit = "GiB"
     time: TimeUnit = "ms"
 
     def of_bytes(self, num_bytes: float) -> float:
-        """Bytes in the unit of memory."""
+        """Convert bytes to the unit of memory."""
         return num_bytes / _BYTES[self.memory]
 
     def of_seconds(self, seconds: float) -> float:
-        """Seconds in the unit of time."""
+        """Convert seconds to the unit of time."""
         return seconds / _SECONDS[self.time]
 
     def memory_text(self, num_bytes: float) -> str:
@@ -95,7 +95,7 @@ VERDICT_COLOURS: dict[
 
 
 def verdict_text(judgement: str, reason: str | None) -> str:
-    """The judgement in its colour, and why."""
+    """Return the judgement in its colour, followed by its reason."""
     colour = VERDICT_COLOURS[judgement]
     return f"[{colour}]{judgement}[/{colour}]: {reason or ''}"
 
@@ -144,7 +144,7 @@ def text_and_interval(
 
 
 def number_text(value: float, like: Quantity | None = None, digits: int = 1) -> str:
-    """A number with the digits of the prediction that it belongs to, or so many after the point."""
+    """Format a number with the precision of the prediction `like`, or with `digits` decimals."""
     return _to_place(value, None if like is None else last_place(like), digits)
 
 
@@ -155,7 +155,7 @@ def rounded(value: float, like: Quantity | None = None, digits: int = 3) -> floa
 
 
 def as_sure(value: float, quantity: Quantity | None) -> Quantity:
-    """A number that hangs on a prediction and is no surer: with an interval of the same share around it."""
+    """Return `value` with the same relative interval as the prediction that it depends on."""
     if quantity is None or not quantity.value:
         return Quantity(value=value)
     return quantity.scaled(value / quantity.value)

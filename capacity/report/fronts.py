@@ -1,4 +1,4 @@
-"""What stands before the servers of a deployment: the router of equal replicas, the proxy between prefill and decode.
+"""Launch commands of the router in front of replicas and of the proxy between prefill and decode servers.
 
 Flags are those of SGLang's model gateway, vLLM's example proxy and `trtllm-serve disaggregated`, 2026-11.
 """
@@ -29,9 +29,9 @@ def router_command(engine: str, router: str, replicas: Sequence[str]) -> Launch:
 
 
 def proxy_command(engine: str, prefill: Sequence[str], decode: Sequence[str]) -> Launch:
-    """What carries each request through a prefill and a decode server, at addresses host:port.
+    """Return the command of the proxy that sends each request through a prefill and a decode server (host:port).
 
-    Raises UnknownName, and InvalidInput for an engine that has none.
+    Raises UnknownName, and InvalidInput for an engine that has no proxy.
     """
     makers: dict[str, Callable[[Sequence[str], Sequence[str]], Launch]] = {
         "vllm": _vllm_proxy,

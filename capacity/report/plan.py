@@ -312,7 +312,11 @@ def missed(plan: Plan) -> Iterator[Block]:
     yield Table(title, plan.misses, MISSES) if plan.misses else title
 
 
-TURNED_DOWN = (Column("engines", "0", units.COUNT), Column("why", "1"), Column("for one", "2"))
+TURNED_DOWN = (
+    Column("engines", itemgetter(0), units.COUNT),
+    Column("why", itemgetter(1)),
+    Column("for one", itemgetter(2)),
+)
 MISSES = (
     Column("part", "slo"),
     Column("limit", "limit", units.TEXT),

@@ -1,4 +1,4 @@
-"""What an answer is of, in a line: model, GPUs, engine, lengths, load. Copies of a chart and printed pages carry it."""
+"""One-line description of an answer (model, GPUs, engine, lengths, load) for copied charts and printed pages."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How much HBM traffic and memory attention needs, written naively and tiled through on-chip memory.
+"""HBM traffic and memory of attention, naive and tiled through on-chip memory.
 
 Naive attention writes the N x N scores and probabilities to HBM and reads them back: O(N^2). Tiled attention
-(FlashAttention) keeps a tile of them on chip and passes over the keys and values once for each tile of queries:
-O(N^2 d^2 / M) for M values of on-chip memory. The FLOPs are the same. Source: Dao et al., arXiv 2205.14135.
+(FlashAttention) keeps a tile of them on chip and passes over the keys and values once for each tile of queries: O(N^2
+d^2 / M) for M values of on-chip memory. The FLOPs are the same. Source: Dao et al., arXiv 2205.14135.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from capacity.step import decode_shape, prefill_shape
 from capacity.step.model import StepModel
 from capacity.techniques.one_pool import Contexts, PoolAnswer, named, notes_of, one_rank
 
-OTHER_SHARED_MEMORY_KIB = 64  # of any other part: assumed, 2026-11-21
+OTHER_SHARED_MEMORY_KIB = 64  # of all other GPUs: assumed, 2026-11-21
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,17 +35,17 @@ class AttentionTraffic:
     """One head over one sequence: HBM bytes, extra memory in HBM, and FLOPs."""
 
     hbm_bytes: float
-    extra_memory_bytes: float  # beside queries, keys, values and outputs
+    extra_memory_bytes: float  # in addition to queries, keys, values and outputs
     flops: float
 
 
 def naive_attention(
     tokens: int, head_dim: int, *, value_bytes: float = 2.0, causal: bool = False
 ) -> AttentionTraffic:
-    """Scores and probabilities through HBM: reads of Q, K, V, write of O (4Nd), and each of S and P twice (4N^2).
+    """Return the traffic with scores and probabilities in HBM: Q, K, V and O once (4Nd), S and P twice each (4N^2).
 
-    Causal attention written naively still computes and stores the whole square; `causal` halves only the FLOPs
-    that count. Leaves out dropout and the mask's own traffic.
+    Naive causal attention still computes and stores the whole square; `causal` halves only the FLOPs that count.
+    Leaves out dropout and the mask's own traffic.
     """
     _check(tokens, head_dim)
     moved = (4.0 * tokens * head_dim + 4.0 * tokens * tokens) * value_bytes
@@ -59,11 +59,12 @@ def naive_attention(
 def tiled_attention(
     tokens: int, head_dim: int, *, on_chip_bytes: float, value_bytes: float = 2.0, causal: bool = False
 ) -> AttentionTraffic:
-    """FlashAttention: Q and O once (2Nd), K and V once for each tile of queries (2Nd · N/B; half of it causal).
+    """Return the traffic of FlashAttention: Q and O once (2Nd), K and V once for each tile of queries (2Nd · N/B; half
+    of it causal).
 
-    A tile of queries has B = M/(4 d) rows, M the values that fit on chip, as in the paper's algorithm 1: room for
-    tiles of Q, K, V and O. The row statistics (2 FP32 per row) are the extra memory. A kernel whose blocks share
-    K and V through the L2 cache reads less from HBM: this is an upper bound there.
+    A tile of queries has B = M/(4 d) rows, where M is the number of values that fit on chip, as in the paper's
+    algorithm 1: room for tiles of Q, K, V and O. The row statistics (2 FP32 per row) are the extra memory. This is an
+    upper bound for a kernel whose blocks share K and V through the L2 cache.
     """
     _check(tokens, head_dim)
     rows = query_tile_rows(head_dim, on_chip_bytes=on_chip_bytes, value_bytes=value_bytes)
@@ -76,23 +77,23 @@ def tiled_attention(
 
 
 def query_tile_rows(head_dim: int, *, on_chip_bytes: float, value_bytes: float = 2.0) -> int:
-    """Rows of a tile of queries: M/(4 d), at least 1."""
+    """Return the rows of a tile of queries: M/(4 d), at least 1."""
     if not on_chip_bytes > 0:
         raise InvalidInput(f"{on_chip_bytes} bytes of on-chip memory: must be above 0")
     return max(1, int(on_chip_bytes / value_bytes / (4 * head_dim)))
 
 
 def shared_memory_bytes(profile: HardwareProfile) -> int:
-    """On-chip memory that one block of a kernel may use on this GPU."""
+    """Return the on-chip memory that one block of a kernel may use on this GPU."""
     known = read_data(Path(__file__).with_name("shared_memory.toml"))
     return 1024 * int(known.get(profile.architecture, OTHER_SHARED_MEMORY_KIB))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTime:
-    """Attention of all layers by one kernel, as the step model has it: a prefill, and a decode of one request.
+    """Attention time of all layers with one kernel, from the step model: a prefill, and a decode of one request.
 
-    None where nobody published how fast it is on this GPU. `times_fitted`: of the prefill, over the fitted kernel's.
+    None if its speed on this GPU is not published. `times_fitted`: prefill time over that of the fitted kernel.
     """
 
     kernel: str
@@ -106,15 +107,15 @@ class KernelTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionIo:
-    """Prefill attention of a whole model on one sequence: naive, tiled, and what the fitted kernel takes.
+    """Prefill attention of a whole model on one sequence: naive, tiled, and the time of the fitted kernel.
 
-    `kernels`: without FlashAttention and by its versions; `naive_seconds` and `tiled_seconds` are limits, not kernels.
+    `kernels`: without FlashAttention and by its versions. `naive_seconds` and `tiled_seconds` are limits, not kernels.
     """
 
     tokens: int
     naive_bytes: float
     tiled_bytes: float
-    naive_extra_bytes: float  # of one layer, all heads: what must fit beside the model
+    naive_extra_bytes: float  # of one layer, all heads: must fit in addition to the model
     tiled_extra_bytes: float
     flops: float
     naive_seconds: float  # roofline: the larger of FLOPs and bytes at the GPU's peaks
@@ -125,9 +126,9 @@ class AttentionIo:
 
 
 def attention_io(resolved: ResolvedPool, tokens: int) -> AttentionIo:
-    """Naive against tiled prefill attention of `tokens` tokens, of all layers on one GPU of the pool.
+    """Return naive and tiled prefill attention of `tokens` tokens, of all layers on one GPU of the pool.
 
-    Raises InvalidInput where a layer is neither multi-head, grouped-query nor multi-query attention.
+    Raises InvalidInput if a layer is neither multi-head, grouped-query nor multi-query attention.
     """
     profile, model, ranks = resolved.profile, resolved.model, resolved.pool.tensor_parallel_size
     on_chip = shared_memory_bytes(profile)
@@ -182,7 +183,8 @@ def _kernel_times(resolved: ResolvedPool, tokens: int, fitted_s: float) -> Itera
 
 
 def _attention_s(steps: StepModel, tokens: int, phase: str) -> float:
-    """Attention of all layers: one prompt of so many tokens, or one decode row that sees as many."""
+    """Return the attention seconds of all layers: one prompt of this many tokens, or one decode row with this
+    context."""
     make = prefill_shape if phase == "prefill" else decode_shape
     operators = steps.step_cost(make(1, tokens, window_tokens=steps.model.window_tokens)).operators
     return sum(op.seconds for op in operators if op.name.startswith(f"attention {phase}"))
@@ -200,7 +202,7 @@ def _check(tokens: int, head_dim: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionTrafficTable(PoolAnswer):
-    """Naive against tiled prefill attention at each context."""
+    """Naive and tiled prefill attention at each context."""
 
     SCHEMA: ClassVar[str] = "capacity/attention-io/v1"
 
@@ -217,7 +219,7 @@ def attention_traffic(
     contexts: Contexts = (1024, 4096, 16384, 65536),
     **options: Any,
 ) -> AttentionTrafficTable:
-    """HBM traffic and memory of naive and tiled attention, and what each kernel takes. Raises InvalidInput."""
+    """Return HBM traffic and memory of naive and tiled attention, and the time of each kernel. Raises InvalidInput."""
     deployment = deployment_of(model, pool=split(options, Pool)[0], question="attention-io")
     resolved = resolve(deployment.model, one_rank(deployment.pool, "attention-io"))
     return AttentionTrafficTable(

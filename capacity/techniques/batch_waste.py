@@ -1,9 +1,9 @@
-"""What batches waste by the spread of lengths alone, in closed form.
+"""Waste of batches that follows from the spread of lengths alone, in closed form.
 
-A static batch lasts as long as its longest member. With B members whose outputs follow one distribution, slots are busy
-for mean/E[longest of B] of the time, so continuous batching needs E[longest of B]/mean times fewer steps: 1 for equal
-lengths, H(B) = 1 + 1/2 + ... + 1/B for exponential ones. This counts steps, not seconds: the speedup is larger where
-attention still reads the KV cache of finished members, and smaller where a step with fewer members is shorter.
+A static batch lasts as long as its longest member. With B members whose outputs follow one distribution, slots are
+busy for mean/E[longest of B] of the time, so continuous batching needs E[longest of B]/mean times fewer steps: 1 for
+equal lengths, H(B) = 1 + 1/2 + ... + 1/B for exponential ones. This counts steps, not seconds: the speedup is larger
+if attention still reads the KV cache of finished members, and smaller if a step with fewer members is shorter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from capacity.workload.columns import IntArray
 
 
 def expected_longest(lengths: IntArray, batch_size: int) -> float:
-    """Mean of the longest of `batch_size` draws from `lengths`, exactly: sum of x times the rise of F(x)^B."""
+    """Return the exact mean of the longest of `batch_size` draws from `lengths`: sum of x times the increment of
+    F(x)^B."""
     if batch_size < 1 or not len(lengths):
         raise InvalidInput(f"a batch of {batch_size} from {len(lengths)} lengths: both must be at least 1")
     ordered = np.sort(np.asarray(lengths, dtype=np.float64))
@@ -24,30 +25,33 @@ def expected_longest(lengths: IntArray, batch_size: int) -> float:
 
 
 def static_slot_waste(lengths: IntArray, batch_size: int) -> float:
-    """Share of a static batch's row-steps that belong to finished members: 1 - mean/E[longest]."""
+    """Return the fraction of a static batch's row-steps that belong to finished members: 1 - mean/E[longest]."""
     return max(0.0, 1.0 - float(np.mean(lengths)) / expected_longest(lengths, batch_size))
 
 
 def slot_gain(lengths: IntArray, batch_size: int) -> float:
     """Return the decode steps of static batching over those of continuous batching: E[longest]/mean.
 
-    This is the speedup if every step takes the same time. It is no bound: it leaves out KV reads of finished members,
-    padding of prompts, waiting for a batch to form, and shorter steps as members finish.
+    This is the speedup if every step takes the same time. It is not a bound: it leaves out KV reads of finished
+    members, padding of prompts, waiting for a batch to form, and shorter steps as members finish.
     """
     return expected_longest(lengths, batch_size) / float(np.mean(lengths))
 
 
 def exponential_slot_gain(batch_size: int) -> float:
-    """The same for exponential lengths: the harmonic number H(B). 2.7 at 8, 4.1 at 32: the "2 to 5 times" claim."""
+    """Return `slot_gain` for exponential lengths: the harmonic number H(B). 2.7 at 8, 4.1 at 32: the "2 to 5 times"
+    claim."""
     if batch_size < 1:
         raise InvalidInput(f"a batch of {batch_size}: must be at least 1")
     return float(sum(1 / k for k in range(1, batch_size + 1)))
 
 
 def contiguous_kv_waste(tokens: IntArray, max_model_len: int) -> float:
-    """Share of KV reserved and never filled when every request reserves `max_model_len`: 1 - mean final length / limit.
+    """Return the fraction of reserved KV that is never filled if every request reserves `max_model_len`: 1 - mean
+    final length / limit.
 
-    Of the end of each request; over its life it is more, because it fills as it grows.
+    It is computed at the end of each request; over its life the waste is larger, because the reservation fills
+    gradually.
     """
     if max_model_len < 1 or int(np.max(tokens)) > max_model_len:
         raise InvalidInput(
@@ -57,7 +61,8 @@ def contiguous_kv_waste(tokens: IntArray, max_model_len: int) -> float:
 
 
 def paged_kv_waste(tokens: IntArray, block_tokens: int) -> float:
-    """Share of KV in blocks and not filled: the last block's rest, under half a block a request on average."""
+    """Return the unfilled fraction of KV blocks: the rest of the last block, on average under half a block per
+    request."""
     if block_tokens < 1:
         raise InvalidInput(f"blocks of {block_tokens} tokens: must be at least 1")
     held = -(-np.asarray(tokens) // block_tokens) * block_tokens
@@ -65,7 +70,8 @@ def paged_kv_waste(tokens: IntArray, block_tokens: int) -> float:
 
 
 def gamma_lengths(mean: float, coefficient_of_variation: float, count: int) -> IntArray:
-    """`count` output lengths at equally spaced quantiles of a gamma distribution, at least 1 each; 0: all equal."""
+    """Return `count` output lengths at equally spaced quantiles of a gamma distribution, at least 1 each; variation 0:
+    all equal."""
     if not (mean >= 1 and coefficient_of_variation >= 0):
         raise InvalidInput(
             f"lengths of {mean:g} tokens on average with a coefficient of variation of {coefficient_of_variation:g}: "

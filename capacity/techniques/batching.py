@@ -1,4 +1,4 @@
-"""Every way of batching the same arrivals side by side, simulated, and what each wastes."""
+"""Comparison of batching methods on the same arrivals, simulated, with the waste of each."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ QUANTILES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchingOption:
-    """One way of batching on the arrivals. `gain` is of output tokens per second and GPU over the first way.
+    """One batching method on the arrivals. `gain`: output tokens per second and GPU relative to the first method.
 
-    Wasted, as shares: `slot` of the decode rows that were computed (members that had ended), `padding` of the prefill
-    tokens that were computed, `kv` of the KV slots that requests held, over time (no token in them, or an ended
-    request's). None: not measured, for several engines.
+    Wasted fractions: `slot` of the computed decode rows (members that had ended), `padding` of the computed prefill
+    tokens, `kv` of the KV slots that requests held, over time (empty, or of an ended request). None: not measured, for
+    several engines.
     """
 
     name: str
@@ -67,9 +67,9 @@ class BatchingOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadGain:
-    """Speedup of continuous over static batching by the spread of output lengths: by slots alone, and simulated.
+    """Speedup of continuous over static batching by the spread of output lengths: from slots alone, and simulated.
 
-    Lengths are gamma distributed with the arrivals' mean, 256 or fewer requests wait at once, prompts are equal.
+    Lengths are gamma distributed with the arrivals' mean, at most 256 requests wait at once, and prompts are equal.
     """
 
     coefficient_of_variation: float
@@ -81,9 +81,9 @@ class SpreadGain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching(PoolAnswer):
-    """The same arrivals under every way of batching, beside what the lengths alone say.
+    """The same arrivals under every batching method, and the waste that follows from the lengths alone.
 
-    `contiguous_kv_waste_fraction` and `paged_kv_waste_fraction` are of requests at their final length.
+    `contiguous_kv_waste_fraction` and `paged_kv_waste_fraction` are for requests at their final length.
     """
 
     SCHEMA: ClassVar[str] = "capacity/batching/v1"
@@ -111,11 +111,12 @@ def batching_comparison(
     spread: bool = True,
     engine_loop: str = "auto",
 ) -> Batching:
-    """The same arrivals under static, windowed, unchunked, chunked, contiguous, cached and disaggregated batching.
+    """Return the same arrivals under static, windowed, unchunked, chunked, contiguous, cached and disaggregated
+    batching.
 
-    `batch_size` limits all of them (None: the pool's max_num_seqs). Waste is measured one step at a time, by the
-    readable engines: for thousands of requests. `engine_loop` runs what is not measured so: disaggregated prefill,
-    which needs two engines and stands beside two that do both, and with `spread` gains by the spread of lengths.
+    `batch_size` limits all of them (None: the pool's max_num_seqs). Waste is measured step by step by the readable
+    engines, which is practical for thousands of requests. `engine_loop` runs the rest: disaggregated prefill, which
+    needs two engines and is compared with two mixed engines, and with `spread` the gains by the spread of lengths.
     Raises InvalidInput.
     """
     resolved = _limited(resolved, workload, batch_size)
@@ -151,7 +152,7 @@ def batching_comparison(
 
 
 def _limited(resolved: ResolvedPool, workload: Workload, batch_size: int | None) -> ResolvedPool:
-    """The pool with batches of this size at most. Raises DoesNotFit or InvalidInput for what cannot be compared."""
+    """Return the pool with at most this batch size. Raises DoesNotFit or InvalidInput if it cannot be compared."""
     pool = resolved.pool
     left_out = {
         "--speculator": pool.speculator is not None,
@@ -180,7 +181,7 @@ def _limited(resolved: ResolvedPool, workload: Workload, batch_size: int | None)
 def _pairs(
     resolved: ResolvedPool, workload: Workload, engine_loop: str
 ) -> tuple[list[BatchingOption], tuple[str, ...]]:
-    """Two engines, alike or one for prefill and one for decode; and why not, where they cannot be."""
+    """Return two mixed engines, and one engine each for prefill and decode; and the reason if they cannot run."""
     pair = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 2}))
     options, notes = [], []
     for name, prefill in (("continuous, 2 engines", None), ("disaggregated, 1 prefill + 1 decode", 1)):
@@ -196,7 +197,7 @@ def _pairs(
 def _ways(
     resolved: ResolvedPool, workload: Workload, batching_window_s: float
 ) -> Iterator[tuple[str, EngineSetup]]:
-    """Each way on one engine."""
+    """Yield each method on one engine."""
     base = _plain_setup(resolved)
     static = _static(base)
     if not workload.is_closed_loop:  # where batches may never fill
@@ -224,7 +225,7 @@ def _static(setup: EngineSetup) -> EngineSetup:
 
 
 def _plain_setup(resolved: ResolvedPool) -> EngineSetup:
-    """Plain continuous batching on the pool, by vLLM V1's rules where the engine has others."""
+    """Return plain continuous batching on the pool, by the rules of vLLM V1 if the engine has others."""
     name = policy_name(resolved)
     plain = replace(
         resolved, pool=resolved.pool.model_copy(update={"speculator": None, "kv_layout": "paged"})
@@ -278,10 +279,10 @@ def spread_gains(
     *,
     engine_loop: str = "auto",
 ) -> tuple[SpreadGain, ...]:
-    """Continuous over static batching of the workload's mean lengths, at each spread of the outputs.
+    """Return the gain of continuous over static batching at the workload's mean lengths, for each spread of the
+    outputs.
 
-    All requests wait at once, so that nothing but the lengths tells the two apart. An output that would not fit
-    max_model_len is cut there.
+    All requests wait at once, so the two differ only through the lengths. Outputs are truncated at max_model_len.
     """
     batch = min(resolved.max_num_seqs, SPREAD_BATCH)
     prompt = min(round(float(workload.prompt_tokens.mean())), resolved.max_model_len - 1)
@@ -329,11 +330,10 @@ def compare_batching(
     engine_loop: Annotated[str, ENGINE_LOOP] = "auto",
     **options: Any,
 ) -> Batching:
-    """Static, windowed, continuous, chunked and disaggregated batching of the same arrivals, and what each wastes.
+    """Compare static, windowed, continuous, chunked and disaggregated batching of the same arrivals, and their waste.
 
-    `max_batch` limits all of them (None: the engine's). Waste is measured step by step, by the readable engines: for
-    thousands of requests; `engine_loop` runs the rest.
-    Raises DoesNotFit or InvalidInput.
+    `max_batch` limits all of them (None: the engine's limit). Waste is measured step by step by the readable engines,
+    which is practical for thousands of requests; `engine_loop` runs the rest. Raises DoesNotFit or InvalidInput.
     """
     check_time("batching window (--batching-window)", batching_window_s)
     pool, traffic = split(options, Pool, Traffic)

@@ -1,17 +1,17 @@
-"""Beam search: what each more beam of a request costs in steps and in memory, by how an engine carries its beams along.
+"""Beam search: the cost of each further beam in steps and in memory, by the way an engine implements beams.
 
-All beams of a request read its prompt's KV, which is kept once; each has a tail of its own. After every step beams are
-chosen anew, so that some go on from another's tail. The ways to do that in use:
+All beams of a request read the KV of its prompt, which is stored once; each has its own tail. After every step beams
+are selected again, so that some continue another beam's tail. Implementations in use:
 
-- `engine` (TensorRT-LLM; vLLM before 0.6.3): a decode row a beam, blocks shared; a beam that is left by two copies
-  the block that it has begun. At most one copy a beam and step is counted.
+- `engine` (TensorRT-LLM; vLLM before 0.6.3): one decode row per beam, blocks shared; a beam that two beams continue
+  copies its partial block. At most one copy per beam and step is counted.
 - `resubmitted` (vLLM since): every step submits each beam as a new request of one token, which the prefix cache
   supplies up to its last full block.
-- `recomputed`: the same without a prefix cache, every beam's whole context in each step.
-- `reordered` (transformers): a decode row a beam, each with a whole cache of its own, the prompt's too, which is copied
-  into the new order at every step.
+- `recomputed`: the same without a prefix cache; every step computes the whole context of each beam.
+- `reordered` (transformers): one decode row per beam, each with its own whole cache including the prompt, which is
+  copied into the new order at every step.
 
-Left out: early stopping, and that tails have common beginnings.
+Left out: early stopping, and common beginnings of tails.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ WAY_OF = {"tensorrt-llm": "engine", "hf-transformers": "reordered"}
 # time, Llama-3-8B on one H100, 256 steps at 1.08 requests/s: 362 ms a step of 400 beams, 100 of them the GPU's. vLLM
 # 0.6.1 with its prefix cache (vllm-project/vllm pull request 8726, 2024-09-23). Not used: 0.10 requests/s without it.
 RESUBMIT_S = 0.65e-3
-RESUBMIT_ERROR = 2.0  # by how much that may be off elsewhere: one machine, one release; assumed, 2026-11-23
+RESUBMIT_ERROR = 2.0  # error factor on other machines and releases: assumed, 2026-11-23
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeamRow:
-    """One width, carried along in one way, `batch_size` requests at a time.
+    """One beam width in one implementation, with `batch_size` requests at a time.
 
-    `tpot_s` is a step's time, of all beams; `times_greedy`: over that of one beam in the engine. `kv_tokens` is what a
-    request holds at its end, `most_requests` how many such the KV cache holds.
+    `tpot_s`: time of a step with all beams. `times_greedy`: that time over one beam in the engine. `kv_tokens`: tokens
+    that a request holds at its end. `most_requests`: number of such requests that the KV cache holds.
     """
 
     beam_width: int
@@ -70,7 +70,7 @@ class BeamRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeamSearch(PoolAnswer):
-    """Every width in every way; `engine_way` is the one of the engine that was asked about."""
+    """Every width in every implementation; `engine_way` is that of the engine in the question."""
 
     SCHEMA: ClassVar[str] = "capacity/beam-search/v1"
 
@@ -98,7 +98,7 @@ def beam_search(
     batch_size: Annotated[int, Flag("Requests at a time.", "--batch-size", least=1)] = 1,
     **options: Any,
 ) -> BeamSearch:
-    """Beam search at several widths, in every way that engines carry beams along. Raises InvalidInput."""
+    """Return beam search at several widths, in every implementation that engines use. Raises InvalidInput."""
     deployment = deployment_of(model, pool=split(options, Pool)[0], question="beam-search")
     resolved = resolve(deployment.model, one_rank(deployment.pool, "beam-search"))
     resolved.memory.require_fit()
@@ -179,7 +179,7 @@ class _Search:
         )
 
     def step_s(self, width: int, way: Way) -> float:
-        """Seconds of one token of all beams, half way through the answer."""
+        """Return the seconds of one token of all beams, half way through the response."""
         beams, context = self.batch_size * width, self.input_len + (self.output_len + 1) // 2
         steps, window = self.resolved.step_model, self.resolved.model.window_tokens
         if way in SUBMITTED:
@@ -193,7 +193,8 @@ class _Search:
         return decode_s + steps.copy_seconds(2.0 * beams * copied_tokens * token_bytes / ranks)
 
     def _submitted_s(self, beams: int, context: int, *, cached: bool) -> float:
-        """Mean over the tokens of a block: of what is cached, the last block is computed again as far as it is full."""
+        """Return the mean step time over the tokens of a block. With a cache, only the last, partial block is
+        recomputed."""
         steps, window = self.resolved.step_model, self.resolved.model.window_tokens
         block = self.resolved.memory.kv_block_tokens if cached else 1
         seconds = 0.0
@@ -204,13 +205,13 @@ class _Search:
         return seconds / block + RESUBMIT_S * beams
 
     def kv_tokens(self, width: int, way: Way) -> int:
-        """Tokens whose KV a request holds at its end."""
+        """Return the tokens whose KV a request holds at its end."""
         if way == "reordered":
             return width * (self.input_len + self.output_len)
         return self.input_len + width * self.output_len
 
     def _blocks(self, width: int, way: Way) -> int:
-        """Blocks of a request at its end: of tails that share the prompt's full blocks, or of whole sequences."""
+        """Return the blocks of a request at its end: tails that share the prompt's full blocks, or whole sequences."""
         layout = self.resolved.memory.layout
         whole = layout.blocks_of_request(self.input_len + self.output_len)
         if way == "reordered" or width == 1:
@@ -225,7 +226,7 @@ class _Search:
 
 
 def _sum(first: Quantity, second: Quantity, more: float = 0.0) -> Quantity:
-    """Errors may coincide: bounds add."""
+    """Return the sum with added bounds, because the errors may coincide."""
 
     def added(name: str) -> float | None:
         one, other = getattr(first, name), getattr(second, name)

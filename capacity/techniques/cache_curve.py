@@ -1,4 +1,4 @@
-"""Does prefix caching pay? Hit rates of a trace by cache size and routing, what they save, and providers' bills."""
+"""Prefix caching: hit rates of a trace by cache size and routing, what they save, and providers' bills."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CAPACITIES = tuple(2**power for power in range(16, 27, 2))
 
 
 class PromptCachePlan(Spec):
-    """What cached prompt tokens cost, as multiples of the plain input price."""
+    """Prices of cached prompt tokens, as multiples of the plain input price."""
 
     name: str
     write: float = Field(ge=0)
@@ -63,12 +63,12 @@ class PromptCacheBill:
 
 @lru_cache(maxsize=1)
 def prompt_cache_plans() -> dict[str, PromptCachePlan]:
-    """All dated plans that come with the package. Raises MalformedFile."""
+    """Return all dated plans that ship with the package. Raises MalformedFile."""
     return read_rows(TABLE, PromptCachePlan)
 
 
 def find_plan(name: str) -> PromptCachePlan:
-    """The plan of this name. Raises UnknownName."""
+    """Return the plan of this name. Raises UnknownName."""
     plans = prompt_cache_plans()
     if name not in plans:
         raise UnknownName("prompt-cache plan", name, plans)
@@ -76,11 +76,11 @@ def find_plan(name: str) -> PromptCachePlan:
 
 
 def break_even_reuses(write: float, read: float) -> float:
-    """Reads of a written prefix after which caching it was worth it: (write - 1) / (1 - read).
+    """Return the number of reads of a written prefix after which caching pays: (write - 1) / (1 - read).
 
-    One write and n reads cost write + n·read, against 1 + n without a cache. By hand for Anthropic's published
-    1.25 and 0.1: 0.25/0.9 = 0.28, so the first reuse pays; for its one-hour cache, 1/0.9 = 1.1: the second.
-    Raises InvalidInput where reading is no cheaper than sending again.
+    One write and n reads cost write + n·read, and 1 + n without a cache. By hand for Anthropic's published 1.25 and
+    0.1: 0.25/0.9 = 0.28, so the first reuse pays; for its one-hour cache, 1/0.9 = 1.1: the second. Raises InvalidInput
+    if a read is not cheaper than sending the prompt again.
     """
     if not 0 <= read < 1:
         raise InvalidInput(
@@ -90,10 +90,10 @@ def break_even_reuses(write: float, read: float) -> float:
 
 
 def relative_input_cost(hit_fraction: float, write: float, read: float) -> float:
-    """Input bill over that without a cache: hits at `read`, all other tokens at `write`.
+    """Return the input bill relative to that without a cache: hits at `read`, all other tokens at `write`.
 
-    Assumes every token that is not a hit is written, as automatic caching does; marking only what will be reused
-    is cheaper.
+    Assumes that every token that is not a hit is written, as automatic caching does; marking only reused prefixes is
+    cheaper.
     """
     if not 0 <= hit_fraction <= 1:
         raise InvalidInput(f"hit fraction {hit_fraction}: must be from 0 to 1")
@@ -101,14 +101,15 @@ def relative_input_cost(hit_fraction: float, write: float, read: float) -> float
 
 
 def break_even_hit_fraction(write: float, read: float) -> float | None:
-    """Hit fraction at which the bill equals that without a cache: (write - 1) / (write - read); None: never."""
+    """Return the hit fraction at which the bill equals that without a cache: (write - 1) / (write - read); None:
+    never."""
     if read >= 1 and write >= 1:
         return None
     return max(0.0, (write - 1) / (write - read))
 
 
 def prompt_cache_bill(curve: ReuseCurve, plan: PromptCachePlan) -> PromptCacheBill:
-    """The bill of a trace under `plan`: hits within its time to live, prompts below its minimum left out."""
+    """Return the bill of a trace under `plan`: hits within its time to live, prompts below its minimum left out."""
     long_enough = curve.prompt_tokens >= plan.minimum_tokens
     kept = (curve.depth >= 0) & (curve.gap_s <= plan.ttl_s) & long_enough[curve.request]
     total = float(curve.prompt_tokens.sum())
@@ -130,7 +131,7 @@ def prompt_cache_bill(curve: ReuseCurve, plan: PromptCachePlan) -> PromptCacheBi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheCurveRow:
-    """Hit rates at one size of cache; `capacity_tokens` None: without a limit."""
+    """Hit rates at one cache size; `capacity_tokens` None: unlimited."""
 
     capacity_tokens: int | None
     block_hit_fraction: float
@@ -139,7 +140,7 @@ class CacheCurveRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheCurve(AnswerRecord):
-    """Hit rates by capacity and by routing, what a pool saves, and the bill under each provider's plan."""
+    """Hit rates by capacity and by routing, the savings of a pool, and the bill under each provider's plan."""
 
     SCHEMA: ClassVar[str] = "capacity/cache-curve/v1"
 
@@ -177,8 +178,8 @@ def cache_curve(
     price: str | None = None,
     plans: Sequence[str] | None = None,
 ) -> CacheCurve:
-    """Hit rates of a trace at every cache size, over replicas, and what they save on a model and pool (`served_by`: the
-    model, and a Pool or its fields).
+    """Return the hit rates of a trace at every cache size, over replicas, and the savings on a model and pool
+    (`served_by`: the model, and a Pool or its fields).
 
     `price` is $ per GPU-hour of that pool; `plans` are providers' (None: all). Raises InvalidInput or UnknownName.
     """
@@ -238,7 +239,7 @@ def cache_curve_by_flags(
     ] = None,
     limit: Annotated[int | None, Flag("Only the first so many.", "--num-prompts", least=1)] = None,
 ) -> CacheCurve:
-    """`cache_curve` with what the pool is made of as keywords of their own. Raises InvalidInput or UnknownName."""
+    """Return `cache_curve` with the pool's fields as separate keywords. Raises InvalidInput or UnknownName."""
     if (model is None) != (gpu is None):
         raise InvalidInput("--model and --gpu belong together: give both or neither")
     if price is not None and model is None:
@@ -261,7 +262,7 @@ def cache_curve_by_flags(
 
 
 def _block_tokens(workload: Workload) -> int:
-    """The block size that the trace was hashed with, where its segments are equal; else vLLM's 16."""
+    """Return the block size that the trace was hashed with if its segments are equal, else vLLM's 16."""
     content = workload.content
     if content is None:
         return 16

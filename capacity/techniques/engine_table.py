@@ -1,4 +1,4 @@
-"""Engines side by side as the simulator uses them, and two published speed claims held against physics."""
+"""Comparison of engines as the simulator uses them, and of two published speed claims with physical bounds."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from capacity.step import OpCost, StepCost, decode_shape, prefill_shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRow:
-    """One release: what it does by default on a GPU, which formats it loads, and how sure its constants are.
+    """One release: its defaults on a GPU, the formats that it loads, and the evidence for its constants.
 
-    `simulated`: its scheduling policy is one that the simulator runs. `sourced_fraction` is the share of its
-    constants that are stated by its source or measured or fitted, not assumed.
+    `simulated`: the simulator implements its scheduling policy. `sourced_fraction`: fraction of its constants that are
+    stated by its source, measured or fitted rather than assumed.
     """
 
     engine: str
@@ -42,14 +42,14 @@ class EngineRow:
     host_step_s: float  # of a batch of 1, at 32 layers
     request_latency_s: float
     weight_formats: tuple[str, ...]
-    kv_cache_formats: tuple[str, ...]  # besides 16 bit
+    kv_cache_formats: tuple[str, ...]  # in addition to 16 bit
     drafts: bool  # its scheduler is one that the simulator drafts under
     sourced_fraction: float
     notes: tuple[str, ...]
 
 
 def engine_rows(gpu: str = "h100") -> tuple[EngineRow, ...]:
-    """The newest listed release of every engine, with the limits that it takes on `gpu`. Raises UnknownName."""
+    """Return the newest listed release of every engine, with its default limits on `gpu`. Raises UnknownName."""
     profile = load_profile(gpu)
     return tuple(
         _row(find_engine(name), profile.memory_engine_bytes, profile.architecture) for name in engine_names()
@@ -79,9 +79,9 @@ def _row(engine: EngineSpec, memory_bytes: float, architecture: str) -> EngineRo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A published figure, ours, the bound that physics sets at the GPU's peaks, and what the difference says.
+    """A published figure, our prediction, the physical bound at the GPU's peaks, and an explanation of the difference.
 
-    `unit` is tokens/s (higher is faster; the bound is the most that can be) or ms (the bound is the least).
+    `unit` is tokens/s (higher is faster; the bound is a maximum) or ms (the bound is a minimum).
     """
 
     name: str
@@ -109,7 +109,8 @@ LADDER_CONTEXT = 512  # tokens; the claim does not say: assumed
 
 
 def ladder_claims() -> tuple[Claim, ...]:
-    """Llama-2-7B on an A100, one request: tokens/s as published, ours, and HBM bandwidth over a step's bytes."""
+    """Return claims for Llama-2-7B on an A100, one request: tokens/s as published, predicted, and HBM bandwidth over a
+    step's bytes."""
     return tuple(_ladder_claim(*rung) for rung in _LADDER)
 
 
@@ -147,12 +148,12 @@ def _ladder_claim(name: str, engine: str, quantization: str | None, published: f
 
 
 def _share(cost: StepCost, counted: Callable[[OpCost], bool]) -> float:
-    """Part of a step in the operators that are counted."""
+    """Return the fraction of a step in the operators that `counted` accepts."""
     return sum(op.seconds for op in cost.operators if counted(op)) / cost.seconds
 
 
 def breakdown_claims() -> tuple[Claim, ...]:
-    """A published breakdown of Llama-2-70B INT4 on one A100, 512 tokens in and 256 out, part by part."""
+    """Return a published breakdown of Llama-2-70B INT4 on one A100, 512 tokens in and 256 out, part by part."""
     resolved = resolve("llama-2-70b", Pool(gpu="a100", quantization="awq", max_model_len=1024))
     profile, steps = resolved.profile, resolved.step_model
     prefill, decode = steps.step_cost(prefill_shape(1, 512)), steps.step_cost(decode_shape(1, 512 + 128))
@@ -198,7 +199,7 @@ def breakdown_claims() -> tuple[Claim, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engines(AnswerRecord):
-    """Engines side by side; `claims`: published speed figures held against physics, where asked for."""
+    """Comparison of engines; `claims`: published speed figures with their physical bounds, if requested."""
 
     SCHEMA: ClassVar[str] = "capacity/engines/v1"
 
@@ -213,6 +214,6 @@ def engine_table(
     *,
     claims: Annotated[bool, Flag("Also published speed claims, held against physics.")] = False,
 ) -> Engines:
-    """What each engine does by default on `gpu`, and which formats it loads. Raises UnknownName."""
+    """Return each engine's defaults on `gpu`, and the formats that it loads. Raises UnknownName."""
     published = (*ladder_claims(), *breakdown_claims()) if claims else ()
     return Engines(gpu=gpu, rows=engine_rows(gpu), claims=published)

@@ -1,4 +1,4 @@
-"""How large the KV cache is: by model, context and kind of attention, and what each GPU holds."""
+"""Size of the KV cache by model, context and attention kind, and the context that each GPU holds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from capacity.techniques.one_pool import Contexts, TensorParallel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvAnswerRow:
-    """A model's KV, what other kinds of attention would take, and the prompt at which attention overtakes matrices."""
+    """A model's KV, its size under other attention kinds, and the prompt length at which attention exceeds the
+    matrices."""
 
     model: str
     attention: str
@@ -53,7 +54,7 @@ class KvAnswerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitedRow:
-    """Ways to forget, at one context of one model."""
+    """Limited attention methods at one context of one model."""
 
     model: str
     context_tokens: int
@@ -62,7 +63,7 @@ class LimitedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvAnswer(AnswerRecord):
-    """KV by model and context; `limited` only where a window was given, `long_contexts` for each GPU."""
+    """KV by model and context; `limited` is set only with a window, `long_contexts` for each GPU."""
 
     SCHEMA: ClassVar[str] = "capacity/kv/v1"
 
@@ -77,7 +78,7 @@ class KvAnswer(AnswerRecord):
     long_contexts: tuple[LongContext, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values: contexts become text where they are keys."""
+        """Return plain JSON values; contexts that are keys become text."""
         answer = AnswerRecord.to_dict(self)
         for row in answer["rows"]:
             row["request_bytes"] = {str(context): size for context, size in row["request_bytes"].items()}
@@ -113,12 +114,12 @@ def kv(
     quantization: Annotated[str | None, Flag("Weight format.", "--quantization -q")] = None,
     engine: Annotated[str, Flag("Engine, with an optional version.")] = "vllm",
 ) -> KvAnswer:
-    """KV by model and context, kinds of attention and ways to forget side by side, and what each GPU holds.
+    """Return KV by model and context, for several attention kinds and limited attention, and the context that each GPU
+    holds.
 
-    `batch_size` is of decode steps; `window_tokens` asks for windows, sinks and chunks of that size, `eviction` for
-    methods that keep `budget_tokens` of a request by what is attended to, or fewer bits (a name, or "all").
-    A single model or GPU may be given without a list.
-    Raises InvalidInput or UnknownName.
+    `batch_size` is that of decode steps. `window_tokens` adds windows, sinks and chunks of that size. `eviction` adds
+    methods that keep `budget_tokens` of a request by attention score, or fewer bits (a name, or "all"). A single model
+    or GPU may be given without a list. Raises InvalidInput or UnknownName.
     """
     models = (models,) if isinstance(models, (str, ModelSpec)) else models
     gpus = (gpus,) if isinstance(gpus, str) else gpus
@@ -183,7 +184,7 @@ def kv(
 def _row(
     model: ModelSpec, pools: Mapping[str, ResolvedPool], contexts: Sequence[int], kv_cache_dtype: str
 ) -> KvAnswerRow:
-    """One model. Contexts beyond its own limit are arithmetic all the same."""
+    """Return the row of one model. Contexts beyond its own limit are computed as well."""
     plans = {gpu: pool.memory for gpu, pool in pools.items()}
     try:
         crossover = prefill_crossover_tokens(model)

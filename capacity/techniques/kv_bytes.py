@@ -1,4 +1,4 @@
-"""Bytes of KV by attention kind, and by what windows, sinks and chunks forget: closed forms."""
+"""KV bytes by attention kind, and under windows, sinks and chunks, in closed form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ LONGEST_CONTEXT = 1 << 40
 
 
 def request_kv_bytes(model: ModelSpec, tokens: int, kv_cache_dtype: str = "auto") -> float:
-    """KV of one request of `tokens` tokens, one copy: windowed layers stop growing, linear ones never grow."""
+    """Return the KV bytes of one request of `tokens` tokens, one copy: windowed layers stop growing, linear ones never
+    grow."""
     if not 1 <= tokens <= LONGEST_CONTEXT:
         raise InvalidInput(f"a context of {tokens} tokens: must be from 1 to {LONGEST_CONTEXT}")
     return sum(_group_bytes(group, tokens) for group in model.kv_cache_groups(kv_cache_dtype))
@@ -30,7 +31,7 @@ def _group_bytes(group: KvCacheGroup, tokens: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitedAttention:
-    """What one request costs if every layer forgets so: KV bytes, and prefill's query x key pairs over causal ones.
+    """One request if every layer limits its attention: KV bytes, and prefill's query x key pairs over causal ones.
 
     `seen_tokens`: how many tokens the last one can attend to.
     """
@@ -44,12 +45,12 @@ class LimitedAttention:
 def limited_attention(
     model: ModelSpec, tokens: int, *, window_tokens: int, sink_tokens: int = 4, kv_cache_dtype: str = "auto"
 ) -> tuple[LimitedAttention, ...]:
-    """Full, sliding-window, sink-and-window (StreamingLLM) and chunked attention, at `tokens` of one request.
+    """Return full, sliding-window, sink-and-window (StreamingLLM) and chunked attention, at `tokens` of one request.
 
-    A window keeps the last `window_tokens`; StreamingLLM besides them the first `sink_tokens` (4), without which
-    quality collapses once they leave (Xiao et al., arXiv 2309.17453); chunks of `window_tokens` attend inside
-    themselves only (Llama 4), and are held whole at most. What lies between is forgotten, not compressed. Layers
-    with a window of their own keep the smaller one. Raises InvalidInput.
+    A window keeps the last `window_tokens`. StreamingLLM also keeps the first `sink_tokens` (4), without which quality
+    collapses (Xiao et al., arXiv 2309.17453). Chunks of `window_tokens` attend only within themselves (Llama 4), and
+    at most one whole chunk is stored. Other tokens are dropped, not compressed. Layers with a window of their own keep
+    the smaller one. Raises InvalidInput.
     """
     if sink_tokens < 0 or window_tokens < 1 or tokens < 1:
         raise InvalidInput(
@@ -78,18 +79,18 @@ def limited_attention(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindComparison:
-    """KV bytes per token if every softmax layer of the model were of another kind; linear layers stay."""
+    """KV bytes per token if every softmax layer of the model had another attention kind; linear layers stay."""
 
     model: str
     actual: str
     actual_bytes_per_token: float
     mha_bytes_per_token: float  # one KV head for each query head
     mqa_bytes_per_token: float  # one for all
-    mla_bytes_per_token: float  # DeepSeek's latent of 512 + 64 values, whatever the heads
+    mla_bytes_per_token: float  # DeepSeek's latent of 512 + 64 values, independent of the heads
 
 
 def compare_attention_kinds(model: ModelSpec, kv_cache_dtype: str = "auto") -> KindComparison:
-    """MHA, the model's own kind, MQA and MLA side by side, windows left out of account; of layers that cache tokens."""
+    """Return MHA, the model's own kind, MQA and MLA, for the layers that cache tokens; windows are ignored."""
     kv = find_kv_cache_format(kv_cache_dtype, model_dtype=model.dtype)
     mha = mqa = mla = own = 0.0
     for group in model.softmax_groups:

@@ -1,4 +1,4 @@
-"""KV eviction and compression, method by method: bytes, decode time, requests held, what scoring costs and loses."""
+"""KV eviction and compression methods: bytes, decode time, requests held, scoring cost and quality loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from capacity.step.shape import prefill_shape
 from capacity.techniques.kv_bytes import request_kv_bytes
 from capacity.techniques.quantization_methods import quantization_methods
 
-BUDGET_TOKENS = 1024  # at which most of the papers have figures
+BUDGET_TOKENS = 1024  # most papers report this budget
 ALL = "all"
 SCORE_BYTES = 4  # one FP32 sum for each KV head and kept token: assumed, 2026-11-22
 
@@ -26,9 +26,9 @@ SCORE_BYTES = 4  # one FP32 sum for each KV head and kept token: assumed, 2026-1
 class EvictionRow:
     """One method at one context: bytes of a request, and on a GPU seconds, requests held and tokens per second.
 
-    `score_bytes`: what a method that sums scores keeps beside. Steps are of `batch_size` requests; `held` requests at
-    `context_tokens` fit at once; `tokens_per_s` is of as many of them as run in a step. `prefill_s` is of one prompt,
-    whole, `score_s` what choosing adds to it. On no GPU these are None.
+    `score_bytes`: extra memory of a method that accumulates scores. Steps have `batch_size` requests; `held` requests
+    of `context_tokens` fit at once; `tokens_per_s` is for as many of them as run in a step. `prefill_s` is for one
+    whole prompt, and `score_s` is the time that the selection adds. Without a GPU these are None.
     """
 
     model: str
@@ -51,7 +51,7 @@ class EvictionRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionMethod:
-    """A method: what it does to a prompt, which engines have it, and what was published of it."""
+    """A method: its effect on a prompt, the engines that support it, and its published results."""
 
     method: str
     title: str
@@ -63,7 +63,7 @@ class EvictionMethod:
 
 
 def methods_asked(eviction: str | None) -> tuple[KvEviction, ...]:
-    """The methods of a name, or all of them. Raises UnknownName."""
+    """Return the method of a name, or all methods. Raises UnknownName."""
     if eviction is None:
         return ()
     if eviction == ALL:
@@ -73,7 +73,7 @@ def methods_asked(eviction: str | None) -> tuple[KvEviction, ...]:
 
 
 def _formats() -> Iterator[KvEviction]:
-    """The KV formats of `quantization_methods`, with the engines that keep KV in them and their published scores."""
+    """Yield the KV formats of `quantization_methods`, with the engines that support them and their published scores."""
     for way in quantization_methods().values():
         if way.kind != "kv-cache" or way.kv_cache_dtype is None:
             continue
@@ -99,7 +99,7 @@ def _formats() -> Iterator[KvEviction]:
 
 
 def described(methods: Sequence[KvEviction]) -> tuple[EvictionMethod, ...]:
-    """What is known of each method."""
+    """Return the description of each method."""
     return tuple(make_from(EvictionMethod, way, method=way.name) for way in methods)
 
 
@@ -113,7 +113,7 @@ def eviction_rows(
     batch_size: int,
     kv_cache_dtype: str = "auto",
 ) -> Iterator[EvictionRow]:
-    """The whole KV first, then each method. Layers with windows or states of their own keep what they kept.
+    """Yield the whole KV first, then each method. Layers with windows or states of their own are unchanged.
 
     Raises InvalidInput for a budget below 1.
     """
@@ -158,7 +158,8 @@ def _score_bytes(model: ModelSpec, kept: int) -> float:
 
 
 def _step_s(pool: ResolvedPool, batch: int, context: int, kept: int) -> float:
-    """A decode step of `batch` requests at `context`, whose growing layers attend to `kept` tokens."""
+    """Return the seconds of a decode step of `batch` requests at `context`, whose growing layers attend to `kept`
+    tokens."""
     window = pool.model.window_tokens
     shape = StepShape(
         decode_sequences=batch,
@@ -169,7 +170,7 @@ def _step_s(pool: ResolvedPool, batch: int, context: int, kept: int) -> float:
 
 
 def _held(pool: ResolvedPool, context: int, kept: int) -> int:
-    """Requests that the KV blocks hold once their prompts are computed; a prompt of `context` must fit."""
+    """Return the requests that the KV blocks hold after prefill; a prompt of `context` must fit."""
     plan = pool.memory
     layout, blocks = plan.layout, plan.usable_blocks
     whole = layout.blocks_of_request(context)
@@ -179,7 +180,8 @@ def _held(pool: ResolvedPool, context: int, kept: int) -> int:
 
 
 def _prefill_s(pool: ResolvedPool, method: KvEviction | None, context: int, kept: int) -> tuple[float, float]:
-    """One prompt in one step, and what looking at scores adds: of attention's time, its scores' part of the pairs."""
+    """Return the seconds of one prompt in one step, and the scoring time: the fraction of attention's query-key pairs
+    that scoring computes."""
     model = pool.model
     shape = prefill_shape(1, context, window_tokens=model.window_tokens)
     if method is not None and method.prompt == "kept":

@@ -1,6 +1,6 @@
-"""Long contexts: where attention overtakes the weights, what offloading is worth, prefill over several GPUs.
+"""Long contexts: where attention exceeds the weights, the benefit of offloading, prefill over several GPUs.
 
-Closed forms with units; the step model's times beside them where a fitted kernel exists.
+Closed forms with units, with the step model's times where a fitted kernel exists.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ MOST_RANKS = 8
 
 
 def prefill_crossover_tokens(model: ModelSpec) -> float:
-    """Prompt length at which causal attention needs as many FLOPs as all matrices: active matrix parameters / (L·q·d).
+    """Return the prompt length at which causal attention needs as many FLOPs as all matrices: active matrix parameters
+    / (L·q·d).
 
-    Per token: 2 FLOPs a parameter, and 4·q·d a layer for each of N/2 tokens attended. Layers with a window or a
-    state are left out of the growing part. Raises OutsideValidity where no layer grows.
+    Per token: 2 FLOPs per parameter, and 4·q·d per layer for each of N/2 attended tokens. Layers with a window or a
+    state are not part of the growing term. Raises OutsideValidity if no layer grows.
     """
     width = sum(
         group.num_layers * group.mixer.flops_per_pair / 4
@@ -43,7 +44,7 @@ def prefill_crossover_tokens(model: ModelSpec) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextPoint:
-    """One decode step at a context: which part of it is attention."""
+    """One decode step at a context, and the fraction of it that is attention."""
 
     context_tokens: int
     step_s: float
@@ -53,7 +54,7 @@ class ContextPoint:
 
 
 def decode_point(resolved: ResolvedPool, batch_size: int, context: int) -> ContextPoint:
-    """A decode step of `batch_size` requests at a context, through the step model; memory is not checked here."""
+    """Return a decode step of `batch_size` requests at a context from the step model; memory is not checked."""
     if batch_size < 1 or not 1 <= context <= LONGEST_CONTEXT:
         raise InvalidInput(f"a batch of {batch_size} at {context} tokens: both must be at least 1")
     shape = decode_shape(batch_size, context, window_tokens=resolved.model.window_tokens)
@@ -69,7 +70,7 @@ def decode_point(resolved: ResolvedPool, batch_size: int, context: int) -> Conte
 
 
 def decode_crossover_tokens(resolved: ResolvedPool, batch_size: int) -> int | None:
-    """The smallest context at which attention takes half of a decode step; None: not below 2**24 tokens."""
+    """Return the smallest context at which attention takes half of a decode step; None: not below 2**24 tokens."""
     return first_without(
         lambda tokens: decode_point(resolved, batch_size, tokens).attention_share < 0.5, 1 << 24
     )
@@ -80,7 +81,7 @@ def decode_crossover_tokens(resolved: ResolvedPool, batch_size: int) -> int | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offload:
-    """A cached prefix fetched from CPU memory, beside computing it again: seconds, nothing else running."""
+    """Seconds to fetch a cached prefix from CPU memory and to recompute it, with nothing else running."""
 
     tokens: int
     bytes: float
@@ -93,7 +94,8 @@ class Offload:
 
 
 def offload(resolved: ResolvedPool, tokens: int) -> Offload:
-    """KV of `tokens` tokens over PCIe, each GPU of the group fetching its part, against prefill of them.
+    """Return the time of `tokens` tokens of KV over PCIe, each GPU of the group fetching its part, and of their
+    prefill.
 
     Leaves out overlap of layers (load while computing) and contention for the link.
     """
@@ -122,11 +124,11 @@ class ContextParallelPrefill:
 def context_parallel_prefill(
     resolved: ResolvedPool, tokens: int, rank_counts: Sequence[int] = (1, 2, 4, 8)
 ) -> tuple[ContextParallelPrefill, ...]:
-    """Prefill time over ranks: matrices and attention divided evenly (zigzag parts), KV passed round the ring.
+    """Return prefill time over ranks: matrices and attention divided evenly (zigzag parts), KV passed round the ring.
 
-    Each rank sends its part of K and V on n - 1 times a layer, hidden behind its own attention as far as that
-    lasts. Matrix steps keep their per-kernel latency. Source: Liu et al., Ring Attention, arXiv 2310.01889.
-    Raises InvalidInput for fewer tokens than ranks.
+    Each rank sends its part of K and V n - 1 times per layer, hidden behind its own attention as long as that lasts.
+    Matrix steps keep their per-kernel latency. Source: Liu et al., Ring Attention, arXiv 2310.01889. Raises
+    InvalidInput for fewer tokens than ranks.
     """
     window = resolved.model.window_tokens
     whole = resolved.step_model.step_cost(prefill_shape(1, tokens, window_tokens=window))
@@ -159,9 +161,10 @@ def context_parallel_prefill(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongContext:
-    """A model on one GPU (or group): what it holds, where attention overtakes, what fetching a prefix is worth.
+    """A model on one GPU (or group): the context that it holds, the attention crossover, the benefit of fetching a
+    prefix.
 
-    None where the model does not fit, or its times are not modelled there; `reason` then says why.
+    None if the model does not fit or its times are not modelled there; `reason` then explains why.
     """
 
     model: str
@@ -169,7 +172,7 @@ class LongContext:
     held_tokens: int
     decode_crossover_tokens: int | None  # at `batch_size`: attention is half of a step; None: never
     batch_size: int
-    growth: tuple[ContextPoint, ...]  # a decode step of `batch_size` at each context, whatever memory holds
+    growth: tuple[ContextPoint, ...]  # a decode step of `batch_size` at each context, without a memory check
     offload: Offload | None  # of a prefix of the first context
     prefill: tuple[ContextParallelPrefill, ...]  # of the longest context held, over ranks
     prefill_tokens: int
@@ -179,7 +182,7 @@ class LongContext:
 def long_context(
     resolved: ResolvedPool, *, batch_size: int, prefix_tokens: int, contexts: Sequence[int] = CONTEXTS
 ) -> LongContext:
-    """Everything of a long context on one pool: held tokens, crossover, a fetched prefix, prefill over ranks."""
+    """Return the long-context results of one pool: held tokens, crossover, a fetched prefix, prefill over ranks."""
     plan = resolved.memory
     held = plan.max_context_tokens if plan.kv_cache_bytes > 0 else 0
     nothing = LongContext(

@@ -1,4 +1,4 @@
-"""What the questions about one pool share: how an answer names the pool, and what is of one rank only."""
+"""Shared parts of questions about one pool: the pool's fields in an answer, and the check for a single rank."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TensorParallel = Annotated[int, Flag("GPUs that share every layer.", "--tensor-p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolAnswer(AnswerRecord):
-    """What every answer about one pool begins with."""
+    """The first fields of every answer about one pool."""
 
     model: str
     gpu: GpuSummary
@@ -30,17 +30,17 @@ class PoolAnswer(AnswerRecord):
 
 
 def named(resolved: ResolvedPool) -> Mapping[str, Any]:
-    """The first fields of an answer about this pool."""
+    """Return the first fields of an answer about this pool."""
     return {"model": resolved.model.name, "gpu": gpu_summary(resolved), "engine": resolved.engine.label}
 
 
 def notes_of(resolved: ResolvedPool) -> tuple[str, ...]:
-    """What to know of the pool's configuration and of the step model's validity."""
+    """Return notes on the pool's configuration and on the step model's validity."""
     return (*resolved.notes, *resolved.step_model.notes)
 
 
 def one_rank(pool: Pool, verb: str) -> Pool:
-    """The pool. Raises InvalidInput for data-parallel ranks, which the closed forms do not add up."""
+    """Return the pool. Raises InvalidInput for data-parallel ranks, which the closed forms do not cover."""
     if pool.data_parallel_size > 1:
         raise InvalidInput(
             f"`{verb}` is of one data-parallel rank: leave out --data-parallel-size (`scale --axis data` adds ranks up)"

@@ -1,8 +1,8 @@
-"""How much of a workload's prompts a prefix cache can serve, for every cache size at once.
+"""Prefix cache hit rate of a workload, for every cache size at once.
 
-The cache is an LRU of KV blocks in which a request's deepest block is the first to go (vLLM's order). Such a cache
-is a stack: a block is hit at capacity C exactly if fewer than C other blocks were used since its own last use
-(Mattson 1970). One pass over the trace therefore gives the hit rate at all capacities, without a simulation.
+The cache is an LRU of KV blocks that evicts a request's deepest block first (vLLM's order). Such a cache is a stack: a
+block is hit at capacity C exactly if fewer than C other blocks were used since its own last use (Mattson 1970). One
+pass over the trace therefore gives the hit rate at all capacities, without a simulation.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ PREFIX_SHARE = 0.5  # SGLang router's --cache-threshold as first released, 2024-
 class ReuseCurve:
     """Every block that the prompts look up, with its depth in the LRU stack at that moment (-1: never seen).
 
-    `capacity_blocks` of the methods: blocks of `block_tokens` that the cache holds; None: no limit. Exact for
-    requests served one after another that fit the cache; concurrent requests see each other's blocks sooner.
+    `capacity_blocks` of the methods: cache size in blocks of `block_tokens`; None: unlimited. Exact for requests that
+    run one after another and fit the cache; concurrent requests see each other's blocks earlier.
     """
 
     block_tokens: int
@@ -37,39 +37,39 @@ class ReuseCurve:
     gap_s: np.ndarray[tuple[int, ...], np.dtype[np.float64]]  # since its last use; infinite: never
 
     def hits(self, capacity_blocks: int | None = None) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        """Which look-ups hit."""
+        """Return a mask of the look-ups that hit."""
         if capacity_blocks is not None and capacity_blocks < 0:
             raise InvalidInput(f"the cache's capacity is {capacity_blocks} blocks: must be at least 0")
         seen = self.depth >= 0
         return seen if capacity_blocks is None else seen & (self.depth < capacity_blocks)
 
     def block_hit_fraction(self, capacity_blocks: int | None = None) -> float:
-        """Hits over look-ups, in blocks."""
+        """Return hits over look-ups, in blocks."""
         return float(self.hits(capacity_blocks).mean()) if len(self.depth) else 0.0
 
     def token_hit_fraction(self, capacity_blocks: int | None = None) -> float:
-        """Prompt tokens that need no prefill, over all prompt tokens."""
+        """Return prompt tokens that need no prefill, over all prompt tokens."""
         return float(self.tokens[self.hits(capacity_blocks)].sum() / self.prompt_tokens.sum())
 
     def hit_tokens(self, capacity_blocks: int | None = None) -> IntArray:
-        """Cached tokens of each request."""
+        """Return the cached tokens of each request."""
         hit = self.hits(capacity_blocks)
         counted = np.bincount(self.request[hit], weights=self.tokens[hit], minlength=len(self.prompt_tokens))
         return counted.astype(np.int64)
 
     @property
     def knee_blocks(self) -> int:
-        """The smallest capacity that reaches the unlimited cache's hit rate."""
+        """Return the smallest capacity that reaches the unlimited cache's hit rate."""
         return int(self.depth.max()) + 1 if len(self.depth) else 0
 
 
 def reuse_curve(workload: Workload, block_tokens: int, *, as_engine: bool = False) -> ReuseCurve:
-    """The curve of `workload`, its requests served in order of arrival.
+    """Return the curve of `workload`, its requests served in order of arrival.
 
     By default as traces are usually scored: prompts only, a partial last block included (a trace hashes it too).
-    `as_engine`: as vLLM caches, full blocks of prompt and answer, and a hit leaves at least one prompt token to
-    compute; a prompt of whole blocks, all cached, then holds its last block twice, which is left out.
-    Raises InvalidInput where no two prompts share anything because the workload says nothing of their content.
+    `as_engine`: as vLLM caches, with full blocks of prompt and response, and a hit leaves at least one prompt token to
+    compute; a fully cached prompt of whole blocks then holds its last block twice, which is ignored. Raises
+    InvalidInput if the workload has no information on shared content.
     """
     content = workload.content
     if content is None:
@@ -107,7 +107,7 @@ def reuse_curve(workload: Workload, block_tokens: int, *, as_engine: bool = Fals
 
 
 def _reversed(values: IntArray, first: IntArray) -> IntArray:
-    """Each request's values back to front: its deepest block is used (given back) first, so it is the oldest."""
+    """Return each request's values in reverse: its deepest block is used (released) first, so it is the oldest."""
     length = np.diff(first)
     within = np.arange(len(values)) - np.repeat(first[:-1], length)
     backwards: IntArray = values[np.repeat(first[1:] - 1, length) - within]
@@ -115,11 +115,12 @@ def _reversed(values: IntArray, first: IntArray) -> IntArray:
 
 
 def _stack_depths(ids: IntArray, begins: IntArray) -> tuple[IntArray, IntArray]:
-    """Depth of each access in the LRU stack as it stood at `begins` (where its request starts), and the access before.
+    """Return the depth of each access in the LRU stack at `begins` (the start of its request), and the previous
+    access.
 
-    The depth is the number of distinct blocks used since the last use p of this one: of the accesses before
-    `begins` those whose own predecessor is not after p, less the p + 1 that lie up to p. Counted for all accesses
-    together, over blocks of accesses of sizes 1, 2, 4, ... sorted by predecessor: O(n log^2 n).
+    The depth is the number of distinct blocks used since the last use p of this one: the accesses before `begins`
+    whose own predecessor is not after p, less the p + 1 accesses up to p. Computed for all accesses together, over
+    blocks of accesses of sizes 1, 2, 4, ... sorted by predecessor: O(n log^2 n).
     """
     count = len(ids)
     previous = np.full(count, -1, dtype=np.int64)
@@ -151,7 +152,7 @@ def _stack_depths(ids: IntArray, begins: IntArray) -> tuple[IntArray, IntArray]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillSavings:
-    """Prefill of a trace with a cache and without, on one engine, queueing left out."""
+    """Prefill of a trace with and without a cache, on one engine, without queueing."""
 
     capacity_tokens: int
     token_hit_fraction: float
@@ -169,10 +170,10 @@ def prefill_savings(
     *,
     usd_per_gpu_hour: float | None = None,
 ) -> PrefillSavings:
-    """What hits save through the step model; `capacity_blocks` None: what the pool's own KV cache holds.
+    """Return the savings of hits from the step model; `capacity_blocks` None: the capacity of the pool's own KV cache.
 
-    Each prompt in one step, its cached tokens read as context and not computed. Less is saved than tokens hit:
-    attention still reads the prefix, and short remainders are bound by weights and launches.
+    Each prompt runs in one step, with its cached tokens read as context. The saved fraction is below the token hit
+    rate, because attention still reads the prefix, and short remainders are bound by weights and launches.
     """
     if capacity_blocks is None:
         capacity_blocks = resolved.memory.require_fit().kv_capacity_tokens // curve.block_tokens
@@ -205,7 +206,7 @@ def prefill_savings(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedReuse:
-    """Hit rate over replicas with caches of their own, and the price of it: how uneven the load becomes."""
+    """Hit rate over replicas with separate caches, and the resulting load imbalance."""
 
     routing: str
     replicas: int
@@ -222,10 +223,10 @@ def routed_reuse(
     capacity_blocks: int | None = None,
     as_engine: bool = False,
 ) -> RoutedReuse:
-    """Requests spread over `replicas`, each with a cache of `capacity_blocks`.
+    """Return the reuse of requests spread over `replicas`, each with a cache of `capacity_blocks`.
 
-    `round-robin` in turn; `least-tokens` to the one with the fewest prompt tokens so far; `prefix` to the one
-    with the longest prefix of this prompt, if that is more than `PREFIX_SHARE` of it, else as `least-tokens`.
+    `round-robin`: in turn. `least-tokens`: to the replica with the fewest prompt tokens so far. `prefix`: to the
+    replica with the longest prefix of this prompt, if that is more than `PREFIX_SHARE` of it, else as `least-tokens`.
     Raises InvalidInput or UnknownName.
     """
     if replicas < 1:

@@ -1,4 +1,4 @@
-"""The catalogue of ways to quantize: data with published quality, each figure with its source and date."""
+"""Catalogue of quantization methods: data with published quality, each figure with its source and date."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ Kind = Literal["none", "weight-only", "weights and activations", "kv-cache"]
 
 
 class Quality(Spec):
-    """A published figure; without numbers it is its source's own summary, whose `losses` are shares of the scores."""
+    """A published figure; without numbers it is its source's own summary, whose `losses` are fractions of the
+    scores."""
 
     metric: str
     model: str
@@ -33,21 +34,21 @@ class Quality(Spec):
 
     @property
     def loss_fractions(self) -> tuple[float, ...]:
-        """Shares of task scores that are lost. Empty for a perplexity, which has no such share."""
+        """Return the lost fractions of task scores. Empty for a perplexity, which has no such fraction."""
         if self.baseline is None or self.quantized is None or "perplexity" in self.metric:
             return self.losses
         return (max(0.0, 1 - self.quantized / self.baseline),)
 
     @property
     def text(self) -> str:
-        """The figure in one line."""
+        """Return the figure in one line."""
         if self.baseline is None or self.quantized is None:
             return self.source.partition(": ")[2] or self.source
         return f"{self.metric} {self.baseline:g} to {self.quantized:g} ({self.model})"
 
 
 class QuantizationMethod(Spec):
-    """One way to quantize, as data."""
+    """One quantization method, as data."""
 
     name: str
     title: str
@@ -61,13 +62,14 @@ class QuantizationMethod(Spec):
     quality: tuple[Quality, ...] = Field(default=())
 
     def apply(self, resolved: ResolvedPool) -> ResolvedPool:
-        """The same pool, quantized this way. Raises InvalidInput where the model cannot be."""
+        """Return the same pool, quantized with this method. Raises InvalidInput if the model does not support it."""
         if self.kind == "kv-cache":
             return replace(resolved, kv_cache_dtype=self.kv_cache_dtype or "auto")
         return replace(resolved, scheme=self.scheme(resolved))
 
     def scheme(self, resolved: ResolvedPool) -> QuantizationScheme:
-        """Which parameters are stored how: the layers' matrices; embedding, LM head, router and norms at 16 bit."""
+        """Return the storage format of each parameter group: the layers' matrices; embedding, LM head, router and
+        norms at 16 bit."""
         return scheme_for(resolved.model, self.quantization)
 
 

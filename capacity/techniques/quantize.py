@@ -1,4 +1,4 @@
-"""Every way to quantize, side by side for one model and GPU: memory, batch, latency, cost, and published quality."""
+"""Comparison of quantization methods for one model and GPU: memory, batch, latency, cost, and published quality."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ TIMED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedOption:
-    """One method on one pool. Times in seconds; None where it does not fit or does not run, and `reason` says why.
+    """One method on one pool. Times are in seconds. If it does not fit or run, they are None and `reason` explains
+    why.
 
-    `tpot_small_s` is of a batch of 1, `tpot_large_s` of `large_batch`; `max_batch` requests of input + output
-    tokens run at once: max_num_seqs, or what the KV cache holds. `output_tokens_per_s` and the cost are of full load,
-    as in `cost`: of lengths that vary around these.
-    `intervals_s`: the 90 % intervals of the times, by their names.
+    `tpot_small_s` is for a batch of 1, `tpot_large_s` for `large_batch`. `max_batch` requests of input + output tokens
+    run at once: max_num_seqs, or the capacity of the KV cache. `output_tokens_per_s` and the cost are at full load, as
+    in `cost`, for lengths that vary around these. `intervals_s`: the 90 % intervals of the times, by name.
     """
 
     method: str
@@ -94,7 +94,8 @@ def quantization_options(
     price: Price | None = None,
     methods: Sequence[str] | None = None,
 ) -> tuple[QuantizedOption, ...]:
-    """All methods (or those named) on the pool's model, GPU and engine. Raises InvalidInput or UnknownName."""
+    """Return all methods (or the named ones) on the pool's model, GPU and engine. Raises InvalidInput or
+    UnknownName."""
     if input_len < 1 or output_len < 2 or large_batch < 1:
         raise InvalidInput(
             f"{input_len} tokens in, {output_len} out, a batch of {large_batch}: must be at least 1, 2 and 1"
@@ -103,7 +104,7 @@ def quantization_options(
         raise InvalidInput(
             f"a request of {input_len + output_len} tokens exceeds max_model_len {resolved.max_model_len}"
         )
-    _ = resolved.memory  # raises for parallelism that cannot be, whatever the format
+    _ = resolved.memory  # raises for impossible parallelism with any format
     traffic = lengths_vary(input_len, output_len)
     requests = make_workload(traffic, resolved.max_model_len)
     load = _Load(
@@ -116,7 +117,8 @@ def quantization_options(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
-    """Requests of equal lengths, the batch of the second TPOT, what a GPU-hour costs, and `requests` that vary."""
+    """Requests of equal lengths, the batch of the second TPOT, the price of a GPU-hour, and `requests` of varying
+    lengths."""
 
     input_len: int
     output_len: int
@@ -134,7 +136,8 @@ def lengths_vary(input_len: int, output_len: int) -> Traffic:
 def _option(
     resolved: ResolvedPool, method: QuantizationMethod, load: _Load, plain: Callable[[], ResolvedPool]
 ) -> QuantizedOption:
-    """`plain()` is the pool at 16 bit, one for all methods: its step model is made once."""
+    """Return one option. `plain()` is the pool at 16 bit, shared by all methods so that its step model is built
+    once."""
     pool = method.apply(resolved)
     option = _untimed(pool, method, load)
     try:
@@ -154,7 +157,7 @@ def _option(
 
 
 def _untimed(pool: ResolvedPool, method: QuantizationMethod, load: _Load) -> QuantizedOption:
-    """What the format says by itself: size, kernel, quality."""
+    """Return the properties of the format itself: size, kernel, quality."""
     stored = pool.scheme.format_of("experts" if pool.model.is_moe else "dense_ffn")
     execution = pool.step_setting.execution(stored)
     remarks = pool.step_setting.remarks
@@ -182,7 +185,8 @@ def _untimed(pool: ResolvedPool, method: QuantizationMethod, load: _Load) -> Qua
 
 
 def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
-    """FLOP/s of the largest matrix product in a step of many rows, over the GPU's dense rate in its format."""
+    """Return the FLOP/s of the largest matrix product in a step of many rows, over the GPU's dense rate in its
+    format."""
     rows = prefill_shape(1, ROOF_ROWS, window_tokens=pool.model.window_tokens)
     operators = pool.step_model.step_cost(rows).operators
     products = (op for op in operators if not op.name.startswith("attention prefill"))
@@ -192,7 +196,7 @@ def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
 
 
 def _timed(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> QuantizedOption:
-    """With the times of one request, and of the large batch; what is served at full load, and its cost."""
+    """Add the times of one request and of the large batch, the throughput at full load, and its cost."""
     steps, limits, most = pool.step_model, pool.limits_from(), option.max_batch
     lengths = {"input_len": load.input_len, "output_len": load.output_len}
     alone = batch_times(steps, limits, SMALL_BATCH, **lengths)
@@ -220,10 +224,10 @@ def _timed(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> Quantize
 
 
 def break_even_batch(resolved: ResolvedPool, method: str, context_tokens: int) -> int | None:
-    """The smallest batch at which a decode step is no faster than at 16 bit; None: it always is.
+    """Return the smallest batch at which a decode step is no faster than at 16 bit; None: it is always faster.
 
-    Below it fewer bytes win; above it products are compute bound and dequantizing costs.
-    Raises InvalidInput for a context below 1.
+    Below it fewer bytes win; above it products are compute bound and dequantization costs time. Raises InvalidInput
+    for a context below 1.
     """
     if context_tokens < 1:
         raise InvalidInput(f"a context of {context_tokens} tokens: must be at least 1")
@@ -244,7 +248,7 @@ def _break_even(plain: ResolvedPool, quantized: ResolvedPool, context_tokens: in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantizing(PoolAnswer):
-    """Every quantization method on one pool. `price`: what it counts with, in words; None: no price, no cost."""
+    """Every quantization method on one pool. `price`: description of the price; None: no price, no cost."""
 
     SCHEMA: ClassVar[str] = "capacity/quantize/v1"
 
@@ -299,9 +303,9 @@ def quantize(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizationRow:
-    """A name of `--quantization`: its other spellings, the matrix format behind it, and what multiplies that.
+    """A name of `--quantization`: its other spellings, its matrix format, and the kernel that multiplies it.
 
-    `kernel` is vLLM's where the GPU has its number format; `remark`: what is not measured here, or "".
+    `kernel` is vLLM's on GPUs with this number format; `remark`: what is not measured here, or "".
     """
 
     name: str
@@ -322,7 +326,7 @@ class Quantizations(AnswerRecord):
 
 
 def quantization_list() -> Quantizations:
-    """The names that `--quantization` takes, in every verb; bits of Llama-3.1-8B."""
+    """Return the names that `--quantization` takes in every verb; bits of Llama-3.1-8B."""
     model = load_model("llama-3.1-8b")
     rows = []
     for name, others in quantization_spellings().items():

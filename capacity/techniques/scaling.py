@@ -1,4 +1,4 @@
-"""Parallelism: what more GPUs buy, with efficiency, and the cheapest layout that meets a TPOT."""
+"""Parallelism: the speedup and efficiency of more GPUs, and the cheapest layout that meets a TPOT."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ SERVED = (
 
 
 def pipeline_bubble_fraction(stages: int, micro_batches: int) -> float:
-    """Idle share of a pipeline that is filled and drained once: (p - 1)/(m + p - 1).
+    """Return the idle fraction of a pipeline that is filled and drained once: (p - 1)/(m + p - 1).
 
-    In continuous serving micro-batches follow each other without a drain, so this is an upper bound: what is left
-    is their unevenness. Source: Huang et al., GPipe, arXiv 1811.06965.
+    In continuous serving micro-batches follow each other without a drain, so this is an upper bound: only their
+    unevenness remains. Source: Huang et al., GPipe, arXiv 1811.06965.
     """
     if stages < 1 or micro_batches < 1:
         raise InvalidInput(f"{stages} stages and {micro_batches} micro-batches: both must be at least 1")
@@ -56,9 +56,11 @@ def pipeline_bubble_fraction(stages: int, micro_batches: int) -> float:
 
 
 def pipeline_idle_fraction(stages: int, micro_batches: int) -> float:
-    """Idle share of a pipeline round which `micro_batches` circle for ever: 1 - m/p while there are too few of them.
+    """Return the idle fraction of a pipeline in which `micro_batches` circulate: 1 - m/p if there are fewer than
+    stages.
 
-    Decode is this: each micro-batch needs its own token before its next step, so fewer than p leave stages empty.
+    This is the case in decode: each micro-batch needs its own token before its next step, so fewer than p leave stages
+    empty.
     """
     if stages < 1 or micro_batches < 1:
         raise InvalidInput(f"{stages} stages and {micro_batches} micro-batches: both must be at least 1")
@@ -68,7 +70,8 @@ def pipeline_idle_fraction(stages: int, micro_batches: int) -> float:
 def all_reduce_bytes_per_token(
     hidden_size: int, layers: int, ranks: int, *, value_bytes: float = 2.0
 ) -> float:
-    """Bytes that each rank sends for one token under tensor parallelism: two all-reduces a layer, 2(n-1)/n each."""
+    """Return the bytes that each rank sends per token under tensor parallelism: two all-reduces per layer, 2(n-1)/n
+    each."""
     if ranks < 1:
         raise InvalidInput(f"{ranks} ranks: must be at least 1")
     return 2 * layers * 2 * (ranks - 1) / ranks * hidden_size * value_bytes
@@ -77,10 +80,11 @@ def all_reduce_bytes_per_token(
 def expert_imbalance(
     num_experts: int, experts_per_token: int, tokens: int, ranks: int, evenness: float = ROUTING_EVENNESS
 ) -> float:
-    """Token-expert pairs of the busiest expert-parallel rank over the mean: chance, and experts of unequal popularity.
+    """Return the token-expert pairs of the busiest expert-parallel rank over the mean, from chance and unequal
+    popularity of experts.
 
-    As the step model has it (`busiest_pairs`, and `routing_evenness` of a model's experts); no balancing by replicas
-    of popular experts.
+    The same as in the step model (`busiest_pairs`, and `routing_evenness` of a model's experts), without replicas of
+    popular experts.
     """
     if tokens < 1 or ranks < 1 or not 1 <= experts_per_token <= num_experts:
         raise InvalidInput(
@@ -91,7 +95,7 @@ def expert_imbalance(
 
 
 def routed_experts(model: ModelSpec) -> MoEFeedForward | None:
-    """The experts of a mixture's layers; None for a dense model."""
+    """Return the experts of a mixture-of-experts model's layers; None for a dense model."""
     parts = (group.feed_forward for group in model.layer_groups)
     return next((part for part in parts if isinstance(part, MoEFeedForward)), None)
 
@@ -100,15 +104,15 @@ def routed_experts(model: ModelSpec) -> MoEFeedForward | None:
 class Layout:
     """One way to divide the model over GPUs, in a closed loop of `concurrency` requests for each engine.
 
-    TTFT, TPOT and throughput are those of its clients, queueing included, as `estimate` says them.
+    TTFT, TPOT and throughput are those of its clients, queueing included, as in `estimate`.
 
-    `efficiency`: output tokens per second and GPU, over those of the smallest layout that fits. `speedup`: TPOT of
-    that layout over this one's. Not fitting or refused: `reason` says why, and all times are None.
-    `bubble_fraction`: idle share of the stages while one prompt is prefilled in its chunks, nothing else running;
-    `idle_fraction`: in decode, where fewer requests run than there are stages. `expert_imbalance`: rows of the
-    busiest expert-parallel GPU over the mean in a decode step; `experts_read`: different experts that it touches.
-    `all_reduce_bytes_per_token`: sent by each GPU. None: not of this layout. `intervals_s`: the 90 % intervals of
-    `ttft_s` and `tpot_s`.
+    `efficiency`: output tokens per second and GPU, relative to the smallest layout that fits. `speedup`: TPOT of that
+    layout over this one's. If the layout does not fit or is rejected, `reason` explains why and all times are None.
+    `bubble_fraction`: idle fraction of the stages while one prompt is prefilled in chunks, with nothing else running.
+    `idle_fraction`: the same in decode with fewer requests than stages. `expert_imbalance`: rows of the busiest
+    expert-parallel GPU over the mean in a decode step. `experts_read`: number of different experts that it reads.
+    `all_reduce_bytes_per_token`: sent by each GPU. None: does not apply. `intervals_s`: the 90 % intervals of `ttft_s`
+    and `tpot_s`.
     """
 
     tensor_parallel_size: int
@@ -144,12 +148,12 @@ def scaling_curve(
     most_gpus: int = 8,
     price: Price | None = None,
 ) -> tuple[Layout, ...]:
-    """Layouts of 1 to `most_gpus` GPUs along one axis; `base` gives everything else.
+    """Return layouts of 1 to `most_gpus` GPUs along one axis; `base` gives all other settings.
 
-    `pipeline`: as many micro-batches as stages are under way, each with its share of the requests; bubbles from
-    uneven micro-batches are left out. `expert`: tensor parallelism of attention, whole experts on each GPU. `data`:
-    attention repeated on every rank with its own requests, whole experts over all of them, all in step.
-    Raises InvalidInput for lengths or loads that cannot be; a layout that cannot be is a row with its reason.
+    `pipeline`: as many micro-batches as stages, each with its share of the requests; bubbles from uneven micro-batches
+    are left out. `expert`: tensor parallelism of attention, whole experts on each GPU. `data`: attention replicated on
+    every rank with its own requests, whole experts over all ranks, synchronised. Raises InvalidInput for impossible
+    lengths or loads; an impossible layout is a row with a reason.
     """
     if min(input_len, concurrency) < 1 or output_len < 2 or not 1 <= most_gpus <= LARGEST_GROUP:
         raise InvalidInput(
@@ -167,7 +171,7 @@ def scaling_curve(
 
 
 def _sizes(model: ModelSpec, axis: Axis, most_gpus: int) -> tuple[int, ...]:
-    """Sizes to try along an axis."""
+    """Return the sizes to try along an axis."""
     if axis in ("tensor", "expert"):
         return tensor_parallel_sizes(model, most_gpus)
     most = min(most_gpus, model.num_layers) if axis == "pipeline" else most_gpus
@@ -176,7 +180,7 @@ def _sizes(model: ModelSpec, axis: Axis, most_gpus: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
-    """A closed loop of equal requests, and what a GPU-hour costs."""
+    """A closed loop of equal requests, and the price of a GPU-hour."""
 
     input_len: int
     output_len: int
@@ -203,7 +207,7 @@ class _Loop:
 
 
 def _layout(base: ResolvedPool, axis: Axis, size: int, load: _Load) -> Layout:
-    """One row: the pool divided over `size` along the axis."""
+    """Return one row: the pool divided over `size` along the axis."""
     changed: dict[str, int] = {SIZED[axis]: size}
     if axis in ("expert", "data"):
         changed["enable_expert_parallel"] = True
@@ -216,7 +220,7 @@ def _layout(base: ResolvedPool, axis: Axis, size: int, load: _Load) -> Layout:
 
 
 def _closed_loop(resolved: ResolvedPool, load: _Load) -> _Loop:
-    """Raises DoesNotFit, or InvalidInput where no request fits the KV cache."""
+    """Return the closed loop on a pool. Raises DoesNotFit, or InvalidInput if no request fits the KV cache."""
     resolved.memory.require_fit()
     ranks = resolved.lockstep_ranks
     held = resolved.largest_batch(load.tokens)
@@ -235,7 +239,7 @@ def _closed_loop(resolved: ResolvedPool, load: _Load) -> _Loop:
 
 
 def _unserved(resolved: ResolvedPool, load: _Load, reason: str | None) -> Layout:
-    """The layout without its times."""
+    """Return the layout without its times."""
     return make_from(
         Layout,
         resolved.pool,
@@ -275,7 +279,8 @@ def _served(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layout:
 
 
 def _experts(resolved: ResolvedPool, served: int) -> tuple[float | None, float | None]:
-    """Different experts that a decode step of `served` requests reads, and the busiest GPU's rows over the mean."""
+    """Return the different experts that a decode step of `served` requests reads, and the busiest GPU's rows over the
+    mean."""
     part = routed_experts(resolved.model)
     if part is None:
         return None, None
@@ -302,7 +307,7 @@ def _with_efficiency(layouts: list[Layout]) -> tuple[Layout, ...]:
 
 
 def cheapest(layouts: tuple[Layout, ...], *, tpot_s: float) -> Layout | None:
-    """The layout with the most tokens per GPU-second among those that meet a TPOT; None: none does."""
+    """Return the layout with the most tokens per GPU-second among those that meet a TPOT; None if none does."""
     meeting = [x for x in layouts if x.tpot_s is not None and x.tpot_s <= tpot_s]
     return max(meeting, key=lambda x: x.output_tokens_per_s_per_gpu or 0.0, default=None)
 

@@ -1,4 +1,5 @@
-"""Speculation inside the batch: the engine's scheduler, its token budget and its KV blocks, with drafts and without."""
+"""Speculative decoding inside the batch: the engine's scheduler, token budget and KV blocks, with and without
+drafts."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ from capacity.workload import Workload, random_requests
 
 BATCHES = (1, 4, 16, 64, 256)
 LONGEST_DRAFT = 8
-SIMULATED_OUTPUT = 256  # tokens of each request in a simulation beside the formula
+SIMULATED_OUTPUT = 256  # tokens of each request in a simulation
 MOST_SIMULATED = 256  # requests of it
 
 
@@ -44,13 +45,13 @@ class SpeculatedRun:
     """The same arrivals without and with drafts."""
 
     draft_tokens: int  # in depth
-    verified_tokens: int  # rows beside the last token, for each request: a tree's nodes
+    verified_tokens: int  # rows in addition to the last token, for each request: a tree's nodes
     plain: SimulationResult
     speculated: SimulationResult
 
     @property
     def throughput_gain(self) -> float:
-        """Output tokens per second with drafts, over those without."""
+        """Return output tokens per second with drafts, over those without."""
         return self.speculated.summary.output_throughput / self.plain.summary.output_throughput
 
 
@@ -62,7 +63,7 @@ def simulate_speculation(
     seed: int = 0,
     engine_loop: str = "auto",
 ) -> SpeculatedRun:
-    """Serve `workload` twice, plainly and with drafts verified as vLLM V1 schedules them.
+    """Serve `workload` twice, without drafts and with drafts verified as vLLM V1 schedules them.
 
     A tree is scheduled with all its nodes: budget, KV slots and verification count them, acceptance is by depth.
     Raises InvalidInput.
@@ -88,11 +89,11 @@ def simulate_speculation(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationRow:
-    """One batch: a round as asked, the best one, and the textbook's. Times in seconds.
+    """One batch: the round in question, the best one, and the textbook's. Times in seconds.
 
-    `textbook_speedup` takes the mean acceptance by depth and the drafts' true cost, and verification as free.
-    `simulated_speedup` is of output tokens per second in a closed loop of that batch, through the scheduler; None
-    where it was not asked for.
+    `textbook_speedup` uses the mean acceptance by depth and the true cost of drafts, and assumes free verification.
+    `simulated_speedup`: output tokens per second in a closed loop of that batch, through the scheduler; None if not
+    requested.
     """
 
     batch_size: int
@@ -116,7 +117,7 @@ class SpeculationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptanceSource:
-    """Where an acceptance comes from: the model and the setting (engine, GPU, batch) that it was measured on."""
+    """Source of an acceptance rate: the model and the setting (engine, GPU, batch) of the measurement."""
 
     text: str
     date: str
@@ -127,7 +128,7 @@ class AcceptanceSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstTokens:
-    """Prefill of one prompt without and with the draft's own, seconds, queueing left out."""
+    """Prefill seconds of one prompt without and with the draft's own prefill, without queueing."""
 
     plain: float
     with_draft: float
@@ -137,8 +138,8 @@ class FirstTokens:
 class Speculating(PoolAnswer):
     """Rounds by batch. `acceptance`: of each depth, given the one before.
 
-    `break_even_batch` None: it pays up to `largest_batch`, the most that max_num_seqs and the KV cache beside the draft
-    hold.
+    `break_even_batch` None: drafts pay up to `largest_batch`, the limit of max_num_seqs and of the KV cache with the
+    draft loaded.
     """
 
     SCHEMA: ClassVar[str] = "capacity/speculate/v1"
@@ -182,10 +183,10 @@ def speculate(
     engine_loop: Annotated[str, ENGINE_LOOP] = "auto",
     **options: Any,
 ) -> Speculating:
-    """Rounds by batch at the asked and the best draft length, the break-even batch, memory and TTFT.
+    """Return rounds by batch at the given and the best draft length, the break-even batch, memory and TTFT.
 
     `method` None: the pool's `speculator`, else eagle3. Batches that the engine cannot hold are left out. `simulate`
-    serves a closed loop of each batch twice beside the formula. Raises DoesNotFit or InvalidInput.
+    also serves a closed loop of each batch twice. Raises DoesNotFit or InvalidInput.
     """
     deployment = deployment_of(model, pool=split(options, Pool)[0], question="speculate", simulate=simulate)
     pool = one_rank(deployment.pool, "speculate")
@@ -232,7 +233,7 @@ def speculate(
 
 
 def _held(batches: Sequence[int], largest: int) -> tuple[list[int], tuple[str, ...]]:
-    """The batches that an engine can hold, and a word on the others. Raises InvalidInput where it holds none."""
+    """Return the batches that an engine can hold, and a note on the others. Raises InvalidInput if it holds none."""
     held, others = [b for b in batches if b <= largest], [b for b in batches if b > largest]
     why = f"max_num_seqs and the KV cache beside the draft hold {largest:,} such requests"
     if not held:
@@ -244,7 +245,7 @@ def _held(batches: Sequence[int], largest: int) -> tuple[list[int], tuple[str, .
 def _speculation_row(
     speculation: Speculation, batch: int, context: int, k: int, engine_loop: str | None
 ) -> SpeculationRow:
-    """`engine_loop` None: not simulated."""
+    """Return one row. `engine_loop` None: not simulated."""
     drafted = speculation.round(batch, context, k)
     best = speculation.best(batch, context, longest=max(k, LONGEST_DRAFT))
     rates = speculation.speculator.rates(k)
@@ -265,7 +266,7 @@ def _speculation_row(
 
 
 def _simulated(speculation: Speculation, batch: int, context: int, k: int, engine_loop: str) -> float:
-    """A closed loop of `batch` requests that reach `context` on average, through the scheduler."""
+    """Return the simulated speedup of a closed loop of `batch` requests that reach `context` on average."""
     prompt = max(1, context - SIMULATED_OUTPUT // 2)
     workload = random_requests(
         num_requests=max(batch, min(4 * batch, MOST_SIMULATED)),
@@ -281,7 +282,7 @@ def _simulated(speculation: Speculation, batch: int, context: int, k: int, engin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculatorRow:
-    """A way to draft that comes with the package, and the acceptance that was published for it."""
+    """A draft method that ships with the package, and its published acceptance."""
 
     method: str
     kind: str
@@ -298,7 +299,7 @@ class SpeculatorRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speculators(AnswerRecord):
-    """All ways to draft."""
+    """All draft methods."""
 
     SCHEMA: ClassVar[str] = "capacity/speculators/v1"
 
@@ -306,7 +307,7 @@ class Speculators(AnswerRecord):
 
 
 def speculation_methods() -> Speculators:
-    """The presets, each with its published acceptance and source."""
+    """Return the presets, each with its published acceptance and source."""
     return Speculators(
         rows=tuple(
             make_from(
@@ -324,7 +325,7 @@ def speculation_methods() -> Speculators:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Textbook(AnswerRecord):
-    """A published table beside the formulas."""
+    """A published table and the values of our formulas."""
 
     SCHEMA: ClassVar[str] = "capacity/textbook/v1"
 
@@ -332,5 +333,5 @@ class Textbook(AnswerRecord):
 
 
 def textbook() -> Textbook:
-    """The published textbook table beside the formulas."""
+    """Return the published textbook table and the values of our formulas."""
     return Textbook(rows=textbook_table())

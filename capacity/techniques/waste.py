@@ -1,4 +1,4 @@
-"""What a simulated engine wastes: rows, prompt tokens and KV slots that were paid for and served nobody."""
+"""Waste of a simulated engine: rows, prompt tokens and KV slots that served no request."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from capacity.simulator.schedulers.policy import QueuedPolicy
 
 
 class Waste:
-    """An observer: rows and KV slots that were paid for, and those of them that served a request.
+    """An observer that counts the rows and KV slots of a run, and those of them that served a request.
 
-    KV is weighted by the time from step to step, from the first step after which anything is held.
+    KV is weighted by the time from step to step, starting after the first step that leaves KV allocated.
     """
 
     def __init__(self) -> None:
@@ -51,15 +51,15 @@ class Waste:
 
     @property
     def slots(self) -> float | None:
-        """Share of decode rows that served nobody; None: there were none."""
+        """Return the fraction of decode rows that served no request; None without decode rows."""
         return 1 - self.decode_rows_used / self.decode_rows if self.decode_rows else None
 
     @property
     def padding(self) -> float | None:
-        """Share of prefill tokens that were padding."""
+        """Return the fraction of prefill tokens that were padding."""
         return 1 - self.prefill_tokens_used / self.prefill_tokens if self.prefill_tokens else None
 
     @property
     def kv(self) -> float | None:
-        """Share of held KV slots that stored nothing of use."""
+        """Return the fraction of held KV slots that stored nothing useful."""
         return 1 - self.stored_token_ps / self.reserved_token_ps if self.reserved_token_ps else None

@@ -1,8 +1,8 @@
-"""Who asks what, when: requests from distributions, clients and traces, and the service levels they are owed.
+"""Requests and their arrivals, from distributions, clients and traces, and SLOs.
 
-In: the traffic as a user described it, a trace file in one of the formats of `traces/formats`, or arrays of one's
-own. Out: a `Workload`, columns of arrivals (s), lengths (tokens), sessions and contents; `Slo`s. Randomness comes from
-a seed alone. Knows no engine and no GPU. Start reading at `workload`, then `described`.
+Input: traffic as the user described it, a trace file in a format of `traces/formats`, or your own arrays. Output: a
+`Workload` with columns of arrivals (s), lengths (tokens), sessions and contents; and `Slo`s. All randomness comes from
+a seed. This package does not depend on engines or GPUs. Start with `workload`, then `described`.
 """
 
 from capacity.workload.arrivals import (

@@ -1,4 +1,4 @@
-"""When requests arrive: processes that turn a number of requests and a random stream into sorted times."""
+"""Arrival processes, which turn a number of requests and a random stream into sorted arrival times."""
 
 import math
 from dataclasses import dataclass
@@ -10,33 +10,33 @@ from capacity.base.errors import InvalidInput
 from capacity.workload.columns import FloatArray
 
 DAY_S = 86_400.0
-_CELLS_PER_PERIOD = 8_640  # of a diurnal rate: ten seconds of a day
+_CELLS_PER_PERIOD = 8_640  # steps of a diurnal rate: 10 s each for one day
 
 
 class ArrivalProcess(Protocol):
-    """Anything that knows when requests arrive."""
+    """Interface of arrival processes."""
 
     def times_s(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """Sorted arrival times of `count` requests, from a clock that starts at 0."""
+        """Return the sorted arrival times of `count` requests, on a clock that starts at 0."""
         ...
 
 
 class Pace(Protocol):
-    """An arrival process whose rate is a matter of time alone, so that many clients can share it."""
+    """An arrival process whose rate depends only on time, so that many clients can share it."""
 
     def when_s(self, expected: FloatArray) -> FloatArray:
-        """The times by which so many arrivals are expected."""
+        """Return the times at which the expected number of arrivals reaches `expected`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SteadyArrivals:
-    """A steady rate with gamma-distributed gaps, as `vllm bench serve --request-rate --burstiness` sends them.
+    """Arrivals at a constant rate with gamma-distributed gaps, like `vllm bench serve --request-rate --burstiness`.
 
-    Gaps have coefficient of variation 1/sqrt(burstiness): 1 is Poisson, infinity a metronome; an infinite rate
-    sends all at 0. The first request waits a gap too. As in vLLM's client, times are rescaled so that the last
-    request is sent at exactly count/rate: the realised rate is the asked one in every run.
-    Source: vLLM 0.33.0, benchmarks/serve.py, get_request.
+    Gaps have coefficient of variation 1/sqrt(burstiness): 1 is a Poisson process, infinity is constant gaps. An
+    infinite rate sends all requests at 0. The first request also waits one gap. As in vLLM's client, times are
+    rescaled so that the last request is sent at exactly count/rate, so every run has the requested rate. Source: vLLM
+    0.33.0, benchmarks/serve.py, get_request.
     """
 
     rate_per_s: float
@@ -65,7 +65,7 @@ class SteadyArrivals:
 
 @dataclass(frozen=True, slots=True)
 class RampArrivals:
-    """A rate that moves linearly in time from start to end over `ramp_s`, then stays."""
+    """A rate that changes linearly from start to end over `ramp_s`, then stays constant."""
 
     start_rate_per_s: float
     end_rate_per_s: float
@@ -86,7 +86,7 @@ class RampArrivals:
         slope = (end - start) / self.ramp_s
         ramp_events = (start + end) / 2 * self.ramp_s
         inside = np.minimum(expected, ramp_events)
-        # the root of start·t + slope·t²/2 = events, in the form that does not cancel
+        # root of start·t + slope·t²/2 = events, in the form without cancellation
         ramped_s = 2 * inside / (start + np.sqrt(np.maximum(start * start + 2 * slope * inside, 0.0)))
         return ramped_s + (expected - inside) / end
 
@@ -114,7 +114,7 @@ class PeriodicArrivals:
 
     @property
     def mean_rate_per_s(self) -> float:
-        """Requests per second over whole periods."""
+        """Return the requests per second, averaged over whole periods."""
         durations_s = np.asarray(self.durations_s)
         return float(durations_s @ np.asarray(self.rates_per_s) / durations_s.sum())
 
@@ -133,14 +133,14 @@ class PeriodicArrivals:
 
 @dataclass(frozen=True, slots=True)
 class PartOfArrivals:
-    """The arrivals of `process` after its first `skipped` expected ones, on a clock that starts there."""
+    """The arrivals of `process` after its first `skipped` expected ones, on a clock that starts at this point."""
 
     process: RampArrivals | PeriodicArrivals
     skipped: float
 
     @property
     def start_s(self) -> float:
-        """Where the part begins on the clock of the process."""
+        """Return the start of the part on the clock of the process."""
         return float(self.process.when_s(np.array([self.skipped]))[0])
 
     def times_s(self, count: int, rng: np.random.Generator) -> FloatArray:
@@ -151,14 +151,14 @@ class PartOfArrivals:
 
 
 def busiest_part(process: RampArrivals | PeriodicArrivals, within: float, count: float) -> PartOfArrivals:
-    """Return the part of `process` in which `count` arrivals come fastest, out of the first `within` expected ones."""
+    """Return the part of `process` where `count` arrivals are fastest, within the first `within` expected ones."""
     starts = np.linspace(0.0, max(within - count, 0.0), _CELLS_PER_PERIOD + 1)
     lasts_s = process.when_s(starts + count) - process.when_s(starts)
     return PartOfArrivals(process, float(starts[int(np.argmax(lasts_s <= lasts_s.min() * (1 + 1e-9)))]))
 
 
 def most_arrivals(process: RampArrivals | PeriodicArrivals, within: float, lasts_s: float) -> float:
-    """Return the arrivals that are expected in the busiest `lasts_s`, out of the first `within` expected ones."""
+    """Return the expected arrivals in the busiest `lasts_s`, within the first `within` expected ones."""
     starts = np.linspace(0.0, within, _CELLS_PER_PERIOD + 1)
     times_s = process.when_s(starts)
     return float((np.interp(times_s + lasts_s, times_s, starts) - starts).max())
@@ -167,7 +167,7 @@ def most_arrivals(process: RampArrivals | PeriodicArrivals, within: float, lasts
 def on_off(
     on_rate_per_s: float, *, on_s: float, off_s: float, off_rate_per_s: float = 0.0, burstiness: float = 1.0
 ) -> PeriodicArrivals:
-    """Regular bursts: `on_s` at one rate, `off_s` at another."""
+    """Return regular bursts: `on_s` at one rate, `off_s` at another."""
     return PeriodicArrivals((on_s, off_s), (on_rate_per_s, off_rate_per_s), burstiness)
 
 
@@ -179,7 +179,7 @@ def diurnal(
     peak_at_s: float = DAY_S / 2,
     burstiness: float = 1.0,
 ) -> PeriodicArrivals:
-    """A sinusoidal day: mean·(1 + (peak_to_mean - 1)·cos), highest at `peak_at_s`, in 8,640 steps a period."""
+    """Return a sinusoidal day: mean·(1 + (peak_to_mean - 1)·cos), maximum at `peak_at_s`, 8,640 steps per period."""
     _check_rate("mean rate", mean_rate_per_s)
     _check_duration("period", period_s)
     if not 1 <= peak_to_mean <= 2:
@@ -191,14 +191,14 @@ def diurnal(
 
 
 def unit_gaps(count: int, burstiness: float, rng: np.random.Generator) -> FloatArray:
-    """Gaps of mean 1 and squared coefficient of variation 1/burstiness."""
+    """Return gaps with mean 1 and squared coefficient of variation 1/burstiness."""
     if math.isinf(burstiness):
         return np.ones(count)
     return rng.gamma(burstiness, 1 / burstiness, count)
 
 
 def _inverse(events: FloatArray, expected: FloatArray, times_s: FloatArray) -> FloatArray:
-    """When the expected number of arrivals reaches each of `events`; silent stretches are skipped."""
+    """Return when the expected number of arrivals reaches each of `events`, skipping intervals with rate 0."""
     cell = np.clip(np.searchsorted(expected, events, side="left") - 1, 0, len(times_s) - 2)
     width = expected[cell + 1] - expected[cell]
     part = np.divide(events - expected[cell], width, out=np.zeros_like(events), where=width > 0)

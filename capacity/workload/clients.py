@@ -1,8 +1,8 @@
-"""Many clients at once, each with a rate, bursts and lengths of its own: how a shared service is really loaded.
+"""Traffic of many clients, each with its own rate, bursts and lengths, as in a shared service.
 
-A few clients send most requests, and what they do is what the service sees: their bursts do not average out, and
-their lengths are not those of the mean client. The composition by client, gamma gaps and exponential outputs follow
-ServeGen (arXiv 2505.09999, read 2026-11); the skew of rates and lengths here is assumed, and yours to set.
+A few clients send most requests and dominate the load: their bursts do not average out, and their lengths differ from
+those of the mean client. The composition by client, gamma gaps and exponential outputs follow ServeGen (arXiv
+2505.09999, read 2026-11). The skew of rates and lengths is assumed and can be set.
 """
 
 import math
@@ -21,9 +21,9 @@ from capacity.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """`count` clients. The k-th sends in proportion to k^-zipf; with 1000 of them and 1.5, 29 send 88 % of all.
+    """`count` clients; the k-th sends in proportion to k^-zipf (with 1000 clients and 1.5, 29 send 88 %).
 
-    A client's gaps have squared coefficient of variation 1/burstiness; its mean prompt and output length are the
+    A client's gaps have squared coefficient of variation 1/burstiness. Its mean prompt and output lengths are the
     overall ones times lognormal factors of mean 1 and coefficient of variation `length_cv`.
     """
 
@@ -41,12 +41,12 @@ class Clients:
             raise InvalidInput(f"burstiness must be above 0 (1 is Poisson), not {self.burstiness}")
 
     def senders(self, requests: int, rng: np.random.Generator) -> IntArray:
-        """How many of `requests` each client sends."""
+        """Return the number of `requests` that each client sends."""
         weights = np.arange(1, self.count + 1) ** -self.zipf
         return rng.multinomial(requests, weights / weights.sum())
 
     def factors(self, rng: np.random.Generator) -> FloatArray:
-        """A length factor for each client."""
+        """Return a length factor for each client."""
         variance = math.log1p(self.length_cv * self.length_cv)
         return rng.lognormal(-variance / 2, math.sqrt(variance), self.count)
 
@@ -62,12 +62,12 @@ def client_mix(
     seed: int = 0,
     name: str = "clients",
 ) -> Workload:
-    """Requests of many clients, which share the `pace` of the day; each is a session of its own for a router.
+    """Return requests of many clients that share the arrival process `pace`; each client is one session for a router.
 
-    Each client's requests stand around the whole run in gamma gaps, from a random phase on, so exactly
-    `num_requests` arrive in the time in which the pace expects them. `prompt` and `output` are drawn for each
-    request, times its client's factors; overall means stay as asked, up to rounding. With `client_prompt_tokens`
-    every client begins its prompts with a system prompt of its own, on top. Raises InvalidInput.
+    Each client's requests are spread around the whole run with gamma gaps from a random phase, so exactly
+    `num_requests` arrive in the time that `pace` expects for them. `prompt` and `output` are drawn per request and
+    multiplied by the client's factors; overall means are preserved, up to rounding. With `client_prompt_tokens`, every
+    client's prompts begin with its own system prompt of that length, in addition. Raises InvalidInput.
     """
     check_count("requests", num_requests)
     rng = random_stream(seed, "arrivals")
@@ -98,7 +98,7 @@ def client_mix(
 
 
 def _scaled(lengths: Lengths, client: IntArray, factors: FloatArray, rng: np.random.Generator) -> IntArray:
-    """Lengths times their client's factor, with the mean that was asked for."""
+    """Return lengths multiplied by their client's factor, with the requested mean."""
     factor = factors[client]
     drawn = lengths.draw(len(client), rng) * (factor / factor.mean())
     whole: IntArray = np.clip(np.rint(drawn), 1, MAX_REQUEST_TOKENS).astype(np.int64)
@@ -116,12 +116,12 @@ def user_loop(
     seed: int = 0,
     name: str = "users",
 ) -> Workload:
-    """`num_requests` of so many users; a user's next request is sent a think time after its answer.
+    """Return `num_requests` of `users` users, who send the next request a think time after each answer.
 
-    Thinking alone decides who asks how often, so that all end at about the same time.
+    Only think times determine how often each user sends, so all users finish at about the same time.
 
-    The first request of each comes after a think time too, as of people who are there already: where thinking is
-    exponential, what is left of a thought is as long as a whole one. Raises InvalidInput for fewer requests than users.
+    The first request of each user also follows a think time, as for users who are already active: with exponential
+    think times, the remaining time is distributed like a whole one. Raises InvalidInput for fewer requests than users.
     """
     check_count("users", users)
     check_count("requests", num_requests)
@@ -147,19 +147,19 @@ def user_loop(
 def _asked(
     think_time: ThinkTime, users: int, requests: int, seed: int
 ) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Of the first `requests` of all, in their order if answers took no time: thought before, sent at, and by whom."""
+    """Return think time, send time and user of the first `requests` requests, ordered as if answers took no time."""
     rounds = -(-requests // users)
     while True:
         think_s = think_time.draw_s(rounds * users, random_stream(seed, "thinking")).reshape(rounds, users)
         sent_s = np.cumsum(think_s, axis=0)
         order = np.argsort(sent_s, axis=None, kind="stable")[:requests]
-        if sent_s.ravel()[order[-1]] <= sent_s[-1].min():  # nobody's next one would come before
+        if sent_s.ravel()[order[-1]] <= sent_s[-1].min():  # no user's next request would be earlier
             return think_s.ravel()[order], sent_s.ravel()[order], order % users
         rounds *= 2
 
 
 def _before(user: IntArray) -> IntArray:
-    """The row of each user's last request before each row; -1: none."""
+    """Return, for each row, the row of the same user's previous request; -1: none."""
     order = np.argsort(user, kind="stable")
     again = np.diff(user[order], prepend=-1) == 0
     before = np.full(len(user), -1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Facts between the columns of a workload: requests that wait for others, contents and images within their prompts."""
+"""Constraints between columns of a workload: requests that wait for others, contents and images within prompts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_links(workload: Workload) -> None:
-    """Facts between columns; raises InvalidInput."""
+    """Check the constraints between columns; raises InvalidInput."""
     after, think_s, content = workload.after_request, workload.think_s, workload.content
     if (after is None) != (think_s is None):
         raise InvalidInput("after_request and think_s belong together: give both or neither")
@@ -37,7 +37,7 @@ def check_links(workload: Workload) -> None:
 
 
 def relinked(after_request: IntArray, rows: IntArray) -> IntArray:
-    """`after_request` of the requests `rows`, renumbered; links through requests left out are followed up."""
+    """Return `after_request` of the requests `rows`, renumbered; links to omitted requests go to their predecessors."""
     place = np.full(len(after_request), -1, dtype=np.int64)
     place[rows] = np.arange(len(rows))
     trigger = after_request[rows]
@@ -49,7 +49,7 @@ def relinked(after_request: IntArray, rows: IntArray) -> IntArray:
 
 
 def check_images(workload: Workload) -> None:
-    """Images are said in two columns, and lie within their prompts, which share nothing."""
+    """Check that image columns are complete, and that images fit within prompts without shared content."""
     images, tokens = workload.images, workload.image_tokens
     if (images is None) != (tokens is None):
         raise InvalidInput("images and image_tokens belong together: give both columns, or neither")

@@ -1,4 +1,4 @@
-"""Columns of a workload: untrusted sequences in, checked read-only numpy arrays out, or one line saying why not."""
+"""Columns of a workload: convert untrusted sequences to validated read-only numpy arrays, or raise one-line errors."""
 
 from typing import Any
 
@@ -10,15 +10,15 @@ from capacity.base.errors import InvalidInput
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-# Longest prompt or answer that is taken for real; the longest context window on sale in 2026 is 10 M tokens.
+# Longest plausible prompt or answer; the longest context window offered in 2026 is 10 M tokens.
 MAX_REQUEST_TOKENS = 2**24
-MAX_TIME_S = 1e9  # thirty years: a later arrival is a mistaken unit
+MAX_TIME_S = 1e9  # thirty years; a later arrival has a wrong unit
 
 
 def float_column(
     name: str, values: object, *, length: int | None = None, minimum: float = 0.0, maximum: float = np.inf
 ) -> FloatArray:
-    """A finite float64 column from `minimum` to `maximum`; raises InvalidInput."""
+    """Return a finite float64 column from `minimum` to `maximum`; raises InvalidInput."""
     raw = _vector(name, values, length)
     if raw.dtype.kind not in "iuf":
         raise InvalidInput(f"{name} must be numbers, not {raw.dtype}")
@@ -37,7 +37,7 @@ def int_column(
     minimum: int | None = None,
     maximum: int | None = None,
 ) -> IntArray:
-    """An int64 column; floats are taken only where they are whole numbers; raises InvalidInput."""
+    """Return an int64 column; floats must be whole numbers; raises InvalidInput."""
     raw = _vector(name, values, length)
     if raw.dtype.kind == "f":
         _refuse(name, raw, ~np.isfinite(raw), "is not finite")
@@ -53,7 +53,7 @@ def int_column(
 
 
 def token_column(name: str, values: object, *, length: int | None = None) -> IntArray:
-    """Tokens of each request: whole numbers from 1 to `MAX_REQUEST_TOKENS`; raises InvalidInput."""
+    """Return the tokens of each request: whole numbers from 1 to `MAX_REQUEST_TOKENS`; raises InvalidInput."""
     return int_column(name, values, length=length, minimum=1, maximum=MAX_REQUEST_TOKENS)
 
 

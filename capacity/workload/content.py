@@ -1,9 +1,9 @@
-"""What prompts say, as far as a prefix cache can tell: which tokens of which prompts are the same.
+"""Prompt contents as a prefix cache sees them: the tokens that prompts have in common.
 
-A prompt is a sequence of *segments*. Segment `(id, n)` stands for the first n tokens of an endless text named by
-the id, so two prompts share a prefix exactly as far as their segments agree. A system prompt is one segment that
-many prompts begin with; an answer is a segment too, so that a later turn can repeat it; a trace's chained block
-hashes are segments of one block each.
+A prompt is a sequence of *segments*. Segment `(id, n)` represents the first n tokens of an infinite text named by the
+id, so two prompts share a prefix exactly as far as their segments are equal. A system prompt is one segment at the
+start of many prompts. An answer is also a segment, so a later turn can repeat it. The chained block hashes of a trace
+are segments of one block each.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ RUN_BITS = 24  # a run of blocks is numbered run << 24 | block: MAX_REQUEST_TOKE
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PromptContent:
-    """Segments of every prompt, one after another: request i owns `offsets[i]:offsets[i + 1]`.
+    """Segments of all prompts in sequence: request i owns `offsets[i]:offsets[i + 1]`.
 
-    `answer_ids[i]` names the text that request i's output tokens are the beginning of.
+    `answer_ids[i]` is the id of the text that starts with request i's output tokens.
     """
 
     offsets: IntArray
@@ -46,7 +46,7 @@ class PromptContent:
         object.__setattr__(self, "answer_ids", int_column("answer_ids", self.answer_ids, length=requests))
 
     def salted(self, salt: IntArray) -> PromptContent:
-        """The same, but texts of requests with different salts are different texts: they share no blocks."""
+        """Return the content with separate texts for each salt, so requests with different salts share no blocks."""
         texts, salts = np.concatenate([self.segment_ids, self.answer_ids]), int(salt.max()) + 1
         number = np.unique(texts, return_inverse=True)[1].astype(np.int64)
         own = number * salts + np.concatenate([np.repeat(salt, np.diff(self.offsets)), salt])
@@ -60,7 +60,7 @@ class PromptContent:
         *,
         answer_ids: Sequence[int] | IntArray | None = None,
     ) -> PromptContent:
-        """Content of `prompts`, each its (id, tokens) segments; without `answer_ids`, no answer is ever repeated."""
+        """Return the content of `prompts`, each a list of (id, tokens); without `answer_ids`, no answer is repeated."""
         ids: list[int] = []
         tokens: list[int] = []
         offsets = [0]
@@ -82,16 +82,16 @@ class PromptContent:
 
     @property
     def prompt_tokens(self) -> IntArray:
-        """Tokens of each prompt: the sum over its segments."""
+        """Return the tokens of each prompt: the sum over its segments."""
         return np.add.reduceat(self.segment_tokens, self.offsets[:-1]) if len(self) else self.segment_tokens
 
     def segments_of(self, request: int) -> list[tuple[int, int]]:
-        """The (id, tokens) segments of one prompt."""
+        """Return the (id, tokens) segments of one prompt."""
         mine = slice(int(self.offsets[request]), int(self.offsets[request + 1]))
         return list(zip(self.segment_ids[mine].tolist(), self.segment_tokens[mine].tolist()))
 
     def take(self, order: IntArray) -> PromptContent:
-        """The content of the requests `order`, in that order."""
+        """Return the content of the requests `order`, in that order."""
         counts = np.diff(self.offsets)[order]
         offsets = np.concatenate(([0], np.cumsum(counts)))
         picked = np.repeat(self.offsets[:-1][order] - offsets[:-1], counts) + np.arange(int(offsets[-1]))
@@ -103,7 +103,7 @@ class PromptContent:
         )
 
     def clipped(self, prompt_tokens: IntArray) -> PromptContent:
-        """The first `prompt_tokens[i]` tokens of every prompt i; none may be longer than the prompt is."""
+        """Return the first `prompt_tokens[i]` tokens of each prompt i, which must not be longer than the prompt."""
         ends = np.cumsum(self.segment_tokens)
         begins = ends - self.segment_tokens
         counts = np.diff(self.offsets)
@@ -120,20 +120,20 @@ class PromptContent:
     def block_runs(
         self, block_tokens: int, *, output_tokens: IntArray | None = None, partial: bool = False
     ) -> BlockRuns:
-        """Identities of the full blocks of `block_tokens` tokens of every prompt.
+        """Return identities of the full blocks of `block_tokens` tokens of each prompt.
 
-        With `output_tokens`, blocks reach on over the answer, as an engine's cache does while it decodes.
-        With `partial`, an unfilled last block has an identity too: that of its tokens so far.
+        With `output_tokens`, blocks continue over the answer, like an engine's cache during decode. With `partial`, an
+        incomplete last block also has an identity: that of its tokens so far.
         """
         return _block_runs(self, block_tokens, output_tokens, partial=partial)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BlockRuns:
-    """Chained block identities: equal ids mean equal tokens from the first block of the prompt through this one.
+    """Chained block identities: equal ids mean equal tokens from the start of the prompt to the end of this block.
 
-    Request i has the runs `offsets[i]:offsets[i + 1]`; run r is the blocks `first_ids[r], first_ids[r] + 1, ...`,
-    `counts[r]` of them. Only full blocks have an identity, unless partial ones were asked for.
+    Request i has the runs `offsets[i]:offsets[i + 1]`; run r consists of the `counts[r]` blocks `first_ids[r],
+    first_ids[r] + 1, ...`. Only full blocks have an identity, unless partial ones were requested.
     """
 
     block_tokens: int
@@ -142,7 +142,7 @@ class BlockRuns:
     counts: IntArray
 
     def kept_apart_by(self, adapter: IntArray) -> BlockRuns:
-        """The same, but blocks that requests of different LoRA adapters computed are different blocks."""
+        """Return the runs with separate blocks for each LoRA adapter."""
         number, run = (
             np.unique(values, return_inverse=True)[1] for values in (adapter, self.first_ids >> RUN_BITS)
         )
@@ -151,17 +151,17 @@ class BlockRuns:
         return replace(self, first_ids=own << RUN_BITS | self.first_ids & (1 << RUN_BITS) - 1)
 
     def runs_of(self, request: int) -> list[tuple[int, int]]:
-        """(first id, count) of each run of one request."""
+        """Return (first id, count) of each run of one request."""
         mine = slice(int(self.offsets[request]), int(self.offsets[request + 1]))
         return list(zip(self.first_ids[mine].tolist(), self.counts[mine].tolist()))
 
     def ids_of(self, request: int) -> list[int]:
-        """The identity of each full block of one request."""
+        """Return the identity of each full block of one request."""
         return [block for first, count in self.runs_of(request) for block in range(first, first + count)]
 
 
 def fresh_ids(used: Iterable[int] | IntArray, count: int) -> IntArray:
-    """`count` segment ids that do not occur in `used`."""
+    """Return `count` segment ids that are not in `used`."""
     taken = np.asarray(used if isinstance(used, np.ndarray) else list(used), dtype=np.int64)
     first = int(taken.max()) + 1 if taken.size else 0
     return np.arange(first, first + count, dtype=np.int64)
@@ -175,7 +175,7 @@ def _block_runs(
     chain = _ChainedRuns(len(content), block_tokens)
     begins, counts = content.offsets[:-1], np.diff(content.offsets)
     longest = int(counts.max(initial=0))
-    for depth in range(longest + 1):  # every first segment, then every second, ... and answers behind them
+    for depth in range(longest + 1):  # all first segments, then all second ones, ..., then answers
         rows = np.flatnonzero(counts > depth)
         at = begins[rows] + depth
         texts, tokens = content.segment_ids[at], content.segment_tokens[at]
@@ -193,23 +193,23 @@ def _block_runs(
 
 
 class _ChainedRuns:
-    """Block runs of many token sequences that grow together, a segment of each at a time.
+    """Block runs of many token sequences that grow together, one segment at a time.
 
-    A run's number is that of (block before it, text, where in the text it begins); of a block that spans segments
-    it is (block before it, its pieces). The block before fixes how many segments there are before that, so equal
-    runs are found at the same depth.
+    The number of a run identifies (previous block, text, offset in the text). The number of a block that spans
+    segments identifies (previous block, its pieces). The previous block determines how many segments precede the run,
+    so equal runs are found at the same depth.
     """
 
     def __init__(self, sequences: int, block_tokens: int) -> None:
         self._block_tokens = block_tokens
         self._parent = np.full(sequences, -1, dtype=np.int64)  # last full block
-        self._open = np.full(sequences, -1, dtype=np.int64)  # the number of the pieces of an open block
-        self._missing = np.zeros(sequences, dtype=np.int64)  # tokens until it is; 0: there is none
+        self._open = np.full(sequences, -1, dtype=np.int64)  # number of an open block's pieces
+        self._missing = np.zeros(sequences, dtype=np.int64)  # tokens until it is full; 0: none is open
         self._numbers = self._opened = 0
         self._found: list[tuple[IntArray, IntArray, IntArray]] = []  # (sequence, first id, blocks)
 
     def extend(self, rows: IntArray, texts: IntArray, tokens: IntArray) -> None:
-        """Append to each of the sequences `rows`, which rise, the beginning of a text."""
+        """Append the start of a text to each of the sequences `rows`, which must increase."""
         missing = self._missing[rows]
         start = np.minimum(missing, tokens)
         joined = missing > 0
@@ -234,7 +234,7 @@ class _ChainedRuns:
             self._missing[mine] = self._block_tokens - rest[begun]
 
     def close(self) -> None:
-        """Give the last block of each sequence an identity, full or not."""
+        """Assign an identity to the last block of each sequence, full or not."""
         self._emit(np.flatnonzero(self._missing))
 
     def runs(self) -> BlockRuns:
@@ -253,7 +253,7 @@ class _ChainedRuns:
         )
 
     def _emit(self, rows: IntArray) -> None:
-        """The open blocks of these sequences become runs of one."""
+        """Turn the open blocks of these sequences into runs of one block."""
         if len(rows):
             first = self._run_ids(self._parent[rows], self._open[rows])
             self._found.append((rows, first, np.ones(len(rows), dtype=np.int64)))
@@ -273,7 +273,7 @@ class _ChainedRuns:
 
 
 def _grouped(columns: Sequence[IntArray]) -> tuple[IntArray, int]:
-    """Number of each row's group, where rows that are equal in all columns are one group; and how many there are."""
+    """Return each row's group number and the number of groups; rows that are equal in all columns form a group."""
     group, groups = np.zeros(len(columns[0]), dtype=np.int64), 1
     for column in columns:
         if groups == len(column):

@@ -1,4 +1,4 @@
-"""From the words of `Traffic` to requests: what a command line or a deployment file describes, generated or read."""
+"""Convert `Traffic` to requests, generated or read from a trace."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -32,11 +32,11 @@ from capacity.workload.windows import WINDOW_S, duration_text
 from capacity.workload.workload import Workload
 
 DEFAULT_NUM_PROMPTS = 1000  # as `vllm bench serve`
-# requests that are drawn of a rate that varies: a longer period is cut to its busiest part
+# most requests of a varying rate; a longer period is reduced to its busiest part
 MOST_OF_PERIOD = 5_000
-ROUNDS = 5  # of each of the users of a closed loop, where nobody says how many requests
+ROUNDS = 5  # default number of requests per user of a closed loop
 
-GENERATED = (  # fields that say how requests are generated, which a trace does not need
+GENERATED = (  # fields of generated requests, which a trace does not use
     *(
         "input_len",
         "output_len",
@@ -52,10 +52,10 @@ GENERATED = (  # fields that say how requests are generated, which a trace does 
 
 
 def described(traffic: Traffic, longest_tokens: int | None = None) -> Workload:
-    """The requests that `traffic` describes: a trace, or lengths with arrivals.
+    """Return the requests that `traffic` describes: a trace, or lengths with arrivals.
 
-    Lengths whose variation the user left open are at most `longest_tokens`, prompt and output together.
-    Raises InvalidInput where it describes none, or two; MalformedFile for a trace that cannot be read.
+    If the user did not set the variation of lengths, prompt plus output is at most `longest_tokens`. Raises
+    InvalidInput if it describes no load or two loads; MalformedFile for a trace that cannot be read.
     """
     workload = _paced(traffic, longest_tokens) if traffic.trace is None else _traced(traffic, traffic.trace)
     workload = replace(workload, notices=(*filled_notes(traffic), *workload.notices))
@@ -75,16 +75,16 @@ def described(traffic: Traffic, longest_tokens: int | None = None) -> Workload:
 
 
 def _drawn_from(workload: Workload, traffic: Traffic) -> Workload:
-    """The workload with the means of its lengths' distributions over its own."""
+    """Return the workload with the ratio of expected to drawn mean lengths."""
     text = _lengths(traffic, traffic.input_len or 0, traffic.input_len_cv, math.inf).mean_tokens
     output = _lengths(traffic, traffic.output_len or 0, traffic.output_len_cv, math.inf).mean_tokens
-    prompt = text + traffic.random_prefix_len + float(workload.encoded_tokens[0])  # those are the same of all
+    prompt = text + traffic.random_prefix_len + float(workload.encoded_tokens[0])  # the same for all requests
     drawn_prompt, drawn_output = workload.mean_prompt_tokens, float(workload.output_tokens.mean())
     return replace(workload, expected_over_mean=(prompt / drawn_prompt, output / drawn_output))
 
 
 def _paced(traffic: Traffic, longest_tokens: int | None) -> Workload:
-    """Generated requests with the mean rate that they were drawn at, and the part of a varying rate that they are."""
+    """Return generated requests with their mean rate and, for a varying rate, the part that they cover."""
     workload, rate = _generated(traffic, longest_tokens), traffic.request_rate
     if rate is None or math.isinf(rate):
         return workload
@@ -97,7 +97,7 @@ def _paced(traffic: Traffic, longest_tokens: int | None) -> Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """The `requests` that are drawn of a varying rate where they are not a whole period."""
+    """The part of a varying rate for which `requests` are generated, if it is not a whole period."""
 
     requests: int
     arrivals: PartOfArrivals
@@ -113,15 +113,16 @@ class _Part:
 
 
 def _part_of(traffic: Traffic) -> _Part | None:
-    """The busiest part of a rate that varies; None where a whole period is drawn.
+    """Return the busiest part of a varying rate; None if a whole period is generated.
 
-    Without `num_prompts` a period of up to `MOST_OF_PERIOD` requests is drawn whole, of a longer one the busiest
-    `WINDOW_S` or `MOST_OF_PERIOD` requests, whichever is less. With `num_prompts`, the busiest that many.
+    Without `num_prompts`, a period of up to `MOST_OF_PERIOD` requests is generated in full; of a longer period, the
+    busiest `WINDOW_S` or `MOST_OF_PERIOD` requests, the smaller of the two. With `num_prompts`, this many requests of
+    the busiest part are generated.
     """
     process = _varying(traffic)
     mean_per_s, period_s = _mean_and_period(process)
     requests, within = traffic.num_prompts, mean_per_s * period_s
-    beyond = process.end_rate_per_s if isinstance(process, RampArrivals) else 0.0  # a ramp stays at its end
+    beyond = process.end_rate_per_s if isinstance(process, RampArrivals) else 0.0  # a ramp keeps its end rate
     if requests is None:
         if within <= MOST_OF_PERIOD:
             return None
@@ -137,14 +138,14 @@ def _part_of(traffic: Traffic) -> _Part | None:
 
 
 def _mean_and_period(process: RampArrivals | PeriodicArrivals) -> tuple[float, float]:
-    """The mean rate and the seconds of a period; of a ramp, from its start to its end."""
+    """Return the mean rate and the seconds of a period; for a ramp, from its start to its end."""
     if isinstance(process, RampArrivals):
         return (process.start_rate_per_s + process.end_rate_per_s) / 2, process.ramp_s
     return process.mean_rate_per_s, sum(process.durations_s)
 
 
 def _adapted(workload: Workload, traffic: Traffic, num_adapters: int) -> Workload:
-    """Every request, or every session, for one of so many adapters: as popular as system prompts are."""
+    """Assign one of `num_adapters` adapters to each request or session, with Zipf popularity like system prompts."""
     if workload.adapter is not None:
         raise InvalidInput("the trace says the adapter of every request: leave out --num-adapters")
     rng = random_stream(traffic.seed, "adapters")
@@ -153,7 +154,7 @@ def _adapted(workload: Workload, traffic: Traffic, num_adapters: int) -> Workloa
 
 
 def _ranked(workload: Workload, traffic: Traffic, shares: Mapping[int, float]) -> Workload:
-    """Every request, or every session, with one of these priorities, by their shares."""
+    """Assign one of these priorities to each request or session, by their shares."""
     if workload.priority is not None:
         raise InvalidInput("the trace says the priority of every request: leave out --priority-shares")
     rng, kinds = random_stream(traffic.seed, "priorities"), np.array(list(shares))
@@ -163,7 +164,7 @@ def _ranked(workload: Workload, traffic: Traffic, shares: Mapping[int, float]) -
 
 
 def _salted(workload: Workload, traffic: Traffic, salts: int) -> Workload:
-    """Every request, or every session, of one of so many tenants, who find nothing of others in a prefix cache."""
+    """Assign one of `salts` tenants to each request or session; tenants share nothing in the prefix cache."""
     if workload.content is None:
         raise InvalidInput("--cache-salts changes nothing where no two prompts share anything: leave it out")
     rng = random_stream(traffic.seed, "salts")
@@ -172,7 +173,7 @@ def _salted(workload: Workload, traffic: Traffic, salts: int) -> Workload:
 
 
 def _by_session(workload: Workload, draw: Callable[[int], IntArray]) -> IntArray:
-    """A draw for every request, the same for all of a session."""
+    """Return a draw for each request; all requests of a session have the same one."""
     if workload.session is None:
         return draw(len(workload))
     sessions, session = np.unique(workload.session, return_inverse=True)
@@ -180,7 +181,7 @@ def _by_session(workload: Workload, draw: Callable[[int], IntArray]) -> IntArray
 
 
 def _with_images(workload: Workload, traffic: Traffic) -> Workload:
-    """Every prompt with its images and its clip in front of its text."""
+    """Add the images and the audio clip at the start of each prompt."""
     if traffic.images_per_prompt and traffic.image_tokens is None:
         raise InvalidInput("--images-per-prompt needs --image-tokens, the tokens of an image")
     if workload.content is not None or traffic.num_samples > 1:
@@ -198,7 +199,7 @@ def _with_images(workload: Workload, traffic: Traffic) -> Workload:
 
 
 def _asking(workload: Workload, traffic: Traffic, max_tokens: int) -> Workload:
-    """Every request allowed about `max_tokens` of output, and never fewer than it generates."""
+    """Set `max_tokens` of each request to about the given value, but at least its output length."""
     if workload.max_tokens is not None:
         raise InvalidInput("the trace says max_tokens of every request: leave out --max-tokens")
     kind = GammaLengths if traffic.length_distribution == "gamma" else LognormalLengths
@@ -208,7 +209,7 @@ def _asking(workload: Workload, traffic: Traffic, max_tokens: int) -> Workload:
 
 
 def _given(traffic: Traffic, names: Iterable[str]) -> list[str]:
-    """Return the flags of those of these fields that the user gave."""
+    """Return the flags of those fields among `names` that the user set."""
     return [f"--{name.replace('_', '-')}" for name in names if name in traffic.model_fields_set]
 
 
@@ -287,7 +288,7 @@ def _generated(traffic: Traffic, longest_tokens: int | None) -> Workload:
 
 
 def _count(traffic: Traffic) -> int:
-    """How many requests are drawn: as many as asked for; of a varying rate its period, or the busiest part of it."""
+    """Return the number of requests: as requested, or for a varying rate its period or the busiest part of it."""
     if traffic.num_prompts is not None:
         return traffic.num_prompts
     if traffic.arrivals == "steady" or traffic.request_rate is None or math.isinf(traffic.request_rate):
@@ -298,7 +299,7 @@ def _count(traffic: Traffic) -> int:
 
 
 def _of_users(traffic: Traffic, users: int, prompt: Lengths, output: Lengths) -> Workload:
-    """A closed loop of people, each with a request of their own after every answer."""
+    """Return a closed loop of users, each with a new request after every answer."""
     if flags := _given(traffic, ("turns", "clients", "random_prefix_len", "arrivals", "request_rate")):
         raise InvalidInput(f"--user-loop closed and {flags[0]} exclude each other: leave one out")
     asked = traffic.num_prompts
@@ -334,7 +335,7 @@ def _of_clients(traffic: Traffic, requests: int, prompt: Lengths, output: Length
 
 
 def _times_mean(traffic: Traffic, longest_tokens: int | None) -> float:
-    """How many times their mean lengths may be, so that a request fits."""
+    """Return the largest multiple of the mean lengths at which a request still fits."""
     if longest_tokens is None:
         return math.inf
     images = traffic.images_per_prompt * (traffic.image_tokens or 0) + (traffic.audio_tokens or 0)
@@ -357,7 +358,7 @@ def _lengths(traffic: Traffic, tokens: int, cv: float, times_mean: float) -> Len
 def _arrivals(
     traffic: Traffic, *, per_request: int = 1
 ) -> SteadyArrivals | RampArrivals | PeriodicArrivals | PartOfArrivals:
-    """The process of `traffic.arrivals`; rates are of requests, of which `per_request` make one arrival."""
+    """Return the arrival process of `traffic.arrivals`; `per_request` requests form one arrival."""
     if traffic.arrivals == "steady":
         rate = math.inf if traffic.request_rate is None else traffic.request_rate / per_request
         return SteadyArrivals(rate, traffic.burstiness)
@@ -367,7 +368,7 @@ def _arrivals(
 
 
 def _varying(traffic: Traffic, *, per_request: int = 1) -> RampArrivals | PeriodicArrivals:
-    """The process of a rate that varies, from the beginning of its period."""
+    """Return the process of a varying rate, from the start of its period."""
     rate = math.inf if traffic.request_rate is None else traffic.request_rate / per_request
     if math.isinf(rate):
         raise InvalidInput(f"--arrivals {traffic.arrivals} needs a --request-rate")

@@ -1,4 +1,4 @@
-"""Workloads as files that others read: a plain CSV, and what benchmark clients replay."""
+"""Write workloads to files for other tools: a plain CSV, and input for benchmark clients."""
 
 import csv
 import gzip
@@ -19,10 +19,11 @@ CLIENTS = ("vllm", "aiperf", "sglang", "guidellm")
 
 
 def write_csv(workload: Workload, path: str | os.PathLike[str]) -> None:
-    """`arrival_s,prompt_tokens,output_tokens` and what else the workload has, to a file (`.gz`: gzipped) or `-`.
+    """Write `arrival_s,prompt_tokens,output_tokens` and the optional columns to a file (`.gz`: gzipped) or `-`.
 
-    Times are written so that reading them gives the same floats. Prompt content is not in it: `write_timed_trace`
-    has that. A closed loop's concurrency is a matter of the run, and in neither.
+    Times are written so that reading them returns the same floats. Prompt content is not included; use
+    `write_timed_trace` for it. Neither format includes the concurrency of a closed loop, which is a property of the
+    run.
     """
     names = ("arrival_s", "prompt_tokens", "output_tokens")
     columns = {name: getattr(workload, name) for name in names} | workload.optional_columns
@@ -34,11 +35,12 @@ def write_csv(workload: Workload, path: str | os.PathLike[str]) -> None:
 
 
 def write_for_client(workload: Workload, path: str | os.PathLike[str], client: str = "vllm") -> str:
-    """The workload as a file for a benchmark client (`CLIENTS`); returns the command that sends it.
+    """Write the workload to a file for a benchmark client (`CLIENTS`); return the command that sends it.
 
-    vLLM, AIPerf and SGLang replay every request at its time; the last two have whole milliseconds and prompts that
-    share blocks of 512 tokens. GuideLLM replays none: its file is a command with the same rate and the same means and
-    spreads of lengths, which it draws itself. Raises UnknownName, and MalformedFile where it cannot be written.
+    vLLM, AIPerf and SGLang replay every request at its time. AIPerf and SGLang use whole milliseconds, and prompts
+    that share blocks of 512 tokens. GuideLLM cannot replay requests: its file is a command with the same rate and the
+    same means and spreads of lengths, which GuideLLM draws itself. Raises UnknownName, and MalformedFile if the file
+    cannot be written.
     """
     if client not in CLIENTS:
         raise UnknownName("benchmark client", client, CLIENTS, aliases=("genai-perf",))
@@ -63,7 +65,7 @@ def write_for_client(workload: Workload, path: str | os.PathLike[str], client: s
 
 
 def _guidellm_command(workload: Workload) -> str:
-    """A benchmark of the same rate and lengths, drawn anew."""
+    """Return a benchmark command with the same rate and newly drawn lengths."""
     data = []
     for word, tokens in (("prompt", workload.prompt_tokens), ("output", workload.output_tokens)):
         data += [f"{word}_tokens={tokens.mean():.0f}", f"{word}_tokens_stdev={tokens.std():.0f}"]
@@ -88,11 +90,11 @@ def write_timed_trace(
     seconds_per_unit: float = 1.0,
     whole: bool = False,
 ) -> str:
-    """A trace for `vllm bench serve --dataset-name timed_trace`; returns the arguments that replay it.
+    """Write a trace for `vllm bench serve --dataset-name timed_trace`; return the arguments that replay it.
 
-    `hash_ids` name the chained blocks of `block_tokens` tokens, so prompts share what ours share in whole blocks of
-    that size; without content no two prompts share anything. `whole`: timestamps are rounded to units. A session's
-    later turns are sent at their nominal times: the client knows no think time.
+    `hash_ids` are the chained blocks of `block_tokens` tokens, so prompts share the same whole blocks as in the
+    workload; without content, no two prompts share a block. `whole`: round timestamps to units. Later turns of a
+    session are sent at their nominal times, because the client does not support think times.
     """
     if not 0 < seconds_per_unit < float("inf"):
         raise InvalidInput(f"seconds_per_unit must be finite and above 0, not {seconds_per_unit}")
@@ -117,7 +119,7 @@ def write_timed_trace(
 
 
 def _hash_ids(workload: Workload, block_tokens: int) -> Iterator[list[int]]:
-    """Block ids of each prompt, the partial last block included, numbered in order of appearance."""
+    """Yield the block ids of each prompt, including a partial last block, numbered in order of appearance."""
     content = workload.content
     if content is None:
         content = PromptContent.from_segments(
@@ -130,7 +132,7 @@ def _hash_ids(workload: Workload, block_tokens: int) -> Iterator[list[int]]:
 
 
 def _unscaled(arrival_s: float, seconds_per_unit: float) -> float | int:
-    """A timestamp in units; a whole one where it is whole up to rounding."""
+    """Return a timestamp in units, as an integer if it is whole up to rounding."""
     if seconds_per_unit == 1.0:
         return arrival_s
     units = arrival_s / seconds_per_unit

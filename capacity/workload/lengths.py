@@ -1,4 +1,4 @@
-"""How long prompts and answers are: distributions of whole numbers of tokens, at least one."""
+"""Length distributions of prompts and outputs: whole numbers of tokens, at least one."""
 
 import math
 from dataclasses import dataclass
@@ -9,25 +9,25 @@ import numpy as np
 from capacity.base.errors import InvalidInput
 from capacity.workload.columns import MAX_REQUEST_TOKENS, FloatArray, IntArray, token_column
 
-SCALINGS, CLOSE = 100, 1e-4  # of a sample towards its mean: at most, and how close is enough
+SCALINGS, CLOSE = 100, 1e-4  # maximum number of scalings of a sample to its mean, and the tolerance
 
 
 class Lengths(Protocol):
-    """Anything that draws token counts."""
+    """Interface of length distributions."""
 
     @property
     def mean_tokens(self) -> float:
-        """Expected tokens (before rounding and clipping to the shortest and longest allowed)."""
+        """Return the expected tokens, before rounding and clipping to the limits."""
         ...
 
     def draw(self, count: int, rng: np.random.Generator) -> IntArray:
-        """`count` independent lengths."""
+        """Return `count` independent lengths."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FixedLengths:
-    """Every request has the same length."""
+    """The same length for all requests."""
 
     tokens: int
 
@@ -44,7 +44,7 @@ class FixedLengths:
 
 @dataclass(frozen=True, slots=True)
 class UniformLengths:
-    """U[floor(L(1 - r)), ceil(L(1 + r))], both ends included, as `vllm bench serve --random-range-ratio r` draws.
+    """U[floor(L(1 - r)), ceil(L(1 + r))], both ends included, as with `vllm bench serve --random-range-ratio r`.
 
     At least one token. Source: vLLM 0.33.0, benchmarks/datasets, RandomDataset.
     """
@@ -76,7 +76,7 @@ class UniformLengths:
 
 @dataclass(frozen=True, slots=True)
 class _Dispersed:
-    """Lengths of a mean and a coefficient of variation within limits."""
+    """Lengths with a mean and a coefficient of variation, within limits."""
 
     mean_tokens: float
     cv: float
@@ -97,15 +97,15 @@ class _Dispersed:
             )
 
     def whole(self, drawn: FloatArray) -> IntArray:
-        """Return these lengths rounded, and clipped to the limits."""
+        """Return the lengths rounded and clipped to the limits."""
         return np.clip(np.rint(drawn), self.lowest_tokens, self.highest_tokens).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class LognormalLengths(_Dispersed):
-    """Lognormal of the given mean and coefficient of variation, rounded; clipped to `lowest` and `highest`.
+    """Lognormal distribution with this mean and coefficient of variation, rounded, clipped to `lowest` and `highest`.
 
-    `exact_mean`: every sample is scaled to have the mean, clipping included.
+    `exact_mean`: scale each sample so that it has this mean after clipping.
     """
 
     exact_mean: bool = False
@@ -124,7 +124,7 @@ class LognormalLengths(_Dispersed):
 
 @dataclass(frozen=True, slots=True)
 class GammaLengths(_Dispersed):
-    """Gamma of the given mean and coefficient of variation, rounded; clipped to `lowest` and `highest`."""
+    """Gamma distribution with this mean and coefficient of variation, rounded, clipped to `lowest` and `highest`."""
 
     def draw(self, count: int, rng: np.random.Generator) -> IntArray:
         if self.cv == 0:
@@ -136,10 +136,10 @@ class GammaLengths(_Dispersed):
 def rank_correlated(
     first: IntArray, second: IntArray, *, rank_correlation: float, rng: np.random.Generator
 ) -> tuple[IntArray, IntArray]:
-    """The same draws of two columns, paired anew so that their ranks correlate as asked (Spearman), up to sampling.
+    """Reorder two columns so that their ranks have the requested (Spearman) correlation, up to sampling error.
 
-    A Gaussian copula by reordering, after Iman and Conover (1982): both marginals stay exactly as they were drawn.
-    The normal correlation is 2·sin(pi·rho/6).
+    Uses a Gaussian copula by reordering, after Iman and Conover (1982), so both marginal distributions stay exactly as
+    drawn. The normal correlation is 2·sin(pi·rho/6).
     """
     if not -1 <= rank_correlation <= 1:
         raise InvalidInput(f"the rank correlation must be from -1 to 1, not {rank_correlation}")

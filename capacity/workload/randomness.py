@@ -1,4 +1,4 @@
-"""Independent random streams, one for each component of a workload, from one seed."""
+"""Independent random streams from one seed, one for each component of a workload."""
 
 from typing import Literal, get_args
 
@@ -18,12 +18,12 @@ Component = Literal[
     "priorities",
     "salts",
 ]
-# A component's stream is named by its place, so that another component's draws never shift it: new ones go at the end.
+# A stream is identified by its position, so other components do not change it. Append new components at the end.
 _STREAMS = {component: place for place, component in enumerate(get_args(Component))}
 
 
 def random_stream(seed: int, component: Component) -> np.random.Generator:
-    """The stream of one component: the same bytes for the same seed, in every process; raises InvalidInput."""
+    """Return the stream of one component, identical for the same seed in every process; raises InvalidInput."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InvalidInput(f"the seed must be a whole number of at least 0, not {seed!r}")
     return np.random.default_rng(np.random.SeedSequence(int(seed), spawn_key=(_STREAMS[component],)))

@@ -1,4 +1,4 @@
-"""When the sessions of a trace begin: a file may say what lies within each, and not how they follow one another."""
+"""Start times of sessions for traces that record the times within each session only."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,10 +12,10 @@ AT_ONCE = "sessions start at once"  # in a reader's notice
 
 
 def beginning_at_rate(workload: Workload, sessions_per_s: float, rng: np.random.Generator) -> Workload:
-    """The same sessions, each moved as a whole so that they begin as a Poisson process of this rate, in their order.
+    """Shift whole sessions so that they start as a Poisson process of this rate, in the same order.
 
-    Within a session all stays: gaps, prompts that grow on one another, and who waits for whom. Raises InvalidInput
-    without sessions, and for a rate that is not finite and above 0.
+    Within a session nothing changes: gaps, prompts that extend earlier ones, and dependencies between requests. Raises
+    InvalidInput without sessions, and for a rate that is not finite and above 0.
     """
     if not 0 < sessions_per_s < float("inf"):
         raise InvalidInput(f"the rate of sessions must be finite and above 0, not {sessions_per_s}")

@@ -1,4 +1,4 @@
-"""Service levels: what latency a request, or a percentile of all requests, is owed."""
+"""SLOs: latency limits of each request, or of a percentile over all requests."""
 
 import math
 import re
@@ -12,13 +12,13 @@ from capacity.base.errors import InvalidInput, UnknownName
 from capacity.base.latency_metrics import ALIASES, METRICS
 
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
-_GOODPUT_UNIT_S = 1e-3  # of a bare number, as in vLLM's --goodput
+_GOODPUT_UNIT_S = 1e-3  # unit of a bare number, as in vLLM's --goodput
 _FORM = "write it as ttft:p95:500ms, or ttft:500 for 500 ms of every request"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slo:
-    """One limit: of a percentile over all requests, or, without one, of each request by itself.
+    """One limit on a percentile over all requests or, without a percentile, on each request.
 
     Limits are inclusive, as in `vllm bench serve --goodput`.
     """
@@ -43,7 +43,7 @@ class Slo:
 
     @classmethod
     def parse(cls, text: str) -> "Slo":
-        """`metric:pNN:time` or vLLM's `metric:milliseconds`; times in us, ms, s or min, bare numbers in ms."""
+        """Parse `metric:pNN:time` or vLLM's `metric:milliseconds`; times in us, ms, s or min, bare numbers in ms."""
         parts = [part.strip() for part in text.strip().lower().split(":")]
         if len(parts) not in (2, 3):
             raise InvalidInput(f"SLO {text!r} has {len(parts)} parts; {_FORM}")
@@ -61,26 +61,26 @@ class Slo:
 
     @property
     def of_requests(self) -> bool:
-        """Whether it limits a latency of each request, and not the gaps between deliveries."""
+        """Return whether the SLO limits a latency of each request, and not the gaps between deliveries."""
         return METRICS[self.metric].span is not None
 
     @property
     def includes_wait(self) -> bool:
-        """Whether the latency counts from the arrival, so that a queue lengthens it."""
+        """Return whether the latency starts at the arrival, so that it includes queueing."""
         return METRICS[self.metric].from_arrival
 
     def attained_by(self, value_s: float | None) -> bool:
-        """Whether one value, a request's or a percentile's, is within the limit.
+        """Return whether one value, of a request or a percentile, is within the limit.
 
-        None attains a TPOT or ITL limit (an answer of one token has no gap, and counts as 0 in vLLM's goodput) and
-        no other (a request without a first token has failed). NaN attains nothing.
+        None meets a TPOT or ITL limit, because an answer of one token has no gap and counts as 0 in vLLM's goodput. It
+        meets no other limit, because a request without a first token has failed. NaN meets no limit.
         """
         if value_s is None:
             return not self.includes_wait
         return value_s <= self.limit_s
 
     def value_s(self, values_s: npt.ArrayLike) -> float | None:
-        """This SLO's percentile of `values_s`, linearly interpolated as vLLM's report is; None of no values."""
+        """Return this SLO's percentile of `values_s`, linearly interpolated as in vLLM's report; None if empty."""
         if self.percentile is None:
             raise InvalidInput(f"{self} is owed to every request: it has no percentile to compute")
         values = np.asarray(values_s, dtype=np.float64)
@@ -88,7 +88,7 @@ class Slo:
 
 
 def parse_slos(texts: str | Iterable[str]) -> tuple[Slo, ...]:
-    """SLOs from flags: several flags, or several in one, separated by spaces or commas; the same twice is refused."""
+    """Parse SLOs from flags, one or several per flag, separated by spaces or commas; reject duplicates."""
     words = [
         word
         for text in ([texts] if isinstance(texts, str) else texts)
@@ -105,7 +105,7 @@ def parse_slos(texts: str | Iterable[str]) -> tuple[Slo, ...]:
 
 
 def goodput_ms(texts: Iterable[str]) -> dict[str, float] | None:
-    """Limits per request from the words of `--goodput`, in ms by metric; None without any. Raises InvalidInput."""
+    """Return the limits per request from `--goodput`, in ms by metric; None if there are none. Raises InvalidInput."""
     slos = parse_slos(texts)
     for slo in slos:
         if slo.percentile is not None:

@@ -1,4 +1,4 @@
-"""Workloads made up from distributions: independent requests, shared system prompts, conversations."""
+"""Synthetic workloads from distributions: independent requests, shared system prompts, conversations."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from capacity.workload.workload import Workload
 class SharedPrefixes:
     """`count` system prompts of `tokens` tokens; each request begins with one of them.
 
-    The k-th is picked with probability proportional to k^-zipf: 0 makes all equally popular.
+    The k-th has probability proportional to k^-zipf; with 0, all have the same probability.
     """
 
     tokens: int
@@ -35,7 +35,7 @@ class SharedPrefixes:
             raise InvalidInput(f"the Zipf exponent must be finite and at least 0, not {self.zipf}")
 
     def pick(self, count: int, rng: np.random.Generator) -> IntArray:
-        """Which prefix each of `count` requests begins with."""
+        """Return the index of the prefix of each of `count` requests."""
         weights = np.arange(1, self.count + 1) ** -self.zipf
         return rng.choice(self.count, size=count, p=weights / weights.sum())
 
@@ -52,10 +52,10 @@ def synthetic(
     seed: int = 0,
     name: str = "synthetic",
 ) -> Workload:
-    """Independent requests. A shared prefix comes on top of the drawn prompt length, as in vLLM's random data set.
+    """Return independent requests. As in vLLM's random data set, a shared prefix adds to the drawn prompt length.
 
-    Arrivals, lengths and prefixes draw from streams of their own: to change one leaves the others as they were.
-    Raises InvalidInput.
+    Arrivals, lengths and prefixes use separate random streams, so changing one does not change the others. Raises
+    InvalidInput.
     """
     check_count("requests", num_requests)
     prompt_tokens, output_tokens = drawn_lengths(prompt, output, num_requests, rank_correlation, seed)
@@ -77,7 +77,7 @@ def synthetic(
 def drawn_lengths(
     prompt: Lengths, output: Lengths, count: int, rank_correlation: float, seed: int
 ) -> tuple[IntArray, IntArray]:
-    """Return prompt and output tokens of `count` requests, whose ranks correlate as asked."""
+    """Return prompt and output tokens of `count` requests, with the requested rank correlation."""
     rng = random_stream(seed, "lengths")
     return rank_correlated(
         prompt.draw(count, rng),
@@ -99,7 +99,7 @@ def random_requests(
     concurrency: int | None = None,
     seed: int = 0,
 ) -> Workload:
-    """What `vllm bench serve --dataset-name random` sends, by its own words; raises InvalidInput."""
+    """Return the requests of `vllm bench serve --dataset-name random`, by its option names; raises InvalidInput."""
     if prefix_len < 0:
         raise InvalidInput(f"the prefix length must be at least 0 tokens, not {prefix_len}")
     return synthetic(
@@ -116,7 +116,7 @@ def random_requests(
 
 @dataclass(frozen=True, slots=True)
 class ThinkTime:
-    """Seconds between an answer and the next question: gamma of this mean and cv (1: exponential)."""
+    """Seconds between an answer and the next request: gamma distribution with this mean and cv (1: exponential)."""
 
     mean_s: float
     cv: float = 1.0
@@ -128,7 +128,7 @@ class ThinkTime:
             )
 
     def draw_s(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """`count` independent think times."""
+        """Return `count` independent think times."""
         if self.mean_s == 0 or self.cv == 0:
             return np.full(count, self.mean_s)
         shape = 1 / (self.cv * self.cv)
@@ -147,10 +147,10 @@ def conversations(
     seed: int = 0,
     name: str = "conversations",
 ) -> Workload:
-    """Multi-turn sessions whose prompts grow: system prompt, then every earlier question and answer, then the new one.
+    """Return multi-turn sessions; each prompt has the system prompt, all earlier turns, and the new question.
 
-    `arrivals` are those of the sessions; turn k + 1 is sent a think time after turn k completes. Every session
-    begins with the same system prompt. Raises InvalidInput.
+    `arrivals` applies to sessions; turn k + 1 is sent a think time after turn k completes. All sessions have the same
+    system prompt. Raises InvalidInput.
     """
     check_count("sessions", num_sessions)
     if system_prompt_tokens < 0:
@@ -182,14 +182,14 @@ def conversations(
 
 
 def _running_sums(values: npt.NDArray[Any], first: IntArray, counts: IntArray) -> npt.NDArray[Any]:
-    """Sums within each session, each turn's own value included."""
+    """Return cumulative sums within each session, including each turn's own value."""
     sums: npt.NDArray[Any] = np.cumsum(values)
     running: npt.NDArray[Any] = sums - np.repeat(sums[first] - values[first], counts)
     return running
 
 
 def prefixed(picked: IntArray, prefix_tokens: int, own_tokens: IntArray, prefixes: int) -> PromptContent:
-    """Prompts that begin with one of `prefixes` texts, the `picked` one, and go on with a text of their own."""
+    """Return prompts that begin with the `picked` one of `prefixes` texts and continue with their own text."""
     requests = len(picked)
     ids = np.column_stack((picked, prefixes + np.arange(requests)))
     tokens = np.column_stack((np.full(requests, prefix_tokens), own_tokens))
@@ -208,7 +208,7 @@ def _conversation_content(
     turns_of: IntArray,
     system_prompt_tokens: int,
 ) -> PromptContent:
-    """Text 0 is the system prompt; request r asks text 2r + 1 and is answered by text 2r + 2."""
+    """Return the content: text 0 is the system prompt, 2r + 1 the question and 2r + 2 the answer of request r."""
     prompts: list[list[tuple[int, int]]] = []
     opening = [(0, system_prompt_tokens)] if system_prompt_tokens else []
     questions, answers = question_tokens.tolist(), answer_tokens.tolist()
@@ -226,7 +226,7 @@ def _around(tokens: int, range_ratio: float) -> Lengths:
 
 
 def check_count(what: str, count: int) -> None:
-    """Raises InvalidInput unless `count` is a number of `what` that there can be."""
+    """Raise InvalidInput unless `count` is a valid number of `what`."""
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
         raise InvalidInput(f"the number of {what} must be a whole number of at least 1, not {count!r}")
     if count > 20_000_000:

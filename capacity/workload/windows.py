@@ -1,4 +1,4 @@
-"""Windows of time in a workload, and the busiest one by offered work: what a service level is judged in."""
+"""Time windows of a workload, and the busiest one by offered work, in which SLOs are evaluated."""
 
 import math
 import re
@@ -10,16 +10,16 @@ import numpy as np
 from capacity.base.errors import InvalidInput
 from capacity.workload.workload import Workload
 
-WINDOW_S = 900.0  # the default length of a window
-OUTPUT_WEIGHT = 3.35  # work of an output token in prompt tokens: median ratio of the list prices in
+WINDOW_S = 900.0  # default length of a window
+OUTPUT_WEIGHT = 3.35  # work of an output token in prompt tokens: median price ratio in
 # planning/bills/hosted_prices.csv (32 rows, read 2026-11-05); assumed to follow the cost of serving
-HEAVY = 0.8  # of the busiest window's work: a window with less misses an SLO for other reasons than load
+HEAVY = 0.8  # fraction of the busiest window's work; below it, load does not cause SLO misses
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The time from `start_s` until before `end_s`; `work` in prompt tokens, output tokens weighted."""
+    """The time from `start_s` until before `end_s`; `work` in prompt tokens, with output tokens weighted."""
 
     start_s: float
     end_s: float
@@ -28,27 +28,27 @@ class Window:
 
     @property
     def requests_per_s(self) -> float:
-        """Mean rate of arrivals in the window."""
+        """Return the mean arrival rate in the window."""
         return self.requests / (self.end_s - self.start_s)
 
     @property
     def lasts(self) -> str:
-        """Its duration, as 15 min."""
+        """Return the duration as text, such as 15 min."""
         return duration_text(self.end_s - self.start_s)
 
     @property
     def label(self) -> str:
-        """Begin and end on the workload's clock, as 10:15:00 to 10:30:00."""
+        """Return start and end on the workload's clock, such as 10:15:00 to 10:30:00."""
         return f"{clock_text(self.start_s)} to {clock_text(self.end_s)}"
 
     @property
     def text(self) -> str:
-        """Begin, end and mean rate, as 10:15:00 to 10:30:00, 6.85 requests/s."""
+        """Return start, end and mean rate, such as 10:15:00 to 10:30:00, 6.85 requests/s."""
         return f"{self.label}, {self.requests_per_s:,.2f} requests/s"
 
 
 def parse_window_s(text: str) -> float | None:
-    """Return the seconds of a window such as 15m, 1h or 900s; None for `trace`, the whole of it.
+    """Return the seconds of a window such as 15m, 1h or 900s; None for `trace`, which means the whole trace.
 
     Raises InvalidInput for anything else.
     """
@@ -66,7 +66,7 @@ def parse_window_s(text: str) -> float | None:
 
 
 def clock_text(seconds: float) -> str:
-    """Seconds of a workload's clock as HH:MM:SS, with days before it after the first."""
+    """Return seconds on a workload's clock as HH:MM:SS, with the number of days after the first day."""
     whole = round(seconds)
     days, rest = divmod(whole, 86_400)
     text = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
@@ -74,7 +74,7 @@ def clock_text(seconds: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """A duration in the largest unit that leaves a number of at least 1."""
+    """Return a duration in the largest unit that gives at least 1."""
     for unit, size in (("h", 3600.0), ("min", 60.0)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
@@ -84,9 +84,9 @@ def duration_text(seconds: float) -> str:
 def windows_of(workloads: Sequence[Workload], window_s: float | None) -> tuple[Window, ...]:
     """Return the windows of `workloads`, draws of one traffic, the one with most work first.
 
-    The busiest is the stretch of `window_s` in which most work arrives, at whatever instant it starts. The others lie
-    before and after it, side by side. Empty where the workload is no longer than a window, or a closed loop that has no
-    arrivals of its own.
+    The busiest window is the interval of `window_s` with the most work, starting at any instant. The other windows
+    adjoin it before and after. The result is empty if the workload is no longer than a window, or is a closed loop
+    without its own arrivals.
     """
     if window_s is None or any(w.concurrency is not None or _clocked_s(w) <= window_s for w in workloads):
         return ()
@@ -116,9 +116,9 @@ def windows_of(workloads: Sequence[Workload], window_s: float | None) -> tuple[W
 
 
 def judged_windows(windows: Sequence[Window]) -> tuple[Window, ...]:
-    """The windows in which a service level must hold, of `windows_of`: those with at least `HEAVY` of the most work.
+    """Return the windows of `windows_of` in which an SLO must hold: at least `HEAVY` of the most work.
 
-    In lighter ones fewer requests are in flight: where one misses, its few requests or their lengths are the reason,
+    Lighter windows have fewer requests in flight. If one misses an SLO, the cause is the small sample or the lengths,
     and more replicas would not help.
     """
     return tuple(window for window in windows if window.work >= HEAVY * windows[0].work)
@@ -131,7 +131,7 @@ def rows_of(workload: Workload, window: Window) -> slice:
 
 
 def take_window(workload: Workload, window: Window) -> Workload:
-    """The requests that arrive in the window; the rate in the long run stays that of the whole workload."""
+    """Return the requests that arrive in the window; the long-run rate stays that of the whole workload."""
     part = workload.take(np.arange(len(workload))[rows_of(workload, window)])
     return replace(part, asked_per_s=workload.offered_per_s)
 
@@ -139,16 +139,16 @@ def take_window(workload: Workload, window: Window) -> Workload:
 def take_busiest_window(
     workloads: Sequence[Workload], slo_window: str
 ) -> tuple[Sequence[Workload], tuple[Window, ...]]:
-    """Return the requests of the busiest `slo_window` (15m) of longer traffic, and its windows, the busiest first.
+    """Return the requests of the busiest `slo_window` (such as 15m) of longer traffic, and its windows, busiest first.
 
-    All requests, and no windows, of traffic that is no longer and for `trace`.
+    For shorter traffic and for `trace`, returns all requests and no windows.
     """
     windows = windows_of(workloads, parse_window_s(slo_window))
     return ([take_window(w, windows[0]) for w in workloads] if windows else workloads), windows
 
 
 def _clocked_s(workload: Workload) -> float:
-    """Time from the first to the last arrival of requests that wait for no other request."""
+    """Return the time from the first to the last arrival of requests that do not wait for another request."""
     after = workload.after_request
     arrival_s = workload.arrival_s if after is None else workload.arrival_s[after < 0]
     return float(arrival_s[-1] - arrival_s[0])

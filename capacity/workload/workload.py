@@ -1,4 +1,4 @@
-"""A workload: the requests of one run, as columns, in the order in which they arrive."""
+"""A workload: the requests of one run as columns, in order of arrival."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from capacity.workload.content import BlockRuns, PromptContent
 
 MAX_CLIENT_LATENCY_S = 60.0
 Check = Callable[..., FloatArray | IntArray]
-OPTIONAL: Mapping[str, Check] = {  # columns that a workload may have, and their checks
+OPTIONAL: Mapping[str, Check] = {  # optional columns and their checks
     "priority": int_column,
     "session": int_column,
     "after_request": partial(int_column, minimum=-1),
@@ -35,39 +35,38 @@ OPTIONAL: Mapping[str, Check] = {  # columns that a workload may have, and their
 class Workload:
     """Requests sorted by arrival; columns are read-only arrays of equal length.
 
-    *Open loop*: request i is sent at `arrival_s[i]`. *Closed loop*: with `concurrency`, a request is sent at its
-    arrival or when fewer than that many are in flight at the client, whichever is later, in order.
-    *Sessions*: where `after_request[i]` is not -1, request i is sent `think_s[i]` after request `after_request[i]`
-    (an earlier row) completes at the client; its `arrival_s` is then nominal: where it stood in its trace, or would
-    stand if serving took no time. `session[i]` groups turns of one conversation, for routers.
-    `max_tokens[i]` is what the request asks for, which some engines reserve: an engine takes it as at least
-    `output_tokens[i]`, which the model then generates.
-    `client_latency_s` is what lies between the client and the engine's API server, half of it each way; None: nobody
-    has said, and a deployment's traffic does. `offline`: the engine's own process makes the requests, as in `vllm bench
-    throughput`, so no API server streams their tokens.
+    *Open loop*: request i is sent at `arrival_s[i]`. *Closed loop*: with `concurrency`, requests are sent in order,
+    each at its arrival or when fewer than `concurrency` are in flight at the client, the later of the two. *Sessions*:
+    if `after_request[i]` is not -1, request i is sent `think_s[i]` after request `after_request[i]` (an earlier row)
+    completes at the client. Its `arrival_s` is then nominal: the time in its trace, or the time if serving were
+    instantaneous. `session[i]` groups the turns of one conversation, for routers.
 
-    Equal arrivals keep their order. `content` says which prompts share prefixes; None: no two do.
-    `notices` are the remarks of readers and generators that a report should show. `asked_per_s` is the rate at which
-    arrivals were drawn, which these few are near; None: they themselves say it. `expected_over_mean`, of prompts and
-    of outputs: the mean of the distribution that they were drawn from over that of these few; None: not known. `part`:
-    which part of a varying rate they are, in words; None: a whole period, or a steady rate.
-    Raises InvalidInput, naming column, request and value.
+    `max_tokens[i]` is the output that the request asks for, which some engines reserve. Engines use at least
+    `output_tokens[i]`, the number that the model generates. `client_latency_s`: round trip between the client and the
+    engine's API server, half of it each way; None: unspecified, and the deployment's traffic sets it. `offline`: the
+    engine's own process creates the requests, as in `vllm bench throughput`, so no API server streams tokens.
+
+    Equal arrivals keep their order. `content`: which prompts share prefixes; None: none do. `notices`: notes of
+    readers and generators for the report. `asked_per_s`: rate at which arrivals were drawn; None: the rate of these
+    requests. `expected_over_mean`, for prompts and outputs: mean of the distribution over the mean of these requests;
+    None: unknown. `part`: the part of a varying rate that they cover, as text; None: a whole period, or a constant
+    rate. Raises InvalidInput with column, request and value.
     """
 
     arrival_s: FloatArray
     prompt_tokens: IntArray
     output_tokens: IntArray
-    priority: IntArray | None = None  # lower is served first, as in vLLM
+    priority: IntArray | None = None  # lower values are served first, as in vLLM
     content: PromptContent | None = None
     session: IntArray | None = None
     after_request: IntArray | None = None  # row whose completion triggers this one; -1: none
     think_s: FloatArray | None = None
-    max_tokens: IntArray | None = None  # output tokens that the client allows; None: as many as come
-    adapter: IntArray | None = None  # the LoRA adapter that it is for; 0: none
+    max_tokens: IntArray | None = None  # output tokens that the client allows; None: unlimited
+    adapter: IntArray | None = None  # LoRA adapter; 0: none
     images: IntArray | None = None  # images at the prompt's start, counted in prompt_tokens
-    image_tokens: IntArray | None = None  # tokens of each of them
-    audio_tokens: IntArray | None = None  # of the clip after them, counted in prompt_tokens; 0: none
-    sample_of: IntArray | None = None  # of samples of one prompt, its number
+    image_tokens: IntArray | None = None  # tokens per image
+    audio_tokens: IntArray | None = None  # of the clip after the images, counted in prompt_tokens; 0: none
+    sample_of: IntArray | None = None  # number of the prompt that samples share
     concurrency: int | None = None
     client_latency_s: float | None = None
     offline: bool = False
@@ -111,9 +110,9 @@ class Workload:
         remark: bool = True,
         **others: Any,
     ) -> Workload:
-        """A workload from arrivals in any order: sorted, equal arrivals kept in order, with a remark if any moved.
+        """Return a workload from arrivals in any order, stably sorted, with a note if any request moved.
 
-        `others`: its further columns in the same order, and its other fields.
+        `others`: additional columns in the same order, and other fields.
         """
         unsorted = float_column("arrival_s", arrival_s)
         count = len(unsorted)
@@ -148,46 +147,46 @@ class Workload:
     def __len__(self) -> int:
         return len(self.arrival_s)
 
-    # facts
+    # Properties
 
     @property
     def optional_columns(self) -> dict[str, FloatArray | IntArray]:
-        """Those of `OPTIONAL` that it has, by name."""
+        """Return the columns of `OPTIONAL` that are set, by name."""
         columns = {name: getattr(self, name) for name in OPTIONAL}
         return {name: values for name, values in columns.items() if values is not None}
 
     @property
     def span_s(self) -> float:
-        """Time from the first arrival to the last."""
+        """Return the time from the first arrival to the last."""
         return float(self.arrival_s[-1] - self.arrival_s[0])
 
     @property
     def request_rate_per_s(self) -> float:
-        """Arrivals after the first, over the span; infinite when all arrive at once."""
+        """Return the arrivals after the first, divided by the span; infinite if all arrive at once."""
         return (len(self) - 1) / self.span_s if self.span_s > 0 else float("inf")
 
     @property
     def offered_per_s(self) -> float:
-        """Requests per second that come in the long run: as asked for, or as these do."""
+        """Return the long-run requests per second: as requested, or the rate of these requests."""
         return self.request_rate_per_s if self.asked_per_s is None else self.asked_per_s
 
     @property
     def arrival_cv(self) -> float | None:
-        """Coefficient of variation of the gaps between arrivals: 1 for Poisson; None with fewer than two gaps."""
+        """Return the coefficient of variation of arrival gaps: 1 for Poisson; None with fewer than two gaps."""
         gaps_s = np.diff(self.arrival_s)
         return float(gaps_s.std() / gaps_s.mean()) if len(gaps_s) > 1 and self.span_s > 0 else None
 
     @property
     def mean_prompt_tokens(self) -> float:
-        """Tokens of a prompt, over all requests."""
+        """Return the mean prompt tokens over all requests."""
         return float(self.prompt_tokens.mean())
 
     @property
     def long_run_tokens(self) -> tuple[float, float]:
-        """Mean prompt and output tokens for as long as the load lasts.
+        """Return the long-run mean prompt and output tokens.
 
-        Those of the distributions that were drawn from, where requests arrive by the clock; those of these requests in
-        a closed loop, whose rate follows from them.
+        These are the means of the distributions in an open loop, and the means of these requests in a closed loop,
+        whose rate depends on them.
         """
         prompt, output = self.mean_prompt_tokens, float(self.output_tokens.mean())
         if self.expected_over_mean is None or self.is_closed_loop:
@@ -196,26 +195,26 @@ class Workload:
 
     @property
     def asked_tokens(self) -> IntArray:
-        """Of each request the prompt and the output that its client asks for: what it gets, where nobody says more."""
+        """Return prompt plus requested output of each request; without `max_tokens`, the generated output."""
         asked = self.output_tokens if self.max_tokens is None else self.max_tokens
         return self.prompt_tokens + np.maximum(asked, self.output_tokens)
 
     @property
     def is_closed_loop(self) -> bool:
-        """Whether any request waits for another's completion rather than for the clock alone."""
+        """Return whether any request waits for the completion of another, and not only for its arrival time."""
         return self.concurrency is not None or (
             self.after_request is not None and bool((self.after_request >= 0).any())
         )
 
     def block_runs(self, block_tokens: int) -> BlockRuns | None:
-        """Identities of the full blocks of every prompt and its answer; None where no two prompts share anything."""
+        """Return identities of the full blocks of each prompt and answer; None if no prompts share content."""
         if self.content is None:
             return None
         runs = self.content.block_runs(block_tokens, output_tokens=self.output_tokens)
         return runs if self.adapter is None else runs.kept_apart_by(self.adapter)
 
     def fingerprint(self) -> str:
-        """SHA-256 of everything that can change a simulation: equal workloads, equal fingerprints, on any machine."""
+        """Return the SHA-256 of all values that affect a simulation, identical on any machine."""
         digest = hashlib.sha256(repr((len(self), self.concurrency)).encode())
         columns = [self.arrival_s, self.prompt_tokens, self.output_tokens, self.priority, self.session]
         columns += [self.after_request, self.think_s]
@@ -224,11 +223,11 @@ class Workload:
             columns += [content.offsets, content.segment_ids, content.segment_tokens, content.answer_ids]
         for column in columns:
             digest.update(b"-" if column is None else column.astype(column.dtype.newbyteorder("<")).tobytes())
-        # a workload without these columns keeps the fingerprint of before there were such
+        # without these columns, the fingerprint is the same as before they were introduced
         later = self.optional_columns
         for name in ("max_tokens", "adapter", "images", "image_tokens", "audio_tokens", "sample_of"):
             if name in later:
-                title = b"" if name == "image_tokens" else name.encode()  # those of `images`
+                title = b"" if name == "image_tokens" else name.encode()  # shares its key with `images`
                 digest.update(title + later[name].astype("<i8").tobytes())
         if self.client_latency_s:
             digest.update(b"client_latency_s" + np.float64(self.client_latency_s).tobytes())
@@ -238,22 +237,22 @@ class Workload:
 
     @property
     def encoded_tokens(self) -> IntArray:
-        """Of each prompt, those of its images and of its clip."""
+        """Return the image and audio tokens of each prompt."""
         tokens = np.zeros(len(self), dtype=np.int64)
         if self.images is not None and self.image_tokens is not None:
             tokens += self.images * self.image_tokens
         return tokens if self.audio_tokens is None else tokens + self.audio_tokens
 
-    # parts
+    # Subsets
 
     def head(self, count: int) -> Workload:
-        """The first `count` requests, or all of them if there are fewer."""
+        """Return the first `count` requests, or all of them if there are fewer."""
         if count < 1:
             raise InvalidInput(f"the number of requests must be at least 1, not {count}")
         return self if count >= len(self) else self.take(np.arange(count))
 
     def between(self, start_s: float, end_s: float) -> Workload:
-        """The requests that arrive from `start_s` until before `end_s`; arrivals keep their clock."""
+        """Return the requests that arrive from `start_s` until before `end_s`; the clock is unchanged."""
         first, last = np.searchsorted(self.arrival_s, [start_s, end_s])
         if not first < last:
             raise InvalidInput(
@@ -263,7 +262,10 @@ class Workload:
         return self.take(np.arange(first, last))
 
     def take(self, rows: IntArray) -> Workload:
-        """The requests `rows`, which must rise. One whose trigger is left out follows the nearest earlier one taken."""
+        """Return the requests `rows`, which must increase.
+
+        A request whose trigger is omitted follows the nearest earlier request in its chain that is included.
+        """
         rows = np.asarray(rows, dtype=np.int64)
         columns: Mapping[str, Any] = {name: values[rows] for name, values in self.optional_columns.items()}
         if self.after_request is not None:
@@ -280,10 +282,10 @@ class Workload:
         )
 
     def fit_to(self, max_model_len: int, *, how: Literal["drop", "clip"] = "drop") -> Workload:
-        """Only requests of at most `max_model_len` tokens, prompt and output together.
+        """Return only requests of at most `max_model_len` tokens, prompt and output together.
 
-        `drop` leaves longer ones out; `clip` shortens the output to what is left, at least one token, and then
-        the prompt's end. Either says in `notices` how many it touched.
+        `drop` omits longer requests. `clip` shortens the output to the remaining tokens, at least one, and then the
+        end of the prompt. Both report the number of affected requests in `notices`.
         """
         if max_model_len < 2:
             raise InvalidInput(
@@ -316,17 +318,17 @@ class Workload:
         notice = f"{touched:,} of {len(self):,} requests dropped: longer than {max_model_len:,} tokens"
         return replace(self.take(np.flatnonzero(~too_long)), notices=(*self.notices, notice))
 
-    # the same, otherwise timed
+    # Other timing
 
     def at_rate_factor(self, factor: float) -> Workload:
-        """The same shape at `factor` times the rate: arrivals closer, think times (being people's) as they were."""
+        """Return the requests at `factor` times the rate: smaller gaps between arrivals, unchanged think times."""
         if not (0 < factor < float("inf")):
             raise InvalidInput(f"the rate factor must be finite and above 0, not {factor}")
         asked_per_s = None if self.asked_per_s is None else self.asked_per_s * factor
         return replace(self, arrival_s=self.arrival_s / factor, asked_per_s=asked_per_s)
 
     def at_rate(self, requests_per_s: float) -> Workload:
-        """The same shape at `requests_per_s` on average."""
+        """Return the requests with the same arrival pattern at `requests_per_s` on average."""
         if not (0 < requests_per_s < float("inf")):
             raise InvalidInput(f"the request rate must be finite and above 0, not {requests_per_s}")
         if self.span_s == 0:
@@ -337,7 +339,7 @@ class Workload:
         return replace(paced, asked_per_s=requests_per_s)
 
     def time_scaled(self, factor: float) -> Workload:
-        """Every time, thinking included, multiplied by `factor`: a film at 1/`factor` of its speed."""
+        """Return the workload with all times, including think times, multiplied by `factor`."""
         if not (0 < factor < float("inf")):
             raise InvalidInput(f"the time factor must be finite and above 0, not {factor}")
         think_s = None if self.think_s is None else self.think_s * factor
@@ -345,22 +347,22 @@ class Workload:
         return replace(self, arrival_s=self.arrival_s * factor, think_s=think_s, asked_per_s=asked_per_s)
 
     def from_zero(self) -> Workload:
-        """The first request at 0 s."""
+        """Return the workload with its first request at 0 s."""
         return replace(self, arrival_s=self.arrival_s - self.arrival_s[0])
 
     def all_at_once(self) -> Workload:
-        """Every request at 0 s, in order, as for an infinite request rate."""
+        """Return the workload with all requests at 0 s, in order, as for an infinite request rate."""
         return replace(self, arrival_s=np.zeros(len(self)), asked_per_s=None)
 
     def in_closed_loop(self, concurrency: int) -> Workload:
-        """At most `concurrency` requests in flight at the client, each sent as soon as there is room."""
+        """Return a closed loop of at most `concurrency` requests in flight, each sent as soon as possible."""
         return replace(self.all_at_once(), concurrency=concurrency)
 
     def in_session_loop(self) -> Workload:
-        """Each session's next request as long after the completion of the one before as it came after its arrival.
+        """Return a session loop: gaps between arrivals in a session become think times after the previous completion.
 
-        Upper ends of think times: a trace that has arrivals alone does not say what of a gap was service.
-        Raises InvalidInput without sessions.
+        These are upper bounds of think times, because a trace with only arrivals does not show which part of a gap was
+        service. Raises InvalidInput without sessions.
         """
         if self.session is None:
             raise InvalidInput(f"{self.name} has no sessions whose requests could wait for each other")
@@ -372,13 +374,13 @@ class Workload:
         return replace(self, after_request=after, think_s=np.where(after >= 0, gaps_s, 0.0))
 
     def in_open_loop(self) -> Workload:
-        """Every request at its (nominal) arrival, whatever has completed by then."""
+        """Return the workload with every request sent at its (nominal) arrival, regardless of completions."""
         return replace(self, after_request=None, think_s=None, concurrency=None)
 
     def spread_within_ticks(self, tick_s: float) -> Workload:
-        """Requests that share a timestamp spread evenly over the `tick_s` that follow it, in order.
+        """Spread requests with the same timestamp evenly over the following `tick_s`, in order.
 
-        For traces whose clock ticks coarsely, where simultaneous arrivals are an artefact.
+        For traces with a coarse clock, where simultaneous arrivals are an artefact.
         """
         if not (0 < tick_s < float("inf")):
             raise InvalidInput(f"the tick must be finite and above 0 s, not {tick_s}")

@@ -101,7 +101,7 @@ class EveryStep:
     def __call__(self, step: Step, engine: Engine) -> None:
         if not step.rows:
             return
-        parts = shares(engine.step_times.step_cost(sum_rows(step.rows, engine.window_tokens)))  # type: ignore[attr-defined]
+        parts = shares(engine.step_times.step_cost(sum_rows(step.rows, engine.setup.window_tokens)))  # type: ignore[attr-defined]
         self.steps[largest_bound(parts)] += 1
         for bound in BOUNDS:
             self.seconds[bound] += getattr(parts, bound) * (step.end - step.start) / 1e12

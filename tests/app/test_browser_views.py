@@ -28,7 +28,8 @@ def test_a_click_on_the_frontier_opens_the_deployment(chromium: Any, server: str
     page.wait_for_timeout(300)
     page.mouse.click(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
     link = page.locator("a:has-text('Open ')")
-    link.wait_for()
+    link.first.wait_for()
+    settle(page)  # until then the link of the run before may stand next to it
     said = link.inner_text()
     link.click()
     page.get_by_text("a closed loop of").first.wait_for()

@@ -13,7 +13,7 @@ from capacity.base.registry import BY_NAME
 from capacity.cli.main import app, main
 
 VERBS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
-SCREEN = 40
+SCREEN = 50  # lines; every help text is complete
 SLOW = {"plan", "fleet", "advise", "stack", "tornado", "curve", "charts", "validate", "dashboard", "batching"}
 FILES = ("requests.csv", "requests.jsonl", "result.json", ".toml", "scenario.json", "measurements")
 

@@ -280,7 +280,7 @@ def test_a_step_costs_microseconds(model: str) -> None:
     own = steps(model, tp=4, engine="vllm", host=None)
     shapes = [decode_shape(64, 1000 + i, window_tokens=128) for i in range(300)]
 
-    def best_of(call: object, repeats: int = 5) -> float:
+    def best_of(call: object, repeats: int = 30) -> float:
         times = []
         for _ in range(repeats):
             start = time.process_time()

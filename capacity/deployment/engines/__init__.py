@@ -1,9 +1,8 @@
-"""Serving engines as data: limits, memory rules, host times, each with its source; one TOML file per engine.
+"""Serving engines as data: limits, memory rules and host times, each with its source; one TOML file per engine.
 
-A file lists releases from old to new; each states only what changed since the one before, so that reading it
-down is reading the engine's history; `based_on` names an engine whose newest release the first one starts from.
-`find_engine("vllm@0.17")` gives the newest listed release that is not newer. A source that several constants share
-is written once, under [sources].
+A file lists releases from old to new. Each release contains only the changes from the previous one. `based_on` names
+an engine whose newest release is the base of the first one. `find_engine("vllm@0.17")` returns the newest listed
+release that is not newer than 0.17. [sources] contains sources that several constants share.
 """
 
 from capacity.deployment.engines.engine_spec import EngineSpec, ExpertPadding, LimitRule, Origin

@@ -1,4 +1,4 @@
-"""An engine's release as a record: limits, memory rules and host times, each with its source."""
+"""Record of an engine release: limits, memory rules and host times, each with its source."""
 
 from collections.abc import Collection
 from typing import Annotated, Literal
@@ -18,7 +18,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class Origin(Spec):
-    """Where an engine's constant comes from."""
+    """Source of an engine's constant."""
 
     source: Annotated[str, Field(min_length=1)]
     date: Annotated[str, Field(min_length=4)]
@@ -26,20 +26,23 @@ class Origin(Spec):
 
 
 class LimitRule(Spec):
-    """Default limits for GPUs of at least `min_memory_gib` (as the engine sees it), save some architectures."""
+    """Default limits for GPUs with at least `min_memory_gib` (as the engine sees it), except some architectures."""
 
     min_memory_gib: Annotated[float, Field(ge=0)]
     except_architectures: tuple[str, ...] = ()
     max_num_seqs: Count
-    max_num_batched_tokens: Count  # of the API server
-    max_num_batched_tokens_offline: Count  # of the engine as a library
-    max_graph_batch: Annotated[int, Field(ge=0)] | None = None  # where it depends on memory (SGLang)
+    max_num_batched_tokens: Count  # API server default
+    max_num_batched_tokens_offline: Count  # offline (library) default
+    max_graph_batch: Annotated[int, Field(ge=0)] | None = None  # set if it depends on memory (SGLang)
 
 
 class ExpertPadding(Spec):
-    """Expert matrices of `weight_format` are stored padded: the intermediate width of each GPU, and the hidden
-    dimension of the packed values, of their scales too where `pads_scales`. Of several the first holds that is of the
-    GPU's architecture, or of none."""
+    """Padding of stored expert matrices in `weight_format`.
+
+    The intermediate width per GPU and the hidden dimension of the packed values are padded; with `pads_scales`, so is
+    the hidden dimension of their scales. The first entry for the GPU's architecture, or without architectures,
+    applies.
+    """
 
     weight_format: str
     hidden_multiple: Count
@@ -49,7 +52,7 @@ class ExpertPadding(Spec):
 
 
 class Running(Spec):
-    """An engine on one platform: NVIDIA's least compute capability (of others 0), and what weights it loads there.
+    """Support of one platform: minimum NVIDIA compute capability (0 for others) and the weights that load there.
 
     `formats` None: all families of `weight_formats`. `format_capability`: families that need a higher capability.
     """
@@ -62,74 +65,71 @@ class Running(Spec):
 class EngineSpec(Spec):
     """One release of one engine. `origins` maps each constant's name to its source; `notes` are for the user.
 
-    Scheduling. `scheduler` names the policy. `mixes_prefill_with_decode`: one step may hold both (chunked or
-    not); otherwise prefill steps stand alone. `stream_interval`: output tokens are sent in groups of so many.
-    `batch_wait_steps`: a prefill may wait so many decode steps for company. `forks_samples`: several answers to a
-    prompt share one prefill of it, and its KV until they differ. `default_drafts`: by way or kind of drafting, how deep
-    it drafts where nobody says, and how many it verifies; more than its depth are a tree.
+    Scheduling. `scheduler`: name of the policy. `mixes_prefill_with_decode`: one step may contain both, chunked or
+    not; otherwise prefill steps are separate. `stream_interval`: number of output tokens that are sent together.
+    `batch_wait_steps`: number of decode steps that a prefill may wait for more prompts. `forks_samples`: several
+    samples of one prompt share its prefill, and its KV until they differ. `default_drafts`: by drafting method or
+    kind, the default depth and the number of tokens to verify; if this is more than the depth, the drafts form a tree.
 
-    Of every release. `baseline`: nothing to run, a textbook's way to compare with. `kernel_family`: whose fitted
-    constants stand for its kernels. `data_parallel_divides_limits`: of a mixture of experts, the default limits are
-    those of all data-parallel ranks together. `reserves_output`: a request starts only where all the output that its
-    client allows (max_tokens) has room. `host_memory`: what of a model may stand there: weights, which each step reads
-    over PCIe, or layers, which the CPU computes; None: nothing. `lacks`: fields of a pool that it has no setting for,
-    each with the flag to use instead, or nothing.
+    All releases. `baseline`: a textbook baseline for comparison that cannot be run. `kernel_family`: family whose
+    fitted constants represent this engine's kernels. `data_parallel_divides_limits`: for a mixture of experts, the
+    default limits apply to all data-parallel ranks together. `reserves_output`: a request starts only if there is room
+    for all the output that its client allows (max_tokens). `host_memory`: what can be offloaded to host memory:
+    weights, which each step reads over PCIe, or layers, which the CPU computes; None: nothing. `lacks`: pool fields
+    that the engine has no setting for, each with the flag to use instead, if any.
 
-    Host time of a step is host_base_s + host_per_layer_s x layers + host_per_sequence_s x sequences. Not
-    overlapped, it is added to the GPU time; overlapped, the step takes (gpu^n + host^n)^(1/n) with n =
-    `host_overlap_norm`, which tends to the larger of the two. `host_serial_s` is added in either case: what lies
-    between two steps of an engine that schedules asynchronously (copies to and from the GPU, the sampler's kernels
-    outside of the graph). `host_machine_spread`: one machine's host times are these by a factor, whose logarithm has
-    this standard deviation over machines (CPU, clock, load, and what else the machine's software does).
-    `kernel_launch_s`: of the CPU, for one kernel of a step that replays no CUDA graph (`capacity.step.launches`);
-    `quantize_launches`: of such launches, what it takes to quantize a product's input, which some do in the product's
-    own call; `fuses_qk_norm_with_rope`: norms of queries and keys are of rope's kernel; `launches_wait`: those of
-    routed experts, sparse indexers and linear attention do not run ahead of the GPU, so that nothing hides them.
-    `results_after_launch`: of two steps in flight, the thread that launches the second reads the first one's results
-    afterwards.
-    `request_latency_s` and `response_latency_s`: client to engine and back (HTTP, tokenizer, detokenizer).
-    `output_token_s`: the output process needs this for each streamed token, over all requests, in series.
+    Host time of a step is host_base_s + host_per_layer_s x layers + host_per_sequence_s x sequences. Without overlap,
+    it is added to the GPU time. With overlap, the step takes (gpu^n + host^n)^(1/n) with n = `host_overlap_norm`,
+    which approaches the larger of the two. `host_serial_s` is always added: the time between two steps of an engine
+    with asynchronous scheduling (copies to and from the GPU, sampler kernels outside the graph).
+    `host_machine_spread`: standard deviation over machines of the logarithm of the factor on host times (CPU, clock,
+    load, other software). `kernel_launch_s`: CPU time to launch one kernel of a step without a CUDA graph
+    (`capacity.step.launches`). `quantize_launches`: number of launches that quantize the input of a product; some
+    engines do this in the product's own call. `fuses_qk_norm_with_rope`: the rope kernel includes the norms of queries
+    and keys. `launches_wait`: launches of routed experts, sparse indexers and linear attention do not run ahead of the
+    GPU, so nothing hides them. `results_after_launch`: with two steps in flight, one thread launches the second step
+    and then reads the results of the first. `request_latency_s` and `response_latency_s`: time from client to engine
+    and back (HTTP, tokenizer, detokenizer). `output_token_s`: time of the output process per streamed token, in series
+    over all requests.
 
-    All-reduce. `all_reduce_one_shot_rows`: its kernel, fused with the norm that follows, takes the one-shot way up to
-    so many rows, however large they are; None: the quicker way of each size. `all_reduce_families`: by architecture,
-    whose all-reduce kernels it calls in place of its own family's.
+    All-reduce. `all_reduce_one_shot_rows`: number of rows up to which the kernel that is fused with the next norm uses
+    the one-shot algorithm, for any row size; None: the faster algorithm for each size. `all_reduce_families`: by
+    architecture, the family whose all-reduce kernels the engine calls in place of its own.
 
-    `runs_on`: the platforms that it runs on, and what it needs and loads there.
+    `runs_on`: supported platforms, with their requirements and weight formats.
 
-    Formats. `weight_kernels`: the kernels that it runs in place of others (`capacity/hardware/weight_kernels.toml`);
-    `weight_kernels_on`: beside them, by architecture; `expert_kernels_on`: of experts alone, whose constants are
-    those of that name (`moe` of `KernelFamily`). `early_block_experts`: by how much steps of experts in FP8 blocks
-    may be off, whose kernels of its time nobody measured here; 1: they are those of the tables.
-    `chooses_moe_backend`: whether a flag of its own names them.
-    `splits_fp32_router_on`: where it multiplies a router of 32-bit weights as three of 16 bit, by architecture.
-    `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
-    bit, which all have. `sparse_kv_cache_dtype`: what `auto` means for latents that a sparse indexer picks, by
-    architecture, or by "model type:architecture"; any other: 16 bit. `plain_sparse_fp8_heads`: the most query heads of
-    a GPU with which an fp8 cache of these latents is a byte a value, by architecture; otherwise it is `fp8_ds_mla`.
-    `fp8_latent_backend`: by architecture, the attention backend that its times of other latents in FP8 are of, and that
-    its launch must name.
-    `sparse_short_prompts_dense`: prompts no longer than the indexer's top-k run over
-    expanded heads; otherwise they gather, as longer ones do. `sparse_kernels_fill_top_k`: architectures on which its
-    kernels multiply every slot of the top-k for every query, and a whole tile of heads, however short the context.
-    `sinks_prefill_slowdown`: by architecture, how many times longer the attention of a prefill takes in the kernel that
-    it has for models with sinks than in the one that was fitted there.
+    Formats. `weight_kernels`: kernels that the engine runs in place of others
+    (`capacity/hardware/weight_kernels.toml`). `weight_kernels_on`: additional ones, by architecture.
+    `expert_kernels_on`: those of experts only, with the constants of that name (`moe` of `KernelFamily`).
+    `early_block_experts`: uncertainty factor for steps with experts in FP8 blocks, because the kernels of this release
+    were not measured here; 1: the tables have these kernels. `chooses_moe_backend`: the engine has a flag that selects
+    these kernels. `splits_fp32_router_on`: architectures on which a router with 32-bit weights is computed as three
+    16-bit products. `weight_formats`: weight families that the engine loads. `kv_cache_formats`: KV cache formats in
+    addition to 16 bit, which all engines have. `sparse_kv_cache_dtype`: meaning of `auto` for latents selected by a
+    sparse indexer, by architecture or "model type:architecture"; otherwise 16 bit. `plain_sparse_fp8_heads`: by
+    architecture, the most query heads per GPU for which an fp8 cache of these latents has one byte per value;
+    otherwise the format is `fp8_ds_mla`. `fp8_latent_backend`: by architecture, the attention backend whose times are
+    used for other latents in FP8, and which the launch must name. `sparse_short_prompts_dense`: prompts no longer than
+    the indexer's top-k run over expanded heads; otherwise they gather, like longer ones. `sparse_kernels_fill_top_k`:
+    architectures whose kernels multiply every slot of the top-k for every query, and a whole tile of heads, even for
+    short contexts. `sinks_prefill_slowdown`: by architecture, the prefill attention time of the kernel for models with
+    sinks, relative to the kernel fitted there.
 
-    Memory. `window_aware_kv`: layers with a window keep only that; otherwise their KV grows with the context.
-    `state_memory_ratio`: recurrent states have memory of their own, so many times what KV has (None: both draw on one
-    pool of blocks); a request takes `states_per_request` of them where prefixes are cached, else one.
-    `fraction_of_total`: the engine may use gpu_memory_utilization x total, and the rest of the budget
-    after weights, activations and non-torch is KV. `fraction_of_free`: KV takes that fraction of what is free
-    after loading. `sglang_static`: weights and KV take a fraction that is computed from the limits.
-    `nontorch_bytes_tp1` / `_tpn`: CUDA context beyond the first allocation, NCCL and workspaces, per GPU;
-    `_tpn_without_nvls` where no NVSwitch reduces for the GPUs (PCIe, Ampere), None: as `_tpn`.
-    `sampler_bytes_per_logit`: peak of sampling, for each of max_num_seqs x vocabulary. `activation_*`: peak of
-    the widest layer, see `capacity.pool.activations`. `rotary_value_bytes`: of each value of a model's tables for
-    rotary positions, which stand beside its weights. `kept_expert_rows`: families of weights whose fused experts keep
-    their rows of a full step for good, so that sampling finds them there. `profiles_images`: it starts a model that
-    sees with its largest image, and keeps room for it. `graph_bytes_*`: CUDA graphs, of a model of
-    `graph_reference_layers` (None: of any); `large_graph_reserve`: SGLang's default static fraction leaves half as much
-    again to graphs of more than 300 rows under DP attention.
-    `graphs_in_budget`: whether the engine takes their estimate out of the KV budget (otherwise they come on top of it).
+    Memory. `window_aware_kv`: layers with a window keep only the window; otherwise their KV grows with the context.
+    `state_memory_ratio`: memory of recurrent states relative to KV memory (None: both use one pool of blocks). A
+    request uses `states_per_request` states with prefix caching, else one. `fraction_of_total`: the engine may use
+    gpu_memory_utilization x total; KV gets the budget that remains after weights, activations and non-torch memory.
+    `fraction_of_free`: KV gets that fraction of the free memory after loading. `sglang_static`: weights and KV get a
+    fraction computed from the limits. `nontorch_bytes_tp1` / `_tpn`: CUDA context beyond the first allocation, NCCL
+    and workspaces, per GPU; `_tpn_without_nvls`: without NVSwitch reductions (PCIe, Ampere), None: same as `_tpn`.
+    `sampler_bytes_per_logit`: peak of sampling, per element of max_num_seqs x vocabulary. `activation_*`: peak of the
+    widest layer, see `capacity.pool.activations`. `rotary_value_bytes`: bytes per value of a model's rotary tables,
+    which are stored in addition to its weights. `kept_expert_rows`: weight families whose fused experts keep their
+    rows of a full step permanently, so they are in memory during sampling. `profiles_images`: at start, a vision model
+    runs with its largest image, and the engine reserves that memory. `graph_bytes_*`: CUDA graphs, for a model of
+    `graph_reference_layers` (None: for any model). `large_graph_reserve`: SGLang's default static fraction reserves
+    1.5 times as much for graphs of more than 300 rows with DP attention. `graphs_in_budget`: the engine subtracts the
+    graph estimate from the KV budget; otherwise graphs need additional memory.
     """
 
     name: str
@@ -228,20 +228,20 @@ class EngineSpec(Spec):
 
     @property
     def label(self) -> str:
-        """`name@version`, as `find_engine` takes it."""
+        """Return `name@version`, which `find_engine` accepts."""
         return f"{self.name}@{self.version}"
 
     def loads(self, families: Collection[FormatFamily]) -> bool:
-        """Whether it loads weights of all these families."""
+        """Return whether the engine loads weights of all these families."""
         return set(families) <= set(self.weight_formats)
 
     def runs(self, platform: Platform, capability: float) -> bool:
-        """Whether it runs on such accelerators; `capability` is NVIDIA's, of others 0."""
+        """Return whether the engine runs on such accelerators; `capability` is NVIDIA's, 0 for others."""
         running = self.runs_on.get(platform)
         return running is not None and capability >= running.min_capability
 
     def loads_there(self, family: FormatFamily, platform: Platform, capability: float) -> bool:
-        """Whether it runs there and loads such weights."""
+        """Return whether the engine runs on such accelerators and loads these weights there."""
         if not self.runs(platform, capability) or family not in self.weight_formats:
             return False
         running = self.runs_on[platform]
@@ -250,21 +250,21 @@ class EngineSpec(Spec):
         return capability >= running.format_capability.get(family, 0.0)
 
     def caches_in(self, kv_cache_format: str) -> bool:
-        """Whether it keeps KV in this format."""
+        """Return whether the engine supports this KV cache format."""
         packed = ("fp8_ds_mla",) if "fp8" in self.kv_cache_formats else ()
         return kv_cache_format in ("fp32", "bf16", "fp16", *self.kv_cache_formats, *packed)
 
     def kernel_in_place_of(self, kernel: Kernel, architecture: str) -> Kernel:
-        """What it runs where a format's own kernel is this one."""
+        """Return the kernel that the engine runs in place of a format's default kernel."""
         own = self.weight_kernels_on.get(architecture, {}).get(kernel)
         return own or self.weight_kernels.get(kernel, kernel)
 
     def expert_kernel(self, kernel: Kernel, architecture: str) -> str:
-        """Whose constants experts take where a format's own kernel is this one."""
+        """Return the name of the constants for experts whose format has this default kernel."""
         return self.expert_kernels_on.get(architecture, {}).get(kernel, kernel)
 
     def default_limits(self, memory_engine_bytes: float, architecture: str) -> LimitRule:
-        """The default limits on a GPU: the first rule, from large memory to small, that it meets."""
+        """Return the default limits on a GPU: the first matching rule, from large memory to small."""
         for rule in self.limits:
             large = memory_engine_bytes >= rule.min_memory_gib * GIB
             if large and architecture not in rule.except_architectures:
@@ -280,18 +280,18 @@ class EngineSpec(Spec):
         draft_tokens: int = 0,
         most: int | None = None,
     ) -> tuple[int, ...]:
-        """Batch sizes that CUDA graphs are captured for; a decode batch is padded to the next one.
+        """Return the batch sizes of captured CUDA graphs; a decode batch is padded to the next size.
 
-        1, 2, 4, then fine steps, then coarse ones, up to graph_batch_factor x max_num_seqs x (1 + drafts) or the
-        architecture's cap, or up to `most`, which the engine itself sets for some models. Above the largest the step
-        runs eagerly. Engines whose cap is max_num_seqs itself (SGLang, TensorRT-LLM) capture that size too.
-        Source: vLLM 0.33 config/vllm.py; SGLang 0.5 cuda_graph_runner.py.
+        The sizes are 1, 2, 4, then fine steps, then coarse ones. The largest is graph_batch_factor x max_num_seqs x (1
+        + drafts), the architecture's limit, or `most`, which the engine sets for some models. Larger steps run
+        eagerly. Engines whose limit is max_num_seqs (SGLang, TensorRT-LLM) also capture that size. Source: vLLM 0.33
+        config/vllm.py; SGLang 0.5 cuda_graph_runner.py.
         """
         if not self.cuda_graphs:
             return ()
         datacentre_blackwell = architecture in ("blackwell", "blackwell-ultra")
         cap = self.graph_max_batch_blackwell if datacentre_blackwell else self.graph_max_batch
-        if self.graph_batch_factor <= 1:  # it is of sequences with all their rows, else of rows
+        if self.graph_batch_factor <= 1:  # the limit counts sequences, not rows
             cap *= 1 + draft_tokens
         largest = min(int(self.graph_batch_factor * max_num_seqs * (1 + draft_tokens)), cap)
         most = self.graph_max_batch_of_models.get(model_type) if most is None else most

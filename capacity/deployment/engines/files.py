@@ -1,4 +1,4 @@
-"""Engines by name: their TOML files, read down to the release that is wanted."""
+"""Engines by name: read their TOML files up to the requested release."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class Constant(Origin):
 
 
 class Release(Spec):
-    """What a release changes."""
+    """Changes in a release."""
 
     version: str
     constants: dict[str, Constant]
@@ -38,9 +38,9 @@ class Release(Spec):
 
 
 class EngineFile(Spec):
-    """One engine's file. `based_on`: the engine whose newest release its first one starts from.
+    """File of one engine. `based_on`: engine whose newest release is the base of the first one.
 
-    `every_release`: fields of `EngineSpec` that tell the engine from others, not its releases from each other.
+    `every_release`: fields of `EngineSpec` that are the same for all releases of the engine.
     """
 
     aliases: tuple[str, ...] = ()
@@ -51,12 +51,12 @@ class EngineFile(Spec):
     releases: tuple[Release, ...] = Field(min_length=1)
 
     def until(self, version: str) -> "EngineFile":
-        """The file as it was when this release was the newest."""
+        """Return the file without releases after this one."""
         place = next(place for place, release in enumerate(self.releases) if release.version == version)
         return self.model_copy(update={"releases": self.releases[: place + 1]})
 
     def constants(self) -> dict[str, Constant]:
-        """The constants of the newest release, each with its source in full."""
+        """Return the constants of the newest release, each with its full source."""
         newest = {name: constant for release in self.releases for name, constant in release.constants.items()}
         return {
             name: constant.model_copy(update={"source": self.sources.get(constant.source, constant.source)})
@@ -65,14 +65,14 @@ class EngineFile(Spec):
 
 
 def engine_names() -> tuple[str, ...]:
-    """Names of all engines, sorted."""
+    """Return the names of all engines, sorted."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 
 def find_engine(name: str) -> EngineSpec:
-    """The engine called `name`, `name@version` or an alias; without a version, its newest release.
+    """Return the engine called `name`, `name@version` or an alias; without a version, its newest release.
 
-    A version that isn't listed gives the newest older one, with a note. Raises UnknownName, or InvalidInput for
+    A version that is not listed returns the newest older release, with a note. Raises UnknownName, or InvalidInput for
     a version older than all listed ones.
     """
     wanted, _, version = name.strip().lower().partition("@")
@@ -111,7 +111,7 @@ def _release(name: str, version: str) -> EngineSpec:
 
 
 def _bases(file: EngineFile) -> tuple[EngineFile, ...]:
-    """The files that this one starts from, the first one first."""
+    """Return the files that this one is based on, the root first."""
     if file.based_on is None:
         return ()
     base = read_engine_file(file.based_on)
@@ -119,15 +119,15 @@ def _bases(file: EngineFile) -> tuple[EngineFile, ...]:
 
 
 def _chosen(versions: Sequence[str], wanted: str, name: str) -> str:
-    """The wanted version, the newest when none is wanted, else the newest one below it.
+    """Return the requested version, the newest if none is requested, or the newest older than requested.
 
-    A listed version with a suffix ("0.8-v0") stands only for itself; builds ("b7000") are ordered by their number.
+    A listed version with a suffix ("0.8-v0") matches only itself; builds ("b7000") are ordered by number.
     """
     if not wanted:
         return versions[-1]
     if wanted in versions:
         return wanted
-    from packaging.version import InvalidVersion, Version  # 7 ms that a listed version need not pay
+    from packaging.version import InvalidVersion, Version  # takes 7 ms; not needed for a listed version
 
     def order(version: str) -> Version:
         return Version(version.partition("-")[0].removeprefix("b"))
@@ -147,7 +147,7 @@ def _path(name: str) -> Path:
 
 @lru_cache(maxsize=32)
 def read_engine_file(name: str) -> EngineFile:
-    """The file of an engine. Raises MalformedFile."""
+    """Return the file of an engine. Raises MalformedFile."""
     path = _path(name)
     try:
         return EngineFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
@@ -157,7 +157,7 @@ def read_engine_file(name: str) -> EngineFile:
 
 @lru_cache(maxsize=1)
 def _aliases() -> dict[str, str]:
-    """Every engine's further names; only the heads of the files are read."""
+    """Return the aliases of all engines, from the headers of the files."""
     aliases: dict[str, str] = {}
     for name in engine_names():
         head = _path(name).read_text(encoding="utf-8").split("\n[", 1)[0]

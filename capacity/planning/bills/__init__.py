@@ -1,1 +1,1 @@
-"""What a deployment costs, and what hosted APIs and batch tiers would."""
+"""Cost of a deployment, and of hosted APIs and batch APIs for the same load."""

@@ -1,7 +1,7 @@
-"""A job that may wait: by a provider's batch API, on GPUs rented for it, or in hours that one's own stand idle.
+"""Cost of a deferrable job: on a provider's batch API, on GPUs rented for it, or in idle hours of your own GPUs.
 
-A batch API asks less for answers that may come late; what it sells is its own idle hours. Rented GPUs work at full
-load until the job is done; those of one's own, paid for in any case, cost energy alone.
+A batch API is cheaper because answers may come late: it sells idle hours. Rented GPUs run at full load until the job
+is done. Your own GPUs are already paid for, so the job adds only energy.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from capacity.planning.bills.billing import BatchJob, Rates
 
 TABLE = Path(__file__).with_name("batch_prices.toml")
-GIVEN = "user"  # the provider of a price that was given
+GIVEN = "user"  # provider of a price given by the user
 
 
 class BatchPrice(Spec):
-    """A discount for answers that may come late, as a multiple of the usual price."""
+    """Discount for answers that may come late, as a multiple of the regular price."""
 
     name: str
     provider: str
@@ -43,10 +43,10 @@ class BatchPrice(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchApiCost:
-    """A job by a batch API, beside GPUs rented for it, which cost `own_usd_per_document`.
+    """Cost of a job on a batch API, compared with GPUs rented for it at `own_usd_per_document`.
 
-    `in_time`: its window ends before the deadline. `break_even_utilization`: the part of their full load from which
-    rented GPUs are cheaper; None: not even at all of it.
+    `in_time`: the API's window ends before the deadline. `break_even_utilization`: fraction of full load above which
+    rented GPUs are cheaper; None if they are not even at full load.
     """
 
     api: str
@@ -63,9 +63,9 @@ class BatchApiCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleJob:
-    """The job in the idle hours of GPUs that are paid for anyway: `usd_paid_anyway` of the bill is for them.
+    """Job in the idle hours of GPUs that are already paid for; `usd_paid_anyway` is their share of the bill.
 
-    `hours` of work take so many days, of which the last may be a part; `kwh` is all that it adds.
+    The work takes `hours`, spread over `days` (the last one may be partial); `kwh` is its only extra cost.
     """
 
     hours_per_day: float
@@ -78,12 +78,12 @@ class IdleJob:
 
 @lru_cache(maxsize=1)
 def batch_prices() -> dict[str, BatchPrice]:
-    """All dated discounts that come with the package. Raises MalformedFile."""
+    """Return all dated discounts of the package. Raises MalformedFile."""
     return read_rows(TABLE, BatchPrice)
 
 
 def find_batch_prices(names: str) -> tuple[BatchPrice, ...]:
-    """The discounts of these names, by commas, or `all`. Raises UnknownName."""
+    """Return the discounts with these comma-separated names, or `all`. Raises UnknownName."""
     known = batch_prices()
     if names.strip().lower() == "all":
         return tuple(known.values())
@@ -100,11 +100,13 @@ def batch_api_costs(
     full: Rates,
     full_ends: tuple[float, float],
 ) -> tuple[BatchApiCost, ...]:
-    """The job at each discount that one of the prices has, the cheapest first: a listed price its own provider's, a
-    given one any that is named. Prompt caches are left out: their discount and this one do not always add up.
-    `full_ends`: the 90 % interval of what a request takes at full load, over its prediction.
+    """Return the cost of the job with each discount that applies to one of the prices, the cheapest first.
 
-    Raises InvalidInput without a price of any API, and for `all` discounts of a given price.
+    A listed price has its own provider's discounts; a given price has any that is named. Prompt caches are ignored
+    because their discount does not always combine with this one. `full_ends`: 90 % interval of a request's time at
+    full load, relative to its prediction.
+
+    Raises InvalidInput without an API price, and for `all` discounts of a given price.
     """
     if billing.batch_api is None or job is None:
         return ()
@@ -143,7 +145,7 @@ def batch_api_costs(
 
 
 def idle_job(billing: Billing, full: Rates, *, watts: float, usd_per_hour: float) -> IdleJob | None:
-    """The job at full load on all replicas in their idle hours of each day; None where these were not given."""
+    """Return the job at full load on all replicas in their daily idle hours; None if these are not given."""
     if billing.idle_hours_per_day is None or billing.documents is None or billing.deadline_hours is None:
         return None
     hours_per_day, hours = billing.idle_hours_per_day, billing.documents / full.requests_per_s / 3600

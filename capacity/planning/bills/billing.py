@@ -1,8 +1,8 @@
-"""The bill of a deployment: at the load that it serves and at full load, against an API, on spot, by a deadline.
+"""Bill of a deployment: at the served load and at full load, compared with an API, on spot, and for a deadline.
 
-All of it is arithmetic on a price, a rate and lengths. Whole instances are billed, idle or not; a month has 730
-hours; input and output tokens share the bill by the GPU time that prefill and decode take (`cost_estimate.RULE`).
-Power and energy are provisioned, not drawn: each GPU counts at full power with host and cooling, idle or not.
+All values follow from a price, a rate and lengths. Whole instances are billed, idle or not; a month has 730 hours.
+Input and output tokens share the bill by the GPU time of prefill and decode (`cost_estimate.RULE`). Power and energy
+are provisioned, not measured: each GPU counts at full power with host and cooling, idle or not.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HOURS_PER_DAY = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """A load, in requests per second of mean lengths; `prefill_share` is the prompts' part of busy GPU time."""
+    """Load in requests per second with mean lengths; `prefill_share` is the prefill fraction of busy GPU time."""
 
     requests_per_s: float
     input_tokens: float
@@ -46,10 +46,10 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadCost:
-    """$ and provisioned joules of one load. `usd_per_million_tokens`, `kwh_per_million_tokens` and
-    `co2_g_per_million_tokens` divide by input and output tokens together.
+    """Cost and provisioned energy of one load.
 
-    `prefill_share` is the part of the bill that input tokens carry.
+    `usd_per_million_tokens`, `kwh_per_million_tokens` and `co2_g_per_million_tokens` count input and output tokens
+    together. `prefill_share` is the fraction of the bill that input tokens carry.
     """
 
     requests_per_s: float
@@ -76,10 +76,11 @@ class LoadCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakEven:
-    """Own GPUs against an API: the month's bills at the offered load, and the load at which they are equal.
+    """Comparison of your own GPUs with an API: monthly bills at the offered load, and the load at which they are
+    equal.
 
-    The own bill is that of the replicas that serve the load, where it overloads those in the bill. `possible` is
-    whether these could carry that load; `api` names the price and its source.
+    If the load overloads the replicas in the bill, your own bill is that of the replicas that serve it. `possible`:
+    these can serve the break-even load. `api` names the price and its source.
     """
 
     api: str
@@ -94,7 +95,7 @@ class BreakEven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotCost:
-    """Capacity that can be taken away: a replica is useful for `useful_fraction` of the hours that are paid for."""
+    """Interruptible capacity: a replica is useful for `useful_fraction` of the paid hours."""
 
     useful_fraction: float
     usd_per_useful_hour: float
@@ -104,7 +105,7 @@ class SpotCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchJob:
-    """Documents by a deadline at full load: the fewest replicas that make it, and their bill in whole instances."""
+    """Documents by a deadline at full load: the fewest replicas that meet it, and their bill in whole instances."""
 
     documents: int
     deadline_hours: float
@@ -119,12 +120,12 @@ class BatchJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill(AnswerRecord):
-    """What a deployment costs. `served`, `verdict`, `offered_requests_per_s`, `needed` and `utilization` are None where
-    no load was given, `offered_requests_per_s` for a closed loop too. Where more arrives than is served, `served` is
-    `full`. `levels` are the service levels held against the simulated run, at predicted step times; `slo_window` is the
-    worst window of longer traffic, which they are of.
+    """Cost of a deployment.
 
-    `break_even` is against the API prices that were given, `apis` against those of the price list.
+    `served`, `verdict`, `offered_requests_per_s`, `needed` and `utilization` are None without a load;
+    `offered_requests_per_s` also for a closed loop. If more requests arrive than are served, `served` is `full`.
+    `levels` are the service levels of the simulated run at predicted step times, in `slo_window`, the worst window of
+    longer traffic. `break_even` compares with the given API prices, `apis` with those of the price list.
     """
 
     SCHEMA: ClassVar[str] = "capacity/cost/v1"
@@ -164,14 +165,13 @@ class Bill(AnswerRecord):
 
     @property
     def serves(self) -> bool:
-        """Whether the deployment serves the load within its service levels."""
+        """Return whether the deployment serves the load within its service levels."""
         return self.verdict != "overloaded" and all(level.met for level in self.levels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedRun:
-    """What a simulation of the traffic shows: its verdict, the load that is served in the long run, and the levels; as
-    it is, where no load was given."""
+    """Simulation of the traffic: verdict, steady-state served load, and levels; empty without a load."""
 
     verdict: Judgement | None = None
     verdict_reason: str | None = None
@@ -200,9 +200,9 @@ def make_bill(
     full_ends: tuple[float, float] = (1.0, 1.0),
     warnings: tuple[str, ...] = (),
 ) -> Bill:
-    """The bill of `billing.replicas` engines; `full` and `served` are the loads of all of them together.
+    """Return the bill of `billing.replicas` engines; `full` and `served` are the loads of all of them together.
 
-    `full_ends`: the 90 % interval of what a request takes at full load, over its prediction.
+    `full_ends`: 90 % interval of a request's time at full load, relative to its prediction.
     """
     gpus = gpus_per_replica * billing.replicas
     billed = billed_gpus(price, gpus)
@@ -252,7 +252,7 @@ def make_bill(
 
 
 def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -> LoadCost:
-    """The unit costs of a load. Input and output tokens times their prices add up to the bill."""
+    """Return the unit costs of a load. Input and output tokens at their prices add up to the bill."""
     if not rates.requests_per_s > 0:
         raise InvalidInput(f"requests_per_s is {rates.requests_per_s}; a cost needs a rate above 0")
     units = unit_costs(hourly_usd, **asdict(rates))
@@ -278,7 +278,7 @@ def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -
 
 
 def own_api(billing: Billing) -> ApiPrice | None:
-    """The API price that was given as flags; None where none was."""
+    """Return the API price given by flags; None without one."""
     if billing.api_input_price is None and billing.api_output_price is None:
         return None
     if billing.api_input_price is None or billing.api_output_price is None:
@@ -296,7 +296,7 @@ def own_api(billing: Billing) -> ApiPrice | None:
 def break_even(
     hourly_usd: float, rates: Rates, full: Rates, api: ApiPrice, *, cached_fraction: float = 0.0
 ) -> BreakEven:
-    """The load from which the GPUs, paid for in any case, are cheaper than the API, which is paid by the token."""
+    """Return the load above which the GPUs, at a fixed bill, are cheaper than the API, which charges per token."""
     each = api.usd_per_request(rates.input_tokens, rates.output_tokens, cached_fraction)
     if each == 0:
         raise InvalidInput("an API that is free has no break-even: give its prices above 0")
@@ -315,7 +315,10 @@ def break_even(
 
 
 def spot_cost(price: Price, billing: Billing, gpus_per_replica: int) -> SpotCost | None:
-    """Each interruption costs the restart: useful time is 1 / (1 + interruptions per hour x restart hours)."""
+    """Return the cost with interruptions; each interruption costs a restart.
+
+    The useful fraction is 1 / (1 + interruptions per hour x restart hours).
+    """
     if billing.interruptions_per_hour is None:
         return None
     useful = 1 / (1 + billing.interruptions_per_hour * billing.restart_s / SECONDS_PER_HOUR)
@@ -330,9 +333,9 @@ def spot_cost(price: Price, billing: Billing, gpus_per_replica: int) -> SpotCost
 
 
 def batch_job(price: Price, billing: Billing, gpus_per_replica: int, full: Rates) -> BatchJob | None:
-    """The fewest replicas that finish `documents` by the deadline at full load; None where no job was given.
+    """Return the fewest replicas that finish `documents` by the deadline at full load; None if no job is given.
 
-    Interruptions, where given, lengthen it. The bill is for the hours that the job takes.
+    Interruptions, if given, lengthen the job. The bill covers the hours of the job.
     """
     if billing.documents is None and billing.deadline_hours is None:
         return None

@@ -1,4 +1,4 @@
-"""The bill of one deployment at the load that it serves and at full load."""
+"""Bill of one deployment at the served load and at full load."""
 
 from __future__ import annotations
 
@@ -42,11 +42,13 @@ def cost(
     download: bool = False,
     **options: Any,
 ) -> Bill:
-    """The bill of `replicas` engines. With a `request_rate`, `requests_per_day`, `concurrency` or a trace, the served
-    load is simulated, without the run's filling and draining; without, only the full load is costed (`input_len` and
-    `output_len` are needed then). Of longer traffic, `slo` must hold in the worst `slo_window`.
+    """Return the bill of `replicas` engines.
 
-    Raises DoesNotFit; InvalidInput without a price (`price_tier`, or `price`).
+    With a `request_rate`, `requests_per_day`, `concurrency` or a trace, the served load is simulated, without warm-up
+    and drain. Without one, only the full load is costed, from `input_len` and `output_len`. For longer traffic, `slo`
+    must hold in the worst `slo_window`.
+
+    Raises DoesNotFit, and InvalidInput without a price (`price_tier`, or `price`).
     """
     pool_fields, traffic_fields, prices, billing_fields = split(options, Pool, Traffic, Cost, Billing)
     deployment = deployment_of(model, pool=pool_fields, traffic=traffic_fields, cost=prices, question="cost")
@@ -112,12 +114,12 @@ def cost(
 
 
 def _rates_of(engines: ResolvedPool, load: ServedLoad) -> Rates:
-    """A load with the prompts' part of GPU time at it."""
+    """Return a load with its prefill fraction of GPU time."""
     return make_from(Rates, load, prefill_share=prefill_share([(engines, engines.pool.replicas)], load))
 
 
 def _apis(model: str, billing: Billing) -> tuple[tuple[ApiPrice, ...], tuple[str, ...]]:
-    """The listed prices to compare with: those asked for, or all of a list of one's own; and what is missing."""
+    """Return the requested list prices, or all of a custom list; and a note if there are none."""
     if billing.api is None and billing.api_price_file is None:
         return (), ()
     table = None if billing.api_price_file is None else read_api_prices(billing.api_price_file)
@@ -143,9 +145,9 @@ def _run_of(
     slos: tuple[Slo, ...],
     slo_window: str,
 ) -> ServedRun:
-    """The traffic served by the engines: `requests`, or more of it where they are too few to tell.
+    """Simulate the traffic on the engines, with more requests if these are too few for a verdict.
 
-    Raises InvalidInput where none is served.
+    Raises InvalidInput if no request is served.
     """
     sample, service = requests, Service()
     while True:

@@ -1,6 +1,6 @@
-"""What hosted APIs ask for a model: a dated, sourced list, or one's own, with prompt-cache discounts.
+"""Prices of hosted APIs by model, from a dated list with sources or a custom list, with prompt-cache discounts.
 
-An empty cached multiple means that no discount is published: cached input is then paid for in full.
+An empty cached multiple means that no discount is published; cached input then costs the full price.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from capacity.hardware.pricing import read_price_rows
 TABLE = Path(__file__).with_name("hosted_prices.csv")
 NEEDED = ("provider", "model", "usd_per_million_input", "usd_per_million_output", "date", "source")
 
-NUMBERS = {  # with what an empty cell stands for
+NUMBERS = {  # columns with the value of an empty cell
     "usd_per_million_input": "",
     "usd_per_million_output": "",
     "cached_multiple": "1",
@@ -28,8 +28,11 @@ NUMBERS = {  # with what an empty cell stands for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiPrice:
-    """$ per 1M tokens. A prompt token that the API's cache serves costs `cached_multiple` of a plain one; where any
-    are cached, the others cost `cache_write_multiple`."""
+    """API price in $ per 1M tokens.
+
+    A prompt token from the API's cache costs `cached_multiple` of the regular price. If any are cached, the others
+    cost `cache_write_multiple`.
+    """
 
     provider: str = "user"
     model: str
@@ -42,11 +45,11 @@ class ApiPrice:
 
     @property
     def described(self) -> str:
-        """Provider, model, date and source in one line."""
+        """Return provider, model, date and source in one line."""
         return f"{self.provider} {self.model}, {self.date} ({self.source})" if self.date else self.source
 
     def usd_per_request(self, input_tokens: float, output_tokens: float, cached_fraction: float) -> float:
-        """What one request costs, of whose input `cached_fraction` is served by the prompt cache."""
+        """Return the cost of one request in $; the prompt cache serves `cached_fraction` of its input."""
         write = self.cache_write_multiple if cached_fraction > 0 else 1.0
         plain = (1 - cached_fraction) * write + cached_fraction * self.cached_multiple
         usd = input_tokens * plain * self.usd_per_million_input + output_tokens * self.usd_per_million_output
@@ -55,12 +58,12 @@ class ApiPrice:
 
 @lru_cache(maxsize=1)
 def api_price_list() -> tuple[ApiPrice, ...]:
-    """All dated API prices that come with the package."""
+    """Return all dated API prices of the package."""
     return read_api_prices(TABLE)
 
 
 def read_api_prices(path: str | Path) -> tuple[ApiPrice, ...]:
-    """A list in the form of `capacity/planning/bills/hosted_prices.csv`. Raises MalformedFile with the line."""
+    """Read a list in the format of `capacity/planning/bills/hosted_prices.csv`. Raises MalformedFile with the line."""
     return read_price_rows(path, NEEDED, lambda row, where: _price(row, path, where))
 
 
@@ -84,9 +87,9 @@ def _price(row: Mapping[str, str | None], path: str | Path, where: str) -> ApiPr
 def find_api_prices(
     model: str, providers: str, *, table: tuple[ApiPrice, ...] | None = None
 ) -> tuple[ApiPrice, ...]:
-    """The prices of `model` from the named providers ("DeepInfra,SambaNova"), or from `all`: then there may be none.
+    """Return the prices of `model` from the named providers ("DeepInfra,SambaNova"), or from `all` (may be empty).
 
-    Raises InvalidInput where a provider is named and the model has no price; UnknownName for a provider without one.
+    Raises InvalidInput if a provider is named and the model has no price, and UnknownName for a provider without one.
     """
     listed = api_price_list() if table is None else table
     of_model = [price for price in listed if price.model.lower() == model.lower()]

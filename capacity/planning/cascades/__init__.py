@@ -1,1 +1,1 @@
-"""A semantic cache or a small model in front of a large one."""
+"""Model cascades: a semantic cache or a small model in front of a large one."""

@@ -1,8 +1,9 @@
-"""Who is asked, in which order: the shares of requests that reach each place, what that costs, and how long it takes.
+"""Arrangement of a cascade: the share of requests that reaches each tier, its cost and its latency.
 
 a cache answers h of all; of the rest, m = 1 - h,
 by answer: the small model gets m, the large one m e, one after the other
 by prompt: the small model gets m (1 - e), the large one m e, one or the other
+e is the escalation rate
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from capacity.hardware.pricing import HOURS_PER_MONTH, SECONDS_PER_HOUR
 from capacity.planning.cascades.mixture import Stage, Way
 from capacity.planning.cascades.tiers import Side, Waits
 
-STEPS = 1000  # of a rate from 0 to 1, where whole engines make a bill jump
-AS_DEAR = 1e-9  # of a bill, within which two are equal
+STEPS = 1000  # of a rate from 0 to 1, because whole engines make the bill jump
+AS_DEAR = 1e-9  # relative difference within which two bills are equal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """A semantic cache: its hit rate, what a lookup takes and costs, and what its store costs.
+    """Semantic cache: hit rate, time and cost of a lookup, and cost of its store.
 
-    `embedder`: engines that embed every prompt, where the lookup's price is not theirs.
+    `embedder`: engines that embed every prompt, if the lookup price does not include embedding.
     """
 
     hit_rate: float
@@ -34,15 +35,15 @@ class Cache:
 
     @property
     def embedding(self) -> Quantity:
-        """$ of embedding a prompt on these engines, where they are many."""
+        """Return the cost of embedding one prompt on these engines at scale, in $."""
         return _exact(0.0) if self.embedder is None else self.embedder.usd_at_scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrangement:
-    """A cache or none, a small model or none, and the large one, for so many requests per second.
+    """Optional cache, optional small model, and the large model, at a rate of requests per second.
 
-    `client_s`: between client and router, there and back; the router stands beside engines of one's own.
+    `client_s`: round-trip time between client and router; the router is next to your own engines.
     """
 
     requests_per_s: float
@@ -57,42 +58,42 @@ class Arrangement:
 
     @property
     def missed(self) -> float:
-        """Share of requests that a model must answer."""
+        """Return the fraction of requests that a model must answer."""
         return 1.0 if self.cache is None else 1 - self.cache.hit_rate
 
     @property
     def small_share(self) -> float:
-        """Share of all requests that the small model answers or begins."""
+        """Return the fraction of all requests that the small model answers or starts."""
         if self.small is None:
             return 0.0
         return self.missed * (1.0 if self.by_answer else 1 - self.escalation_rate)
 
     @property
     def large_share(self) -> float:
-        """Share of all requests that reach the large model."""
+        """Return the fraction of all requests that reach the large model."""
         return self.missed * (1.0 if self.small is None else self.escalation_rate)
 
     @property
     def sides(self) -> list[tuple[Side, float]]:
-        """Each side with the share of all requests that reach it."""
+        """Return each side with the fraction of all requests that reaches it."""
         embedder = None if self.cache is None else self.cache.embedder
         every = ((self.large, self.large_share), (self.small, self.small_share), (embedder, 1.0))
         return [(side, share) for side, share in every if side is not None]
 
     def usd_at_scale(self) -> Quantity:
-        """$ of a request where engines are many."""
+        """Return the cost per request at scale (many engines), in $."""
         large, *others = (side.usd_at_scale.scaled(share) for side, share in self.sides)
         return _total([large, _exact(self._beside_usd), *others])
 
     def usd_per_hour(self) -> Quantity:
-        """$ an hour in whole engines."""
+        """Return the cost per hour in whole engines, in $."""
         rate = self.requests_per_s
         large, *others = (side.usd_per_hour(share * rate) for side, share in self.sides)
         return _total([large, _exact(self._beside_usd * rate * SECONDS_PER_HOUR), *others])
 
     @property
     def _beside_usd(self) -> float:
-        """$ of a request beside the models: lookup, store, decision."""
+        """Return the cost per request without the models: lookup, store and judge, in $."""
         judged = 0.0 if self.small is None else self.missed * self.judge_usd
         if self.cache is None:
             return judged
@@ -102,10 +103,10 @@ class Arrangement:
     def ways(
         self, large: Waits | None, small: Waits | None, embedder: Waits | None = None
     ) -> tuple[list[Way], list[Way]] | None:
-        """The ways to the first and to the last token, by what each model takes; None where that is not known.
+        """Return the paths to the first and to the last token from the times of each model; None if a time is unknown.
 
-        An answer that is judged is shown when that is done: its first token comes with its last. Whoever works on a
-        request, its client is once as far away.
+        A judged answer is shown after the judgement, so its first token arrives with its last. The client's distance
+        counts once per request, even if several models process it.
         """
         judge = Stage.constant(self.judge_s)
         before = () if self.cache is None else (Stage.constant(self.cache.lookup_s),)
@@ -137,7 +138,7 @@ class Arrangement:
         return first, last
 
     def _distance(self, asked: tuple[Waits, ...]) -> tuple[Stage, ...]:
-        """What brings the client's distance in the times of those who are asked to one; an API's times are as given."""
+        """Return the stage that corrects the client's distance to one round trip; times of an API are used as given."""
         counted = sum(waits.client_s for waits in asked)
         more = self.client_s - counted
         return (Stage.constant(more),) if more and (counted or not asked) else ()
@@ -145,22 +146,25 @@ class Arrangement:
     # break-even
 
     def with_escalation(self, escalation_rate: float) -> Arrangement:
-        """The same with another escalation rate."""
+        """Return a copy with another escalation rate."""
         return replace(self, escalation_rate=escalation_rate)
 
     def with_hit_rate(self, hit_rate: float) -> Arrangement:
-        """The same with another hit rate of its cache."""
+        """Return a copy with another hit rate of the cache."""
         assert self.cache is not None
         return replace(self, cache=replace(self.cache, hit_rate=hit_rate))
 
     @property
     def alone(self) -> Arrangement:
-        """The large model alone."""
+        """Return the large model alone."""
         return Arrangement(requests_per_s=self.requests_per_s, large=self.large, client_s=self.client_s)
 
     def break_even_escalation(self) -> Quantity | None:
-        """The escalation rate up to which this is no dearer than the large model alone, where engines are many; None:
-        not even at 0. The interval: the small model as dear as may be and the large one as cheap, and the reverse."""
+        """Return the highest escalation rate at which this costs no more than the large model alone, at scale.
+
+        None if it costs more even at 0. The interval combines the highest cost of the small model with the lowest of
+        the large one, and the reverse.
+        """
         assert self.small is not None
         small, large = self.small.usd_at_scale, self.large.usd_at_scale
         value = self._crossing(small.value, large.value)
@@ -174,7 +178,7 @@ class Arrangement:
         )
 
     def _crossing(self, small_usd: float, large_usd: float) -> float | None:
-        """cost(e) = a + b e = the large model's."""
+        """Solve cost(e) = a + b e = cost of the large model for e."""
         embedded = 0.0 if self.cache is None else self.cache.embedding.value
         none = self._beside_usd + embedded + self.missed * small_usd
         slope = self.missed * (large_usd - (0.0 if self.by_answer else small_usd))
@@ -183,13 +187,15 @@ class Arrangement:
         return 1.0 if none + slope <= large_usd else (large_usd - none) / slope
 
     def break_even_escalation_here(self) -> float | None:
-        """The same in whole engines, by trying: the highest rate that is no dearer; None: none is."""
+        """Return the break-even escalation rate in whole engines, by search; None if no rate breaks even."""
         most = self.alone.usd_per_hour().value
         return _last(lambda rate: self.with_escalation(rate).usd_per_hour().value, most)
 
     def break_even_hits(self) -> Quantity | None:
-        """The hit rate from which the cache pays, where engines are many: its cost over what a miss costs; None: no
-        rate is enough."""
+        """Return the hit rate above which the cache pays off at scale: its cost divided by the cost of a miss.
+
+        None if no rate is high enough.
+        """
         assert self.cache is not None
         missed = replace(self, cache=None).usd_at_scale()
         stored = self.cache.store_usd_per_hour / (self.requests_per_s * SECONDS_PER_HOUR)
@@ -203,14 +209,14 @@ class Arrangement:
         )
 
     def break_even_hits_here(self) -> float | None:
-        """The same in whole engines, by trying: the lowest hit rate from which it is no dearer up to 1."""
+        """Return the hit rate above which the cache pays off in whole engines, by search; None if there is none."""
         most = replace(self, cache=None).usd_per_hour().value
         most_missed = _last(lambda missed: self.with_hit_rate(1 - missed).usd_per_hour().value, most)
         return None if most_missed is None else 1 - most_missed
 
 
 def _last(usd: Callable[[float], float], most: float) -> float | None:
-    """The highest rate up to which no bill is above `most`; None where that of 0 is."""
+    """Return the highest rate up to which no bill exceeds `most`; None if the bill at rate 0 does."""
     found = None
     for step in range(STEPS + 1):
         if usd(step / STEPS) > most * (1 + AS_DEAR):
@@ -224,7 +230,7 @@ def _exact(value: float) -> Quantity:
 
 
 def _total(parts: Iterable[Quantity]) -> Quantity:
-    """A sum, whose errors may coincide: its ends are the sums of theirs."""
+    """Return the sum; errors may coincide, so its interval ends are the sums of the ends."""
     parts = list(parts)
     lows, highs = [part.low for part in parts], [part.high for part in parts]
     return Quantity(
@@ -235,5 +241,5 @@ def _total(parts: Iterable[Quantity]) -> Quantity:
 
 
 def per_month(usd_per_hour: Quantity) -> Quantity:
-    """$ a month of 730 hours."""
+    """Return the cost per month of 730 hours, in $."""
     return usd_per_hour.scaled(HOURS_PER_MONTH)

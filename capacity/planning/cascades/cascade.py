@@ -1,6 +1,6 @@
-"""What is asked first, and what that saves: a semantic cache, a small model, or both before a large one.
+"""Cost and savings of a cascade: a semantic cache, a small model, or both in front of a large model.
 
-Hit and escalation rates are the user's, as quality hangs on them: nothing here says which answers are good enough.
+Hit and escalation rates are inputs of the user because quality depends on them; this module does not judge answers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from capacity.planning.cascades.cascade_answer import CascadeAnswer, cascade_ans
 from capacity.planning.cascades.tiers import HostedSide, OwnSide, Side
 from capacity.pool.resolve import resolve
 
-NO_RATE = ("batch_size", "concurrency", "burstiness")  # a rate is thinned, and Poisson's stays Poisson's
+NO_RATE = ("batch_size", "concurrency", "burstiness")  # thinning a Poisson process gives a Poisson process
 CASCADE_TRAFFIC = tuple(name for name in ESTIMATE_TRAFFIC if name not in NO_RATE)
 OF_PREFIXES = ("enable_prefix_caching", "kv_offloading_size")
 
@@ -40,12 +40,12 @@ def cascade(
     download: bool = False,
     **options: Any,
 ) -> CascadeAnswer:
-    """$ and latency of a semantic cache (`cache_hit_rate`), a small model (`small`, `escalation_rate`), or both before
-    `model`, against `model` alone, and the rates at which they break even.
+    """Compare a cascade with `model` alone: cost, latency and break-even rates.
 
-    Each model is on GPUs (the pool's; `small_gpu`) or of an API (`api`, `small_api`, or their prices). `request_rate`
-    or `requests_per_day` says the load. `simulate` also runs both models as one deployment. Raises DoesNotFit;
-    InvalidInput for what cannot be asked.
+    The cascade puts a semantic cache (`cache_hit_rate`), a small model (`small`, `escalation_rate`), or both in front
+    of `model`. Each model runs on GPUs (the pool's; `small_gpu`) or on an API (`api`, `small_api`, or their prices).
+    `request_rate` or `requests_per_day` gives the load. `simulate` also runs both models as one deployment. Raises
+    DoesNotFit, and InvalidInput for invalid settings.
     """
     pool, traffic_fields, prices, own = split(options, Pool, Traffic, Cost, Cascade)
     asked: Cascade = build(Cascade, own)
@@ -135,7 +135,7 @@ def _arranged(
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Sides of a cascade, made of what was asked."""
+    """Builder of the sides of a cascade from the request."""
 
     asked: Cascade
     traffic: Traffic
@@ -144,7 +144,7 @@ class Sides:
     download: bool
 
     def hosted(self, price: ApiPrice, name: str) -> HostedSide:
-        """An API by the name of its field."""
+        """Return an API side; `name` is its field."""
         ttft_s, tpot_s = getattr(self.asked, f"{name}_ttft_s"), getattr(self.asked, f"{name}_tpot_s")
         output = self._output_len(name != "api")
         return HostedSide(price, float(self.traffic.input_len or 1), float(output), ttft_s, tpot_s)
@@ -152,7 +152,8 @@ class Sides:
     def own(
         self, model: str | Path | ModelSpec, pool: Pool, *, small: bool = False, output_len: int | None = None
     ) -> OwnSide:
-        """Engines of a pool. Raises DoesNotFit; InvalidInput without a price, and for lengths that do not fit."""
+        """Return a side on engines of a pool. Raises DoesNotFit, and InvalidInput without a price or for lengths that
+        are too long."""
         resolved = resolve(model, pool, profiles=self.profiles, download=self.download)
         if small and pool.tensor_parallel_size == 1 and self.asked.small_tensor_parallel_size is None:
             size = None if resolved.memory.fits else resolved.smallest_tensor_parallel_size
@@ -170,7 +171,7 @@ class Sides:
         return OwnSide(resolved, price, traffic, self.asked.target_utilization)
 
     def small(self, large: Side) -> Side | None:
-        """The side of the small model; None without one."""
+        """Return the side of the small model; None without one."""
         asked = self.asked
         if asked.small is None:
             return None
@@ -189,7 +190,7 @@ class Sides:
         return self.own(asked.small, build(Pool, fields), small=True)
 
     def embedder(self, large: Side, small: Side | None) -> OwnSide | None:
-        """The side that embeds prompts; None where embeddings are bought. Raises as `own`."""
+        """Return the side that embeds prompts; None if embeddings are bought. Raises as `own`."""
         asked = self.asked
         if asked.embedding_model is None:
             return None
@@ -204,7 +205,7 @@ class Sides:
 
 
 def api_price(model: str, asked: Cascade, name: str) -> ApiPrice | None:
-    """The API price of a side: given, or of a named provider; None of GPUs. Raises InvalidInput."""
+    """Return the API price of a side, given or of a named provider; None for a side on GPUs. Raises InvalidInput."""
     provider, given_in, given_out = (
         getattr(asked, field) for field in (name, f"{name}_input_price", f"{name}_output_price")
     )

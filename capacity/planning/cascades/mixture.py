@@ -1,7 +1,7 @@
-"""Times of requests that take different ways: stages one after another, ways mixed by their shares.
+"""Latency distribution of requests that take different paths: stages in sequence, paths mixed by their shares.
 
-Stages of a way are taken as independent. A stage's 90 % interval is carried through: the sum and the mixture are taken
-anew with all stages at their low and at their high end, as their errors may coincide.
+Stages of a path are assumed to be independent. The 90 % intervals of stages are propagated by computing the result
+with all stages at their low and at their high end, because their errors may coincide.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy.typing as npt
 from capacity.answers.records import Quantity
 
 Statistic = Literal["mean", "p95"]
-Ends = tuple[float, float]  # of an interval, over the value
+Ends = tuple[float, float]  # of an interval, relative to the value
 Times = npt.NDArray[np.float64]
 
 EXACT: Ends = (1.0, 1.0)
-MOST_POINTS = 512  # of a stage's distribution, where stages are added: all pairs of points
+MOST_POINTS = 512  # limit per stage when stages are added, because all pairs of points are formed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stage:
-    """Seconds that a part of the way takes, one value a request seen; `mean_ends` and `p95_ends` None: no evidence."""
+    """Time of one stage in seconds, one value per simulated request; `mean_ends` or `p95_ends` None: no interval."""
 
     seconds: Times
     mean_ends: Ends | None = EXACT
@@ -33,24 +33,24 @@ class Stage:
 
     @classmethod
     def constant(cls, seconds: float) -> Stage:
-        """The same for every request, and known: no prediction."""
+        """Return a stage with the same known time for every request."""
         return cls(seconds=np.array([seconds]))
 
     def ends(self, statistic: Statistic) -> Ends | None:
-        """The interval of this statistic, over its value."""
+        """Return the interval of this statistic, relative to its value."""
         return self.mean_ends if statistic == "mean" else self.p95_ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """Stages one after another, which a share of the requests takes."""
+    """Path of a share of the requests: stages in sequence."""
 
     share: float
     stages: tuple[Stage, ...]
 
 
 def mixed(ways: Sequence[Way], statistic: Statistic) -> Quantity:
-    """The mean or the 95th percentile over all requests, in s; the shares add up to 1."""
+    """Return the mean or the 95th percentile over all requests in seconds; the shares add up to 1."""
     taken = [way for way in ways if way.share > 0]
     value = _over(taken, statistic, None)
     if any(stage.ends(statistic) is None for way in taken for stage in way.stages):
@@ -59,7 +59,7 @@ def mixed(ways: Sequence[Way], statistic: Statistic) -> Quantity:
 
 
 def _over(ways: Sequence[Way], statistic: Statistic, end: int | None) -> float:
-    """The statistic with every stage at one end of its interval; None: as predicted."""
+    """Return the statistic with every stage at one end of its interval; None: as predicted."""
     if statistic == "mean":
         return sum(
             way.share * sum(float(_at(stage, statistic, end).mean()) for stage in way.stages) for way in ways
@@ -80,14 +80,14 @@ def _at(stage: Stage, statistic: Statistic, end: int | None) -> Times:
 
 
 def _thinned(times: Times) -> Times:
-    """At most so many points of the same distribution, each in the middle of as many of it."""
+    """Return at most `MOST_POINTS` points of the distribution, at the centres of equal parts."""
     if len(times) <= MOST_POINTS:
         return times
     return np.quantile(times, (np.arange(MOST_POINTS) + 0.5) / MOST_POINTS)
 
 
 def _quantile(times: Times, weights: Times, part: float) -> float:
-    """The least time that at least this part of the weight does not exceed, on the line between neighbours."""
+    """Return the weighted quantile, interpolated between neighbouring times."""
     order = np.argsort(times, kind="stable")
     times, reached = times[order], np.cumsum(weights[order])
     middles = (reached - weights[order] / 2) / reached[-1]

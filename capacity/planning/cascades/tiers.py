@@ -1,7 +1,7 @@
-"""Where a request of a cascade may be answered: engines of one's own, or an API. Both say what a rate costs and takes.
+"""Sides of a cascade, your own engines or an API, with the cost and the latency at a request rate.
 
-Engines of one's own are counted, whole: as many as keep each at the target part of its full load, that of
-`capacity cost`; their latency is the simulation of one engine at its share of the arrivals.
+Your own engines are counted in whole numbers, so that each runs at most at the target fraction of its full load, as in
+`capacity cost`. Their latency comes from simulating one engine at its share of the arrivals.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from capacity.planning.cascades.mixture import Ends, Stage
 from capacity.pool.resolve import ResolvedPool
 
 MOST_ENGINES = 1_000_000
-UNSTEADY = ("saturated", "overloaded")  # verdicts under which latencies are of a queue that grows, or nearly
+UNSTEADY = ("saturated", "overloaded")  # verdicts with a growing queue, or nearly so
 
 
 class Waits(NamedTuple):
-    """Times to the first and to the last token; `warning` where they are of a queue that grows.
+    """Times to the first and to the last token; `warning` if the queue grows.
 
-    `client_s`: of both, the distance between client and server, there and back; an API's is not told apart.
+    `client_s`: the round trip between client and server, included in both; unknown, so 0, for an API.
     """
 
     ttft: Stage
@@ -43,42 +43,42 @@ class Waits(NamedTuple):
 
 
 class Side(ABC):
-    """Who answers: what one request costs where there are many, what a rate costs here, and how long it takes."""
+    """Side that answers requests: cost of a request at scale, cost of a rate here, and latency."""
 
     @property
     @abstractmethod
     def usd_at_scale(self) -> Quantity:
-        """$ of a request where engines are many, each at its target."""
+        """Return the cost of a request in $ with many engines, each at its target."""
 
     @property
     @abstractmethod
     def place(self) -> str:
-        """Where the answer comes from, in a few words."""
+        """Return a short description of where the side runs."""
 
     def engines(self, _: float, /) -> int | None:
-        """Engines that such a rate takes; None of an API."""
+        """Return the number of engines for this rate; None for an API."""
         return None
 
     def billed_gpus(self, _: float, /) -> int | None:
-        """GPUs that are paid for; None of an API."""
+        """Return the number of billed GPUs; None for an API."""
         return None
 
     def utilization(self, _: float, /) -> float | None:
-        """Part of their full load that these engines are given; None of an API."""
+        """Return the load of these engines as a fraction of full load; None for an API."""
         return None
 
     @abstractmethod
     def usd_per_hour(self, requests_per_s: float, /) -> Quantity:
-        """$ an hour at such a rate."""
+        """Return the cost per hour at this rate, in $."""
 
     @abstractmethod
     def waits(self, requests_per_s: float, /) -> Waits | None:
-        """How long an answer takes at such a rate; None where nobody said."""
+        """Return the times of an answer at this rate; None if they are not given."""
 
 
 @dataclass(frozen=True)
 class HostedSide(Side):
-    """An API: paid by the token, as fast as the user measured it."""
+    """API, paid per token, with latencies measured by the user."""
 
     price: ApiPrice
     input_tokens: float
@@ -107,7 +107,7 @@ class HostedSide(Side):
 
 @dataclass(frozen=True)
 class OwnSide(Side):
-    """Engines of one pool, each given `target` of its full load; `traffic` without its rate."""
+    """Engines of one pool, each at `target` of its full load; `traffic` without its rate."""
 
     resolved: ResolvedPool
     price: Price
@@ -120,13 +120,13 @@ class OwnSide(Side):
         return f"{gpus} x {self.resolved.profile.name}, {self.resolved.engine.label}"
 
     def _at(self, requests_per_s: float) -> Traffic:
-        """The traffic at another rate."""
+        """Return the traffic at another rate."""
         said = {name: getattr(self.traffic, name) for name in self.traffic.model_fields_set - RATES}
         return build(Traffic, {**said, "request_rate": requests_per_s})
 
     @cached_property
     def capacity_per_s(self) -> Quantity:
-        """Requests per second of one engine at full load, with the interval of its step times."""
+        """Return the requests per second of one engine at full load, with the interval of its step times."""
         one = with_replicas(self.resolved, 1)
         requests = make_workload(self._at(1.0), one.max_model_len)
         full, (low, high) = full_load(one, requests)
@@ -169,18 +169,18 @@ class OwnSide(Side):
         return waits_of(self.simulated(requests_per_s))._replace(client_s=self.traffic.client_latency_s)
 
     def simulated(self, requests_per_s: float, /) -> Simulation:
-        """One of the engines, at its share of the arrivals, as `capacity simulate` runs it."""
+        """Simulate one engine at its share of the arrivals, as `capacity simulate` does."""
         each = requests_per_s / max(self.engines(requests_per_s), 1)
         pool = self.resolved.pool.model_dump(exclude_unset=True, exclude={"model"})
         return simulate(self.resolved.model, **pool, **self._at(each).model_dump(exclude_unset=True))
 
 
-# how the traffic says its own rate
+# traffic fields that set the rate
 RATES = {"request_rate", "requests_per_day", "users", "think_time_s", "response_s", "user_loop"}
 
 
 def waits_of(answer: Simulation) -> Waits:
-    """The times of a simulation's requests, with its intervals."""
+    """Return the times of a simulation's requests with their intervals."""
     verdict, records = answer.verdict, answer.run.records
     warning = None
     if verdict is not None and verdict.verdict in UNSTEADY:

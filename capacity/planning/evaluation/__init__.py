@@ -1,1 +1,1 @@
-"""Evaluate a candidate: simulate it on the traffic and judge it against the SLO."""
+"""Evaluate a candidate: simulate it on the traffic and compare the result with the SLO."""

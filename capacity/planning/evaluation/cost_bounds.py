@@ -1,8 +1,8 @@
-"""What no schedule can beat: least replicas and least latencies of an engine on a workload, without simulating.
+"""Lower bounds on replicas and latencies of an engine on a workload, without simulation.
 
-Bounds are taken at the very step times that the simulation will use, so that an error of the step model cannot
-make the two disagree; `SLACK` covers the bounds' own approximations (contexts and prompts at their means). A
-candidate that a bound excludes could not have met the SLO.
+Bounds use the same step times as the simulation, so an error of the step model cannot make the two disagree. `SLACK`
+covers the approximations of the bounds (mean contexts and prompts). A candidate that a bound excludes cannot meet the
+SLO under any schedule.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from capacity.step import StepShape, decode_shape
 from capacity.step.closed_form import prefill_steps
 from capacity.workload import Slo, Workload
 
-SLACK = 0.10  # of a bound: it must miss by more
+SLACK = 0.10  # fraction by which a bound must exceed its limit
 LUCKY = 0.9
 StepSeconds = Callable[[StepShape], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """A workload's sums, as bounds need them.
+    """Totals and means of a workload, as the bounds need them.
 
-    `computed_input_tokens` is the mean prompt less all that an endless prefix cache could supply. `offered_per_s` is
-    the rate at which requests come by the clock; None: of a closed loop, or all at once. `endless`: the requests are a
-    sample of traffic that goes on at this rate.
+    `computed_input_tokens` is the mean prompt minus the tokens that an unlimited prefix cache could supply.
+    `offered_per_s` is the arrival rate of an open loop; None for a closed loop or if all requests arrive at once.
+    `endless`: the requests are a sample of traffic that continues at this rate.
     """
 
     requests: int
@@ -45,16 +45,16 @@ class Load:
     decode_context_tokens: float
     computed_input_tokens: float
     prompt_tokens: npt.NDArray[np.int64]
-    # mean context of each request's decode, of those with two output tokens or more
+    # mean decode context of each request with at least two output tokens
     contexts: npt.NDArray[np.float64]
     open_loop: bool
     endless: bool
-    most_replicas: int  # beyond which some would have nothing to do
+    most_replicas: int  # more would leave some idle
     longest_request_tokens: int
 
     @classmethod
     def of(cls, workloads: Sequence[Workload], *, endless: bool = False) -> Load:
-        """The sums of one traffic; replications are averaged."""
+        """Return the totals of one traffic, averaged over its replications."""
         prompts = np.concatenate([w.prompt_tokens for w in workloads])
         outputs = np.concatenate([w.output_tokens for w in workloads])
         contexts = prompts + (outputs + 1) / 2
@@ -80,7 +80,7 @@ class Load:
 
 
 def _unshared_tokens(workload: Workload) -> float:
-    """Mean prompt tokens that even an endless cache must compute once: each text's, answers aside."""
+    """Return the mean prompt tokens that even an unlimited cache must compute once, without generated answers."""
     content = workload.content
     if content is None:
         return float(workload.prompt_tokens.mean())
@@ -93,11 +93,11 @@ def _unshared_tokens(workload: Workload) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """What can be said of an engine before simulating it.
+    """Bounds of an engine before simulation.
 
-    `min_replicas`: fewer cannot carry the load. `reason`: why no number of replicas can meet the SLO, None where
-    one might; `ratio` is the worst latency of an empty engine over its limit. `work_s` is the engine time of one
-    request at the best batch that the limits allow.
+    `min_replicas`: fewer cannot serve the load. `reason`: why no number of replicas can meet the SLO; None if one
+    might. `ratio`: worst latency of an empty engine divided by its limit. `work_s`: engine time of one request at the
+    best batch size that the limits allow.
     """
 
     min_replicas: int
@@ -108,16 +108,16 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafting:
-    """A round of drafts: rows to verify for each request, the tokens that it yields on average, and at most."""
+    """Speculative round: rows to verify per request, and the mean and maximum of the tokens it yields."""
 
     rows: int = 0
     tokens: float = 1.0
     most_tokens: int = 1
 
     def tokens_at(self, share: float) -> float:
-        """Tokens of a round that a request at this percentile (`share`) of slowness has had, at most.
+        """Return the most tokens per round of a request at percentile `share` (a fraction) of slowness.
 
-        Only where fewer than one in ten may be slow, or all are lucky nine times in ten, does the mean stand for it.
+        The mean is valid only from `LUCKY` (0.9) on; below it, return the maximum.
         """
         return self.tokens * (1 + SLACK if self.rows else 1) if share >= LUCKY else float(self.most_tokens)
 
@@ -135,11 +135,11 @@ def bound(
     drafting: Drafting = PLAIN,
     alone_seconds: StepSeconds | None = None,
 ) -> Bound:
-    """The bounds of one engine on `load`: that does both, or only prefills, or only decodes.
+    """Return the bounds of one engine on `load`; `role` is prefill, decode or both.
 
-    `alone_seconds`: steps of one request where `step_seconds` are of data-parallel ranks that are all as busy.
+    `alone_seconds`: step times of one request, if `step_seconds` are those of equally busy data-parallel ranks.
     """
-    # an engine that prefills bounds the wait, one that decodes the TPOT
+    # a prefill engine bounds the waiting time, a decode engine the TPOT
     waits, paces = role != "decode", role != "prefill"
     slos = [slo for slo in goal.slos if (waits if slo.includes_wait else paces and slo.metric == "tpot")]
     batches = _Batches(resolved, step_seconds, load, role, drafting)
@@ -153,16 +153,16 @@ def bound(
     fast_s, any_s = batches.request_s(limit_s * (1 + SLACK)), batches.request_s(math.inf)
     replicas = 1
     if reason is None and load.open_loop:
-        in_flight = batches.largest * batches.ranks if paces else 0  # a first token ends a prefill
+        in_flight = batches.largest * batches.ranks if paces else 0  # a prefill ends with the first token
         replicas = _least_replicas(load, goal, fast_s, any_s, in_flight)
     return Bound(min_replicas=replicas, work_s=fast_s, ratio=ratio, reason=reason)
 
 
 def _least_replicas(load: Load, goal: Goal, fast_s: float, any_s: float, in_flight: int) -> int:
-    """Replicas whose time, from the first arrival to the last limit, holds the work that must be done by then.
+    """Return the replicas whose time, from the first arrival to the last deadline, suffices for the work due by then.
 
-    Of the requests whose first token is due, all but those still in flight are finished; of these, all but the
-    share that may miss the TPOT limit run in batches small enough for it. Endless traffic has no last limit.
+    Requests whose first token is due are finished except for those in flight. Of these, all but the fraction that may
+    miss the TPOT limit run in batches small enough to meet it. Endless traffic has no last deadline.
     """
     waits = [slo for slo in goal.slos if slo.includes_wait]
     if not waits:
@@ -185,7 +185,8 @@ def _share(percentile: float | None, goal: Goal) -> float:
 
 
 class _Batches:
-    """Engine time of one request when decode runs in batches of a size, the prompts' shares among them; and alone."""
+    """Engine time of one request by decode batch size, with the prompts' share of the work; and latencies of a single
+    request."""
 
     def __init__(
         self, resolved: ResolvedPool, step_seconds: StepSeconds, load: Load, role: Role, drafting: Drafting
@@ -193,7 +194,7 @@ class _Batches:
         self._resolved = resolved
         self._seconds = step_seconds
         self._drafting = drafting
-        self.ranks = resolved.lockstep_ranks * resolved.independent_ranks  # that work side by side
+        self.ranks = resolved.lockstep_ranks * resolved.independent_ranks  # that work in parallel
         self._load = load
         self._window = resolved.model.window_tokens
         tokens = math.ceil(load.input_tokens + load.output_tokens / 2)
@@ -207,15 +208,15 @@ class _Batches:
             self._seconds(self._with_prefill(StepShape(), tokens)) / tokens
             for tokens in {min(size, self._budget) for size in (512, 2048, 8192, self._budget)}
         )
-        self.prefill_s = self._computed * self._prefill_token_s / self.ranks  # of one request
+        self.prefill_s = self._computed * self._prefill_token_s / self.ranks  # per request
         sizes = {2**power for power in range(self.largest.bit_length())} | {self.largest}
         sizes |= {3 * size // 2 for size in sizes if 1 < size <= self.largest * 2 // 3}
         self._times = [self._time(batch) for batch in sorted(sizes)]
 
     def request_s(self, gap_s: float) -> float:
-        """Least engine time of a request in batches whose mean step is at most `gap_s`.
+        """Return the lowest engine time of a request in batches whose mean time between tokens is at most `gap_s`.
 
-        A step of one request stands in where none is fast enough: the latency bound speaks of that.
+        If no batch is fast enough, use a batch of one request; the latency bound covers that case.
         """
         if not self._decoded:
             return self.prefill_s
@@ -223,7 +224,11 @@ class _Batches:
         return min(allowed, default=self._times[0][1])
 
     def _time(self, batch: int) -> tuple[float, float]:
-        """(mean time between tokens, engine time per request): prompts mixed in, or steps of their own; the lesser."""
+        """Return (mean time between tokens, engine time per request), with prompts in decode steps or in separate
+        ones.
+
+        The faster of the two is used.
+        """
         if not self._decoded:
             return 0.0, self.prefill_s
         alone_s = self._seconds(self._decode(batch))
@@ -255,7 +260,7 @@ class _Batches:
     def least_latencies(
         self, step_seconds: StepSeconds, slos: Sequence[Slo], goal: Goal
     ) -> tuple[float, str | None]:
-        """The worst ratio of a latency that an empty engine gives to its limit, and the reason where it exceeds 1."""
+        """Return the worst ratio of an empty engine's latency to its limit, and the reason if it exceeds 1."""
         resolved, load, drafting = self._resolved, self._load, self._drafting
         worst, reason = 0.0, None
         for slo in slos:
@@ -285,5 +290,5 @@ class _Batches:
 
 
 def _below(values: npt.NDArray[Any], share: float) -> float:
-    """The order statistic that the percentile is not below."""
+    """Return the highest order statistic that does not exceed the percentile."""
     return float(values[math.floor((len(values) - 1) * share)])

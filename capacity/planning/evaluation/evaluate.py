@@ -1,7 +1,7 @@
-"""One deployment on the real traffic, through the simulator's own cluster and router, held against the SLO.
+"""Simulate one deployment on the traffic, with the simulator's cluster and router, and compare it with the SLO.
 
-Equal replicas that take requests in turn share nothing: where arrivals do not wait for answers, replica 0 of R sees
-every R-th request, and can stand for all at a first look. An answer is always of the whole deployment.
+Identical replicas under round robin share nothing. If arrivals do not wait for answers, replica 0 of R receives every
+R-th request and can represent all replicas in a first evaluation. A final answer always simulates all replicas.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from capacity.workload import Workload
 Check = Callable[[], None] | None
 
 AS_PREDICTED = Factors()
-FIRST_LOOK = 12  # a long run is begun with the busiest one in so many of its requests
-LEAST_LOOK = 400  # requests of such a stretch: fewer cost no less time
-LOOKS = 4  # such stretches, at most, before the whole
+FIRST_LOOK = 12  # a long run starts with the busiest 1/12 of its requests
+LEAST_LOOK = 400  # requests of a stretch: fewer save no time
+LOOKS = 4  # stretches, at most, before the whole run
 LONG_RUN = 1600  # requests
-LEAST_SAMPLE = 400  # requests of one replica that may stand for all
+LEAST_SAMPLE = 400  # requests of one replica that may represent all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engines:
-    """Equal engines of a deployment; `factors` stretch their predicted step times. `made`: one of them, kept."""
+    """Identical engines of a deployment; `factors` scale their predicted step times. `made`: cached setup of one
+    engine."""
 
     resolved: ResolvedPool
     replicas: int = 1
@@ -43,13 +44,13 @@ class Engines:
     made: EngineSetup | None = None
 
     def setup(self) -> EngineSetup:
-        """One of them, as the simulator takes it."""
+        """Return the simulator setup of one engine."""
         made = self.made or stretched(self.resolved, self.factors)
         return made if made.role == self.role else replace(made, role=self.role)
 
 
 def deployment_label(resolved: ResolvedPool) -> str:
-    """Model, GPUs and engine in a line."""
+    """Return model, GPUs and engine in one line."""
     gpus = f"{resolved.pool.num_gpus} x {resolved.profile.name}"
     if resolved.pool.replicas > 1:
         gpus = f"{resolved.pool.replicas} replicas of {gpus}"
@@ -57,13 +58,13 @@ def deployment_label(resolved: ResolvedPool) -> str:
 
 
 def stretched(resolved: ResolvedPool, factors: Factors) -> EngineSetup:
-    """One of its engines, whose steps take longer or shorter than predicted. Raises InvalidInput."""
+    """Return the setup of one engine with step times scaled by `factors`. Raises InvalidInput."""
     setup = engine_setup(resolved)
     return replace(setup, step_times=ScaledSteps(setup.step_times, factors))
 
 
 def most_replicas(workload: Workload) -> int:
-    """Replicas beyond which some would have nothing to do."""
+    """Return the largest number of replicas that leaves none idle."""
     if workload.concurrency is not None:
         return min(workload.concurrency, len(workload))
     return len(workload) if workload.session is None else len(np.unique(workload.session))
@@ -72,7 +73,7 @@ def most_replicas(workload: Workload) -> int:
 def run_engines(
     engines: Sequence[Engines], workload: Workload, *, router: str = "round-robin", check: Check = None
 ) -> SimulationResult:
-    """The whole deployment on `workload`; `check` as for `simulate`. Raises InvalidInput."""
+    """Simulate the whole deployment on `workload`; `check` as for `simulate`. Raises InvalidInput."""
     apart = any(pool.role != "both" for pool in engines)
     link = kv_link([pool.resolved for pool in engines], Service()) if apart else None
     setups = [setup for pool in engines for setup in [pool.setup()] * pool.replicas]
@@ -99,19 +100,20 @@ def try_engines(
     check: Check = None,
     begun: list[SimulationResult] | None = None,
 ) -> Evaluation:
-    """Serve each of `workloads` (replications of one traffic) with the deployment; all requests are pooled.
+    """Simulate the deployment on each of `workloads` (replications of one traffic) and judge all requests together.
 
-    `give_up` stops as soon as the requests seen so far make a miss certain, in long runs as soon as they make it
-    plain (`outlook`, `hopeless`). `sample` simulates one replica of a long run in place of all, where replicas
-    share nothing. `first_draw`: of a short run, the first of `workloads` will do where the SLO is met on it. What
-    stalls has failed. `begun`: runs of the first of `workloads` that are there, and kept where more may follow.
-    `check` is called again and again: what it raises ends the trial.
+    `give_up` stops once the requests so far make a miss certain, or in long runs very likely (`outlook`, `hopeless`).
+    `sample` simulates one replica of a long run if replicas share nothing. `first_draw`: for short runs, the first of
+    `workloads` is enough if it meets the SLO. A deployment that stalls has failed. `begun`: existing runs of the first
+    workloads; filled if more may follow. `check` is called repeatedly; an exception it raises ends the trial.
     """
     first, total = workloads[0], sum(len(workload) for workload in workloads)
-    # replicas of which each sees as many of the requests, one after the other, and none acts on another
+    # number of independent replicas, each with the same number of requests
     shared = router != "round-robin" or first.is_closed_loop or first.session is not None
     alike = 1 if shared or len(engines) > 1 else engines[0].replicas
-    part = first if alike == 1 else first.take(np.arange(0, len(first), alike))  # of one that stands for all
+    part = (
+        first if alike == 1 else first.take(np.arange(0, len(first), alike))
+    )  # of the replica that represents all
     one = [replace(engines[0], replicas=1)] if alike > 1 else engines
     is_long = total >= LONG_RUN
     sampled = sample and is_long and len(part) >= LEAST_SAMPLE
@@ -127,7 +129,7 @@ def try_engines(
             if ahead > 1:
                 return judged(looks, goal, seen="given up")
             if ahead * len(part) <= sum(len(look.records) for look in looks):
-                break  # at this rate it may well do
+                break  # at this rate it may meet the SLO
     if sampled and alike * len(workloads) > 1:
         return judged([run(one, part)], goal, seen="sample", replicas=alike)
     begun = [] if begun is None else begun
@@ -150,9 +152,10 @@ def try_engines(
 
 
 def _busiest_first(workload: Workload) -> list[Workload]:
-    """The requests in stretches of one in `FIRST_LOOK`, or `LEAST_LOOK`: the one in which they come fastest first.
+    """Split the requests into stretches of 1/`FIRST_LOOK` of them, at least `LEAST_LOOK`; the busiest stretch comes
+    first.
 
-    A stretch alone fares no worse than within the whole.
+    A stretch on its own has latencies no worse than within the whole run.
     """
     total = len(workload)
     count = min(max(total // FIRST_LOOK, LEAST_LOOK), total)
@@ -174,11 +177,11 @@ def trial_load(
     offered_per_s: float | None,
     capacity_per_s: float | None = None,
 ) -> ServedLoad | None:
-    """What `pools` serve of the workload in the long run; None where the trial served nothing.
+    """Return the load that `pools` serve in steady state; None if the trial completed no request.
 
-    `offered_per_s`: how many requests come by the clock, and are served up to `capacity_per_s`, by step times alone
-    where that is not known; None: of a closed loop, whose rate is the trial's. Generated requests that arrive by the
-    clock have the lengths they were drawn from.
+    `offered_per_s` is the open-loop request rate; the served rate is limited to `capacity_per_s` (None: estimated from
+    step times). None: closed loop, served at the trial's rate. For generated open-loop requests, use the means of the
+    length distributions.
     """
     if not trial.requests_per_s:
         return None

@@ -1,4 +1,4 @@
-"""Where candidates are tried: one model and one traffic, many deployments, in this process or in several."""
+"""Context of evaluation: one model and one traffic for many deployments, in one process or several."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from capacity.workload.windows import Window, take_busiest_window
 
 
 class OutOfTime(Exception):
-    """Time is up in the middle of a search; what was found so far stands."""
+    """The time limit was reached during a search; results so far are kept."""
 
 
 class EvaluationRequest(NamedTuple):
-    """One candidate to be evaluated; `confidence` None: with step times as predicted. See `try_engines`.
+    """Request to evaluate one candidate; `confidence` None: step times as predicted. See `try_engines`.
 
-    `first_tokens`: every request ends with its first token, and only limits on how long that takes count.
-    `whole`: of traffic that is searched in its busiest window, the whole, judged window by window.
+    `first_tokens`: end every request with its first token and judge only limits on the time to it. `whole`: judge the
+    whole traffic window by window, if the search uses its busiest window.
     """
 
     candidate: Candidate
@@ -48,16 +48,16 @@ class EvaluationRequest(NamedTuple):
 
 
 def first_look(candidate: Candidate, confidence: float | None) -> EvaluationRequest:
-    """The request for a look at a candidate in which one replica, and one draw, stands for all where it does."""
+    """Return the request for a quick evaluation, in which one replica and one draw may represent all."""
     return EvaluationRequest(candidate, confidence, sample=True, first_draw=True)
 
 
 @dataclass(kw_only=True)
 class EvaluationContext:
-    """The model, the traffic (its replications) and the goal; pools are resolved once, and step models shared.
+    """Model, traffic (its replications) and goal; pools are resolved once and share step models.
 
-    Where there are `windows`, the busiest first, `workloads` are the busiest one's requests and `whole` all of them.
-    Of `steady` traffic, candidates for which these draws are too short are judged on longer ones.
+    With `windows` (busiest first), `workloads` holds the requests of the busiest window and `whole` all of them. With
+    `steady` traffic, candidates for which these draws are too short are judged on longer ones.
     """
 
     model: ModelSpec
@@ -78,9 +78,9 @@ class EvaluationContext:
     _longer: dict[int, EvaluationContext] = field(default_factory=dict, repr=False)
 
     def on(self, workloads: Sequence[Workload]) -> EvaluationContext:
-        """Return the arena of these draws, or of their busiest `slo_window` where they are longer than one.
+        """Return the context for these draws, or for their busiest `slo_window` if they are longer than one.
 
-        Raises InvalidInput for no duration.
+        Raises InvalidInput if `slo_window` is not a duration.
         """
         busiest, windows = take_busiest_window(workloads, self.slo_window)
         return replace(
@@ -95,23 +95,23 @@ class EvaluationContext:
         )
 
     def busy_load(self, load: Load) -> Load:
-        """Return the load of the busiest window, by which deployments are bounded, out of that of all requests."""
+        """Return the load of the busiest window, which the bounds use; `load` is that of all requests."""
         if not self.windows:
             return load
         return replace(Load.of(self.workloads), longest_request_tokens=load.longest_request_tokens)
 
     def __getstate__(self) -> dict[str, object]:
-        """Worker processes look names up themselves: step models do not travel."""
+        """Leave out caches: worker processes resolve pools themselves."""
         kept = ("_resolved", "_models", "_setups", "_begun", "_looks", "_longer")
         return {**self.__dict__, **{name: {} for name in kept}}
 
     def add(self, resolved: ResolvedPool) -> None:
-        """Keep a pool that was resolved before, with its step times."""
+        """Add a resolved pool with its step model."""
         self._resolved[resolved.pool] = resolved
         self._share_steps(resolved)
 
     def resolved(self, pool: Pool) -> ResolvedPool:
-        """The pool with every name looked up; raises what `resolve` raises."""
+        """Return the resolved pool; raises what `resolve` raises."""
         resolved = self._resolved.get(pool)
         if resolved is None:
             resolved = self._resolved[pool] = resolve(self.model, pool, profiles=self.profiles)
@@ -119,7 +119,7 @@ class EvaluationContext:
         return resolved
 
     def _share_steps(self, resolved: ResolvedPool) -> None:
-        """Where another pool has the same steps, take its step model, and so its tables."""
+        """Reuse the step model, and its tables, of another pool with the same steps."""
         pool = resolved.pool
         near = (pool.gpu, pool.quantization, pool.tensor_parallel_size, resolved.max_num_seqs)
         others = self._models.setdefault(near, [])
@@ -128,10 +128,10 @@ class EvaluationContext:
         if like is None:
             others.append(resolved)
         else:
-            vars(resolved)["step_model"] = like.step_model  # as if this cached property had been asked for
+            vars(resolved)["step_model"] = like.step_model  # fill the cached property
 
     def setup(self, pool: Pool, confidence: float | None) -> EngineSetup:
-        """One engine of the pool, with step times that are not exceeded with such a probability; made once.
+        """Return the setup of one engine, with step times not exceeded with probability `confidence`; cached.
 
         Raises what `resolve` and `engine_setup` raise.
         """
@@ -143,10 +143,10 @@ class EvaluationContext:
         return setup
 
     def context_of(self, candidate: Candidate, *, check: Check = None) -> EvaluationContext:
-        """Return where a candidate is judged: on these draws, or on longer ones where they are too short for it.
+        """Return the context to judge a candidate in: this one, or one with longer draws if these are too short.
 
-        That follows from the traffic, the goal and the candidate alone, whichever others it is compared with. A plain
-        miss needs no longer draws.
+        The choice depends only on the traffic, the goal and the candidate, not on other candidates. A clear miss needs
+        no longer draws.
         """
         if self.steady is None:
             return self
@@ -164,7 +164,7 @@ class EvaluationContext:
         return self._longer[requests].context_of(candidate, check=check)
 
     def run(self, task: EvaluationRequest, *, check: Check = None) -> Evaluation:
-        """Simulate one candidate, on draws that are long enough for it; what `check` raises on the way ends it."""
+        """Simulate one candidate on draws that are long enough for it; an exception that `check` raises ends it."""
         if task.first_tokens:
             return self._run(task, check)
         context = self.context_of(task.candidate, check=check)
@@ -199,9 +199,9 @@ class EvaluationContext:
     def on_whole(
         self, engines: Sequence[Engines], busiest: Evaluation, goal: Goal, *, router: str, check: Check = None
     ) -> Evaluation:
-        """Judge the engines on the whole traffic, window by window; `busiest` is their trial on the busiest one.
+        """Judge the engines on the whole traffic, window by window; `busiest` is their trial on the busiest window.
 
-        Where there are no windows, that is the whole.
+        Return `busiest` if there are no windows.
         """
         if not self.windows:
             return busiest
@@ -217,7 +217,7 @@ class EvaluationContext:
 def run_task(
     arena: EvaluationContext, task: EvaluationRequest, left_s: float = math.inf
 ) -> Evaluation | None:
-    """Run a task on a worker, whose clock is its own; None where it takes longer than `left_s`."""
+    """Run a task on a worker with its own clock; return None if it takes longer than `left_s`."""
     until_s = time.monotonic() + left_s
 
     def check() -> None:

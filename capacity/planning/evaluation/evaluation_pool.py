@@ -1,6 +1,6 @@
-"""Trials on demand: what is asked for runs here, what is likely to be asked for next meanwhile on workers.
+"""Run trials on demand: requested ones in this process, likely next ones on workers in the meantime.
 
-Who asks sees the same trials, in the same order, whatever the number of workers; time alone can end them.
+Trials and their order do not depend on the number of workers; only the time limit can change what is completed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.workers.environment_fingerprint import NOTHING, Named
 from capacity.planning.workers.worker_pool import NotDone, WorkerPool, opened
 
-WORKERS_AFTER_S = 0.7  # a process takes about so long to start: shorter searches have none
-WORKERS_FOR_S = 5.0  # nor have those that end so soon: on a busy machine starting takes as long
-LOOK_S = 0.2  # between two looks at the clock while others work
+WORKERS_AFTER_S = 0.7  # time to start a process: shorter searches start no workers
+WORKERS_FOR_S = 5.0  # least time left: on a busy machine a start takes this long
+LOOK_S = 0.2  # between two checks of the clock while workers run
 
 
 Ahead = Callable[[], Sequence[EvaluationRequest]]
@@ -34,14 +34,14 @@ Ahead = Callable[[], Sequence[EvaluationRequest]]
 
 @dataclass(kw_only=True)
 class EvaluationPool:
-    """Runs trials until `until_s` (by `time.monotonic`), then raises OutOfTime; `tick` is called meanwhile.
+    """Run trials until `until_s` (by `time.monotonic`), then raise OutOfTime; `tick` is called meanwhile.
 
-    `workers` counts this process; with a `cluster` there are as many more as it has, which find there what is `named`.
-    `trials` are those that were asked for, `seconds` what each took.
+    `workers` includes this process; a `cluster` adds its own workers, which look up what is `named` there. `trials`
+    are the requested trials, `seconds` the time of each.
     """
 
     arena: EvaluationContext
-    intervals: bool = True  # of sampling, around the levels of a full trial
+    intervals: bool = True  # sampling intervals around the levels of a full trial
     workers: int = 1
     cluster: str | None = None
     named: Named = NOTHING
@@ -59,7 +59,7 @@ class EvaluationPool:
         check_workers(self.workers)
 
     def __enter__(self) -> EvaluationPool:
-        """Raises InvalidInput where there is no such cluster."""
+        """Open the cluster, if any. Raises InvalidInput if it does not exist."""
         if self.cluster is not None:
             self.workers = self._open().workers + 1
         return self
@@ -67,30 +67,30 @@ class EvaluationPool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ends the workers, whatever they are at."""
+        """Stop the workers, even during a trial."""
         self._crew = None
         self._stack.__exit__(OutOfTime, OutOfTime(), None)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What became of the workers, where that is worth a word."""
+        """Return notes about workers that were lost or failed."""
         return () if self._crew is None else self._crew.remarks
 
     def check(self) -> None:
-        """Raises OutOfTime where time is up."""
+        """Raise OutOfTime if the time limit is reached."""
         if time.monotonic() > self.until_s:
             raise OutOfTime
         if self.tick is not None:
             self.tick()
 
     def known(self, ask: EvaluationRequest) -> Evaluation | None:
-        """What was seen of a candidate: in full, where it was."""
+        """Return the most complete known trial of a candidate, or None."""
         full = ask._replace(sample=False, first_draw=False)
         whole = self.trials.get(full._replace(whole=True))
         return whole or self.trials.get(full) or self.trials.get(ask)
 
     def trial(self, ask: EvaluationRequest, ahead: Ahead = tuple) -> Evaluation:
-        """The trial that is asked for; `ahead` says what is likely to be asked for next. Raises OutOfTime."""
+        """Return the requested trial; `ahead` returns likely next requests. Raises OutOfTime."""
         self.check()
         known = self.known(ask)
         if known is not None:
@@ -106,7 +106,7 @@ class EvaluationPool:
         return self.trials[ask]
 
     def all(self, tasks: Sequence[EvaluationRequest]) -> list[Evaluation | None]:
-        """The trials of `tasks`, in order; None for those that time, or Ctrl-C, did not allow."""
+        """Return the trials of `tasks` in order; None for those that the time limit or Ctrl-C prevented."""
         futures = [self._submitted(task) for task in tasks]
         trials: list[Evaluation | None] = []
         for task, future in zip(tasks, futures, strict=True):
@@ -133,7 +133,7 @@ class EvaluationPool:
     # workers
 
     def _workers_are_there(self) -> bool:
-        """Whether there are any; a search that goes on for long enough starts them."""
+        """Return whether workers are available; start them once the search has run long enough."""
         now_s = time.monotonic()
         worth_it = now_s - self._begun_s > WORKERS_AFTER_S and self.until_s - now_s > WORKERS_FOR_S
         if self._crew is None and self.workers > 1 and worth_it:
@@ -155,7 +155,7 @@ class EvaluationPool:
         return self._crew.submit(run_task, task, self.until_s - time.monotonic())
 
     def _send(self, ask: EvaluationRequest, ahead: Ahead) -> None:
-        """Give the workers what is likely to be asked for after `ask`."""
+        """Submit to the workers the requests that are likely to follow `ask`."""
         self._collect()
         for other in ahead():
             if len(self._futures) >= self.workers:
@@ -166,7 +166,7 @@ class EvaluationPool:
                     self._futures[other] = future
 
     def _meanwhile(self, ahead: Ahead) -> None:
-        """While a worker is at what was asked for: something else, or wait."""
+        """While a worker runs the requested trial, run another likely one here, or wait."""
         self.check()
         other = next((ask for ask in ahead() if ask not in self._found and ask not in self._futures), None)
         if other is None:
@@ -175,7 +175,7 @@ class EvaluationPool:
             self._run(other)
 
     def _collect(self) -> None:
-        """What workers have found."""
+        """Collect the finished trials of the workers."""
         for ask, future in list(self._futures.items()):
             if future.done():
                 del self._futures[ask]
@@ -184,7 +184,7 @@ class EvaluationPool:
                     self._found[ask] = trial
 
     def _result(self, future: Future[Evaluation | None]) -> Evaluation | None:
-        """None where time was up there, or the worker died: then it is run here, and says what is the matter."""
+        """Return a worker's trial; None if its time was up or it died, so the trial runs here and reports any error."""
         assert self._crew is not None
         while not future.done():
             self.check()

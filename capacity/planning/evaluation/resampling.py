@@ -1,4 +1,4 @@
-"""The same traffic drawn several times, with seeds of its own: what chance alone makes of it."""
+"""Draw the same traffic several times with different seeds to measure the effect of chance."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from capacity.simulator.peaks import LEAST_RESIDENCES
 from capacity.simulator.replications import check_replications
 from capacity.workload import Workload
 
-MOST_REQUESTS = 60_000  # of all draws together, where --num-prompts does not set it
-SHORTEST_RUN = 5  # in mean end-to-end latencies: a shorter run mostly shows its start
+MOST_REQUESTS = 60_000  # limit of all draws together, unless --num-prompts is given
+SHORTEST_RUN = 5  # in mean end-to-end latencies: a shorter run is mostly warm-up
 
 
 def draws(
     traffic: Traffic, workload: Workload | None, count: int, max_model_len: int | None = None
 ) -> tuple[Workload, ...]:
-    """The traffic with `count` seeds; once where it is a trace or a workload of one's own. Raises InvalidInput."""
+    """Return the traffic drawn with `count` seeds; one draw for a trace or a given workload. Raises InvalidInput."""
     check_replications(count)
     if workload is not None:
         return (requests_of(traffic, workload),)
@@ -32,9 +32,9 @@ def draws(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyTraffic:
-    """Traffic of a steady rate without a length of its own, of which every draw is a sample.
+    """Traffic at a steady rate without a fixed length; every draw is a sample of it.
 
-    How long a sample has to be depends on the deployment: on its end-to-end latency at step times of `confidence`.
+    The required length of a sample depends on the deployment's end-to-end latency, with step times at `confidence`.
     """
 
     traffic: Traffic
@@ -45,7 +45,7 @@ class SteadyTraffic:
     def of(
         cls, traffic: Traffic, workload: Workload | None, max_model_len: int, confidence: float
     ) -> SteadyTraffic | None:
-        """Return None for traffic that sets its own length: a closed loop, a trace, a day, or a `workload`."""
+        """Return None for traffic with a fixed length: a closed loop, a trace, a day, or a `workload`."""
         rate, has_length = traffic.request_rate, traffic.num_prompts is not None or traffic.trace is not None
         endless = rate is not None and 0 < rate < math.inf and not has_length and traffic.arrivals == "steady"
         if workload is not None or not endless:
@@ -53,9 +53,10 @@ class SteadyTraffic:
         return cls(traffic=traffic, max_model_len=max_model_len, confidence=confidence)
 
     def requests_for(self, workloads: Sequence[Workload], mean_e2e_s: float) -> int | None:
-        """Return the requests of a draw in whose steady state they take `mean_e2e_s`; None where these suffice.
+        """Return the requests that a draw needs to reach steady state if each takes `mean_e2e_s`; None if these
+        suffice.
 
-        It is the number of the first draws times a power of two, so that most deployments share their draws.
+        It is the number of the first draw times a power of two, so that most deployments share their draws.
         """
         first, most = workloads[0], MOST_REQUESTS // len(workloads)
         if first.is_closed_loop or first.span_s >= SHORTEST_RUN * mean_e2e_s or len(first) >= most:
@@ -64,7 +65,7 @@ class SteadyTraffic:
         return min(len(first) << math.ceil(math.log2(max(needed / len(first), 2))), most)
 
     def draw(self, requests: int, workloads: Sequence[Workload]) -> tuple[Workload, ...]:
-        """Return longer draws of the traffic; no request is longer than those of `workloads`, by which engines fit."""
+        """Return longer draws; no request exceeds the longest of `workloads`, for which the engines were sized."""
         longest = max(int((w.prompt_tokens + w.output_tokens).max()) for w in workloads)
         traffic = self.traffic.model_copy(update={"num_prompts": requests})
         drawn = draws(traffic, None, len(workloads), self.max_model_len)

@@ -1,4 +1,4 @@
-"""What a deployment did with requests, held against the service levels: levels, and misses that are certain early."""
+"""Compare simulation results with the service levels, and detect certain misses early."""
 
 from __future__ import annotations
 
@@ -22,30 +22,32 @@ from capacity.workload.windows import Window, judged_windows, rows_of
 Floats = npt.NDArray[np.float64]
 Seen = Literal["all", "sample", "given up"]
 
-NEVER_S = 1e9  # the latency of a request that was turned away or never ended, in percentiles
+NEVER_S = 1e9  # latency of a rejected or unfinished request, in percentiles
 BOOTSTRAP_BLOCKS = 20
 BOOTSTRAP_DRAWS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """The service levels, and the share of requests that must meet those without a percentile."""
+    """Service levels, and the fraction of requests that must meet those without a percentile."""
 
     slos: tuple[Slo, ...]
     goodput_target: float = 0.99
 
     def may_miss(self, slo: Slo) -> float:
-        """The share of requests that may be beyond a limit."""
+        """Return the fraction of requests that may exceed a limit."""
         return 1 - self.goodput_target if slo.percentile is None else 1 - slo.percentile / 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """One service level held against a run. `value_s` is its percentile, or None for a limit on each request;
-    `good_fraction` is the share of requests within the limit; `ratio` is latency over limit, above 1 is a miss: that
-    of the percentile, or for a limit on each request that of the slowest among the `required_fraction` that must meet
-    it. `low_s` to `high_s` is the 90 % interval of `value_s` by resampling blocks of time, None where it was not asked
-    for."""
+    """Result of one service level in a run.
+
+    `value_s` is its percentile, or None for a limit on each request. `good_fraction` is the fraction of requests
+    within the limit. `ratio` is latency divided by limit (above 1: missed), of the percentile or, for a limit on each
+    request, of the slowest among the `required_fraction` that must meet it. `low_s` to `high_s` is the 90 % interval
+    of `value_s` from resampling blocks of time, None if not requested.
+    """
 
     slo: str
     limit_s: float
@@ -59,13 +61,13 @@ class Level:
 
     @property
     def includes_wait(self) -> bool:
-        """Whether the latency counts from the arrival."""
+        """Return whether the latency counts from the arrival."""
         return METRICS[self.slo.partition(":")[0]].from_arrival
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowLevels:
-    """The levels over the requests of one window; `judged`: the SLO must hold in it."""
+    """Levels over the requests of one window; `judged`: the SLO must hold in it."""
 
     window: Window
     judged: bool
@@ -73,14 +75,17 @@ class WindowLevels:
 
     @property
     def ratio(self) -> float:
-        """The worst level's value over its limit."""
+        """Return the worst level's latency divided by its limit."""
         return max((level.ratio for level in self.levels), default=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What a deployment did. `seen`: "all" requests; a "sample" (one replica, for the others are like it); or it was
-    "given up" once it could not meet the SLO any more, and its values are of the part that was simulated."""
+    """Result of a simulated deployment.
+
+    `seen`: "all" requests, a "sample" (one replica that represents the others), or "given up" once the SLO could no
+    longer be met; values then cover the simulated part.
+    """
 
     levels: tuple[Level, ...]
     met: bool
@@ -94,26 +99,26 @@ class Evaluation:
     mean_batch_size: float
     kv_utilization_peak: float
     preemptions: int
-    hit_fraction: float = 0.0  # of prompt tokens that the prefix cache supplied
-    joint_ratio: float = 0.0  # latency over limit, as a level's, of all limits on each request together
-    window: Window | None = None  # of the whole traffic, the judged window that `levels` are of: the worst
-    windows: tuple[WindowLevels, ...] = ()  # in order of time; empty: traffic was not judged by window
+    hit_fraction: float = 0.0  # fraction of prompt tokens from the prefix cache
+    joint_ratio: float = 0.0  # as a level's ratio, of all limits on each request together
+    window: Window | None = None  # the worst judged window of the whole traffic, which `levels` describe
+    windows: tuple[WindowLevels, ...] = ()  # in time order; empty if traffic was not judged by window
 
     @property
     def ratio(self) -> float:
-        """The worst level's latency over its limit; at most 1 where the SLO is met."""
+        """Return the worst level's latency divided by its limit; at most 1 if the SLO is met."""
         return max((self.joint_ratio, *(level.ratio for level in self.levels)))
 
     @property
     def decode_missed(self) -> bool:
-        """Whether a limit of decode alone was missed."""
+        """Return whether a limit on decode alone was missed."""
         return any(level.ratio > 1 and not level.includes_wait for level in self.levels)
 
 
 def judged(
     runs: Sequence[SimulationResult], goal: Goal, *, seen: Seen, replicas: int = 1, intervals: bool = False
 ) -> Evaluation:
-    """`replicas`: how many like the one that ran there are, for the rates."""
+    """Compare the runs with the goal; `replicas` scales the rates if one replica represents that many."""
     tables = [run.records for run in runs]
     tpot = latencies_s(tables, "tpot")
     levels, joint = _levels(runs, goal, intervals=intervals)
@@ -154,9 +159,11 @@ def judged_in_windows(
     goal: Goal,
     busiest: Evaluation,
 ) -> Evaluation:
-    """Hold the SLO against each of `windows` of runs of the whole of `workloads`; the levels are of the worst judged.
+    """Judge the goal in each of `windows` in runs of the whole `workloads`; return the levels of the worst judged
+    window.
 
-    `busiest` is of a run of the busiest window alone. Gaps between tokens are its own: runs keep none by time.
+    `busiest` is the trial of the busiest window alone; levels on gaps between tokens come from it because runs do not
+    record gaps by time.
     """
     owed = replace(goal, slos=tuple(slo for slo in goal.slos if slo.of_requests))
     found: list[tuple[WindowLevels, list[SimulationResult]]] = []
@@ -184,7 +191,7 @@ def judged_in_windows(
 def _levels(
     runs: Sequence[SimulationResult], goal: Goal, *, intervals: bool
 ) -> tuple[tuple[Level, ...], float]:
-    """The levels over all requests, and latency over limit of all limits on each request together."""
+    """Return the levels over all requests, and latency divided by limit of all limits on each request together."""
     tables = [run.records for run in runs]
     each = {slo: _ratios_of_requests(tables, slo) for slo in goal.slos if slo.percentile is None}
     joint = _ratio_at(np.max(list(each.values()), axis=0), goal.goodput_target) if each else 0.0
@@ -198,7 +205,8 @@ def _levels(
 
 
 def _ratios_of_requests(tables: Sequence[RequestTable], slo: Slo) -> Floats:
-    """The latency of every request over a limit, `NEVER_S` for failed ones; TPOT of one output token is 0."""
+    """Return each request's latency divided by the limit: `NEVER_S` for failed requests, 0 for TPOT of one output
+    token."""
     ratios = []
     for table in tables:
         time_ps, parts = table.span_ps(slo.metric)
@@ -208,7 +216,7 @@ def _ratios_of_requests(tables: Sequence[RequestTable], slo: Slo) -> Floats:
 
 
 def _ratio_at(ratios: Floats, share: float) -> float:
-    """The least ratio that at least this share of the requests does not exceed."""
+    """Return the lowest ratio that at least this fraction of the requests does not exceed."""
     count = len(ratios)
     if not count:
         return NEVER_S
@@ -219,7 +227,7 @@ def _ratio_at(ratios: Floats, share: float) -> float:
 
 
 def _level_of_each(slo: Slo, ratios: Floats, goal: Goal, *, met: bool) -> Level:
-    """A limit on each request; `met`: whether enough requests are within all such limits at once."""
+    """Return the level of a limit on each request; `met`: enough requests meet all such limits together."""
     return Level(
         slo=str(slo),
         limit_s=slo.limit_s,
@@ -258,7 +266,8 @@ def _level(slo: Slo, runs: Sequence[SimulationResult], *, intervals: bool) -> Le
 
 
 def _gap_s(slo: Slo, percentile: float, runs: Sequence[SimulationResult]) -> float | None:
-    """Of gaps between tokens only fixed percentiles are kept: the worst run's stands for all."""
+    """Return the highest percentile of token gaps among the runs. Raises InvalidInput if runs do not record the
+    percentile."""
     if percentile not in PERCENTILES:
         known = ", ".join(f"p{p}" for p in PERCENTILES)
         raise InvalidInput(f"{slo}: percentiles of {slo.metric} are kept at {known} only")
@@ -267,7 +276,7 @@ def _gap_s(slo: Slo, percentile: float, runs: Sequence[SimulationResult]) -> flo
 
 
 def _interval(runs: Sequence[Floats], percentile: float) -> tuple[float, float]:
-    """90 % interval of a percentile: blocks of consecutive requests are drawn anew, so that bursts stay whole."""
+    """Return the 90 % bootstrap interval of a percentile, from blocks of consecutive requests to keep bursts intact."""
     blocks = [block for values in runs for block in np.array_split(values, BOOTSTRAP_BLOCKS) if len(block)]
     draws = np.random.default_rng(0).integers(0, len(blocks), size=(BOOTSTRAP_DRAWS, len(blocks)))
     values = percentiles_of_draws(blocks, draws, percentile / 100)
@@ -275,12 +284,12 @@ def _interval(runs: Sequence[Floats], percentile: float) -> tuple[float, float]:
 
 
 def percentiles_of_draws(blocks: Sequence[Floats], draws: npt.NDArray[np.int64], share: float) -> Floats:
-    """`np.quantile(np.concatenate([blocks[i] for i in draw]), share)` of every draw; all values are sorted once."""
+    """Return `np.quantile(np.concatenate([blocks[i] for i in draw]), share)` for every draw; values are sorted once."""
     lengths = np.array([len(block) for block in blocks])
     values = np.concatenate(blocks)
     order = np.argsort(values, kind="stable")
     owner = np.repeat(np.arange(len(blocks)), lengths)[order]
-    reached = np.cumsum(owner[:, None] == np.arange(len(blocks)), axis=0)  # values of each block up to here
+    reached = np.cumsum(owner[:, None] == np.arange(len(blocks)), axis=0)  # cumulative values of each block
     times = np.stack([np.bincount(draw, minlength=len(blocks)) for draw in draws])
     at = (times @ lengths - 1) * share
     low = np.floor(at).astype(np.int64)
@@ -293,7 +302,7 @@ def percentiles_of_draws(blocks: Sequence[Floats], draws: npt.NDArray[np.int64],
 def _ranked(
     reached: npt.NDArray[np.int64], times: npt.NDArray[np.int64], ranks: npt.NDArray[Any]
 ) -> npt.NDArray[np.int64]:
-    """The place, among all values in order, of the value with each draw's rank, by bisection."""
+    """Return, for each draw, the index in the sorted values of the value with its rank, by bisection."""
     low = np.zeros(len(times), dtype=np.int64)
     high = np.full(len(times), len(reached) - 1)
     while (low < high).any():
@@ -303,14 +312,14 @@ def _ranked(
     return low
 
 
-# certain before the end
+# early detection of misses
 
 
 def outlook(runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: float, alone: bool) -> float:
-    """Requests beyond a limit over those that may be, in the worst level. Above 1 the deployment misses.
+    """Return the requests beyond a limit divided by those permitted, for the worst level; above 1 the SLO is missed.
 
-    The runs are stretches of a part that has the share `share` of all `total` requests. `alone`: that part's own
-    verdict is asked for; else the other parts may make up for one that is twice as bad as allowed.
+    The runs are stretches of a part that holds the fraction `share` of all `total` requests. `alone`: judge that part
+    alone; otherwise the other parts may compensate for one that is twice as bad as allowed.
     """
     part = min(1.0, share * (1 if alone else 2))
     return max(
@@ -320,17 +329,17 @@ def outlook(runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: 
 
 
 def hopeless(runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: float, parts: int) -> bool:
-    """Whether too many requests are beyond a limit for the rest to make up for it.
+    """Return whether too many requests exceed a limit for the remaining requests to compensate.
 
-    `share` 1: certain, by counting: more are bad already than may be of all `total`. Below 1 it is that of equal
-    parts simulated, and the rest is taken to be as bad: more than 1 + 1/parts times the allowed share must be bad.
+    `share` 1: certain, because more are bad than may be of all `total`. Below 1, it is the simulated fraction in equal
+    parts and the rest is assumed to be as bad: more than 1 + 1/parts times the allowed fraction must be bad.
     """
     part = min(1.0, share * (1 + 1 / parts))
     return any(bad > math.ceil(total * permitted * part) + 1 for bad, permitted in _beyond(runs, goal))
 
 
 def _beyond(runs: Sequence[SimulationResult], goal: Goal) -> Iterator[tuple[int, float]]:
-    """The requests beyond each limit, and the share that may be."""
+    """Yield the number of requests beyond each limit, and the fraction permitted."""
     tables = [run.records for run in runs]
     for slo in goal.slos:
         if slo.of_requests:
@@ -341,7 +350,7 @@ def _beyond(runs: Sequence[SimulationResult], goal: Goal) -> Iterator[tuple[int,
 
 
 def latencies_s(tables: Iterable[RequestTable], metric: str) -> Floats:
-    """One metric of every request (TPOT: of those with two output tokens or more), `NEVER_S` for failed ones."""
+    """Return one metric of all requests (TPOT: those with at least two output tokens), `NEVER_S` for failed ones."""
     columns = [_column(table, metric) for table in tables]
     return np.concatenate(columns) if columns else np.empty(0)
 

@@ -1,7 +1,7 @@
-"""The error of step times as a distribution, so that a verdict can say with which probability it holds.
+"""Error of step times as a distribution, to state the probability that a verdict holds.
 
-Measured over predicted is taken as log-normal on either side, with the ends of the 90 % interval of `estimate` as its
-5 % and 95 % points. Prefill and decode are taken to err together: the pessimistic reading, as one slow GPU is slow in
+Measured / predicted is assumed to be log-normal on either side; the ends of the 90 % interval of `estimate` are its 5
+% and 95 % points. Prefill and decode are assumed to err together, which is the pessimistic case: a slow GPU is slow in
 both.
 """
 
@@ -20,14 +20,14 @@ from capacity.step import PS_PER_S, DecodePiece, JointStepTimes, StepCost, StepS
 from capacity.step.export import ScaledData
 from capacity.step.model import KNOT_BITS, StepModel
 
-REFERENCE_BATCH = 16  # requests in flight: what an error depends on little
-REFERENCE_TOKENS = 1000  # of prompts and outputs: likewise
+REFERENCE_BATCH = 16  # requests in flight; the error depends little on it
+REFERENCE_TOKENS = 1000  # of prompts and outputs; likewise
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factors:
-    """What predicted step times are multiplied by."""
+    """Factors on predicted step times."""
 
     prefill: float = 1.0
     decode: float = 1.0
@@ -49,10 +49,10 @@ def factors_at(resolved: ResolvedPool, confidence: float | None) -> Factors:
 
 
 class ScaledSteps:
-    """Step times that are multiplied: steps with a prefill by one factor, pure decode by another.
+    """Step times scaled by one factor for steps with prefill and another for pure decode.
 
-    Steps that verify drafts have no affine pieces; they are taken on the line between two knots of the contexts, as
-    the step model takes plain ones, and so looked up in place of priced.
+    Steps that verify drafts have no affine pieces. They are interpolated between two knots of the context, like plain
+    steps in the step model, so most are looked up and not computed.
     """
 
     def __init__(self, steps: StepTimes, factors: Factors) -> None:
@@ -62,14 +62,14 @@ class ScaledSteps:
         self._drafted: dict[tuple[int, int, int], tuple[float, float]] = {}
 
     def step_seconds(self, shape: StepShape) -> float:
-        """The step in seconds, for bounds."""
+        """Return the step time in seconds, for bounds."""
         factor = self._factors.prefill if shape.prefill_tokens else self._factors.decode
         if isinstance(self._steps, StepModel):
             return self._steps.step_seconds(shape) * factor
         return self._steps.step_ps(shape) / PS_PER_S * factor
 
     def step_cost(self, shape: StepShape) -> StepCost:
-        """The step model's table, every operator stretched alike."""
+        """Return the step model's operator table with every operator scaled equally."""
         assert isinstance(self._steps, StepModel)
         factor = self._factors.prefill if shape.prefill_tokens else self._factors.decode
         operators = self._steps.step_cost(shape).operators
@@ -86,16 +86,17 @@ class ScaledSteps:
         return self._on_line(shape)
 
     def step_data(self) -> ScaledData:
-        """These times for a compiled engine."""
+        """Return these times for a compiled engine."""
         return ScaledData(inner=self._steps, prefill=self._factors.prefill, decode=self._factors.decode)
 
     def joint_ps(self, shapes: Sequence[StepShape]) -> int:
-        """A step of data-parallel ranks together; one with a prefill, if any of them has one."""
+        """Return the time of a joint step of data-parallel ranks; the prefill factor applies if any of them has a
+        prefill."""
         factor = self._factors.prefill if any(shape[1] for shape in shapes) else self._factors.decode
         return max(1, round(cast("JointStepTimes", self._steps).joint_ps(shapes) * factor))
 
     def _on_line(self, shape: StepShape) -> int:
-        """The step on the line from the knot of the contexts below to the next."""
+        """Interpolate the step time between the context's lower and upper knot."""
         bits = max(shape[9].bit_length() - KNOT_BITS, 0)
         low, width = shape[9] >> bits << bits, 1 << bits
         line = self._drafted.get((shape[7], shape[8], low))

@@ -1,1 +1,1 @@
-"""Several pools behind a router by length."""
+"""Fleets: several pools behind a router by request length."""

@@ -1,9 +1,9 @@
-"""`fleet`: pools of different GPUs behind one router that tells requests apart by length, the thresholds found.
+"""`fleet`: pools of different GPUs behind a router that splits requests by length, with the best thresholds.
 
-A router by length thins the traffic: no pool acts on another, so each is planned by itself on the requests that would
-reach it, exactly, and the cheapest pools of every threshold are held against one pool for all. The share of requests
-beyond a limit is the mean over pools: what the fleet may miss is shared out between them, alike or with more for the
-longest. The best one is then simulated once more, all pools behind their router.
+Pools behind a router by length do not affect each other. Each pool is planned separately, exactly, on the requests
+that reach it, and the cheapest pools of every threshold are compared with one pool for all. The fraction of requests
+beyond a limit is the mean over pools, so the permitted misses of the fleet are divided between them, equally or with
+more for the longest requests. The best fleet is then simulated again with all pools behind their router.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ def fleet(
     progress: Progress | None = None,
     **options: Any,
 ) -> FleetPlan:
-    """The cheapest fleet that meets the service levels: one pool, or a pool for short requests and one for long.
+    """Find the cheapest fleet that meets the service levels: one pool, or a pool for short requests and one for long
+    ones.
 
-    Of traffic longer than `slo_window`, each pool meets them in its own busiest window, as `plan` has it, and all pools
-    together in the busiest window of all requests.
-    Every threshold of `split_at` is planned, each pool from its GPUs as `plan` does, and compared with one pool for
-    all; with `max_pools` above 2, every choice of more thresholds as well. `spare_replicas` and `availability` add a
-    reserve to each pool, which counts. `peak_to_mean` asks for the bill of a day. `workers` as for `plan`.
-    Raises DoesNotFit where no engine holds the model, and InvalidInput.
+    For traffic longer than `slo_window`, each pool meets the levels in its own busiest window, as in `plan`, and all
+    pools together in the busiest window of all requests. Every threshold of `split_at` is planned, each pool on its
+    GPUs as in `plan`, and compared with one pool for all; with `max_pools` above 2, all choices of more thresholds as
+    well. `spare_replicas` and `availability` add a reserve to each pool, which is part of the cost. `peak_to_mean`
+    adds the bill of a day. `workers` as for `plan`. Raises DoesNotFit if no engine holds the model, and InvalidInput.
     """
     search, traffic, cost, split_fields = split(options, Search, Traffic, Cost, Split)
     ways: Split = build(Split, split_fields)
@@ -101,7 +101,7 @@ def fleet(
 
 
 def _check_pools(ways: Split) -> None:
-    """Raises InvalidInput for what tells pools apart where there is one."""
+    """Raise InvalidInput for settings that distinguish pools if there is only one."""
     if ways.max_pools > 1:
         return
     ways_out = {"split_at": "leave it out", "short_gpus": "give --gpus", "long_gpus": "give --gpus"}
@@ -113,7 +113,7 @@ def _check_pools(ways: Split) -> None:
 
 
 def _search(fields: Mapping[str, Any], ways: Split) -> Search:
-    """The space of each pool. Raises InvalidInput for what a fleet has no choice of."""
+    """Return the search space of each pool. Raises InvalidInput for settings that a fleet does not support."""
     if wrong := sorted(name for name in NOT_OF_A_FLEET & set(fields) if name != "objective"):
         raise InvalidInput(
             f"--{wrong[0]} is no choice here: a fleet's router goes by length, and within a pool to the fewest "
@@ -129,7 +129,7 @@ def _search(fields: Mapping[str, Any], ways: Split) -> Search:
 def _plan(
     layouts: Layouts, windows: Sequence[Window], best: Layout | None, proof: FleetProof | None
 ) -> FleetPlan:
-    """The answer, with its day where that is asked for."""
+    """Build the answer, with its day if requested."""
     pools, asked, ways = layouts.pools, layouts.pools.asked, layouts.pools.ways
     first = asked.workloads[0]
     return make_from(
@@ -156,7 +156,7 @@ def _plan(
 
 
 def _conditional(layouts: Layouts, best: Layout | None) -> dict[str, tuple[Conditional, ...]]:
-    """What the pools of the best layout could be under conditions; without one, what one pool could be."""
+    """Return conditional alternatives for the pools of the best layout; without one, those for a single pool."""
     sides = layouts.sides.get(() if best is None else best.thresholds_tokens, ())
     labels = ["all"] if best is None else [pool.label for pool in best.pools]
     return {
@@ -167,14 +167,14 @@ def _conditional(layouts: Layouts, best: Layout | None) -> dict[str, tuple[Condi
 
 
 def _day(layouts: Layouts, best: Layout | None) -> FleetDay | None:
-    """The bill of a day whose peak the best layout was planned for, where that is said.
+    """Return the bill of a day whose peak is the planned load; None without `peak_to_mean`.
 
-    Each hour is its own steady load, and starting takes no time.
+    Each hour is a separate steady load, and starting replicas takes no time.
     """
     asked, ways = layouts.pools.asked, layouts.pools.ways
     if best is None or ways.peak_to_mean is None:
         return None
-    shares = [rate / ways.peak_to_mean for rate in day_of(1.0, ways.peak_to_mean)]  # of the peak
+    shares = [rate / ways.peak_to_mean for rate in day_of(1.0, ways.peak_to_mean)]  # fractions of the peak
     sides = layouts.sides[best.thresholds_tokens]
     arenas = [replace(asked, workloads=side.part, goal=side.goal).arena() for side in sides]
     both = list(zip(best.pools, arenas, strict=True))
@@ -201,10 +201,10 @@ def _day(layouts: Layouts, best: Layout | None) -> FleetDay | None:
 
 
 def _warnings(layouts: Layouts, best: Layout | None) -> tuple[str, ...]:
-    """What is to be said of the pools of the answer; without one, of all that were looked for."""
+    """Return notes about the pools of the answer; without one, about all pools tried."""
     sides = layouts.pools.sides if best is None else layouts.sides[best.thresholds_tokens]
     asked = layouts.pools.asked
-    rarely = []  # a pool's requests are within the levels more rarely than all together
+    rarely = []  # pools whose permitted misses exceed those of all requests together
     for pool, side in zip([] if best is None else best.pools, sides, strict=best is not None):
         share = max(side.goal.may_miss(slo) for slo in side.goal.slos)
         if side.goal != asked.goal and share > max(map(asked.goal.may_miss, asked.goal.slos)):
@@ -217,12 +217,12 @@ def _warnings(layouts: Layouts, best: Layout | None) -> tuple[str, ...]:
 
 
 def _router(layout: Layout, ways: Split) -> str:
-    """What stands before all pools: that of the only one, or one that goes by length."""
+    """Return the router in front of all pools: that of a single pool, or one by length."""
     return ROUTERS[ways.split_by] if len(layout.pools) > 1 else layout.pools[0].router
 
 
 def _proved(layouts: Layouts, arena: EvaluationContext) -> tuple[Layout | None, FleetProof | None]:
-    """The best layout whose pools meet the levels together; those before it are out."""
+    """Return the best layout whose pools together meet the levels; reject better ones that miss them."""
     while (best := layouts.best) is not None:
         proof = _proof(best, layouts.pools, arena)
         if proof.met:
@@ -232,7 +232,7 @@ def _proved(layouts: Layouts, arena: EvaluationContext) -> tuple[Layout | None, 
 
 
 def _proof(best: Layout, pools: Pools, arena: EvaluationContext) -> FleetProof:
-    """All pools behind their router, on all requests, at the confidence that was asked for."""
+    """Simulate all pools behind their router on all requests, at the requested confidence."""
     asked = pools.asked
     engines = []
     for place, pool in enumerate(best.pools):
@@ -247,8 +247,10 @@ def _proof(best: Layout, pools: Pools, arena: EvaluationContext) -> FleetProof:
 def _by_share(
     pool: FleetPool, arena: EvaluationContext, confidence: float, shares: Sequence[float]
 ) -> dict[float, int]:
-    """The fewest replicas that meet the SLO at each share of the peak, the least share first; those of the peak at
-    most. Fewer than a smaller load needs are not tried."""
+    """Return the fewest replicas that meet the SLO at each fraction of the peak, at most those of the peak.
+
+    Fractions rise, and fewer replicas than a smaller load needs are not tried.
+    """
     found: dict[float, int] = {}
     replicas = 1
     for share in shares:

@@ -1,7 +1,7 @@
-"""Which pools a fleet may have: one for all, two with a threshold between them, or more with more thresholds.
+"""Layouts of a fleet: one pool for all, two pools with a threshold, or more pools with more thresholds.
 
-No pool acts on another, so the cost of a pool is its own, and the cheapest of many pools is found exactly: of every
-last threshold, and every way to share out what the fleet may miss, by a dynamic programme over the thresholds before.
+Pools do not affect each other, so the cost of each is independent and the cheapest of many pools is found exactly: for
+every last threshold and every division of the permitted misses, by dynamic programming over the lower thresholds.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from capacity.planning.fleets.fleet_pools import (
 )
 from capacity.planning.fleets.fleet_records import Layout, Outcome, best_of
 
-SAME = 1e-9  # relative: what is no less by more is no less
+SAME = 1e-9  # relative difference within which costs are equal
 
-CostOf = Callable[[int, int], float]  # of the part from one place to another; infinite where it has none
+CostOf = Callable[[int, int], float]  # cost of the part between two places; infinite if impossible
 
 
 @dataclass(kw_only=True)
 class Layouts:
-    """Every layout that was looked for, in order, and the pools of those that were found."""
+    """All layouts tried, in order, and the pools of those found."""
 
     pools: Pools
     thresholds: Sequence[int]
@@ -39,21 +39,21 @@ class Layouts:
     sides: dict[tuple[int, ...], Sequence[Side]] = field(default_factory=dict)
 
     def look(self, most_pools: int) -> None:
-        """One pool, two of every threshold, and the best of three, four, ... pools, up to so many."""
+        """Try one pool, two pools with every threshold, and the best of 3 to `most_pools` pools."""
         self.pools.runs_left = self._runs(most_pools)
         for threshold in (None, *self.thresholds) if most_pools > 1 else (None,):
-            # one by one: what cannot be cheaper than those before is left
+            # in order, so that layouts that cannot be cheaper than earlier ones are skipped
             self.tried.append(self._of(threshold))
         for count in range(3, min(most_pools, len(self.thresholds) + 1) + 1):
             self.tried.append(self._of_many(count))
 
     @property
     def best(self) -> Layout | None:
-        """The best so far."""
+        """Return the best layout so far."""
         return best_of(self.tried)
 
     def turn_down(self, layout: Layout, reason: str) -> None:
-        """It will not do after all, and what it seemed to be cheaper than is looked at again."""
+        """Reject a layout, and try again those that were skipped because it seemed cheaper."""
         self.tried[self.tried.index(layout)] = replace(
             layout, outcome="no answer", reason=reason, objective=None
         )
@@ -62,7 +62,7 @@ class Layouts:
                 self.tried[place] = self._of(other.threshold_tokens)
 
     def _runs(self, most_pools: int) -> int:
-        """Plans that may be made, at most: two of one pool, and those of all spans in all ways."""
+        """Return the maximum number of plans: two for one pool, and those of all spans with all goals."""
         count = len(self.thresholds)
         each = 1 if self.pools.ways.slo_of == "pool" else 1 + len(LONG_SHARES)
         between = math.comb(count, 2) if most_pools > 2 else 0
@@ -71,7 +71,7 @@ class Layouts:
     # one pool, or two
 
     def _of(self, threshold: int | None) -> Layout:
-        """The cheapest pools with this threshold between them; less, where they cannot be the best."""
+        """Return the cheapest pools with this threshold; stop early if they cannot be the best."""
         first: Layout | None = None
         spans: tuple[Span, ...] = (Span(),)
         if threshold is not None:
@@ -89,7 +89,7 @@ class Layouts:
     def _in_ways(
         self, threshold: int | None, spans: Sequence[Span], goals: Sequence[Goal]
     ) -> tuple[Layout, Sequence[Side]]:
-        """The cheapest pools that keep these goals."""
+        """Return the cheapest pools that meet these goals."""
         thresholds = () if threshold is None else (threshold,)
         leader = self.best
         sides: list[Side] = []
@@ -106,7 +106,8 @@ class Layouts:
         return _planned(thresholds, sides), sides
 
     def _goals(self, longest: Span) -> Sequence[tuple[Goal, Goal]]:
-        """What each pool but the one of the longest requests must keep, and what that must, in every way tried."""
+        """Return pairs of goals to try: that of all pools but the longest, and that of the pool for the longest
+        requests."""
         goal = self.pools.asked.goal
         if self.pools.ways.slo_of == "pool":
             return [(goal, goal)]
@@ -116,7 +117,7 @@ class Layouts:
     # more than two
 
     def _of_many(self, count: int) -> Layout:
-        """The cheapest of exactly so many pools, where they cost less than the best so far."""
+        """Return the cheapest layout of exactly `count` pools, if it costs less than the best so far."""
         leader, sides = self.best, self._cheapest_of(count)
         thresholds = tuple(side.span.up_to for side in sides if side.span.up_to is not None)
         proved = all(side.proved for side in self.pools.sides)
@@ -131,7 +132,7 @@ class Layouts:
         return _without((), "cannot be cheaper", why, proved=proved, num_pools=count)
 
     def _cheapest_of(self, count: int) -> Sequence[Side]:
-        """The pools; none where so many cost as much as the best so far."""
+        """Return the pools; empty if `count` pools cost at least as much as the best so far."""
         leader, least = self.best, self.pools.least()
         limit = math.inf if leader is None else leader.objective or 0.0
         found: Sequence[Side] = ()
@@ -153,7 +154,7 @@ class Layouts:
     def _cheapest_before(
         self, places: Sequence[int], count: int, goal: Goal, *, least: float, below: float
     ) -> Sequence[Side]:
-        """The cheapest of so many pools for requests up to the last of `places`, each of which keeps the goal."""
+        """Return the cheapest `count` pools for requests up to the last of `places`; each pool meets the goal."""
         limits = (None, *places)
 
         def side(start: int, end: int) -> Side:
@@ -201,7 +202,7 @@ def _without(
 
 
 class Partition(NamedTuple):
-    """`ends` are the places at which its parts end, the last one that of the line."""
+    """Partition of a line; `ends` are the places where its parts end, the last at the end of the line."""
 
     cost: float
     ends: tuple[int, ...]
@@ -210,11 +211,11 @@ class Partition(NamedTuple):
 def cheapest_partition(
     places: int, parts: int, cost_of: CostOf, *, floor: float = 0.0, below: float = math.inf
 ) -> Partition | None:
-    """The cheapest of all ways to cut 0 to `places` into so many parts; None where none costs less than `below`.
+    """Return the cheapest way to cut 0 to `places` into `parts` parts; None if none costs less than `below`.
 
-    A part's cost is nobody else's business, so the cheapest way to a place does, whatever follows: a dynamic programme
-    over places. No part costs less than `floor`, so that costs which cannot matter are not asked for. Of equals that
-    which cuts first.
+    The cost of a part does not depend on other parts, so the cheapest way to reach a place remains optimal (dynamic
+    programming over places). No part costs less than `floor`, which avoids computing costs that cannot matter. Ties go
+    to the earliest cuts.
     """
     reached = {0: Partition(0.0, ())}
     for left in range(parts - 1, -1, -1):

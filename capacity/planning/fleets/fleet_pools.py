@@ -1,4 +1,4 @@
-"""The pools of a fleet: the requests of a span of lengths, what they owe, and the cheapest engines that keep it."""
+"""Pools of a fleet: the requests in a range of lengths, their goal, and the cheapest engines that meet it."""
 
 from __future__ import annotations
 
@@ -27,16 +27,19 @@ if TYPE_CHECKING:
     from capacity.workload import Workload
     from capacity.workload.columns import IntArray
 
-QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.98)  # of the lengths: thresholds to try
-ROUND_TOKENS = 64  # those are rounded up to this
-LONG_SHARES = (0.5, 0.9)  # of what the fleet may miss, given to the longest requests; besides alike
-MOST_MISSED = 50.0  # per cent of a pool's requests: with more, a queue that grows for ever would do
-WITHIN = "least-outstanding"  # a pool, as the routers by length do
+QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.98)  # quantiles of the lengths to try as thresholds
+ROUND_TOKENS = 64  # thresholds are rounded up to a multiple
+LONG_SHARES = (
+    0.5,
+    0.9,
+)  # fractions of the permitted misses for the longest requests, in addition to equal goals
+MOST_MISSED = 50.0  # percent of a pool's requests; above it, even a queue that grows without bound could pass
+WITHIN = "least-outstanding"  # router within a pool, as in the routers by length
 LATE = "the time limit, or you, ended the search before"
 
 
 class Span(NamedTuple):
-    """The requests longer than one number of tokens, and up to another; None: without such a limit."""
+    """Range of lengths in tokens: more than `above` and at most `up_to`; None: no such limit."""
 
     above: int | None = None
     up_to: int | None = None
@@ -44,7 +47,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """A pool as it was looked for: its requests, its goal, and what was found; or why there is none."""
+    """Result of planning one pool: its requests, its goal, and the pool or the reason why there is none."""
 
     span: Span
     part: Sequence[Workload]
@@ -60,7 +63,7 @@ class Side:
 
 @dataclass(kw_only=True)
 class Pools:
-    """Plans pools, each span and goal once. `runs_left`: so many share the time that is left."""
+    """Planner of pools that plans each span and goal once; `runs_left` plans share the remaining time."""
 
     asked: PlanRequest
     ways: Split
@@ -69,28 +72,31 @@ class Pools:
     runs_left: int = 1
     started_s: float = field(default_factory=time.monotonic)
     prices: dict[str, None] = field(default_factory=dict)
-    ended: bool = False  # by hand
+    ended: bool = False  # interrupted by the user
     _sides: dict[tuple[Span, Goal], Side] = field(default_factory=dict, repr=False)
 
     def side(self, span: Span, goal: Goal) -> Side:
-        """The cheapest pool for the requests of `span` that keeps `goal`. Raises DoesNotFit for all of them."""
+        """Return the cheapest pool for the requests of `span` that meets `goal`.
+
+        Raises DoesNotFit if the span covers all requests.
+        """
         known = self._sides.get((span, goal))
         if known is None:
             known = self._sides[span, goal] = self._side(span, goal)
         return known
 
     def share(self, span: Span) -> float:
-        """Of all requests, those of the span: of the first draw, and none where some draw has none."""
+        """Return the fraction of requests in the span, from the first draw; 0 if some draw has none."""
         part = part_of(self.asked.workloads, span, self.ways.split_by)
         return len(part[0]) / len(self.asked.workloads[0]) if part else 0.0
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """All that was looked for."""
+        """Return all pools tried."""
         return tuple(self._sides.values())
 
     def least(self) -> float:
-        """What a pool costs at least: one GPU, or as many as its reserve asks for."""
+        """Return the lowest possible cost of a pool: one GPU, or as many as its reserve needs."""
         gpus = self.ways.with_reserve(1)
         if self.asked.search.objective == "gpus":
             return float(gpus)
@@ -128,7 +134,7 @@ class Pools:
         )
 
     def conditional(self, side: Side) -> tuple[Conditional, ...]:
-        """Return what this pool could be instead, at a lower objective, reserve included, under conditions."""
+        """Return alternatives to this pool under conditions, at a lower objective including the reserve."""
         asked = self._request(side, WITHIN if side.pool is None else side.pool.router, runs=1)
         if asked is None or not side.part:
             return ()
@@ -141,8 +147,11 @@ class Pools:
         return tuple(found)
 
     def _cheapest(self, side: Side) -> Plan | None:
-        """The plan of one pool, of all requests behind each router by itself: what a percentile of few requests needs
-        does not fall evenly with replicas, and a search over both could end with the dearer."""
+        """Return the plan of one pool; plan a pool for all requests behind each router separately.
+
+        A percentile of few requests does not improve steadily with replicas, so a search over both routers could
+        return the more expensive one.
+        """
         best: Plan | None = None
         for router in (WITHIN, ROUND_ROBIN) if side.span == Span() else (WITHIN,):
             plan = self._plan(side, router)
@@ -154,7 +163,7 @@ class Pools:
         return best
 
     def _plan(self, side: Side, router: str) -> Plan | None:
-        """The plan of one pool; None where there is no time for it."""
+        """Return the plan of one pool; None if there is no time for it."""
         asked = self._request(side, router, runs=max(self.runs_left, 1))
         self.runs_left -= 1
         if asked is None:
@@ -165,7 +174,7 @@ class Pools:
         return plan
 
     def _request(self, side: Side, router: str, *, runs: int) -> PlanRequest | None:
-        """The question of one pool, with its part of the time for so many `runs`; None where no time is left."""
+        """Return the plan request of one pool with its part of the time, for `runs` plans; None if no time remains."""
         own = {"short": self.ways.short_gpus, "long": self.ways.long_gpus}.get(name_of(side.span))
         update: dict[str, object] = {"routers": (router,), "gpus": own or self.asked.search.gpus}
         if limit_s := self.asked.search.time_limit_s:
@@ -192,7 +201,7 @@ class Pools:
         return told
 
     def _pool(self, side: Side, answer: Ranked) -> FleetPool:
-        """The answer for one pool, with its reserve."""
+        """Return the answer for one pool with its reserve."""
         candidate, first = answer.candidate, side.part[0]
         replicas = self.ways.with_reserve(candidate.replicas)
         gpus = candidate.pool.num_gpus * replicas
@@ -219,7 +228,7 @@ class Pools:
 
 
 def name_of(span: Span) -> str:
-    """The pool of such requests, in a word."""
+    """Return the pool's label: all, short, middle or long."""
     if span == Span():
         return "all"
     return "short" if span.above is None else ("long" if span.up_to is None else "middle")
@@ -229,20 +238,20 @@ def name_of(span: Span) -> str:
 
 
 def lengths_of(workload: Workload, split_by: str) -> IntArray:
-    """What the router tells requests apart by, tokens of each."""
+    """Return the length in tokens by which the router splits requests."""
     return workload.prompt_tokens if split_by == "prompt" else workload.asked_tokens
 
 
 def usual_thresholds(lengths: IntArray) -> tuple[int, ...]:
-    """Thresholds at quantiles of the lengths, rounded up; none that leaves one side empty."""
+    """Return thresholds at quantiles of the lengths, rounded up, without those that leave one side empty."""
     at = {-(-int(np.quantile(lengths, share)) // ROUND_TOKENS) * ROUND_TOKENS for share in QUANTILES}
     return tuple(sorted(tokens for tokens in at if lengths.min() <= tokens < lengths.max()))
 
 
 def spans_of(workloads: Sequence[Workload], threshold: int, split_by: str) -> tuple[Span, ...]:
-    """Up to the threshold and above; all in one where one side has no requests.
+    """Return the spans up to the threshold and above it; one span for all if a side has no requests.
 
-    Raises InvalidInput where a side has requests in some draws only.
+    Raises InvalidInput if a side has requests in some draws only.
     """
     spans = (Span(up_to=threshold), Span(above=threshold))
     for span in spans:
@@ -258,7 +267,7 @@ def spans_of(workloads: Sequence[Workload], threshold: int, split_by: str) -> tu
 
 
 def part_of(workloads: Sequence[Workload], span: Span, split_by: str) -> list[Workload]:
-    """The requests of a span, every draw of them; empty where some draw has none."""
+    """Return the requests of a span in every draw; empty if some draw has none."""
     if span == Span():
         return list(workloads)
     rows = [_within(lengths_of(workload, split_by), span) for workload in workloads]
@@ -271,7 +280,7 @@ def _within(lengths: IntArray, span: Span) -> IntArray:
 
 
 def _part(workload: Workload, rows: IntArray) -> Workload:
-    """Some requests, of which as large a share comes in the long run."""
+    """Return these rows of the workload, with the request rate scaled to their share."""
     asked = workload.asked_per_s
     return replace(
         workload.take(rows), asked_per_s=None if asked is None else asked * len(rows) / len(workload)
@@ -279,8 +288,11 @@ def _part(workload: Workload, rows: IntArray) -> Workload:
 
 
 def goals_of_pools(goal: Goal, long_share: float) -> list[tuple[Goal, Goal]]:
-    """Goals of the pools for shorter requests, each, and of that for the longest, so that what they may miss adds up
-    to what the fleet may miss: alike, and with more of it for the longest. `long_share`: of the requests."""
+    """Return pairs of goals: for each pool of shorter requests, and for the pool of the longest.
+
+    The permitted misses add up to those of the fleet, divided equally or with more for the longest requests.
+    `long_share` is the fraction of requests in the longest pool.
+    """
     ways = [(goal, goal)]
     for of_long in LONG_SHARES:
         if of_long > long_share:
@@ -290,7 +302,10 @@ def goals_of_pools(goal: Goal, long_share: float) -> list[tuple[Goal, Goal]]:
 
 
 def _allowing(goal: Goal, factor: float) -> Goal:
-    """So many times the misses; levels of gaps between tokens, kept at few percentiles, stay as they are."""
+    """Return the goal with the permitted misses scaled by `factor`.
+
+    Levels on gaps between tokens stay the same because runs record few of their percentiles.
+    """
 
     def percentile(before: float) -> float:
         return round(100 - min((100 - before) * factor, MOST_MISSED), 4)

@@ -1,4 +1,4 @@
-"""What `fleet` answers: pools by length behind one router, every threshold that was tried, and the best of them."""
+"""Records of `fleet`: pools by length behind one router, every threshold tried, and the best layout."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Outcome = Literal["planned", "no answer", "cannot be cheaper", "not reached"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPool:
-    """One pool with its share of the traffic. `replicas` are those that the load needs, `spare_replicas` in reserve.
+    """One pool with its share of the traffic; the load needs `replicas`, and `spare_replicas` are the reserve.
 
-    `up_to_tokens` None: of any length. `levels` are those of its own requests, at the confidence that was asked for, in
-    `window`, the worst of longer traffic; `router` is that within the pool.
+    `up_to_tokens` None: any length. `levels` cover its own requests at the requested confidence, in `window`, the
+    worst window of longer traffic; `router` is the one within the pool.
     """
 
     label: str
@@ -49,17 +49,17 @@ class FleetPool:
     window: Window | None = None
 
     def objective(self, minimised: Objective) -> float:
-        """What is least: $ per hour, or GPUs, reserve included."""
+        """Return the minimised objective, reserve included: $ per hour, or GPUs."""
         return float(self.num_gpus) if minimised == "gpus" else self.usd_per_hour or 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout(Written):
-    """The traffic in pools by length, with thresholds between them. `num_pools` were looked for: a threshold beyond all
-    requests leaves one of two, and of three or more the cheapest of all thresholds is one layout.
+    """Pools by length with thresholds between them.
 
-    `pools` is empty where nothing was found, and `reason` says why. `objective` is what is least, reserve included:
-    $ per hour, or GPUs; None without pools.
+    `num_pools` is the number requested: a threshold beyond all requests leaves one pool of two. For three or more
+    pools, one layout holds the cheapest of all thresholds. `pools` is empty if nothing was found; `reason` gives the
+    cause. `objective` is the minimised value, reserve included ($ per hour, or GPUs); None without pools.
     """
 
     FIRST: ClassVar[tuple[str, ...]] = ("threshold_tokens",)
@@ -75,22 +75,22 @@ class Layout(Written):
 
     @property
     def threshold_tokens(self) -> int | None:
-        """That between two pools; None for one pool, and for more."""
+        """Return the threshold between two pools; None for one pool or more than two."""
         return self.thresholds_tokens[0] if self.num_pools == 2 else None
 
     @property
     def num_gpus(self) -> int:
-        """In use, whole instances aside."""
+        """Return the GPUs in use, not rounded up to whole instances."""
         return sum(pool.num_gpus for pool in self.pools)
 
     @property
     def usd_per_hour(self) -> float | None:
-        """Of all pools; None without a price."""
+        """Return the cost of all pools in $/h; None without a price."""
         return sum_if_known([pool.usd_per_hour for pool in self.pools])
 
     @property
     def usd_per_request(self) -> float | None:
-        """The bill over the requests that come."""
+        """Return the bill divided by the offered requests."""
         rate = sum(pool.requests_per_s for pool in self.pools)
         return (
             None
@@ -101,9 +101,9 @@ class Layout(Written):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetProof:
-    """One simulation of all pools of the answer behind their router, on all requests, without the reserve.
+    """Simulation of all pools of the answer behind their router, on all requests, without the reserve.
 
-    Of traffic longer than the SLO window, `levels` are those in `window`, the worst of `windows`.
+    For traffic longer than the SLO window, `levels` cover `window`, the worst of `windows`.
     """
 
     requests: int
@@ -115,7 +115,7 @@ class FleetProof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetHour:
-    """One hour of a day: its rate, and the replicas of each pool, each number simulated; the reserve is in them."""
+    """One hour of a day: its rate, and the simulated replicas of each pool, reserve included."""
 
     hour: int
     request_rate_per_s: float
@@ -125,7 +125,7 @@ class FleetHour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetDay:
-    """A day of the fleet that follows its load by the hour, against the fleet of the peak around the clock."""
+    """Cost of a day with hourly scaling, compared with a fixed fleet for the peak."""
 
     hours: tuple[FleetHour, ...]
     scaled_usd_per_day: float | None
@@ -134,13 +134,13 @@ class FleetDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPlan(AnswerRecord):
-    """The cheapest fleet: `layouts` are one pool, every threshold of two in order of tokens, and the best of more.
+    """Cheapest fleet; `layouts` are one pool, every threshold of two pools in order of tokens, and the best of more.
 
-    `conditional` are what each pool of the best one, by its label, could be at a lower objective with formats that lose
-    quality or drafts that are not measured for this model; without a best one, what one pool could be.
+    `conditional` are alternatives for each pool of the best layout, by label, at a lower objective, with formats that
+    lose quality or drafts not measured for this model; without a best layout, for one pool.
 
-    `best` is the layout of least objective (of equals that of fewest pools), None where nothing meets the SLO;
-    `one_pool` that without a threshold. `saved` is the share of its objective that the best one saves.
+    `best` is the layout with the lowest objective (ties: fewest pools), None if nothing meets the SLO; `one_pool` is
+    the layout without a threshold. `saved` is the fraction of its objective that the best layout saves.
     """
 
     SCHEMA: ClassVar[str] = "capacity/fleet/v1"
@@ -152,8 +152,8 @@ class FleetPlan(AnswerRecord):
     requests: int
     requests_per_s: float
     slos: tuple[str, ...]
-    slo_window: str  # as of a plan: the time in which the SLO must hold; trace: over all requests
-    busiest_window: Window | None  # of that length, by offered work; None: all requests are judged together
+    slo_window: str  # as in a plan: window in which the SLO must hold; trace: over all requests
+    busiest_window: Window | None  # window with the most offered work; None: all requests are judged together
     objective: Objective
     confidence: float
     split_by: Literal["prompt", "request"]
@@ -171,17 +171,17 @@ class FleetPlan(AnswerRecord):
 
     @property
     def best(self) -> Layout | None:
-        """The answer, or None."""
+        """Return the answer, or None."""
         return best_of(self.layouts)
 
     @property
     def one_pool(self) -> Layout | None:
-        """The layout without a threshold, which is always looked for."""
+        """Return the layout without a threshold, which is always tried."""
         return next((layout for layout in self.layouts if layout.num_pools == 1), None)
 
     @property
     def saved(self) -> float | None:
-        """Of the one pool's objective; None where one of both has no answer."""
+        """Return the saved fraction of the one pool's objective; None if either layout has no answer."""
         best, one = self.best, self.one_pool
         if best is None or one is None or best.objective is None or not one.objective:
             return None
@@ -189,13 +189,13 @@ class FleetPlan(AnswerRecord):
 
 
 def sum_if_known(bills: Sequence[float | None]) -> float | None:
-    """Return the sum of bills; None where one is not known, or there are none."""
+    """Return the sum of bills; None if one is unknown, or there are none."""
     known = [bill for bill in bills if bill is not None]
     return sum(known) if known and len(known) == len(bills) else None
 
 
 def best_of(layouts: tuple[Layout, ...] | list[Layout]) -> Layout | None:
-    """The layout of least objective; of equals that of fewest pools, then of the lowest thresholds."""
+    """Return the layout with the lowest objective; ties go to the fewest pools, then the lowest thresholds."""
     planned = [layout for layout in layouts if layout.objective is not None]
     return min(
         planned,
@@ -207,9 +207,9 @@ def best_of(layouts: tuple[Layout, ...] | list[Layout]) -> Layout | None:
 def deployment_of_fleet(
     answer: FleetPlan, model: str | Path | ModelSpec, options: Mapping[str, Any]
 ) -> DeploymentFile:
-    """What `simulate` takes, reserve included. Traffic and prices are those of `options`, as `fleet` was asked.
+    """Return the fleet as a deployment for `simulate`, reserve included; traffic and prices come from `options`.
 
-    Raises InvalidInput where no fleet meets the service levels.
+    Raises InvalidInput if no fleet meets the service levels.
     """
     best = answer.best
     if best is None:

@@ -1,4 +1,4 @@
-"""What a fleet may be: where requests are told apart by length, by which GPUs, and what stands in reserve."""
+"""Search space of a fleet: split of requests by length, GPUs of each pool, and reserve."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Thresholds = Annotated[
 
 
 class Split(FlagSpec):
-    """How `fleet` may split the traffic over pools, and what it keeps in reserve."""
+    """Settings of `fleet`: how to split the traffic over pools, and the reserve."""
 
     split_by: Literal["prompt", "request"] = "prompt"
     split_at: Thresholds = ()
@@ -39,7 +39,7 @@ class Split(FlagSpec):
 
     @property
     def replica_availability(self) -> float | None:
-        """The share of time in which one replica is there; None where nobody says. Raises InvalidInput."""
+        """Return the fraction of time that a replica is up; None if not given. Raises InvalidInput."""
         if self.mean_time_between_failures_s is None:
             if self.availability is not None:
                 raise InvalidInput(
@@ -51,10 +51,11 @@ class Split(FlagSpec):
         return self.mean_time_between_failures_s / (self.mean_time_between_failures_s + self.recovery_s)
 
     def with_reserve(self, needed: int) -> int:
-        """The replicas of a pool whose load needs so many: with the spare ones, and more until enough are up as often
-        as `availability` asks for.
+        """Return the replicas of a pool that needs `needed`: spare ones, and more until enough are up for
+        `availability`.
 
-        Failures are taken as independent: a rack or a zone that goes down at once is not in it. Raises InvalidInput.
+        Failures are assumed to be independent; the failure of a whole rack or zone is not modelled. Raises
+        InvalidInput.
         """
         replicas, up = needed + self.spare_replicas, self.replica_availability
         if self.availability is None or up is None:
@@ -70,7 +71,7 @@ class Split(FlagSpec):
 
 
 def enough_up(replicas: int, needed: int, availability: float) -> float:
-    """The probability that at least `needed` of `replicas` are there, each by itself for `availability` of the time."""
+    """Return the probability that at least `needed` of `replicas` are up, each independently with `availability`."""
     from scipy.special import bdtr
 
     return float(bdtr(replicas - needed, replicas, 1 - availability))

@@ -1,1 +1,1 @@
-"""What a deployment does as the load rises: the curve, the highest rate within the SLO, a day."""
+"""Behaviour under rising load: latency curve, highest rate within the SLO, replicas by the hour."""

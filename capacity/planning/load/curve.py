@@ -1,7 +1,7 @@
-"""How a deployment answers to its load: latency against rate, the knee, and the highest rate within the SLO.
+"""Latency of a deployment by request rate: the curve, its knee, and the highest rate within the SLO.
 
-The same requests come faster or slower at each rate (common random numbers), so that a curve's shape is the
-deployment's and not the dice's.
+Each rate uses the same requests with scaled arrival times (common random numbers), so the shape of the curve comes
+from the deployment and not from chance.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from capacity.workload import Workload, parse_slos
 from capacity.workload.described import DEFAULT_NUM_PROMPTS
 from capacity.workload.windows import take_busiest_window
 
-SHAPE_RATE = 1.0  # requests per second of traffic whose shape alone counts
-SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15, 1.3)  # of the highest rate, or of the bound without one
+SHAPE_RATE = 1.0  # requests/s of traffic whose rate is ignored
+SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15, 1.3)  # fractions of the highest rate, or of the bound
 Number = int | float
 Progress = Callable[[int, int], None]
 
 
 class RisingLoad(Spec):
-    """What is asked of a deployment as its load rises; rates in requests per second."""
+    """Settings for a deployment under rising load; rates in requests per second."""
 
     goodput_target: float = 0.99
     slo_window: str = "15m"
@@ -75,7 +75,7 @@ class RisingLoad(Spec):
 
     @property
     def day_rates_per_s(self) -> tuple[float, ...] | None:
-        """24 rates: as given, or around a peak; None where neither is."""
+        """Return 24 hourly rates, given or computed from a peak; None without either."""
         if self.hourly_rates is not None:
             return self.hourly_rates
         if self.peak_rate is None:
@@ -85,7 +85,7 @@ class RisingLoad(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """One rate: what is offered, what is served, and the levels, at step times as predicted."""
+    """One rate: offered and served load, and the levels, with predicted step times."""
 
     request_rate_per_s: float
     requests_per_s: float
@@ -96,20 +96,20 @@ class CurvePoint:
     kv_utilization_peak: float
     levels: tuple[Level, ...]
     met: bool
-    cost: CostEstimate | None = None  # at this rate, or at as much of it as is served
+    cost: CostEstimate | None = None  # at the served part of this rate
 
     @property
     def power(self) -> float:
-        """Throughput over latency: greatest at the knee (Kleinrock, Power and deterministic rules of thumb, 1979)."""
+        """Return throughput/latency, highest at the knee (Kleinrock, Power and deterministic rules of thumb, 1979)."""
         return self.requests_per_s / self.mean_e2e_s if self.mean_e2e_s else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve(AnswerRecord):
-    """A deployment under rising load.
+    """Deployment under rising load.
 
-    `knee_per_s` is the rate of the greatest throughput over latency; None where that is the first or last rate, so that
-    the knee may lie outside of the curve.
+    `knee_per_s` is the rate with the highest throughput / latency; None if that is the first or last rate, because the
+    knee may then lie outside of the curve.
     """
 
     SCHEMA: ClassVar[str] = "capacity/curve/v1"
@@ -140,13 +140,12 @@ def curve(
     download: bool = False,
     **options: Any,
 ) -> Curve:
-    """Latency against rate, the knee, the highest rate within the SLO, and the users that this is.
+    """Compute latency by request rate, the knee, the highest rate within the SLO, and the number of users it serves.
 
-    The traffic's own rate does not matter: its requests come faster or slower; of traffic longer than `slo_window`
-    those of its busiest window. `hourly_rates` (24, requests/s), or
-    a `peak_rate` with `peak_to_mean`, ask for replicas by the hour. Generated traffic is drawn `replications` times,
-    for the interval that sampling leaves. `cluster` (tcp://host:port) simulates on a Dask cluster.
-    Raises DoesNotFit and InvalidInput.
+    The rate of the traffic is ignored: its arrivals are scaled. Traffic longer than `slo_window` is reduced to its
+    busiest window. `hourly_rates` (24, requests/s), or a `peak_rate` with `peak_to_mean`, give replicas by the hour.
+    Generated traffic is drawn `replications` times, for the sampling interval. `cluster` (tcp://host:port) simulates
+    on a Dask cluster. Raises DoesNotFit and InvalidInput.
     """
     pool_fields, traffic_fields, prices, load_fields = split(options, Pool, Traffic, Cost, RisingLoad)
     load: RisingLoad = build(RisingLoad, load_fields)
@@ -171,7 +170,7 @@ def curve(
 def _in_busiest_window(
     workloads: Sequence[Workload], slo_window: str
 ) -> tuple[Sequence[Workload], tuple[str, ...]]:
-    """The busiest window of longer traffic, whose rate is then the curve's, and a note; else all requests."""
+    """Return the busiest window of longer traffic with a note, otherwise all requests."""
     if (part := workloads[0].part) is not None:
         return workloads, (_rates_note(part, workloads[0], workloads[0].request_rate_per_s),)
     parts, windows = take_busiest_window(workloads, slo_window)
@@ -204,10 +203,10 @@ def _curve(
     progress: Progress | None,
     notes: Sequence[str],
 ) -> Curve:
-    """The curve of a deployment: at the load's rates, or around the highest rate within the SLO.
+    """Return the curve of a deployment, at the given rates or around the highest rate within the SLO.
 
-    The first of its workloads draws the curve; the others, draws of the same traffic, say how much hangs on the draw.
-    `progress(simulations, of about so many)`.
+    The first workload gives the curve; the others, draws of the same traffic, give the sampling interval.
+    `progress(done, total)` counts simulations; `total` is an estimate.
     """
     resolved, workloads, goal, replicas = served.resolved, served.workloads, served.goal, served.replicas
     if any(workload.is_closed_loop for workload in workloads):
@@ -259,7 +258,7 @@ def _curve(
 
 
 def _bound_rate(resolved: ResolvedPool, workloads: Sequence[Workload], goal: Goal) -> float:
-    """The rate at which one engine would be busy all the time at best."""
+    """Return the rate that would keep one engine always busy at best efficiency."""
     steps = ScaledSteps(resolved.step_model, factors_at(resolved, None))
     work_s = bound(resolved, steps.step_seconds, Load.of(workloads), goal).work_s
     return 1 / work_s if work_s > 0 else 1.0
@@ -273,7 +272,7 @@ def _point(
     workload: Workload,
     capacity: Capacity | None,
 ) -> CurvePoint:
-    """What is served is what would be for as long as the load lasts: the run's filling and draining are left out."""
+    """Return one point of the curve; the served load is that of steady state, without warm-up and drain."""
     most = None if capacity is None else capacity.requests_per_s
     load = trial_load(pools, trial, workload, offered_per_s=rate, capacity_per_s=most)
     served = 0.0 if load is None else load.requests_per_s

@@ -1,4 +1,4 @@
-"""A day of load: how many replicas each hour needs, and what scaling by the hour saves over the peak's number."""
+"""Replicas needed in each hour of a day, and the savings of hourly scaling over a fixed number for the peak."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Hour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Day:
-    """A day's replicas by the hour, against as many as the peak needs around the clock."""
+    """Replicas by the hour, compared with a fixed number for the peak."""
 
     hours: tuple[Hour, ...]
     peak_replicas: int
@@ -34,7 +34,7 @@ class Day:
 
 
 def day_of(mean_rate_per_s: float, peak_to_mean: float) -> tuple[float, ...]:
-    """Hourly rates of a sinusoidal day with its peak at noon."""
+    """Return 24 hourly rates of a sinusoidal day with its peak at noon."""
     if not 1 <= peak_to_mean <= 2:
         raise InvalidInput(
             f"the peak over the mean must be from 1 (flat) to 2 (silent at night), not {peak_to_mean}"
@@ -53,7 +53,7 @@ def replicas_by_hour(
     gpus_per_replica: int,
     price: Price | None,
 ) -> Day:
-    """Replicas by the hour, where `replicas` of them carry `usable_per_s` within the SLO. Raises InvalidInput."""
+    """Return replicas by the hour if `replicas` of them serve `usable_per_s` within the SLO. Raises InvalidInput."""
     if usable_per_s is None or usable_per_s <= 0:
         raise InvalidInput(
             "replicas by the hour need a service level that the deployment meets, and requests enough to fill it: "

@@ -1,6 +1,6 @@
-"""The highest rate that a deployment takes within its SLO: bisected, at several levels of error and draws of traffic.
+"""Find the highest rate that a deployment serves within its SLO, by bisection at several error levels and draws.
 
-Each bisection asks for one run after the other; all of them go side by side where there is a crew.
+Each bisection runs sequentially; with a worker pool, all bisections run in parallel.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from capacity.planning.workers.worker_pool import WorkerPool, once, side_by_side
 from capacity.pool.resolve import ResolvedPool
 from capacity.workload import Workload
 
-TOLERANCE = 0.02  # of the highest rate, by bisection
+TOLERANCE = 0.02  # relative tolerance of the bisection
 MOST_DOUBLINGS = 12
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighestRate:
-    """The highest rate within the SLO: with step times as predicted, at the asked confidence, and at the ends of
-    the 90 % band of the step model's error. 0: not even a trickle is.
+    """Highest rate within the SLO: with predicted step times, at the requested confidence, and at both ends of the 90
+    % band of the step model's error. 0: no rate meets the SLO.
 
     `sampling_low` to `sampling_high` is the 90 % interval of `predicted` over draws of the traffic (Student's t over
-    `replications` of them, each bisected by itself); None with a single draw.
+    `replications` draws, each bisected separately); None with a single draw.
     """
 
     predicted: float
@@ -43,7 +43,7 @@ class HighestRate:
 
 
 class _Rate(NamedTuple):
-    """One run: at a rate, with step times at a level of their error, of one draw of the traffic."""
+    """One run: a rate, an error level of step times, and one draw of the traffic."""
 
     rate: float
     level: float | None = None
@@ -53,7 +53,7 @@ class _Rate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """The deployment at any rate."""
+    """Deployment to simulate at any rate."""
 
     resolved: ResolvedPool
     workloads: Sequence[Workload]
@@ -61,7 +61,7 @@ class Served:
     replicas: int
 
     def trial(self, ask: _Rate) -> Evaluation:
-        """Here, or on a worker."""
+        """Run one trial, in this process or on a worker."""
         factors = factors_at(self.resolved, ask.level)
         engines = Engines(resolved=self.resolved, replicas=self.replicas, factors=factors)
         scaled = [self.workloads[ask.draw].at_rate(ask.rate)]
@@ -70,7 +70,7 @@ class Served:
 
 @dataclass(kw_only=True)
 class Runs:
-    """Runs, counted; to bisect takes about nine."""
+    """Runs with a progress count; one bisection takes about nine runs."""
 
     served: Served
     crew: WorkerPool | None
@@ -87,12 +87,12 @@ class Runs:
         return side_by_side(chains, self.served.trial, crew=self.crew, function=Served.trial, told=self._tell)
 
     def all(self, rates: Sequence[float]) -> list[Evaluation]:
-        """At each of these, to the end."""
+        """Return complete evaluations at these rates."""
         chains: list[Generator[_Rate, Evaluation, Evaluation]] = [once(_Rate(rate)) for rate in rates]
         return self._of(chains)
 
     def highest(self, guess: float, confidence: float) -> tuple[HighestRate | None, tuple[str, ...]]:
-        """The highest rate within the SLO; None, with a note, where any rate is."""
+        """Return the highest rate within the SLO; None, with a note, if every rate meets it."""
         draws = len(self.served.workloads)
         *predicted, at_confidence, low, high = self._of(
             [
@@ -121,7 +121,7 @@ class Runs:
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
-    """The 90 % interval of one more draw, by Student's t: what another day of the same traffic would give."""
+    """Return the 90 % prediction interval of one more draw of the same traffic, by Student's t."""
     if len(values) < 2 or not all(math.isfinite(value) for value in values):
         return None, None
     from scipy.special import stdtrit
@@ -144,10 +144,10 @@ def _bisected(guess: float, level: float | None, draw: int) -> Generator[_Rate, 
 
 
 def highest_rate(guess: float) -> Generator[float, bool, float]:
-    """The highest rate that meets the SLO, within `TOLERANCE`: bracketed by doubling and halving, then bisected.
+    """Find the highest rate that meets the SLO, within `TOLERANCE`: double or halve to bracket it, then bisect.
 
-    Asks of one rate after the other whether it does. 0 where even the guess halved `MOST_DOUBLINGS` times does not;
-    infinite where doubling it as often does.
+    Yields rates and receives whether each meets the SLO. Returns 0 if the guess halved `MOST_DOUBLINGS` times still
+    misses it, and infinity if the guess doubled as often still meets it.
     """
     low, high = 0.0, math.inf
     rate = guess

@@ -1,1 +1,1 @@
-"""Search the candidates, best first: bounds, families, replicas, and why the others were rejected."""
+"""Best-first search of the candidates: bounds, families, replicas, and reasons for rejection."""

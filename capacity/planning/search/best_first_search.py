@@ -1,8 +1,8 @@
-"""The best of some contenders, cheapest first: what could come before the best so far is tried, until nothing could.
+"""Best-first search: evaluate candidates in order of their lower bound until none can improve on the best.
 
-An engine is known by the price of one replica at first (`UnresolvedCandidate`); it is resolved and bounded when its
-turn comes.
-While there is no answer the plainest engines go first, and then by what they might cost at least.
+An engine enters the queue with the price of one replica as its lower bound (`UnresolvedCandidate`). It is resolved and
+bounded when it reaches the front of the queue. Until a first answer exists, engines closest to their defaults are
+evaluated first, then those with the lowest bound.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Accept = Callable[[Evaluation], bool]
 
 @dataclass(eq=False)
 class BestFirstSearch:
-    """Finds the first of `start`, in their order, that is accepted; `improved` is called with each better one.
+    """Find the first accepted candidate of `start` in their order; call `improved` for each better one.
 
-    `full`: every trial is of the whole deployment; else one replica may stand for all until the end. `below`: only what
-    comes before that is looked for. `whole`: the best must also hold on the whole traffic, where the search is of its
-    busiest window.
+    `full`: evaluate all replicas in every trial; otherwise one replica may represent all until the final verification.
+    `below`: search only for candidates that order before this one. `whole`: the best must also meet the SLO on the
+    whole traffic when the search evaluates only its busiest window.
     """
 
     start: InitVar[Iterable[Entry]]
@@ -43,12 +43,12 @@ class BestFirstSearch:
     best: EvaluatedCandidate | None = None
     done: bool = False
     _contenders: list[ReplicaSearch] = field(default_factory=list)
-    _owner: ReplicaSearch | None = None  # of the best
+    _owner: ReplicaSearch | None = None  # search that found the best
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _heap: list[tuple[tuple[int, Order], int, Entry]] = field(default_factory=list)
     _aside: list[tuple[int, Entry]] = field(
         default_factory=list
-    )  # with nothing to ask, unless the best is taken back
+    )  # no request left, unless the best is retracted
 
     def __post_init__(self, start: Iterable[Entry]) -> None:
         for entry in start:
@@ -57,12 +57,12 @@ class BestFirstSearch:
 
     @property
     def entries(self) -> list[Entry]:
-        """All that take part, as far as they are known."""
+        """Return all candidates of the search, resolved or not."""
         prospects = [entry for _, _, entry in self._heap if isinstance(entry, UnresolvedCandidate)]
         return [*self._contenders, *prospects]
 
     def run(self) -> None:
-        """To the end. Raises OutOfTime."""
+        """Search until the best candidate is final. Raises OutOfTime."""
         while True:
             while (entry := self._next()) is not None:
                 self._advance(entry)
@@ -72,7 +72,7 @@ class BestFirstSearch:
             self._verify()
 
     def take_in(self, other: BestFirstSearch) -> None:
-        """What became of prospects in a chase of their own is known here: all there is to know of them."""
+        """Add the candidates that another search over the same entries has resolved."""
         known = {id(contender) for contender in self._contenders}
         self._contenders += [each for each in other._contenders if id(each) not in known]
         self._heap = [
@@ -82,19 +82,19 @@ class BestFirstSearch:
 
     @property
     def verified(self) -> bool:
-        """Whether the best is none, or was simulated as a whole, on the whole traffic where that is asked for."""
+        """Return whether there is no best candidate or it was simulated in full, on the whole traffic if required."""
         if self.best is None:
             return True
         trial = self.best.trial
         return trial.seen != "sample" and (not self.whole or trial.window is not None)
 
     def verify(self) -> None:
-        """The best as a whole, or the next best that stands up to it. Raises OutOfTime."""
+        """Simulate the best candidate in full; fall back to the next best until one is accepted. Raises OutOfTime."""
         while not self.verified:
             self._verify()
 
     def take(self, fewer: EvaluatedCandidate) -> None:
-        """The engine of the best with fewer replicas, tried besides, comes before it."""
+        """Replace the best candidate with the same engine on fewer replicas."""
         assert self._owner is not None
         self._owner.met.append(fewer)
         self._owner.high = fewer.replicas
@@ -116,11 +116,12 @@ class BestFirstSearch:
 
     @property
     def _limit(self) -> Order | None:
-        """What an answer has to come before; None while anything will do."""
+        """Return the order that an answer has to improve on; None if any answer will do."""
         return self.below if self.best is None else self.best.order
 
     def _next(self) -> tuple[int, Entry] | None:
-        """The one that is to be advanced: that of the best, until its fewest replicas are known; then the first."""
+        """Remove and return the next entry: the best one's until its minimum of replicas is known, then the first in
+        the queue."""
         if self._owner is not None and self._ask(self._owner) is not None:
             at = next((at for at, item in enumerate(self._heap) if item[2] is self._owner), None)
             if at is not None:
@@ -165,7 +166,7 @@ class BestFirstSearch:
             self._set(tried, entry)
 
     def _ahead(self) -> Sequence[EvaluationRequest]:
-        """What is likely to be asked for next, if nothing better turns up."""
+        """Return the requests that will probably follow if the best candidate does not change."""
         asks = []
         for _, _, entry in heapq.nsmallest(2 * self.bench.workers, self._heap):
             if self._limit is not None and entry.order >= self._limit:
@@ -187,12 +188,12 @@ class BestFirstSearch:
             self.improved(tried)
 
     def _rekey(self) -> None:
-        """The queue by what is known now."""
+        """Rebuild the queue with current keys."""
         self._heap = [(self._key(entry), number, entry) for _, number, entry in self._heap]
         heapq.heapify(self._heap)
 
     def _choose(self) -> None:
-        """The best of what was met."""
+        """Set the best of the accepted candidates."""
         met = [(tried, contender) for contender in self._contenders for tried in contender.met]
         met = [(tried, contender) for tried, contender in met if self.accept(tried.trial)]
         tried, owner = min(met, key=lambda each: each[0].order, default=(None, None))
@@ -213,22 +214,22 @@ class BestFirstSearch:
         for number, entry in self._aside:
             self._push(entry, number)
         self._aside = []
-        self._rekey()  # the owner comes later now, and what was behind it is no longer
+        self._rekey()  # the owner's order has changed
         self._choose()
 
 
 @dataclass
 class LeastLatency:
-    """The least latency of all engines, each with all the replicas that the limits allow.
+    """Search for the lowest latency of all engines, each with the most replicas that the limits allow.
 
-    `ratio` is the least share of the limits so far, or that which is to be beaten.
+    `ratio` is the lowest latency so far as a fraction of the SLO limits, or the value to beat.
     """
 
     bench: EvaluationPool
     ratio: float = math.inf
 
     def see(self, contenders: Sequence[ReplicaSearch]) -> None:
-        """Those whose empty engines promise less are simulated, the most promising first. Raises OutOfTime."""
+        """Simulate candidates whose lower bound is below `ratio`, the lowest first. Raises OutOfTime."""
         order = sorted(contenders, key=lambda contender: contender.option.bound.ratio)
         for place, contender in enumerate(order):
             if contender.option.bound.ratio >= self.ratio:
@@ -251,7 +252,8 @@ class LeastLatency:
         return trial
 
     def _balance(self, options: Sequence[CandidateFamily]) -> None:
-        """With all GPUs in use: more replicas that prefill while TTFT is the worse part, fewer while TPOT is."""
+        """Bisect the number of prefill replicas with all GPUs in use: more if TTFT is the worse metric, fewer if TPOT
+        is."""
         low, high = 0, len(options)
         while low < high:
             middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""An engine that might be an answer, with the replicas that are still open; what was simulated; and why it is none."""
+"""Candidate families (one engine with a range of replicas), evaluated candidates and the reasons for exclusion."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from capacity.planning.quality import QualityChange
 from capacity.planning.records import Kind, Rejection
 from capacity.planning.space import ROUND_ROBIN, Candidate, Search
 
-Order = tuple[float, ...]  # what is least is best: an objective, then loss of quality, oddness and replicas
+Order = tuple[float, ...]  # lowest first: objective, quality loss, oddness, replicas
 
 
 def objective_of(search: Search, price: Price | None, watts_per_gpu: float, gpus: int) -> float:
-    """What is minimised, as far as so many GPUs decide it; rises with them."""
+    """Return the minimised objective, as far as the number of GPUs determines it; it rises with that number."""
     match search.objective:
         case "cost":
             assert price is not None
@@ -31,7 +31,7 @@ def objective_of(search: Search, price: Price | None, watts_per_gpu: float, gpus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """An engine in its role, with its bounds."""
+    """Engine in one role (prefill, decode or both) with its bounds."""
 
     pool: Pool
     bound: Bound
@@ -41,10 +41,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateFamily(Side):
-    """An engine that might be an answer, with the replicas that its bounds leave open (`least` to `most`).
+    """Candidate engine with the range of replicas that its bounds leave open (`least` to `most`).
 
-    With `prefill`, the engine only decodes, and `prefill_replicas` of that one prefill: options of one pair differ
-    in them. `oddness`: how far it is from the engine's defaults.
+    With `prefill`, the engine only decodes and `prefill_replicas` replicas of `prefill` prefill; families of one pair
+    differ in that number. `oddness` is the distance from the engine's defaults.
     """
 
     price: Price | None
@@ -58,43 +58,43 @@ class CandidateFamily(Side):
 
     @property
     def family(self) -> tuple[str, str | None]:
-        """Answers are given for each GPU and weight format."""
+        """Return the GPU and the weight format: the plan reports the best answer of each such combination."""
         return (self.pool.gpu, self.pool.quantization)
 
     @property
     def loss(self) -> float:
-        """The worst published loss of quality; an unknown one is the worst there is."""
+        """Return the worst published quality loss as a fraction; 1.0 if it is unknown."""
         loss = self.quality.worst_loss_fraction
         return 1.0 if loss is None else loss
 
     def gpus(self, replicas: int) -> int:
-        """GPUs in use."""
+        """Return the number of GPUs in use."""
         prefill = 0 if self.prefill is None else self.prefill.num_gpus * self.prefill_replicas
         return self.pool.num_gpus * replicas + prefill
 
     def billed_gpus(self, replicas: int) -> int:
-        """GPUs of whole instances."""
+        """Return the number of billed GPUs, rounded up to whole instances."""
         gpus = self.gpus(replicas)
         return billed_gpus(self.price, gpus) if self.price else gpus
 
     def usd_per_hour(self, replicas: int) -> float | None:
-        """$ per hour of whole instances; None without a price."""
+        """Return the price of the billed GPUs in $/h; None without a price."""
         return None if self.price is None else usd_per_hour(self.price, self.billed_gpus(replicas))
 
     def watts(self, replicas: int) -> float:
-        """All in, at full use."""
+        """Return the system power at full use in watts."""
         return self.watts_per_gpu * self.gpus(replicas)
 
     def objective(self, replicas: int) -> float:
-        """What is minimised, as far as it is known without simulating; rises with replicas."""
+        """Return the minimised objective as far as it is known without simulation; it rises with replicas."""
         return objective_of(self.search, self.price, self.watts_per_gpu, self.gpus(replicas))
 
     def order(self, replicas: int) -> Order:
-        """Its place among answers: the objective, then the published loss of quality, then the plainer engine."""
+        """Return the sort key among answers: objective, published quality loss, distance from defaults, replicas."""
         return (self.objective(replicas), self.loss, self.oddness, replicas)
 
     def most_below(self, order: Order) -> int:
-        """The most replicas, of those open, that come before that; 0 where none do."""
+        """Return the largest open number of replicas that orders before `order`; 0 if there is none."""
         low, high = self.least - 1, self.most
         while low < high:
             middle = (low + high + 1) // 2
@@ -102,7 +102,7 @@ class CandidateFamily(Side):
         return 0 if low < self.least else low
 
     def at(self, replicas: int) -> Candidate:
-        """The candidate with so many replicas."""
+        """Return the candidate with this number of replicas."""
         return Candidate(
             pool=self.pool,
             replicas=replicas,
@@ -112,13 +112,13 @@ class CandidateFamily(Side):
         )
 
     def first_look(self, replicas: int) -> EvaluationRequest:
-        """The request with which the search begins on so many replicas."""
+        """Return the first evaluation request for this number of replicas."""
         return first_look(self.at(replicas), self.search.confidence)
 
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """Why something is not an option; `ratio` of value to limit where a bound made it."""
+    """Reason why a candidate is excluded; `ratio` is the bound divided by its limit if a bound excludes it."""
 
     kind: Kind
     reason: str
@@ -126,7 +126,7 @@ class Exclusion:
 
 
 class EvaluatedCandidate(NamedTuple):
-    """A deployment that was simulated."""
+    """Deployment that was simulated."""
 
     option: CandidateFamily
     replicas: int
@@ -138,36 +138,38 @@ class EvaluatedCandidate(NamedTuple):
 
     @property
     def objective(self) -> float:
-        """What is minimised, as simulated."""
+        """Return the minimised objective from the simulation."""
         if self.option.search.objective == "latency":
             return self.trial.ratio
         return self.option.objective(self.replicas)
 
     @property
     def order(self) -> Order:
-        """Its place among answers."""
+        """Return the sort key among answers."""
         return self.option.order(self.replicas)
 
 
 @dataclass(slots=True, kw_only=True)
 class Survey:
-    """The options left after exclusion and bounds, and everything that is not among them, of those looked at so far."""
+    """Candidate families that passed exclusion and bounds so far, and the rejected candidates."""
 
     options: list[CandidateFamily] = field(default_factory=list)
     rejected: list[Rejection] = field(default_factory=list)
     engines: int = 0
     points: int = 0
-    nearest: tuple[float, Candidate, str] | None = None  # miss, of the bounds that exclude for good
+    nearest: tuple[float, Candidate, str] | None = (
+        None  # lowest ratio of the bounds that excluded a candidate
+    )
 
     def turn(self, candidate: Candidate, why: Exclusion) -> None:
-        """Put an engine, or a pair, aside."""
+        """Reject an engine, or a pair of engines."""
         self.rejected.append(Rejection.of(candidate, why.kind, why.reason, replicas=None))
         if why.ratio is not None and (self.nearest is None or why.ratio < self.nearest[0]):
             self.nearest = (why.ratio, candidate, why.reason)
 
 
 def amount(option: CandidateFamily, value: float) -> str:
-    """An objective's value in words."""
+    """Format an objective's value with its unit."""
     match option.search.objective:
         case "cost":
             return f"${value:,.2f}/h"

@@ -1,4 +1,4 @@
-"""From the axes to the options that are worth a simulation: exact exclusion, then bounds."""
+"""Generate the candidates that need a simulation: apply exact exclusions, then bounds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from capacity.step import PS_PER_S, StepShape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateGenerator:
-    """Turns the engines of the space into options, or down with a reason; `survey` is of those looked at so far."""
+    """Turn the engines of the search space into candidates or rejections; `survey` covers those examined so far."""
 
     arena: EvaluationContext
     search: Search
@@ -53,7 +53,7 @@ class CandidateGenerator:
     _first_tokens: dict[Pool, FirstTokenSearch] = field(default_factory=dict, repr=False)
 
     def prospects(self) -> Iterator[UnresolvedCandidate]:
-        """Every engine and every pair of the space, not looked at yet; GPUs without a price are turned down at once."""
+        """Yield every engine and pair of engines in the space, unresolved; reject GPUs without a price immediately."""
         model, serving = self.arena.model, self.search.serving
         for gpu in self.market.quotes:
             if gpu in self.market.unpriced:
@@ -79,7 +79,7 @@ class CandidateGenerator:
         return UnresolvedCandidate(candidate, (objective, 0.0, odd, 1), look, self._entered)
 
     def _entered(self, prospect: UnresolvedCandidate, seen: Sequence[ReplicaSearch] | Exclusion) -> None:
-        """Its options are in the search, or it is out of it: what cannot run was never a choice."""
+        """Record a resolved candidate; one that cannot run does not count towards the search space."""
         survey, candidate = self.survey, prospect.candidate
         if not isinstance(seen, Exclusion):
             survey.options += [option for contender in seen for option in contender.options]
@@ -91,7 +91,7 @@ class CandidateGenerator:
             survey.engines -= 1
 
     def _points(self, candidate: Candidate) -> int:
-        """Numbers of replicas, and of routers or of replicas that prefill, that the limits allow."""
+        """Return how many combinations of replicas and routers (or prefill replicas) the limits allow."""
         if candidate.prefill is not None:
             allowed, decode_gpus = self._gpus(candidate.pool.gpu), candidate.pool.num_gpus
             left = range(allowed - candidate.prefill.num_gpus, 0, -candidate.prefill.num_gpus)
@@ -100,7 +100,7 @@ class CandidateGenerator:
         return min(most, 1) + max(most - 1, 0) * len(self.routers(most))
 
     def contenders(self, pool: Pool) -> Sequence[ReplicaSearch] | Exclusion:
-        """The candidates of one engine, one for each router; why there are none."""
+        """Return the candidates of one engine, one for each router; or the reason why there are none."""
         side = self._side(pool, "both")
         if isinstance(side, Exclusion):
             return side
@@ -109,7 +109,7 @@ class CandidateGenerator:
         if blocked is not None:
             return blocked
         contenders, routers = list[ReplicaSearch](), self.routers(most)
-        if bound_least == 1 and ROUND_ROBIN not in routers:  # one alone needs none
+        if bound_least == 1 and ROUND_ROBIN not in routers:  # a single replica needs no router
             contenders.append(ReplicaSearch(self._option(side, least=1, most=1)))
         for router in routers:
             least = max(bound_least, 1 if router == ROUND_ROBIN else 2)
@@ -120,7 +120,7 @@ class CandidateGenerator:
     def _double(self, prefill: Pool, decode: Pool) -> Sequence[ReplicaSearch] | Exclusion:
         sides = self._side(prefill, "prefill"), self._side(decode, "decode")
         turned = [side for side in sides if isinstance(side, Exclusion)]
-        if turned:  # what cannot run at all comes first
+        if turned:  # "unmeetable" is the weakest reason
             return min(turned, key=lambda side: side.kind == "unmeetable")
         options = self._pair(sides[0], sides[1], decode.gpu)  # type: ignore[arg-type]
         if isinstance(options, Exclusion):
@@ -133,7 +133,7 @@ class CandidateGenerator:
         return (PairReplicaSearch(options, first),)
 
     def _pair(self, prefill: Side, decode: Side, gpu: str) -> list[CandidateFamily] | Exclusion:
-        """An option for each number of prefill replicas."""
+        """Return a candidate family for each number of prefill replicas, or the reason why there are none."""
         allowed = self._gpus(gpu)
         least_p, least_d = prefill.bound.min_replicas, decode.bound.min_replicas
         width_p, width_d = prefill.pool.num_gpus, decode.pool.num_gpus
@@ -156,7 +156,7 @@ class CandidateGenerator:
         ]
 
     def _option(self, side: Side, prefill: Side | None = None, **own: Any) -> CandidateFamily:
-        """An engine with the replicas that are open, and what stands before it."""
+        """Return the candidate family of an engine, with its router and its prefill engine if any."""
         router, ratios = own.get("router", ROUND_ROBIN), [side.bound.ratio]
         if prefill is not None:
             own["prefill"] = prefill.pool
@@ -172,7 +172,7 @@ class CandidateGenerator:
         )
 
     def routers(self, most: int) -> tuple[str, ...]:
-        """What may stand before the replicas, of which there are so many at most."""
+        """Return the routers to try for at most this many replicas."""
         if most <= 1:
             return (ROUND_ROBIN,) if most else ()
         if self.search.routers:
@@ -181,7 +181,7 @@ class CandidateGenerator:
         return (ROUND_ROBIN, "prefix-aware") if shared else (ROUND_ROBIN,)
 
     def _gpus(self, gpu: str) -> int:
-        """GPUs that --max-gpus and --budget allow; may be 0."""
+        """Return the number of GPUs that --max-gpus and --budget allow; may be 0."""
         quote = self.market.quotes[gpu]
         if self.search.budget is None or quote is None or not quote.usd_per_gpu_hour:
             return self.search.max_gpus
@@ -190,7 +190,7 @@ class CandidateGenerator:
         return min(self.search.max_gpus, affordable)
 
     def _most(self, pool: Pool) -> int:
-        """Replicas that GPUs, money and the traffic allow; may be 0."""
+        """Return the number of replicas that the GPUs, the budget and the traffic allow; may be 0."""
         return min(self._gpus(pool.gpu) // pool.num_gpus, self.load.most_replicas)
 
     def _blocked(self, pool: Pool, most: int, least: int) -> Exclusion | None:
@@ -204,7 +204,7 @@ class CandidateGenerator:
         return Exclusion("limit", f"{needs}; {allowed} are allowed by {self._limit(pool.gpu)}")
 
     def _limit(self, gpu: str) -> str:
-        """The limit that allows the fewest of these GPUs, with its price where that is money."""
+        """Return the limit that allows the fewest of these GPUs, with the price if it is the budget."""
         search, quote = self.search, self.market.quotes[gpu]
         if quote is None or self._gpus(gpu) == search.max_gpus:
             return f"--max-gpus {search.max_gpus}"
@@ -218,7 +218,7 @@ class CandidateGenerator:
         return side
 
     def _look(self, pool: Pool, role: Role) -> Side | Exclusion:
-        """An engine in one role: excluded exactly, or bounded."""
+        """Return an engine in one role with its bounds, or the reason for its exclusion."""
         try:
             pool, resolved = with_context(self.arena, pool, self.load)
             quality = quality_of(resolved, self.arena.model)
@@ -256,7 +256,7 @@ class CandidateGenerator:
 
 
 def _one_rank(steps: ScaledSteps, ranks: int) -> StepSeconds | None:
-    """Steps in which one of several ranks has work; None where there is one."""
+    """Return the step time when one of several ranks has work; None if there is only one rank."""
     if ranks == 1:
         return None
     idle = (StepShape(),) * (ranks - 1)
@@ -264,7 +264,7 @@ def _one_rank(steps: ScaledSteps, ranks: int) -> StepSeconds | None:
 
 
 def _drafting(setup: EngineSetup) -> Drafting:
-    """Rows and tokens of a round, as the simulator draws them."""
+    """Return rows and tokens of a speculative round, as the simulator draws them."""
     speculation = setup.speculation
     if not isinstance(speculation, DrawnSpeculation):
         return PLAIN
@@ -273,7 +273,7 @@ def _drafting(setup: EngineSetup) -> Drafting:
 
 
 def with_context(arena: EvaluationContext, pool: Pool, load: Load) -> tuple[Pool, ResolvedPool]:
-    """The pool as asked for; where the model's full context does not fit but the traffic's does, with the latter."""
+    """Return the pool; if the model's full context does not fit, limit it to the longest request if that fits."""
     resolved = arena.resolved(pool)
     shorter = rounded_context(load.longest_request_tokens)
     if pool.max_model_len is not None or resolved.memory_in_short.fits or shorter >= resolved.max_model_len:

@@ -1,8 +1,8 @@
-"""Conditions of a deployment that a plan does not recommend: formats that lose quality, drafts without evidence.
+"""Conditions that keep a deployment from being recommended: lossy formats, drafts without evidence.
 
-The recommendation runs as printed and loses no quality that evaluations can show. A format or a way to draft that was
-asked for by name (`--quantizations`, `--kv-cache-dtypes`, `--max-quality-loss`, `--speculators`, `--draft`) is no
-condition.
+The recommended deployment runs as printed and loses no quality that evaluations can detect. Formats and draft methods
+that the user names (`--quantizations`, `--kv-cache-dtypes`, `--max-quality-loss`, `--speculators`, `--draft`) are not
+conditions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from capacity.pool.drafting import find_speculator
 
 
 def conditions_of(search: Search, model: ModelSpec, pool: Pool) -> tuple[str, ...]:
-    """The conditions of an engine in words, none where it can be recommended."""
+    """Return the conditions of an engine in words; empty if it can be recommended."""
     found = [_weights(search, model, pool), _cache(search, model, pool), _drafts(search, model, pool)]
     return tuple(condition for condition in found if condition is not None)
 
@@ -31,14 +31,14 @@ def _weights(search: Search, model: ModelSpec, pool: Pool) -> str | None:
     try:
         scheme = scheme_for(model, pool.quantization)
     except CapacityError:
-        return None  # turned down with its reason in its turn
+        return None  # the candidate generator rejects it with its reason
     if not quality_change(scheme, model.checkpoint, "auto", params=model.total_params).lossless:
         return f"{pool.quantization} weights"
     if not is_launched(pool.engine):
         return None
     alone = pool.model_copy(update={name: Pool.model_fields[name].default for name in DRAFT_FIELDS})
     notes = launch_command(pool.engine, model.hf_id or model.name, alone).notes
-    # the engine does not make the format from the model's checkpoint while loading
+    # the engine cannot quantize the model's checkpoint while loading
     lacking = any(note.startswith(f"{pool.quantization} weights:") for note in notes)
     return f"a checkpoint in {pool.quantization}" if lacking else None
 

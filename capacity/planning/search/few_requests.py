@@ -1,8 +1,8 @@
-"""Where few requests decide: a percentile of three requests hangs on who meets whom, and more replicas may do worse.
+"""Check neighbouring numbers of replicas when few requests determine a percentile.
 
-The search takes for granted that more replicas of an engine never do worse. Of traffic whose level hangs on `FEW`
-requests or more that held in every case that was tried (48 loads of lognormal prompts, percentiles 90 to 99, one and
-three draws, 2026-11-23); of three requests it did not in 2 of 16. So there the neighbours of the answer are tried too.
+The search assumes that more replicas of an engine never perform worse. That held in every case tried if at least `FEW`
+requests determine the percentile (48 loads of lognormal prompts, p90 to p99, one and three draws, 2026-11-23). With
+three requests it failed in 2 of 16 cases, so neighbours of the answer are tried as well.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal
 from capacity.planning.search.candidate_family import EvaluatedCandidate
 
-FEW = 10  # requests beyond a percentile
-NEIGHBOURS = 4  # numbers of replicas below the answer that are tried where few requests decide, and above it
+FEW = 10  # requests beyond the percentile
+NEIGHBOURS = 4  # numbers of replicas tried below and above the answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hanging:
-    """The level that hangs on the fewest requests: those that may be beyond it, of all."""
+    """SLO level that the fewest requests determine: the fraction that may miss it, and the total number of requests."""
 
     slo: str
     may_miss: float
@@ -30,22 +30,22 @@ class Hanging:
 
     @property
     def beyond(self) -> int:
-        """So many requests decide."""
+        """Return how many requests determine the level."""
         return max(math.ceil(round(self.may_miss * self.requests, 6)), 1)
 
     @property
     def few(self) -> bool:
-        """Whether chance decides."""
+        """Return whether too few requests determine the level."""
         return self.beyond < FEW
 
     @property
     def enough(self) -> int:
-        """Requests with which it would not."""
+        """Return the total number of requests with which `FEW` requests determine the level."""
         return math.ceil(round(FEW / max(self.may_miss, 1e-6), 3))
 
 
 def hanging(goal: Goal, requests: int) -> Hanging | None:
-    """Of the levels of whole requests; None where there are only levels of gaps between tokens."""
+    """Return the level that the fewest requests determine; None if all levels are on gaps between tokens."""
     levels = [slo for slo in goal.slos if slo.of_requests]
     if not levels:
         return None
@@ -56,9 +56,10 @@ def hanging(goal: Goal, requests: int) -> Hanging | None:
 def look_beside(
     best: EvaluatedCandidate, bench: EvaluationPool
 ) -> tuple[EvaluatedCandidate | None, tuple[str, ...]]:
-    """The best engine with fewer replicas that do as well, and what is to be said, where few requests decide.
+    """Return the same engine with fewer replicas if it meets the SLO, and a note, when few requests determine a level.
 
-    None, and nothing, where many do. Of prefill and decode pools neighbours are not tried.
+    Return `(None, ())` if enough requests determine it, and for prefill-decode deployments, whose neighbours are not
+    tried.
     """
     judged_on = bench.arena.context_of(best.candidate, check=bench.check).workloads
     what = hanging(bench.arena.goal, sum(map(len, judged_on)))
@@ -72,9 +73,10 @@ def look_beside(
 
 
 def _neighbours(best: EvaluatedCandidate, bench: EvaluationPool) -> dict[int, Evaluation]:
-    """The engine of an answer with other numbers of replicas: those of the search, and its neighbours.
+    """Evaluate neighbouring numbers of replicas: all of those below, and those above up to the first that meets the
+    SLO.
 
-    All of the neighbours below are tried, and those above up to the next that does.
+    The result includes the numbers that the search has evaluated.
     """
     option, replicas = best.option, best.replicas
     trials = {replicas: best.trial}
@@ -101,13 +103,13 @@ def _neighbours(best: EvaluatedCandidate, bench: EvaluationPool) -> dict[int, Ev
 
 
 def uneven(met: Mapping[int, bool]) -> bool:
-    """Whether some number of replicas does and a greater one does not."""
+    """Return whether some number of replicas meets the SLO and a larger one does not."""
     least = min((count for count, does in met.items() if does), default=None)
     return least is not None and any(count > least and not does for count, does in met.items())
 
 
 def note(what: Hanging, met: Mapping[int, bool], engine: str) -> str:
-    """What was seen, and what to do about it."""
+    """Return a note with the result and the advice to use more requests."""
     worst = max(count for count, does in met.items() if not does)
     least = min(count for count, does in met.items() if does)
     missed = [count for count, does in sorted(met.items()) if count > least and not does]

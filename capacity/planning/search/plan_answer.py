@@ -1,4 +1,4 @@
-"""Run a search and make its answer: the ranking, the fronts, what was rejected, and how far the search went."""
+"""Run a search and build the plan: ranking, Pareto fronts, rejections, notes and counts of the search."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from capacity.planning.search.snapshot import Progress
 from capacity.planning.space import Candidate
 from capacity.planning.workers.environment_fingerprint import Named
 
-CLOSER = {"done": 4, "time limit": 1, "interrupted": 0}  # answers that are run again in full, with intervals
+CLOSER = {"done": 4, "time limit": 1, "interrupted": 0}  # answers evaluated again in full, with intervals
 EXCLUDED: tuple[Kind, ...] = ("impossible", "does not fit", "quality", "no price", "conditional")
 BOUNDED: tuple[Kind, ...] = ("unmeetable", "limit", "costlier")
 
@@ -40,10 +40,10 @@ def run_search(
     progress: Progress | None = None,
     started_s: float | None = None,
 ) -> Plan:
-    """The plan for the traffic.
+    """Return the plan for the traffic.
 
-    Raises DoesNotFit where nothing fits and InvalidInput where nothing can run, or where there is no such `cluster`.
-    Ctrl-C ends the search as the time limit does.
+    Raises DoesNotFit if nothing fits, and InvalidInput if nothing can run or `cluster` does not exist. Ctrl-C ends the
+    search like the time limit.
     """
     with _opened_search(asked, workers, cluster, progress, started_s) as state:
         state.run()
@@ -53,9 +53,9 @@ def run_search(
 def find_conditional(
     asked: PlanRequest, *, least: float, workers: int = 1, progress: Progress | None = None
 ) -> tuple[Conditional, ...]:
-    """Return the deployments of a lower objective than `least` that a plan of this traffic does not recommend.
+    """Return deployments that a plan does not recommend and whose objective is lower than `least`.
 
-    Those that were found where the time limit, or Ctrl-C, ends the search.
+    If the time limit or Ctrl-C ends the search, return those found so far.
     """
     with _opened_search(asked, workers, None, progress, None) as state:
         state.run(savings_below=least)
@@ -98,7 +98,7 @@ def _conditional(state: PlanSearch, ranking: Ranking) -> tuple[Conditional, ...]
 
 
 def _plan(state: PlanSearch) -> Plan:
-    """What the search found, looked at closely as far as time allows; the load is that of the best's draws."""
+    """Build the plan, with closer evaluation of the best answers as time allows, for the load of the best's draws."""
     search, bench, best, load = state.search, state.bench, state.best, state.load
     arena = state.arena if best is None else state.arena.context_of(best.candidate)
     if arena is not state.arena:
@@ -157,13 +157,13 @@ def _plan(state: PlanSearch) -> Plan:
     )
 
 
-# fronts
+# Pareto fronts
 
 
 def points_of(
     trials: Mapping[EvaluationRequest, Evaluation], options: Iterable[CandidateFamily]
 ) -> list[Point]:
-    """What was simulated and not given up, each candidate once, in full where it was."""
+    """Return one point for each simulated candidate, from its full simulation if there is one; skip abandoned ones."""
     by_engine = {option.at(0): option for option in options}
     latest = {
         ask.candidate: trial
@@ -188,13 +188,13 @@ def _point(option: CandidateFamily, candidate: Candidate, trial: Evaluation) -> 
 
 
 def speed_front(points: Sequence[Point]) -> tuple[Point, ...]:
-    """tok/s per user against tok/s per GPU, of what was simulated: no other is better in both."""
+    """Return the Pareto front of output tokens/s per user and per GPU."""
     known = [point for point in points if point.tokens_per_s_per_user is not None]
     return _front(known, lambda point: (-(point.tokens_per_s_per_user or 0.0), -point.tokens_per_s_per_gpu))
 
 
 def cost_front(points: Sequence[Point]) -> tuple[Point, ...]:
-    """$ per hour (GPUs without a price) against the worst level's share of its limit."""
+    """Return the Pareto front of cost ($/h; GPUs without a price) and the worst level as a fraction of its limit."""
 
     def values(point: Point) -> tuple[float, float]:
         price = point.usd_per_hour if point.usd_per_hour is not None else float(point.num_gpus)
@@ -204,7 +204,7 @@ def cost_front(points: Sequence[Point]) -> tuple[Point, ...]:
 
 
 def _front(points: Sequence[Point], values: Callable[[Point], tuple[float, float]]) -> tuple[Point, ...]:
-    """The points that none beats in both values, in order of the first."""
+    """Return the points that no other point beats in both values, ordered by the first."""
     front: list[Point] = []
     for point in sorted(points, key=values):
         if not front or values(point)[1] < values(front[-1])[1]:

@@ -1,4 +1,4 @@
-"""What is to be said beside a plan: what was not searched, where figures are from, why there is nothing to search."""
+"""Notes of a plan: what was not searched, where the values come from, and errors for an empty search space."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUTED = "replicas share no prefix cache; a router stands before them (round rob
 
 
 def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...]:
-    """What the axes leave out, and the flag that takes it in."""
+    """Return what the search space leaves out, with the flag that includes it."""
     texts = []
     drafts = any(speculators(search, model))
     drafts_apart, ranks_apart = asked_apart(search, model)
@@ -50,7 +50,7 @@ def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...
 
 
 def require_options(survey: Survey) -> None:
-    """Where nothing was left to try for want of memory or of a way to run it: that, and never the SLO."""
+    """Raise DoesNotFit or InvalidInput if no candidate can run at all, regardless of the SLO."""
     if survey.options:
         return
     kinds = {rejection.kind for rejection in survey.rejected}
@@ -67,7 +67,7 @@ def require_options(survey: Survey) -> None:
 
 
 def warnings_of(arena: EvaluationContext, ranked: Sequence[Ranked]) -> tuple[str, ...]:
-    """What the ranking takes for granted."""
+    """Return the assumptions of the ranking."""
     texts = list(arena.workloads[0].notices)
     if any(answer.step_error_assumed for answer in ranked):
         texts.append(
@@ -88,7 +88,7 @@ def warnings_of(arena: EvaluationContext, ranked: Sequence[Ranked]) -> tuple[str
 
 
 def _acceptance(name: str, ranked: Sequence[Ranked], model: ModelSpec) -> str:
-    """Where the acceptance of drafts is from: the confidence does not cover it."""
+    """Return the source of the draft acceptance, which the confidence does not cover."""
     speculator = find_speculator(name, model)
     acceptance = next(a.candidate.pool.acceptance for a in ranked if a.candidate.pool.speculator == name)
     if acceptance is not None:
@@ -100,7 +100,7 @@ def _acceptance(name: str, ranked: Sequence[Ranked], model: ModelSpec) -> str:
 
 
 def lighter_misses(best: EvaluatedCandidate | None) -> list[str]:
-    """Windows in which the answer misses the SLO although they have too little work to be judged."""
+    """Return a note about windows with too little work to be judged in which the answer misses the SLO."""
     windows = () if best is None else best.trial.windows
     missed = [each for each in windows if not each.judged and each.ratio > 1]
     if not missed:

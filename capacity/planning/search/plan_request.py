@@ -1,4 +1,4 @@
-"""What `plan` and `fleet` are asked, checked once: model, traffic, service levels, where to search; and prices."""
+"""Validated request of `plan` and `fleet`: model, traffic, service levels, search space and prices."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from capacity.workload import Slo, Workload, parse_slos
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Market:
-    """The GPUs to choose from, each with its price, or with why it has none although one is needed."""
+    """Candidate GPUs, each with its price or the reason why a required price is missing."""
 
     quotes: dict[str, Price | None]
     unpriced: dict[str, str]
-    watts: dict[str, float]  # of one GPU at full use, all in
+    watts: dict[str, float]  # system power of one GPU at full use
 
     @classmethod
     def of(cls, search: Search, cost: Cost, profiles: list[str]) -> Market:
-        """Look GPUs and prices up. Raises UnknownName, InvalidInput."""
+        """Look up GPUs and prices. Raises UnknownName, InvalidInput."""
         needed = search.objective == "cost" or search.budget is not None
         quotes: dict[str, Price | None] = {}
         unpriced: dict[str, str] = {}
@@ -46,7 +46,7 @@ class Market:
                     unpriced[gpu] = str(error)
         if needed:
             if any(quote is not None and not quote.thin for quote in quotes.values()):
-                # no market price beside those of others could win by it alone
+                # a price from a thin market must not win against regular prices
                 cautions = {gpu: quote.caution for gpu, quote in quotes.items() if quote is not None}
                 unpriced |= {gpu: caution for gpu, caution in cautions.items() if caution is not None}
             quotes |= dict.fromkeys(unpriced)
@@ -56,7 +56,7 @@ class Market:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """A question of a search; `workloads` are the draws of one traffic, which is `steady` or has its own length."""
+    """Request of a search; `workloads` are draws of one traffic, which is `steady` or of fixed length."""
 
     model: ModelSpec
     workloads: Sequence[Workload]
@@ -79,7 +79,7 @@ class PlanRequest:
         profiles: str | Path | None,
         download: bool,
     ) -> PlanRequest:
-        """Without `slo`, the levels of the traffic's use case. Raises InvalidInput."""
+        """Build a request; without `slo`, use the levels of the traffic's use case. Raises InvalidInput."""
         check_search(search, cost)
         check_text_alone(search.language_model_only, traffic)
         spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
@@ -100,20 +100,20 @@ class PlanRequest:
 
     @property
     def load(self) -> Load:
-        """The sums of the whole traffic."""
+        """Return the totals of the whole traffic."""
         return Load.of(self.workloads, endless=self.steady is not None)
 
     def arena(self) -> EvaluationContext:
-        """Where deployments are tried on the busiest window of the traffic, and answers on all of it."""
+        """Return the context that evaluates candidates on the busiest window, and answers on the whole traffic."""
         return make_from(EvaluationContext, self, slo_window=self.search.slo_window).on(self.workloads)
 
     def market(self) -> Market:
-        """The GPUs of the search and their prices. Raises UnknownName, InvalidInput."""
+        """Return the GPUs of the search and their prices. Raises UnknownName, InvalidInput."""
         return Market.of(self.search, self.cost, [str(self.profiles)] if self.profiles else [])
 
 
 def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
-    """The service levels; InvalidInput without any."""
+    """Parse the service levels. Raises InvalidInput if there are none."""
     slos = parse_slos(texts)
     if not slos:
         raise InvalidInput(
@@ -124,7 +124,7 @@ def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
 
 
 def check_search(search: Search, cost: Cost) -> None:
-    """Raise InvalidInput for what would turn every candidate down, or all of a kind, without being about them."""
+    """Raise InvalidInput for settings that would reject all candidates, or all of one kind, for an unrelated reason."""
     if search.draft is None and DRAFT_MODEL in search.speculators:
         raise InvalidInput("--speculators draft-model needs a draft model: add --draft MODEL")
     if search.draft is not None and search.speculators and DRAFT_MODEL not in search.speculators:
@@ -149,7 +149,7 @@ def check_search(search: Search, cost: Cost) -> None:
 
 
 def check_goal(slos: Sequence[Slo], workload: Workload) -> None:
-    """Raise InvalidInput where no level limits how long a request waits."""
+    """Raise InvalidInput if no level limits the waiting time of a request."""
     waits = any(slo.includes_wait for slo in slos)
     if not waits and not workload.is_closed_loop:
         raise InvalidInput(
@@ -158,7 +158,7 @@ def check_goal(slos: Sequence[Slo], workload: Workload) -> None:
 
 
 def gpu_names(search: Search, profiles: list[str]) -> tuple[str, ...]:
-    """The GPUs to choose from by their profiles' names. Raises UnknownName."""
+    """Return the profile names of the candidate GPUs. Raises UnknownName."""
     if [name.lower() for name in search.gpus] == ["all"]:
         return tuple(name for name in profile_names(profiles) if "@" not in name)
     return tuple(dict.fromkeys(load_profile(name, profiles).name for name in search.gpus))

@@ -1,7 +1,7 @@
-"""The planner's stages in order: the cheapest deployment of all, then the best of every GPU and weight format.
+"""Stages of the planner: the cheapest deployment, then the best of every GPU and weight format.
 
-Each stage is a `BestFirstSearch`: cheapest first, by what a deployment costs at least, so that whatever ends the
-search, what it has found is the best of the cheap end. The clock is looked at between trials and inside of them.
+Each stage is a `BestFirstSearch` ordered by a lower bound of the cost, so an interrupted search returns the best of
+the cheapest candidates. The time limit is checked between trials and during them.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from capacity.planning.search.replica_search import ReplicaSearch, UnresolvedCan
 from capacity.planning.search.snapshot import Progress, Snapshot
 from capacity.planning.space import Search
 
-CLOSER = 4  # answers that are run again in full, with intervals
-GRACE_S = 1.0  # after the time limit, to look closer at the answer
-FULL_SLOWER = 1.3  # a run of all replicas, over as many runs of one
-LATENCY_SHARE = 0.6  # of the time, for the least latency of all; the rest is for the fewest GPUs near it
-REPORT_S = 0.2  # between two reports of progress
+CLOSER = 4  # answers evaluated again in full, with intervals
+GRACE_S = 1.0  # after the time limit, to verify the answer
+FULL_SLOWER = 1.3  # time of a run of all replicas / as many runs of one replica
+LATENCY_SHARE = 0.6  # of the time limit for the lowest latency; the rest for the fewest GPUs near it
+REPORT_S = 0.2  # between two progress reports
 EXCLUDED: tuple[Kind, ...] = ("impossible", "does not fit", "quality", "no price", "conditional")
 BOUNDED: tuple[Kind, ...] = ("unmeetable", "limit", "costlier")
 
 
 @dataclass(kw_only=True)
 class PlanSearch:
-    """What a search has found so far; `surveyor` has the candidates for `load`, `bench` simulates them."""
+    """State of a search; `surveyor` generates the candidates for `load`, `bench` simulates them."""
 
     search: Search
     load: Load
@@ -48,22 +48,22 @@ class PlanSearch:
     stage: str = ""
     chase: BestFirstSearch | None = None  # of this stage
     all: BestFirstSearch | None = None  # over the whole space
-    entries: list[Entry] = field(default_factory=list)  # that latency has excluded from it
+    entries: list[Entry] = field(default_factory=list)  # excluded from `all` by latency
     leaders: dict[Family, EvaluatedCandidate] = field(default_factory=dict)
     families: int = 0
     ratio_limit: float | None = None
-    cut: bool = False  # the least latency was not looked for to the end
+    cut: bool = False  # the search for the lowest latency was not finished
     ended: Ended = "done"
     first_answer_s: float | None = None
     remarks: tuple[str, ...] = ()
-    # by conditions: what is not recommended, and what of it would come before the best
+    # by conditions: entries that are not recommended, and those that would beat the best
     conditional: dict[tuple[str, ...], list[Entry]] = field(default_factory=dict)
     savings: dict[tuple[str, ...], EvaluatedCandidate] = field(default_factory=dict)
     _reported_s: float = 0.0
 
     @property
     def arena(self) -> EvaluationContext:
-        """Where candidates are evaluated."""
+        """Return the context in which candidates are evaluated."""
         return self.bench.arena
 
     @property
@@ -76,7 +76,7 @@ class PlanSearch:
 
     @property
     def until_s(self) -> float:
-        """By `time.monotonic`; infinite where there is no limit."""
+        """Return the deadline by `time.monotonic`; infinite without a time limit."""
         return self.started_s + self.time_limit_s
 
     @property
@@ -85,7 +85,7 @@ class PlanSearch:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the search did not finish, and what it found where few requests decide."""
+        """Return notes about unfinished stages and about levels that few requests determine."""
         if self.ended == "done" or self.families <= len(self.leaders):
             return self.remarks
         found = f"{len(self.leaders)} of {self.families}"
@@ -96,11 +96,12 @@ class PlanSearch:
 
     @property
     def everything(self) -> list[Entry]:
-        """What takes part, whatever became of it."""
+        """Return all entries of the search, resolved or not, accepted or not."""
         return [*self.entries, *(() if self.all is None else self.all.entries)]
 
     def run(self, *, savings_below: float | None = None) -> None:
-        """Run all stages until the time limit or an interrupt; or only those of conditional deployments."""
+        """Run all stages until the time limit or an interrupt; with `savings_below`, only those of conditional
+        deployments."""
         self.bench.tick, self.bench.until_s = self._tick, self.until_s
         try:
             if savings_below is not None:
@@ -119,7 +120,7 @@ class PlanSearch:
             self._verify()
 
     def _recommendable(self) -> list[UnresolvedCandidate]:
-        """What may be recommended; the rest goes by its conditions."""
+        """Return candidates without conditions; group the others by their conditions."""
         plain = []
         for prospect in self.surveyor.prospects():
             conditions = conditions_of(self.search, self.arena.model, prospect.candidate.pool)
@@ -145,7 +146,7 @@ class PlanSearch:
             self._conditional(math.inf if self.best is None else self.best.objective)
 
     def _conditional(self, least: float) -> None:
-        """The best under each condition, and under any of them, of an objective below `least`."""
+        """Find the best answer under each condition and under any of them, with an objective below `least`."""
         singles = [(what, entries) for what, entries in self.conditional.items() if len(what) == 1]
         several = tuple(dict.fromkeys(one for what in self.conditional for one in what))
         seen = list[Entry]()
@@ -157,7 +158,8 @@ class PlanSearch:
             self._under(several, [*seen, *rest], least)
 
     def _under(self, what: tuple[str, ...], entries: Sequence[Entry], least: float) -> list[Entry]:
-        """Look for an answer of a lower objective than `least` under these conditions; what became of the entries."""
+        """Search under these conditions for an objective below `least`; return the entries as they are after the
+        search."""
         if self.search.objective == "latency":
             contenders = [
                 each
@@ -179,7 +181,7 @@ class PlanSearch:
         return chase.entries
 
     def _fastest(self) -> None:
-        """The fewest GPUs whose latency is near the least there is."""
+        """Find the fewest GPUs with a latency near the lowest possible one."""
         waiting = sorted(self._recommendable(), key=lambda prospect: not prospect.candidate.is_plain)
         fastest, contenders = LeastLatency(self.bench), list[ReplicaSearch]()
         self.stage = "the least latency"
@@ -204,7 +206,7 @@ class PlanSearch:
             self._conditional(math.inf if self.best is None else self.best.objective)
 
     def _limit(self, fastest: LeastLatency) -> float:
-        """The share of the limits that is near enough to the least."""
+        """Return the highest accepted latency as a fraction of the SLO limits: the lowest plus the tolerance."""
         return fastest.ratio * (1 + self.search.latency_tolerance)
 
     def _fewest_near(
@@ -213,7 +215,7 @@ class PlanSearch:
         limit: float,
         improved: Callable[[EvaluatedCandidate], None] | None = None,
     ) -> BestFirstSearch:
-        """A search for the fewest GPUs among entries whose latency may be within `limit`."""
+        """Return a search for the fewest GPUs among entries whose latency may be within `limit`."""
         near = [
             entry
             for entry in entries
@@ -229,7 +231,7 @@ class PlanSearch:
         )
 
     def _alternatives(self) -> None:
-        """The best of every other GPU and weight format, of engines that neither draft nor prefill apart."""
+        """Find the best of every other GPU and weight format, without drafts and disaggregation."""
         assert self.all is not None
         groups: dict[Family, list[Entry]] = {}
         for entry in self.everything:
@@ -256,7 +258,7 @@ class PlanSearch:
         chase.run()
 
     def _improved(self, tried: EvaluatedCandidate) -> None:
-        """A better answer: what it takes to verify it is kept back of the time."""
+        """Record a better answer and reserve the time that its verification takes."""
         if self.first_answer_s is None:
             self.first_answer_s = self.elapsed_s
         if tried.trial.seen == "sample":
@@ -272,11 +274,11 @@ class PlanSearch:
         self._report()
 
     def _verify(self) -> None:
-        """Time is up: the best as a whole all the same, as far as a moment allows."""
+        """Verify the best answer in full after the time limit, within the grace period."""
         try:
             if self.best is not None and self.all is not None:
                 self.all.verify()
-                if self.best is None:  # it did not stand up to it: what is next, while there is a moment
+                if self.best is None:  # verification failed: continue with the next best
                     self.all.run()
         except OutOfTime:
             return
@@ -285,7 +287,7 @@ class PlanSearch:
 
     @property
     def simulated(self) -> int:
-        """Distinct deployments."""
+        """Return the number of distinct deployments simulated."""
         return len({(ask.candidate, ask.first_tokens) for ask in self.bench.trials})
 
     def _tick(self) -> None:

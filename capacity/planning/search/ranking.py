@@ -1,4 +1,4 @@
-"""The ranking: the best of each family, then other deployments, the first ones looked at closely; or what is missed."""
+"""Rank the answers: the best of each family, then other deployments; or report the missed levels."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from capacity.planning.space import Candidate, Search
 from capacity.pool.memory import memory_fraction
 from capacity.pool.resolve import ResolvedPool
 
-TOP = 8  # answers that are ranked
+TOP = 8  # answers in the ranking
 KV_CACHE_FLAG = ("vllm", "sglang")  # engines with a flag for the default format of the KV cache, auto
-KV_CACHE_WRITTEN = ("llama.cpp", "ollama")  # engines whose launch always states the format
-MEMORY_FLAG = ("vllm", "sglang", "tensorrt-llm")  # engines whose flag sets the share of memory simulated
+KV_CACHE_WRITTEN = ("llama.cpp", "ollama")  # engines whose launch always names the format
+MEMORY_FLAG = ("vllm", "sglang", "tensorrt-llm")  # engines with a flag for the memory fraction
 
 
 class Closer(NamedTuple):
-    """A closer look: the trial, with step times as predicted, and the highest confidence at which the SLO holds."""
+    """Closer evaluation: the trial, a trial with predicted step times, and the highest confidence meeting the SLO."""
 
     trial: Evaluation
     predicted: Evaluation | None
@@ -44,7 +44,7 @@ class Closer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """Ranks what a search tried; simulates only for a closer look."""
+    """Rank the results of a search; simulate only for closer evaluation."""
 
     arena: EvaluationContext
     search: Search
@@ -54,7 +54,8 @@ class Ranking:
     def ranked(
         self, contenders: Iterable[ReplicaSearch], leaders: Sequence[EvaluatedCandidate], *, closer: int
     ) -> tuple[Ranked, ...]:
-        """The best of each kind (`leaders`), then other deployments on other hardware; `closer` of them in full."""
+        """Return the best of each family (`leaders`), then deployments on other hardware; evaluate `closer` of them in
+        full."""
         best = {(id(tried.option), tried.replicas) for tried in leaders}
         met = [tried for contender in contenders for tried in contender.met]
         shown = _shown([*leaders, *met], lambda tried: (id(tried.option), tried.replicas) in best)
@@ -81,7 +82,7 @@ class Ranking:
         for tried in answers:
             trial = (next(trials) if _wants_intervals(tried.trial) else None) or tried.trial
             predicted = next(trials)
-            confidence, holds = required, True  # at a level and at all below it
+            confidence, holds = required, True  # at this confidence and all lower ones
             for level in higher:
                 tried_at = next(trials)
                 holds = holds and tried_at is not None and tried_at.met
@@ -94,7 +95,7 @@ class Ranking:
         trial = look.trial
         steps = self.arena.resolved(option.pool).step_model
         watts, output_per_s = option.watts(replicas), trial.output_tokens_per_s
-        if self.load.offered_per_s is not None:  # of which the trial may be the busiest part
+        if self.load.offered_per_s is not None:  # the trial may cover only the busiest window
             output_per_s = min(output_per_s, self.load.offered_per_s * self.load.output_tokens)
         return make_from(
             Ranked,
@@ -114,18 +115,18 @@ class Ranking:
         )
 
     def _cost(self, tried: EvaluatedCandidate, trial: Evaluation) -> CostEstimate | None:
-        """At the load that is served: idle time and whole instances are paid for."""
+        """Return the cost at the served load, including idle time and whole instances."""
         pools = [(self.arena.resolved(pool), pool.replicas) for pool in tried.candidate.pools]
         workload = self.arena.workloads[0]
         load = trial_load(pools, trial, workload, offered_per_s=self.load.offered_per_s)
         if load is not None and self.arena.windows:
-            # the trial is of the busiest window, the bill of all requests
+            # the trial covers the busiest window, the bill all requests
             input_tokens, output_tokens = self.arena.whole[0].long_run_tokens
             load = replace(load, input_tokens=input_tokens, output_tokens=output_tokens)
         return None if load is None else cost_of(tried.option.price, pools, load)
 
     def misses(self, contenders: Iterable[ReplicaSearch], survey: Survey) -> tuple[Miss, ...]:
-        """The parts of the SLO that stay out of reach, on the candidate that comes nearest to all of it."""
+        """Return the missed levels of the candidate that comes nearest to the SLO."""
         missed = [tried for contender in contenders for tried in contender.missed]
         if not missed:
             return _bound_misses(survey)
@@ -134,13 +135,13 @@ class Ranking:
             candidate=nearest.candidate, confidence=self.search.confidence, give_up=False
         )
         trial = self.bench.all([task])[0] or nearest.trial
-        if trial.met:  # the busiest window holds, another one of the whole traffic does not
+        if trial.met:  # the busiest window meets the SLO, another window does not
             trial = nearest.trial
         return tuple(_miss(level, nearest.candidate.label) for level in trial.levels if not level.met)
 
 
 def pinned(resolved: ResolvedPool) -> Pool:
-    """The pool with its engine's defaults written out, for every setting that its interval depends on."""
+    """Return the pool with the engine's defaults written out for every setting that its interval depends on."""
     settings: dict[str, object] = {
         "max_model_len": resolved.max_model_len,
         "max_num_seqs": resolved.max_num_seqs,
@@ -153,7 +154,8 @@ def pinned(resolved: ResolvedPool) -> Pool:
 
 
 def attention_backend(resolved: ResolvedPool) -> str | None:
-    """The attention backend that the launch must name for the predicted times; None: the engine's own choice."""
+    """Return the attention backend that the launch must name to match the predicted times; None for the engine's
+    choice."""
     groups = resolved.model.layer_groups
     dense = any(isinstance(g.mixer, LatentAttention) and g.mixer.indexer is None for g in groups)
     if not dense or not resolved.kv_cache_dtype.startswith("fp8"):
@@ -162,7 +164,7 @@ def attention_backend(resolved: ResolvedPool) -> str | None:
 
 
 def launch_as_planned(model_id: str, resolved: ResolvedPool) -> Launch:
-    """The command that starts one replica as it was simulated; its first note names the release."""
+    """Return the command that starts one replica as it was simulated; its first note names the release."""
     pool = pinned(resolved)
     launch = launch_command(pool.engine, model_id, pool)
     words = launch.words
@@ -188,7 +190,7 @@ def launch_as_planned(model_id: str, resolved: ResolvedPool) -> Launch:
 
 
 def launch_lines(arena: EvaluationContext, candidate: Candidate) -> tuple[LaunchLine, ...]:
-    """What starts each kind of server of a deployment as it was simulated; none where its engine is a baseline."""
+    """Return the launch line of each kind of server of a deployment; empty if its engine is only a baseline."""
     lines, model = [], arena.model
     for pool in candidate.pools:
         if not is_launched(pool.engine):
@@ -202,7 +204,7 @@ def launch_lines(arena: EvaluationContext, candidate: Candidate) -> tuple[Launch
 def _shown(
     answers: Iterable[EvaluatedCandidate], is_best: Callable[[EvaluatedCandidate], bool]
 ) -> list[tuple[EvaluatedCandidate, bool]]:
-    """One answer of each shape of hardware, the best of each kind among them; in order, among equals by margin."""
+    """Return the best answer of each hardware shape with whether it leads its family, in order; ties by SLO margin."""
     chosen: dict[tuple[object, ...], EvaluatedCandidate] = {}
 
     def order(tried: EvaluatedCandidate) -> tuple[Order, float]:
@@ -237,7 +239,7 @@ def _wants_intervals(trial: Evaluation) -> bool:
 
 
 def _bound_misses(survey: Survey) -> tuple[Miss, ...]:
-    """Where nothing was worth a simulation: the nearest of the bounds, or the limits of the space."""
+    """Return the nearest missed bound, or the limits of the search space, if no candidate was simulated."""
     if survey.nearest is not None:
         ratio, candidate, reason = survey.nearest
         slo = reason.split(" cannot be met: ")[0]

@@ -1,4 +1,4 @@
-"""Why what took part in the search is no answer: the first reason of each engine, or pair of them."""
+"""Reasons why candidates of the search were rejected: the first reason of each engine or pair of engines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def rejections(
     leaders: Mapping[Family, EvaluatedCandidate],
     limit: float | None,
 ) -> Iterator[Rejection]:
-    """Of every engine without an answer; `leaders` are the best of their families, `limit` a latency to keep."""
+    """Yield a rejection for every engine without an answer.
+
+    `leaders` are the best of their families; `limit` is the highest accepted latency as a fraction of the SLO limits.
+    """
     settled = {
         _engine(tried.option) for entry in entries if isinstance(entry, ReplicaSearch) for tried in entry.met
     }
@@ -43,7 +46,7 @@ def rejections(
 
 
 def not_recommended(conditional: Mapping[tuple[str, ...], Sequence[Entry]]) -> Iterator[Rejection]:
-    """Of every engine that is left out of the recommendation by its conditions, unless it could not run at all."""
+    """Yield a rejection for every engine that only its conditions exclude from the recommendation."""
     for conditions, entries in conditional.items():
         for entry in entries:
             if isinstance(entry, UnresolvedCandidate) and (not entry.entered or entry.look()):
@@ -52,14 +55,14 @@ def not_recommended(conditional: Mapping[tuple[str, ...], Sequence[Entry]]) -> I
 
 
 def in_doubt(entry: Entry, best: EvaluatedCandidate | None) -> bool:
-    """Whether it may still come before the best."""
+    """Return whether the entry may still order before the best."""
     if isinstance(entry, ReplicaSearch) and entry.settled:
         return False
     return best is None or entry.order < best.order
 
 
 def _engine(option: CandidateFamily) -> tuple[Pool, Pool | None]:
-    """Whatever the router and the numbers of replicas."""
+    """Return the engine or pair of engines, regardless of router and replicas."""
     return option.pool, option.prefill
 
 
@@ -92,7 +95,7 @@ def _of(
 
 
 def describe_miss(trial: Evaluation) -> str:
-    """Which level was missed by how much."""
+    """Return the most-missed level and by how much it is missed."""
     worst = max(trial.levels, key=lambda level: level.ratio)
     seen = GIVEN_UP if trial.seen == "given up" else ""
     if trial.joint_ratio > max(worst.ratio, 1):

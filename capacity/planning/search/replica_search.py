@@ -1,8 +1,8 @@
-"""An engine, or a pair of them, in the search: which replicas are still in doubt, and which are to be tried next.
+"""Search for the number of replicas of an engine or a prefill-decode pair: open range and next request.
 
-That fewer replicas of the same engine do worse is taken for granted: each then has more to do (`few_requests` looks
-where that does not hold). Of prefill and decode pools it is also taken for granted that TTFT is no better than that of
-the prefill pool alone, and that TPOT is no better with more replicas that prefill and fewer that decode.
+The search assumes that fewer replicas of an engine perform worse because each has more work (`few_requests` checks
+where that fails). For prefill-decode pairs it also assumes that TTFT is no better than that of the prefill pool alone,
+and that TPOT does not improve with more prefill and fewer decode replicas.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.search.candidate_family import CandidateFamily, EvaluatedCandidate, Exclusion, Order
 from capacity.planning.space import Candidate
 
-GROWTH = 1.5  # of the replicas, from one guess that does not do to the next
-GUESSES = 6  # that are so made; where none does, the most there may be are tried
+GROWTH = 1.5  # of replicas, from one rejected guess to the next
+GUESSES = 6  # then try the largest number allowed
 
 
 class ReplicaSearch:
-    """One engine: fewer than `low` replicas do not do, `high` do (None: not known yet)."""
+    """Search of one engine: fewer than `low` replicas miss the SLO, `high` meet it (None: not known yet)."""
 
     def __init__(self, option: CandidateFamily) -> None:
         self.option = option
@@ -33,28 +33,29 @@ class ReplicaSearch:
 
     @property
     def candidate(self) -> Candidate:
-        """It with the fewest replicas that its bounds leave open."""
+        """Return the engine with the fewest replicas that its bounds leave open."""
         return self.option.at(self.option.least)
 
     @property
     def options(self) -> Sequence[CandidateFamily]:
-        """One; of a pair, one for each number of replicas that prefill."""
+        """Return the candidate families: one, or for a pair one for each number of prefill replicas."""
         return (self.option,)
 
     @property
     def settled(self) -> bool:
-        """Whether it is known how many do, or that none do."""
+        """Return whether the minimum of replicas is known, or that no number meets the SLO."""
         return self.low > self.option.most or (self.high is not None and self.low >= self.high)
 
     @property
     def order(self) -> Order:
-        """The best place that it might still take."""
+        """Return the best sort key that the search can still reach."""
         return self.option.order(self.low)
 
     def ask(self, best: Order | None) -> EvaluationRequest | None:
-        """What to try next: the most replicas that come before `best`; while there is none, ever more of them.
+        """Return the next request: the most replicas that order before `best`; without a best, a growing number of
+        replicas.
 
-        None where it is settled, or nothing of it comes before `best`.
+        Return None if the search is settled or no open number orders before `best`.
         """
         if self.settled:
             return None
@@ -68,7 +69,7 @@ class ReplicaSearch:
         return self.option.first_look((self.low + top) // 2 if self.high is not None else top)
 
     def learn(self, ask: EvaluationRequest, trial: Evaluation, accepted: bool) -> EvaluatedCandidate | None:
-        """Take note of a trial; what was tried, where it does."""
+        """Record a trial; return the evaluated candidate if it was accepted."""
         tried = EvaluatedCandidate(self.option, ask.candidate.replicas, trial)
         if accepted:
             self.met.append(tried)
@@ -81,7 +82,7 @@ class ReplicaSearch:
         return None
 
     def retract(self, tried: EvaluatedCandidate) -> None:
-        """So few did not do in full, though a sample had: more are in doubt again."""
+        """Remove an accepted candidate that missed the SLO in full simulation; reopen larger numbers of replicas."""
         self.met = [other for other in self.met if other.replicas != tried.replicas]
         self.low = max(self.low, tried.replicas + 1)
         self._guess = self.low
@@ -90,22 +91,22 @@ class ReplicaSearch:
 
 @dataclass(eq=False)
 class FirstTokenSearch:
-    """How many replicas of an engine that prefills bring first tokens in time: `low` at least, `high` do (None: open).
+    """Search for the prefill replicas that meet TTFT: at least `low`; `high` meet it (None: not known yet).
 
-    What decodes behind them is nothing to it, so all pairs with this engine share one.
+    TTFT does not depend on the decode engine, so all pairs with the same prefill engine share one search.
     """
 
     low: int
     high: int | None = None
 
     def guess(self, most: int) -> int:
-        """What to try next, at most so many: half as many again as the least, then the middle."""
+        """Return the next number to try, at most `most`: 1.5 times `low` at first, then the middle of the range."""
         if self.high is None:
             return min(math.ceil(self.low * GROWTH), most)
         return (self.low + self.high) // 2
 
     def learn(self, count: int, met: bool) -> None:
-        """Take note of a trial."""
+        """Record a trial."""
         if met:
             self.high = count if self.high is None else min(self.high, count)
         else:
@@ -113,23 +114,23 @@ class FirstTokenSearch:
 
     @property
     def known(self) -> bool:
-        """Whether the fewest are known."""
+        """Return whether the minimum is known."""
         return self.high is not None and self.low >= self.high
 
 
 class PairReplicaSearch(ReplicaSearch):
-    """A prefill and a decode engine, an option for each number of replicas that prefill.
+    """Search of a prefill and a decode engine, with a candidate family for each number of prefill replicas.
 
-    The fewest that prefill follow from first tokens alone (None: these are not asked); from there on each number is
-    tried with the most decode replicas that still come before the best, until decode is too slow.
+    First-token trials give the minimum of prefill replicas (`first` None: skip them). From there, each number is tried
+    with the most decode replicas that order before the best, until decode is too slow.
     """
 
     def __init__(self, options: Sequence[CandidateFamily], first: FirstTokenSearch | None) -> None:
         super().__init__(options[0])
         self._options = options
-        self._place = 0  # of the option that is walked
+        self._place = 0  # of the current option
         self._first = first
-        self._floor = 1  # fewer that decode are too slow, here and with more that prefill
+        self._floor = 1  # fewer decode replicas miss the SLO, here and with more prefill replicas
 
     @property
     def options(self) -> Sequence[CandidateFamily]:
@@ -137,7 +138,7 @@ class PairReplicaSearch(ReplicaSearch):
 
     @property
     def outpaced(self) -> bool:
-        """Whether first tokens are late with as many replicas that prefill as there may be."""
+        """Return whether TTFT is missed even with the most prefill replicas allowed."""
         return self._first is not None and self._first.low > self._options[-1].prefill_replicas
 
     @property
@@ -150,7 +151,7 @@ class PairReplicaSearch(ReplicaSearch):
         return min(orders, default=self.option.order(self.low))
 
     def _in_doubt(self) -> Iterator[tuple[CandidateFamily, int, int]]:
-        """Options that may do, with the fewest and the most replicas that decode to be tried still."""
+        """Yield the open families with their smallest and largest open number of decode replicas."""
         start = self._place
         if self._first is not None:
             start = max(start, self._first.low - self._options[0].prefill_replicas)
@@ -203,7 +204,10 @@ class PairReplicaSearch(ReplicaSearch):
 
 @dataclass(eq=False)
 class UnresolvedCandidate:
-    """`order` is the best place that it might take; `_look` resolves and bounds it, `_hear` is told what came of it."""
+    """Candidate before resolution; `order` is its lower bound.
+
+    `_look` resolves and bounds it; `_hear` is called with the result.
+    """
 
     candidate: Candidate
     order: Order
@@ -213,13 +217,13 @@ class UnresolvedCandidate:
     _seen: Sequence[ReplicaSearch] | Exclusion | None = None
 
     def look(self) -> Sequence[ReplicaSearch]:
-        """Its contenders, none where it was turned down; before its turn has come, this counts for nothing."""
+        """Return its replica searches, empty if it is rejected; does not record the result in the survey."""
         if self._seen is None:
             self._seen = self._look()
         return () if isinstance(self._seen, Exclusion) else self._seen
 
     def enter(self) -> Sequence[ReplicaSearch]:
-        """Its turn has come: its contenders, none where it was turned down."""
+        """Record the result in the survey; return the replica searches, empty if it is rejected."""
         contenders = self.look()
         assert self._seen is not None
         self.entered = True

@@ -1,4 +1,4 @@
-"""What a search for deployments reports of itself while it runs."""
+"""Progress reports of a running search."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from capacity.planning.space import Candidate, Objective
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """How the search stands: the best answer so far, and how many of the engines of this stage are settled."""
+    """State of a search: best answer so far, and how many engines of the current stage are settled."""
 
     elapsed_s: float
     stage: str

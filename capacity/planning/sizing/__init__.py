@@ -1,1 +1,1 @@
-"""How many replicas a load needs, on one GPU or on all of them."""
+"""Replicas needed for a load, on one GPU type or on all of them."""

@@ -1,4 +1,4 @@
-"""Which GPU serves this load, how fast and at what cost: `estimate` on every GPU, each with the replicas it needs."""
+"""Compare GPUs for a load by latency and cost: run `estimate` on every GPU with the replicas it needs."""
 
 from __future__ import annotations
 
@@ -39,9 +39,12 @@ from capacity.pool.resolve import ResolvedPool, resolve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuComparison(AnswerRecord):
-    """`estimate` on every GPU, in `order`. Of a request rate each GPU has the tensor-parallel size and the replicas
-    that serve it within `slos` (stable without any) at the least bill; of another load the least size that takes it,
-    the largest where none does. Those that do not fit stand at the end with the reason of their largest pool."""
+    """`estimate` on every GPU, sorted by `order`.
+
+    For a request rate, each GPU has the tensor-parallel size and the replicas that serve it within `slos` (stable
+    without any) at the lowest bill; for another load, the smallest size that holds it, or the largest if none does.
+    GPUs that do not fit come last, with the reason of their largest pool.
+    """
 
     SCHEMA: ClassVar[str] = "capacity/gpu-comparison/v1"
 
@@ -67,12 +70,12 @@ def compare_gpus(
     profiles: str | Path | None = None,
     **options: Any,
 ) -> GpuComparison:
-    """`estimate` on `gpus` (None: every profile), the best in `order` first; `gpu` in `options` does not count.
+    """Run `estimate` on `gpus` (None: every profile), the best by `order` first; `gpu` in `options` is ignored.
 
-    `slo`, or the service levels of the use case: what a request rate must be served within. `order`: price, month,
-    ttft, tpot, throughput, throughput-per-gpu or gpus; None: price, or throughput-per-gpu where no price was asked for.
-    What cannot be on a GPU is a row with its reason. Raises InvalidInput for an order or a load that cannot be, and
-    what no GPU can be asked.
+    `slo`, or the service levels of the use case, apply to a request rate. `order`: price, month, ttft, tpot,
+    throughput, throughput-per-gpu or gpus; None: price, or throughput-per-gpu without price options. A GPU that cannot
+    run the model is a row with its reason. Raises InvalidInput for an invalid order or load, and for settings that
+    every GPU rejects.
     """
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
     if not isinstance(model, DeploymentFile):
@@ -114,8 +117,10 @@ def compare_gpus(
 def _with_replicas(
     pool: Pool, model: ModelSpec, traffic: Traffic, slos: Sequence[str], cost: Cost, profiles: str | None
 ) -> Sized:
-    """A GPU at the tensor-parallel size and the replicas that serve the request rate at the least bill; without
-    replicas that do, `smallest_pool`."""
+    """Return a GPU at the tensor-parallel size and replicas that serve the request rate at the lowest bill.
+
+    Without such replicas, return `smallest_pool`.
+    """
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     price, price_note = price_or_why_not(profile.name, cost)
     rate = traffic.request_rate
@@ -145,7 +150,7 @@ def _with_replicas(
 
 
 def _of_replicas(point: LoadPoint, count: ReplicaCount, rate: float, *, misses: str | None) -> LoadPoint:
-    """The point of one replica as that of all of them."""
+    """Scale the point of one replica to all replicas."""
     if count.replicas == 1:
         return replace(point, misses=misses)
     n = count.replicas

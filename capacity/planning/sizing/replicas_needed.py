@@ -1,8 +1,8 @@
-"""How many replicas of a deployment serve a load, and what they cost: the answer that every verb gives.
+"""Number of replicas that serve a load, and their cost; every command uses this answer.
 
-With service levels it is the planner's: the fewest replicas that meet them in simulation, at step times that are not
-exceeded with probability `confidence`. Without, it is the fewest that are offered at most `STABLE_LOAD` of what they
-complete from a backlog, at the predicted step times, so that `simulate` finds them stable.
+With service levels, it is the planner's answer: the fewest replicas that meet them in simulation, with step times not
+exceeded with probability `confidence`. Without, it is the fewest whose offered load is at most `STABLE_LOAD` of their
+throughput from a backlog, with predicted step times, so that `simulate` finds them stable.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from capacity.workload import Workload, parse_slos
 from capacity.workload.windows import WINDOW_S, windows_of
 
 ANY_GPUS = 1_000_000  # no limit on the size of a deployment
-MOST_TIMES_STABLE, MOST_BEYOND = 4, 16  # replicas tried for an SLO: more barely shorten a latency
-MORE_REPLICAS = 1.5  # of those for the busiest window, at most, where arrivals vary
+MOST_TIMES_STABLE, MOST_BEYOND = 4, 16  # limits on replicas tried for an SLO: more barely reduce latency
+MORE_REPLICAS = 1.5  # limit on replicas, relative to the busiest window's, if arrivals vary
 
 
 def replicas_needed(
@@ -52,11 +52,11 @@ def replicas_needed(
     slo_window: str = "15m",
     profiles: str | Path | None = None,
 ) -> ReplicasNeeded | None:
-    """The fewest replicas of an engine that serve `traffic`, within `slo` or else the levels of its use case.
+    """Return the fewest replicas of an engine that serve `traffic` within `slo` or the levels of its use case.
 
-    Levels must hold in the busiest `slo_window` of longer traffic, as for `plan`. Of several `pools` (the
-    tensor-parallel sizes of one GPU) those with the least bill. None for a closed loop without service levels. Raises
-    InvalidInput, as `plan`, for levels of which none limits how long a request waits.
+    Levels must hold in the busiest `slo_window` of longer traffic, as for `plan`. For several `pools` (tensor-parallel
+    sizes of one GPU), return those with the lowest bill. None for a closed loop without service levels. Raises
+    InvalidInput, as `plan`, if no level limits the waiting time.
     """
     engines = [_one_replica(pool) for pool in ([pools] if isinstance(pools, ResolvedPool) else pools)]
     slos = parse_slos(levels_of(slo, traffic))
@@ -114,7 +114,7 @@ def replicas_needed(
 
 
 def _busiest_per_s(workload: Workload) -> float:
-    """The rate of the busiest window; of shorter traffic, the mean of what was drawn of it."""
+    """Return the rate of the busiest window; for shorter traffic, the mean rate of the part drawn."""
     windows = windows_of([workload], WINDOW_S)
     if windows:
         return windows[0].requests_per_s
@@ -124,8 +124,11 @@ def _busiest_per_s(workload: Workload) -> float:
 def _stable(
     resolved: ResolvedPool, workload: Workload, price: Price | None, busiest_per_s: float | None
 ) -> ReplicaCount | None:
-    """The fewest replicas that are offered at most `STABLE_LOAD` of their capacity; where arrivals vary, in their
-    busiest window, and more if shorter peaks need more. None where no capacity can be measured."""
+    """Return the fewest replicas whose offered load is at most `STABLE_LOAD` of their capacity.
+
+    If arrivals vary, this must hold in the busiest window, with more replicas if shorter peaks overload them. None if
+    the capacity cannot be measured.
+    """
     capacity = measured_capacity([resolved], workload)
     if capacity is None:
         return None
@@ -142,7 +145,7 @@ def _stable(
 
 
 def _most_gpus(engines: Sequence[ResolvedPool], stable: ReplicaCount | None) -> int:
-    """The largest deployment that is tried: a few times what keeps the load stable, whose replicas are nearly idle."""
+    """Return the largest deployment to try: a few times the stable one, whose replicas would be nearly idle."""
     if stable is None:
         return ANY_GPUS
     largest = max(engine.pool.num_gpus for engine in engines)
@@ -152,7 +155,7 @@ def _most_gpus(engines: Sequence[ResolvedPool], stable: ReplicaCount | None) -> 
 def _fewest(
     engines: Sequence[ResolvedPool], asked: PlanRequest, arena: EvaluationContext, price: Price | None
 ) -> tuple[EvaluatedCandidate | None, str | None]:
-    """The planner's answer where it may choose among `engines` alone, or why none of them will do."""
+    """Return the planner's answer among `engines`, or the reason why none meets the service levels."""
     gpu, load = engines[0].pool.gpu, asked.load
     watts = engines[0].profile.system_watts_per_gpu
     market = Market(quotes={gpu: price}, unpriced={}, watts={gpu: watts})
@@ -205,7 +208,7 @@ def _count(resolved: ResolvedPool, replicas: int, price: Price | None, rate: flo
 def _cheapest_when_full(
     engines: Sequence[ResolvedPool], workload: Workload, price: Price | None
 ) -> ResolvedPool:
-    """The engine whose replicas cost least if each completes what the closed form of full load says."""
+    """Return the engine with the lowest bill if each replica reaches the closed-form full-load throughput."""
     if len(engines) == 1:
         return engines[0]
     load = ServedLoad(

@@ -1,4 +1,4 @@
-"""`estimate`: what one deployment does with a load, and how many replicas serve it."""
+"""`estimate`: performance of one deployment under a load, and the number of replicas that serve it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def estimate(
 ) -> Estimate:
     """Return TTFT, TPOT, throughput, cost and energy of a `batch_size`, a `concurrency` or a `request_rate`.
 
-    A batch is a closed form, without a queue. The others are simulated as by `simulate`; the figures are those of the
-    steady state, queueing included. For `users`, for a rate with an `slo` and for a rate that the engine does not
-    serve, `replicas_needed` has the number of replicas that serve it, within `slo` or the levels of the use case.
-    Raises DoesNotFit where the model, or that many requests, exceed the memory; InvalidInput for what cannot be.
+    A batch uses a closed form without queueing. Other loads are simulated as by `simulate`; the values are those of
+    steady state, including queueing. For `users`, for a rate with an `slo` and for a rate that the engine cannot
+    serve, `replicas_needed` holds the number of replicas that serve it within `slo` or the levels of the use case.
+    Raises DoesNotFit if the model or that many requests exceed the memory, and InvalidInput for invalid settings.
     """
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
     deployment = deployment_of(

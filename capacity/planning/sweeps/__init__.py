@@ -1,1 +1,1 @@
-"""Grids over a verb: points, their store and their export."""
+"""Parameter sweeps of a command: points, their store and their export."""

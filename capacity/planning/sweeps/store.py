@@ -1,8 +1,7 @@
-"""Points as they end, in SQLite: kill the program at any time and only the points in flight are lost.
+"""Store of sweep results in SQLite, written as points finish: a killed process loses only the points in flight.
 
-Sweeps that run side by side on one store share the work: each claims points before it begins them, and the claims of a
-process that has ended are free again. A process is known by its number and the instant it began, so that a number used
-again is another.
+Concurrent sweeps on one store share the work: each claims points before it starts them, and claims of ended processes
+are released. A process is identified by its id and start time, so a reused id counts as another process.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ CREATE TABLE IF NOT EXISTS points (
 ) WITHOUT ROWID
 """
 CLAIMS = "CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL) WITHOUT ROWID"
-_OPENED = count()  # several sweeps of one process are different owners
+_OPENED = count()  # counts the sweeps of one process, which are different owners
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What became of one point: `answer` is canonical JSON, or `reason` says why there is none."""
+    """Result of one point: `answer` is canonical JSON, or `reason` is why there is none."""
 
     answer: str | None
     reason: str | None
 
 
 def status_of(reason: str | None) -> str:
-    """What became of a point: done, does not fit (which is an answer too), or failed for another reason."""
+    """Return the status of a point: done, does not fit (a valid answer too), or failed for another reason."""
     if reason is None:
         return "done"
     return "does not fit" if reason.startswith("DoesNotFit:") else "failed"
@@ -51,7 +50,7 @@ def status_of(reason: str | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A point with what became of it; `answer` is empty where there is none."""
+    """Point with its result; `answer` is empty if there is none."""
 
     options: Options
     status: str
@@ -60,13 +59,13 @@ class Row:
 
     @classmethod
     def stored(cls, options: Options, answer: str | None, reason: str | None) -> Row:
-        """The row of a point, with its answer as the store holds it."""
+        """Return the row of a point from its stored answer."""
         described = json.loads(answer) if answer is not None else {}
         return cls(options=options, status=status_of(reason), reason=reason, answer=described)
 
 
 class Store:
-    """The file of one or more sweeps; rows are keyed by the hash of the point's whole specification."""
+    """File of one or more sweeps; rows are keyed by the hash of the point's whole specification."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -74,13 +73,13 @@ class Store:
         self._claimed = False
 
     def known(self, *, failed: bool = True) -> set[str]:
-        """Keys of the points that are done; with `failed`, also of those that failed."""
+        """Return the keys of done points; with `failed`, also of failed ones."""
         statuses = ("done", "failed") if failed else ("done", "done")
         rows = self._connection.execute("SELECT key FROM points WHERE status IN (?, ?)", statuses)
         return {key for (key,) in rows}
 
     def claim(self, points: Sequence[Point], *, failed: bool = True) -> list[Point]:
-        """Those of `points` that are neither known (as `known` says) nor another living process's: ours from now on."""
+        """Claim and return the points that are neither known (see `known`) nor claimed by another running process."""
         self._connection.execute("BEGIN IMMEDIATE")
         with self._connection:
             ours = []
@@ -93,9 +92,9 @@ class Store:
         return ours
 
     def release(self) -> None:
-        """Leave what was claimed and not kept to others."""
+        """Release claimed points without a stored result."""
         if self._claimed:
-            # where a disk is full, the claims end with this process
+            # if the disk is full, the claims end with this process
             with suppress(sqlite3.Error), self._connection:
                 self._connection.execute("DELETE FROM claims WHERE owner = ?", (self._owner,))
 
@@ -108,7 +107,7 @@ class Store:
         return row is not None and row[0] != self._owner and is_alive(row[0].rpartition("|")[0])
 
     def keep(self, points: Sequence[Point], answers: Sequence[Answer]) -> None:
-        """Write points that ended together; they stay, whatever happens next."""
+        """Store points that ended together in one transaction."""
         rows = [
             (
                 point.key,
@@ -124,7 +123,7 @@ class Store:
             self._connection.executemany("DELETE FROM claims WHERE key = ?", [(row[0],) for row in rows])
 
     def rows(self, points: Iterable[Point]) -> Iterator[Row]:
-        """The points that are there, in the sweep's order."""
+        """Yield the rows of stored points in the order of the sweep."""
         for point in points:
             row = self._connection.execute(
                 "SELECT answer, reason FROM points WHERE key = ?", (point.key,)
@@ -135,9 +134,10 @@ class Store:
 
 @contextmanager
 def open_store(path: str | Path) -> Iterator[Store]:
-    """The store in the file `path`, made where there is none. Raises MalformedFile for another kind of file.
+    """Open the store in the file `path`; create it if it does not exist. Raises MalformedFile for another kind of
+    file.
 
-    WAL with synchronous NORMAL: a killed process loses nothing that was committed; a power cut may lose the last
+    With WAL and synchronous NORMAL, a killed process loses nothing committed; a power failure may lose the last
     moments, never the file.
     """
     file = outside_path(path)
@@ -160,16 +160,19 @@ def open_store(path: str | Path) -> Iterator[Store]:
 
 
 def this_process() -> str:
-    """The name of this process, on this machine and in this container."""
+    """Return an identifier of this process that includes its machine and container."""
     return f"{_place()}|{os.getpid()}|{_begun(os.getpid())}"
 
 
 def is_alive(owner: str) -> bool:
-    """Whether that process still runs. One that cannot be looked up, of another machine, say, counts as ended: what
-    it may still be doing is done twice, and nothing waits for ever."""
+    """Return whether that process still runs.
+
+    A process that cannot be looked up, for example on another machine, counts as ended: its points may be computed
+    twice, but no sweep waits forever.
+    """
     place, _, rest = owner.partition("|")
     number, _, begun = rest.partition("|")
-    # on Windows, asking with signal 0 would end it
+    # on Windows, signal 0 would terminate the process
     if place != _place() or not number.isdigit() or os.name == "nt":
         return False
     try:
@@ -190,7 +193,7 @@ def _place() -> str:
 
 
 def _begun(number: int) -> str:
-    """When a process began, in the kernel's ticks; nothing where the system does not say. A zombie has ended."""
+    """Return the start time of a process in kernel ticks; empty if unavailable, "ended" for a zombie."""
     try:
         fields = Path(f"/proc/{number}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:

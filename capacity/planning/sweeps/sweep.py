@@ -1,4 +1,4 @@
-"""Run a sweep over any executor, point by point; what fails is recorded and the rest go on."""
+"""Run a sweep on any executor, point by point; record failures and continue."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from capacity.planning.sweeps.sweep_spec import Point, SweepSpec, named_in, poin
 from capacity.planning.workers.worker_pool import Crews, WorkerPool, opened, stop_if_recalled
 from capacity.pool.resolve import ResolvedPool, resolve
 
-CHUNK = {"fit": 50, "estimate": 50, "simulate": 1}  # points of one task: analytic ones are short
-AHEAD = 3  # tasks handed out for each worker, so that none waits for the next
-ATTEMPTS = 2  # of a point that is alone with a worker when it dies
-OTHERS_S = 0.25  # between looks at what other processes have done
-KEPT_POOLS = 256  # resolved deployments that a worker remembers
+CHUNK = {"fit": 50, "estimate": 50, "simulate": 1}  # points per task: analytic ones are fast
+AHEAD = 3  # tasks submitted per worker, so that none is idle
+ATTEMPTS = 2  # of a point that runs alone when its worker dies
+OTHERS_S = 0.25  # between checks of other processes' results
+KEPT_POOLS = 256  # resolved deployments cached per worker
 
 Progress = Callable[[int, int], None]
 Keep = Callable[[Sequence[Point], Sequence[Answer]], None]
@@ -39,9 +39,9 @@ Keep = Callable[[Sequence[Point], Sequence[Answer]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept(AnswerRecord):
-    """How a sweep ended: `skipped` were done before, or meanwhile by another that runs on the same store.
+    """Result of a sweep; `skipped` points were done earlier, or meanwhile by another sweep on the same store.
 
-    `rows` are of all its points: options, status, and the answer's numbers by dotted names.
+    `rows` cover all its points: options, status, and the answer's numbers by dotted names.
     """
 
     SCHEMA: ClassVar[str] = "capacity/swept/v1"
@@ -66,11 +66,11 @@ def sweep(
     export_to: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Swept:
-    """Answer every point of `spec` (a TOML file) that the SQLite file `store` does not hold, and keep it there.
+    """Compute every point of `spec` (a TOML file) that is not in the SQLite file `store`, and store it there.
 
-    `workers` local processes, or the Dask cluster at `cluster` (tcp://host:port). A script that asks for more
-    than one worker guards its own code by `if __name__ == "__main__"`. Raises MalformedFile and InvalidInput; a
-    point that fails is recorded with its reason.
+    Uses `workers` local processes, or the Dask cluster at `cluster` (tcp://host:port). A script that uses more than
+    one worker must guard its own code with `if __name__ == "__main__"`. Raises MalformedFile and InvalidInput; a
+    failed point is recorded with its reason.
     """
     read = spec if isinstance(spec, SweepSpec) else read_sweep(spec)
     if export_to is not None:
@@ -95,15 +95,15 @@ def run_sweep(
     retry_failed: bool = False,
     progress: Progress | None = None,
 ) -> Swept:
-    """Answer every point that the store does not hold yet.
+    """Compute every point that the store does not have yet.
 
-    `crews` opens a crew (again, where its workers died); None: this process. A point that fails, or that its worker
-    dies of `ATTEMPTS` times, is recorded with its reason. Raises InvalidInput where there is no such crew, or no more.
+    `crews` opens a worker pool, again after its workers died; None: this process. A point that fails, or whose worker
+    dies `ATTEMPTS` times, is recorded with its reason. Raises InvalidInput if the pool cannot be opened, or is lost.
     """
     everything = points(spec)
     known = store.known(failed=not retry_failed)
     left = [point for point in everything if point.key not in known]
-    before = len(everything) - len(left)  # done by others, earlier or meanwhile
+    before = len(everything) - len(left)  # done earlier, or meanwhile by others
     ended = {"done": 0, "does not fit": 0, "failed": 0}
     failures: list[str] = []
 
@@ -148,7 +148,7 @@ def run_sweep(
 
 
 class _Todo:
-    """Points by the chunk, each claimed as it is taken; `others` are those that somebody else is at."""
+    """Points in chunks, each claimed when it is taken; `others` are points claimed by other processes."""
 
     def __init__(
         self, points: Sequence[Point], size: int, claim: Callable[[Sequence[Point]], list[Point]]
@@ -161,7 +161,7 @@ class _Todo:
         return bool(self._chunks)
 
     def take(self) -> tuple[Point, ...]:
-        """The next chunk, without what is others'; empty where no more is left."""
+        """Return the next chunk without the points of others; empty if none are left."""
         while self._chunks:
             chunk = self._chunks.popleft()
             ours = self._claim(chunk)
@@ -172,7 +172,7 @@ class _Todo:
 
 
 def _spread(chunks: _Todo, crews: Crews, keep: Keep) -> None:
-    """Side by side; where a worker died, the points in flight one at a time, so that a death is a point's own."""
+    """Run chunks in parallel; after a worker died, run its points one at a time to find the one that causes it."""
     suspects: deque[Point] = deque()
     deaths: Counter[str] = Counter()
     while chunks or suspects:
@@ -183,7 +183,7 @@ def _spread(chunks: _Todo, crews: Crews, keep: Keep) -> None:
 
 
 def _one_by_one(executor: Executor, suspects: deque[Point], deaths: Counter[str], keep: Keep) -> None:
-    """Try each suspect alone; returns with suspects left where the executor broke."""
+    """Try each suspect alone; return with suspects left if the executor broke."""
     while suspects:
         alone = (suspects[0],)
         try:
@@ -197,13 +197,13 @@ def _one_by_one(executor: Executor, suspects: deque[Point], deaths: Counter[str]
             return
         except CapacityError:
             raise
-        except Exception as error:  # an executor's own way to say that workers died (Dask's KilledWorker)
+        except Exception as error:  # the executor's error for dead workers (Dask: KilledWorker)
             keep(alone, [Answer(answer=None, reason=f"{type(error).__name__}: {error}")])
         suspects.popleft()
 
 
 def _abreast(crew: WorkerPool, chunks: _Todo, keep: Keep) -> list[Point]:
-    """Chunks side by side, a bounded number ahead, kept as they end; the points of those that no worker survived."""
+    """Run chunks in parallel, a bounded number ahead; return the points of those that no worker completed."""
     flying: dict[Future[list[Answer]], tuple[Point, ...]] = {}
     lost: list[Point] = []
     broken = False
@@ -223,7 +223,7 @@ def _abreast(crew: WorkerPool, chunks: _Todo, keep: Keep) -> list[Point]:
             except (BrokenExecutor, CancelledError):
                 broken = True
                 lost += chunk
-            except Exception:  # an executor's own way to say that workers died: tried again, one by one
+            except Exception:  # the executor's error for dead workers: try again one by one
                 lost += chunk
             else:
                 keep(chunk, answers)
@@ -231,7 +231,7 @@ def _abreast(crew: WorkerPool, chunks: _Todo, keep: Keep) -> list[Point]:
 
 
 def answer_points(chunk: Sequence[Point]) -> list[Answer]:
-    """What a worker does: every point of a chunk, as long as somebody waits for them."""
+    """Compute all points of a chunk on a worker, as long as the caller waits for them."""
     answers = []
     for point in chunk:
         stop_if_recalled()
@@ -240,18 +240,19 @@ def answer_points(chunk: Sequence[Point]) -> list[Answer]:
 
 
 def answer_point(point: Point) -> Answer:
-    """One point as canonical JSON, the same bytes wherever it is computed; or why there is no answer."""
+    """Return one point as canonical JSON, byte-identical wherever it is computed; or the reason why there is no
+    answer."""
     try:
         described = _ask(point)
     except CapacityError as error:
         return Answer(answer=None, reason=f"{type(error).__name__}: {error}")
-    except Exception as error:  # a point that trips the library must not end the sweep
+    except Exception as error:  # a bug at one point must not end the sweep
         return Answer(answer=None, reason=f"bug: {type(error).__name__}: {error}")
     return Answer(answer=json.dumps(described, sort_keys=True), reason=None)
 
 
 def _ask(point: Point) -> Mapping[str, object]:
-    """The answer of one point; what points share, a deployment and its price, is looked up once."""
+    """Return the answer of one point; deployments and prices that points share are cached."""
     from capacity.answers.estimate import estimate_of
     from capacity.answers.fit import fit_of
     from capacity.answers.phases import traffic_of
@@ -271,7 +272,7 @@ def _ask(point: Point) -> Mapping[str, object]:
     return estimate_of(resolved, traffic_of(traffic), price).to_dict()
 
 
-@lru_cache(maxsize=KEPT_POOLS, typed=True)  # 1, 1.0 and True are equal and not the same
+@lru_cache(maxsize=KEPT_POOLS, typed=True)  # 1, 1.0 and True are equal but not the same
 def _resolved(model: str, /, **pool: object) -> ResolvedPool:
     return resolve(_model(model), build(Pool, pool))
 

@@ -1,4 +1,4 @@
-"""A sweep's rows for others (CSV, Parquet, HTML; one row a point, in the sweep's order), and read back."""
+"""Export of a sweep's rows (CSV, Parquet, HTML; one row per point, in the sweep's order), and reading them back."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Flat = Mapping[str, object]
 
 
 def flat_row(row: Row) -> Flat:
-    """Options, status and the answer's numbers on one level; breakdowns and warnings stay in the store."""
+    """Return options, status and the answer's numbers in one flat mapping, without breakdowns and warnings."""
     answer = {name: value for name, value in row.answer.items() if name not in LEFT_OUT}
     options = {f"option.{name}": value for name, value in row.options.items()}
     return {**options, "status": row.status, "reason": row.reason, **flattened(answer)}
 
 
 def check_export(path: str | Path) -> None:
-    """Raises InvalidInput for a file that no rows could be written to: before they are computed."""
+    """Raise InvalidInput if rows cannot be written to this path, before they are computed."""
     file = outside_path(path)
     if file.suffix not in ENDINGS:
         raise InvalidInput(
@@ -46,7 +46,7 @@ def check_export(path: str | Path) -> None:
 
 
 def export(rows: Iterable[Row], path: str | Path) -> None:
-    """Write the rows as the file's ending says: .csv, .parquet or .html. Raises InvalidInput."""
+    """Write the rows in the format of the file's ending: .csv, .parquet or .html. Raises InvalidInput."""
     check_export(path)
     file = outside_path(path)
     flat = [flat_row(row) for row in rows]
@@ -71,7 +71,7 @@ def _parquet(rows: Sequence[Flat], file: Path) -> None:
 
 
 def _of_one_type(values: list[object]) -> list[object]:
-    """A column as it is, or as text where it holds several types: Parquet has one a column."""
+    """Return a column unchanged, or as text if it has several types, because a Parquet column has one type."""
     kinds = {float if type(value) is int else type(value) for value in values if value is not None}
     if len(kinds) <= 1 and kinds <= {bool, float, str}:
         return values
@@ -80,10 +80,11 @@ def _of_one_type(values: list[object]) -> list[object]:
 
 @checked
 def sweep_results(path: str | Path) -> tuple[Flat, ...]:
-    """The points of a sweep: options as `option.NAME`, `status`, `reason`, and the answer's numbers by dotted names.
+    """Read the points of a sweep: options as `option.NAME`, `status`, `reason`, and the answer's numbers by dotted
+    names.
 
-    `path` is what `capacity sweep` kept (its store), or wrote with `--export FILE.csv` or `--format json`. A store that
-    is still written to gives the points that are done. Raises MalformedFile.
+    `path` is the store of `capacity sweep`, or a file from `--export FILE.csv` or `--format json`. A store that is
+    still being written returns the finished points. Raises MalformedFile.
     """
     if read_bytes(path, "a sweep's results", cut=True)[: len(SQLITE)] == SQLITE:
         return _of_a_store(outside_path(path))
@@ -97,7 +98,7 @@ def sweep_results(path: str | Path) -> tuple[Flat, ...]:
 
 
 def _of_a_store(file: Path) -> tuple[Flat, ...]:
-    alone = "" if file.with_name(file.name + "-wal").exists() else "&immutable=1"  # nobody writes to it
+    alone = "" if file.with_name(file.name + "-wal").exists() else "&immutable=1"  # no writer has it open
     try:
         opened = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro{alone}", uri=True, timeout=5)
         with closing(opened) as connection:
@@ -136,7 +137,7 @@ def _of_csv(text: str, path: str | Path) -> tuple[Flat, ...]:
 
 
 def _value(text: str | None) -> object:
-    """A cell as the number it is, else as it is; nothing for an empty one."""
+    """Return a cell as a number if possible, otherwise as text; None for an empty cell."""
     if not text:
         return None
     try:

@@ -1,4 +1,4 @@
-"""A sweep as a file: one question, what is fixed, what varies, and the points that this makes."""
+"""Sweep file: one command, fixed options, varied options, and the resulting points."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ MAX_POINTS = 1_000_000
 FILE_OPTIONS = ("model", "trace", "price_file")
 
 Value = bool | int | float | str
-Options = Mapping[str, Any]  # of a point: a model and fields of specs
+Options = Mapping[str, Any]  # model and spec fields of a point
 
 
 class Range(Spec):
-    """Numbers from `low` to `high`, for random axes; whole ones where both ends are."""
+    """Numbers from `low` to `high` for random axes; integers if both ends are integers."""
 
     low: float
     high: float
@@ -38,7 +38,7 @@ class Range(Spec):
 
 
 class SweepSpec(Spec):
-    """What `capacity sweep` reads; `fixed` and `vary` hold fields of Pool, Traffic, Service and Cost, and `model`."""
+    """Input file of `capacity sweep`; `fixed` and `vary` hold `model` and fields of Pool, Traffic, Service and Cost."""
 
     schema_: Literal["capacity/sweep/v1"] = Field(alias="schema")
     question: Literal["fit", "estimate", "simulate"]
@@ -52,7 +52,7 @@ class SweepSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One point: its place in the sweep, its whole specification, and the key that is the hash of it."""
+    """One point: its position in the sweep, its whole specification, and the hash of it as key."""
 
     ordinal: int
     question: str
@@ -62,7 +62,7 @@ class Point:
 
 
 def named_in(spec: SweepSpec) -> Named:
-    """The models and files that its points look up."""
+    """Return the models and files that the points look up."""
 
     def values(name: str) -> tuple[str, ...]:
         varied = spec.vary.get(name, ())
@@ -83,7 +83,7 @@ def read_sweep(path: str | Path) -> SweepSpec:
 
 
 def points(spec: SweepSpec) -> list[Point]:
-    """Every point, in order; equal ones once. Raises InvalidInput for fields that do not exist or lists that differ."""
+    """Return every distinct point in order. Raises InvalidInput for unknown fields or lists of different lengths."""
     names = [*spec.fixed, *spec.vary]
     split({name: None for name in names if name != "model"}, Pool, Traffic, Service, Cost)
     if "model" not in names:
@@ -147,7 +147,7 @@ def _drawn(values: tuple[Value, ...] | Range, rng: random.Random) -> Value:
 
 
 def point_key(question: str, options: Options, goodput: tuple[str, ...]) -> str:
-    """SHA-256 of everything that can change a point's answer: its options, the files they name, code and data."""
+    """Return the SHA-256 of everything that affects a point's answer: options, files that they name, code and data."""
     named = {name: _content_hash(str(options[name])) for name in FILE_OPTIONS if name in options}
     described = {
         "question": question,
@@ -161,7 +161,7 @@ def point_key(question: str, options: Options, goodput: tuple[str, ...]) -> str:
 
 
 def _content_hash(path: str) -> str | None:
-    """Of a file, or of the config.json in a folder; None where there is none: a name, or the point itself says so."""
+    """Return the hash of a file, or of the config.json in a folder; None if it is not a file but a name."""
     file = Path(path)
     try:
         file = file / "config.json" if file.is_dir() else file

@@ -1,1 +1,1 @@
-"""Change one thing and compare on the same arrivals: diff, tornado, advise, stack."""
+"""Variations of a deployment compared on the same arrivals: diff, tornado, advise, stack."""

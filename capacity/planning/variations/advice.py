@@ -1,7 +1,7 @@
-"""The optimisation checklist, simulated for one deployment: the changes that help, by what they need.
+"""Simulate the optimisation checklist for one deployment and return the changes that help, grouped by what they need.
 
 Each change is simulated on the same arrivals: its effect on p95 latencies in seconds, on the bill and on $ per request
-at full load, and the published change of quality. `capacity stack` gives the value of techniques that are in use.
+at full load, and the published change of quality. `capacity stack` gives the value of techniques already in use.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from capacity.workload import Workload
 from capacity.workload.windows import Window
 
 MOST_ADVICE = 8  # lines
-MOST_PER_NEED = 3  # lines, while other groups have any
+MOST_PER_NEED = 3  # lines per group, while other groups have any
 COMPARED = {  # figures of an `Outcome`: the names of their relative changes
     "ttft_p95_s": "ttft_p95_change",
     "tpot_p95_s": "tpot_p95_change",
@@ -44,15 +44,15 @@ COMPARED = {  # figures of an `Outcome`: the names of their relative changes
     "usd_per_hour": "bill_change",
     "usd_per_request_full": "cost_change",
 }
-LEAST_BENEFIT = 0.02  # sum of relative improvements: below, a change does not help
-MOST_QUALITY_LOSS = 0.1  # of a score: a change that is published to lose more does not help
+LEAST_BENEFIT = 0.02  # least sum of relative improvements of a change that helps
+MOST_QUALITY_LOSS = 0.1  # fraction of a score; a change with a larger published loss does not help
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """What a change does: in seconds and $ (`_s`, `usd_`), and relative to the deployment as it is; below 0 is better.
+    """Effects of a change, absolute (`_s` in seconds, `usd_` in $) and relative to the deployment; below 0 is better.
 
-    The bill is in $ per hour, the cost in $ per request at full load. None where there is no value.
+    The bill is in $ per hour, the cost in $ per request at full load. None if there is no value.
     """
 
     ttft_p95_s: float | None
@@ -69,11 +69,11 @@ class Effects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One change, its effects, and the change of quality; `refused` is why it cannot be made.
+    """One change with its effects and its change of quality; `refused` is the reason why it cannot be made.
 
-    `needs`: what it takes. `quality_loss_change`: the worst published loss of score after the change less that of the
-    deployment as it is, as a fraction; None if no figure is published. `thin_price`: too few providers publish its
-    price; such advice comes last in its group.
+    `needs`: what the change requires. `quality_loss_change`: the worst published loss of score after the change minus
+    that of the current deployment, as a fraction; None if no figure is published. `thin_price`: too few providers
+    publish its price; such advice comes last in its group.
     """
 
     change: str
@@ -89,7 +89,8 @@ class Advice:
 
     @property
     def benefit(self) -> float:
-        """Sum of the relative improvements of p95 TTFT, p95 E2E, bill and cost; failed requests outweigh all else."""
+        """Return the sum of relative improvements of p95 TTFT, p95 E2E, bill and cost; failed requests outweigh all
+        others."""
         if self.effects is None:
             return -math.inf
         effects = self.effects
@@ -99,9 +100,9 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceList(AnswerRecord):
-    """Advice for one deployment: at most MOST_ADVICE changes that help, by what they need.
+    """Advice for one deployment: at most MOST_ADVICE changes that help, grouped by what they need.
 
-    `without_benefit`: changes that were simulated and do not help, or help less. `observations` need no change.
+    `without_benefit`: simulated changes that do not help, or help less. `observations` need no change.
     """
 
     SCHEMA: ClassVar[str] = "capacity/advice/v3"
@@ -109,7 +110,7 @@ class AdviceList(AnswerRecord):
 
     deployment: str
     workload: str
-    busiest_window: Window | None  # of longer traffic, the one that is compared; None: all requests
+    busiest_window: Window | None  # the compared window of longer traffic; None: all requests
     base: Outcome
     advice: tuple[Advice, ...]
     without_benefit: tuple[Advice, ...]
@@ -131,8 +132,8 @@ def advise(
 ) -> AdviceList:
     """Simulate the optimisation checklist on this deployment and its requests, and return the changes that help.
 
-    Traffic longer than `slo_window` is compared on its busiest window.
-    `progress(done, total)` is called as changes are done. Raises DoesNotFit.
+    Traffic longer than `slo_window` is compared on its busiest window. `progress(done, total)` is called after each
+    change. Raises DoesNotFit.
     """
     as_it_is = ComparedDeployment.read(model, options, "advise", slo_window, workload, profiles, download)
     resolved, requests, price = as_it_is.resolved, as_it_is.requests, as_it_is.price
@@ -154,7 +155,7 @@ def advise(
 
 
 def _most_helpful(lines: list[Advice]) -> list[Advice]:
-    """The changes that help, by need; in each group lossless ones first, unknown losses and thin prices last."""
+    """Return the changes that help, by need; in each group, lossless first, unknown losses and thin prices last."""
     helpful = sorted(
         (
             line
@@ -175,7 +176,7 @@ def _most_helpful(lines: list[Advice]) -> list[Advice]:
 
 
 def try_change(as_it_is: ComparedDeployment, base: Outcome, wanted: Change) -> Advice:
-    """Simulate a change on the same requests; refused where it cannot be made."""
+    """Simulate a change on the same requests; return it as refused if it cannot be made."""
     try:
         if wanted.refused is not None:
             raise InvalidInput(wanted.refused)
@@ -213,7 +214,7 @@ def try_change(as_it_is: ComparedDeployment, base: Outcome, wanted: Change) -> A
 
 
 def _quality_of(resolved: ResolvedPool, changed: ResolvedPool, wanted: Change) -> tuple[float | None, str]:
-    """The change of the worst published loss, None if it is unknown, and the figure behind it."""
+    """Return the change of the worst published loss (None if unknown) and the published figure."""
     if wanted.worst_loss_fraction is not None:
         return wanted.worst_loss_fraction, wanted.quality or ""
     if wanted.quality is not None:
@@ -234,7 +235,7 @@ def _effects(base: Outcome, after: Outcome) -> Effects:
 
 
 def _observations(resolved: ResolvedPool, workload: Workload, base: Outcome) -> Iterator[str]:
-    """What the deployment does as it is, and what its times rest on."""
+    """Yield remarks about the current deployment and the basis of its step times."""
     yield from resolved.step_setting.remarks
     if base.usd_per_request_full is not None and base.usd_per_request_served:
         used = base.usd_per_request_full / base.usd_per_request_served

@@ -1,4 +1,4 @@
-"""A change to one deployment: what differs, and what is to be said of it; and what fits its requests."""
+"""Changes to one deployment, and the settings that suit its requests."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def needed_context(resolved: ResolvedPool, workload: Workload) -> int:
 
 
 def mean_context(workload: Workload) -> float:
-    """Return the tokens that a request holds half way through its answer."""
+    """Return the mean tokens of a request when half of its output is generated."""
     return float((workload.prompt_tokens + workload.output_tokens / 2).mean())
 
 
 def best_drafts(resolved: ResolvedPool, name: str, in_flight: int, context: int) -> Fields:
-    """Return the pool's fields for a way to draft, with the number of drafts that is best for so many requests at this
+    """Return the pool fields of a draft method, with the best number of drafts for `in_flight` requests at this
     context."""
     way = find_speculator(name, resolved.model)
     drafts = Speculation(resolved, way).best(max(in_flight, 1), max(context, 1)).draft_tokens
@@ -41,9 +41,10 @@ def best_drafts(resolved: ResolvedPool, name: str, in_flight: int, context: int)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A deployment that differs: fields of its pool and of what stands before it, another model, another price.
+    """Change to a deployment: fields of its pool or its service, another model, or another price.
 
-    `refused` is why it cannot be tried; `quality` and `worst_loss_fraction` replace what is published for the formats.
+    `refused` is the reason why it cannot be tried; `quality` and `worst_loss_fraction` replace the published values of
+    the formats.
     """
 
     text: str
@@ -58,18 +59,18 @@ class Change:
 
     @property
     def flags(self) -> str:
-        """As the command line writes it."""
+        """Return the change as command-line flags."""
         fields = {**self.pool, **self.service}
         return " ".join(_flag(name, value) for name, value in fields.items())
 
     @property
     def needs(self) -> Need:
-        """What it takes to make the change."""
+        """Return what the change requires."""
         if self.price is not None or {"gpu", "tensor_parallel_size"} & self.pool.keys():
             return "other hardware"
         if self.model is not None or self.pool.get("speculator") in ("eagle3", "mtp"):
             return "another checkpoint"
-        if self.pool.get("quantization") not in (None, "fp8"):  # engines quantize to FP8 while they load
+        if self.pool.get("quantization") not in (None, "fp8"):  # engines quantize to FP8 while loading
             return "another checkpoint"
         return "a restart" if self.pool.keys() - {"replicas"} else "nothing"
 

@@ -25,18 +25,19 @@ from capacity.pool.kv_eviction import find_eviction
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload
 
-GROUPED_KV_HEADS = 8  # of a what-if: what grouped-query models of today mostly have
-HOST_GIB = 64.0  # of a what-if: host memory for KV that leaves the GPU
-KEPT_TOKENS = 1024  # of a what-if: the budget that most papers on eviction have figures of
-SIXTEEN_BIT = {"bf16": "bfloat16", "fp16": "half"}  # as --dtype has them
-OTHER_GPUS = 3  # cheaper ones that are tried
+GROUPED_KV_HEADS = 8  # assumed in a what-if; common in grouped-query models
+HOST_GIB = 64.0  # assumed in a what-if: host memory for KV evicted from the GPU
+KEPT_TOKENS = 1024  # assumed in a what-if: budget for which most eviction papers publish results
+SIXTEEN_BIT = {"bf16": "bfloat16", "fp16": "half"}  # values of --dtype
+OTHER_GPUS = 3  # cheaper GPUs to try
 LOSSLESS = "same: drafts are verified"
 
 
 def changes(
     resolved: ResolvedPool, workload: Workload, latencies: Latencies, price: Price | None
 ) -> Iterator[Change]:
-    """All that might help a deployment which served `workload` as it was `seen`; refused ones with their reason."""
+    """Yield all changes that might help a deployment that served `workload` with `latencies`; refused ones with the
+    reason."""
     yield from _formats(resolved)
     yield from _grouped_heads(resolved.model, needed_context(resolved, workload))
     yield from _eviction(resolved, workload)
@@ -59,7 +60,7 @@ def _formats(resolved: ResolvedPool) -> Iterator[Change]:
 
 
 def _grouped_heads(model: ModelSpec, context: int) -> Iterator[Change]:
-    """The model with grouped KV heads, if it has a KV head for every query head."""
+    """Yield the model with grouped KV heads, if it has one KV head per query head."""
     text = f"a model of the same shape with {GROUPED_KV_HEADS} KV heads (GQA)"
     mixers = [group.mixer for group in model.layer_groups if isinstance(group.mixer, Attention)]
     if not mixers or any(mixer.kind != "mha" for mixer in mixers):
@@ -81,7 +82,7 @@ def _grouped_heads(model: ModelSpec, context: int) -> Iterator[Change]:
 
 
 def _eviction(resolved: ResolvedPool, workload: Workload) -> Iterator[Change]:
-    """A part of each request's KV, chosen by what the end of its prompt attends to."""
+    """Yield KV eviction: keep the part of each request's KV that the end of its prompt attends to."""
     if resolved.pool.kv_eviction is not None:
         yield Change("keep the whole KV cache", {"kv_eviction": None, "kv_budget": None})
         return
@@ -121,7 +122,7 @@ def _engine(resolved: ResolvedPool) -> Iterator[Change]:
 
 
 def _usual_kernels(resolved: ResolvedPool) -> Iterator[Change]:
-    """16-bit arithmetic, FlashAttention and paged KV, where the deployment was asked to do without them."""
+    """Yield 16-bit arithmetic, FlashAttention and paged KV, if the deployment has turned them off."""
     sixteen = resolved.profile.sixteen_bit
     if resolved.model.dtype == "fp32":
         yield Change(f"{sixteen.upper()} in place of FP32", {"dtype": SIXTEEN_BIT[sixteen]})
@@ -132,7 +133,7 @@ def _usual_kernels(resolved: ResolvedPool) -> Iterator[Change]:
 
 
 def _drafts(resolved: ResolvedPool, in_flight: int, context: int) -> Iterator[Change]:
-    """Chains, each with the number of drafts that is best for so many requests at this context."""
+    """Yield draft methods, each with the best number of drafts for `in_flight` requests at this context."""
     if resolved.pool.speculator is not None:
         yield Change("turn off speculative decoding", NO_DRAFTS)
         return
@@ -166,7 +167,7 @@ def _memory(resolved: ResolvedPool, workload: Workload) -> Iterator[Change]:
 
 
 def _batches(resolved: ResolvedPool, peak: int) -> Iterator[Change]:
-    """Batch sizes and queues around what was in flight at most, of one replica about `peak`."""
+    """Yield batch sizes and queue limits around `peak`, the most requests in flight."""
     limit = resolved.max_num_seqs
     less = min(limit, peak) // 2
     if less >= 1:
@@ -189,7 +190,7 @@ def _batches(resolved: ResolvedPool, peak: int) -> Iterator[Change]:
 
 
 def _sizes(resolved: ResolvedPool, price: Price | None) -> Iterator[Change]:
-    """Fewer replicas, cheaper GPUs, and capacity that may be taken away."""
+    """Yield fewer replicas, cheaper GPUs, and spot capacity."""
     replicas = resolved.pool.replicas
     if replicas > 1:
         yield Change(f"right-size to {replicas - 1} replicas", {"replicas": replicas - 1})
@@ -212,7 +213,7 @@ def _sizes(resolved: ResolvedPool, price: Price | None) -> Iterator[Change]:
 
 
 def _cheaper(resolved: ResolvedPool, price: Price) -> Iterator[Change]:
-    """The dearest of the GPUs that are cheaper in the same tier and hold the model."""
+    """Yield the most expensive of the cheaper GPUs in the same tier that hold the model."""
     names = {quote.gpu for quote in price_table() if quote.tier == price.tier} - {price.gpu}
     found = (find_price(name, tier=price.tier) for name in names)
     quotes = [quote for quote in found if quote is not None and (price.thin or not quote.thin)]
@@ -240,7 +241,7 @@ def _cheaper(resolved: ResolvedPool, price: Price) -> Iterator[Change]:
 
 
 def _most_in_flight(workload: Workload, latencies: Latencies) -> int:
-    """Requests in the system at once, at most, of one replica among equals."""
+    """Return the peak of requests in the system."""
     done = np.isfinite(latencies.e2e_s)
     arrived = workload.arrival_s[done]
     if workload.is_closed_loop or not len(arrived):

@@ -1,8 +1,8 @@
-"""Two deployments on the same arrivals: what changes for each request, with confidence.
+"""Compare two deployments on the same arrivals, request by request, with confidence intervals.
 
-The same requests at the same instants go through both (common random numbers), so that differences are those of the
-deployments. Intervals are of the mean over requests, by resampling blocks of consecutive ones; they speak of the
-traffic's chance, not of the step model's error, which both sides share.
+Both serve the same requests at the same times (common random numbers), so differences come from the deployments.
+Intervals cover the mean over requests, from resampling blocks of consecutive requests. They reflect chance in the
+traffic, not the error of the step model, which both sides share.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ class Side:
 
     @classmethod
     def of(cls, deployment: DeploymentFile, *, profiles: str | Path | None, download: bool) -> Side:
-        """The deployment's one pool, looked up."""
+        """Resolve the single pool of the deployment."""
         pool = deployment.pools[0]
         resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
         price = price_of(resolved.profile.name, deployment.cost)
         return cls(resolved=resolved, price=price, service=deployment.service)
 
     def serve(self, workload: Workload) -> Latencies:
-        """What its clients see. Raises DoesNotFit and InvalidInput."""
+        """Simulate `workload` and return client latencies. Raises DoesNotFit and InvalidInput."""
         if self.service == NO_SERVICE:
             return measure(self.resolved, workload)
         self.resolved.memory.require_fit()
@@ -77,10 +77,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference(Written):
-    """Second minus first, of one metric (s): the mean over requests with its 95 % interval, and percentiles.
+    """Second minus first of one metric in seconds: mean over requests with its 95 % interval, and percentiles.
 
-    `faster_fraction` is the share of requests that the second serves sooner. `significant`: the interval does not
-    hold 0.
+    `faster_fraction` is the fraction of requests that the second serves faster. `significant`: the interval excludes
+    0.
     """
 
     LAST: ClassVar[tuple[str, ...]] = ("significant",)
@@ -101,7 +101,7 @@ class Difference(Written):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff(AnswerRecord):
-    """Two deployments side by side; `settings` lists what differs: name, first, second."""
+    """Comparison of two deployments; `settings` lists the differing settings: name, first, second."""
 
     SCHEMA: ClassVar[str] = "capacity/diff/v1"
     ROWS: ClassVar[str] = "differences"
@@ -110,14 +110,14 @@ class Diff(AnswerRecord):
     second: str
     workload: str
     requests: int
-    busiest_window: Window | None  # of longer traffic, the one that is compared; None: all requests
+    busiest_window: Window | None  # the compared window of longer traffic; None: all requests
     settings: tuple[tuple[str, str, str], ...]
     differences: tuple[Difference, ...]
     first_outcome: Outcome
     second_outcome: Outcome
     cost_change: float | None
     warnings: tuple[str, ...]
-    replicated: tuple[PairedMetric, ...] = ()  # over several draws of the traffic, where they were asked for
+    replicated: tuple[PairedMetric, ...] = ()  # over several draws of the traffic, if requested
 
 
 @checked
@@ -134,13 +134,13 @@ def diff(
     profiles: str | Path | None = None,
     download: bool = False,
 ) -> Diff:
-    """Two deployments on the same arrivals, request by request, with confidence.
+    """Compare two deployments on the same arrivals, request by request, with confidence intervals.
 
-    A deployment is a file (`--write-deployment` makes one), a DeploymentFile, or its fields. The traffic is the
-    first one's, with `seed` in place of its own, unless `workload` is given. `replications` draws it that often, alike
-    for both, and compares every metric pair by pair (`replicated`), on the Dask cluster at `cluster` (tcp://host:port)
-    where there is one. Traffic longer than `slo_window` is compared on its busiest window, that of each draw.
-    `progress(pairs, of so many)`. Raises DoesNotFit and InvalidInput.
+    A deployment is a file (`--write-deployment` writes one), a DeploymentFile, or its fields. The traffic is that of
+    the first deployment, with `seed` replacing its own, unless `workload` is given. `replications` draws it that
+    often, equally for both, and compares every metric pair by pair (`replicated`), on the Dask cluster at `cluster`
+    (tcp://host:port) if given. Traffic longer than `slo_window` is compared on the busiest window of each draw.
+    `progress(done, total)` counts the pairs. Raises DoesNotFit and InvalidInput.
     """
     if cluster is not None and replications == 1:
         raise InvalidInput("--cluster changes nothing without --replications: add it, or leave --cluster out")
@@ -187,7 +187,7 @@ class _Pair:
     slo_window: str
 
     def served(self, seed: int) -> Summaries:
-        """By each side, of the same draw; here, or on a worker."""
+        """Simulate the same draw on each side, in this process or on a worker."""
         drawn = make_workload(self.traffic.model_copy(update={"seed": seed}), self.max_model_len)
         (requests,), _ = take_busiest_window([drawn], self.slo_window)
         runs = (
@@ -207,7 +207,7 @@ class _Pair:
 def _replicated(
     pair: _Pair, seeds: Sequence[int], crew: WorkerPool | None, progress: Progress | None
 ) -> tuple[PairedMetric, ...]:
-    """Both sides on the same draws of the traffic, metric by metric."""
+    """Compare both sides on the same draws of the traffic, metric by metric."""
     done = count(1)
 
     def tell() -> None:
@@ -235,9 +235,9 @@ def _deployment(described: DeploymentLike) -> DeploymentFile:
 
 
 def compare_pair(first: Side, second: Side, workload: Workload, window: Window | None = None) -> Diff:
-    """Serve `workload`, the requests of `window` of longer traffic, with both.
+    """Serve `workload` with both sides; `window` is its window if it is part of longer traffic.
 
-    Raises DoesNotFit; InvalidInput where nothing is served by both.
+    Raises DoesNotFit, and InvalidInput if no request is served by both.
     """
     sides = (first, second)
     served = [side.serve(workload) for side in sides]

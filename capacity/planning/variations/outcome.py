@@ -1,4 +1,4 @@
-"""What one deployment does with given requests, in the few figures that variants of it are compared by."""
+"""Key results of one deployment on given requests, to compare variants of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Item = TypeVar("Item")
 
 
 def report_each(items: Iterable[Item], total: int, progress: Progress | None) -> Iterator[Item]:
-    """Yield the items, and report how many of `total` are done once each is."""
+    """Yield the items and report how many of `total` are done after each."""
     for number, item in enumerate(items):
         yield item
         if progress is not None:
@@ -41,8 +41,7 @@ def report_each(items: Iterable[Item], total: int, progress: Progress | None) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedDeployment:
-    """A deployment as it is, and the requests on which its variants are compared with it: of longer traffic those of
-    its busiest window."""
+    """Current deployment, and the requests on which its variants are compared: the busiest window of longer traffic."""
 
     file: Deployment
     resolved: ResolvedPool
@@ -53,12 +52,12 @@ class ComparedDeployment:
 
     @property
     def deployment(self) -> str:
-        """Model, GPUs and engine in a line."""
+        """Return model, GPUs and engine in one line."""
         return deployment_label(self.resolved)
 
     @property
     def workload(self) -> str:
-        """The name of the traffic."""
+        """Return the name of the traffic."""
         return self.requests.name
 
     @classmethod
@@ -72,7 +71,7 @@ class ComparedDeployment:
         profiles: str | Path | None,
         download: bool,
     ) -> ComparedDeployment:
-        """Look a deployment up, and make its requests. `question` is the verb that asks."""
+        """Resolve a deployment and generate its requests; `question` is the name of the command."""
         pool, traffic, cost = split(options, Pool, Traffic, Cost)
         file = deployment_of(model, pool=pool, traffic=traffic, cost=cost, question=question)
         resolved = resolve(file.model, file.pool, profiles=profiles, download=download)
@@ -90,9 +89,9 @@ class ComparedDeployment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """p95 latencies of the completed requests, and $ per request: as served, and at full load.
+    """p95 latencies of the completed requests, and $ per request at the served load and at full load.
 
-    None where there is no value: no request of two tokens, no price.
+    None if there is no value: no request with two output tokens, or no price.
     """
 
     ttft_p95_s: float
@@ -107,17 +106,17 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latencies:
-    """Seconds of every request, in order of arrival; NaN where there is none."""
+    """Latencies of all requests in seconds, in order of arrival; NaN if there is none."""
 
     ttft_s: Floats
     tpot_s: Floats
     e2e_s: Floats
-    requests_per_s: float  # served for as long as the load lasts: filling and draining of the run left out
-    full_per_s: float  # the most that is served
+    requests_per_s: float  # steady-state throughput, without warm-up and drain
+    full_per_s: float  # throughput at full load
 
 
 def measure(resolved: ResolvedPool, workload: Workload, *, stretch: float = 1.0) -> Latencies:
-    """Simulate `workload` on replicas that take requests in turn, with steps `stretch` times as long.
+    """Simulate `workload` on replicas under round robin, with step times scaled by `stretch`.
 
     Raises DoesNotFit.
     """
@@ -136,7 +135,7 @@ def serve(resolved: ResolvedPool, service: Service, workload: Workload) -> Laten
 
 
 def latencies_of(table: RequestTable, workload: Workload, capacity: Capacity | None) -> Latencies:
-    """The latencies that a run of `workload` left in its records, on a deployment of that capacity."""
+    """Return the latencies that a run of `workload` recorded, on a deployment of that capacity."""
     rate = 0.0
     if table.completed.any():
         rate = long_run_rate(table, judge(table, workload, capacity=capacity), workload)
@@ -146,12 +145,12 @@ def latencies_of(table: RequestTable, workload: Workload, capacity: Capacity | N
         tpot_s=table.latency_s("tpot"),
         e2e_s=table.latency_s("e2el"),
         requests_per_s=rate,
-        full_per_s=max(most, rate),  # a closed loop may show that more is possible
+        full_per_s=max(most, rate),  # a closed loop may exceed the estimated capacity
     )
 
 
 def outcome(resolved: ResolvedPool, run: Latencies, price: Price | None = None) -> Outcome:
-    """The figures of one deployment that was simulated."""
+    """Return the key results of a simulated deployment."""
     gpus = resolved.pool.num_gpus * resolved.pool.replicas
     hourly = None if price is None else usd_per_hour(price, billed_gpus(price, gpus))
     served = full = None
@@ -175,12 +174,12 @@ def _p95(values: Floats) -> float | None:
 
 
 def change(before: float | None, after: float | None) -> float | None:
-    """after / before - 1; None where either is missing."""
+    """Return after / before - 1; None if either is missing."""
     return None if before is None or after is None or not before else after / before - 1
 
 
 def block_indices(count: int, blocks: int, draws: int, seed: int) -> Sequence[npt.NDArray[np.int64]]:
-    """Resamples of `count` requests in blocks of consecutive ones, so that bursts stay whole."""
+    """Return resamples of `count` requests in blocks of consecutive requests, to keep bursts intact."""
     parts = [part for part in np.array_split(np.arange(count), blocks) if len(part)]
     rng = np.random.default_rng(seed)
     chosen = rng.integers(0, len(parts), size=(draws, len(parts)))

@@ -1,8 +1,8 @@
-"""The same requests with more or fewer prefix-cache hits, to see what an answer hangs on.
+"""Scale the prefix cache hits of the same requests, for the sensitivity analysis.
 
-Lengths and arrivals stay. Fewer: a share of the prompts says something that nobody said before. More: a share of what
-prompts say for the first time becomes what another prompt said at the same place, for good. Hits are counted as an
-endless cache would have them, token by token.
+Lengths and arrivals do not change. To lower the hits, replace a fraction of prompts with unique text. To raise them,
+replace new text in a fraction of prompts, permanently, with text that another prompt has at the same position. Hits
+are counted per token for an unlimited cache.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from capacity.workload import Workload
 from capacity.workload.content import PromptContent
 
 Segments = list[tuple[int, int]]
-CLOSE = 0.01  # of the hits
+CLOSE = 0.01  # fraction of the hits
 ATTEMPTS = 5
 
 
 def ideal_hits(workload: Workload) -> np.ndarray:
-    """Tokens of every prompt that an endless prefix cache would supply, answers of earlier requests included."""
+    """Return the tokens of each prompt that an unlimited prefix cache would supply, including earlier answers."""
     content = workload.content
     if content is None:
         return np.zeros(len(workload), dtype=np.int64)
-    longest: dict[tuple[int, int], int] = {}  # (chain before, text) -> tokens of the text that were seen
+    longest: dict[tuple[int, int], int] = {}  # (chain before, text) -> tokens of the text seen so far
     chains: dict[tuple[int, int, int], int] = {}  # (chain before, text, tokens) -> chain after
     hits = np.zeros(len(workload), dtype=np.int64)
     for request in range(len(workload)):
@@ -42,9 +42,9 @@ def ideal_hits(workload: Workload) -> np.ndarray:
 
 
 def with_hits(workload: Workload, factor: float) -> Workload:
-    """The requests with `factor` times the hits, within `CLOSE` or as far as that goes in a few attempts.
+    """Return the requests with `factor` times the hits, within `CLOSE` or as close as `ATTEMPTS` attempts come.
 
-    What a changed prompt does to later ones shows only when they are counted, so the attempts are corrected.
+    A changed prompt also affects later ones, so each attempt corrects the error of the previous one.
     """
     hits = ideal_hits(workload)
     total = float(hits.sum())
@@ -78,8 +78,8 @@ def _with_changed_hits(
 
 
 def _estranged(prompts: list[Segments], hits: np.ndarray, wanted: float) -> list[Segments]:
-    """Prompts of their own, spread evenly over the requests with hits, until so many hits are gone."""
-    # a text that no prompt says; answers, which follow the prompts' ids, are cleared by a wide gap
+    """Replace prompts with unique text, spread evenly over requests with hits, until `wanted` hits are removed."""
+    # an id that no prompt uses; the wide gap avoids answer ids, which follow the prompts' ids
     fresh = max((text for prompt in prompts for text, _ in prompt), default=0) + (1 << 40)
     changed = list(prompts)
     lost = 0.0
@@ -94,9 +94,9 @@ def _estranged(prompts: list[Segments], hits: np.ndarray, wanted: float) -> list
 
 
 class _Repeats:
-    """Texts that are said for the first time become those that another prompt said after the same beginning.
+    """Replace new texts with those that another prompt has after the same prefix.
 
-    A text is renamed for good, so that what later prompts share with this one they still share.
+    Texts are renamed permanently, so later prompts still share them.
     """
 
     def __init__(self, prompts: list[Segments], answers: list[int]) -> None:
@@ -104,10 +104,10 @@ class _Repeats:
         self._answers = answers
         self._names: dict[int, int] = {}
         self._said: set[int] = set()
-        self._followed: dict[tuple[tuple[int, int], ...], int] = {}  # a beginning -> the last request with it
+        self._followed: dict[tuple[tuple[int, int], ...], int] = {}  # prefix -> last request with it
 
     def content(self, wanted: float, missed: float) -> PromptContent:
-        """The prompts with about `wanted` more tokens hit, of `missed` that are not."""
+        """Return the prompts with about `wanted` more tokens hit, out of `missed` tokens not hit so far."""
         share = min(wanted / missed, 1.0) if missed else 0.0
         gained = due = 0.0
         changed: list[Segments] = []
@@ -136,7 +136,7 @@ class _Repeats:
         return [(self._names.get(text, text), tokens) for text, tokens in prompt]
 
     def _repeat(self, request: int, prompt: Segments, model: Segments, answer: int, first: int) -> float:
-        """Name the new texts of a prompt as the model's, and its answer too where all agree; the tokens gained."""
+        """Rename the new texts of a prompt to the model's, and its answer if all match; return the tokens gained."""
         gained = 0.0
         said_next = [*(text for text, _ in model), answer][min(len(prompt), len(model))]
         for (text, tokens), (name, length) in zip(prompt[first:], model[first:]):

@@ -1,7 +1,7 @@
-"""Smaller models in place of a given one: the next of its family, and what pruning would leave of it.
+"""Smaller models that could replace a given one: the next of its family, and pruned variants.
 
-Pruned models are changed shapes: what they cost is simulated as for any model. What they lose is what others published
-of some model (`smaller_models.toml`), not a prediction for another.
+Pruned models are changed shapes whose cost is simulated like that of any model. Their quality loss is what others
+published for some model (`smaller_models.toml`), not a prediction for this one.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from capacity.planning.variations.changes import Change
 from capacity.pool.resolve import ResolvedPool
 
 TABLE = Path(__file__).with_name("smaller_models.toml")
-SIZE = re.compile(r"-\d+(\.\d+)?b(-a\d+(\.\d+)?b)?")  # in a model's name
-MULTIPLE = 128  # of widths: what tensor cores and shards are made for
+SIZE = re.compile(r"-\d+(\.\d+)?b(-a\d+(\.\d+)?b)?")  # size in a model's name
+MULTIPLE = 128  # of widths, to suit tensor cores and sharding
 Fraction = Annotated[float, Field(gt=0, le=1)]
 
 
 class Scores(Spec):
-    """A benchmark's scores by preset."""
+    """Benchmark scores by preset."""
 
     source: str
     date: str
@@ -40,7 +40,7 @@ class Scores(Spec):
 
 
 class Pruning(Spec):
-    """One way to prune: shares of layers and widths that stay, or the bits of a weight; and what it lost elsewhere."""
+    """Pruning method: fractions of layers and widths that remain, or bits per weight, and its published loss."""
 
     title: str
     quality: str
@@ -56,7 +56,7 @@ class Pruning(Spec):
 
 
 class SmallerModels(Spec):
-    """The whole file."""
+    """Content of the file."""
 
     mmlu: Scores
     prunings: dict[str, Pruning]
@@ -64,13 +64,13 @@ class SmallerModels(Spec):
 
 @lru_cache(maxsize=1)
 def smaller_models() -> SmallerModels:
-    """What is published. Raises MalformedFile."""
+    """Return the published data. Raises MalformedFile."""
     tables = dict(read_data(TABLE))
     return SmallerModels(mmlu=tables.pop("mmlu"), prunings=tables)
 
 
 def smaller_changes(resolved: ResolvedPool) -> Iterator[Change]:
-    """The next smaller model of the family, and the pruned ones."""
+    """Yield the next smaller model of the family, and the pruned variants."""
     yield _of_the_family(resolved)
     for pruning in smaller_models().prunings.values():
         try:
@@ -90,7 +90,7 @@ def smaller_changes(resolved: ResolvedPool) -> Iterator[Change]:
 
 
 def next_smaller(model: ModelSpec) -> ModelSpec | None:
-    """The largest preset of the same family that is smaller; None where there is none."""
+    """Return the largest smaller preset of the same family; None if there is none."""
     family = _family(model.name)
     if not family:
         return None
@@ -132,7 +132,7 @@ def _of_the_family(resolved: ResolvedPool) -> Change:
 
 
 def prune(resolved: ResolvedPool, pruning: Pruning) -> ModelSpec:
-    """The model as this way leaves it. Raises ValueError, in one line, where it cannot be said what that is."""
+    """Return the model after pruning. Raises ValueError with a one-line reason if the method does not apply."""
     model = resolved.model
     plain = all(
         isinstance(group.mixer, Attention)
@@ -170,7 +170,7 @@ def _sparse(resolved: ResolvedPool, pruning: Pruning, bits: float) -> ModelSpec:
 
 
 def _shallower(model: ModelSpec, fraction: float) -> ModelSpec:
-    """The first layers, so many of all, and the last one."""
+    """Return the model with this fraction of its layers: the first ones and the last."""
     count = max(round(model.num_layers * fraction), 2)
     kept = [*range(count - 1), model.num_layers - 1]
     place = {layer: number for number, layer in enumerate(kept)}
@@ -198,7 +198,7 @@ def _narrower(model: ModelSpec, pruning: Pruning) -> ModelSpec:
 
 
 def _weight_bits(model: ModelSpec) -> float:
-    """Of all layers' matrices and what stands outside of them, as stored."""
+    """Return the bits of all weights as stored, including those outside of layers."""
     dense, base = model.checkpoint.dense_ffn, model.checkpoint.base
     return sum(
         part.params * (dense if part.kind in ("attention", "dense_ffn") else base).bits_per_weight

@@ -1,8 +1,8 @@
-"""The techniques of serving one upon the other, from none to all, each simulated on the same requests.
+"""Serving techniques added one after another, from none to all, each simulated on the same requests.
 
-Every row is the deployment with one technique more: its own factor, the factor of all up to it, and the factor that it
-has alone, on a deployment with nothing but what it rests upon. Where the factors of each alone do not multiply to that
-of all together, what bound the steps before and after says why.
+Each row adds one technique: its own factor, the cumulative factor, and the factor that it has alone, on a deployment
+with only the techniques that it requires. If the single factors do not multiply to the cumulative one, the limits of
+the steps before and after explain why.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from capacity.workload.windows import Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack(AnswerRecord):
-    """The stack on one deployment and its requests.
+    """Technique stack of one deployment and its requests.
 
-    `naive_flags` and `naive` are where it begins, `steps` the techniques in their order. `product_of_single`: of the
-    factors that each has alone, which `together` would be if they multiplied.
+    `naive_flags` and `naive` are the start, `steps` the techniques in order. `product_of_single` is the product of the
+    factors of each technique alone; it equals `together` if they multiply.
     """
 
     SCHEMA: ClassVar[str] = "capacity/stack/v1"
@@ -47,7 +47,7 @@ class Stack(AnswerRecord):
 
     deployment: str
     workload: str
-    busiest_window: Window | None  # of longer traffic, the one that is compared; None: all requests
+    busiest_window: Window | None  # the compared window of longer traffic; None: all requests
     naive_flags: str
     naive: Figures
     steps: tuple[StackStep, ...]
@@ -87,10 +87,10 @@ def stack(
     progress: Progress | None = None,
     **options: Any,
 ) -> Stack:
-    """From no technique to all of them, one after another, each simulated on the same requests.
+    """Add techniques one after another, from none to all, each simulated on the same requests.
 
-    `order`: names of `rungs.ORDER`, in the order to take them; those left out are not taken. None: all, as there.
-    `progress(done, total)` is called as techniques are done. Raises DoesNotFit, UnknownName or InvalidInput.
+    `order`: names from `technique_steps.ORDER` in the order to add them; others are left out. None: all, in that
+    order. `progress(done, total)` is called after each technique. Raises DoesNotFit, UnknownName or InvalidInput.
     """
     names = in_order(order)
     as_it_is = ComparedDeployment.read(model, options, "stack", slo_window, workload, profiles, download)
@@ -101,7 +101,7 @@ def stack(
             "what there is for a prompt"
         )
     if as_it_is.busiest_window is not None:
-        requests = replace(requests, asked_per_s=None)  # overloaded is what the window's own rate overloads
+        requests = replace(requests, asked_per_s=None)  # judge overload by the window's own rate
     rungs = rungs_of(resolved, requests)
     ladder = make_from(
         TechniqueStack,

@@ -1,4 +1,4 @@
-"""Deployments with more and more techniques, each simulated once on the same requests."""
+"""Deployments with an increasing number of techniques, each simulated once on the same requests."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from capacity.simulator.load_means import LoadMeans, whole_means
 from capacity.step import Bound, decode_shape
 from capacity.workload import Workload
 
-APART = 0.05  # a factor that differs by more than this share from the one alone is explained
+APART = 0.05  # explain a factor that differs from the one alone by more than this fraction
 Taken = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factors:
-    """How many times better something became: more tokens per second, sooner first and next tokens, cheaper tokens.
+    """Improvement factors of throughput, TTFT, TPOT and cost per token; above 1 is better.
 
     `tpot` is None for single output tokens, `usd` without a price.
     """
@@ -43,12 +43,13 @@ class Factors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One deployment on the requests: means of what clients see, and tokens per second at full load.
+    """Results of one deployment on the requests: mean client latencies, and tokens per second at full load.
 
-    Full load is the rate of a closed loop, or for arrivals the measured capacity, as in `cost` (with static batching
-    the throughput of the same requests sent all at once). `overloaded`: requests arrived faster than they were served,
-    so that TTFT grows with their number. `bound`: what took the largest part of the busy time, and its share.
-    `usd_per_million_output_tokens` is the whole bill over output tokens; `cost` splits it by kind of token.
+    Full load is the rate of a closed loop, or for an open loop the measured capacity as in `cost` (with static
+    batching, the throughput of the same requests sent all at once). `overloaded`: requests arrive faster than they are
+    served, so TTFT grows with their number. `bound`: the resource that limits the largest part of the busy time, and
+    its fraction. `usd_per_million_output_tokens` is the whole bill divided by output tokens; `cost` splits it by kind
+    of token.
     """
 
     output_tokens_per_s: Quantity
@@ -63,7 +64,7 @@ class Figures:
 
 
 def factors_between(before: Figures, after: Figures) -> Factors:
-    """How many times better the second is."""
+    """Return the improvement factors from `before` to `after`."""
 
     def sooner(name: str) -> float | None:
         first, then = getattr(before, name), getattr(after, name)
@@ -78,7 +79,7 @@ def factors_between(before: Figures, after: Figures) -> Factors:
 
 
 def product_of(factors: Iterable[Factors]) -> Factors:
-    """All of them, one upon the other, as if they multiplied."""
+    """Return the product of all factors."""
     each = list(factors)
 
     def of(name: str) -> float | None:
@@ -90,10 +91,11 @@ def product_of(factors: Iterable[Factors]) -> Factors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackStep:
-    """One technique upon all before it; `refused` says why it was not taken, without any figures.
+    """One technique added to all before it; `refused` is the reason why it was not added, without figures.
 
-    `flags` make the deployment out of the naive one's, all before included. `own`, `cumulative`: its factor, and that
-    of all so far. `alone`: on the naive deployment with `rests_upon` and nothing else. `why`: how these differ.
+    `flags` describe the deployment with all techniques so far. `own`, `cumulative`: the factor of this technique and
+    of all so far. `alone`: its factor on the naive deployment with only `rests_upon`. `why`: the reason for the
+    difference.
     """
 
     technique: str
@@ -110,7 +112,7 @@ class StackStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """A deployment of the ladder: its pool, flags and figures."""
+    """Simulated deployment of the stack: its pool, flags and figures."""
 
     resolved: ResolvedPool
     flags: str
@@ -119,7 +121,7 @@ class Standing:
 
 @dataclass(kw_only=True)
 class TechniqueStack:
-    """Deployments by the techniques that they have taken, each simulated once."""
+    """Deployments by the techniques that they use, each simulated once."""
 
     model: str | Path | ModelSpec
     workload: Workload
@@ -131,10 +133,10 @@ class TechniqueStack:
     _known: dict[frozenset[str], Standing] = field(default_factory=dict)
     _drafting: dict[frozenset[str], Mapping[str, object]] = field(default_factory=dict)
 
-    # ways up
+    # steps of the stack
 
     def beginning(self, names: Sequence[str]) -> Taken:
-        """The fewest techniques with which the naive deployment fits. Raises DoesNotFit where none do."""
+        """Return the fewest techniques with which the naive deployment fits. Raises DoesNotFit if none suffice."""
         saving = tuple(name for name in SAVE_MEMORY if name in names and self.rungs[name].refused is None)
         for count in range(len(saving) + 1):
             for taken in combinations(saving, count):
@@ -144,7 +146,7 @@ class TechniqueStack:
         raise InvalidInput("the naive deployment does not fit")
 
     def climbed(self, names: Sequence[str], beginning: Taken) -> Iterator[StackStep]:
-        """Each technique in turn, upon those before it."""
+        """Yield the result of each technique, added to those before it."""
         taken = beginning
         for name in names:
             step = self._step(name, taken, beginning)
@@ -196,7 +198,7 @@ class TechniqueStack:
     # deployments
 
     def at(self, taken: Taken) -> Standing:
-        """The deployment with these techniques, simulated. Raises what asking for it raises."""
+        """Return the simulated deployment with these techniques. Raises CapacityError if it cannot be built or run."""
         key = frozenset(taken)
         if key not in self._known:
             self._choose_drafts(taken)
@@ -209,7 +211,7 @@ class TechniqueStack:
         return self._known[key]
 
     def _choose_drafts(self, taken: Taken) -> None:
-        """Drafts for the batch that the deployment has without them."""
+        """Choose the drafts for the batch size that the deployment has without them."""
         for name in taken:
             choose = self.rungs[name].drafting
             if choose is not None:
@@ -268,9 +270,9 @@ class TechniqueStack:
         )
 
     def _full_load(self, resolved: ResolvedPool, scheduling: str) -> tuple[LoadMeans, float]:
-        """The means of requests at the measured capacity, and their rate.
+        """Return the means of requests at the measured capacity, and their rate.
 
-        Of static batching, and where no backlog forms, those of the same requests all at once.
+        For static batching, and if no backlog forms, send the same requests all at once.
         """
         capacity = measured_capacity([resolved], self.workload) if scheduling == "continuous" else None
         if capacity is not None and capacity.means is not None:
@@ -281,7 +283,7 @@ class TechniqueStack:
         return means, run.summary.request_throughput
 
     def observations(self, beginning: Taken, steps: Sequence[StackStep]) -> Iterator[str]:
-        """What the table does not say: where a KV cache begins to pay, and what stands on a formula."""
+        """Yield remarks beyond the table: where a KV cache starts to pay off, and which values rest on a formula."""
         remarks = self.at(beginning).resolved.step_setting.remarks
         notes = self.at(beginning).resolved.step_model.notes
         yield from dict.fromkeys((*remarks, *notes))
@@ -292,7 +294,7 @@ class TechniqueStack:
             yield "(overloaded) steps serve less than arrives: their TTFT grows with --num-prompts"
 
     def _crossover(self, beginning: Taken) -> Iterator[str]:
-        """From which context on a step without a cache takes twice as long as one with it."""
+        """Yield the context length from which a step without a cache takes twice as long as one with it."""
         without = self.at(beginning).resolved
         cached = self._resolved((*beginning, "kv-cache"))
 
@@ -314,14 +316,14 @@ class TechniqueStack:
 
 
 def _rate_between(bands: LoadBands, rate: float) -> Quantity:
-    """A rate with the interval of the time that each request takes, which it is the inverse of."""
+    """Return a rate with the interval of the time per request, whose inverse it is."""
     low, high = bands.ends("e2e")
     rate /= bands.beyond("e2e")
     return Quantity(value=rate, low=rate / high, high=rate / low)
 
 
 def _why(own: Factors, alone: Factors, before: Figures, after: Figures, ground: Figures) -> str:
-    """What bound the steps that a technique met alone and here, where it is worth another factor."""
+    """Return what limited the steps before the technique, alone and here, if its factors differ."""
     if abs(own.throughput / alone.throughput - 1) <= APART:
         return ""
     there, here, then = (_bound_text(each) for each in (ground, before, after))
@@ -335,7 +337,7 @@ def _bound_text(figures: Figures) -> str:
 
 
 def _flags(pool: Pool, scheduling: str) -> str:
-    """As the command line writes it: what is not at its default."""
+    """Return the settings that differ from their defaults as command-line flags."""
     fields = {
         name: value
         for name, value in pool.model_dump().items()

@@ -1,4 +1,4 @@
-"""The techniques of serving in the order that they are taught, each as what a deployment is without it and with it."""
+"""Serving techniques in their usual order, each with the settings of a deployment without it and with it."""
 
 from __future__ import annotations
 
@@ -29,16 +29,21 @@ ORDER = (
     "speculation",
     "tensor-parallelism",
 )
-SAVE_MEMORY = ("flash-attention", "bf16", "quantized-weights", "tensor-parallelism")  # what makes a model fit
+SAVE_MEMORY = (
+    "flash-attention",
+    "bf16",
+    "quantized-weights",
+    "tensor-parallelism",
+)  # techniques that reduce memory
 BATCHED = ("kv-cache", "static-batching")
 
 
 @dataclass(frozen=True, slots=True)
 class TechniqueStep:
-    """A technique: fields of the pool without it (`off`) and with it (`on`), and what it rests upon.
+    """Technique: pool fields without it (`off`) and with it (`on`), and the techniques that it requires (`needs`).
 
-    `continuous`: it changes how requests are batched. `drafting`: `on` is chosen for the batch and context that it
-    meets. `refused`: why it cannot be taken here.
+    `continuous`: it changes how requests are batched. `drafting`: chooses `on` for the batch size and context.
+    `refused`: reason why it does not apply here.
     """
 
     name: str
@@ -52,7 +57,7 @@ class TechniqueStep:
 
 
 def rungs_of(resolved: ResolvedPool, workload: Workload) -> dict[str, TechniqueStep]:
-    """All techniques by name, for this deployment on this traffic; those that it cannot take say why."""
+    """Return all techniques by name for this deployment and traffic; `refused` is set for those that do not apply."""
     ranks = resolved.pool.tensor_parallel_size
     found = (
         *_kernels(resolved),
@@ -72,7 +77,7 @@ def rungs_of(resolved: ResolvedPool, workload: Workload) -> dict[str, TechniqueS
 
 
 def in_order(names: Sequence[str] | None) -> tuple[str, ...]:
-    """The techniques that are asked for, each once. Raises UnknownName, and InvalidInput for one that comes twice."""
+    """Return the requested techniques in order. Raises UnknownName, and InvalidInput for duplicates or no name."""
     if names is None:
         return ORDER
     for name in names:
@@ -88,7 +93,7 @@ def in_order(names: Sequence[str] | None) -> tuple[str, ...]:
 def naive_fields(
     resolved: ResolvedPool, rungs: Mapping[str, TechniqueStep], workload: Workload
 ) -> dict[str, object]:
-    """The pool without any of them; contexts as long as this traffic needs where the pool does not say."""
+    """Return the pool fields without any technique; if the pool sets no context, use what the traffic needs."""
     fields: dict[str, object] = dict(resolved.pool.model_dump())
     if resolved.pool.max_model_len is None:
         fields["max_model_len"] = needed_context(resolved, workload)
@@ -98,12 +103,12 @@ def naive_fields(
 
 
 def _first_reason(*reasons: tuple[bool, str]) -> str | None:
-    """The first reason that holds; None where none does."""
+    """Return the first reason that holds, or None."""
     return next((reason for holds, reason in reasons if holds), None)
 
 
 def _kernels(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
-    """From FP32 arithmetic without a KV cache to the kernels of today."""
+    """Yield arithmetic and kernel techniques, starting from FP32 without a KV cache."""
     pool, model, stored = resolved.pool, resolved.model, resolved.model.checkpoint
     other = next((g.mixer.kind for g in model.layer_groups if not isinstance(g.mixer, Attention)), None)
     yield TechniqueStep(
@@ -144,7 +149,7 @@ def _kernels(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
 
 
 def _batching(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
-    """How requests share steps."""
+    """Yield batching techniques."""
     one, label = resolved.max_num_seqs == 1, resolved.engine.label
     yield TechniqueStep(
         "static-batching",
@@ -163,7 +168,7 @@ def _batching(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
 
 
 def _kv_cache(resolved: ResolvedPool, workload: Workload) -> Iterator[TechniqueStep]:
-    """How requests that share steps share the KV cache and the token budget."""
+    """Yield techniques that share the KV cache and the token budget between requests."""
     pool, budget = resolved.pool, "max_num_batched_tokens"
     in_turn = (*BATCHED, "continuous-batching")
     yield TechniqueStep(
@@ -197,7 +202,7 @@ def _kv_cache(resolved: ResolvedPool, workload: Workload) -> Iterator[TechniqueS
 
 
 def _formats(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
-    """Weights and KV cache in fewer bits."""
+    """Yield weights and KV cache in fewer bits."""
     pool, stored = resolved.pool, resolved.model.checkpoint
     native = "fp8" in resolved.profile.dense_flops_per_s
     weights = pool.quantization or ("fp8" if native else "int4")

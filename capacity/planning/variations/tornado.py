@@ -1,4 +1,4 @@
-"""What an answer hangs on: cost and p95 when each input is wrong by ±20 %, everything else as it was."""
+"""Sensitivity analysis: how cost and p95 latency change when each input is off by ±20 %, all else equal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BILLS = ("usd_per_hour", "usd_per_request_served", "usd_per_request_full")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swing:
-    """One input at -`SWING` and +`SWING`: the outcomes, and the relative changes that they are."""
+    """One input at -`SWING` and +`SWING`: outcomes and relative changes."""
 
     input: str
     low: Outcome
@@ -47,22 +47,25 @@ class Swing:
 
     @property
     def span(self) -> float:
-        """How far the p95 of E2E and the costs move, together: what tornado bars are sorted by."""
+        """Return the total change of E2E p95 and costs, by which the inputs are sorted."""
         moves = (*self.e2e_p95_change, *self.cost_change, *self.full_cost_change)
         return sum(abs(move) for move in moves if move is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tornado(AnswerRecord):
-    """The inputs by how much hangs on them; changes are relative to `base`; `cost_change` is of
-    $ per request as served, whatever it takes; `full_cost_change` at full load, which lengths and hits decide."""
+    """Inputs ordered by their effect; changes are relative to `base`.
+
+    `cost_change` is in $ per request at the served load; `full_cost_change` at full load, where lengths and hits
+    matter.
+    """
 
     SCHEMA: ClassVar[str] = "capacity/tornado/v1"
     ROWS: ClassVar[str] = "swings"
 
     deployment: str
     workload: str
-    busiest_window: Window | None  # of longer traffic, the one that is compared; None: all requests
+    busiest_window: Window | None  # the compared window of longer traffic; None: all requests
     swing: float
     base: Outcome
     swings: tuple[Swing, ...]
@@ -82,10 +85,11 @@ def tornado(
     progress: Progress | None = None,
     **options: Any,
 ) -> Tornado:
-    """Cost and p95 when each input is wrong by ±20 %: lengths, rate, hits, acceptance, price, step times.
+    """Compute cost and p95 latency when each input is off by ±20 %: lengths, rate, hits, acceptance, price, step
+    times.
 
-    Traffic longer than `slo_window` is compared on its busiest window.
-    `progress(done, total)` is called as inputs are done. Raises DoesNotFit.
+    Traffic longer than `slo_window` is compared on its busiest window. `progress(done, total)` is called after each
+    input. Raises DoesNotFit.
     """
     as_it_is = ComparedDeployment.read(model, options, "tornado", slo_window, workload, profiles, download)
     resolved, workload, price = as_it_is.resolved, as_it_is.requests, as_it_is.price
@@ -119,7 +123,7 @@ def tornado(
 def _inputs_of(
     as_it_is: ComparedDeployment, base: Outcome, tried: Callable[..., Outcome]
 ) -> tuple[dict[str, Callable[[float], Outcome]], list[str]]:
-    """How to vary each input by a factor; and the inputs that this deployment does not have, with the reason."""
+    """Return functions that vary each input by a factor, and the inputs that do not apply, with the reason."""
     resolved, workload = as_it_is.resolved, as_it_is.requests
     inputs: dict[str, Callable[[float], Outcome]] = {
         "prompt lengths": lambda f: tried(with_prompts(workload, f)),
@@ -151,19 +155,19 @@ def _inputs_of(
 
 
 def replace_cost(base: Outcome, factor: float) -> Outcome:
-    """The same latencies at another price."""
+    """Return the same latencies with the price scaled by `factor`."""
     bills = ((name, getattr(base, name)) for name in BILLS)
     return replace(base, **{name: usd and usd * factor for name, usd in bills})
 
 
 def with_outputs(workload: Workload, factor: float) -> Workload:
-    """Answers `factor` times as long."""
+    """Scale output lengths by `factor`."""
     outputs = np.maximum(np.rint(workload.output_tokens * factor), 1).astype(np.int64)
     return replace(workload, output_tokens=outputs)
 
 
 def with_prompts(workload: Workload, factor: float) -> Workload:
-    """Prompts `factor` times as long, but for their images; what they share stays shared, and is as much longer."""
+    """Scale prompt lengths, without images, by `factor`; shared text stays shared and is scaled equally."""
     content = workload.content
     if content is None:
         pictured = workload.encoded_tokens
@@ -176,7 +180,7 @@ def with_prompts(workload: Workload, factor: float) -> Workload:
 
 
 def with_acceptance(resolved: ResolvedPool, factor: float) -> ResolvedPool:
-    """Each draft accepted `factor` times as often, at most always."""
+    """Scale the acceptance of each draft by `factor`, to at most 1."""
     pool = resolved.pool
     speculator = speculator_of(pool, resolved.model)
     drafts = speculator.depth(pool.num_speculative_tokens)

@@ -1,1 +1,1 @@
-"""Processes and clusters that evaluate candidates."""
+"""Worker processes and clusters that evaluate candidates."""

@@ -1,6 +1,6 @@
-"""A Dask cluster as a crew: found, compared with this machine, watched, and left with nothing to do.
+"""Dask cluster as a worker pool: connect, compare environments, monitor, and release its tasks.
 
-The one place that knows Dask. A worker that dies is Dask's to replace: it does the task again elsewhere.
+This is the only module that uses Dask. If a worker dies, Dask repeats its task elsewhere.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 ADDRESS = re.compile(r"(?:tcp|tls|ws|wss)://(?P<host>\[[\da-fA-F:.%]+\]|[^\s/:@\[\]]+):(?P<port>\d{1,5})")
 MOST_PORTS = 65535
 CONNECT_S = 5.0
-LOOK_S = 2.0  # between two looks at who is there
-ALONE_S = 30.0  # without a worker, or a word: nobody comes back
-GONE_S = 6.0  # without a scheduler
+LOOK_S = 2.0  # between two checks of the workers
+ALONE_S = 30.0  # time without workers or a reply before giving up
+GONE_S = 6.0  # time without a scheduler before giving up
 CLOSE_S = 2.0
 TALKATIVE = (
     "distributed",
@@ -44,10 +44,10 @@ TALKATIVE = (
 
 @contextmanager
 def dask_crew(address: str, *, common: tuple[object, ...], named: Named) -> Iterator[WorkerPool]:
-    """The workers of the Dask cluster at `address`.
+    """Open the workers of the Dask cluster at `address`.
 
-    Raises InvalidInput without `distributed`, without a scheduler or workers there, and where a worker is not like
-    this machine.
+    Raises InvalidInput without `distributed`, without a scheduler or workers there, or if the environment of a worker
+    differs from this one.
     """
     _require_listener(address)
     try:
@@ -62,26 +62,26 @@ def dask_crew(address: str, *, common: tuple[object, ...], named: Named) -> Iter
 
 
 def _require_listener(address: str) -> None:
-    """Dask tries again and again, and leaves a client behind that did not come about."""
+    """Check that the address accepts connections, because Dask would retry and leave an unfinished client behind."""
     read = ADDRESS.fullmatch(address)
     if read is None or int(read["port"]) > MOST_PORTS:
         raise InvalidInput(f"--cluster is {address!r:.80}, no address as tcp://host:port")
     try:
         socket.create_connection((read["host"].strip("[]"), int(read["port"])), timeout=CONNECT_S).close()
-    except (OSError, ValueError) as error:  # a name that is none is a ValueError
+    except (OSError, ValueError) as error:  # an invalid host name raises ValueError
         raise _unanswered(address, error) from None
 
 
 def _unanswered(address: str, error: Exception) -> InvalidInput:
     why = getattr(error, "strerror", None) or f"{error}" or f"not within {CONNECT_S:g} s"
-    if isinstance(error, MemoryError):  # its first bytes, taken for a length
+    if isinstance(error, MemoryError):  # Dask read the first bytes of another protocol as a length
         why = "what is there speaks another language"
     return InvalidInput(f"no Dask scheduler answers at {address:.80}: {why}")
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What goes wrong is said by us, in a line."""
+    """Silence Dask's logging, because errors are reported here in one line."""
     loggers = [logging.getLogger(name) for name in TALKATIVE]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -94,7 +94,10 @@ def _quiet() -> Iterator[None]:
 
 
 async def _kind_of(address: str) -> str:
-    """What answers there; a client waits for ever for what does not speak Dask. Raises TimeoutError and others."""
+    """Return the type of the Dask server at this address. Raises TimeoutError and others.
+
+    A client would wait forever for a server that does not use the Dask protocol.
+    """
     from distributed import Security, rpc
 
     async with asyncio.timeout(CONNECT_S):
@@ -108,14 +111,14 @@ def _connected(address: str) -> Iterator[Client]:
     from distributed import Client
 
     try:
-        with ThreadPoolExecutor(1) as alone:  # a notebook's thread has a loop of its own
+        with ThreadPoolExecutor(1) as alone:  # a notebook's thread already runs an event loop
             kind = alone.submit(asyncio.run, _kind_of(address)).result()
         if kind != "Scheduler":
             raise ConnectionError(f"there is a {kind}")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # other versions of its packages: we compare what counts
+            warnings.simplefilter("ignore")  # on package versions; relevant ones are compared here
             client = Client(address, timeout=CONNECT_S, set_as_default=False, name="llm-capacity")
-    except Exception as error:  # whatever else answers there, Dask takes its words for lengths and the like
+    except Exception as error:  # Dask may raise any error on another protocol
         raise _unanswered(address, error) from None
     try:
         yield client
@@ -124,11 +127,11 @@ def _connected(address: str) -> Iterator[Client]:
 
 
 def _require_alike(client: Client, address: str, own: Mapping[str, str], named: Named) -> int:
-    """How many workers there are, all of them like this machine."""
+    """Return the number of workers. Raises InvalidInput if the environment of one differs, or there are none."""
     found = client.run(likeness, named, on_error="return")
     alike = 0
     for worker, theirs in sorted(found.items()):
-        if isinstance(theirs, OSError):  # it has just gone
+        if isinstance(theirs, OSError):  # the worker has just left
             continue
         if not isinstance(theirs, dict):
             raise InvalidInput(f"worker {worker} cannot load llm-capacity {own['llm-capacity']}: {theirs!r}")
@@ -149,7 +152,7 @@ def _refuse(worker: str, differing: str | None) -> None:
 
 
 class _Workers(Executor):
-    """Tasks as Dask has them. Where the scheduler, or every worker, stays away, they break and no more are taken."""
+    """Executor for Dask tasks. If the scheduler or all workers are lost, tasks fail and no more are accepted."""
 
     def __init__(
         self, client: Client, own: Mapping[str, str], named: Named, common: tuple[object, ...]
@@ -158,8 +161,8 @@ class _Workers(Executor):
         self._tasks = client.get_executor(pure=False)
         self._expected = (dict(own), named)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it is large
-            # as tasks of their own: where the worker that holds one dies, Dask makes it again
+            warnings.simplefilter("ignore")  # about a large argument
+            # separate tasks, so that Dask restores the value if the worker that stores it dies
             self._common = [client.submit(_same, each, pure=False) for each in common]
         self._handed_out: set[Future[Any]] = set()
         self._lock = threading.Lock()
@@ -175,7 +178,7 @@ class _Workers(Executor):
             self._handed_out.add(answer)
         try:
             task = self._tasks.submit(_perform, self._expected, function, *self._common, *arguments)
-        except Exception as error:  # Dask has many words for a client that is closed
+        except Exception as error:  # Dask raises several types for a closed client
             raise BrokenExecutor(str(error)) from None
         task.add_done_callback(lambda ended: self._answered(ended, answer))
         return answer
@@ -185,7 +188,7 @@ class _Workers(Executor):
             if answer not in self._handed_out:
                 return
             self._handed_out.remove(answer)
-        if task.cancelled():  # the connection was lost, and with it what was under way
+        if task.cancelled():  # the connection and the running tasks were lost
             answer.set_exception(BrokenExecutor())
         elif (error := task.exception()) is not None:
             answer.set_exception(BrokenExecutor() if _is_of_dask(error) else error)
@@ -193,7 +196,7 @@ class _Workers(Executor):
             answer.set_result(task.result())
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
-        """The client's end tells the cluster that nobody waits: what has not begun is not, what has is recalled."""
+        """Stop monitoring; closing the client cancels waiting tasks and recalls running ones."""
         self._ended.set()
 
     def _watch(self) -> None:
@@ -205,7 +208,7 @@ class _Workers(Executor):
                     seen_s = time.monotonic()
             except TimeoutError:
                 pass
-            except Exception:  # closed, or not to be reached
+            except Exception:  # closed or unreachable
                 patience_s = GONE_S
             if time.monotonic() - seen_s > patience_s:
                 self._break()
@@ -222,8 +225,10 @@ class _Workers(Executor):
 
 
 def _is_of_dask(error: BaseException) -> bool:
-    """Whether Dask raised this itself: of a task that it loses while its answer arrives, it reads the answer as an
-    error."""
+    """Return whether Dask itself raised the error.
+
+    If Dask loses a task while its answer arrives, it reads the answer as an error.
+    """
     from distributed import cfexecutor
 
     frames = traceback.extract_tb(error.__traceback__)
@@ -231,13 +236,13 @@ def _is_of_dask(error: BaseException) -> bool:
 
 
 def _close(client: Client) -> None:
-    with suppress(Exception):  # of a scheduler that is gone
+    with suppress(Exception):  # the scheduler may be gone
         client.close(timeout=CLOSE_S)
 
 
 # in a worker
 
-_one_at_a_time = threading.Lock()  # whatever the worker's threads
+_one_at_a_time = threading.Lock()  # for any number of worker threads
 
 
 def _same(value: object) -> object:

@@ -1,4 +1,4 @@
-"""What an answer depends on beside its question, on one machine: two that are alike here answer alike, to the bit."""
+"""Environment fingerprint: two processes on one machine with the same fingerprint give bit-identical results."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-ARGUMENTS = 997  # of each function whose last bits are looked at
+ARGUMENTS = 997  # points at which each function is compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """What tasks look up by name or path where they run: a folder of `profiles`, `models`, `files`."""
+    """Names and paths that tasks look up where they run: a folder of `profiles`, `models`, `files`."""
 
     profiles: str | None = None
     models: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ NOTHING = Named()
 
 
 def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
-    """The first thing that differs, with both values; None where nothing does."""
+    """Return the first difference with both values; None if there is none."""
     for name, own in ours.items():
         if theirs.get(name) != own:
             return f"{name} is {theirs.get(name, 'unknown')} there and {own} here"
@@ -36,8 +36,11 @@ def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None
 
 @lru_cache(maxsize=16)
 def likeness(named: Named = NOTHING) -> dict[str, str]:
-    """By name: the package, its data as `--version` has them, its code and GPU profiles, Python, NumPy, the compiled
-    engines, the arithmetic, and what a question names."""
+    """Return the fingerprint by component.
+
+    Components: the package, its data as in `--version`, its code and GPU profiles, Python, NumPy, the compiled
+    engines, arithmetic, and the named profiles, models and files.
+    """
     from capacity.answers.data_version import data_version
 
     return {
@@ -92,7 +95,7 @@ def _engines() -> str:
 
 
 def _arithmetic() -> str:
-    """Of functions that a C library or a processor may round otherwise, and of draws that are made with them."""
+    """Return a digest of functions that C libraries or processors may round differently, and of draws that use them."""
     import numpy as np
 
     grid = np.linspace(0.001, 30.0, ARGUMENTS)
@@ -113,7 +116,7 @@ def _digest(*contents: bytes) -> str:
 
 @lru_cache(maxsize=1)
 def package_version() -> str:
-    """This package's version, and a digest of its code and data and of every hardware profile that is found."""
+    """Return the package version with a digest of its code, its data and every hardware profile found."""
     from capacity.hardware import profile_paths
 
     digest = hashlib.sha256()

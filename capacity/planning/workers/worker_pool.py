@@ -1,7 +1,8 @@
-"""Who computes: this process, further ones of this machine, or a Dask cluster. The same tasks, and the same answers.
+"""Worker pools: this process, local processes, or a Dask cluster, with the same tasks and the same results.
 
-A verb opens a crew, hands out functions with their arguments, and does itself what nobody there has survived. What a
-task answers depends on the task alone, so that neither the number of workers nor the order in which they end counts.
+A command opens a pool, submits functions with their arguments, and runs tasks itself if all workers that tried them
+died. The result of a task depends only on the task, so the number of workers and the order of completion do not
+matter.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ Value = TypeVar("Value")
 
 
 class NotDone(Exception):
-    """No worker survived a task, or all are gone: who asked does it."""
+    """No worker completed a task, or all are gone; the caller has to run it."""
 
 
 class Recalled(Exception):
-    """Nobody waits for this task any more."""
+    """The caller no longer waits for this task."""
 
 
 @dataclass(kw_only=True)
 class WorkerPool:
-    """An executor, and how many tasks it works on at a time.
+    """Executor with the number of tasks that it runs at a time.
 
-    `address`: of a cluster, where a task that was handed out is not taken back. `deadly`: what a task ends with there
-    that kills whoever works at it. `through`: a function that calls the one that is handed out. `is_lost`: nobody is
-    left; what was returned stands.
+    `address`: of a cluster, whose tasks cannot be cancelled once submitted. `deadly`: exceptions of tasks that kill
+    their workers. `through`: a function that calls the submitted one. `is_lost`: all workers are gone; earlier results
+    remain valid.
     """
 
     executor: Executor
@@ -46,7 +47,7 @@ class WorkerPool:
     is_lost: bool = False
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any] | None:
-        """None where nobody is left."""
+        """Submit a task; return None if all workers are gone."""
         if self.is_lost:
             return None
         try:
@@ -56,24 +57,24 @@ class WorkerPool:
             return None
 
     def take_back(self, future: Future[Any]) -> bool:
-        """Whether nobody has begun with it, and nobody will."""
+        """Cancel a task; return whether it had not started and will not start."""
         return self.address is None and future.cancel()
 
     def result(self, future: Future[Any]) -> Any:
-        """What a task has answered. Raises NotDone, and what the task itself raised."""
+        """Return the result of a task. Raises NotDone, and exceptions of the task itself."""
         try:
             return future.result()
         except BrokenExecutor:
             self.is_lost = True
             raise NotDone from None
-        except CancelledError:  # taken back
+        except CancelledError:  # cancelled
             raise NotDone from None
         except self.deadly:
             raise NotDone from None
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """That a cluster was lost on the way."""
+        """Return a note if a cluster was lost."""
         if self.address is None or not self.is_lost:
             return ()
         return (f"the Dask cluster at {self.address} went away: what it had not done was computed here",)
@@ -90,10 +91,11 @@ def side_by_side(
     function: Callable[..., Answer],
     told: Callable[[], None] = lambda: None,
 ) -> list[Value]:
-    """What each of `chains` returns, in their order; a chain asks one thing after the other, each by the last answer.
+    """Run the chains in parallel and return their values in order; each request of a chain may depend on earlier
+    answers.
 
-    `do(ask)` answers here, one chain after the other without a crew; `function(*common, ask)` is the same on a worker.
-    `told()` is called with each answer.
+    `do(ask)` answers in this process, one chain after another without a crew; `function(*common, ask)` does the same
+    on a worker. `told()` is called after each answer.
     """
     values: dict[int, Value] = {}
     flying: dict[Future[Answer], tuple[int, Ask]] = {}
@@ -103,10 +105,10 @@ def side_by_side(
         return answer
 
     def go_on(number: int, answer: Answer | None = None) -> None:
-        """To the next question that a worker has taken, or to the end."""
+        """Advance a chain until a worker has accepted its next request, or to its end."""
         while True:
             try:
-                ask = chains[number].send(answer)  # type: ignore[arg-type]  # None begins
+                ask = chains[number].send(answer)  # type: ignore[arg-type]  # None starts the chain
             except StopIteration as ended:
                 values[number] = ended.value
                 return
@@ -131,17 +133,17 @@ def side_by_side(
 
 
 def once(ask: Ask) -> Generator[Ask, Answer, Answer]:
-    """A chain of a single question."""
+    """Return a chain with a single request."""
     return (yield ask)
 
 
 def opened(
     workers: int, cluster: str | None, *, common: tuple[object, ...] = (), named: Named = NOTHING
 ) -> AbstractContextManager[WorkerPool]:
-    """The Dask cluster at `cluster` (tcp://host:port), or `workers` processes of this machine.
+    """Open the Dask cluster at `cluster` (tcp://host:port), or `workers` processes on this machine.
 
-    `common` are the first arguments of each function that is handed out: they travel once. `named` is what the tasks
-    look up by its name, which a cluster must find as it is here. Raises InvalidInput where that is not so.
+    `common` are the first arguments of every submitted function; they are sent once. `named` is what tasks look up by
+    name; a cluster must have identical content. Raises InvalidInput if it does not.
     """
     if cluster is None:
         return _local(workers, common)
@@ -176,7 +178,7 @@ _is_recalled: ContextVar[Callable[[], bool] | None] = ContextVar("is_recalled", 
 
 @contextmanager
 def recallable(is_recalled: Callable[[], bool]) -> Iterator[None]:
-    """What runs within looks again and again whether somebody still waits for it."""
+    """Let the code in this context check whether the caller still waits for it."""
     token = _is_recalled.set(is_recalled)
     try:
         stop_if_recalled()
@@ -186,7 +188,7 @@ def recallable(is_recalled: Callable[[], bool]) -> Iterator[None]:
 
 
 def stop_if_recalled() -> None:
-    """Raise Recalled where nobody waits for this task any more."""
+    """Raise Recalled if the caller no longer waits for this task."""
     is_recalled = _is_recalled.get()
     if is_recalled is not None and is_recalled():
         raise Recalled

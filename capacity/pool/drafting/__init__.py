@@ -1,8 +1,8 @@
-"""Speculative decoding: what drafting and verifying cost through the step model, and at which batch it stops paying.
+"""Speculative decoding: the cost of drafting and verification, and the batch size at which it stops paying off.
 
-In: a target pool and a way to draft. Out: the cost of a round (`rounds`), its memory, and steps that pay for drafts.
-`textbook` has the published formulas, each with where it is wrong; `speculators` the ways to draft, as data; `tree`
-what a tree of drafts accepts; `drafters` what drafting itself costs. Start reading at `rounds`.
+Input: a target pool and a drafting method. Output: the cost of a round (`rounds`), its memory, and steps that include
+drafting. `textbook` has the published formulas and their limits; `speculators` the drafting methods, as data; `tree`
+the acceptance of draft trees; `drafters` the cost of drafting. Start with `rounds`.
 """
 
 from capacity.pool.drafting.drafters import layer_model

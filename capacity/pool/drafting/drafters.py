@@ -1,4 +1,4 @@
-"""What drafting itself costs, by kind of speculator: steps of a draft model or layer, heads, or a lookup."""
+"""Cost of drafting by kind of speculator: steps of a draft model or layer, heads, or a lookup."""
 
 import math
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ from capacity.step.model import StepModel
 
 
 class DraftWork(NamedTuple):
-    """The drafting of one round: requests, their context, drafts in depth, nodes in all, and what was accepted last.
+    """Drafting work of one round: requests, context, draft depth, total nodes, and tokens of the previous round.
 
-    `last_round_tokens`: tokens of a request that the round before yielded, on average. `beside`: the target's step,
-    whose prompt tokens a drafter with a KV cache of its own computes as well.
+    `last_round_tokens`: mean tokens per request in the previous round. `beside`: the target's step; a drafter with its
+    own KV cache also computes the prompt tokens of this step.
     """
 
     batch_size: int
@@ -35,10 +35,10 @@ class DraftWork(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafter:
-    """What drafts: its time beside the target's steps (seconds), and what it keeps on the target's GPUs (bytes).
+    """A drafter: its time in addition to the target's steps (seconds) and its memory on the target's GPUs (bytes).
 
-    Each GPU holds `gpu_weights_bytes` of them and `gpu_kv_bytes_per_token`, KV heads that are too few to share
-    included. `reads_prompts`: it computes every prompt too.
+    Each GPU holds `gpu_weights_bytes` and `gpu_kv_bytes_per_token`, including KV heads that are replicated because
+    there are fewer heads than GPUs. `reads_prompts`: the drafter also computes every prompt.
     """
 
     weights_bytes: float = 0.0
@@ -48,28 +48,28 @@ class Drafter:
     reads_prompts: ClassVar[bool] = False
 
     def seconds(self, work: DraftWork) -> float:
-        """Time to draft one round."""
+        """Return the seconds to draft one round."""
         raise NotImplementedError
 
     def joint_seconds(self, works: Sequence[DraftWork]) -> float:
-        """The same of data-parallel ranks that take every step together, a round each."""
+        """Return the seconds to draft one round on each of several data-parallel ranks that run in lockstep."""
         return max(map(self.seconds, works))
 
     def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
-        """What `seconds` are made of, as rows of the step's table."""
+        """Return the parts of `seconds` as rows of the step's table."""
         return (OpCost(name="drafting", flops=0.0, bytes=0.0, seconds=self.seconds(work), bound="host"),)
 
     def prefill_s(self, input_len: int) -> float:  # noqa: ARG002
-        """Time that a prompt takes before it can draft, beside the target's own prefill."""
+        """Return the seconds that drafting adds to the target's prefill of a prompt."""
         return 0.0
 
     def prompts_s(self, shape: StepShape) -> float:  # noqa: ARG002
-        """The same of the prompt tokens of one step."""
+        """Return the seconds that drafting adds for the prompt tokens of one step."""
         return 0.0
 
 
 def by_bound(tables: Sequence[tuple[StepCost, int]]) -> tuple[OpCost, ...]:
-    """Several steps, each so many times, added up by what bounds their operators."""
+    """Return the operators of several (step, repetitions) pairs, summed by their bound."""
     rows: dict[Bound, OpCost] = {}
     for table, times in tables:
         for op in table.operators if times else ():
@@ -86,19 +86,19 @@ def by_bound(tables: Sequence[tuple[StepCost, int]]) -> tuple[OpCost, ...]:
 
 
 def in_a_round(engine: EngineSpec) -> EngineSpec:
-    """The engine as it drafts: no outputs to process, and an asynchronous one schedules nothing between the steps."""
+    """Return the engine for draft steps: no output processing, and no scheduling between steps if asynchronous."""
     base_s = 0.0 if engine.host_overlapped else engine.host_base_s
     return engine.model_copy(update={"host_base_s": base_s, "host_per_sequence_s": 0.0})
 
 
-VOCABULARY_SLACK = 0.01  # sizes of one tokenizer differ by padding: 151,936 and 152,064 in Qwen2.5
-WITHOUT_PROMPTS = StepShape._fields.index("decode_sequences")  # fields from there on are no prompt's
+VOCABULARY_SLACK = 0.01  # padding changes a tokenizer's size: 151,936 and 152,064 in Qwen2.5
+WITHOUT_PROMPTS = StepShape._fields.index("decode_sequences")  # first field that does not describe prompts
 # n-gram search on the CPU for a round: assumed, 2026-11-21; prompts of a few thousand tokens
 LOOKUP_S = 50e-6
 
 
 def drafter_of(target: ResolvedPool, speculator: Speculator, draft: ResolvedPool | None) -> Drafter:
-    """The drafter of a target. Raises InvalidInput where the way to draft does not suit the model."""
+    """Return the drafter of a target. Raises InvalidInput if the drafting method does not suit the model."""
     if (draft is not None) != (speculator.kind == "draft-model"):
         wanted = "needs a draft model: add --draft MODEL" if draft is None else "takes no --draft MODEL"
         raise InvalidInput(f"speculation by {speculator.name} {wanted}")
@@ -113,7 +113,7 @@ def drafter_of(target: ResolvedPool, speculator: Speculator, draft: ResolvedPool
             return LookupDrafter()
         case "layers":
             return layers_drafter(target, speculator)
-        case "heads":  # which stay at 16 bit
+        case "heads":  # heads stay at 16 bit
             hidden, vocabulary = target.model.hidden_size, target.model.vocab_size
             size = 2.0 * speculator.draft_tokens * (hidden * (hidden + vocabulary))
             gpu_size = size / target.pool.tensor_parallel_size
@@ -123,7 +123,7 @@ def drafter_of(target: ResolvedPool, speculator: Speculator, draft: ResolvedPool
 
 
 def prefill_seconds(steps: StepModel, input_len: int, limits: EngineLimits) -> float:
-    """Prefill of one prompt alone. Raises InvalidInput for an empty one."""
+    """Return the seconds of prefill for one prompt alone. Raises InvalidInput for an empty prompt."""
     if input_len < 1:
         raise InvalidInput(f"a prompt of {input_len} tokens: must be at least 1")
     return sum(steps.step_seconds(shape) for shape in prefill_steps(1, input_len, limits))
@@ -131,11 +131,11 @@ def prefill_seconds(steps: StepModel, input_len: int, limits: EngineLimits) -> f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDrafter(Drafter):
-    """A model, or a layer as a model of its own, that drafts token after token."""
+    """A draft model, or a drafting layer treated as a model, that drafts one token after another."""
 
     model: ModelSpec
     steps: StepModel
-    limits: EngineLimits  # of the target, which bounds the draft's prefill too
+    limits: EngineLimits  # of the target; they also limit the draft's prefill
     reads_prompts = True
 
     def seconds(self, work: DraftWork) -> float:
@@ -148,15 +148,15 @@ class ModelDrafter(Drafter):
         return self.steps.joint_seconds(firsts) + more
 
     def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
-        """A row for each bound."""
+        """Return one row per bound."""
         first, level = (self.steps.step_cost(shape) for shape in self._shapes(work))
         return by_bound([(first, 1), (level, work.draft_tokens - 1)])
 
     def _shapes(self, work: DraftWork) -> tuple[StepShape, StepShape]:
-        """Draft steps in sequence: the first, and each of the others.
+        """Return the shapes of the first draft step and of each later one; the steps run in sequence.
 
-        The first one also takes in what the last round accepted beyond one token, and the prompts of the step. The
-        others draft from a tree's level each, nodes/depth wide on average: 1 for a chain.
+        The first step also processes the tokens that the last round accepted beyond one, and the prompts of the step.
+        Each later step processes one level of the tree, nodes/depth wide on average: 1 for a chain.
         """
         batch = work.batch_size
         plain = decode_shape(batch, work.context_tokens, window_tokens=self.model.window_tokens)
@@ -181,7 +181,7 @@ class ModelDrafter(Drafter):
 
 
 class LookupDrafter(Drafter):
-    """N-grams of the prompt, or of a window that the target computed in steps before, found on the CPU."""
+    """N-grams from the prompt, or from a window that the target computed in earlier steps, found on the CPU."""
 
     def seconds(self, work: DraftWork) -> float:  # noqa: ARG002
         return LOOKUP_S
@@ -189,9 +189,10 @@ class LookupDrafter(Drafter):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadsDrafter(Drafter):
-    """Medusa: k heads at once, each a square layer and an LM head of its own; priced by the target's LM head.
+    """Medusa: k heads in parallel, each with a square layer and its own LM head.
 
-    Each head moves (1 + hidden/vocabulary) times the bytes of the LM head, at the rows of the batch.
+    The cost is scaled from the target's LM head: each head moves (1 + hidden/vocabulary) times its bytes, for the rows
+    of the batch.
     """
 
     target: ResolvedPool
@@ -235,7 +236,7 @@ def _model_drafter(draft: ResolvedPool, target: ResolvedPool) -> ModelDrafter:
 
 
 def _gpu_kv_bytes(model: ModelSpec, kv_cache_dtype: str, ranks: int) -> float:
-    """KV bytes of a token on each of `ranks` tensor-parallel GPUs, which hold whole heads."""
+    """Return the KV bytes of a token on each of `ranks` tensor-parallel GPUs, which hold whole heads."""
     return sum(
         group.bytes_per_token * math.ceil(group.num_kv_heads / ranks) / group.num_kv_heads
         for group in model.kv_cache_groups(kv_cache_dtype)
@@ -244,9 +245,10 @@ def _gpu_kv_bytes(model: ModelSpec, kv_cache_dtype: str, ranks: int) -> float:
 
 
 def _layer_drafter(target: ResolvedPool, speculator: Speculator) -> ModelDrafter:
-    """EAGLE and MTP: one decoder layer fed with the target's hidden states, sharing embedding and LM head.
+    """Return the drafter of EAGLE or MTP: one decoder layer on the target's hidden states.
 
-    It runs on the tensor-parallel GPUs of one stage; ranks that share experts share those of the layer too.
+    It shares the embedding and LM head, and runs on the tensor-parallel GPUs of one stage. Ranks that share experts
+    also share the experts of this layer.
     """
     model, ranks = layer_model(target.model, speculator), target.pool.tensor_parallel_size
     one_stage = target.pool.model_copy(update={"pipeline_parallel_size": 1, "max_loras": None})
@@ -269,10 +271,10 @@ def _layer_drafter(target: ResolvedPool, speculator: Speculator) -> ModelDrafter
 
 
 def layer_model(model: ModelSpec, speculator: Speculator) -> ModelSpec:
-    """The drafting layer as a model of its own: the checkpoint's MTP layer, or one dense decoder layer of its size.
+    """Return the drafting layer as a model: the checkpoint's MTP layer, or one dense decoder layer of its size.
 
-    The projection of `fused_inputs` hidden states to one is counted as so much more feed-forward width: the same
-    parameters, FLOPs and bytes. Raises InvalidInput where the model has no MTP layer, or no attention layer.
+    The projection of `fused_inputs` hidden states to one is counted as additional feed-forward width with the same
+    parameters, FLOPs and bytes. Raises InvalidInput if the model has no MTP layer or no attention layer.
     """
     if speculator.name == "mtp":
         if model.mtp is None:
@@ -306,7 +308,7 @@ def layer_model(model: ModelSpec, speculator: Speculator) -> ModelSpec:
 
 
 def _dense_width(model: ModelSpec, group: LayerGroup) -> DenseFeedForward:
-    """The layer's own width; for a mixture, that of the experts which a token uses (assumed: drafts are dense)."""
+    """Return the model's dense width; for an MoE model, the width of a token's experts (assumed: drafts are dense)."""
     dense = (g.feed_forward for g in model.layer_groups if isinstance(g.feed_forward, DenseFeedForward))
     own = next(dense, None)
     if own is not None:
@@ -325,10 +327,10 @@ def _dense_width(model: ModelSpec, group: LayerGroup) -> DenseFeedForward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayersDrafter(Drafter):
-    """The target's own first layers and its LM head (LayerSkip, Draft & Verify): no weights and no KV of their own.
+    """The target's first layers and LM head (LayerSkip, Draft & Verify), without additional weights or KV.
 
-    What they computed of a draft is in the target's KV already; that verification could begin after them is left
-    out (LayerSkip's own code does so, which saves at most their share of it).
+    The target's KV already contains their results for a draft. Verification could therefore start after them, which is
+    not modelled; LayerSkip's own code does this and saves at most the drafting layers' share of verification.
     """
 
     model: ModelSpec
@@ -341,7 +343,7 @@ class LayersDrafter(Drafter):
         return works[0].draft_tokens * self.steps.joint_seconds(list(map(self._shape, works)))
 
     def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
-        """A row for each bound."""
+        """Return one row per bound."""
         return by_bound([(self.steps.step_cost(self._shape(work)), work.draft_tokens)])
 
     def _shape(self, work: DraftWork) -> StepShape:
@@ -349,7 +351,7 @@ class LayersDrafter(Drafter):
 
 
 def layers_drafter(target: ResolvedPool, speculator: Speculator) -> LayersDrafter:
-    """Raises InvalidInput where no layer is left to verify with."""
+    """Return the drafter of the first layers. Raises InvalidInput if no layer remains for verification."""
     model, said = target.model, target.pool.draft_layers
     drafting = max(round(model.num_layers * speculator.layers_share), 1) if said is None else said
     if drafting >= model.num_layers:
@@ -365,7 +367,7 @@ def layers_drafter(target: ResolvedPool, speculator: Speculator) -> LayersDrafte
 
 
 def first_layers(model: ModelSpec, count: int) -> ModelSpec:
-    """The model that ends after its first `count` layers, with its own LM head."""
+    """Return the model's first `count` layers with its LM head, as a model."""
     groups = (
         replace(group, layers=tuple(layer for layer in group.layers if layer < count))
         for group in model.layer_groups

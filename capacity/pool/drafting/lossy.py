@@ -1,7 +1,8 @@
-"""Shortcuts that change what is generated: acceptance by a threshold ("typical"), and leaving a model early.
+"""Lossy methods: threshold ("typical") acceptance and early exit, which change the generated text.
 
-Rejection sampling accepts a draft with min(1, p/q) and draws the rest anew, so that what comes out is the target's
-distribution p whatever the draft's q. A threshold on p alone accepts more, and what comes out leans to q.
+Rejection sampling accepts a draft with min(1, p/q) and resamples rejected ones, so the output follows the target's
+distribution p for any draft distribution q. A threshold on p alone accepts more drafts but biases the output towards
+q.
 """
 
 import math
@@ -14,9 +15,9 @@ from capacity.pool.drafting.textbook import check_rate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdAcceptance:
-    """One place of a draft: shares accepted by the rule and by rejection sampling, and how far off what comes out is.
+    """Acceptance at one position of a draft: rates of the threshold and of rejection sampling, and the output error.
 
-    `distance`: total variation from the target, the share of tokens that are other ones; 0 for rejection sampling.
+    `distance`: total variation from the target, i.e. the fraction of tokens that differ; 0 for rejection sampling.
     """
 
     acceptance_rate: float
@@ -27,9 +28,10 @@ class ThresholdAcceptance:
 def threshold_acceptance(
     target: Sequence[float], draft: Sequence[float], threshold: float
 ) -> ThresholdAcceptance:
-    """A draft drawn from `draft` is taken where the target's probability of it is `threshold` at least.
+    """Return the acceptance if drafts are accepted when the target's probability is at least `threshold`.
 
-    What is refused is drawn from the target. Both are probabilities of the same tokens. Raises InvalidInput.
+    Rejected drafts are replaced by samples from the target. `target` and `draft` are probabilities of the same tokens.
+    Raises InvalidInput.
     """
     check_rate(threshold)
     _check(target, draft)
@@ -44,10 +46,11 @@ def threshold_acceptance(
 
 
 def early_exit_share(layers_share: float, exit_rate: float, batch_size: int) -> float:
-    """Mean share of the layers that a step runs where each row may leave after `layers_share` with `exit_rate`.
+    """Return the mean fraction of layers that a step runs if each row may exit after `layers_share` at `exit_rate`.
 
-    A batch runs on while any of its rows does: s·e^B + 1 - e^B. Speed-up is at most its inverse, which CALM
-    (arXiv 2207.07061: up to 3 times, T5) measures at batch 1. Layers below still owe KV of rows that left: left out.
+    A batch continues while any of its B rows does: s·e^B + 1 - e^B. The speed-up is at most the inverse; CALM (arXiv
+    2207.07061) measures up to 3 times with T5 at batch 1. The KV of the skipped layers, which later tokens need, is
+    not modelled.
     """
     check_rate(layers_share)
     check_rate(exit_rate)

@@ -1,8 +1,8 @@
-"""What a round of drafts costs a batch: drafting and verifying through the step model, and where it stops paying.
+"""Cost of a speculative round for a batch, from the step model, and the batch size at which it stops paying off.
 
-A round drafts k tokens, verifies them in one step of the target over batch x (k + 1) rows, and yields the accepted
-ones plus one: verification at its real price, the draft's own steps, weights and KV, and the graph sizes that rows
-pad to.
+A round drafts k tokens, verifies them in one target step over batch x (k + 1) rows, and yields the accepted tokens
+plus one. The cost includes verification at its modelled time, the draft's own steps, weights and KV, and padding to
+graph sizes.
 """
 
 import math
@@ -32,11 +32,11 @@ from capacity.step.setting import HostTime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One round of a batch, beside a plain decode step of it. Times in seconds; `speedup` is of tokens per second."""
+    """One round of a batch compared with a plain decode step. Times in seconds; `speedup` in tokens per second."""
 
     batch_size: int
     draft_tokens: int
-    verified_tokens: int  # rows of the verification beside each request's last token
+    verified_tokens: int  # rows verified per request, excluding its last token
     tokens_per_round: float
     draft_s: float
     verify_s: float
@@ -60,13 +60,13 @@ class Round:
 
     @property
     def verify_cost(self) -> float:
-        """Verification over a plain step: what the textbook takes to be 1."""
+        """Return verification time over plain step time; the textbook formula assumes 1."""
         return self.verify_s / self.plain_step_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftMemory:
-    """What drafting takes from the KV cache, per GPU of the target's group (bytes) and in tokens that it holds."""
+    """KV cache memory that drafting uses, per GPU of the target's group (bytes) and in tokens."""
 
     draft_weights_bytes: float
     draft_kv_bytes_per_token: float
@@ -75,11 +75,11 @@ class DraftMemory:
 
 
 class Speculation:
-    """A target pool that drafts. Raises InvalidInput where the way to draft does not suit the model.
+    """A target pool with a drafting method. Raises InvalidInput if the method does not suit the model.
 
-    `draft` is the resolved draft model, for `draft-model` only, by default the target's own; its step times are those
-    of its own pool (which may use fewer GPUs than the target). Leaves out the rejection sampler's kernels (some tens
-    of microseconds) and that requests of a batch finish inside a round.
+    `draft`: the resolved draft model, only for `draft-model`; default: the target's own. Its step times are those of
+    its own pool, which may use fewer GPUs than the target. Not modelled: the kernels of the rejection sampler (some
+    tens of microseconds), and requests that finish inside a round.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Speculation:
         self._verifying: dict[int, StepModel] = {}
 
     def verifying(self, nodes: int) -> StepModel:
-        """The target's steps where it verifies so many drafts of a request: graphs are captured for their rows."""
+        """Return the target's step model for `nodes` drafts per request, with graphs captured for these rows."""
         if nodes not in self._verifying:
             plain = self.target.step_setting
             drafting = replace(plain, draft_rows=nodes)
@@ -107,9 +107,9 @@ class Speculation:
         draft_tokens: int | None = None,
         tree_tokens: int | None = None,
     ) -> Round:
-        """A round of `batch_size` requests at `context_tokens` of context each.
+        """Return a round of `batch_size` requests at `context_tokens` of context each.
 
-        `tree_tokens`: nodes verified for each request; None: the method's, scaled by the depth.
+        `tree_tokens`: nodes verified per request; None: the method's number, scaled by the depth.
         """
         k = self.speculator.depth(draft_tokens)
         check_drafts(k)
@@ -140,9 +140,9 @@ class Speculation:
         )
 
     def best(self, batch_size: int, context_tokens: int, *, longest: int = 8) -> Round:
-        """The round of 0 to `longest` drafts with the most tokens per second; 0 means: do not speculate.
+        """Return the round of 0 to `longest` drafts with the most tokens per second; 0 drafts means no speculation.
 
-        For a tree also over its size, from a chain to the method's own.
+        For a tree, the search also covers its size, from a chain to the method's own tree.
         """
         candidates = [
             self.round(batch_size, context_tokens, k, nodes)
@@ -152,26 +152,26 @@ class Speculation:
         return max(candidates, key=lambda candidate: candidate.speedup)
 
     def largest_batch(self, context_tokens: int) -> int:
-        """The most requests in a step: max_num_seqs, or as many of this context as the KV cache holds beside the draft.
+        """Return the most requests in a step: max_num_seqs, or the requests that fit in the KV cache with the draft.
 
-        Raises DoesNotFit where the draft leaves no room for one.
+        Raises DoesNotFit if the draft leaves no room for a request.
         """
         return min(self.concurrent_requests(context_tokens), self.target.max_num_seqs)
 
     def concurrent_requests(self, tokens: int) -> int:
-        """Requests of so many tokens that the KV cache holds beside the draft. Raises DoesNotFit."""
+        """Return how many requests of `tokens` tokens fit in the KV cache with the draft. Raises DoesNotFit."""
         memory, held = self.memory(), self.target.concurrent_requests(tokens)
         return held * memory.kv_capacity_tokens_after // max(memory.kv_capacity_tokens_before, 1)
 
     def break_even_batch(self, context_tokens: int, draft_tokens: int | None = None) -> int | None:
-        """The smallest batch at which a round is no faster than plain steps; None: none up to `largest_batch`."""
+        """Return the smallest batch at which a round is no faster than plain steps; None if above `largest_batch`."""
         largest = max(self.largest_batch(context_tokens), 1)
         return first_without(
             lambda batch: self.round(batch, context_tokens, draft_tokens).speedup > 1, largest
         )
 
     def memory(self) -> DraftMemory:
-        """Weights and KV of the draft, and the KV capacity that they leave. Raises DoesNotFit where none is left."""
+        """Return the draft's weights and KV, and the remaining KV capacity. Raises DoesNotFit if none remains."""
         plan = self.memory_plan()
         if plan.kv_cache_bytes <= 0:
             plan.require_fit()
@@ -183,10 +183,10 @@ class Speculation:
         )
 
     def memory_plan(self) -> MemoryPlan:
-        """The target's memory with the draft in it, as the engine counts it.
+        """Return the target's memory plan including the draft, as the engine counts it.
 
-        The draft's layers cache in the target's blocks, which grow by them: vLLM 0.28 on MiniMax-M3 with EAGLE3 has
-        22,912 bytes a token and GPU, 256 of them the draft's.
+        The draft's layers use the target's blocks, which become larger: vLLM 0.28 on MiniMax-M3 with EAGLE3 has 22,912
+        bytes per token and GPU, 256 of them for the draft.
         """
         drafter, plan = self.drafter, self.target.memory
         left = plan.kv_cache_bytes - round(max(drafter.gpu_weights_bytes - self._spare_bytes(), 0))
@@ -210,7 +210,7 @@ class Speculation:
         added = drafter.gpu_kv_bytes_per_token * layout.block_tokens / max(layout.groups, 1)
         grown = replace(layout, block_bytes=math.ceil(layout.block_bytes + added))
         blocks = plan.kv_capacity_blocks
-        if self.target.pool.num_gpu_blocks_override is None:  # else blocks hold the draft's KV too
+        if self.target.pool.num_gpu_blocks_override is None:  # overridden blocks hold the draft's KV too
             room = plan.kv_cache_bytes / layout.block_bytes
             whole = room if math.floor(room) == blocks else blocks
             blocks = math.floor(whole * left / plan.kv_cache_bytes * layout.block_bytes / grown.block_bytes)
@@ -235,30 +235,30 @@ class Speculation:
         return replace(after, max_context_tokens=longest, fits=False, reason=reason)
 
     def _spare_bytes(self) -> int:
-        """GPU memory that is nobody's: where the KV cache's bytes are given, what is left of the rest."""
+        """Return the unused GPU bytes if the KV cache size is set explicitly, else 0."""
         if self.target.pool.kv_cache_memory_bytes is None:
             return 0
         plan = self.target.memory
         return max(plan.total_bytes - plan.needed_bytes - plan.kv_cache_bytes, 0)
 
     def ttft_s(self, input_len: int) -> tuple[float, float]:
-        """One prompt's first token without and with the draft's own prefill of it, queueing left out."""
+        """Return the TTFT of one prompt without and with the draft's prefill, in seconds and without queueing."""
         limits = self.target.limits_from()
         target = limits.request_latency_s + prefill_seconds(self.target.step_model, input_len, limits)
         return target, target + self.drafter.prefill_s(input_len)
 
 
 def memory_with_draft(resolved: ResolvedPool) -> MemoryPlan:
-    """The pool's memory, its draft included. Raises InvalidInput where the way to draft does not suit the model."""
+    """Return the pool's memory including its draft. Raises InvalidInput if the method does not suit the model."""
     if resolved.pool.speculator is None or not resolved.memory_in_short.fits:
         return resolved.memory
     return Speculation(resolved, speculator_of(resolved.pool)).memory_plan()
 
 
 class DraftedSteps:
-    """Step times of a target that drafts: every step with drafts also pays for drafting them.
+    """Step times of a target that drafts; each step with drafts includes the time to draft them.
 
-    A tree's nodes are rows like a chain's: `shape.draft_tokens` counts them, and `draft_tokens` is its depth.
+    Nodes of a tree are rows, as in a chain: `shape.draft_tokens` counts nodes, `draft_tokens` is the depth.
     """
 
     def __init__(self, speculation: Speculation, draft_tokens: int) -> None:
@@ -270,7 +270,7 @@ class DraftedSteps:
 
     @property
     def host(self) -> HostTime:
-        """The CPU's part in verifying."""
+        """Return the CPU time of verification."""
         return self._steps.host
 
     def step_ps(self, shape: StepShape) -> int:
@@ -280,21 +280,21 @@ class DraftedSteps:
         return step + picoseconds(self._drafter.seconds(self._work(shape)))
 
     def joint_ps(self, shapes: Sequence[StepShape]) -> int:
-        """Of data-parallel ranks that take every step together, and draft together."""
+        """Return the step time of data-parallel ranks that run steps and drafts in lockstep, in picoseconds."""
         step = self._steps.joint_ps(shapes)
         if not any(map(self._drafts, shapes)):
             return step
         return step + picoseconds(self._drafter.joint_seconds(list(map(self._work, shapes))))
 
     def step_cost(self, shape: StepShape) -> StepCost:
-        """The step's table, with rows for drafting."""
+        """Return the step's table with rows for drafting."""
         cost = self._steps.step_cost(shape)
         if not self._drafts(shape):
             return cost
         return StepCost(operators=(*cost.operators, *self._drafter.costs(self._work(shape))))
 
     def _drafts(self, shape: StepShape) -> bool:
-        """Whether the drafter has anything to do: drafts, or prompts to keep up with."""
+        """Return whether the step has work for the drafter: drafts, or prompts that it also computes."""
         return bool(shape.draft_tokens or (shape.prefill_tokens and self._drafter.reads_prompts))
 
     def _work(self, shape: StepShape) -> DraftWork:
@@ -308,7 +308,7 @@ class DraftedSteps:
         return None
 
     def step_data(self) -> DraftedData | None:
-        """These times for a compiled engine; None for a drafter of one's own."""
+        """Return these times for a compiled engine; None for a custom drafter."""
         drafter = self._drafter
         if type(drafter) is ModelDrafter:
             return DraftedData(
@@ -324,6 +324,6 @@ class DraftedSteps:
         return None
 
     def _batch_seconds(self, sequences: int) -> float:
-        """Time to draft for so many, where contexts do not matter."""
+        """Return the seconds to draft for `sequences` requests if the time does not depend on context length."""
         work = DraftWork(sequences, 1, self._draft_tokens, self._nodes, self._round_tokens)
         return self._drafter.seconds(work)

@@ -1,4 +1,4 @@
-"""Ways to draft, as data: `speculators.toml`, each with its acceptance as published."""
+"""Drafting methods as data (`speculators.toml`), each with its published acceptance."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from capacity.pool.drafting.tree import MOST_NODES, REJECTION_EXPONENT, first_ra
 
 TABLE = Path(__file__).with_name("speculators.toml")
 
-# standard deviation of the logarithm of tokens a round from one task to the next: a chain's 2.88, 3.62 and 3.29 on
+# standard deviation of log tokens per round between tasks: a chain's 2.88, 3.62 and 3.29 on
 # MT-bench, HumanEval and GSM8K (model card nebius/EAGLE3-Llama-3.3-70B-Instruct, as read in 2026-11)
 LENGTH_SPREAD = 0.115
 
@@ -40,22 +40,23 @@ Kind = Literal["draft-model", "self-draft", "lookup", "lookahead", "layers", "he
 
 
 class Speculator(Spec):
-    """A way to draft, as data: what a round costs, and how much of it is accepted.
+    """One drafting method: the cost parameters of a round and its acceptance.
 
-    Exactly one of: `acceptance_rate` (each draft alike), `acceptance_by_position` (of each draft given those before
-    it), `accepted_length` (tokens of a round of `draft_tokens`, the bonus token included), `accepted_lengths` (the
-    same by number of drafts, from 0). With `tree_tokens`, rates are those of the first candidate of each place, and
-    what its siblings add follows from `capacity.pool.drafting.tree`; a length is that of the whole tree.
+    Exactly one is set: `acceptance_rate` (equal for each draft), `acceptance_by_position` (each draft, given those
+    before it), `accepted_length` (tokens per round of `draft_tokens`, including the bonus token), or
+    `accepted_lengths` (the same by number of drafts, from 0). With `tree_tokens`, rates apply to the first candidate
+    at each position, and `capacity.pool.drafting.tree` computes the effect of its siblings; a length applies to the
+    whole tree.
 
-    `lookahead` verifies `guesses` n-grams beside a Jacobi window of `window_tokens` positions, both as many rows deep
-    as it drafts; `layers` drafts by the first `layers_share` of the target's layers.
+    `lookahead` verifies `guesses` n-grams and a Jacobi window of `window_tokens` positions, both as many rows deep as
+    it drafts. `layers` drafts with the first `layers_share` of the target's layers.
     """
 
     name: str
     kind: Kind
     draft_tokens: int = Field(ge=0, le=LONGEST_DRAFT)
     tree_tokens: int | None = Field(None, ge=1, le=MOST_NODES)
-    rank_exponent: float = Field(REJECTION_EXPONENT, gt=0, le=16)  # of the candidates after a tree's first
+    rank_exponent: float = Field(REJECTION_EXPONENT, gt=0, le=16)  # for a tree's candidates after the first
     fused_inputs: int = Field(0, ge=0, le=8)  # hidden states that a `layer` projects to one
     window_tokens: int = Field(0, ge=0, le=LONGEST_DRAFT)
     guesses: int = Field(0, ge=0, le=LONGEST_DRAFT)
@@ -74,7 +75,7 @@ class Speculator(Spec):
     basis: Literal["datasheet", "measured", "fitted", "assumed"] = "assumed"
 
     def accepting(self, acceptance: str) -> Speculator:
-        """The same way to draft with another acceptance: "0.7", "0.92,0.72,0.36" by position, or "length:2.3".
+        """Return the method with another acceptance: "0.7", "0.92,0.72,0.36" by position, or "length:2.3".
 
         Raises InvalidInput.
         """
@@ -99,7 +100,7 @@ class Speculator(Spec):
         return Speculator(**fields | {"acceptance_model": "", "acceptance_setting": ""})
 
     def on_task(self, task: str) -> Speculator:
-        """The same way to draft at the length that was published for one of its tasks."""
+        """Return the method with the length published for one of its tasks."""
         own = {
             "accepted_length": self.accepted_lengths_by_task[task],
             "acceptance_model": f"{self.acceptance_model}, {task}",
@@ -108,25 +109,25 @@ class Speculator(Spec):
 
     @property
     def provenance(self) -> str:
-        """Whose acceptance it is: its basis, the model and the setting that it was measured on, the source."""
+        """Return the origin of the acceptance: its basis, the measured model and settings, and the source."""
         measured = ", ".join(part for part in (self.acceptance_model, self.acceptance_setting) if part)
         on = f" on {measured}" if measured else ""
         return f"{self.basis}{on}" + ("" if self.source == "given" and not on else f": {self.source}")
 
     @property
     def length_spread(self) -> float:
-        """Deviation of the logarithm of tokens a round, where the acceptance is somebody else's."""
+        """Return the standard deviation of log tokens per round if the acceptance comes from a third party."""
         return LENGTH_SPREAD if self.source != "given" else 0.0
 
     def at_depth(self, draft_tokens: int | None) -> Speculator:
-        """The same way to draft, so deep by itself; None: as it is. Its published length is no longer true then."""
+        """Return the method with this draft depth; None: unchanged. Its published length no longer applies then."""
         if draft_tokens is None or draft_tokens == self.draft_tokens:
             return self
         nodes = None if self.tree_tokens is None else self.verified_tokens(draft_tokens)
         return self.model_copy(update={"draft_tokens": draft_tokens, "tree_tokens": nodes})
 
     def as_chain(self) -> Speculator:
-        """The same drafts without a tree: the first candidate of each place only."""
+        """Return the method without a tree: only the first candidate at each position."""
         if self.tree_tokens is None:
             return self
         changed: dict[str, object] = {"name": self.name.removesuffix(TREE), "tree_tokens": None}
@@ -136,20 +137,20 @@ class Speculator(Spec):
         return Speculator(**self.model_dump() | changed)
 
     def depth(self, draft_tokens: int | None) -> int:
-        """Drafts of a round in depth: `draft_tokens`, or (None) as many as this way drafts by itself."""
+        """Return the draft depth of a round: `draft_tokens`, or the method's default if None."""
         return self.draft_tokens if draft_tokens is None else draft_tokens
 
     def tokens_per_round(self, draft_tokens: int, tree_tokens: int | None = None) -> float:
-        """Expected tokens of a round of `draft_tokens` drafts in depth (and `tree_tokens` in all).
+        """Return the expected tokens of a round with draft depth `draft_tokens` (and `tree_tokens` nodes in total).
 
-        A measured length at one depth stands for a uniform rate at others; rates by position beyond those given
-        repeat the last one.
+        A length measured at one depth is converted to a uniform rate for other depths. Rates by position repeat the
+        last one beyond the given positions.
         """
         check_drafts(draft_tokens)
         return expected_tokens_by_position(self.rates(draft_tokens, tree_tokens))
 
     def rates(self, draft_tokens: int, tree_tokens: int | None = None) -> tuple[float, ...]:
-        """Acceptance at each depth given the one before: what a simulator draws from.
+        """Return the acceptance at each depth, given acceptance at the previous depth, for the simulator.
 
         `tree_tokens`: nodes of the tree; None: `verified_tokens` of this depth.
         """
@@ -160,7 +161,7 @@ class Speculator(Spec):
         return tree_rates(first, nodes, exponent=self.rank_exponent)
 
     def first_rates(self, draft_tokens: int) -> tuple[float, ...]:
-        """Acceptance of the first candidate at each depth, given that all before it were accepted."""
+        """Return the acceptance of the first candidate at each depth, given that all earlier ones were accepted."""
         if self.acceptance_by_position is not None:
             return _extended(self.acceptance_by_position, draft_tokens)
         if self.accepted_lengths is not None:
@@ -177,7 +178,7 @@ class Speculator(Spec):
         return first_rate_of_length(length, depth, self.tree_tokens, exponent=self.rank_exponent)
 
     def verified_tokens(self, draft_tokens: int) -> int:
-        """Rows beside the last token that a round verifies for each request: a tree's nodes, scaled by its depth."""
+        """Return the rows per request that a round verifies, excluding the last token; for a tree, its scaled nodes."""
         if self.kind == "lookahead" and draft_tokens:
             return draft_tokens * (self.window_tokens + self.guesses) - 1
         if self.tree_tokens is None or not draft_tokens:
@@ -185,7 +186,7 @@ class Speculator(Spec):
         return max(draft_tokens, round(self.tree_tokens * draft_tokens / max(self.draft_tokens, 1)))
 
     def shape_of(self, draft_tokens: int) -> str:
-        """What a round verifies, in words."""
+        """Return a description of the drafts that a round verifies."""
         rows = self.verified_tokens(draft_tokens)
         if self.kind == "lookahead":
             return (
@@ -197,8 +198,8 @@ class Speculator(Spec):
         return f"a tree of {rows} drafts, {draft_tokens} deep"
 
     def tree_sizes(self, draft_tokens: int) -> tuple[int, ...]:
-        """Sizes of tree worth trying at a depth: a chain, then doubling up to the method's own."""
-        if self.kind == "lookahead":  # its window is not a choice of candidates
+        """Return the candidate tree sizes at a depth: a chain, then doubling up to the method's own size."""
+        if self.kind == "lookahead":  # its window is no set of candidates
             return (self.verified_tokens(draft_tokens),)
         most, sizes = self.verified_tokens(draft_tokens), [draft_tokens]
         while draft_tokens and sizes[-1] < most:
@@ -207,9 +208,9 @@ class Speculator(Spec):
 
 
 def _rates_of_lengths(lengths: Sequence[float]) -> tuple[float, ...]:
-    """From accepted lengths at 0, 1, 2, ... drafts: each gain over the gain before it.
+    """Return the rates for accepted lengths at 0, 1, 2, ... drafts: each gain divided by the previous gain.
 
-    Published lengths come from separate runs, so a gain may exceed the one before: it is then taken as 1.
+    Published lengths come from separate runs, so a gain may exceed the previous one; the rate is then 1.
     """
     gains = [after - before for before, after in pairwise(lengths)]
     reached, rates = 1.0, []
@@ -225,14 +226,14 @@ def _extended(rates: Sequence[float], count: int) -> tuple[float, ...]:
 
 @lru_cache(maxsize=1)
 def speculators() -> dict[str, Speculator]:
-    """All ways to draft that come with the package. Raises MalformedFile."""
+    """Return all drafting methods of the package. Raises MalformedFile."""
     ways = read_rows(TABLE, Speculator)
     chains = [way.as_chain() for way in ways.values() if way.tree_tokens is not None]
     return {chain.name: chain for chain in chains} | ways
 
 
 def check_drafts_said(pool: Pool) -> None:
-    """Raises InvalidInput for a word about drafts in a pool that drafts nothing."""
+    """Raise InvalidInput for a draft setting in a pool without drafting."""
     if pool.speculator is None and pool.without_drafts != pool:
         raise InvalidInput(
             "drafts need a way to draft: add --speculator (eagle3, ngram, mtp, ...) or --draft MODEL"
@@ -240,12 +241,12 @@ def check_drafts_said(pool: Pool) -> None:
 
 
 def speculator_of(pool: Pool, model: ModelSpec | None = None) -> Speculator:
-    """The pool's way to draft, at its acceptance where it gives one. Raises UnknownName and InvalidInput."""
+    """Return the pool's drafting method, with its acceptance if it sets one. Raises UnknownName and InvalidInput."""
     return drafting_in(pool, find_speculator(pool.speculator or "", model))
 
 
 def drafting_in(pool: Pool, speculator: Speculator) -> Speculator:
-    """This way to draft in a pool: at its acceptance, where a length is one at its depth. Raises InvalidInput."""
+    """Return the drafting method with the pool's acceptance and depth. Raises InvalidInput."""
     if (pool.draft is None) == (speculator.kind == "draft-model"):
         wanted = "needs a draft model: add --draft MODEL" if pool.draft is None else "takes no --draft MODEL"
         raise InvalidInput(f"speculation by {speculator.name} {wanted}")
@@ -262,19 +263,19 @@ def drafting_in(pool: Pool, speculator: Speculator) -> Speculator:
 
 
 def _as_by_default(pool: Pool, speculator: Speculator) -> Speculator:
-    """The way to draft as deep as the pool's engine drafts where nobody says; a tree, where it drafts one."""
+    """Return the method at the engine's default depth, and as a tree if the engine drafts trees."""
     defaults = find_engine(pool.engine).default_drafts
     depth, nodes = defaults.get(speculator.name) or defaults.get(speculator.kind) or (0, 0)
     if not depth or speculator.tree_tokens is not None:
         return speculator
     fields: dict[str, object] = {"draft_tokens": depth, "tree_tokens": nodes if nodes > depth else None}
-    if speculator.accepted_length is not None:  # of the depth that it was measured at
+    if speculator.accepted_length is not None:  # applies only to the measured depth
         fields |= {"accepted_length": None, "acceptance_rate": speculator.first_rates(1)[0]}
     return speculator.model_copy(update=fields)
 
 
 def find_speculator(name: str, model: ModelSpec | None = None) -> Speculator:
-    """The way to draft of this name, with the acceptance measured on `model` if there is one. Raises UnknownName."""
+    """Return the drafting method of this name, with the acceptance measured on `model` if known. Raises UnknownName."""
     known, kept = speculators(), drafting_name(name)
     if kept not in known:
         raise UnknownName("speculation method", name, known)

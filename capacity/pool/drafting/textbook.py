@@ -1,4 +1,4 @@
-"""The textbook of speculative decoding: tokens of a round and speed-up by name, each with where it is wrong."""
+"""Textbook formulas of speculative decoding: tokens per round and speed-up, each with its limits."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,10 +10,10 @@ LONGEST_DRAFT = 64
 
 
 def expected_tokens(acceptance: float, draft_tokens: int) -> float:
-    """Tokens of one round if every draft is accepted alike: (1 - a^(k+1)) / (1 - a), the bonus token included.
+    """Return the tokens of a round with uniform acceptance: (1 - a^(k+1)) / (1 - a), including the bonus token.
 
-    Wrong where acceptance falls with the position (it does: 0.92, 0.72, 0.36 for DeepSeek-R1's first three) and
-    where a request ends inside a round. Source: Leviathan et al., arXiv 2211.17192, equation 1.
+    Wrong if acceptance falls with the position (0.92, 0.72, 0.36 for DeepSeek-R1's first three drafts) or if a request
+    ends inside a round. Source: Leviathan et al., arXiv 2211.17192, equation 1.
     """
     check_rate(acceptance)
     check_drafts(draft_tokens)
@@ -23,7 +23,7 @@ def expected_tokens(acceptance: float, draft_tokens: int) -> float:
 
 
 def expected_tokens_by_position(acceptance: Sequence[float]) -> float:
-    """Tokens of one round: 1 + a1 + a1·a2 + ..., `acceptance` being that of each draft given those before it."""
+    """Return the tokens of a round, 1 + a1 + a1·a2 + ...; `acceptance`: of each draft, given those before it."""
     total = reached = 1.0
     for rate in acceptance:
         check_rate(rate)
@@ -33,12 +33,12 @@ def expected_tokens_by_position(acceptance: Sequence[float]) -> float:
 
 
 def textbook_speedup(acceptance: float, draft_tokens: int, draft_cost: float) -> float:
-    """E(a, k) / (k·c + 1) with c = draft step over target step: Leviathan et al., theorem 3.8.
+    """Return E(a, k) / (k·c + 1) with c = draft step over target step: Leviathan et al., theorem 3.8.
 
-    Wrong once verification is not free: at large batch the k + 1 rows of every request cost up to k + 1 times a
-    plain step (compute bound), and a mixture of experts pays for the further experts that drafts touch. It also
-    takes c from parameter counts, where a small draft is bound by launches: 68M is a hundredth of 7B, its step
-    a twentieth of the time and more.
+    Wrong if verification is not free. At large batch (compute-bound) the k + 1 rows of every request cost up to k + 1
+    times a plain step, and a mixture of experts also loads the additional experts of the drafts. The formula also
+    derives c from parameter counts, but launch overhead dominates a small draft: 68M parameters are 1/100 of 7B, while
+    the step takes 1/20 of the time or more.
     """
     if not draft_cost >= 0:
         raise InvalidInput(f"draft cost {draft_cost}: must be at least 0 (draft step over target step)")
@@ -46,7 +46,7 @@ def textbook_speedup(acceptance: float, draft_tokens: int, draft_cost: float) ->
 
 
 def acceptance_of_length(tokens_per_round: float, draft_tokens: int) -> float:
-    """The uniform acceptance at which a round yields `tokens_per_round`: inverse of `expected_tokens`.
+    """Return the uniform acceptance at which a round yields `tokens_per_round`: the inverse of `expected_tokens`.
 
     Raises InvalidInput for a length below 1 or above k + 1.
     """
@@ -59,7 +59,10 @@ def acceptance_of_length(tokens_per_round: float, draft_tokens: int) -> float:
 
 
 def rate_of_tokens(tokens_of: Callable[[float], float], tokens_per_round: float) -> float:
-    """Return the acceptance rate at which a round yields so many tokens, by bisection of what grows with the rate."""
+    """Return the acceptance rate at which a round yields `tokens_per_round`, by bisection.
+
+    `tokens_of` returns the tokens at a rate and must increase with it.
+    """
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -69,7 +72,7 @@ def rate_of_tokens(tokens_of: Callable[[float], float], tokens_per_round: float)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextbookEntry:
-    """One published figure beside the formula, and why they disagree: the variant of the formula that gives it."""
+    """One published figure and the formula's value; if they differ, the formula variant that gives the figure."""
 
     quantity: str
     acceptance: float
@@ -86,7 +89,7 @@ _PUBLISHED_TOKENS = {
 }
 _PUBLISHED_SPEEDUPS = {0.5: 1.5, 0.7: 2.0, 0.8: 2.4, 0.9: 2.9, 0.95: 3.4}  # K = 5, c = 0.05
 
-_SHARES = ((0.5, 1), (0.8, 1), (0.8, 4))  # of the formula by shares
+_SHARES = ((0.5, 1), (0.8, 1), (0.8, 4))  # arguments (a, k) of share_speedup
 
 
 def _variants(acceptance: float, drafts: int) -> dict[str, float]:
@@ -98,13 +101,13 @@ def _variants(acceptance: float, drafts: int) -> dict[str, float]:
 
 
 def textbook_table() -> tuple[TextbookEntry, ...]:
-    """A published table of tokens per round (K = 4, 8) and speed-up (K = 5, c = 0.05) beside the formulas.
+    """Return a published table of tokens per round (K = 4, 8) and speed-up (K = 5, c = 0.05) with formula values.
 
-    An entry agrees if the formula rounds to it. Where it does not, the variants that do are named, and where none
-    does, the exponent in place of K + 1 at which the formula would give it: between K and K + 1 the bonus token is
-    lost part of the time, below K some drafts add nothing. The speed-ups are all lower than E/(K·c + 1), by 5 to
-    23 %, as if each verification cost 1.06 to 1.37 plain steps. Source of the published figures: the table quoted in
-    this project's issue on techniques, 2026-11.
+    An entry agrees if the formula rounds to it. Otherwise the matching variants are named. If none matches, the entry
+    gives the exponent that would replace K + 1: between K and K + 1 the bonus token is lost part of the time, below K
+    some drafts add nothing. The published speed-ups are all lower than E/(K·c + 1), by 5 to 23 %, as if each
+    verification cost 1.06 to 1.37 plain steps. Source of the published figures: the table quoted in this project's
+    issue on techniques, 2026-11.
     """
     rows = [
         _entry("tokens per round", a, k, published, expected_tokens(a, k), _variants(a, k), digits=2)
@@ -124,10 +127,10 @@ def textbook_table() -> tuple[TextbookEntry, ...]:
 
 
 def share_speedup(acceptance: float, draft_tokens: int, draft_cost: float) -> float:
-    """T/(T_d·a·k + T·(1 - a·k)), as tutorials write it, with T_d = c·T: wrong everywhere.
+    """Return T/(T_d·a·k + T·(1 - a·k)) with T_d = c·T, a tutorial formula that is always wrong.
 
-    It takes a·k, the drafts accepted, for a share of the tokens: a round's cost is 0 at a·k = 1/(1 - c), below 0
-    beyond, and it forgets verification and the drafts that are refused.
+    It treats a·k, the number of accepted drafts, as a fraction of the tokens. A round's cost is therefore 0 at a·k =
+    1/(1 - c) and negative beyond. It also ignores verification and rejected drafts.
     """
     share = check_rate(acceptance) * draft_tokens
     return 1.0 / (draft_cost * share + 1.0 - share)
@@ -158,7 +161,10 @@ def _entry(
 
 
 def effective_exponent(acceptance: float, tokens_per_round: float) -> float:
-    """The n at which (1 - a^n)/(1 - a) is so many tokens: K + 1 if the formula holds. Raises InvalidInput."""
+    """Return the n at which (1 - a^n)/(1 - a) equals `tokens_per_round`; K + 1 if the formula holds.
+
+    Raises InvalidInput.
+    """
     left = 1.0 - tokens_per_round * (1.0 - check_rate(acceptance))
     if not 0 < acceptance < 1 or not 0 < left < 1:
         raise InvalidInput(
@@ -168,7 +174,7 @@ def effective_exponent(acceptance: float, tokens_per_round: float) -> float:
 
 
 def _effective(acceptance: float, drafts: int, published: float) -> str:
-    """What an entry that no variant gives would mean."""
+    """Return an explanation of an entry that no variant matches."""
     exponent = effective_exponent(acceptance, published)
     effective = f"the formula at an exponent of {exponent:.1f} in place of {drafts + 1}"
     if exponent >= drafts:
@@ -178,13 +184,13 @@ def _effective(acceptance: float, drafts: int, published: float) -> str:
 
 
 def check_rate(rate: float) -> float:
-    """The rate. Raises InvalidInput where it is no share."""
+    """Return the rate. Raises InvalidInput if it is not a fraction."""
     if not 0 <= rate <= 1:
         raise InvalidInput(f"acceptance {rate}: must be from 0 to 1")
     return rate
 
 
 def check_drafts(draft_tokens: int) -> None:
-    """Raises InvalidInput for more drafts in depth than are modelled."""
+    """Raise InvalidInput for a draft depth above the modelled maximum."""
     if not 0 <= draft_tokens <= LONGEST_DRAFT or math.isnan(draft_tokens):
         raise InvalidInput(f"{draft_tokens} draft tokens: must be from 0 to {LONGEST_DRAFT}")

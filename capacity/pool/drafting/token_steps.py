@@ -1,4 +1,4 @@
-"""Step times of a pool for closed forms: what a token of every request takes, drafted or not."""
+"""Step times of a pool for closed forms: time per token of every request, with or without drafting."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -11,10 +11,11 @@ from capacity.step.setting import HostTime
 
 
 class TokenSteps:
-    """The pool's step times, decode at the price of a token of drafted rounds where it drafts.
+    """Step times of a pool; with drafting, decode takes the time per token of a round.
 
-    A round yields several tokens: its time over them stands for the decode part of every step. `speculation` is None
-    where the pool drafts nothing. Raises InvalidInput where the way to draft does not suit the model.
+    A round yields several tokens, so the decode part of each step is the round's time divided by its tokens.
+    `speculation` is None if the pool does not draft. Raises InvalidInput if the drafting method does not suit the
+    model.
     """
 
     def __init__(self, resolved: ResolvedPool) -> None:
@@ -27,38 +28,41 @@ class TokenSteps:
             self._drafts = self.speculation.speculator.depth(resolved.pool.num_speculative_tokens)
 
     def largest_batch(self, tokens: int) -> int:
-        """The most requests of so many tokens that a rank runs at once, beside the drafter where there is one.
+        """Return the most requests of `tokens` tokens that a rank runs at once, in addition to any drafter.
 
-        Raises DoesNotFit where that leaves no room.
+        Raises DoesNotFit if the drafter leaves no room.
         """
         return min(self.concurrent_requests(tokens), self.resolved.max_num_seqs)
 
     def concurrent_requests(self, tokens: int) -> int:
-        """Requests of so many tokens that a rank's KV cache holds at once, beside the drafter. Raises DoesNotFit."""
+        """Return how many requests of `tokens` tokens a rank's KV cache holds in addition to any drafter.
+
+        Raises DoesNotFit.
+        """
         if self.speculation is not None:
             return self.speculation.concurrent_requests(tokens)
         return self.resolved.concurrent_requests(tokens)
 
     @cached_property
     def tokens_per_step(self) -> float:
-        """Tokens of a request that a decode step yields, on average."""
+        """Return the mean tokens that a decode step yields per request."""
         return 1.0 if self.speculation is None else self.speculation.speculator.tokens_per_round(self._drafts)
 
     @property
     def host(self) -> HostTime:
-        """The CPU's part in every step."""
+        """Return the CPU time of each step."""
         return self.resolved.step_model.host if self._drafted is None else self._drafted.host
 
     def step_seconds(self, shape: StepShape) -> float:
-        """The step in seconds."""
+        """Return the seconds of a step."""
         return self.resolved.step_model.step_seconds(shape) + self._gained_s([shape])
 
     def joint_seconds(self, shapes: Sequence[StepShape]) -> float:
-        """Of data-parallel ranks in lock-step; they gain what the fullest gains."""
+        """Return the seconds of a step of lockstep data-parallel ranks; drafting saves what the fullest rank saves."""
         return self.resolved.step_model.joint_seconds(shapes) + self._gained_s(shapes)
 
     def step_cost(self, shape: StepShape) -> StepCost:
-        """The step's table: where the pool drafts, that of a whole round, which yields `tokens_per_step`."""
+        """Return the step's table; with drafting, that of a whole round, which yields `tokens_per_step`."""
         if self._drafted is None or self.speculation is None:
             return self.resolved.step_model.step_cost(shape)
         nodes = self.speculation.speculator.verified_tokens(self._drafts)
@@ -69,8 +73,10 @@ class TokenSteps:
         return None if self.speculation is None else DraftedSteps(self.speculation, self._drafts)
 
     def _gained_s(self, shapes: Sequence[StepShape]) -> float:
-        """What drafting adds to a step for each token that it then yields: mostly below 0 for decode rows, above for
-        prompts, which a draft model computes as well."""
+        """Return the seconds that drafting adds to a step per token yielded.
+
+        Usually negative for decode rows and positive for prompts, which a draft model also computes.
+        """
         if self.speculation is None:
             return 0.0
         gained = []

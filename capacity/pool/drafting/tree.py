@@ -1,10 +1,11 @@
-"""Trees of drafts: which candidates are worth verifying together, and how many of them are accepted.
+"""Draft trees: the candidates worth verifying together, and the expected number accepted.
 
-A node is a draft after those on its path; its siblings are other candidates for the same place, of which the target
-takes at most one. So a round yields one token and, for each depth, the chance that one of its nodes is on the
-target's path: the sum of the nodes' path probabilities. The best tree of n nodes therefore is the n most probable
-paths, which a parent, being as probable as any child, always joins first.
-Source: Chen et al., Sequoia, arXiv 2402.12374, positional acceptance; EAGLE-2, arXiv 2406.16858, picks by it too.
+A node is a draft that follows the drafts on its path. Its siblings are other candidates for the same position, and the
+target accepts at most one of them. A round therefore yields one token plus, for each depth, the probability that one
+of its nodes is on the target's path: the sum of the nodes' path probabilities. The best tree of n nodes consists of
+the n most probable paths; a parent is at least as probable as its children, so it is always included before them.
+
+Source: Chen et al., Sequoia, arXiv 2402.12374, positional acceptance; EAGLE-2, arXiv 2406.16858, selects the same way.
 """
 
 import heapq
@@ -15,16 +16,16 @@ from capacity.base.errors import InvalidInput
 from capacity.pool.drafting.textbook import rate_of_tokens
 
 REJECTION_EXPONENT = 0.5
-# Of m candidates for one place all are wrong with (1 - a)·m^-b: the power law is Sequoia's (figure of its section
-# 3.2), b = 0.5 is assumed, 2026-11. EAGLE's ablation on Vicuna and Llama-2 (arXiv 2401.15077, chain and tree of 25
-# nodes, quoted from memory) gives 0.43 to 0.58; at 0.5 it is met within 3 %.
+# All m candidates for a position are wrong with probability (1 - a)·m^-b. The power law is Sequoia's (figure in section
+# 3.2); b = 0.5 is assumed, 2026-11. EAGLE's ablation on Vicuna and Llama-2 (arXiv 2401.15077, chain and tree of 25
+# nodes, quoted from memory) gives b = 0.43 to 0.58; b = 0.5 reproduces it within 3 %.
 MOST_NODES = 4096
 
 
 def candidate_rate(first: float, rank: int, *, exponent: float = REJECTION_EXPONENT) -> float:
-    """Chance that the `rank`-th best candidate (from 1) is the target's choice, the first being right with `first`.
+    """Return the probability that the `rank`-th best candidate (from 1) is the target's choice; `first`: of the best.
 
-    None is more likely than the first, which bounds the power law where `first` is below 0.23.
+    No candidate is more likely than the first; this limits the power law if `first` is below 0.23.
     """
     if rank < 1 or not 0 <= first <= 1:
         raise InvalidInput(f"candidate {rank} at a first rate of {first}: at least 1, and from 0 to 1")
@@ -38,10 +39,11 @@ def candidate_rate(first: float, rank: int, *, exponent: float = REJECTION_EXPON
 def depth_reach(
     first_rates: tuple[float, ...], nodes: int, *, exponent: float = REJECTION_EXPONENT
 ) -> tuple[float, ...]:
-    """Chance that a round accepts a draft at each depth, for the best tree of `nodes` nodes, as deep as `first_rates`.
+    """Return the probability that a round accepts a draft at each depth, for the best tree of `nodes` nodes.
 
-    `first_rates`: chance of the first candidate at each depth, given what is before it. A tree of as many nodes as
-    depths may be wide rather than deep: that is then the better one. Raises InvalidInput.
+    `first_rates`: probability of the first candidate at each depth, given the path before it; its length is the
+    maximum depth. A tree with as many nodes as depths may be wider than a chain if that is better. Raises
+    InvalidInput.
     """
     if not 0 <= nodes <= MOST_NODES:
         raise InvalidInput(f"a tree of {nodes} drafts: must be from 0 to {MOST_NODES}")
@@ -63,7 +65,7 @@ def depth_reach(
 def tree_rates(
     first_rates: tuple[float, ...], nodes: int, *, exponent: float = REJECTION_EXPONENT
 ) -> tuple[float, ...]:
-    """Acceptance by depth, given the depth before: what a simulator draws from, and a chain's rates for a tree."""
+    """Return the acceptance at each depth, given acceptance at the previous depth, for the simulator."""
     rates, reached = [], 1.0
     for reach in depth_reach(first_rates, nodes, exponent=exponent):
         rates.append(min(1.0, reach / reached) if reached > 0 else 0.0)
@@ -75,7 +77,7 @@ def tree_rates(
 def first_rate_of_length(
     tokens_per_round: float, depth: int, nodes: int, *, exponent: float = REJECTION_EXPONENT
 ) -> float:
-    """The first candidate's rate, equal at all depths, at which the best tree yields `tokens_per_round`.
+    """Return the uniform rate of the first candidate at which the best tree yields `tokens_per_round`.
 
     Raises InvalidInput for a length below 1 or above depth + 1.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from capacity.base.quantity import Quantity
@@ -148,7 +149,7 @@ def _loads(bill: Bill) -> Table:
         return lambda row: shown(getattr(load, row[1]), row[2])
 
     columns = [Column(name, figure(load), units.TEXT) for name, load in loads.items()]
-    return Table("What it makes of a token", rows, [Column("", "0"), *columns])
+    return Table("What it makes of a token", rows, [Column("", itemgetter(0)), *columns])
 
 
 def _against(bill: Bill, compared: Sequence[BreakEven]) -> Table:

@@ -120,7 +120,10 @@ def first_facts(answer: Simulation) -> list[Fact]:
         notes |= dict.fromkeys(prices, f"at {cost.requests_per_s:,.2f} requests/s")
     shown = [fact for fact in served_facts(answer) if fact.first]
     return [
-        *(Fact(label, each and each.scaled(1e-3), units.LATENCY) for label, each in known.items()),
+        *(
+            Fact(label, each and each.scaled(1e-3), units.LATENCY, first=label)
+            for label, each in known.items()
+        ),
         *(fact._replace(note=notes.get(fact.first, fact.note)) for fact in shown),
     ]
 

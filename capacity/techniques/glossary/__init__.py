@@ -1,4 +1,4 @@
-"""The field's words, each with its clock or unit, and with the user's own numbers put in where a pool is given."""
+"""Terms of the field with their units, and with the user's own numbers if a pool is given."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Definition", "Situation", "Term", "define", "find_term", "is_term", 
 
 @cache
 def terms() -> tuple[Term, ...]:
-    """All of them, in the order of the page. Raises MalformedFile."""
+    """Return all terms, in the order of the page. Raises MalformedFile."""
     return tuple(read_rows(Path(__file__).with_name("terms.toml"), Term).values())
 
 
 def find_term(name: str) -> Term:
-    """The term of this name or alias, whatever its case, `-` and `_`. Raises UnknownName."""
+    """Return the term of this name or alias; case, `-` and `_` do not matter. Raises UnknownName."""
     key = _key(name)
     for term in terms():
         if key in (_key(term.name), *map(_key, term.aliases)):
@@ -29,7 +29,7 @@ def find_term(name: str) -> Term:
 
 
 def is_term(name: str) -> bool:
-    """Whether the glossary has this word."""
+    """Return whether the glossary has this term."""
     try:
         find_term(name)
     except UnknownName:
@@ -38,7 +38,7 @@ def is_term(name: str) -> bool:
 
 
 def define(name: str, situation: Situation | None = None) -> Definition:
-    """What a term means, in general and in this situation. Raises UnknownName."""
+    """Return the meaning of a term, in general and in this situation. Raises UnknownName."""
     term = find_term(name)
     yours = None if situation is None else term.describe(situation)
     return Definition(term=term.name, definition=term.definition, yours=yours)

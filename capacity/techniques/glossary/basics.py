@@ -1,4 +1,4 @@
-"""Latency, throughput, KV, parallelism and cost: the words that every answer uses."""
+"""Terms of latency, throughput, KV, parallelism and cost, which every answer uses."""
 
 from __future__ import annotations
 

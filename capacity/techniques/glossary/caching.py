@@ -1,4 +1,4 @@
-"""Caches and attention: reuse, eviction, offloading, windows, long contexts."""
+"""Terms of caches and attention: reuse, eviction, offloading, windows, long contexts."""
 
 from __future__ import annotations
 

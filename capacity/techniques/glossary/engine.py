@@ -1,4 +1,4 @@
-"""Load, the engine's limits, and the hardware under it."""
+"""Terms of load, the engine's limits, and the hardware."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from capacity.techniques.glossary.term import GIB, Situation, milliseconds
 
 
 def slo(s: Situation) -> str:
-    """What a limit must at least allow."""
+    """Return the smallest limits that this deployment can meet."""
     e = s.estimate
     tpot = "" if e.tpot_s is None else f" or TPOT below {milliseconds(e.tpot_s.value)}"
     return (
@@ -19,7 +19,7 @@ def slo(s: Situation) -> str:
 
 
 def percentile(s: Situation) -> str:
-    """How many requests a p99 leaves out."""
+    """Return how many requests a p99 leaves out."""
     rate = s.estimate.requests_per_s.value
     return f"at {rate:,.1f} requests/s, {rate * 36:,.0f} an hour are slower than the p99"
 
@@ -32,7 +32,7 @@ def little(s: Situation) -> str:
 
 
 def queueing(s: Situation) -> str:
-    """The rate beyond which a queue has no end."""
+    """Return the rate above which the queue grows without bound."""
     rate = s.estimate.requests_per_s.value
     return (
         f"{rate:,.2f} requests/s is what this load gets; where more arrive for long, the queue grows by the difference "
@@ -41,7 +41,7 @@ def queueing(s: Situation) -> str:
 
 
 def burstiness(s: Situation) -> str:
-    """The busiest second of a hundred, of Poisson arrivals at this rate."""
+    """Return the busiest second of a hundred for Poisson arrivals at this rate."""
     rate = s.estimate.requests_per_s.value
     count, cumulated, term = 0, math.exp(-rate), math.exp(-rate)
     while cumulated < 0.99 and count < 100_000 and term > 0:
@@ -92,7 +92,7 @@ def hbm(s: Situation) -> str:
 
 
 def memory_efficiency(s: Situation) -> str:
-    """Weights and the KV of requests half way through their answers, over the memory of the GPU."""
+    """Return weights plus the KV of requests half way through their responses, over the memory of the GPU."""
     memory, e = s.pool.memory, s.estimate
     tokens = s.requests_in_flight * (e.input_len + e.output_len / 2)
     used = memory.kv_cache_bytes * min(1.0, tokens / max(memory.kv_capacity_tokens, 1))
@@ -104,7 +104,7 @@ def memory_efficiency(s: Situation) -> str:
 
 
 def start_up(s: Situation) -> str:
-    """Its parts as public start-up logs have them; `trtllm-build` on top, where one builds an engine."""
+    """Return the parts of the start-up time from public logs, plus `trtllm-build` for engines that are built."""
     found, build = startup_of(s.pool), part_of("engine_build_s")
     built = (
         f"trtllm-build takes {build.value:,.0f} s on top ({build.low:,.0f} to {build.high:,.0f}); TensorRT-LLM's "
@@ -122,7 +122,7 @@ def start_up(s: Situation) -> str:
 
 
 def kernel_fusion(s: Situation) -> str:
-    """The elementwise part of a decode step is the most that more fusion could save."""
+    """Return the elementwise part of a decode step, the most that further fusion could save."""
     decode = s.estimate.breakdown.decode
     total = sum(op.seconds for op in decode)
     elementwise = sum(op.seconds for op in decode if op.name == "norms, rope, activation")

@@ -1,4 +1,4 @@
-"""Batching, parallelism, speculation and formats."""
+"""Terms of batching, parallelism, speculation and formats."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def draft_model(s: Situation) -> str:
 
 
 def drafting(s: Situation, preset: str) -> str:
-    """A preset's published length, and what it does here."""
+    """Return a preset's published acceptance length, and its effect here."""
     way = find_speculator(preset)
     published = (
         f"{way.tokens_per_round(way.draft_tokens):.2f} tokens a round published ({way.acceptance_model})"
@@ -131,7 +131,7 @@ def typical_acceptance(s: Situation) -> str:
 
 
 def weight_format(s: Situation, preset: str) -> str:
-    """Bits, size and roof of one way to quantize, and its published quality."""
+    """Return bits, size and roof of one quantization method, and its published quality."""
     way = find_method(preset)
     scheme = way.scheme(s.pool)
     stored = scheme.format_of("experts" if s.pool.model.is_moe else "dense_ffn")

@@ -1,4 +1,4 @@
-"""What a term is: a word of the field, its definition, and the sentence that a situation makes of it."""
+"""A term: its name, its definition, and a sentence that takes numbers from a situation."""
 
 from __future__ import annotations
 
@@ -22,49 +22,49 @@ UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": GIB, "GB": 1e9, "kWh_per_million": 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """A pool and its estimate: where the numbers come from."""
+    """A pool and its estimate, the source of the numbers."""
 
     pool: ResolvedPool
     estimate: Estimate
 
     @property
     def requests_in_flight(self) -> int:
-        """Requests at a time."""
+        """Return the number of requests at a time."""
         return round(self.estimate.requests_in_flight or 1)
 
     @property
     def tokens(self) -> int:
-        """Of a request, prompt and output."""
+        """Return the prompt and output tokens of a request."""
         return self.estimate.input_len + self.estimate.output_len
 
     @property
     def held(self) -> int:
-        """Requests at their end that the KV cache holds."""
+        """Return how many requests the KV cache holds at their end."""
         return self.pool.concurrent_requests(self.tokens)
 
     @property
     def held_at_first(self) -> int:
-        """Requests at their beginning that the KV cache holds."""
+        """Return how many requests the KV cache holds at their beginning."""
         return self.pool.concurrent_requests(max(self.estimate.input_len, 1))
 
     @property
     def request_kv_bytes(self) -> float:
-        """KV of a request at its end."""
+        """Return the KV bytes of a request at its end."""
         return self.estimate.kv_bytes_per_token * self.tokens
 
     @property
     def state_bytes(self) -> float:
-        """State that a request keeps whatever its length."""
+        """Return the bytes of state that a request holds at any length."""
         return self.pool.model.state_bytes_per_sequence()
 
     @property
     def ttft_s(self) -> float:
-        """Of its first token. Raises InvalidInput without a steady state."""
+        """Return the time to first token (s). Raises InvalidInput without a steady state."""
         return self._steady(self.estimate.ttft_s)
 
     @property
     def e2e_s(self) -> float:
-        """Of a whole request. Raises InvalidInput without a steady state."""
+        """Return the latency of a whole request (s). Raises InvalidInput without a steady state."""
         return self._steady(self.estimate.e2e_s)
 
     def _steady(self, latency: Quantity | None) -> float:
@@ -75,9 +75,9 @@ class Situation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """A word and its meaning, and the `sentence` of a situation, with fields as in `Sentence`.
+    """A term with its meaning, and a `sentence` about a situation with fields as in `Sentence`.
 
-    Where it takes more than that, `numbers` names the function that makes it, `preset` what to describe.
+    If a template is not enough, `numbers` names the function that makes the sentence and `preset` its subject.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Term:
     preset: str | None = None
 
     def describe(self, situation: Situation) -> str:
-        """What it is in this situation."""
+        """Return the term's sentence for this situation."""
         if self.sentence:
             return Sentence(situation).format(self.sentence)
         module, _, function = self.numbers.partition(".")
@@ -103,7 +103,7 @@ class Sentence(Formatter):
         self.situation = situation
 
     def get_field(self, field_name: str, _args: Any, _kwargs: Any) -> tuple[Any, str]:
-        """The field's value, as `string.Formatter` asks for it."""
+        """Return the field's value for `string.Formatter`."""
         number, _, divisor = field_name.partition(" / ")
         value = attrgetter(number)(self.situation)
         if divisor:
@@ -113,7 +113,7 @@ class Sentence(Formatter):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition(AnswerRecord):
-    """The answer: `yours` is None where no pool was given."""
+    """The answer; `yours` is None if no pool was given."""
 
     SCHEMA: ClassVar[str] = "capacity/definition/v1"
 

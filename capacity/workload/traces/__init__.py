@@ -1,4 +1,4 @@
-"""Real workloads from files: the schema is recognised by what is in the file, not by its name."""
+"""Read workloads from trace files; the format is recognised by the content of a file, not by its name."""
 
 import os
 from pathlib import PurePath
@@ -22,13 +22,13 @@ def read_trace(
     spread_ticks: bool = False,
     concurrent_sessions: int | None = None,
 ) -> Workload:
-    """The requests of a trace file, plain or gzipped, `-` for standard input; the first `limit` in file order.
+    """Return the requests of a trace file, plain or gzipped, `-` for standard input; the first `limit` in file order.
 
-    Any format of `formats/`: tables, and JSON lines. `block_tokens` and `seconds_per_unit` override what is inferred
-    from block hashes and timestamps, `spread_ticks` spreads the requests of a coarse clock; recorded sessions are
-    played by `concurrent_sessions` users.
-    Read line by line: at most 10 million requests, 4 Gi characters, 16 Mi characters a line.
-    Raises MalformedFile, one line of text that names file, line, field and value.
+    Supports all formats of `formats/`: tables and JSON lines. `block_tokens` and `seconds_per_unit` override the
+    values inferred from block hashes and timestamps. `spread_ticks` spreads the requests of a coarse clock.
+    `concurrent_sessions`: number of users who replay recorded sessions. The file is read line by line: at most 10
+    million requests, 4 Gi characters, 16 Mi characters per line. Raises MalformedFile, one line of text with file,
+    line, field and value.
     """
     if limit is not None and limit < 1:
         raise InvalidInput(f"the number of requests to read must be at least 1, not {limit}")
@@ -56,18 +56,18 @@ def read_trace(
 
 
 def trace_titles() -> str:
-    """The formats, as a text lists them."""
+    """Return the formats as a list in text."""
     titles = sorted(entry.title for entry in trace_formats())
     return f"{', '.join(titles[:-1])} or {titles[-1]}"
 
 
 def _first_line(lines: TraceLines) -> FirstLine:
-    """The first line that is not blank, as a table's header or a JSON object; raises MalformedFile."""
+    """Return the first line that is not blank, as a table's header or a JSON object; raises MalformedFile."""
     text = next((line for line in lines if line.strip()), None)
     if text is None:
         lines.refuse("the file is empty")
     begins, ends = text.lstrip()[:1], text.rstrip()[-1:]
-    if begins == "[" or (begins == "{" and ends in ("{", "[", ",")):  # an array, or an object over many lines
+    if begins == "[" or (begins == "{" and ends in ("{", "[", ",")):  # an array, or a multi-line object
         return json_document(lines, text)
     if begins == "{":
         return JsonLines(json_record(lines, text))
@@ -75,7 +75,7 @@ def _first_line(lines: TraceLines) -> FirstLine:
 
 
 def _refuse(lines: TraceLines, first: FirstLine) -> NoReturn:
-    """Raise MalformedFile about a file of no known format."""
+    """Raise MalformedFile for a file of unknown format."""
     if isinstance(first, Table):
         refuse_table(
             lines, first, " or ".join(",".join(entry.needed) for entry in trace_formats() if entry.tabular)

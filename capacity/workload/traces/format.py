@@ -1,4 +1,4 @@
-"""What a trace format is: how the first line gives it away, what reads the rest, and how it is called."""
+"""Interface of a trace format: how its first line is recognised, its reader, and its name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from capacity.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOptions:
-    """What a reader may be told besides the file; each format takes what it has a use for."""
+    """Options of trace readers; each format uses those that apply to it."""
 
     name: str
     limit: int | None = None
@@ -27,13 +27,13 @@ class Table(NamedTuple):
     delimiter: str
 
     def has(self, names: tuple[str, ...]) -> bool:
-        """Whether all of `names` are columns, in whatever case."""
+        """Return whether all of `names` are columns, ignoring case."""
         columns = [column.casefold() for column in self.columns]
         return all(name.casefold() in columns for name in names)
 
 
 class JsonLines(NamedTuple):
-    """The first object of a JSON file: of a line, or of the one document that it is; `rest`: the others of an array."""
+    """First object of a JSON file, from a line or from the single document; `rest`: other objects of an array."""
 
     record: Mapping[str, object]
     rest: tuple[Mapping[str, object], ...] = ()
@@ -44,13 +44,13 @@ FirstLine = Table | JsonLines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFormat:
-    """One format. A module of `formats/` with a `FORMAT`, or a table of its `tables.toml`, adds one."""
+    """One format. To add one, write a module in `formats/` with a `FORMAT`, or a table in its `tables.toml`."""
 
     name: str
-    title: str  # as lists of formats call it
+    title: str  # name in lists of formats
     recognises: Callable[[FirstLine], bool]
     read: Callable[[TraceLines, FirstLine, TraceOptions], Workload]
-    needed: tuple[str, ...] = ()  # columns or keys that a refusal of an unknown file names
+    needed: tuple[str, ...] = ()  # columns or keys named in the error for an unknown file
     tabular: bool = False
-    arrays: bool = False  # its objects may also stand in one JSON array
-    spreads_ticks: bool = False  # it has a coarse clock in some files, whose ticks it can spread
+    arrays: bool = False  # its objects may also be in one JSON array
+    spreads_ticks: bool = False  # some files have a coarse clock, and the reader can spread its ticks

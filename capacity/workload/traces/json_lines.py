@@ -1,4 +1,4 @@
-"""JSON objects of a trace, one a line, and their fields; every failure is one line of text."""
+"""JSON objects of a trace, one per line, and their fields; every error is one line of text."""
 
 import json
 from typing import NoReturn
@@ -10,7 +10,7 @@ MAX_DOCUMENT_CHARACTERS = 1 << 28
 
 
 def json_record(lines: TraceLines, line: str) -> dict[str, object]:
-    """One line as a JSON object; raises MalformedFile."""
+    """Return one line as a JSON object; raises MalformedFile."""
     record = _decoded(lines, line)
     if not isinstance(record, dict):
         lines.refuse(f"is no JSON object: {shown(line.strip())}; a trace has one object a line")
@@ -27,7 +27,7 @@ def _decoded(lines: TraceLines, text: str) -> object:
 
 
 def json_document(lines: TraceLines, first: str) -> JsonLines:
-    """The whole file as one object, or as an array of them; raises MalformedFile."""
+    """Return the whole file as one object, or as an array of objects; raises MalformedFile."""
     texts, characters = [first], len(first)
     for line in lines:
         texts.append(line)
@@ -44,7 +44,7 @@ def json_document(lines: TraceLines, first: str) -> JsonLines:
 
 
 def json_number(lines: TraceLines, field: str, value: object) -> float:
-    """A finite number of a JSON field, at least 0."""
+    """Return a JSON field as a finite number of at least 0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         lines.refuse(f"{field} {shown(value)} is not a number")
     if not value < float("inf") or abs(value) > 1e300:
@@ -57,7 +57,7 @@ def json_number(lines: TraceLines, field: str, value: object) -> float:
 
 
 def json_tokens(lines: TraceLines, field: str, value: object) -> int:
-    """Tokens of a JSON field: a whole number from 0."""
+    """Return the tokens in a JSON field: a whole number of at least 0."""
     if type(value) is not int:
         number = json_number(lines, field, value)
         if number != int(number):

@@ -1,4 +1,4 @@
-"""The lines of a trace file, plain or gzipped, with a limit to everything; every failure is one line of text."""
+"""Lines of a trace file, plain or gzipped, with limits on all sizes; every error is one line of text."""
 
 import gzip
 import io
@@ -18,17 +18,17 @@ from capacity.workload.columns import MAX_REQUEST_TOKENS, FloatArray
 MAX_LINE_CHARACTERS = 16 * 2**20
 MAX_FILE_CHARACTERS = 4 * 2**30  # after decompression
 MAX_ROWS = 10_000_000
-MAX_CLOCK_S = 1e10  # seconds since 1970 reach it in the year 2286
-EPOCH_LIKE_S = 1e8  # a first arrival three years in is a calendar time, not a time since the run's start
+MAX_CLOCK_S = 1e10  # year 2286, in seconds since 1970
+EPOCH_LIKE_S = 1e8  # a first arrival after three years is a calendar time, not a time since the start
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
 class TraceLines:
-    """Iterates over the lines of one open trace and knows the number of the line that it gave last.
+    """Iterator over the lines of one open trace that tracks the current line number.
 
-    Raises MalformedFile for damaged compression, text that is no text, and lines or files beyond the limits.
+    Raises MalformedFile for damaged compression, invalid text, and lines or files beyond the limits.
     """
 
     def __init__(self, path: str, stream: IO[str]) -> None:
@@ -60,22 +60,22 @@ class TraceLines:
             self.refuse(f"cannot be read: {error.strerror or error}")
 
     def refuse(self, problem: str) -> NoReturn:
-        """Raise MalformedFile about the line read last."""
+        """Raise MalformedFile about the current line."""
         raise MalformedFile(self.path, problem, where=f"line {max(self.number, 1)}")
 
     def holds(self, rows: int) -> bool:
-        """Whether a trace may have so many."""
+        """Return whether a trace may have this many rows."""
         return rows <= MAX_ROWS
 
     def count_row(self, rows: int) -> None:
-        """Refuse the file once it has more rows than `MAX_ROWS`."""
+        """Reject the file if it has more rows than `MAX_ROWS`."""
         if not self.holds(rows):
             self.refuse(f"more than {MAX_ROWS:,} requests; read the first of them with a limit")
 
 
 @contextmanager
 def open_trace(path: str | os.PathLike[str]) -> Iterator[TraceLines]:
-    """The lines of a file, or of standard input for `-`; gzip is recognised by its first two bytes."""
+    """Yield the lines of a file, or of standard input for `-`; gzip is recognised by its first two bytes."""
     name = os.fspath(path)
     if name == "-":
         yield TraceLines("stdin", _as_text(_buffered(sys.stdin.buffer)))
@@ -85,13 +85,13 @@ def open_trace(path: str | os.PathLike[str]) -> Iterator[TraceLines]:
 
 
 def shown(value: object) -> str:
-    """A value as an error message shows it: ASCII, quoted, short."""
+    """Return a value for an error message: ASCII, quoted, short."""
     text = ascii(value)
     return text if len(text) <= 48 else f"{text[:44]}...{text[0]}"
 
 
 def token_count(lines: TraceLines, field: str, text: str) -> tuple[int, bool]:
-    """Tokens of one field, and whether it was written as something else than plain digits; refuses all but 1 and up."""
+    """Return the tokens of a field and whether it was not written in plain digits; reject values below 1."""
     text = text.strip()
     if text.isdigit() and text.isascii() and len(text) < 18:
         count, plain = int(text), True
@@ -105,7 +105,7 @@ def token_count(lines: TraceLines, field: str, text: str) -> tuple[int, bool]:
 
 
 def check_tokens(lines: TraceLines, field: str, count: int, written: object) -> None:
-    """Refuse a count of tokens below 0 or beyond any model; 0 is the caller's to judge."""
+    """Reject a token count below 0 or above the limit of any model; the caller handles 0."""
     if count < 0:
         lines.refuse(f"{field} {shown(written)} is negative; a request has at least 1 token")
     if count > MAX_REQUEST_TOKENS:
@@ -115,7 +115,7 @@ def check_tokens(lines: TraceLines, field: str, count: int, written: object) -> 
 
 
 def number(lines: TraceLines, field: str, text: str) -> float:
-    """A finite number of one field; refuses everything else."""
+    """Return a field as a finite number; reject anything else."""
     text = text.strip()
     if not text:
         lines.refuse(f"{field} is empty")
@@ -130,7 +130,7 @@ def number(lines: TraceLines, field: str, text: str) -> float:
 
 
 def seconds(lines: TraceLines, field: str, text: str) -> float:
-    """A time of one field, finite and not negative."""
+    """Return a field as a time, finite and not negative."""
     value = number(lines, field, text)
     if value < 0:
         lines.refuse(f"{field} {shown(text.strip())} is negative; times run from 0")
@@ -140,7 +140,7 @@ def seconds(lines: TraceLines, field: str, text: str) -> float:
 
 
 def from_first(arrival_s: FloatArray, notices: list[str]) -> FloatArray:
-    """Arrivals as they are, or, where they must be calendar times, counted from the first with a notice."""
+    """Return the arrivals; if they must be calendar times, count from the first and add a notice."""
     first_s = float(arrival_s.min())
     if first_s < EPOCH_LIKE_S:
         return arrival_s
@@ -153,7 +153,7 @@ def _buffered(stream: IO[bytes]) -> io.BufferedReader:
 
 
 def _as_text(binary: io.BufferedReader) -> IO[str]:
-    """Text of the stream: UTF-8 with or without a mark, any line ends; bytes that are no text survive to be shown."""
+    """Return the stream as UTF-8 text, with or without a BOM, with any line ends; keep invalid bytes for messages."""
     try:
         compressed = binary.peek(2)[:2] == b"\x1f\x8b"
     except OSError as error:

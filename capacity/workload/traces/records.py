@@ -1,4 +1,4 @@
-"""Requests from JSON records that name their times and token counts in one of many ways."""
+"""Read requests from JSON records, which have several alternative names for times and token counts."""
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,11 +17,11 @@ from capacity.workload.workload import Workload
 
 Record = Mapping[str, object]
 _PER_NS = ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000), (0.0, 1_000_000_000))  # ns, us, ms and s since 1970
-_DEEPEST = 4  # of objects in objects that dotted names reach
+_DEEPEST = 4  # maximum nesting of dotted names
 
 
 def json_records(lines: TraceLines, first: JsonLines) -> Iterator[Record]:
-    """Every record of a file: of the lines, or of the one array that it is."""
+    """Yield all records of a file, from its lines or from its single array."""
     yield first.record
     yield from first.rest
     for line in lines:
@@ -30,7 +30,7 @@ def json_records(lines: TraceLines, first: JsonLines) -> Iterator[Record]:
 
 
 def flat(record: Record, prefix: str = "", depth: int = 0) -> dict[str, object]:
-    """Nested objects by dotted names; OpenTelemetry's `attributes` under the names that they have there."""
+    """Return nested objects with dotted names; OpenTelemetry `attributes` keep their own names."""
     found: dict[str, object] = {}
     for name, value in record.items():
         if name == "attributes":
@@ -43,7 +43,7 @@ def flat(record: Record, prefix: str = "", depth: int = 0) -> dict[str, object]:
 
 
 def _attributes(value: object) -> dict[str, object]:
-    """Attributes as an object, or as OTLP writes them: a list of keys with typed values."""
+    """Return attributes as an object, from an object or from an OTLP list of keys with typed values."""
     if isinstance(value, Mapping):
         return dict(value)
     found: dict[str, object] = {}
@@ -56,7 +56,7 @@ def _attributes(value: object) -> dict[str, object]:
 
 
 def _whole(value: object) -> object:
-    """OTLP's 64-bit numbers are text."""
+    """Convert OTLP's 64-bit numbers, which are text."""
     return (
         int(value)
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20
@@ -66,7 +66,7 @@ def _whole(value: object) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """Names that records of one format may have for a request's time, tokens and session; the first counts."""
+    """Alternative names of one format for a request's time, tokens and session; the first match applies."""
 
     name: str
     times: tuple[str, ...]
@@ -75,24 +75,24 @@ class Names:
     sessions: tuple[str, ...] = ()
 
     def of(self, record: Record) -> tuple[str, str, str] | None:
-        """Under which names a record has its time, its prompt's and its output's tokens."""
+        """Return the names of a record's time, prompt tokens and output tokens."""
         time, prompt, output = (one_of(record, names) for names in (self.times, self.prompts, self.outputs))
         return None if time is None or prompt is None or output is None else (time, prompt, output)
 
 
 @cache
 def record_names() -> Mapping[str, Names]:
-    """The names of each format. Raises MalformedFile."""
+    """Return the names of each format. Raises MalformedFile."""
     return read_rows(Path(__file__).with_name("formats") / "records.toml", Names)
 
 
 def one_of(record: Record, names: Sequence[str]) -> str | None:
-    """The first of `names` that the record has."""
+    """Return the first of `names` in the record."""
     return next((name for name in names if record.get(name) is not None), None)
 
 
 class Requests:
-    """Requests while they are read: instants since 1970 or any other beginning, and tokens."""
+    """Requests read so far: times since 1970 or another origin, and tokens."""
 
     def __init__(self, lines: TraceLines) -> None:
         self.lines = lines
@@ -108,7 +108,7 @@ class Requests:
         return len(self.sent_ns)
 
     def add(self, record: Record, time: str, prompt: str, output: str, session: str | None = None) -> None:
-        """One request by the names of its fields; one without an answer is counted only."""
+        """Add a request by the names of its fields; a request without an answer is only counted."""
         lines = self.lines
         output_tokens = json_tokens(lines, output, _whole(record[output]))
         prompt_tokens = json_tokens(lines, prompt, _whole(record[prompt]))
@@ -123,7 +123,7 @@ class Requests:
         lines.count_row(len(self))
 
     def _nanoseconds(self, field: str, value: object) -> int:
-        """A date with a time of day, or seconds, ms, us or ns since 1970, told apart by how many they are."""
+        """Return the nanoseconds of a date with time, or of s, ms, us or ns since 1970, inferred from the magnitude."""
         value = _whole(value)
         if isinstance(value, str):
             return self.clock.nanoseconds(self.lines, field, value)
@@ -140,7 +140,7 @@ class Requests:
         return ns
 
     def workload(self, name: str, notices: Sequence[str] = ()) -> Workload:
-        """What was read, from the first request on. Raises MalformedFile for none."""
+        """Return the requests, on a clock that starts at the first one. Raises MalformedFile if there are none."""
         if not len(self):
             self.lines.refuse("has no request with a time, prompt and output tokens")
         if self.empty:
@@ -155,5 +155,5 @@ class Requests:
             name=name,
             source=self.lines.path,
             notices=tuple(notices),
-            remark=False,  # logs are written as answers end
+            remark=False,  # logs are in order of completion, so no note
         )

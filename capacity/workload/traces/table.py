@@ -1,4 +1,4 @@
-"""Traces as tables: one request a row, columns found by their names."""
+"""Read traces from tables: one request per row, columns identified by name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from capacity.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvSchema:
-    """One family of tables: which column holds what, and what its clock and its zeros mean."""
+    """Columns of one kind of table, and the meaning of its clock and its zeros."""
 
     name: str
     title: str
@@ -40,19 +40,19 @@ class CsvSchema:
     output: str
     session: str | None = None
     optional: tuple[str, ...] = ()
-    calendar: bool = False  # arrivals are dates with times of day
-    from_first: bool = False  # the clock's zero is arbitrary: count from the first request
+    calendar: bool = False  # arrivals are dates with times
+    from_first: bool = False  # the clock has an arbitrary origin, so count from the first request
     skip_empty_answers: bool = False  # failed requests are logged, with 0 tokens
 
     @property
     def required(self) -> tuple[str, str, str]:
-        """The three columns that make a request."""
+        """Return the three columns that define a request."""
         return self.arrival, self.prompt, self.output
 
 
-_FIRST_YEAR, _LAST_YEAR = 1971, 2099  # of nanoseconds since 1970 whose differences hold in 64 bits
+_FIRST_YEAR, _LAST_YEAR = 1971, 2099  # differences in nanoseconds fit in 64 bits
 
-CHUNK_CHARACTERS = 1 << 20  # of lines that are read ahead
+CHUNK_CHARACTERS = 1 << 20  # size of the read-ahead buffer
 _PLAIN_NUMBERS = frozenset("0123456789.+-eE")
 
 _CALENDAR = re.compile(
@@ -63,7 +63,7 @@ _PLAIN_CALENDAR = r"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}{}[0-9]{{2}}:[0-9]{{2}}:[0-9
 
 
 def table_format(schema: CsvSchema) -> TraceFormat:
-    """The format of one family of tables, recognised by its three required columns."""
+    """Return the format of one kind of table, recognised by its three required columns."""
     return TraceFormat(
         name=schema.name,
         title=schema.title,
@@ -91,7 +91,7 @@ def _read(schema: CsvSchema, lines: TraceLines, first: FirstLine, options: Trace
 
 
 def table_of(lines: TraceLines, first_line: str) -> Table:
-    """Column names, and the delimiter that yields most of them; raises MalformedFile."""
+    """Return the column names, with the delimiter that gives most of them; raises MalformedFile."""
     split: dict[str, list[str]] = {}
     for delimiter in ",;\t":
         try:
@@ -103,7 +103,7 @@ def table_of(lines: TraceLines, first_line: str) -> Table:
 
 
 def refuse_table(lines: TraceLines, table: Table, needed: str) -> NoReturn:
-    """Raise MalformedFile about columns that no format has; `needed` are those that some have."""
+    """Raise MalformedFile for unknown columns; `needed` lists columns of the known formats."""
     columns = shown(",".join(table.columns))
     if all(re.fullmatch(r"[0-9.:+\- T]*", column) for column in table.columns):
         lines.refuse(f"there is no header: the first line is {columns}; columns must be named {needed}")
@@ -111,7 +111,7 @@ def refuse_table(lines: TraceLines, table: Table, needed: str) -> NoReturn:
 
 
 class _Columns:
-    """The columns of one table while it is read."""
+    """Columns of one table during reading."""
 
     def __init__(self, lines: TraceLines, schema: CsvSchema, header: Sequence[str]) -> None:
         self.lines = lines
@@ -127,14 +127,14 @@ class _Columns:
             column: array("d") for column in schema.optional if self._position(column) is not None
         }
         self.clock = CalendarClock()
-        self.rewritten: str | None = None  # the first count that was not written as plain digits
+        self.rewritten: str | None = None  # first count that was not written in plain digits
         self.empty_answers = 0
 
     def _position(self, column: str | None) -> int | None:
         return None if column is None else self.index.get(column.casefold())
 
     def read(self, lines: Iterator[str], delimiter: str, limit: int | None) -> None:
-        """Read up to `limit` requests: many lines at a time where these are plain, else row by row."""
+        """Read up to `limit` requests: plain lines in chunks, other lines row by row."""
 
         def rows(source: Iterator[str]) -> Iterator[list[str]]:
             return csv.reader(source, delimiter=delimiter, strict=True)
@@ -143,7 +143,7 @@ class _Columns:
         many = limit is None and self.session is None and not self.optional
         while many and (chunk := next(chunks, None)):
             numbered = self._numbered(chunk, before)
-            if any('"' in line for line in chunk):  # a quoted field may go on in the next chunk
+            if any('"' in line for line in chunk):  # a quoted field may continue in the next chunk
                 lines = itertools.chain(numbered, lines, itertools.chain.from_iterable(chunks))
                 break
             if not self._read_plain(chunk, delimiter):
@@ -152,13 +152,13 @@ class _Columns:
         self._read_rows(rows(lines), limit)
 
     def _numbered(self, chunk: list[str], before: int) -> Iterator[str]:
-        """Lines that were read ahead, each with its number."""
+        """Yield buffered lines and set the line number of each."""
         for place, line in enumerate(chunk, start=before + 1):
             self.lines.number = place
             yield line
 
     def _read_plain(self, chunk: list[str], delimiter: str) -> bool:
-        """Take all rows of a chunk at once; False, and nothing is taken, where one needs a closer look."""
+        """Add all rows of a chunk at once; return False and add nothing if a row needs individual parsing."""
         text = "".join(chunk)
         if not text.isascii() or not self.lines.holds(len(self.prompt_tokens) + len(chunk)):
             return False
@@ -227,7 +227,7 @@ class _Columns:
         return count
 
     def workload(self, name: str) -> Workload:
-        """The columns as a workload, sorted, with what there is to remark."""
+        """Return the columns as a sorted workload with its notices."""
         notices: list[str] = []
         if self.rewritten:
             notices.append(self.rewritten)
@@ -258,13 +258,13 @@ class _Columns:
 
 
 class CalendarClock:
-    """Dates with times of day as nanoseconds since 1970; a time without a zone is taken as UTC."""
+    """Convert dates with times to nanoseconds since 1970; a time without a zone is UTC."""
 
     def __init__(self) -> None:
         self._minutes: dict[tuple[str, str, str | None], int] = {}
 
     def nanoseconds(self, lines: TraceLines, field: str, text: str) -> int:
-        """Exact to the nanosecond: Azure writes seven decimals, which no datetime holds."""
+        """Return nanoseconds exactly: Azure writes seven decimals, more than datetime supports."""
         match = _CALENDAR.fullmatch(text.strip())
         if match is None:
             lines.refuse(f"{field} {shown(text)} is no time such as 2023-11-16 18:15:46.6805900")
@@ -284,7 +284,7 @@ class CalendarClock:
         return minute_ns + int(second) * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
 
     def plain_nanoseconds(self, lines: TraceLines, field: str, texts: Sequence[str]) -> IntArray | None:
-        """The same of many times that are written alike, without a zone; None where one is not, or is no time."""
+        """Return nanoseconds of many times in one format without a zone; None if one differs or is invalid."""
         width, form = len(texts[0]), _PLAIN_CALENDAR.format(" T"["T" in texts[0]])
         if not 19 <= width <= 29 or width == 20 or any(len(text) != width for text in texts):
             return None
@@ -292,15 +292,15 @@ class CalendarClock:
             return None
         try:
             nanoseconds = np.array(texts, dtype="datetime64[ns]").astype(np.int64)
-            for text in (min(texts), max(texts)):  # are its years within the limits?
+            for text in (min(texts), max(texts)):  # check the limits of years
                 self.nanoseconds(lines, field, text)
-        except (ValueError, MalformedFile):  # said in full when its row is read
+        except (ValueError, MalformedFile):  # the full error is raised when the row is read
             return None
         return nanoseconds
 
 
 def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Lines that are read ahead, many at a time; what goes wrong is raised after the lines before it."""
+    """Yield buffered lines in chunks; an error is raised after the lines before it."""
     chunk, size = list[str](), 0
     try:
         for line in lines:
@@ -318,7 +318,7 @@ def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
 
 
 def _plain_counts(texts: Sequence[str]) -> IntArray | None:
-    """Counts of tokens, all written as a few plain digits and above 0; None where one is not."""
+    """Return token counts if all are a few plain digits and above 0; otherwise None."""
     if not "".join(texts).isdigit() or not all(0 < len(text) < 8 for text in texts):
         return None
     counts = np.array(list(map(int, texts)), dtype=np.int64)
@@ -326,7 +326,7 @@ def _plain_counts(texts: Sequence[str]) -> IntArray | None:
 
 
 def _plain_seconds(texts: Sequence[str]) -> FloatArray | None:
-    """Times as `seconds` takes them; None where it would refuse one, or would strip it first."""
+    """Return times as `seconds` parses them; None if it would reject one, or would strip it first."""
     if not _PLAIN_NUMBERS.issuperset("".join(texts)):
         return None
     try:
@@ -337,5 +337,5 @@ def _plain_seconds(texts: Sequence[str]) -> FloatArray | None:
 
 
 def as_ints(values: array[int]) -> IntArray:
-    """A view of an integer array that was read."""
+    """Return a view of an integer array."""
     return np.frombuffer(values, dtype=np.int64)

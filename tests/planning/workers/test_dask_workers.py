@@ -11,7 +11,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +167,10 @@ def test_an_answer_of_a_lost_task_is_no_error_of_the_task() -> None:
     async def answer() -> None:
         await cfexecutor._cascade_future(LostMeanwhile(), told)
 
-    asyncio.run(answer())
+    with ThreadPoolExecutor(
+        1
+    ) as thread:  # another test of this process may have left an event loop running here
+        thread.submit(asyncio.run, answer()).result()
     error = told.exception()
     assert isinstance(error, TypeError)
     assert dask_crew._is_of_dask(error)

@@ -1,4 +1,4 @@
-"""Every trace format that is known: a table of `tables.toml`, our own first, or the `FORMAT` of a module here."""
+"""All trace formats: tables of `tables.toml`, this package's own first, and the `FORMAT` of each module here."""
 
 from functools import cache
 from importlib import import_module
@@ -12,7 +12,7 @@ from capacity.workload.traces.table import CsvSchema, table_format
 
 @cache
 def trace_formats() -> tuple[TraceFormat, ...]:
-    """Import the formats when a trace is read, and not before: most commands read none."""
+    """Import and return the formats, only when a trace is read because most commands read none."""
     modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
     tables = read_rows(Path(__file__).with_name("tables.toml"), CsvSchema).values()
     formats: list[TraceFormat] = [*map(table_format, tables), *(module.FORMAT for module in modules)]

@@ -1,4 +1,4 @@
-"""Agentic coding sessions, one a line: each request waits for the one before it, and prompts grow on one another."""
+"""Agentic coding sessions, one per line: each request waits for the previous one, and prompts extend earlier ones."""
 
 import heapq
 from array import array
@@ -23,14 +23,13 @@ _COLUMNS = ("t", "in", "out", "prefix_parent", "prefix_blocks", "api_time", "thi
 
 
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
-    """Sessions as a closed loop: a request is sent a think time after its thread's previous one completes.
+    """Read sessions as a closed loop: a request is sent a think time after the previous one of its thread completes.
 
-    A subagent's first request follows the main thread's latest. Sessions that duplicate another are skipped, and
-    so are requests without an answer. With `concurrent_sessions`, each of so many users plays one session after
-    another, the next going to whoever was first done in the recording; else all sessions start at 0.
-    The recorded block hashes never cross sessions, so the tools and system prompt that a session's first large
-    prompt begins with are shared between sessions with equal `tool_tokens` (and `system_tokens`): an assumption.
-    Raises MalformedFile.
+    A subagent's first request follows the latest of the main thread. Duplicate sessions and requests without an answer
+    are skipped. With `concurrent_sessions`, this many users replay one session after another; the next session goes to
+    the user who finished first in the recording. Otherwise all sessions start at 0. Recorded block hashes are never
+    shared between sessions. It is therefore assumed that sessions with equal `tool_tokens` (and `system_tokens`) share
+    the tools and system prompt at the start of their first large prompt. Raises MalformedFile.
     """
     assert isinstance(first, JsonLines)
     limit, users = options.limit, options.concurrent_sessions
@@ -47,7 +46,7 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
 
 
 class _Sessions:
-    """The requests of all sessions while they are read."""
+    """Requests of all sessions during reading."""
 
     def __init__(self, lines: TraceLines, concurrent_sessions: int | None) -> None:
         self.lines = lines
@@ -94,7 +93,7 @@ class _Sessions:
         begun = _Session(self, record)
         end_s = start_s
         last = previous
-        threads: dict[str | None, tuple[int, float]] = {}  # latest request of each, and when it was answered
+        threads: dict[str | None, tuple[int, float]] = {}  # latest request of each, and its completion time
         for index, (t, prompt, output, parent, blocks, api_time, think, thread) in enumerate(requests):
             where = f"req {index} "
             if not isinstance(thread, str | None):
@@ -127,11 +126,11 @@ class _Sessions:
             heapq.heappush(self.users, (end_s, user, last))
 
     def text(self, key: object) -> int:
-        """The number of a text, the same for the same key."""
+        """Return the number of a text, the same for the same key."""
         return self.texts.setdefault(key, len(self.texts))
 
     def workload(self, name: str) -> Workload:
-        """The requests as a workload, with what was left out."""
+        """Return the requests as a workload, with notices of skipped ones."""
         notices: list[str] = []
         if self.duplicates:
             notices.append(f"{self.duplicates:,} sessions that duplicate another left out")
@@ -164,7 +163,7 @@ class _Sessions:
 
 
 class _Session:
-    """The prompts of one session: each the beginning of an earlier one, then text of its own."""
+    """Prompts of one session: each starts with part of an earlier one and continues with its own text."""
 
     def __init__(self, sessions: _Sessions, record: Mapping[str, object]) -> None:
         self._sessions = sessions
@@ -177,7 +176,7 @@ class _Session:
         self.prompts: list[list[tuple[int, int]]] = []
 
     def add_prompt(self, where: str, tokens: int, parent: object, blocks: object, *, main: bool) -> None:
-        """Compose one prompt from its parent's first blocks, or from tools and system prompt, and fresh text."""
+        """Add a prompt from its parent's first blocks, or from tools and system prompt, and new text."""
         lines = self._lines
         index = len(self.prompts)
         if type(parent) is not int or not -1 <= parent < index:
@@ -199,7 +198,7 @@ class _Session:
 
 
 def _beginning(segments: list[tuple[int, int]], tokens: int) -> list[tuple[int, int]]:
-    """The segments of the first `tokens` tokens, or all of them."""
+    """Return the segments of the first `tokens` tokens, or all of them."""
     taken: list[tuple[int, int]] = []
     for text, length in segments:
         if tokens <= 0:

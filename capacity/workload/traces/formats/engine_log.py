@@ -1,4 +1,4 @@
-"""Logs of requests, one JSON object a line: OpenTelemetry's spans and logs, AIPerf's records, an engine's own."""
+"""Request logs with one JSON object per line: OpenTelemetry spans and logs, AIPerf records, an engine's own."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,7 +8,7 @@ from capacity.workload.traces.records import Record, Requests, flat, json_record
 from capacity.workload.workload import Workload
 
 NAMES = record_names()["engine_log"]
-NESTED = {  # OTLP as JSON: many spans or log records an object
+NESTED = {  # OTLP as JSON: several spans or log records per object
     "resourceSpans": ("scopeSpans", "spans"),
     "resourceLogs": ("scopeLogs", "logRecords"),
 }
@@ -16,7 +16,7 @@ JAEGER = "data"  # an export of Jaeger's: traces, each a list of spans with tags
 
 
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
-    """Requests by their times and token counts, under the names that are used for them; other records are left out.
+    """Read requests by the usual names of times and token counts; other records are skipped.
 
     Times are dates, or seconds, ms, us or ns since 1970. Raises MalformedFile.
     """
@@ -36,7 +36,7 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
 
 
 def _requests(record: Record) -> Iterator[Record]:
-    """A record, or the spans or log records in it, with dotted names."""
+    """Yield a record, or the spans or log records in it, with dotted names."""
     outer = next((key for key in NESTED if key in record), None)
     if outer is not None:
         scopes, records = NESTED[outer]
@@ -45,7 +45,7 @@ def _requests(record: Record) -> Iterator[Record]:
                 yield from (flat(each) for each in _listed(scope.get(records)))
     elif _of_jaeger(record):
         for trace in _listed(record[JAEGER]):
-            for span in _listed(trace.get("spans")):  # with its tags by name; `startTime` is in microseconds
+            for span in _listed(trace.get("spans")):  # tags become fields; `startTime` is in microseconds
                 tags = {str(tag.get("key")): tag.get("value") for tag in _listed(span.get("tags"))}
                 yield flat({"startTime": span.get("startTime"), **tags})
     else:

@@ -1,4 +1,4 @@
-"""A GuideLLM report: the requests that it has sent, as a workload."""
+"""Read the requests of a GuideLLM report as a workload."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ NAMES = record_names()["guidellm"]
 
 
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
-    """The successful requests of the report's benchmark with most of them. Raises MalformedFile."""
+    """Return the successful requests of the benchmark with the most of them. Raises MalformedFile."""
     assert isinstance(first, JsonLines)
     benchmarks = first.record["benchmarks"]
     runs = [_successful(each) for each in benchmarks] if isinstance(benchmarks, list) else []

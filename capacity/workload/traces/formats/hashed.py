@@ -1,4 +1,4 @@
-"""Traces as JSON lines with the hashes of prompt blocks: Mooncake's, Qwen-Bailian's, vLLM's timed_trace."""
+"""JSON-lines traces with hashes of prompt blocks: Mooncake, Qwen-Bailian, vLLM timed_trace."""
 
 from array import array
 from collections.abc import Iterable, Mapping
@@ -23,12 +23,12 @@ _POSSIBLE_BLOCK_TOKENS = tuple(2**power for power in range(14))
 
 
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
-    """Requests with `timestamp`, `input_length`, `output_length`, perhaps `max_tokens` and `hash_ids`.
+    """Read requests with `timestamp`, `input_length`, `output_length`, optional `max_tokens` and `hash_ids`.
 
     Raises MalformedFile.
 
-    The block size is the one that fits every row's number of hashes. Timestamps are milliseconds with Mooncake's
-    512-token blocks, seconds with 16-token ones; else milliseconds if all are whole numbers.
+    The block size is the one that matches the number of hashes in every row. Timestamps are milliseconds with
+    Mooncake's 512-token blocks and seconds with 16-token blocks; otherwise milliseconds if all are whole numbers.
     """
     assert isinstance(first, JsonLines)
     block_tokens, seconds_per_unit = options.block_tokens, options.seconds_per_unit
@@ -42,18 +42,18 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
 
 
 class _Rows:
-    """The requests of one file while it is read."""
+    """Requests of one file during reading."""
 
     def __init__(self, lines: TraceLines, block_sizes: tuple[int, ...]) -> None:
         self.lines = lines
-        self.block_sizes = block_sizes  # that still fit every row
+        self.block_sizes = block_sizes  # sizes that match every row so far
         self.timestamps = array("d")
         self.prompt_tokens = array("q")
         self.output_tokens = array("q")
-        self.max_tokens = array("q")  # empty: no row has it
+        self.max_tokens = array("q")  # empty: no row has this field
         self.blocks = array("q")
         self.hashes_in_row = array("q")
-        self.number_of: dict[object, int] = {}  # of each hash, in order of appearance
+        self.number_of: dict[object, int] = {}  # number of each hash, in order of appearance
         self.whole_timestamps = True
         self.session_of_chat: dict[object, int] = {}
         self.session = array("q")
@@ -115,7 +115,7 @@ class _Rows:
         self.hashes_in_row.append(len(hashes))
 
     def _add_chat(self, chat: object, parent: object) -> None:
-        """A chat continues its parent's session; -1 or an unknown parent begins one."""
+        """Add a chat to its parent's session; -1 or an unknown parent starts a new one."""
         for field, value in (("chat_id", chat), ("parent_chat_id", parent)):
             if not isinstance(value, int | str | None):
                 self.lines.refuse(f"{field} {shown(value)} is not a number")
@@ -127,7 +127,7 @@ class _Rows:
         self.session.append(number)
 
     def workload(self, name: str, seconds_per_unit: float | None, *, spread_ticks: bool) -> Workload:
-        """The rows as a workload, with what was assumed about them."""
+        """Return the rows as a workload, with notices of the assumptions."""
         notices: list[str] = []
         block_tokens = self._block_tokens()
         content = None if block_tokens is None else self._content(block_tokens)
@@ -138,7 +138,7 @@ class _Rows:
             unit = "milliseconds" if seconds_per_unit == 0.001 else "seconds"
             notices.append(f"timestamps read as {unit}{blocks}")
         timestamps: FloatArray = np.frombuffer(self.timestamps, dtype=np.float64)
-        # whole milliseconds are divided, not multiplied: 3001 ms is the float nearest to 3.001 s
+        # divide whole milliseconds instead of multiplying, so that 3001 ms gives exactly 3.001 s
         arrival_s = timestamps / 1000 if seconds_per_unit == 0.001 else timestamps * seconds_per_unit
         workload = Workload.sorted(
             arrival_s=from_first(arrival_s, notices),
@@ -173,7 +173,7 @@ class _Rows:
 
 
 def _despite_ticks(workload: Workload, *, spread: bool) -> Workload:
-    """Say, or repair, that many requests share a few equally spaced timestamps."""
+    """Report, or spread, requests that share a few equally spaced timestamps."""
     ticks_s = np.unique(workload.arrival_s)
     if len(ticks_s) < 10 or len(workload) < 3 * len(ticks_s):
         if spread:

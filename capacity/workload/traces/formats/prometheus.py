@@ -1,4 +1,4 @@
-"""A Prometheus range query's result: how many requests came in each interval, and how long, from histograms."""
+"""Result of a Prometheus range query: requests per interval and their lengths, from histograms."""
 
 import math
 import re
@@ -23,7 +23,7 @@ MOST_SAMPLES = 5_000_000
 
 
 class Histogram(NamedTuple):
-    """Requests by interval (rows) and by bucket (columns) with these upper bounds in tokens; instants in seconds."""
+    """Requests by interval (rows) and bucket (columns); upper bounds in tokens, times in seconds."""
 
     at_s: FloatArray
     bounds: FloatArray
@@ -31,9 +31,9 @@ class Histogram(NamedTuple):
 
 
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
-    """As many requests in each interval as the counters rose by, at random times in it; lengths drawn from the buckets.
+    """Generate the counted requests of each interval at random times, with lengths drawn from the buckets.
 
-    Series of several servers are added up. A counter that falls has begun anew. Raises MalformedFile.
+    Series of several servers are added. A counter that decreases was reset. Raises MalformedFile.
     """
     assert isinstance(first, JsonLines)
     series = _series(lines, first.record)
@@ -74,8 +74,8 @@ def _series(lines: TraceLines, record: Mapping[str, object]) -> list[Mapping[str
 
 
 def _histogram(lines: TraceLines, series: list[Mapping[str, object]], name: re.Pattern[str]) -> Histogram:
-    """The rise of every bucket from one instant of the query to the next, over all servers."""
-    rises: dict[float, dict[float, float]] = {}  # by bound, by instant
+    """Return the increase of each bucket between instants of the query, summed over servers."""
+    rises: dict[float, dict[float, float]] = {}  # by upper bound and time
     samples = 0
     for entry in series:
         metric = entry.get("metric")
@@ -126,9 +126,10 @@ def _number(lines: TraceLines, field: str, value: object) -> float:
 
 
 def _drawn(histogram: Histogram, coming: IntArray, rng: np.random.Generator) -> IntArray:
-    """A length for every request of every interval: its bucket by their shares, then evenly within the bucket.
+    """Draw a length for each request of each interval: a bucket by its share, then uniformly within the bucket.
 
-    An interval whose buckets are empty takes those of all; the last bucket, without an end, is as long as its start.
+    An interval with empty buckets uses the totals of all intervals. The last bucket has no upper bound; its width is
+    its lower bound.
     """
     upper = histogram.bounds.copy()
     upper[-1] = 2 * upper[-2] if len(upper) > 1 else 2.0

@@ -1,4 +1,4 @@
-"""Conversations as text, as ShareGPT's: turns that grow on one another, without times and without token counts."""
+"""Conversations as text in ShareGPT format: turns extend earlier ones, without times and token counts."""
 
 from collections.abc import Mapping
 
@@ -10,16 +10,16 @@ from capacity.workload.traces.lines import TraceLines
 from capacity.workload.traces.records import json_records
 from capacity.workload.workload import Workload
 
-# of English text; help.openai.com, "What are tokens and how to count them", 2024: assumed
+# assumed for English text; help.openai.com, "What are tokens and how to count them", 2024
 CHARACTERS_PER_TOKEN = 4.0
 ASKING, ANSWERING = ("human", "user"), ("gpt", "assistant", "chatgpt", "bing", "bard")
-Turn = tuple[int, int]  # tokens of a question, and of its answer
+Turn = tuple[int, int]  # tokens of a question and of its answer
 
 
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
-    """Each conversation a session: a turn is sent when the one before is answered, and repeats all that was said.
+    """Read each conversation as a session: a turn is sent after the previous answer and repeats the conversation.
 
-    Conversations begin one a second, as the file has no times. Raises MalformedFile.
+    One conversation starts per second, because the file has no times. Raises MalformedFile.
     """
     assert isinstance(first, JsonLines)
     sessions, requests = [], 0
@@ -39,7 +39,7 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
 
 
 def _turns(record: Mapping[str, object]) -> list[Turn]:
-    """Questions with their answers; what is said before a question and by nobody in particular belongs to it."""
+    """Return questions with their answers; all text before an answer is part of its question."""
     said = record.get("conversations", record.get("messages"))
     turns: list[Turn] = []
     question = 0
