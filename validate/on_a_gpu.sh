@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# What one visit to a machine with a GPU should bring home, in commands that each end well inside ten minutes:
-#   bash validate/on_a_gpu.sh quick      kernels and models against their references, then the quick campaign
-#   bash validate/on_a_gpu.sh standard   the standard campaign, what a profile should rest on
-#   bash validate/on_a_gpu.sh calibrate  a profile of what standard measured; needs no GPU
-#   bash validate/on_a_gpu.sh all        the three in turn
-# A second word names the folder that gets the archive capacity-gpu-COMMAND.tar.gz; all results are in it, whatever
-# happened. Exit code: 0 measured; 1 a kernel or a model is wrong; 2 a package is missing; 3 nothing was measured.
+# Collect all evidence from a machine with a GPU, in commands that each take well under ten minutes:
+#   bash validate/on_a_gpu.sh quick      check kernels and models against references, then run the quick campaign
+#   bash validate/on_a_gpu.sh standard   run the standard campaign, the basis of a profile
+#   bash validate/on_a_gpu.sh calibrate  calibrate a profile on the standard results; needs no GPU
+#   bash validate/on_a_gpu.sh all        run the three in sequence
+# The second argument is the folder of the archive capacity-gpu-COMMAND.tar.gz, which contains all results, also after a
+# failure. Exit code: 0 measured; 1 a kernel or a model is wrong; 2 a package is missing; 3 nothing was measured.
 #
-# Runs from the checkout, nothing is installed. PYTHON names the interpreter that has torch; wheels of what else is
-# missing may lie in the folder `wheels` (docs/validation.md says how to bring them). LIMIT_S is all the time that one
-# command may take. DEVICE=cpu QUICK=10s STANDARD=20s rehearses it without a GPU.
+# Runs from the checkout without installation. PYTHON is the interpreter that has torch; the folder `wheels` may contain
+# wheels of other missing packages (docs/validation.md explains how to copy them). LIMIT_S is the time limit of one
+# command. DEVICE=cpu QUICK=10s STANDARD=20s is a test run without a GPU.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 command=${1:-}
@@ -30,7 +30,7 @@ quick | standard | calibrate | all) ;;
 esac
 mkdir -p "$results" "$archive_folder" || exit 2
 
-finish() { # everything that there is comes home in one file with a plain name
+finish() { # pack all results into one archive
     local code=$?
     [ "$status" -ne 0 ] && code=$status
     echo "exit code $code" >>"$results/$command.status"
@@ -41,11 +41,11 @@ finish() { # everything that there is comes home in one file with a plain name
 trap finish EXIT
 trap 'exit 143' TERM INT
 
-worst() { # CODE: the first that went wrong is what the script ends with
+worst() { # CODE: keep the first non-zero code as the script's exit code
     if [ "$status" -eq 0 ]; then status=$1; fi
 }
 
-within() { # SECONDS COMMAND...: ended by Ctrl-C, which still writes a report, when its time or the script's is over
+within() { # SECONDS COMMAND...: interrupt at the time limit (a report is still written)
     local seconds=$1 left=$((ends - SECONDS - 20))
     shift
     [ "$left" -lt "$seconds" ] && seconds=$left
@@ -56,7 +56,7 @@ within() { # SECONDS COMMAND...: ended by Ctrl-C, which still writes a report, w
     timeout --signal=INT --kill-after=20 "$seconds" "$@"
 }
 
-count() { # FILE STATUS: cases in a measurement file that ended so
+count() { # FILE STATUS: print the number of cases with this status
     local found
     found=$(grep -c "\"status\": \"$2\"" "$1" 2>/dev/null)
     echo "${found:-0}"
@@ -68,7 +68,7 @@ kernels() {
     if [ "${PIPESTATUS[0]}" -eq 1 ]; then worst 1; fi
 }
 
-campaign() { # NAME BUDGET: kernels that break CUDA's context are left behind by the harness itself
+campaign() { # NAME BUDGET: the harness itself skips kernels that break the CUDA context
     echo "== $1, $2"
     local file="$results/$1/measurements.jsonl"
     within 500 "$python" -m capacity validate --device "$device" --campaign "$1" --budget "$2" --out "$results/$1" 2>&1 |

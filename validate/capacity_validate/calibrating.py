@@ -1,5 +1,4 @@
-"""`capacity calibrate`: fit a profile variant to measurement files; report changed and unchanged constants with
-reasons."""
+"""`capacity calibrate`: fit a profile variant to measurement files, and explain every unchanged constant."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from capacity_validate.predictions import FAMILY, Predictor
 from capacity_validate.residuals import StepEvidence, earned_residuals, step_evidence
 from capacity_validate.small_models import find_model
 
-AGREEMENT = 0.30  # two files may differ by this on one case; beyond, one of them is wrong
+AGREEMENT = 0.30  # maximum relative difference of two files on one case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +66,9 @@ class Calibration(AnswerRecord):
     files: tuple[str, ...]
     cases: int
     moved: tuple[MovedConstant, ...]
-    errors: dict[str, tuple[float, float]]  # by family, held out: median before and after
+    errors: dict[str, tuple[float, float]]  # held-out median by family, before and after
     refused: dict[str, str]
-    bands: dict[str, tuple[float, float]]  # by regime: 90 % of steps lie within, measured / predicted - 1
+    bands: dict[str, tuple[float, float]]  # by regime: 90 % range of measured / predicted - 1
 
     def lines(self) -> list[str]:
         """Return the summary for a terminal."""

@@ -25,9 +25,9 @@ from capacity_validate.replaying import (
 )
 from capacity_validate.server_settings import served_model, server_as_run, weights_contradiction
 
-WITHIN = 1.645  # standard deviations: nine of ten
-UNMOVED = 1e-6  # of a deviation
-EIGHTFOLD = 8.0  # a power of tokens is shown as what so many times the tokens take longer
+WITHIN = 1.645  # standard deviations of a 90 % interval
+UNMOVED = 1e-6  # relative to the prior's standard deviation
+EIGHTFOLD = 8.0  # a token exponent is shown as the slowdown at 8 times the tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +99,7 @@ class RunCalibration(AnswerRecord):
 
     @property
     def contradictions(self) -> tuple[str, ...]:
-        """Return measurements that the model cannot explain: figures far from every likely prediction, and exceeded
-        roofs."""
+        """Return unexplained measurements: figures far from every likely prediction, and exceeded roofs."""
         figures = (
             f"{figure.name} is {figure.measured:.5g}, {abs(figure.off):.0f} standard deviations from the "
             f"{figure.after:.5g} that likely constants come to: counted at {figure.weight:.0%}. Look for another "
@@ -132,8 +131,7 @@ def calibrate_runs(
     download: bool = False,
     **options: Any,
 ) -> RunCalibration:
-    """Calibrate on runs of one deployment, and write `GPU@name.toml`. `options` are fields of the pool and the
-    traffic.
+    """Calibrate on runs of one deployment, and write `GPU@name.toml`. `options` are pool and traffic fields.
 
     If the GPU is already a calibrated variant (`gpu="h200@mine"`), its parameters are the prior, so pass only new
     runs. Raises InvalidInput if a required setting is missing; DoesNotFit; MalformedFile.
@@ -254,7 +252,7 @@ def _parameters(known: Adjustment, learnt: Adjustment) -> list[LearntParameter]:
 
 def _roofs(capped: Sequence[tuple[str, str]]) -> list[str]:
     """Return one sentence per parameter."""
-    by_name: dict[str, dict[str, None]] = {}  # operators in order, each once
+    by_name: dict[str, dict[str, None]] = {}  # operators in order, without duplicates
     for name, operator in capped:
         by_name.setdefault(name, {})[operator] = None
     titles = {parameter.name: parameter.title for parameter in PARAMETERS}

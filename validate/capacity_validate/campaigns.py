@@ -58,7 +58,7 @@ class ServingStage(Spec):
     """A short run of the continuous-batching loop: Poisson arrivals, uniform lengths, one of our scheduler policies."""
 
     requests: Count
-    load_fraction: Annotated[float, Field(gt=0, lt=1.5)]  # of the throughput that the step model predicts
+    load_fraction: Annotated[float, Field(gt=0, lt=1.5)]  # fraction of the predicted throughput
     prompt_tokens: tuple[Count, Count]
     output_tokens: tuple[Count, Count]
     max_num_seqs: Count = 8
@@ -78,7 +78,7 @@ class SpeculationStage(Spec):
 class CollectiveStage(Spec):
     """Collectives among `ranks` processes: NCCL on two or more GPUs, gloo on the CPU of one machine."""
 
-    ranks: Annotated[int, Field(ge=2)] = 2  # on GPUs: all that there are
+    ranks: Annotated[int, Field(ge=2)] = 2  # on GPUs: all available ones
     message_bytes: tuple[Count, ...] = (8192, 1048576)
 
 
@@ -89,7 +89,7 @@ class DevicePlan(Spec):
     case_s: Annotated[float, Field(gt=0)] = 0.05  # timed seconds of one case in one pass
     kernels: tuple[KernelGroup, ...] = ()
     transformer: TransformerStage | None = None
-    unseen: TransformerStage | None = None  # a second model, whose steps are predicted and never fitted
+    unseen: TransformerStage | None = None  # a second model; its steps are predicted, never fitted
     serving: ServingStage | None = None
     speculation: SpeculationStage | None = None
     collectives: CollectiveStage | None = None
@@ -170,8 +170,7 @@ def ordered_cases(plan: DevicePlan) -> list[Case]:
 
 
 def spread_out(cases: Sequence[Case]) -> list[Case]:
-    """Return the cases in bit-reversed order (first, last, middle, quarters, ...), so that a short run covers the
-    range."""
+    """Return cases in bit-reversed order (first, last, middle, quarters, ...), so that a short run covers the range."""
     count = len(cases)
     bits = max(1, (count - 1).bit_length())
     positions = [int(format(i, f"0{bits}b")[::-1], 2) for i in range(1 << bits)]

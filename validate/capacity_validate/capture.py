@@ -9,7 +9,7 @@ pull request 180395.
 from collections.abc import Callable
 from typing import Any
 
-Pool = Any  # what torch.cuda.graph_pool_handle() gives
+Pool = Any  # returned by torch.cuda.graph_pool_handle()
 
 
 class Captures:
@@ -45,8 +45,7 @@ class Captures:
         return result
 
     def capture(self, body: Callable[[], object], *, pool: Pool = None) -> tuple[Any, Any]:
-        """Return a graph of the kernels that `body` launches, and its return value. Raises RuntimeError if CUDA
-        rejects it."""
+        """Capture `body`; return the graph and the value of `body`. Raises RuntimeError if CUDA rejects it."""
         cuda = self._torch.cuda
         cuda.synchronize(self._device)
         graph = cuda.CUDAGraph()
@@ -71,7 +70,8 @@ class Captures:
     def _close(self, pool: Pool) -> bool:
         """Stop allocating to `pool`; return False if torch already did so, or has no such call."""
         private = self._torch._C
-        names = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")  # from 2.8 on; before
+        # torch 2.8 and later; earlier versions
+        names = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")
         end = next((getattr(private, name) for name in names if hasattr(private, name)), None)
         return end is not None and _tried(lambda: end(self._index, pool))
 

@@ -14,18 +14,17 @@ from capacity_validate.timing import GRAPH_BELOW_S, Timing
 
 SCHEMA = "capacity/measurements/v1"
 OPERATORS = read_data(Path(__file__).with_name("operators.toml"))
-# timed as they are issued, never inside a graph of the stopwatch
+# timed as issued, never inside a graph of the stopwatch
 HOST_BOUND = ("launch", "transfer", "collective")
 DIED = "the process ended in it"
-MOST_ATTEMPTS = 2  # of a case that ran out of memory or failed, over all runs of a file
+MOST_ATTEMPTS = 2  # for a case that ran out of memory or failed, over all runs of a file
 Status = Literal["ok", "wrong", "implausible", "unsupported", "out of memory", "failed"]
 RETRIED: tuple[Status, ...] = ("out of memory", "failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One thing to run: `operator` names its formula in the step model, `kernel` its constants, `variant` how to run
-    it."""
+    """One thing to run: `operator` names its formula in the step model, `kernel` its constants, `variant` its mode."""
 
     operator: str
     kernel: str
@@ -68,11 +67,11 @@ class MeasuredCase:
     flops: float = 0.0
     bytes: float = 0.0
     reference_error: float | None = None
-    extra_bytes: float | None = None  # memory that the kernel allocated besides inputs and output
-    burst_s: float | None = None  # of a sustained case: its first calls
+    extra_bytes: float | None = None  # memory allocated by the kernel, without inputs and output
+    burst_s: float | None = None  # median of a sustained case's first calls
     conditions: Mapping[str, Any] | None = None  # clocks, power and heat while it was timed
     attempts: int = 1
-    passes: int = 0  # that its samples are of; 0: nobody counted
+    passes: int = 0  # passes in its samples; 0: unknown
     note: str = ""
 
     @property
@@ -83,8 +82,7 @@ class MeasuredCase:
 
     @property
     def slowed(self) -> bool:
-        """Return whether heat or power limits reduced the clocks during nearly all samples, so that the time is not
-        usable."""
+        """Return whether heat or a power brake reduced the clocks in nearly all samples."""
         return self.timing is not None and self.timing.slowed
 
     @property
@@ -139,10 +137,10 @@ class Measurements:
     environment: Mapping[str, Any]
     profile: str
     cases: tuple[MeasuredCase, ...]
-    profile_toml: str | None = None  # of a device that no bundled profile describes
-    model: str | None = None  # whose steps are among the cases
-    unseen: str | None = None  # another one, whose steps no fit sees
-    conditions: Mapping[str, Any] = field(default_factory=dict)  # that a continued run must share
+    profile_toml: str | None = None  # profile of a device without a bundled one
+    model: str | None = None  # the model whose steps are among the cases
+    unseen: str | None = None  # a second model, whose steps are held out
+    conditions: Mapping[str, Any] = field(default_factory=dict)  # conditions that a continued run must share
 
     @property
     def timed(self) -> tuple[MeasuredCase, ...]:

@@ -18,10 +18,10 @@ from capacity_validate.timing import How, summarise_samples
 
 KINDS = ("all_reduce", "all_gather", "send_recv")
 WARM_UPS = 5
-CALLS = 20  # back to back in one sample
+CALLS = 20  # back-to-back calls in one sample
 SAMPLES = 5
 TIMEOUT_S = 120
-VALUES = 1024  # the message's pattern repeats after so many
+VALUES = 1024  # period of the message's pattern
 
 
 def bus_bytes(kind: str, message_bytes: float, ranks: int) -> float:

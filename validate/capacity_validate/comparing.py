@@ -78,7 +78,7 @@ def compare(
     )
 
 
-# simulate
+# simulation
 
 
 def _frontend(resolved: ResolvedPool, request_s: float) -> FrontendTimes:
@@ -118,7 +118,7 @@ def _step_overhead(resolved: ResolvedPool, workload: Workload, tpot_ms: float) -
     return (low + high) / 2
 
 
-# account
+# comparison
 
 
 def _compared(
@@ -175,8 +175,7 @@ def _with_intervals(
     *,
     fitted: bool,
 ) -> dict[str, Quantity]:
-    """Return the predicted metrics under the benchmark's names, with the intervals of `simulate` for the same
-    requests.
+    """Return predicted metrics by the benchmark's names, with the intervals of `simulate` for the same requests.
 
     With `fitted` overheads, skip the engine's maximum throughput, because it is computed without them.
     """
@@ -197,8 +196,7 @@ def _with_intervals(
 def _metric_rows(
     run: MeasuredRun, known: Mapping[str, Quantity], predicted: Mapping[str, Any]
 ) -> list[MetricRow]:
-    """Return every statistic that both sides have. Of ITL only the mean, because chunks merge on the way to the
-    client."""
+    """Return every statistic that both sides have; of ITL only the mean, because chunks merge before the client."""
     measured = {
         f"{statistic}_{metric}_ms": value
         for metric in METRICS

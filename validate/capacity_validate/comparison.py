@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from capacity.base.record import AnswerRecord, Written, plain
 
-MAIN = {  # metrics by what people call them
+MAIN = {  # metrics by their common names
     "mean_ttft_ms": "TTFT",
     "mean_tpot_ms": "TPOT",
     "output_throughput": "throughput",
@@ -55,7 +55,7 @@ class RunComparison:
     path: str
     tool: str
     requests: int
-    workload: str  # how it was rebuilt
+    workload: str  # how the workload was rebuilt
     metrics: tuple[MetricRow, ...]
     causes: tuple[str, ...]
     notices: tuple[str, ...]

@@ -38,8 +38,7 @@ def error_text(error: float | None) -> str:
 
 
 def predicted_texts(row: MetricRow) -> tuple[str, str]:
-    """Return a prediction with the digits that its interval supports, and the interval; without one, four digits and
-    ""."""
+    """Return a prediction with as many digits as its interval supports, and the interval; without one, four digits."""
     if row.predicted is None:
         return "-", ""
     if row.low is None or row.high is None:
@@ -141,7 +140,7 @@ def _metrics_chart(run: RunComparison, number: int) -> Bars:
     )
 
 
-MARKS = {True: "", False: ", outside", None: ""}  # by whether what was measured lies within the interval
+MARKS = {True: "", False: ", outside", None: ""}  # by whether the measured value is within the interval
 
 
 def _relative_ends(row: MetricRow) -> tuple[float, float]:

@@ -35,10 +35,10 @@ from capacity_validate.splitting import how_split, split
 
 ROWS_PER_CONSTANT = 3
 FEWEST_CONSTANTS = 2
-LIBRARY_PRODUCTS = ("bf16", "fp32")  # engines bring kernels of their own for quantized weights
+LIBRARY_PRODUCTS = ("bf16", "fp32")  # engines use their own kernels for quantized weights
 ENGINE_FAMILIES = ("vllm", "trtllm", "sglang")
 AT_BOUND = 0.999
-CONTRADICTION = 0.5  # median error beyond which a family's evidence does not hang together
+CONTRADICTION = 0.5  # a family with a larger median error has inconsistent evidence
 _RANGES = {
     "compute_fraction": (0.003, 1.0),
     "bandwidth_fraction": (0.003, 1.0),
@@ -49,8 +49,8 @@ _RANGES = {
     "per_doubling_s": (1e-8, 1e-3),
     "per_k_s": (1e-13, 1e-8),
 }
-_OF_A_GPU = ("per_doubling_s", "per_k_s")  # slices of a context, and one block's walk over K
-_SLOW_RISE = (0.3, 16.0)  # of a collective's rate: the sharpness of its joint may be below 1
+_OF_A_GPU = ("per_doubling_s", "per_k_s")  # per doubling of context slices, and per K step of a block
+_SLOW_RISE = (0.3, 16.0)  # range of a collective's sharpness, which may be below 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class FamilyFit:
     target: Target
     before: Coefficients
     after: Coefficients
-    fitted: tuple[str, ...]  # the constants that the evidence could bear
+    fitted: tuple[str, ...]  # the constants that the evidence supports
     rows: int
     error_before: ErrorSummary  # held out
     error_after: ErrorSummary  # held out
@@ -175,8 +175,7 @@ def _fit_family(
 def _solve(
     before: Any, names: Sequence[str], rows: Sequence[MeasuredCase], profile: HardwareProfile
 ) -> dict[str, Any]:
-    """Return all constants of a family: `names` fitted, the rest unchanged (attention with a sum as its smooth
-    maximum)."""
+    """Return all constants of a family: `names` fitted, the rest unchanged (sharpness at most 4)."""
     start: dict[str, Any] = before.model_dump(exclude={"fit"})
     if "sharpness" in start and "sharpness" not in names:
         start["sharpness"] = min(start["sharpness"], 4.0)
@@ -228,7 +227,7 @@ def calibrated_profile(
     )
     tables["gpu"] = name or profile.name
     if fits:
-        tables.pop("error_factor", None)  # of a chip that nobody measured
+        tables.pop("error_factor", None)  # it applies to unmeasured chips
     families = tables.setdefault("families", {})
     transferred = "transferred_from" in tables
     for fit in fits:

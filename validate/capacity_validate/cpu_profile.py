@@ -15,12 +15,11 @@ _MATRICES = ((512, 1536, 512), (256, 1024, 1024), (512, 3072, 512))  # m, n, k
 _WEIGHTS = ((1536, 512), (3072, 512), (2048, 2048))
 _COPY_VALUES = (2**20, 2**22)
 _REPETITIONS = 7
-_HEADROOM = 1.1  # the best of a few calls on a shared machine is not yet the roof
+_HEADROOM = 1.1  # the best of a few calls on a shared machine is below the roof
 
 
 def measure_cpu_profile(torch: Any, facts: DeviceFacts) -> HardwareProfile:
-    """Measure roofs as the best of a few calls: products by dtype, and the fastest of copies and matrix-vector
-    products.
+    """Measure roofs as the best of a few calls: products by dtype; copies and matrix-vector products for bandwidth.
 
     Bandwidth is that of the memory level that holds a small model's working set: the last-level cache if it is large.
     Links are those between two processes of this machine; their values are assumptions.

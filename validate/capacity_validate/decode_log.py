@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 
 MOST_FIGURES = 8
-LEAST_WINDOWS = 2  # of as many sequences: one alone may hold a stall
+LEAST_WINDOWS = 2  # per number of sequences, because a single window may contain a stall
 
 _VLLM = re.compile(
     r"(?:Engine (?P<engine>\d+): )?Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s, "

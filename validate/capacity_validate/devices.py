@@ -13,8 +13,8 @@ from capacity.base.errors import InvalidInput
 from capacity_validate.telemetry import Reading
 
 WITHOUT_A_GPU = "without a GPU use --device cpu, or `capacity compare` on a server's benchmark results"
-BUSY_FRACTION = 0.10  # of the card's time before we began: timings would be others' too
-CONTEXT_BYTES = 1.5 * 2**30  # what this process may hold itself by then
+BUSY_FRACTION = 0.10  # utilisation by other processes above which timings are unreliable
+CONTEXT_BYTES = 1.5 * 2**30  # upper limit of this process's own CUDA context
 LEAST_MEMORY_BYTES = 2**30
 
 _THROTTLE_REASONS = {
@@ -37,9 +37,9 @@ class DeviceFacts:
     memory_total_bytes: int
     memory_free_bytes: int
     compute_units: int  # streaming multiprocessors, or threads used
-    cache_bytes: int  # the last level that is the device's own: L2
+    cache_bytes: int  # the device's last-level cache: L2
     compute_capability: str | None = None
-    uuid: str | None = None  # kept here; files hold a digest of it
+    uuid: str | None = None  # files contain only a digest of it
     sm_clock_hz: float | None = None
     sm_clock_max_hz: float | None = None
     memory_clock_hz: float | None = None
@@ -177,7 +177,7 @@ def _ask(nvml: Any, name: str, *arguments: Any) -> Any:
         return None
     try:
         return function(*arguments)
-    except (nvml.NVMLError, TypeError):  # a TypeError: packages before 12 take bytes where new ones take text
+    except (nvml.NVMLError, TypeError):  # TypeError: packages before 12 take bytes, newer ones text
         return None
 
 
@@ -299,7 +299,7 @@ def busy_remarks(facts: DeviceFacts) -> tuple[str, ...]:
     """Return a remark if another process uses the card: its memory, or the utilisation before this run."""
     remarks = []
     used = facts.memory_total_bytes - facts.memory_free_bytes
-    if facts.is_shared:  # a container's process numbers are not the driver's: memory tells ours from others'
+    if facts.is_shared:  # process ids differ in a container, so compare memory
         others = f"{facts.other_processes} other processes" if facts.other_processes else "others"
         remarks.append(
             f"{others} hold {used / 2**30:.1f} GiB of this GPU: timings share it with them; measure when it is idle, "
@@ -341,8 +341,7 @@ class Handle(NamedTuple):
 
 
 def find_handle(nvml: Any, properties: Any, index: int) -> Handle | None:
-    """Find the handle by UUID, because CUDA_VISIBLE_DEVICES renumbers; by index only without renumbering and if names
-    match."""
+    """Find the handle by UUID; by index only if nothing renumbers the devices and the names match."""
     for text in _uuids(properties, index):
         for spelled in (text, text.encode()):
             found = _ask(nvml, "nvmlDeviceGetHandleByUUID", spelled)

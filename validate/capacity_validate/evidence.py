@@ -18,7 +18,7 @@ from capacity_validate.server_log import ServerLog, server_log_of
 
 FETCH_SECONDS = 10.0
 FETCH_BYTES = 16 * 2**20
-_JSON = re.compile(r"\s*(?:\{|\[\s*[\[\]{])")  # a log line may begin with [2026-11-22 ...
+_JSON = re.compile(r"\s*(?:\{|\[\s*[\[\]{])")  # a log line may start with [2026-11-22 ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +32,7 @@ class Evidence:
     measurements: tuple[str, ...] = ()
 
     def engine(self, asked: str | None) -> str | None:
-        """Return the requested engine, or else the engine whose own tool measured. Raises InvalidInput if they
-        differ."""
+        """Return the requested engine, or else the one whose own tool measured. Raises InvalidInput if they differ."""
         found = asked
         for run in self.runs:
             found = found or run.engine

@@ -19,7 +19,7 @@ class Finding(Written):
     limit: float
     detail: str
     exact: bool = False
-    device: str = ""  # that it was checked on: the measured one, or ON_HOST for what only the CPU has shown
+    device: str = ""  # the checked device: the measured one, or ON_HOST if checked on the CPU only
 
     @property
     def passed(self) -> bool:

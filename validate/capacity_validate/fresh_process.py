@@ -20,9 +20,9 @@ from typing import Any
 from capacity.base.errors import CapacityError
 from capacity_validate.trouble import first_line
 
-MOST_PROCESSES = 8  # for one run
-LEAST_LEFT_S = 10.0  # of the budget, below which no other process is worth its start
-FIRST = "kernels and steps"  # the stage whose cases are marked in the measurement file, one by one
+MOST_PROCESSES = 8  # per run
+LEAST_LEFT_S = 10.0  # minimum remaining budget to start another process
+FIRST = "kernels and steps"  # the stage that marks each case in the measurement file
 _START = "from capacity_validate.fresh_process import main; main()"
 
 
@@ -33,7 +33,7 @@ class ProcessOutcome:
     answer: Any = None
     stage: str | None = None
     lost: str | None = None
-    repeatable: bool = False  # the stage goes on after what broke it; others are left out from then on
+    repeatable: bool = False  # the stage can continue after the failure; other stages are skipped
 
 
 class MeasuringFailed(CapacityError):
@@ -96,8 +96,7 @@ def _one_process(
 def _listen(
     process: subprocess.Popen[bytes], line: Connection, progress: Callable[[int, int, str], None] | None
 ) -> tuple[ProcessOutcome | BaseException | None, str, bool]:
-    """Forward progress until the process ends; return its outcome or error, its last stage, and whether Ctrl-C
-    occurred.
+    """Forward progress until the process ends; return its outcome or error, last stage, and whether Ctrl-C occurred.
 
     The child receives Ctrl-C too: after the first, wait for the child; the second kills it.
     """
@@ -121,12 +120,12 @@ def _listen(
                 raise
 
 
-# the other side
+# child process
 
 
 def main() -> None:
     """Run the work read from the pipe whose number is on the command line, and write the result there."""
-    os.dup2(2, 1)  # what kernels and libraries print is no part of the command's answer
+    os.dup2(2, 1)  # keep output of kernels and libraries out of the command's stdout
     line = Connection(int(sys.argv[1]))
     work, arguments = line.recv()
     module, _, name = work.partition(":")
@@ -146,7 +145,7 @@ def main() -> None:
     _send(line, "answer", answer)
     line.close()
     sys.stderr.flush()
-    os._exit(0)  # a lost context would only complain while it is taken down
+    os._exit(0)  # skip teardown, because a lost context raises errors there
 
 
 def _send(line: Connection, kind: str, value: Any) -> None:

@@ -42,7 +42,7 @@ __all__ = ["MEASUREMENTS", "validate"]
 
 TOLERANCE_TTFT = 0.25
 TOLERANCE_TPOT = 0.15
-TOLERANCE_TPOT_CPU = 0.25  # a shared machine's noise
+TOLERANCE_TPOT_CPU = 0.25  # higher because of noise on a shared machine
 ENGINE_MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 DEFAULT_OUT = "capacity-validation"
 NO_SETTINGS: Mapping[str, Any] = {}
@@ -98,7 +98,7 @@ def validate(
     if engine is not None:
         require_engine(engine)
     budget_s = budget_s or load_campaign(campaign).budget_s
-    if device.strip().lower() == "cpu" or os.name == "nt":  # there a pipe cannot be handed on
+    if device.strip().lower() == "cpu" or os.name == "nt":  # Windows cannot pass the pipe to a child process
         report, _ = run_here(**arguments, budget_s=budget_s, skip={}, progress=progress)
     else:
         report = run_in_fresh_processes(
@@ -140,7 +140,7 @@ def _with_engine(
 
 
 def one_process(**arguments: Any) -> ProcessOutcome:
-    """Run `run_here` with these arguments in a child process, and return its outcome."""
+    """Run `run_here` with these arguments inside a child process, and return the outcome."""
     report, measured = run_here(**arguments)
     if measured.lost is None:
         return ProcessOutcome(answer=report)

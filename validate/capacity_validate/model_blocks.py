@@ -58,7 +58,7 @@ class GroupedMixer:
         gate = None
         if spec.output_gate:
             q, gate = q.chunk(2, dim=-1)
-        if self.qk_norms:  # head by head, or over all heads at once, as the weights' length says
+        if self.qk_norms:  # per head, or over all heads, depending on the weights' length
             q, k = (
                 functional.rms_norm(
                     part.reshape(part.shape[0], -1, weight.shape[0]), weight.shape, weight, EPSILON
@@ -197,8 +197,7 @@ class LatentMixer:
         return torch.einsum("bhl,hvl->bhv", torch.cat(out), value_half)
 
     def _padded_decode(self, query: Any, step: StepInputs) -> Any:
-        """Attend all rows at once over tables padded to one length, without host reads, so that a graph can capture
-        it."""
+        """Attend all rows over tables padded to one length, without host reads, so that a graph can capture it."""
         entries = self.caches[0][step.tables].flatten(1, 3)
         scores = torch.bmm(query, entries.transpose(1, 2)).float() * self.scale
         beyond = torch.arange(entries.shape[1], device=query.device)[None, :] >= step.contexts[:, None]
@@ -218,7 +217,7 @@ class LatentMixer:
 
 
 class DenseMlp:
-    capturable = True  # in a CUDA graph
+    capturable = True  # a CUDA graph can capture it
 
     def __init__(self, owner: Transformer, width: int) -> None:
         hidden = owner.model.hidden_size

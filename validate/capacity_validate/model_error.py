@@ -79,8 +79,7 @@ def serving_comparison(
 
 
 def extrapolation(session: Session, after: Predictor) -> Extrapolation | None:
-    """Return a decode step of the whole model, extrapolated from two measured depths and predicted by the step
-    model."""
+    """Return a whole model's decode step, extrapolated from two measured depths and predicted by the step model."""
     whole = session.whole
     if whole is None or whole.transformer is None or whole.half_depth is None:
         return None

@@ -10,21 +10,21 @@ from capacity_validate.constant_fits import FamilyFit, evidence_by_target
 from capacity_validate.predictions import formula, peak_flops_per_s
 from capacity_validate.splitting import shape_key
 
-COMPUTE_SLACK = 1.15  # over the datasheet: cards for games run above the boost clock that theirs counts with
-MEMORY_SLACK = 1.10  # of inputs that rotate over twice the L2 cache a part may still be found there
-# whose inputs do not rotate: no memory bound
+COMPUTE_SLACK = 1.15  # relative to the datasheet; gaming cards exceed its boost clock
+MEMORY_SLACK = 1.10  # part of the rotating inputs may still be in the L2 cache
+# operators whose inputs do not rotate, so memory bandwidth is no limit
 KEPT_IN_CACHE = ("elementwise", "prefill_attention", "mla_prefill")
-ENOUGH_IMPLAUSIBLE = 3  # cases: then it is the clock or the device, and the run ends
-ALIKE = 0.005  # times of one shape that differ by less are the same
+ENOUGH_IMPLAUSIBLE = 3  # number of cases after which the run ends: the clock or the device is wrong
+ALIKE = 0.005  # times of one shape with a smaller relative difference are equal
 FEWEST_ALIKE = 3
-WORK_RATIO = 8.0  # of the work of cases whose times should differ
-# of the larger one's time that its work alone takes: else launches explain that they are alike
+WORK_RATIO = 8.0  # ratio of work above which times should differ
+# minimum share of work in the larger time; below it, launch overhead explains equal times
 WORK_SHARE = 0.3
-ODD_SPREADS = 4.0  # robust standard deviations from the other shapes
-ODD_FACTOR = 1.4  # and at least so many times slower or faster than they are
+ODD_SPREADS = 4.0  # in robust standard deviations from the other shapes
+ODD_FACTOR = 1.4  # minimum factor, slower or faster than the other shapes
 FEWEST_SHAPES = 3
-DRIFT = 0.10  # of a card's times from the first pass to the last
-DRIFT_CPU = 0.50  # of a machine that others use
+DRIFT = 0.10  # limit for a GPU, from the first pass to the last
+DRIFT_CPU = 0.50  # limit for a shared machine
 
 
 def roof_seconds(measured: MeasuredCase, profile: HardwareProfile) -> float | None:
@@ -67,7 +67,7 @@ def reach_remarks(measured: Iterable[MeasuredCase], profile: HardwareProfile) ->
 
 def _compute_seconds(measured: MeasuredCase, profile: HardwareProfile) -> float | None:
     if measured.case.operator in ("bandwidth", "elementwise"):
-        return 0.0  # vector units, whose rate no profile has
+        return 0.0  # vector units: profiles lack their rate
     peak = peak_flops_per_s(profile, measured.case.kernel)
     return None if peak is None else measured.flops / peak
 
@@ -139,7 +139,7 @@ def odd_shapes(
 
 
 def _outlying(ratios: Mapping[tuple[str, object], Sequence[float]]) -> dict[tuple[str, object], float]:
-    """Return ln(measured / predicted) of the shapes far from the median of all, relative to their spread."""
+    """Return the outlying shapes with their ln(measured / predicted) less the median of all shapes."""
     medians = {key: statistics.median(values) for key, values in ratios.items()}
     if len(medians) < FEWEST_SHAPES:
         return {}
@@ -155,7 +155,7 @@ def drift(first: Mapping[str, float], last: Mapping[str, float]) -> float:
     return statistics.median(ratios) if len(ratios) >= 5 else 0.0
 
 
-NAMED = 5  # cases in a remark, at most
+NAMED = 5  # maximum number of cases in a remark
 
 
 def timing_remarks(measured: Sequence[MeasuredCase]) -> tuple[str, ...]:

@@ -1,5 +1,4 @@
-"""Bayesian inference of a few parameters from a few measurements: Gauss-Newton to the mode, Laplace approximation
-there.
+"""Bayesian inference of a few parameters from a few measurements: Gauss-Newton and a Laplace approximation.
 
 The prior is normal. Logarithms of measurements scatter around their predictions as Student's t with 4 degrees of
 freedom: close to normal for consistent figures, with tails that reduce the effect of a contradicting one. Each
@@ -21,12 +20,12 @@ Matrix = npt.NDArray[np.float64]
 Predict = Callable[[Vector], Vector]
 """Logarithms of what theta predicts for every figure; not-a-number where it predicts none."""
 
-DEGREES = 4.0  # of Student's t
-CONTRADICTS = 4.0  # standard deviations off what is known
+DEGREES = 4.0  # degrees of freedom of Student's t
+CONTRADICTS = 4.0  # in standard deviations from the prediction
 STEPS = 12
 HALVINGS = 4
-CLOSE = 0.02  # posterior standard deviations: a step less than that ends the search
-DIFFERENCE = 0.5  # prior standard deviations, for derivatives: runs are discrete, so not less
+CLOSE = 0.02  # a smaller step, in posterior standard deviations, ends the search
+DIFFERENCE = 0.5  # step of derivatives in prior standard deviations; large because runs are discrete
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,7 @@ class Posterior:
     mean: Vector
     covariance: Matrix
     judged: tuple[JudgedFigure, ...]
-    jacobian: Matrix  # of the figures' logarithms, at the mode
+    jacobian: Matrix  # derivatives of the figures' logarithms, at the mode
 
 
 def infer(
@@ -96,7 +95,7 @@ def infer(
     if not kept:
         raise InvalidInput("none of the measured figures can be predicted: nothing can be learnt from them")
     chosen = [figures[i] for i in kept]
-    units = np.sqrt(np.diag(prior_covariance))  # bytes and logarithms would not go into one matrix
+    units = np.sqrt(np.diag(prior_covariance))  # bytes and logarithms differ by orders of magnitude
     problem = _Problem(
         predict=lambda theta: predict(theta * units)[kept],
         measured=np.log([figure.value for figure in chosen]),
@@ -130,8 +129,7 @@ def infer(
 
 
 def derivatives(predict: Predict, theta: Vector, at: Vector, steps: Vector, active: Sequence[int]) -> Matrix:
-    """Return one-sided differences of the predictions, `at` being those for theta; 0 where a difference is not
-    finite."""
+    """Return one-sided differences from `at`, the prediction for theta; 0 if a difference is not finite."""
     columns = np.zeros((len(at), len(theta)))
     for i in active:
         moved = theta.copy()
@@ -142,8 +140,7 @@ def derivatives(predict: Predict, theta: Vector, at: Vector, steps: Vector, acti
 
 
 def learnt_covariance(covariance: Matrix, slopes: Matrix, noise: Matrix) -> Matrix:
-    """Return the covariance of theta after figures with these derivatives and this noise, which their values do not
-    affect."""
+    """Return the covariance of theta given figures with these derivatives and this noise, for any values."""
     units = np.sqrt(np.diag(covariance))
     scaled = slopes * units
     precision = inverse(covariance / np.outer(units, units)) + scaled.T @ np.linalg.solve(noise, scaled)

@@ -34,7 +34,7 @@ _BITS = {
     "int8": 8.0,
     "nvfp4": 4.5,
 }
-NOT_ENGINES = ("tf32", "mxfp8")  # engines run FP32 as FP32, and MX in other kernels
+NOT_ENGINES = ("tf32", "mxfp8")  # engines run FP32 without TF32, and MX in other kernels
 _GEMM_KEYS = {"fp8_rowwise": "fp8"}
 
 
@@ -99,7 +99,7 @@ def _gemm(case: Case, profile: HardwareProfile) -> Formula | None:
     weight_bits = 4.25 if case.kernel == "w4a16" else _BITS.get(case.kernel, 16.0)
 
     def seconds(constants: Any) -> float:
-        # activations come quantized: only the product is timed
+        # activations are quantized before: only the product is timed
         still = SimpleNamespace(**{**vars(constants), "quantize_fraction": None})
         return gemm_seconds(
             case["m"],
@@ -266,8 +266,7 @@ def constants_of(case: Case, lookup: Lookup, *, on_gpu: bool) -> Any:
 
 @dataclass(frozen=True)
 class Predictor:
-    """Predict any case on a profile. `model` and `host` serve steps of a whole transformer; `unseen` is a second
-    model."""
+    """Predict any case on a profile. `model` and `host` are for whole-model steps; `unseen` is a second model."""
 
     profile: HardwareProfile
     _: KW_ONLY

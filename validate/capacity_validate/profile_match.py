@@ -17,10 +17,10 @@ from capacity.hardware import HardwareProfile, Link, Provenance, load_profile, p
 from capacity_validate.devices import DeviceFacts
 
 MARK = "Provisional: "
-COPY_REACH = 0.92  # of the memory's rate that a large copy reaches: 85-95 % on cards of every generation
-# of clock x bus; outside, the driver's clock is not the memory's (HBM3e, unified memory)
+COPY_REACH = 0.92  # large copies reach 85-95 % of memory bandwidth on all generations
+# plausible copy rate / (clock x bus); outside, the driver's clock is wrong (HBM3e, unified memory)
 COPY_PLAUSIBLE = (0.70, 1.0)
-NVLINK_BYTES_PER_S = {8: 25e9, 9: 25e9, 10: 50e9}  # a link and direction, by generation of the card
+NVLINK_BYTES_PER_S = {8: 25e9, 9: 25e9, 10: 50e9}  # per link and direction, by compute capability
 PCIE_LANE_BYTES_PER_S = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 PCIE_REACH = 0.8
 LINK_FIELDS = tuple(
@@ -28,7 +28,7 @@ LINK_FIELDS = tuple(
     for group in ("scale_up", "pcie", "inter_node")
     for name in ("bytes_per_s", "latency_s", "domain_gpus")
 )
-SYSTEM_OVER_TDP = 2.47  # all-in watts a GPU, as the bundled profiles assume
+SYSTEM_OVER_TDP = 2.47  # all-in watts per GPU over TDP, as in the bundled profiles
 
 
 class _Rates(NamedTuple):
@@ -41,7 +41,7 @@ class _Rates(NamedTuple):
 
 _RATES = read_rows(Path(__file__).with_name("architectures.toml"), _Rates, named=False)
 _FULL_ON_GEFORCE = ("fp32", "int8", "fp4")
-# tensor cores for export: 148 TFLOP/s of bf16 with 78 SMs. Source: vendors' datasheets
+# reduced tensor cores for export: 148 TFLOP/s in bf16 with 78 SMs. Source: vendors' datasheets
 _CUT_DOWN = {"h20": 0.25}
 
 
@@ -186,7 +186,7 @@ def _name(facts: DeviceFacts) -> str:
 
 POWER_CAP_FRACTION = 0.97
 MEMORY_MATCH_FRACTION = 0.12
-# words that make another card of the same family
+# words that denote a different card of the same family
 OTHER_CARD = {"d", "ti", "super", "laptop", "mobile", "mig"}
 
 

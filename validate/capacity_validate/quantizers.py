@@ -49,8 +49,7 @@ def absmax(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
 
 
 def zero_point(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
-    """Quantize to asymmetric integers with an integer zero point; its rounding may clip the range's ends by Δ/2
-    more."""
+    """Quantize to asymmetric integers with an integer zero point; its rounding may clip the ends by Δ/2 more."""
     grouped, top = _grouped(x, block), 2**bits - 1
     scale = (_range(grouped) / top).clamp_min(1e-12)
     codes, zero, inside = _affine(grouped, scale, top)
@@ -60,13 +59,12 @@ def zero_point(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
 
 
 def grouped_int4(x: Any, *, group: int = 128) -> Quantized:
-    """Quantize in the GPTQ and AWQ layout: two codes per byte, an FP16 scale and a 4-bit zero point per `group`
-    inputs."""
+    """Quantize in the GPTQ and AWQ layout: two codes per byte, FP16 scale and 4-bit zero point per `group` inputs."""
     grouped = x.reshape(x.shape[0], -1, group)
     scale = (_range(grouped) / 15).clamp_min(6.2e-5).half()
     wide = scale.to(x.dtype)
     codes, zero, inside = _affine(grouped, wide, 15)
-    bound = torch.where(inside, wide / 2, wide * 1.01)  # the scale itself is rounded to FP16
+    bound = torch.where(inside, wide / 2, wide * 1.01)  # 1 % more, because the scale is rounded to FP16
     parts = (_packed(codes.reshape(x.shape)), scale.squeeze(-1), _packed(zero.squeeze(-1)))
     return Quantized(parts, ((codes - zero) * wide).reshape(x.shape), bound.reshape(x.shape))
 
@@ -84,8 +82,7 @@ def _affine(grouped: Any, scale: Any, top: int) -> tuple[Any, Any, Any]:
 
 
 def nf4(x: Any, *, block: int = 64) -> Quantized:
-    """Quantize to NormalFloat 4: the nearest of 16 levels, one FP32 scale per `block` values (no double
-    quantization)."""
+    """Quantize to NormalFloat 4: 16 levels, one FP32 scale per `block` values (no double quantization)."""
     levels = torch.tensor(NF4_LEVELS, dtype=x.dtype)
     blocks = x.reshape(-1, block)
     scale = _largest(blocks)
@@ -99,8 +96,7 @@ def nf4(x: Any, *, block: int = 64) -> Quantized:
 
 
 def fp8(x: Any, *, kind: str = "e4m3") -> Quantized:
-    """Quantize to FP8 with one scale for the tensor; error: half a unit in the last of 3 (E4M3) or 2 (E5M2) mantissa
-    bits."""
+    """Quantize to FP8 with one scale; error: half a unit in the last of 3 (E4M3) or 2 (E5M2) mantissa bits."""
     dtype, top, mantissa, smallest = {
         "e4m3": (torch.float8_e4m3fn, 448.0, 3, 2.0**-9),
         "e5m2": (torch.float8_e5m2, 57344.0, 2, 2.0**-16),
@@ -132,8 +128,7 @@ def _packed(codes: Any) -> Any:
 
 
 def gptq(weights: Any, inputs: Any, *, bits: int = 4, damping: float = 0.01) -> Any:
-    """Apply GPTQ to [outputs, inputs] weights: quantize column by column, and spread each error by the inverse
-    Hessian.
+    """Apply GPTQ to [outputs, inputs] weights: quantize by column, and spread each error by the inverse Hessian.
 
     One scale per row. Source: Frantar et al., arXiv 2210.17323, algorithm 1, without blocking.
     """

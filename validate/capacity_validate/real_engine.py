@@ -29,13 +29,13 @@ from capacity_validate.comparison import Comparison
 
 ENGINES = ("vllm", "sglang")
 HOST = "127.0.0.1"
-START_S = 900.0  # weights, compilation and graphs of a large model
-LOAD_S = 600.0  # of one load
-STOP_S = 20.0  # to end by itself, before it is killed
+START_S = 900.0  # time to load, compile and capture graphs for a large model
+LOAD_S = 600.0  # per load
+STOP_S = 20.0  # time to exit before it is killed
 POLL_S = 0.5
 TAIL_LINES = 12
 MAX_MODEL_LEN = 4096
-LOADS = ((1, 8), (8, 48), (32, 128))  # in flight, requests: alone, a few, many
+LOADS = ((1, 8), (8, 48), (32, 128))  # (concurrency, requests): low, medium and high load
 INPUT_TOKENS, OUTPUT_TOKENS = 1000, 128
 
 
@@ -82,8 +82,7 @@ def bench_words(
 def client_command(
     engine: str, checkpoint: str, arrivals: RandomArrivals, *, port: int = PORT, result: str
 ) -> Launch:
-    """Return the client: SGLang's own for SGLang, otherwise `vllm bench serve`, which measures any OpenAI-compatible
-    server.
+    """Return the client: SGLang's own for SGLang, otherwise `vllm bench serve`, which supports any OpenAI API.
 
     The range ratio of `sglang.bench_serving` is the lowest fraction of a length: 1 means identical lengths.
     """
@@ -179,7 +178,7 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         pass
     finally:
-        _signal(process, signal.SIGKILL)  # workers may outlive the one that started them
+        _signal(process, signal.SIGKILL)  # workers may outlive their parent
         process.wait()
 
 
@@ -193,7 +192,7 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
 def wait_until_healthy(process: subprocess.Popen[bytes], log: Path, address: str, *, start_s: float) -> None:
     """Wait until the engine answers 200. Raises EngineFailed if it exits first or takes too long."""
     ends = time.monotonic() + start_s
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback: no proxy is asked
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback: use no proxy
     while time.monotonic() < ends:
         if (code := process.poll()) is not None:
             raise EngineFailed(f"the engine ended with code {code} before it served: {tail(log)}")

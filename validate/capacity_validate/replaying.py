@@ -37,10 +37,9 @@ TRAFFIC_FIELDS = (
 
 
 def split_options(verb: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split options into those of the pool and those of the traffic that a file may lack. Raises InvalidInput for
-    others."""
+    """Split options into pool fields and traffic fields that a file may lack. Raises InvalidInput for others."""
     pool_fields, traffic_fields = split(options, Pool, Traffic)
-    build(Traffic, traffic_fields)  # rejects a bad value, whether the files need it or not
+    build(Traffic, traffic_fields)  # reject a bad value even if the files do not need it
     unknown = [name for name in traffic_fields if name not in TRAFFIC_FIELDS]
     if unknown:
         raise InvalidInput(f"{verb} takes no {unknown[0]!r}: it replays what the files say was sent")
@@ -48,8 +47,7 @@ def split_options(verb: str, options: Mapping[str, Any]) -> tuple[dict[str, Any]
 
 
 def workload_of(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
-    """Return the requests of a run, delayed by the client's latency, and how they were rebuilt. Raises as
-    `_rebuilt`."""
+    """Return the requests of a run, with client latency, and how they were rebuilt. Raises as `_rebuilt`."""
     workload, how = _rebuilt(run, traffic)
     workload, client = replace(workload, offline=run.in_process), client_of(run, traffic)
     if "client_latency_s" not in client.model_fields_set:
@@ -96,7 +94,7 @@ def _rebuilt(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
             f"{run.path} does not say how requests arrived: give --request-rate or --concurrency"
         )
     fields = {"request_rate": rate if rate is not None else math.inf, "burstiness": run.burstiness}
-    fields |= {"random_range_ratio": 0.0, **traffic}  # equal lengths: vllm bench serve's default
+    fields |= {"random_range_ratio": 0.0, **traffic}  # identical lengths: the default of vllm bench serve
     fields |= {"num_prompts": run.num_requests or concurrency or 1}
     if concurrency is not None:
         fields["concurrency"] = concurrency
@@ -129,7 +127,7 @@ def _drawn_arrivals(
     )
 
 
-# simulate
+# simulation
 
 
 class _WithOverhead:
@@ -172,8 +170,8 @@ def replayed(
     return {**result.to_dict(), "status": result.status, "rejected": result.rejected}
 
 
-TAILS = 1.5  # as much more for percentiles from 90 on
-DRAWN_ANEW = 0.05  # on top, where arrivals or lengths are not the ones that were sent
+TAILS = 1.5  # factor on the deviation of percentiles from p90
+DRAWN_ANEW = 0.05  # additional deviation if arrivals or lengths were resampled
 PERCENTILES = ("p90", "p99")
 
 

@@ -17,7 +17,7 @@ from capacity_validate.constant_fits import Refused
 from capacity_validate.findings import ON_HOST, Finding
 from capacity_validate.speculative_decoding import SpeculativeRun
 
-FEWEST_HELD_OUT = 3  # steps that a verdict rests on
+FEWEST_HELD_OUT = 3  # minimum number of steps for a verdict
 _FAILURES: dict[Status, str] = {
     "wrong": "kernels gave wrong results",
     "implausible": "cases have times that cannot be",
@@ -45,8 +45,8 @@ class CaseRow(Written):
     reference_error: float | None
     extra_bytes: float | None
     how: str = ""  # timed by: thread time, wall time, events, graph
-    roof_fraction: float | None = None  # of its time that the work alone takes on the profile's roofs
-    standard_error: float = 0.0  # of the median, over it
+    roof_fraction: float | None = None  # roof time over measured time
+    standard_error: float = 0.0  # of the median, relative
 
     @property
     def is_step(self) -> bool:
@@ -92,7 +92,7 @@ class ServingComparison(Written):
     requests: int
     rate_per_s: float
     steps: int
-    equal_steps: int  # that the simulator schedules alike
+    equal_steps: int  # steps that the simulator schedules identically
     step_error_median: float
     measured_ttft_s: float
     measured_tpot_s: float
@@ -178,9 +178,9 @@ class ValidationReport(AnswerRecord):
     ttft_error: float | None  # median of held-out prefills, calibrated
     tpot_error: float | None  # median of held-out decode steps, calibrated
     interrupted: bool
-    broken: tuple[str, ...]  # stages that failed, and why
+    broken: tuple[str, ...]  # failed stages, with the reason
     remarks: tuple[str, ...]
-    unseen: str | None = None  # the model whose steps no fit saw
+    unseen: str | None = None  # the model whose steps were held out
     engine: Comparison | None = None  # a real engine on the same device, against its simulation
 
     @property

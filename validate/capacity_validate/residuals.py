@@ -60,7 +60,7 @@ def step_evidence(
     fitted, held_out = split(steps)
     depth = steps[0].case["layers"]
     plain = Predictor(profile, on_gpu=on_gpu, model=model)
-    graphs = on_gpu and not any(m.case.variant for m in steps)  # eager decode steps are named so
+    graphs = on_gpu and not any(m.case.variant for m in steps)  # eager decode steps have a variant
     host = fit_host_time(fitted, plain.step_model(depth), window_tokens=model.window_tokens, graphs=graphs)
     judge = Predictor(profile, on_gpu=on_gpu, model=model, host=host, unseen=unseen)
 

@@ -45,7 +45,7 @@ class Review(AnswerRecord):
     classes: tuple[ClassErrors, ...]
     constants: tuple[MovedConstant, ...]
     refused: Mapping[str, str]
-    # what the times themselves say: held-down clocks, kernels unlike their family
+    # from the times alone: reduced clocks, kernels unlike their family
     remarks: tuple[str, ...] = ()
 
 
@@ -207,7 +207,7 @@ def errors_chart(review: Review) -> Chart:
             ],
         )
     )
-    chart.figure.update_traces(textposition="outside")  # the best are too short for words
+    chart.figure.update_traces(textposition="outside")  # the shortest bars have no room for text
     return chart
 
 

@@ -24,7 +24,7 @@ from capacity_validate.trouble import (
 Progress = Callable[[int, int, str], None]
 MIN_SAMPLES = 5
 MAX_SAMPLES = 200
-BURST_S = 0.06  # of a sustained case: what a short case sees
+BURST_S = 0.06  # first part of a sustained case, comparable to a short case
 SPOILED = "a refused graph capture left torch's allocator unusable"
 
 
@@ -113,13 +113,12 @@ class CaseRunner:
     _pooled: dict[str, _Pooled] = field(default_factory=dict)
     _implausible: dict[str, str] = field(default_factory=dict)
     _first_s: dict[str, float] = field(default_factory=dict)  # medians of the first pass
-    _last_s: dict[str, float] = field(default_factory=dict)  # of later ones
+    _last_s: dict[str, float] = field(default_factory=dict)  # medians of later passes
 
     def run(
         self, cases: Sequence[Case], *, passes: int, deadline: float, progress: Progress | None = None
     ) -> RunOutcome:
-        """Run cases in order, most valuable first. `deadline` is a `time.monotonic` value. Ctrl-C ends it and keeps
-        the log.
+        """Run cases in order, most valuable first. `deadline` is a `time.monotonic` value. Ctrl-C keeps the log.
 
         Raises DeviceLost if the run can only continue in a fresh process, and InvalidInput if torch lacks this GPU.
         """
@@ -174,7 +173,7 @@ class CaseRunner:
             timed = self._timed(case, prepared)
         except CapacityError:
             raise
-        except Exception as error:  # one case's bad luck must not cost the others
+        except Exception as error:  # a failed case must not end the others
             self._failed(case, error)
         if self.stopwatch.spoiled or self.bench.spoiled:
             self.log.idle()
@@ -193,7 +192,7 @@ class CaseRunner:
             status = "out of memory"
             free_memory(self.bench.torch, self.bench.device)
         timed = self.log.done.get(case.id)
-        if timed is not None and timed.status == "ok":  # what an earlier pass timed stays
+        if timed is not None and timed.status == "ok":  # keep the times of earlier passes
             self.log.add(replace(timed, note=f"a later pass: {status}: {text}"))
         else:
             attempts = self.log.attempts(case) + 1 if lost is None else MOST_ATTEMPTS

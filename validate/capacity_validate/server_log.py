@@ -17,7 +17,7 @@ from capacity.base.errors import MalformedFile
 from capacity.base.outside import read_bytes
 from capacity.deployment.launch_command import read_words
 
-MAX_LINE = 50_000  # characters of one log line that are parsed
+MAX_LINE = 50_000  # maximum length of a parsed log line, in characters
 _RELEASE = re.compile(
     r"vLLM API server version (\d+\.\d+\.\d+)|LLM engine \(v(\d+\.\d+\.\d+)|[█▀▄] +version (\d+\.\d+\.\d+)"
 )
@@ -29,7 +29,7 @@ _VALUE = r"('[^'\n]*'|\"[^\"\n]*\"|[\w.+/-]+)"
 _PAIR = re.compile(rf"(?:^|[\s,(])(\w+)={_VALUE}(?=[,)\s]|$)")
 _QUOTED_PAIR = re.compile(rf"'(\w+)': {_VALUE}(?=[,}}])")
 TABLES = read_data(Path(__file__).with_name("server_log.toml"))
-_NOT_OF_THE_SERVER = ("kv_transfer_config", "role")  # one server is replayed, not its part in several
+_NOT_OF_THE_SERVER = ("kv_transfer_config", "role")  # only a single server is replayed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +56,8 @@ def launch_settings(text: str) -> LoggedSettings | None:
     found = _vllm_arguments(arguments[1]) if arguments is not None else LoggedSettings()
     models, fields = list(found.models), dict(found.fields)
     if engine_line is not None:
-        config = dict(
-            reversed(list(_pairs(_PAIR, engine_line[1])))
-        )  # the first of a name is the engine's own
+        # reversed, because the first value of a name is the engine's
+        config = dict(reversed(list(_pairs(_PAIR, engine_line[1]))))
         models = [str(config[name]) for name in ("model", "served_model_name") if config.get(name)] + models
         printed = {own: config[name] for name, own in TABLES["engine_fields"].items() if name in config}
         fields |= {

@@ -14,11 +14,13 @@ from capacity.pool.resolve import ResolvedPool, resolve
 from capacity_validate.benchmark_results import MeasuredRun
 from capacity_validate.server_log import TABLES, ServerLog
 
-SAME_SIZE = 0.02  # of the parameters: vocabularies of fine-tuned models differ by as much
-SAME_BITS = 0.15  # of the bits of a weight: formats differ by more, groups and scales of one format by less
-SAME_WEIGHTS = 0.25  # of the bytes of a GPU: the nearest formats differ by more, towers and drafts by less
+SAME_SIZE = 0.02  # relative parameter count; vocabularies of fine-tuned models differ by this much
+SAME_BITS = 0.15  # relative bits per weight; different formats differ by more, variants of one by less
+SAME_WEIGHTS = (
+    0.25  # relative bytes per GPU; different formats differ by more, vision towers and drafts by less
+)
 SIXTEEN_BIT = {"half": "float16", "float": "float32"}
-NO_MARLIN = {"awq": "awq-no-marlin", "gptq": "gptq-no-marlin"}  # vLLM prints awq_marlin where it takes Marlin
+NO_MARLIN = {"awq": "awq-no-marlin", "gptq": "gptq-no-marlin"}  # vLLM prints awq_marlin if it uses Marlin
 
 
 def served_model(
@@ -68,7 +70,7 @@ def _first_known(names: Sequence[str], *, download: bool) -> tuple[str, ModelSpe
     for name in names:
         try:
             return name, load_model(name, download=download)
-        except CapacityError:  # a name that the server gave it, or a path there
+        except CapacityError:  # a served name, or a path on the server
             continue
     return None
 

@@ -56,8 +56,8 @@ class EngineRun:
     num_blocks: int
     records: RequestTable
     steps: tuple[EngineStep, ...]
-    taken_at_step: tuple[int, ...]  # before which decision each request was taken in
-    tokens: tuple[tuple[int, ...], ...]  # of each request, prompt first
+    taken_at_step: tuple[int, ...]  # the scheduling decision before which each request was accepted
+    tokens: tuple[tuple[int, ...], ...]  # tokens of each request, prompt first
     preemptions: int
 
     @property
@@ -132,7 +132,7 @@ class _ServingLoop:
         self.first_scheduled_s: dict[int, float] = {}
         self.first_token_s: dict[int, float] = {}
         self.finish_s: dict[int, float] = {}
-        self.blocks: dict[int, np.ndarray] = {}  # block ids of running requests, as the executor takes them
+        self.blocks: dict[int, np.ndarray] = {}  # block ids of running requests, in the executor's format
         self.steps: list[EngineStep] = []
         self.taken_at_step: list[int] = []
         self.preemptions = 0

@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     from capacity_validate.transformer import Transformer
 
 MEASUREMENTS = "measurements.jsonl"
-COPIED_BYTES = 2**29  # to time a card's memory by, many times its L2 cache
-REPORT_S = 2.0  # of CPU time, to fit, draw and write
+COPIED_BYTES = 2**29  # size of the timed copy, many times the L2 cache
+REPORT_S = 2.0  # CPU time to fit, draw and write the report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeModel:
     """The campaign's model and, if it could be built, the transformer that runs it, with layers cut to fit."""
 
-    spec: ModelSpec  # every layer
+    spec: ModelSpec  # with all layers
     transformer: Transformer | None = None
-    half_depth: int | None = None  # layers of a second depth, where layers were cut: to extrapolate to all
+    half_depth: int | None = None  # if layers were cut, the second depth for extrapolation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +64,8 @@ class Session:
     seed: int
     progress: Progress | None
     whole: WholeModel | None = None
-    missing: Mapping[str, str] = field(default_factory=dict)  # kinds of kernel that it lacks, and why
-    slowdown: float = 1.0  # wall time over CPU time: what neighbours on the machine take
+    missing: Mapping[str, str] = field(default_factory=dict)  # missing kinds of kernel, with the reason
+    slowdown: float = 1.0  # wall time / CPU time, above 1 if other processes use the machine
 
     @property
     def plan(self) -> DevicePlan:
@@ -216,7 +216,7 @@ def environment(facts: DeviceFacts) -> dict[str, Any]:
     }
 
 
-HALF_CAPABILITY = 8  # Ampere: the first with bf16 in its tensor cores
+HALF_CAPABILITY = 8  # Ampere: the first generation with bf16 tensor cores
 BF16_KERNELS = ("bf16", "w4a16")  # kinds of case that compute in bf16
 NO_TRITON = (
     "Triton does not work here, which most cases need: pip install triton, with a C compiler and "

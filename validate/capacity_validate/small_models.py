@@ -42,8 +42,7 @@ def small_model_names() -> tuple[str, ...]:
 
 
 def small_model(name: str) -> ModelSpec:
-    """Return a model of 6 layers and hidden size 512 in fp32: about 25 M parameters, a few ms per step on a CPU
-    core."""
+    """Return a model of 6 layers and hidden size 512 in fp32: about 25 M parameters, a few ms per CPU step."""
     if name not in _MIXERS:
         raise InvalidInput(f"no small model {name!r}; known: {', '.join(_MIXERS)}")
     full = find_format("fp32")

@@ -20,7 +20,7 @@ from capacity_validate.timing import RunClock
 
 Probabilities = Any  # array over the vocabulary
 PROMPT_TOKENS = 16
-SIGNIFICANCE = 1e-4  # a true sampler fails the chi-square test once in ten thousand
+SIGNIFICANCE = 1e-4  # a correct sampler fails the chi-square test once in 10,000 runs
 
 
 def acceptance_rate(target: Probabilities, draft: Probabilities) -> float:
@@ -103,7 +103,7 @@ class SpeculativeRun(Written):
     draft_tokens: int
     agreement: float
     tokens: int
-    equal_tokens: int  # to the plain greedy run's: all of them, until rounding decides between two tokens
+    equal_tokens: int  # equal to those of plain greedy decoding; fewer than all only because of rounding
     verifications: int = field(metadata=UNWRITTEN)
     plain_s: float = field(metadata=UNWRITTEN)
     speculative_s: float = field(metadata=UNWRITTEN)
@@ -205,7 +205,7 @@ class _Speculation:
     clock: RunClock
     known: list[int] = field(default_factory=list)
     verifications: int = 0
-    # of drafting and of each verification once: asking what the target will say is not counted
+    # drafting, and the last verification of each round; corrections of drafts are not counted
     seconds: float = 0.0
 
     def run(self, *, agreement: float, draft_tokens: int, output_tokens: int) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 from capacity_validate.cases import OPERATORS, Case, MeasuredCase
 
-FEWEST_SHAPES = 3  # the largest and the smallest are fitted, and one is between them
-FEWEST_HELD_OUT = 0.2  # of the cases; where whole shapes are fewer, they would judge too little
-ENOUGH_HELD_OUT = 0.3  # of the cases, so that no two neighbours by size need be held out
-FEWEST_JUDGES = 3  # cases, that a verdict rests on
-FEWEST_WITH_ENDS = 4  # cases of one shape, of which both ends can be fitted
+FEWEST_SHAPES = 3  # largest and smallest are fitted, so at least one is between them
+FEWEST_HELD_OUT = 0.2  # minimum fraction of cases in held-out shapes
+ENOUGH_HELD_OUT = 0.3  # sufficient fraction of cases, so that no two neighbours by size are held out
+FEWEST_JUDGES = 3  # minimum number of held-out cases
+FEWEST_WITH_ENDS = 4  # minimum number of cases of a shape to fit both ends
 
 
 def split(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[MeasuredCase]]:

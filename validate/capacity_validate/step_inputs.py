@@ -4,18 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-EPSILON = 1e-6  # of every norm
+EPSILON = 1e-6  # for every norm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRow:
-    """One sequence's part of a step: new tokens after `computed` ones, block ids, and the number of logits to
-    sample."""
+    """One sequence's part of a step: new tokens after `computed` ones, block ids, and number of logits."""
 
     tokens: Sequence[int]
     computed: int
-    blocks: Sequence[int] | Any  # an array of them spares the host a conversion in every step
-    samples: int = 1  # logits wanted: of the last so many tokens
+    blocks: Sequence[int] | Any  # an array avoids a conversion on the host in every step
+    samples: int = 1  # number of last tokens to return logits for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,13 +40,13 @@ from capacity_validate.real_engine import client_command
 from capacity_validate.replaying import Replay, ReplayedRun, prior_of, replayed
 
 MOST_RUNS = 3
-WORTH = 0.04  # of the mean half-width: a further run that narrows it by less is not suggested
+WORTH = 0.04  # minimum relative reduction of the mean half-width by a further run
 CONCURRENCIES = (1, 4, 16, 64, 256)
-# of the asked prompts and outputs: as asked, prefill, decode
+# factors on prompt and output length: as requested, prefill-heavy, decode-heavy
 LENGTHS = ((1.0, 1.0), (4.0, 0.125), (0.125, 1.0))
-NARROWER = 0.1  # of the mean half-width: less is said to be hardly anything
-ROUNDS = 5  # prompts of a run for each place of its closed loop
-MOST_TOKENS = 400_000  # of a suggested run: a minute or so of most servers
+NARROWER = 0.1  # a smaller relative reduction of the mean half-width gives a note
+ROUNDS = 5  # prompts per concurrent request of a run
+MOST_TOKENS = 400_000  # maximum of a suggested run: about a minute on most servers
 ASKED = {"mean_ttft_ms": "TTFT", "mean_tpot_ms": "TPOT", "output_throughput": "throughput"}
 METRICS: dict[str, Metric] = {"mean_ttft_ms": "ttft", "mean_tpot_ms": "tpot", "output_throughput": "e2e"}
 TIME_EFFECTS = frozenset(map(str, EFFECTS))
@@ -113,8 +113,7 @@ def suggest_runs(
     download: bool = False,
     **options: Any,
 ) -> Suggestion:
-    """Return the two or three runs that best narrow the TTFT, TPOT and throughput intervals of a deployment under a
-    load.
+    """Return the two or three runs that most narrow a deployment's TTFT, TPOT and throughput intervals under a load.
 
     `options` are those of the deployment and its load, as in `simulate`. Raises InvalidInput for a load without
     lengths or arrivals, DoesNotFit.
@@ -173,7 +172,7 @@ class _Candidate:
     traffic: Traffic
     num_prompts: int
     duration_s: float
-    ttft_share: float  # of a request's time
+    ttft_share: float  # TTFT / E2E
     slopes: Matrix
     replay: Replay
 
@@ -234,8 +233,7 @@ class _Design:
         return learnt_covariance(covariance, candidate.slopes, noise_covariance(candidate.replay.figures))
 
     def half_widths(self, asked: _Candidate, covariance: Matrix, *, learnt: bool = True) -> dict[str, float]:
-        """Return relative half-widths of the requested figures' 90 % intervals: theta's part, and the irreducible
-        part.
+        """Return relative half-widths of the requested figures' 90 % intervals, including the irreducible part.
 
         With `learnt`, use the spread of deployments that were calibrated on runs; otherwise that before any run, which
         includes differences between machines.

@@ -23,11 +23,12 @@ _VARIABLES = (
     "OMP_",
     "MKL_",
 )
-_RENUMBERS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # the card is known by its UUID
-# of this machine: they name people and say nothing of times
+# not a condition, because the UUID identifies the card
+_RENUMBERS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+# paths of this machine contain user names and do not affect times
 _PATHS = ("HOME", "PATH", "DIR", "CACHE", "ROOT")
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-_SHORT = 12  # hexadecimal digits that tell two digests apart
+_SHORT = 12  # hexadecimal digits kept of a digest
 
 
 def conditions_of(torch: Any, facts: DeviceFacts, campaign: Campaign, *, seed: int) -> dict[str, Any]:
@@ -68,8 +69,7 @@ def host_of(facts: DeviceFacts) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def harness_version() -> str:
-    """Return the package's version and a digest of the harness's source, because a changed kernel changes
-    measurements."""
+    """Return the package's version and a digest of the harness's source; a changed kernel changes measurements."""
     try:
         version = importlib.metadata.version("llm-capacity")
     except importlib.metadata.PackageNotFoundError:

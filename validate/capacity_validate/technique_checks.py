@@ -132,8 +132,7 @@ def _cache_finding(model: Transformer, name: str) -> Finding:
 
 
 def cached_against_uncached(model: Transformer) -> float:
-    """Return the relative difference of the last logits: all at once, or in chunks and single tokens over a paged
-    cache."""
+    """Return the relative difference of the last logits: all tokens at once, or chunked over a paged cache."""
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(model.model.vocab_size, (TOKENS,), generator=generator).tolist()
     order = torch.randperm(model.num_blocks, generator=generator).tolist()
@@ -150,7 +149,7 @@ def cached_against_uncached(model: Transformer) -> float:
 
 MODEL_TOLERANCES = {"bf16": 6e-2, "fp32": 1e-4}  # relative, of the last logits through six layers
 KERNEL_TOLERANCES = {"bf16": 2e-2, "fp32": 1e-5}
-GRAPH_DOUBT = 0.05  # gap of a graph's choice to eager's best logit, over the largest: bf16 can tell no better
+GRAPH_DOUBT = 0.05  # limit of `graphs_against_eager`, from bf16 precision
 GRAPHED = ("tiny", "tiny-moe", "tiny-mla", "tiny-sinks")
 WINDOWS = ((32, 8, 128, None), (8, 8, 64, None), (28, 4, 128, 300))  # heads, KV heads, width, window
 CONTEXTS = (1, 777, 2048)
@@ -245,7 +244,7 @@ def graphs_against_eager(model: Transformer, captures: Captures) -> float:
 HIDDEN_COPIES = 2  # the residual and the normalised input
 FUSED_FFN_COPIES = 3  # gate and up in one tensor, and SiLU(gate) · up
 UNFUSED_FFN_COPIES = 4
-ACTIVATION_TOLERANCE = 0.05  # allocators round up; masks and positions are small beside it
+ACTIVATION_TOLERANCE = 0.05  # allocators round up, and masks and positions are not counted
 
 
 def exact_findings(model: Transformer) -> list[Finding]:

@@ -1,5 +1,4 @@
-"""Clocks, power and temperature of a GPU under load: a thread polls the driver, and each sample is matched to a
-reading.
+"""Clocks, power and temperature of a GPU under load, polled by a thread and matched to each timing sample.
 
 Below its power limit, a card runs short bursts of a few ms at boost clocks, but serving at lower ones. A card that is
 throttled by heat or a power brake is slower in a way that the step model should not learn.
@@ -13,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 EVERY_S = 0.05
-SLOW = 0.9  # of the median clock under load; nvbench's throttle check is of this kind
-FEWEST_READINGS = 20  # before a median clock means something
-CLOCK_FRACTION = 0.85  # of the maximum; boost clocks float a little below it under load
+SLOW = 0.9  # fraction of the median clock under load, as in nvbench's throttle check
+FEWEST_READINGS = 20  # minimum number of readings for a median clock
+CLOCK_FRACTION = 0.85  # fraction of the maximum clock; under load, boost clocks are slightly below it
 POWER_CAP = "power cap"
-# what makes a sample say nothing of the card as it serves; a power cap does, and is told by sustained cases
+# reasons to exclude a sample; a power cap is normal in serving and measured by sustained cases
 HARMFUL = ("hardware slowdown", "heat (software)", "heat (hardware)", "power brake")
 
 

@@ -20,19 +20,19 @@ from capacity_validate.capture import Captures
 Call = Callable[[], object]
 How = Literal["thread time", "wall time", "events", "graph"]
 
-GRAPH_BELOW_S = 1e-3  # calls shorter than this are timed inside a graph: each launch on the way takes 3-10 us
-GRAPH_S = 3e-3  # of one replay, about
-GRAPH_CALLS = 32  # in one replay, at most
+GRAPH_BELOW_S = 1e-3  # shorter calls are timed inside a graph, because a launch takes 3-10 us
+GRAPH_S = 3e-3  # approximate time of one replay
+GRAPH_CALLS = 32  # maximum number of calls in one replay
 WARM_UP_CALLS = 3
-WARM_UP_S = 0.02  # on a GPU, at least: clocks fall when it idles between two cases
+WARM_UP_S = 0.02  # minimum on a GPU, because clocks fall when it idles between cases
 WARM_UP_MOST_S = 0.3
-SETTLED = 0.02  # two medians that differ by less: the clocks have risen
-SAMPLES_KEPT = 200  # of one case, in the file
-BATCH = 16  # samples between two looks at their standard error
+SETTLED = 0.02  # relative difference of two medians at which clocks are stable
+SAMPLES_KEPT = 200  # per case, in the file
+BATCH = 16  # samples between two checks of their standard error
 FEWEST_KNOWN = 32
-KNOWN = 0.002  # standard error of a median: far below what a fit can explain
-OUTLIER_FACTOR = 2.0  # times the median
-# sqrt(pi / 2) standard deviations of a median; 80 % lie within 2.56 of them
+KNOWN = 0.002  # relative standard error of the median, far below the error of a fit
+OUTLIER_FACTOR = 2.0  # factor on the median
+# normal distribution: sqrt(pi / 2) for the median; the 10-90 % range is 2.56 standard deviations
 MEDIAN_OVER_SPREAD = 1.2533 / 2.5631
 
 
@@ -46,8 +46,8 @@ class Timing:
     """
 
     seconds: float
-    low_s: float  # 10 %
-    high_s: float  # 90 %
+    low_s: float  # 10 % quantile
+    high_s: float  # 90 % quantile
     repetitions: int
     outliers: int
     drift: float
@@ -64,8 +64,7 @@ class Timing:
 
     @property
     def standard_error(self) -> float:
-        """Return the relative standard error of the median, for a normal distribution with the observed 10 % to 90 %
-        range."""
+        """Return the median's relative standard error, for a normal distribution with the observed 10-90 % range."""
         return MEDIAN_OVER_SPREAD * self.spread / math.sqrt(self.repetitions)
 
 
@@ -74,7 +73,7 @@ class Samples(NamedTuple):
 
     seconds: list[float]
     how: How
-    calls: int = 1  # that each sample is the mean of
+    calls: int = 1  # calls per sample
     began_s: float = 0.0
     ended_s: float = 0.0
 
@@ -201,13 +200,12 @@ class CudaStopwatch:
                 return graphed
         count = _count(once, budget_s=budget_s, at_least=at_least, at_most=at_most)
         began_s = time.monotonic()
-        # on the stream where its memory is cached by now
+        # on the side stream, where its memory is already cached
         seconds: Any = self._captures.aside(lambda: self._until_known(calls, count))
         return Samples(seconds, "events", began_s=began_s, ended_s=time.monotonic())
 
     def _warm_up(self, calls: Sequence[Call]) -> float:
-        """Run calls until two medians agree, and return the seconds of one; touches every input set and compiles
-        Triton."""
+        """Run every input set until two medians agree, and return the seconds of a call. Also compiles Triton."""
         count = max(WARM_UP_CALLS, min(len(calls), 8))
 
         def settle() -> float:

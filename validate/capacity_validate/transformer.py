@@ -24,7 +24,7 @@ from capacity_validate.kernels.fused import add_norm, rope_tables
 from capacity_validate.model_blocks import DenseMlp, ExpertMlp, GroupedMixer, LatentMixer
 from capacity_validate.step_inputs import EPSILON, InputRow, StepInputs
 
-HALF = ("bf16", "fp16")  # what FlashAttention computes in
+HALF = ("bf16", "fp16")  # dtypes that FlashAttention supports
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -69,10 +69,11 @@ class Transformer:
         self.dtype = _DTYPES[model.dtype]
         self.block_size = block_size
         self.num_blocks = num_blocks
-        # decode is cut as for contexts of at least so many tokens: no kernel compiled midway
+        # decode is split as for contexts of at least this many tokens, so that no kernel compiles during a run
         self.split_context = 0
-        self.attention_kernels: Counter[str] = Counter()  # that ran for prefill, its chunks, and verification
-        self.allocated_blocks = num_blocks + (device != "cpu")  # one more, for the padding rows of graphs
+        # calls by kernel in prefill, chunked prefill and verification
+        self.attention_kernels: Counter[str] = Counter()
+        self.allocated_blocks = num_blocks + (device != "cpu")  # one extra, for the padding rows of graphs
         self._generator = torch.Generator(device=device).manual_seed(seed)
         longest = min(model.max_position_embeddings, num_blocks * block_size)
         self.embedding = self.random(model.vocab_size, model.hidden_size, scale=1.0)
@@ -118,8 +119,7 @@ class Transformer:
 
     @property
     def capturable(self) -> bool:
-        """Return whether a CUDA graph can capture a decode step; experts without a grouped product read values on the
-        host."""
+        """Return whether a CUDA graph can capture a decode step; experts without a grouped product need the host."""
         return self.device != "cpu" and all(layer.feed_forward.capturable for layer in self.layers)
 
     def release(self) -> None:

@@ -1,5 +1,4 @@
-"""Classification of device exceptions: out of memory, lost context, torch without code for this GPU, or rejected
-call."""
+"""Classification of device exceptions: out of memory, lost context, no code for this GPU, or rejected call."""
 
 from typing import Any
 

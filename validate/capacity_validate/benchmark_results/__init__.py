@@ -26,9 +26,9 @@ from capacity_validate.benchmark_results.vllm import SGLANG, VLLM
 
 __all__ = ["STATISTICS", "MeasuredRun", "read_results"]
 
-MAX_TOKENS = 10**8  # of one request
+MAX_TOKENS = 10**8  # upper limit for one request
 
-# SGLang's lines hold the keys of vLLM's too, so they are tried first.
+# SGLang's lines also have vLLM's keys, so SGLang is tried first.
 _FORMATS = (LLAMA_BENCH, *INFERENCE_PERF, GUIDELLM, TRTLLM_BENCH, *VLLM_OFFLINE, *AIPERF, SGLANG, VLLM)
 
 

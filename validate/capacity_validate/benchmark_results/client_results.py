@@ -23,7 +23,7 @@ from capacity_validate.benchmark_results.measured_run import (
     run_of_requests,
 )
 
-# guidellm: several benchmarks a report
+# guidellm: several benchmarks per report
 
 
 def _guidellm(path: Path, benchmark: Document, report: Document) -> MeasuredRun:
@@ -138,14 +138,13 @@ INFERENCE_PERF = (
     ),
 )
 
-# AIPerf, and genai-perf before it: the aggregate, or one request a line
+# AIPerf, and its predecessor genai-perf: the aggregate, or one request per line
 _AIPERF_LATENCIES = TOOLS["AIPerf"]["latencies"]
 _TO_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
 
 
 def _aiperf(path: Path, document: Document) -> MeasuredRun:
-    """Read the aggregate `profile_export_aiperf.json` (or genai-perf's, which is similar); it lacks per-request
-    lengths."""
+    """Read the aggregate `profile_export_aiperf.json`, or genai-perf's similar file. Both lack per-request lengths."""
     config = document.get("input_config") or {}
     load = _aiperf_load(config)
     return measured_run(
@@ -166,8 +165,7 @@ def _aiperf(path: Path, document: Document) -> MeasuredRun:
 
 
 def _aiperf_load(config: Document) -> Document:
-    """Return the load settings: `loadgen` (AIPerf up to 0.11), `phases` (later, warm-up excluded), genai-perf's
-    stimulus."""
+    """Return the load: `loadgen` (AIPerf up to 0.11), `phases` (later, without warm-up), or genai-perf's stimulus."""
     phases = config.get("phases")
     if isinstance(phases, dict):
         phases = [phases] if "type" in phases else [{"name": name, **phase} for name, phase in phases.items()]

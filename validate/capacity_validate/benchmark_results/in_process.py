@@ -39,8 +39,7 @@ def _tests(path: Path, documents: Sequence[Any]) -> list[MeasuredRun]:
 
 
 def _test(path: Path, entry: Document) -> MeasuredRun | None:
-    """Return one test; None if it mixes prompt and generation or has a prompt at a depth (the time is no single
-    metric)."""
+    """Return one test; None if it times prompt and generation together, or a prompt at a depth."""
     prompt, generated = count(entry.get("n_prompt")), count(entry.get("n_gen"))
     depth, rate = count(entry.get("n_depth")), number(entry.get("avg_ts"))
     if rate is None or rate <= 0 or (prompt is None) == (generated is None) or (prompt and depth):

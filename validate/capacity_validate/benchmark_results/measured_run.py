@@ -27,8 +27,8 @@ class RequestColumns:
 
     prompt_tokens: Sequence[int]
     output_tokens: Sequence[int]
-    start_s: Sequence[float] | None = None  # when it left the client
-    scheduled_s: Sequence[float] | None = None  # when it would have, without a cap on those in flight
+    start_s: Sequence[float] | None = None  # sending time
+    scheduled_s: Sequence[float] | None = None  # sending time without a concurrency limit
 
 
 TOOLS = read_data(Path(__file__).with_name("tools.toml"))
@@ -55,9 +55,9 @@ class MeasuredRun:
     mean_prompt_tokens: float | None = None
     mean_output_tokens: float | None = None
     accepted_length: float | None = None
-    in_process: bool = False  # requests were made inside of the engine's process: no HTTP, no client
-    client_latency_s: float | None = None  # where the tool knows it
-    server: ServerLog | None = None  # what the file says of how the server was started
+    in_process: bool = False  # requests were made inside the engine's process: no HTTP, no client
+    client_latency_s: float | None = None  # if the tool reports it
+    server: ServerLog | None = None  # launch settings in the file
     notices: tuple[str, ...] = ()
 
     @property
@@ -98,8 +98,7 @@ class MeasuredRun:
         )
 
     def _arrivals_s(self, columns: RequestColumns) -> FloatArray | None:
-        """Return arrival times from 0 s. A closed loop uses scheduled times or 0, because its starts depend on server
-        speed."""
+        """Return arrivals from 0 s. In a closed loop, starts depend on server speed, so use scheduled times or 0."""
         times = columns.start_s
         if self.concurrency is not None:
             times = columns.scheduled_s
@@ -114,7 +113,7 @@ class MeasuredRun:
 class ResultFormat:
     """One file format: the tools that write it, a test that recognises its JSON values, and its reader."""
 
-    tools: tuple[str, ...]  # that write it; the first is named in messages
+    tools: tuple[str, ...]  # tools that write this format; messages name the first
     recognises: Callable[[Sequence[Any]], bool]
     read: Callable[[Path, Sequence[Any]], list[MeasuredRun]]
 
@@ -133,7 +132,7 @@ class ResultFormat:
         )
 
 
-MAX_NUMBER = 1e15  # of anything measured
+MAX_NUMBER = 1e15  # upper limit for any measured number
 
 Document = Mapping[str, Any]
 
@@ -144,7 +143,7 @@ def documents(path: Path, text: str) -> Iterator[Any]:
     while position < len(text):
         try:
             value, position = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError) as error:  # also an integer of more digits than Python converts
+        except (ValueError, RecursionError) as error:  # including integers with too many digits for Python
             line = text.count("\n", 0, position) + 1
             hint = "" if position else "; a server log is given to compare with --server-log FILE"
             raise MalformedFile(path, f"not JSON: {error}{hint}", where=f"from line {line}") from None
@@ -159,7 +158,7 @@ def number(value: object) -> float | None:
     """Return a finite number, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if abs(value) < MAX_NUMBER else None  # not-a-number compares false
+    return float(value) if abs(value) < MAX_NUMBER else None  # NaN compares false
 
 
 def rate(value: object) -> float | None:
@@ -234,7 +233,7 @@ def text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-_READ: Mapping[str, Callable[[object], Any]] = {  # fields that are no plain numbers
+_READ: Mapping[str, Callable[[object], Any]] = {  # fields that are not plain numbers
     "model": text,
     "completed": lambda value: count(value) or 0,
     "failed": lambda value: count(value) or 0,

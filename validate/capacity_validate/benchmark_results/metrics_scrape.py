@@ -14,14 +14,14 @@ from pathlib import Path
 from capacity.base.errors import MalformedFile
 from capacity_validate.benchmark_results.measured_run import MeasuredRun
 
-MOST_REPLAYED = 1000  # requests, of however many a server has counted
+MOST_REPLAYED = 1000  # maximum number of replayed requests
 _LINE = re.compile(r"((?:vllm|sglang):[a-z0-9_]+)(?:\{([^}]*)\})? +([-+0-9.eE]+|[+-]?Inf|NaN)(?: +\d+)?")
 _MODEL = re.compile(r'(?:^|,)model_name="((?:[^"\\]|\\.)*)"')
 _BEGINS = re.compile(
     r"\s*(?:# (?:HELP|TYPE) |[a-zA-Z_:][a-zA-Z0-9_:]*(?:\{[^}\n]*\})? [-+0-9.eE]+(?: +\d+)?\s*(?:\n|\Z))"
 )
 
-_HISTOGRAMS = {  # of what a request sees: the first name that is there
+_HISTOGRAMS = {  # latencies of a request; the first name found is used
     "ttft": ("time_to_first_token_seconds",),
     "tpot": ("request_time_per_output_token_seconds",),
     "itl": ("inter_token_latency_seconds", "time_per_output_token_seconds"),
@@ -50,7 +50,8 @@ def read_metrics(path: str | Path, text: str) -> MeasuredRun:
         return None
 
     found = {metric: mean(*names) for metric, names in _HISTOGRAMS.items()}
-    found["tpot"] = found["tpot"] or found["itl"]  # of tokens in SGLang and in vLLM before 0.11
+    # SGLang and vLLM before 0.11 have the per-token histogram only
+    found["tpot"] = found["tpot"] or found["itl"]
     latencies = {
         metric: {"mean": seconds * 1e3}
         for metric, seconds in found.items()

@@ -137,7 +137,7 @@ def _server(path: Path, facts: Document) -> ServerLog:
     """Return server arguments and scheduler capacity from `server_info` (the response of /get_server_info)."""
     try:
         launch = sglang_settings(facts, facts.get("version"))
-    except InvalidInput:  # one of its arguments is no value that SGLang takes
+    except InvalidInput:  # an argument has a value that SGLang does not accept
         launch = LoggedSettings(engine="sglang")
     states = facts.get("internal_states")
     state = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}

@@ -20,14 +20,14 @@ TOLERANCES = {
     "tf32": 2e-3,
     "bf16": 2e-2,
     "fp16": 4e-3,
-    "fp8": 0.1,  # fast accumulation keeps some 14 bits: up to 5 % at K = 28672, and a wrong layout 100 %
+    "fp8": 0.1,  # fast accumulation keeps about 14 bits: up to 5 % at K = 28672; a wrong layout gives 100 %
     "fp8_rowwise": 0.1,
     "fp8_block": 0.1,
-    "mxfp8": 0.02,  # of the quantized values themselves: a wrong layout of scales is off by 50 % and more
+    "mxfp8": 0.02,  # against the quantized values; a wrong layout of scales gives 50 % or more
     "nvfp4": 0.02,
     "int8": 0.0,
 }
-CPU_POOL_BYTES = 96 * 2**20  # as much as the weights of the small model, and more than any private cache
+CPU_POOL_BYTES = 96 * 2**20  # size of the small model's weights, larger than any private cache
 
 
 class Unsupported(Exception):
@@ -43,7 +43,7 @@ class KernelBench:
     cache_bytes: int
     generator: Any
     memory_limit_bytes: float
-    missing: Mapping[str, str] = field(default_factory=dict)  # what this device lacks, by kernel, and why
+    missing: Mapping[str, str] = field(default_factory=dict)  # missing kernels, with the reason
 
     @property
     def on_cuda(self) -> bool:
@@ -62,8 +62,7 @@ class KernelBench:
         return values.normal_(0.0, scale, generator=self.generator)
 
     def rotating(self, count: int, *shape: int, dtype: Any, part: int = 0) -> list[Any]:
-        """Return `count` random tensors to rotate over. On a CPU, fp32 tensors are windows of one pool to save fill
-        time."""
+        """Return `count` random tensors to rotate over. On a CPU, fp32 tensors share one pool to save fill time."""
         if self.on_cuda or dtype != self.torch.float32:
             few = count if self.on_cuda else min(count, 6)
             return [self.random(*shape, dtype=dtype) for _ in range(few)]
@@ -97,8 +96,7 @@ class KernelBench:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Calls over rotated inputs. `check` returns the relative error of a fresh result, `tolerance` the accepted
-    error."""
+    """Calls over rotated inputs. `check` returns the relative error of a fresh result; `tolerance` is its limit."""
 
     calls: Sequence[Callable[[], object]]
     check: Callable[[], float] | None = None
@@ -106,14 +104,13 @@ class Prepared:
     flops: float = 0.0
     bytes: float = 0.0
     extra_bytes: Callable[[], float] | None = None
-    capturable: bool = True  # may be put into a CUDA graph: nothing on the way waits for the device
-    sustained_s: float | None = None  # run back to back for so long, in place of a few ms
+    capturable: bool = True  # a CUDA graph can capture it: no call waits for the device
+    sustained_s: float | None = None  # run back to back for this time instead of a few ms
     note: str = ""
 
 
 def attempt(call: Callable[[], Any]) -> None:
-    """Run a kernel once. Raises Unsupported if this build or device rejects it; running out of memory is raised
-    unchanged."""
+    """Run a kernel once. Raises Unsupported if this build or device rejects it; out-of-memory errors pass through."""
     try:
         call()
     except (RuntimeError, NotImplementedError, ValueError, AttributeError) as error:
@@ -151,7 +148,7 @@ def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_iter
 
-    tensors: dict[int, int] = {}  # living tensors by storage
+    tensors: dict[int, int] = {}  # number of live tensors by storage
     inputs: set[int] = set()
     live = peak = 0
 

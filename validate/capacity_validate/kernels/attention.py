@@ -15,7 +15,7 @@ from capacity_validate.cases import Case
 from capacity_validate.kernels import KernelBench, Prepared, Unsupported, attempt, peak_bytes, relative_error
 
 ATTENTION_TOLERANCES = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 4e-3, "fp8": 2e-2}
-# of a result, that a reference in float64 is computed for
+# parts of a result that are checked against a float64 reference
 CHECKED_ROWS = 8
 CHECKED_SEQUENCES = 2
 CHECKED_KV_HEADS = 2
@@ -45,7 +45,7 @@ def prefill_attention(case: Case, bench: KernelBench) -> Prepared:
         k, v = (bench.random(batch, kv_heads, tokens, d, dtype=dtype) for _ in range(2))
         return q, k, v
 
-    sets = [inputs() for _ in range(2)]  # queries, keys and values have just been written: not cold
+    sets = [inputs() for _ in range(2)]  # not cold: queries, keys and values have just been written
     calls = [
         prefill_call(case.variant, *one) if installed else _sdpa_call(bench, backend, *one) for one in sets
     ]
@@ -137,7 +137,7 @@ def decode_attention(case: Case, bench: KernelBench) -> Prepared:
     """Prepare decode of one token per sequence, over caches of equal context: contiguous, or paged by a block table."""
     build = _paged_decode if case.variant in ("paged", "flashinfer") else _contiguous_decode
     calls, check, cache_bytes = build(case, bench)
-    values = case["batch"] * case["heads"] * case["head_dim"]  # of all queries
+    values = case["batch"] * case["heads"] * case["head_dim"]  # number of query values
     return Prepared(
         calls=calls,
         check=check,
@@ -153,7 +153,7 @@ def _contiguous_decode(case: Case, bench: KernelBench) -> DecodeParts:
     cache_bytes = 2 * batch * kv_heads * context * d * dtype.itemsize
     sdpa = bench.torch.nn.functional.scaled_dot_product_attention
 
-    # query heads of a group become query rows of their KV head: no copy of the cache per head
+    # a group's query heads become query rows of their KV head, so the cache is not copied per head
     q = bench.random(batch, kv_heads, heads // kv_heads, d, dtype=dtype)
     copies = bench.copies(cache_bytes)
     keys, values = (
@@ -177,7 +177,7 @@ def _paged_decode(case: Case, bench: KernelBench) -> DecodeParts:
     torch = bench.torch
     batch, heads, kv_heads, d = case["batch"], case["heads"], case["kv_heads"], case["head_dim"]
     context, block, dtype = case["context"], case.get("block", 16), bench.dtype(case.kernel)
-    cached = torch.float8_e4m3fn if case.kernel == "fp8" else dtype  # the cache alone; queries stay 16 bit
+    cached = torch.float8_e4m3fn if case.kernel == "fp8" else dtype  # the cache only; queries stay 16 bit
     blocks_each = -(-context // block)
     total = batch * blocks_each
     cache_bytes = 2 * total * block * kv_heads * d * cached.itemsize
@@ -276,7 +276,7 @@ def absorbed_decode(torch: Any, query: Any, cache: Any, *, latent: int, scale: f
 
 
 PACKAGES = {"fa3": "flash_attn_interface", "flashinfer": "flashinfer"}
-WORKSPACE_BYTES = 128 * 2**20  # that FlashInfer asks for
+WORKSPACE_BYTES = 128 * 2**20  # required by FlashInfer
 
 
 def package(name: str) -> Any:
@@ -309,8 +309,7 @@ def prefill_call(name: str, q: Any, k: Any, v: Any) -> Callable[[], Any]:
 def paged_decode_call(
     bench: KernelBench, query: Any, keys: Any, values: Any, table: Any, *, context: int
 ) -> Callable[[], Any]:
-    """Return a call of FlashInfer's decode over pages [pages, tokens, KV heads, d]; every sequence has `context`
-    tokens."""
+    """Return a FlashInfer decode call over pages [pages, tokens, KV heads, d], `context` tokens per sequence."""
     found, torch = package("flashinfer"), bench.torch
     batch, heads, d = query.shape
     block, kv_heads = keys.shape[1], keys.shape[2]

@@ -17,15 +17,14 @@ FLASH = "flash"
 def causal_attention(
     q: Any, k: Any, v: Any, *, scale: float | None = None, used: Counter[str] | None = None
 ) -> Any:
-    """Attend [1, heads, new, d] queries to [1, KV heads, context, d]; query i sees all but the last new - 1 - i
-    tokens.
+    """Attend [1, heads, new, d] to [1, KV heads, context, d]; query i sees all but the last new - 1 - i tokens.
 
     `used` counts calls by kernel. Values may be narrower than keys, as in MLA.
     """
     if not q.is_cuda:
         return _masked(q, k, v, scale=scale)
     width = v.shape[-1]
-    if width < q.shape[-1]:  # FlashAttention wants one width; engines pad the values too
+    if width < q.shape[-1]:  # FlashAttention needs equal widths; engines pad the values too
         v = functional.pad(v, (0, q.shape[-1] - width))
     flash = takes_flash(q, k, v)
     if used is not None:

@@ -7,8 +7,8 @@ from typing import Any
 from capacity_validate.cases import Case
 from capacity_validate.kernels import TOLERANCES, KernelBench, Prepared, Unsupported, relative_error
 
-CHECK_ROWS = 64  # that a reference is computed for
-SUMMED = 2**24  # values of a reference sum at a time
+CHECK_ROWS = 64  # rows checked against a reference
+SUMMED = 2**24  # values per part of a reference sum
 CHAIN = 64  # tiny kernels in a row, to time a launch
 
 
@@ -30,7 +30,7 @@ def bandwidth(case: Case, bench: KernelBench) -> Prepared:
     calls = [source.sum for source in sources]
 
     def check() -> float:
-        parts = sources[0].split(SUMMED)  # in double, piece by piece: the whole would take twice its size
+        parts = sources[0].split(SUMMED)  # by parts, because the whole in float64 takes twice its size
         scale = sum(float(part.double().abs().sum()) for part in parts)
         return abs(float(calls[0]()) - sum(float(part.double().sum()) for part in parts)) / scale
 
@@ -161,8 +161,7 @@ def _traffic(
 
 
 def launch(case: Case, bench: KernelBench) -> Prepared:
-    """Prepare a chain of tiny kernels: `eager` one by one, `graph` as one CUDA graph. The time covers the whole
-    chain."""
+    """Prepare a chain of tiny kernels, timed as a whole: `eager` one by one, `graph` as one CUDA graph."""
     torch = bench.torch
     x = torch.zeros(case.get("values", 32), device=bench.device)
 
@@ -176,7 +175,7 @@ def launch(case: Case, bench: KernelBench) -> Prepared:
             raise Unsupported("a CPU has no graphs")
         chain()
         graph, _ = bench.captures.capture(chain)
-        # never inside another capture: CUDA does not say that a graph's launch may be captured
+        # CUDA does not document capture of a graph launch, so never capture this
         return Prepared(calls=[graph.replay], capturable=False)
 
     return Prepared(calls=[chain], capturable=False)
@@ -192,7 +191,7 @@ def transfer(case: Case, bench: KernelBench) -> Prepared:
     if case.variant == "to device":
         target, source = device, host
     else:
-        target = host  # and the bench's generator: a refused capture may leave the default one unusable
+        target = host  # use the bench's generator, because a failed capture may break the default one
         source = torch.randint(
             0, 256, (count,), generator=bench.generator, dtype=torch.uint8, device=bench.device
         )

@@ -8,12 +8,11 @@ from capacity_validate.kernels import TOLERANCES, KernelBench, Prepared, attempt
 from capacity_validate.kernels.fused import gated
 
 CHECK_TOKENS = 2
-DOUBLED_ROWS = 1024  # of a weight matrix, in float64 at a time
+DOUBLED_ROWS = 1024  # weight rows converted to float64 at a time
 
 
 def moe(case: Case, bench: KernelBench) -> Prepared:
-    """Prepare uniformly random top-k routing over gated experts; `grouped`: one kernel for all experts, `loop`: one
-    each."""
+    """Prepare random top-k routing over gated experts; `grouped`: one kernel for all experts, `loop`: one each."""
     torch = bench.torch
     tokens, experts, top_k = case["tokens"], case["experts"], case["top_k"]
     hidden, width, dtype = case["hidden"], case["intermediate"], bench.dtype(case.kernel)

@@ -1,5 +1,4 @@
-"""Matrix products as engines run them: bf16, fp16, fp32, TF32, FP8 per tensor, row or block, INT8, W4A16, MXFP8,
-NVFP4.
+"""Matrix products as in engines: bf16, fp16, fp32, TF32, FP8 per tensor, row or block, INT8, W4A16, MXFP8, NVFP4.
 
 Block scales: FP8 with one scale per 1 x 128 activations and 128 x 128 weights, MXFP8, and NVFP4, all by
 `torch._scaled_mm`. Support depends on the card: FP8 blocks on Hopper with CUDA 12.9, MX and NVFP4 on Blackwell. Source
@@ -13,8 +12,8 @@ from typing import Any, NamedTuple
 from capacity_validate.cases import Case
 from capacity_validate.kernels import TOLERANCES, KernelBench, Prepared, Unsupported, attempt, relative_error
 
-CHECK_ROWS, CHECK_COLUMNS = 64, 128  # of the product that the reference computes in float64
-# bits of a value, the scales of its block among them
+CHECK_ROWS, CHECK_COLUMNS = 64, 128  # part of the product with a float64 reference
+# bits per value, including its share of block scales
 WEIGHT_BITS = {
     "fp32": 32, "tf32": 32, "fp8": 8, "fp8_rowwise": 8, "fp8_block": 8, "int8": 8, "mxfp8": 8.25, "nvfp4": 4.5,
     "w4a16": 4.25,
@@ -22,9 +21,9 @@ WEIGHT_BITS = {
 ACTIVATION_BITS = {**WEIGHT_BITS, "fp8_block": 8.25, "w4a16": 16}
 OUTPUT_BYTES = {"fp32": 4, "tf32": 4, "int8": 4}
 FP8_MAX = 448.0
-FP8_REACH = 6.0  # standard deviations that a scale for a whole tensor reaches
+FP8_REACH = 6.0  # standard deviations covered by a per-tensor scale
 INT4_GROUP = 128
-# power and heat need seconds to settle; a burst of a few ms runs at clocks that serving never sees
+# power and heat need seconds to settle; a burst of a few ms runs at higher clocks than serving
 SUSTAINED_S = 5.0
 
 Product = Callable[[], Any]
@@ -63,8 +62,7 @@ def gemm(case: Case, bench: KernelBench) -> Prepared:
 
 
 def _checked(bench: KernelBench, call: Product, a: Any, w: Any) -> tuple[Product, Callable[[], float]]:
-    """Return `call`, and its error on a corner of the product against float64; `a` and `w` need only cover the
-    corner."""
+    """Return `call`, and its error on a corner of the product against float64; `a` and `w` must cover the corner."""
     a, w = a[:CHECK_ROWS], w[:CHECK_COLUMNS]
 
     def check() -> float:
@@ -109,7 +107,7 @@ def _scaled(case: Case, bench: KernelBench, *, row_wise: bool) -> tuple[Product,
             scale_a=a.scales,
             scale_b=scale_b,
             out_dtype=torch.bfloat16,
-            use_fast_accum=bench.on_cuda,  # as engines' kernels accumulate
+            use_fast_accum=bench.on_cuda,  # as in engines' kernels
         )
 
     attempt(call)
@@ -172,7 +170,7 @@ def _int4(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]
 FP4_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # and their negatives: E2M1
 FP4_MAX = 6.0
 FP8_BLOCK, MX_BLOCK, NVFP4_BLOCK = 128, 32, 16
-SCALE_ROWS, SCALE_COLUMNS = 128, 4  # of a tile of scales, as tensor cores of Blackwell read them
+SCALE_ROWS, SCALE_COLUMNS = 128, 4  # size of a tile of scales for Blackwell's tensor cores
 ROWS_AT_A_TIME = 1024  # a whole tensor in fp32 would take four times the weights
 CORNER = 128  # rows that a check needs in full precision
 
@@ -215,8 +213,7 @@ def _pieces(bench: KernelBench, rows: int, columns: int) -> Any:
 
 
 def _fp8(bench: KernelBench, rows: int, columns: int, high: int, wide: int | None) -> BlockScaled:
-    """Return FP8 values with one scale per block of `high` x `wide`; if `wide` is None, one scale of FP8_REACH
-    deviations."""
+    """Return FP8 values with one scale per block of `high` x `wide`; if `wide` is None, one scale for all."""
     torch = bench.torch
     values = torch.empty(rows, columns, device=bench.device, dtype=torch.float8_e4m3fn)
     width = wide or columns

@@ -47,7 +47,7 @@ def paged_decode_attention(
     _, heads, d = query.shape
     kv_heads = keys.shape[2]
     out = torch.empty_like(query)
-    # sequence by sequence, so that the time follows the sum of contexts rather than the longest
+    # one sequence at a time, so that time depends on the sum of contexts, not on the longest
     for row, context in enumerate(contexts.tolist() if contexts_cpu is None else contexts_cpu):
         first = first_seen(context, window_tokens, chunked=chunked)
         k, v = (

@@ -5,7 +5,7 @@ Imported on GPUs only, because torch's CUDA builds include Triton.
 
 # mypy: disable-error-code="untyped-decorator,no-untyped-def"
 # ruff: noqa: N803
-# Triton reads compile-time constants by their capitals.
+# Compile-time constants are upper case, by Triton's convention.
 
 import triton
 import triton.language as tl

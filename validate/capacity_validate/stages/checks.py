@@ -20,7 +20,7 @@ from capacity_validate.technique_checks import (
     technique_findings,
 )
 
-COLLECTIVES_S = 20.0  # to start processes that each import torch
+COLLECTIVES_S = 20.0  # time to start processes that each import torch
 
 
 def collective_stage(session: Session, results: StageResults) -> None:
@@ -32,7 +32,7 @@ def collective_stage(session: Session, results: StageResults) -> None:
         results.remarks.append("one GPU: no collectives were measured")
         return
     if session.transformer is not None:
-        session.transformer.release()  # the first GPU's memory: this is the last stage
+        session.transformer.release()  # free the first GPU's memory; this is the last stage
         session.free_memory()
     for ranks in counts:
         if session.time_left_s() < COLLECTIVES_S * session.slowdown:
@@ -67,7 +67,7 @@ def memory_stage(session: Session, results: StageResults) -> None:
         results.memory |= gpu_memory(session.torch, session.facts.torch_name, alone=alone)
 
 
-DEVICE_S = 20.0  # of the budget for a GPU's own, at most
+DEVICE_S = 20.0  # maximum time for checks on a GPU
 DEVICE_SHARE = 0.2
 
 

@@ -87,9 +87,9 @@ def _rate_per_s(stage: ServingStage, steps: StepModel) -> float:
 
 
 EXACT_DOUBT = 1e-3
-ROUNDED_DOUBT = 0.05  # bf16 through some dozens of layers; a token of another model is some 0.5 off
-FEWEST_S = 2  # of the budget, below which the stage is not begun
-STEPS_PER_TOKEN = 4.0  # steps of the target for each token of a speculative run and the plain one beside it
+ROUNDED_DOUBT = 0.05  # bf16 through dozens of layers; a token of another model differs by about 0.5
+FEWEST_S = 2  # minimum remaining budget to start the stage
+STEPS_PER_TOKEN = 4.0  # target steps per token, speculative and plain run together
 
 
 def speculation_stage(session: Session, results: StageResults) -> None:

@@ -29,4 +29,4 @@ class StageResults:
     speculation: list[SpeculativeRun] = field(default_factory=list)
     memory: dict[str, float] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)  # stages that failed, and why
+    broken: list[str] = field(default_factory=list)  # failed stages, with the reason

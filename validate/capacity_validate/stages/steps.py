@@ -32,12 +32,12 @@ from capacity_validate.telemetry import Telemetry, telemetry_remarks
 from capacity_validate.timing import stopwatch_for
 from capacity_validate.transformer import DecodeGraph, Transformer, require_supported
 
-KERNEL_SHARE = 0.6  # of the budget; the rest is for serving, speculation and memory
-ALONE_SHARE = 0.9  # of the budget, where nothing is served
-# of the memory that is free: what these leave is for kernels, graphs, activations and the references of checks
+KERNEL_SHARE = 0.6  # fraction of the budget; the rest is for serving, speculation and memory
+ALONE_SHARE = 0.9  # the same, for a campaign without serving
+# fractions of free memory; the rest is for kernels, graphs, activations and check references
 MEMORY_SHARE = 0.5  # for the model's weights
 CACHE_SHARE = 0.2  # for its KV cache
-# of what is free once the model stands: input sets of one kernel; the rest is its temporaries
+# fraction of the memory left by the model for input sets of one kernel; the rest is for temporaries
 KERNELS_SHARE = 0.5
 
 
@@ -65,7 +65,7 @@ def step_stage(session: Session, results: StageResults) -> None:
         )
     if not session.on_gpu:
         results.slowdown = max(1.0, (time.monotonic() - wall_s) / max(1e-3, time.process_time() - cpu_s))
-    # a card that is slower in the last pass than in the first has been measured as two cards
+    # a card that slows down from first to last pass gives inconsistent times
     drift = results.outcome.drift
     text = f"the same cases took {drift:+.0%} in the last pass against the first"
     if session.on_gpu and abs(drift) > DRIFT:
@@ -178,8 +178,7 @@ def _time_half_depth(session: Session, runner: CaseRunner) -> None:
 
 
 def interleaved(cases: list[Case], steps: list[Case]) -> list[Case]:
-    """Distribute steps of the whole model among the kernels, within the first half, so that both see the same
-    minutes."""
+    """Distribute whole-model steps among the first half of the kernels, so that both are timed in the same minutes."""
     if not steps:
         return cases
     every = max(1, len(cases) // (2 * len(steps)))
@@ -192,7 +191,7 @@ def interleaved(cases: list[Case], steps: list[Case]) -> list[Case]:
     return [*mixed, *waiting]
 
 
-WEIGHTS_SHARE = 0.6  # of what is free beside the first model
+WEIGHTS_SHARE = 0.6  # fraction of the memory left by the first model
 UNSEEN_CACHE_SHARE = 0.15
 BUDGET_SHARE = 0.2
 
@@ -235,7 +234,7 @@ def unseen_stage(session: Session, results: StageResults) -> None:
 
 
 BLOCK = 16
-EAGER = "eager"  # decode steps on a GPU that are launched kernel by kernel, for no graph can hold them
+EAGER = "eager"  # decode steps on a GPU without a graph, launched kernel by kernel
 
 
 def step_cases(
