@@ -1,10 +1,10 @@
-"""Models as data: what their layers are, how many parameters they have, and how their checkpoints are stored.
+"""Models as data: their layers, parameter counts and checkpoint formats.
 
-In: a preset's name, a `config.json` or its folder. Out: a `ModelSpec`, whose layers say themselves what they count
-and cache. `layers` has one class for each kind of mixer (what a mixer must say is `Mixer`), `feed_forward` the dense
-and the routed ones, `parts` the parameters, `spec` the model; `hf_config` reads Hugging Face's files, `presets` the
-bundled ones and the names of copies; `quantization` is how weights and KV cache are stored. Nothing here
-knows a GPU or an engine. Start reading at `spec`, then `layers`.
+Input: a preset's name, a `config.json` or its folder. Output: a `ModelSpec`, whose layers report their own parameters
+and caches. `layers` has one class for each kind of mixer (the interface is `Mixer`), `feed_forward` the dense and the
+routed ones, `parts` the parameters, `spec` the model. `hf_config` reads Hugging Face's files, `presets` the bundled
+ones and names of variants; `quantization` describes the storage of weights and KV cache. Nothing here depends on a GPU
+or an engine. Start with `spec`, then `layers`.
 """
 
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward

@@ -1,8 +1,8 @@
-"""Audio encoders before a decoder: counts, and what a second of speech becomes.
+"""Audio encoders before a decoder: parameter counts, and tokens per second of speech.
 
-Most are Whisper's encoder: 100 mel frames a second through two convolutions, the second of stride two, and layers over
-30 s at a time, which shorter audio is padded to; Qwen2.5-Omni's hears 2 s at a time. Gemma 3n's and Phi-4's are
-conformers. Counts are those of the modules of transformers 5.23.
+Most are Whisper's encoder: 100 mel frames a second pass two convolutions, the second of stride two, then layers over
+30 s at a time; shorter audio is padded. Qwen2.5-Omni's encoder has chunks of 2 s. Gemma 3n's and Phi-4's encoders are
+conformers. Counts equal those of the modules of transformers 5.23.
 """
 
 import math
@@ -13,17 +13,17 @@ from typing import ClassVar
 from capacity.base.fields import Fields
 from capacity.model.vision_towers import VisionEncoder, embedder_params, linear, vit_layer
 
-CHUNK_S = 30  # that Whisper's encoder hears at a time
-FRAMES_PER_S = 50  # through its layers
-CONVOLUTION = 3  # frames that each convolution sees
-LONGEST_S = 40 * 60  # of Voxtral's audio, as its model card says: assumed, 2026-11
+CHUNK_S = 30  # chunk that Whisper's encoder processes
+FRAMES_PER_S = 50  # frames through Whisper's layers
+CONVOLUTION = 3  # frames per convolution window
+LONGEST_S = 40 * 60  # of Voxtral's audio, by its model card: assumed, 2026-11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioEncoder(VisionEncoder):
-    """What an audio encoder computes: frames are its patches, `frames_per_s` of them.
+    """Shape of an audio encoder: its patches are frames, `frames_per_s` of them.
 
-    `pads_tokens`: the padding becomes tokens too. With `image_tokens` every clip has as many.
+    `pads_tokens`: the padding becomes tokens too. With `image_tokens`, every clip has that many tokens.
     """
 
     row_name: ClassVar[str] = "audio encoder"
@@ -34,7 +34,10 @@ class AudioEncoder(VisionEncoder):
 
 
 def tokens_of_audio(encoder: AudioEncoder, seconds: float) -> int:
-    """Tokens of so many seconds; of whole chunks where the padding becomes tokens, and always as many in Gemma 3n."""
+    """Return the tokens of `seconds` of audio.
+
+    Where the padding becomes tokens, whole chunks count. Gemma 3n has a fixed number.
+    """
     if encoder.image_tokens is not None:
         return encoder.image_tokens
     heard = math.ceil(seconds / CHUNK_S) * CHUNK_S if encoder.pads_tokens else seconds
@@ -42,7 +45,8 @@ def tokens_of_audio(encoder: AudioEncoder, seconds: float) -> int:
 
 
 def audio_tower(config: Fields) -> tuple[int, AudioEncoder | None, tuple[str, ...]]:
-    """Parameters of the encoder with its projector, what it computes, and what of the config is not counted."""
+    """Return the parameters of the encoder with its projector, its shape, and the config sections that are not
+    counted."""
     found = [key for key in ("audio_config", "speech_config") if config.has(key)]
     if not found:
         return 0, None, ()
@@ -55,7 +59,7 @@ def audio_tower(config: Fields) -> tuple[int, AudioEncoder | None, tuple[str, ..
 
 
 def _sizes(tower: Fields) -> tuple[int, int, int, int, int, int]:
-    """Width, feed-forward, layers, heads, mel bins and positions; large v3's where left out."""
+    """Return width, feed-forward width, layers, heads, mel bins and positions; defaults are those of large v3."""
     return (
         tower.count("d_model", "hidden_size", default=1_280),
         tower.count("encoder_ffn_dim", "intermediate_size", default=5_120),
@@ -67,7 +71,7 @@ def _sizes(tower: Fields) -> tuple[int, int, int, int, int, int]:
 
 
 def whisper_encoder_params(tower: Fields) -> int:
-    """Two convolutions, learned positions, layers whose keys have no bias, and a norm: 636,968,960 in large v3."""
+    """Count two convolutions, learned positions, layers without key bias, and a norm: 636,968,960 in large v3."""
     width, inner, layers, _, bins, positions = _sizes(tower)
     convolutions = linear(CONVOLUTION * bins, width) + linear(CONVOLUTION * width, width)
     return layers * (vit_layer(width, inner) - width) + convolutions + positions * width + 2 * width
@@ -82,14 +86,14 @@ def _whisper(
     longest_s: float = CHUNK_S,
     pads: bool = False,
 ) -> tuple[int, AudioEncoder]:
-    """Whisper's encoder and a projector, whose products have `vectors` more parameters beside them."""
+    """Return Whisper's encoder with a projector that has `vectors` parameters in addition to its products."""
     width, inner, layers, heads, bins, positions = _sizes(tower)
     encoder = AudioEncoder(
         num_layers=layers,
         hidden_size=width,
         num_heads=heads,
         intermediate_size=inner,
-        patch_inputs=CONVOLUTION * (width + 2 * bins),  # the first convolution runs twice a frame
+        patch_inputs=CONVOLUTION * (width + 2 * bins),  # the first convolution runs twice per frame
         patches_per_token=frames_per_token,
         projections=projections,
         tile_patches=positions,
@@ -103,19 +107,19 @@ def _whisper(
 
 
 def _qwen2_audio(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
-    """Frames pooled by two, one linear projector; at most 30 s of each audio are heard."""
+    """Qwen2-Audio: frames pooled by two, one linear projector; at most 30 s of each audio are used."""
     width = _sizes(tower)[0]
     return _whisper(tower, ((width, hidden_size),), frames_per_token=2, vectors=hidden_size)
 
 
 def _voxtral(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
-    """Four frames side by side become a token; two products without bias."""
+    """Voxtral: four concatenated frames become a token; two products without bias."""
     products = ((4 * _sizes(tower)[0], hidden_size), (hidden_size, hidden_size))
     return _whisper(tower, products, frames_per_token=4, longest_s=LONGEST_S, pads=True)
 
 
 def _ultravox(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
-    """Eight frames side by side become a token, through a gated unit between two products with a norm before each."""
+    """Ultravox: eight concatenated frames become a token; a gated unit between two products, each after a norm."""
     factor, inner = config.count("stack_factor", default=8), config.count("hidden_size", default=4_096)
     stacked, middle = factor * _sizes(tower)[0], inner // 2
     norms = stacked + (middle if config.flag("projector_ln_mid") else hidden_size)
@@ -129,8 +133,10 @@ PHI4_FRAMES_PER_S = 12.5  # of 100, by time_reduction 8
 
 
 def _qwen2_5_omni(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
-    """Whisper's layers over 2 s at a time, without learned positions; frames pooled by two, one projector; two tokens
-    around a clip."""
+    """Qwen2.5-Omni: Whisper's layers over 2 s at a time, without learned positions.
+
+    Frames are pooled by two; one projector; two tokens around a clip.
+    """
     width, _, _, _, _, positions = _sizes(tower)
     out = tower.count("output_dim", default=hidden_size)
     vectors = out + 2 * out - positions * width
@@ -146,9 +152,9 @@ GEMMA3N_FRAMES_PER_S = 25  # of 100, after two strides of two
 
 
 def _gemma3n(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
-    """A conformer over frames of 40 ms, of which every fourth is a token; a clip is padded to as many tokens always.
+    """Gemma 3n: a conformer over 40 ms frames; every fourth frame is a token, and clips are padded to a fixed length.
 
-    Its two feed-forwards, convolution and projections of a layer are timed as one feed-forward of as much work.
+    The two feed-forwards, convolution and projections of a layer are timed as one feed-forward of equal work.
     """
     width = tower.count("hidden_size", default=1_536)
     layers = tower.count("conf_num_hidden_layers", default=12)
@@ -159,7 +165,7 @@ def _gemma3n(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, Audi
     products = 2 * (2 * 4 * width**2) + 5 * width**2 + 3 * width**2
     layer = products + kernel * width + width // heads + 9 * width
     subsampling = 9 * first + first + 9 * first * second + second + second * bins * width
-    convolved = 9 * first * (4 + second) * bins  # products of a frame, on half and a quarter of the bins
+    convolved = 9 * first * (4 + second) * bins  # products per frame, on half and a quarter of the bins
     tokens = config.count("audio_soft_tokens_per_image", default=188)
     seen = tower.count("conf_attention_chunk_size", default=12)
     seen += tower.count("conf_attention_context_left", default=13)
@@ -184,8 +190,11 @@ PHI4_LONGEST_S = 40 * 60  # its model card, quoted from memory: assumed, 2026-11
 
 
 def _phi4(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
-    """A conformer over frames of 80 ms, each of them a token, through one of two projectors (speech alone, or images
-    beside it); a layer's products are timed as one feed-forward of as much work: 466,432,256."""
+    """Phi-4: a conformer over 80 ms frames, each a token, with 466,432,256 parameters.
+
+    One of two projectors is used (speech only, or speech with images). The products of a layer are timed as one
+    feed-forward of equal work.
+    """
     width, inner = tower.count("hidden_size", default=1_024), tower.count("intermediate_size", default=1_536)
     layers, heads = tower.count("num_blocks", default=24), tower.count("num_attention_heads", default=16)
     channels, kernel = tower.count("nemo_conv_channels", default=1_024), tower.count("kernel_size", default=3)

@@ -1,4 +1,4 @@
-"""DeepSeek-V4's attention: a window of whole tokens, and beyond it one compressed entry for several tokens."""
+"""DeepSeek-V4's attention: a window of tokens, and beyond it one compressed entry for several tokens."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,11 +11,12 @@ from capacity.model.quantization import KvCacheFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressedAttention:
-    """All query heads on one head that is key and value; `compress_rate` tokens make one entry of the far context.
+    """Attention of all query heads to one shared KV head; beyond the window, `compress_rate` tokens form one entry.
 
-    `compress_rate` 0: the window alone. With an indexer (sparse form) a query attends to `top_k` of the entries, which
-    overlap, so their projections are twice as wide; without one to all of them. The output goes through `output_groups`
-    products of rank `output_lora_rank`. Source: transformers 5.23 modeling_deepseek_v4.py, read 2026-11.
+    `compress_rate` 0: only the window. With an indexer (sparse form), a query attends to `top_k` entries, which
+    overlap, so their projections are twice as wide; without one it attends to all entries. The output passes
+    `output_groups` products of rank `output_lora_rank`. Source: transformers 5.23 modeling_deepseek_v4.py, read
+    2026-11.
     """
 
     num_heads: int
@@ -33,7 +34,7 @@ class CompressedAttention:
 
     @property
     def kind(self) -> str:
-        """As the model's own paper calls them."""
+        """Return the name that the model's paper uses."""
         if not self.compress_rate:
             return "swa"
         return "hca" if self.indexer is None else "csa"
@@ -47,15 +48,15 @@ class CompressedAttention:
         return 4.0 * self.num_heads * self.head_dim
 
     def entry_bytes(self, kv: KvCacheFormat) -> float:
-        """Of one token of the window, or one compressed entry: key and value are one vector."""
+        """Return the bytes of one window token or one compressed entry; key and value are one vector."""
         return kv.vector_bytes(self.head_dim)
 
     def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:
-        """Of the compressed entries, beyond the window."""
+        """Return the bytes of the compressed entries per token beyond the window."""
         return self.entry_bytes(kv) / self.compress_rate if self.compress_rate else 0.0
 
     def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:
-        """The window; the compressed entries; the indexer's keys."""
+        """Return the window, the compressed entries, and the indexer's keys."""
         window = KvCacheGroup(
             kind="window",
             layers=layers,
@@ -76,7 +77,7 @@ class CompressedAttention:
         return window, entries, indexer_keys(layers, self.indexer.cache_bytes_per_token / self.compress_rate)
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
-        """Queries up from their latent, one key-value head, the compressor, the indexer, and the grouped output."""
+        """Return query latent and expansion, the KV head, compressor, indexer, and the grouped output."""
         q, d, r, h = self.num_heads, self.head_dim, self.q_lora_rank, hidden_size
         groups, rank = self.output_groups, self.output_lora_rank
         parts = [
@@ -98,7 +99,7 @@ class CompressedAttention:
 
     @property
     def compressor_copies(self) -> int:
-        """Entries that overlap are made of two series."""
+        """Return 2 for overlapping entries, which consist of two series, else 1."""
         return 1 if self.indexer is None else 2
 
     def _compressor(

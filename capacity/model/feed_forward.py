@@ -1,4 +1,4 @@
-"""Feed-forwards, dense and routed: exact parameter counts, as in transformers 5.23's modules."""
+"""Feed-forwards, dense and routed, with exact parameter counts as in the modules of transformers 5.23."""
 
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -9,10 +9,10 @@ from capacity.model.parts import Product, matrix, vector
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoFeedForward:
-    """A layer that ends with its mixer (Mamba), or a layer's first half where halves are counted as layers."""
+    """No feed-forward: a layer with only a mixer (Mamba), or the first half of a layer if halves count as layers."""
 
     def idle_params(self, hidden_size: int) -> int:  # noqa: ARG002
-        """Of one layer, unused by a token: none."""
+        """Return 0, the parameters of one layer that a token does not use."""
         return 0
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:  # noqa: ARG002
@@ -21,11 +21,11 @@ class NoFeedForward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseFeedForward:
-    """Gate, up and down projections (SwiGLU and its kin): 3·h·I; without a gate up and down: 2·h·I."""
+    """Gate, up and down projections (SwiGLU and similar): 3·h·I; without a gate, up and down: 2·h·I."""
 
     intermediate_size: int
     gated: bool = True
-    bias: bool = False  # of every projection
+    bias: bool = False  # on every projection
     inner_norm: bool = False  # over the intermediate values (BitNet)
 
     @property
@@ -33,7 +33,7 @@ class DenseFeedForward:
         return 3 if self.gated else 2
 
     def idle_params(self, hidden_size: int) -> int:  # noqa: ARG002
-        """Of one layer, unused by a token: none."""
+        """Return 0, the parameters of one layer that a token does not use."""
         return 0
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
@@ -51,10 +51,10 @@ class DenseFeedForward:
 class MoEFeedForward:
     """Routed experts, `experts_per_token` of `num_experts` for each token, and experts that all tokens share.
 
-    `shared_intermediate_size`: of all shared experts together, or of a dense feed-forward beside them.
-    `balanced_router`: training moves a bias on each expert's score until all are chosen alike (DeepSeek-V3).
-    `router_in_fp32`: its weights and inputs are brought to 32 bit and multiplied so (MiniMax-M2). `latent_size`:
-    experts work in a narrower space, with a projection into it and out (Nemotron 3 Super).
+    `shared_intermediate_size`: width of all shared experts together, or of a parallel dense feed-forward.
+    `balanced_router`: training adjusts a bias on each expert's score until all are chosen equally often (DeepSeek-V3).
+    `router_in_fp32`: router weights and inputs are converted to 32 bits and multiplied so (MiniMax-M2). `latent_size`:
+    experts work in a narrower space, with a projection into it and out of it (Nemotron 3 Super).
     """
 
     num_experts: int
@@ -66,9 +66,9 @@ class MoEFeedForward:
     router_bias: bool = False  # gpt-oss, or a learned correction of each expert's score
     balanced_router: bool = False
     router_in_fp32: bool = False
-    gated: bool = True  # without: two matrices an expert (Nemotron 3)
+    gated: bool = True  # False: two matrices per expert (Nemotron 3)
     latent_size: int = 0
-    zero_experts: int = 0  # chosen as experts are, and compute nothing (LongCat)
+    zero_experts: int = 0  # routed like experts, but compute nothing (LongCat)
     shared_bias: bool = False
 
     @property
@@ -77,13 +77,13 @@ class MoEFeedForward:
         return 3 if self.gated else 2
 
     def params_per_expert(self, hidden_size: int) -> int:
-        """Of one routed expert, biases included."""
+        """Return the parameters of one routed expert, including biases."""
         width = self.latent_size or hidden_size
         matrices = self.matrices * width * self.expert_intermediate_size
         return matrices + (2 * self.expert_intermediate_size + hidden_size if self.expert_bias else 0)
 
     def idle_params(self, hidden_size: int) -> int:
-        """Of one layer, unused by a token: the experts that it does not choose."""
+        """Return the parameters of one layer that a token does not use: those of the experts it does not choose."""
         real = self.experts_per_token * self.num_experts // (self.num_experts + self.zero_experts)
         return (self.num_experts - real) * self.params_per_expert(hidden_size)
 
@@ -113,7 +113,7 @@ class MoEFeedForward:
         return tuple(parts)
 
     def latent_products(self, hidden_size: int) -> tuple[Product, ...]:
-        """Into the space that the experts work in, and out of it."""
+        """Return the products into and out of the experts' latent space."""
         if not self.latent_size:
             return ()
         into, out = (self.latent_size, hidden_size), (hidden_size, self.latent_size)

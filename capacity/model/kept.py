@@ -1,4 +1,4 @@
-"""Models that a user keeps: a `config.json` under a name of its own, asked for by that name afterwards."""
+"""Models that a user adds: each `config.json` is stored under a name and found by that name."""
 
 import json
 import os
@@ -21,7 +21,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._+-]{0,120}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptModel:
-    """What `models add` kept: its name, where the file is, and the model as it is read."""
+    """Result of `models add`: the model's name, its file, and the model."""
 
     name: str
     path: Path
@@ -29,19 +29,19 @@ class KeptModel:
 
 
 def kept_folder() -> Path:
-    """`CAPACITY_MODELS`, else the user's configuration."""
+    """Return the folder in `CAPACITY_MODELS`, or the default in the user's configuration."""
     named = os.environ.get(MODELS_VARIABLE)
     return Path(named).expanduser() if named else user_folder("models")
 
 
 def kept_names() -> tuple[str, ...]:
-    """Names of the models in the user's folder, sorted."""
+    """Return the sorted names of the models in the user's folder."""
     folder = kept_folder()
     return tuple(sorted(path.stem for path in folder.glob("*.json"))) if folder.is_dir() else ()
 
 
 def kept_model(name: str) -> ModelSpec | None:
-    """The kept model of this name, or of the Hugging Face id that it was fetched under; None where there is none."""
+    """Return the added model of this name or of the Hugging Face id it was fetched under, or None."""
     bare = name.strip().lower().replace("_", "-").split("/")[-1]
     if not _NAME.fullmatch(bare):
         return None
@@ -64,10 +64,10 @@ def keep(
     source: str,
     notes: tuple[str, ...] = (),
 ) -> KeptModel:
-    """Write a configuration into the user's folder. `notes`: what was said of it where it was found.
+    """Write a configuration into the user's folder; `notes` come from reading the source.
 
-    Raises InvalidInput for a name that no file can have, or a folder that cannot be written; MalformedFile for a
-    configuration that is none.
+    Raises InvalidInput for a name that is not a valid file name or a folder that cannot be written, and MalformedFile
+    for an invalid configuration.
     """
     bare = name.strip().lower().replace("_", "-")
     if not _NAME.fullmatch(bare):

@@ -1,4 +1,4 @@
-"""Multi-head latent attention (DeepSeek's MLA) and the indexer of its sparse form: what they count and cache."""
+"""Parameters and caches of multi-head latent attention (DeepSeek's MLA) and of the indexer of its sparse form."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -10,22 +10,26 @@ from capacity.model.quantization import KvCacheFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseIndexer:
-    """DeepSeek sparse attention's lightning indexer: picks `top_k` tokens for each query; has its own key cache."""
+    """Lightning indexer of DeepSeek sparse attention: selects `top_k` tokens for each query, with its own key
+    cache."""
 
     num_heads: int
     head_dim: int
     top_k: int
-    shared: bool = False  # an earlier layer's choice is taken: no products and no keys of its own (GLM-5.2)
+    shared: bool = False  # reuses an earlier layer's selection: no products or keys of its own (GLM-5.2)
 
     @property
     def cache_bytes_per_token(self) -> float:
-        """One FP8 key and one FP32 scale for each 128 values. Source: vLLM 0.33 DeepseekV32IndexerCache."""
+        """Return the bytes of one FP8 key and its FP32 scales, one for each 128 values.
+
+        Source: vLLM 0.33 DeepseekV32IndexerCache.
+        """
         return self.head_dim + 4 * self.head_dim / 128
 
     def products(
         self, query_columns: int, hidden_size: int, layers: tuple[int, ...]
     ) -> tuple[ParameterPart, ParameterPart]:
-        """Of its queries and of its heads' weights, which every rank holds whole."""
+        """Return the matrices of its queries and head weights, which are replicated on every rank."""
         rows, heads = self.num_heads * self.head_dim, self.num_heads
         module = "self_attn.indexer"
         weights = matrix(
@@ -56,7 +60,7 @@ class LatentAttention:
 
     @property
     def num_kv_heads(self) -> int:
-        """Of the cache: the latent is one head for all, so tensor parallelism replicates it."""
+        """Return 1, because all heads share the latent; tensor parallelism replicates it."""
         return 1
 
     @property
@@ -69,17 +73,17 @@ class LatentAttention:
 
     @property
     def flops_per_pair(self) -> float:
-        """Of the expanded form, as prefill computes it."""
+        """Return the FLOPs per pair in the expanded form that prefill computes."""
         return 2.0 * self.num_heads * (self.qk_head_dim + self.v_head_dim)
 
     def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:
-        """Of one layer, without the indexer's keys. In `fp8_ds_mla`, 656 bytes for 512 + 64 values."""
+        """Return the bytes of one layer without the indexer's keys; `fp8_ds_mla` has 656 bytes for 512 + 64 values."""
         if kv.packs_latents:
             return self.kv_lora_rank + 4 * self.kv_lora_rank / 128 + 2 * self.qk_rope_head_dim
         return kv.vector_bytes(self.kv_lora_rank + self.qk_rope_head_dim)
 
     def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:
-        """The latent and the rotary key; the indexer's keys as a group of their own."""
+        """Return the latent with the rotary key, and the indexer's keys as a separate group."""
         latent = KvCacheGroup(
             kind="full",
             layers=layers,
@@ -91,7 +95,7 @@ class LatentAttention:
         return latent, indexer_keys(layers, self.indexer.cache_bytes_per_token)
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
-        """Down-projections are replicated over tensor parallelism, up-projections and output are divided by head."""
+        """Return all matrices; down-projections are replicated, up-projections and the output are divided by head."""
         h, q, qk = hidden_size, self.num_heads, self.qk_head_dim
         parts: list[ParameterPart] = []
         if self.q_lora_rank is None:

@@ -1,8 +1,8 @@
-"""The kinds of layers: what each kind of token mixer counts and caches, and groups of equal layers.
+"""Layers: parameters and caches of each kind of token mixer, and groups of equal layers.
 
-Formulas are those of the models' public implementations (Hugging Face transformers 5.23 modules); counts equal
-them to the parameter. Buffers are not parameters: DeepSeek's and GLM's expert score correction biases
-(experts x MoE layers values) are left out.
+Formulas follow the models' public implementations (Hugging Face transformers 5.23 modules), and parameter counts are
+exact. Buffers are not parameters, so the expert score correction biases of DeepSeek and GLM (experts x MoE layers
+values) are not counted.
 """
 
 from dataclasses import dataclass, replace
@@ -37,14 +37,16 @@ class Attention:
     qk_norm: Literal["none", "per_head", "full"] = "none"  # learned: over head_dim, or over all heads at once
     output_gate: bool = False  # q_proj twice as wide (Qwen3-Next)
     sinks: bool = False  # one learned logit for each head (gpt-oss)
-    value_width: int | None = None  # of a value head where it differs from a key's (MiMo-V2)
-    shares_kv: bool = False  # reads the cache of an earlier layer: no keys or values of its own (Gemma 3n)
+    value_width: int | None = None  # width of a value head if it differs from a key's (MiMo-V2)
+    shares_kv: bool = False  # reads an earlier layer's cache: no keys or values of its own (Gemma 3n)
     keys_are_values: bool = False  # no v_proj: values are the keys before their norm (Gemma 4)
-    causal: bool = True  # else every token sees all of its prompt, and nothing is kept (encoders)
-    index_key_bytes: int = 0  # of the key that a block indexer caches for a token (MiniMax-M3)
-    crossed: bool = False  # has a second attention like itself, over the prompt of an encoder (T5's decoder)
-    cross: bool = False  # keys and values are of an image's or encoder's tokens (Llama 3.2 Vision)
-    eviction: Eviction = "none"  # else the window is a budget of tokens that are kept, and from when on
+    causal: bool = True  # False: every token sees the whole prompt, and nothing is cached (encoders)
+    index_key_bytes: int = 0  # key bytes per token in a block indexer's cache (MiniMax-M3)
+    crossed: bool = False  # has a second, equal attention over the prompt of an encoder (T5's decoder)
+    cross: bool = False  # keys and values come from image or encoder tokens (Llama 3.2 Vision)
+    eviction: Eviction = (
+        "none"  # otherwise the window is a budget of kept tokens, enforced from this point on
+    )
 
     softmax: ClassVar[bool] = True
     latent: ClassVar[bool] = False
@@ -57,7 +59,7 @@ class Attention:
 
     @property
     def prompt_whole(self) -> bool:
-        """Whether tokens of a prompt attend to all of it, whatever is kept afterwards."""
+        """Return whether prompt tokens attend to the whole prompt, even if not all of it stays in the cache."""
         return self.window_tokens is None or self.eviction in ("after prompt", "after scoring")
 
     @property
@@ -66,25 +68,25 @@ class Attention:
 
     @property
     def flops_per_pair(self) -> float:
-        """2 for each value of all heads, in scores and in the weighted sum."""
+        """Return 2 FLOPs for each value of all heads, in scores and in the weighted sum."""
         return 2.0 * self.num_heads * (self.head_dim + self.value_head_dim)
 
     @property
     def projected(self) -> tuple[str, ...]:
-        """Which of q, k and v this layer computes."""
+        """Return which of q, k and v this layer computes."""
         if self.shares_kv:
             return ("q",)
         return ("q", "k") if self.keys_are_values else ("q", "k", "v")
 
     def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:
-        """That a query reads, of one layer, all KV heads."""
+        """Return the bytes that a query reads per context token in one layer, over all KV heads."""
         widths = (self.head_dim, self.value_head_dim)
         return self.num_kv_heads * sum(kv.vector_bytes(width) for width in widths)
 
     def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:
-        """Keys and values, of the whole context or of the window, and the keys of a block indexer.
+        """Return keys and values of the whole context or the window, and the keys of a block indexer.
 
-        None where an earlier layer keeps them, or where they are of an image's tokens.
+        The result is empty if an earlier layer holds the KV, or if it belongs to the tokens of an image.
         """
         if self.shares_kv or self.cross or not self.causal:
             return ()
@@ -102,7 +104,7 @@ class Attention:
         return group, indexer_keys(layers, self.index_key_bytes)
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
-        """h·q·d + 2·h·k·d + q·d·h, with biases, norms, gate and sinks where the model has them."""
+        """Return h·q·d + 2·h·k·d + q·d·h, plus the model's biases, norms, gate and sinks."""
         q, k, d, v, h = self.num_heads, self.num_kv_heads, self.head_dim, self.value_head_dim, hidden_size
         q_rows, own = q * d * (2 if self.output_gate else 1), self.projected
         kv_rows = {name: k * width for name, width in (("k", d), ("v", v)) if name in own}
@@ -136,11 +138,11 @@ class Attention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGroup:
-    """Layers that are equal: `layers` are their indices in the model, ascending, so that pipelines can split them.
+    """Group of equal layers; `layers` are their ascending indices in the model, so that pipelines can split them.
 
-    `norms`: over the hidden size, where they are not the model's usual number. `products` and `vector_values`:
-    what these layers have beside mixer and feed-forward (per-layer embeddings, hyper-connections). `phase`: whose
-    tokens go through them, the prompt's (an encoder), the output's (its decoder), or all.
+    `norms`: number of norms over the hidden size, if it differs from the model's usual number. `products` and
+    `vector_values`: parts of these layers other than mixer and feed-forward (per-layer embeddings, hyper-connections).
+    `phase`: the tokens that pass through them: the prompt's (an encoder), the output's (its decoder), or all.
     """
 
     layers: tuple[int, ...]
@@ -148,7 +150,7 @@ class LayerGroup:
     feed_forward: FeedForward
     norms: int | None = None
     products: tuple[Product, ...] = ()
-    vector_values: int = 0  # of each layer
+    vector_values: int = 0  # per layer
     phase: Phase = "all"
 
     @property
@@ -162,7 +164,10 @@ class LayerGroup:
     def parts(
         self, hidden_size: int, norms_per_layer: int, *, norm_values: int = 1
     ) -> tuple[ParameterPart, ...]:
-        """All parameters of these layers. `norms_per_layer`: the model's usual number; `norm_values`: of each."""
+        """Return all parameters of these layers.
+
+        `norms_per_layer` is the model's usual number of norms, `norm_values` the values per hidden value in each.
+        """
         norms = (norms_per_layer if self.norms is None else self.norms) * norm_values
         parts = [*self.mixer.parts(hidden_size, self.layers)]
         parts += self.feed_forward.parts(hidden_size, self.layers)

@@ -16,34 +16,34 @@ PartKind = Literal[
     "bias",
 ]
 Sharding = Literal["tensor", "kv_heads", "vocabulary", "experts", "replicated"]
-"""How tensor parallelism divides a part: by `tensor_parallel_size`; by at most `shard_limit` KV heads; by
-vocabulary rows; by expert (expert parallelism) or inside each expert (tensor parallelism); not at all."""
+"""How tensor parallelism divides a part: by `tensor_parallel_size`; by at most `shard_limit` KV heads; by vocabulary
+rows; by expert (expert parallelism) or inside each expert (tensor parallelism); not at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterPart:
     """Matrices (rows x columns; outputs x inputs) or vectors (columns 1) of one name, in each of `layers`.
 
-    `layers` is empty for what stands outside of the layers (embedding, final norm, LM head). `matrices_per_layer`
-    counts equal matrices in one layer (experts).
+    `layers` is empty for parts outside of layers (embedding, final norm, LM head). `matrices_per_layer` counts equal
+    matrices in one layer (experts).
     """
 
-    name: str  # as the checkpoint calls it, without the layer: "self_attn.q_proj", "mlp.experts.down_proj"
+    name: str  # checkpoint name without the layer: "self_attn.q_proj", "mlp.experts.down_proj"
     kind: PartKind
     rows: int
     columns: int = 1
     matrices_per_layer: int = 1
     layers: tuple[int, ...] = ()
     sharding: Sharding = "tensor"
-    shard_limit: int | None = None  # tensor parallelism beyond this replicates
+    shard_limit: int | None = None  # more tensor-parallel ranks than this replicate the part
     quantizable: bool = True
 
     @property
     def num_matrices(self) -> int:
-        """In the whole model."""
+        """Return the number of matrices in the whole model."""
         return self.matrices_per_layer * max(1, len(self.layers))
 
     @property
     def params(self) -> int:
-        """In the whole model."""
+        """Return the parameters in the whole model."""
         return self.rows * self.columns * self.num_matrices

@@ -1,4 +1,4 @@
-"""The parameters of a model in parts and how ranks divide them; what every kind of token mixer says of itself."""
+"""Parameters of a model in parts, their division over ranks, and the interface of token mixers."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias
@@ -26,7 +26,7 @@ class Product:
     quantizable: bool = True
 
     def parts(self, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
-        """The matrix in these layers, and its bias."""
+        """Return the matrix in these layers, and its bias."""
         sharding: Sharding = "replicated" if self.divided == "none" else "tensor"
         weight = matrix(self.name, self.kind, self.rows, self.columns, layers, sharding=sharding)
         weight = replace(weight, quantizable=self.quantizable)
@@ -99,53 +99,53 @@ class KvCacheGroup:
 
 
 def indexer_keys(layers: tuple[int, ...], bytes_per_token: float) -> KvCacheGroup:
-    """What an indexer keeps of every token, of so many bytes a layer: one key for all heads."""
+    """Return the cache of an indexer's keys: one key per token for all heads, `bytes_per_token` per layer."""
     of_all = bytes_per_token * len(layers)
     return KvCacheGroup(kind="full", layers=layers, num_kv_heads=1, bytes_per_token=of_all, index=True)
 
 
 class Mixer(Protocol):
-    """What every kind of token mixer says of itself, all heads and one layer unless said; frozen, hence hashable.
+    """Interface of token mixers; values count all heads of one layer. Implementations are frozen and hashable.
 
-    Its operators in a step stand in `capacity.step.layers` and are registered there by its type.
+    Their step operators are in `capacity.step.layers`, registered by type.
     """
 
     @property
     def kind(self) -> str:
-        """As it is called in answers: `gqa`, `mla`."""
+        """Return the name in answers, such as `gqa` or `mla`."""
 
     @property
     def softmax(self) -> bool:
-        """Whether queries attend to keys one by one, as against a state of fixed size."""
+        """Return whether queries attend to individual keys instead of a fixed-size state."""
 
     @property
     def latent(self) -> bool:
-        """Whether the cache holds one latent for all heads, which engines keep in blocks of a size of its own."""
+        """Return whether the cache holds one latent for all heads; engines have a separate block size for latents."""
 
     @property
     def num_heads(self) -> int:
-        """Heads that tensor parallelism must divide."""
+        """Return the heads that tensor parallelism must divide."""
 
     @property
     def num_kv_heads(self) -> int:
-        """Heads of the cache, or of the state: tensor parallelism beyond them replicates."""
+        """Return the heads of the cache or the state; more tensor-parallel ranks than this replicate it."""
 
     @property
     def value_head_dim(self) -> int: ...
 
     @property
     def window_tokens(self) -> int | None:
-        """The most tokens that a query sees; None: all."""
+        """Return the most tokens that a query sees, or None for all."""
 
     @property
     def flops_per_pair(self) -> float:
-        """Of one query with one key, scores and values; 0 where the work does not grow with the context."""
+        """Return the FLOPs of one query with one key, scores and values; 0 if work does not grow with the context."""
 
     def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:
-        """Of the cache, without an indexer's keys; 0 for a state."""
+        """Return the cache bytes without an indexer's keys; 0 for a state."""
 
     def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:
-        """What the cache holds for these layers."""
+        """Return the contents of the cache for these layers."""
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
-        """All parameters of these layers' mixers."""
+        """Return all parameters of these layers' mixers."""

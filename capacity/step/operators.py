@@ -1,10 +1,10 @@
-"""The operators of one step: FLOPs, bytes and seconds, each in the form that measured kernels were found to follow.
+"""Operators of one step: FLOPs, bytes and seconds, in the forms that fit measured kernels.
 
-A kernel's time is `norm(compute, memory) + fixed`: the p-norm of the two roof times, each slowed by the fraction of
-its peak that such kernels reach, plus the fixed latency that every launch pays. The fixed latency matters most:
-without it decode is off by 28 % where with it by 7 % (median over 866 served rows, aiconfigurator-core 0.12.0).
-Left out on purpose: tile and wave quantization, which libraries hide by choosing tiles (it made held-out errors
-worse), and the L2 cache, which other layers' traffic empties between two uses of the same KV.
+A kernel's time is `norm(compute, memory) + fixed`: the p-norm of the two roofline times, each divided by the fraction
+of its peak that such kernels reach, plus the fixed latency of every launch. The fixed latency matters most: the decode
+error is 7 % with it and 28 % without it (median over 866 served rows, aiconfigurator-core 0.12.0). Deliberately not
+modelled: tile and wave quantization, because libraries choose tiles that hide it (modelling it increased held-out
+errors), and the L2 cache, because the traffic of other layers evicts the KV between two uses.
 """
 
 import math

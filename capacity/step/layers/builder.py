@@ -44,7 +44,7 @@ class MixerOperators(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """How a matrix of `count` layers is stored and multiplied; the bits are of all parts of it, by their sizes."""
+    """Format and kernel of a matrix in `count` layers; `bits_per_weight` is the mean over its parts by size."""
 
     weight_format: WeightFormat
     execution: Execution
