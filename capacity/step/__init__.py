@@ -1,11 +1,11 @@
-"""The waist: what a step of an engine is, and how long it takes. Every time in this package comes from here.
+"""The step of an engine: its shape, and the time it takes. Every time in this package comes from here.
 
-In: the shape of a step (`StepShape`: new tokens, contexts, pairs attended) and a `StepSetting` (model, GPU, engine,
-ranks). Out: `StepCost`, a tuple of operators with FLOPs, bytes, seconds and what bounds each; or the seconds alone.
-`shape` is what everything else may know of a step; `setting` what a step model is made of; `model` times the
-operators that `layers` makes of it (one file a mixer) by the formulas of `operators` and `collectives`;
-`closed_form` makes a whole request's TTFT and TPOT of them; `export` turns them into data for compiled engines.
-Start reading at `shape`, then `model`.
+Input: the shape of a step (`StepShape`: new tokens, contexts, attended pairs) and a `StepSetting` (model, GPU, engine,
+ranks). Output: `StepCost`, a tuple of operators with FLOPs, bytes, seconds and bounds, or the seconds alone. `shape`
+has the records that other packages use; `setting` has the inputs of a step model. `layers` builds the operators (one
+file a mixer), and `model` times them by the formulas of `operators` and `collectives`. `closed_form` computes TTFT and
+TPOT of a whole request from steps; `export` writes step times as data for compiled engines. Start with `shape`, then
+`model`.
 """
 
 from capacity.step.shape import (

@@ -1,8 +1,9 @@
-"""Latency, throughput and cost of one deployment, in closed form from the step model.
+"""Closed-form latency, throughput and cost of one deployment, from the step model.
 
-Two questions: a batch (`batch_size` prompts prefilled together, then decoded together) and a closed loop in steady
-state (`concurrency` requests in flight, whose decode steps are shared with the others' prefills): its throughput, and
-the steps that stand for it. Queueing is the simulator's business: TTFT here has none, and no answer shows a loop's.
+Two cases: a batch (`batch_size` prompts are prefilled together, then decoded together), and a closed loop in steady
+state (`concurrency` requests in flight, whose decode steps share time with other prefills). For a closed loop the
+answers show its throughput and representative steps. Only the simulator models queueing: the TTFT here excludes it, so
+no answer shows a closed loop's TTFT from here.
 """
 
 import math
@@ -14,11 +15,11 @@ from typing import Protocol, cast
 from capacity.step import Bound, StepCost, StepShape, decode_shape, windowed_pairs
 
 NOTHING = StepShape()
-PREFILL_FIELDS = StepShape._fields.index("decode_sequences")  # those of prompts come first
+PREFILL_FIELDS = StepShape._fields.index("decode_sequences")  # prompt fields come first
 
 
 class StepModelLike(Protocol):
-    """What the formulas here ask: the cost of a step. Under test it may be any function."""
+    """Interface that the formulas need: the cost of a step. Tests may pass any function."""
 
     def step_seconds(self, shape: StepShape) -> float: ...
 
@@ -26,14 +27,14 @@ class StepModelLike(Protocol):
 
 
 class JointStepModelLike(StepModelLike, Protocol):
-    """The same of data-parallel ranks that take every step together, a shape each."""
+    """Step model of data-parallel ranks that run every step together, one shape per rank."""
 
     def joint_seconds(self, shapes: Sequence[StepShape]) -> float: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLimits:
-    """What bounds the composition of a step."""
+    """Limits on the composition of a step."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -41,17 +42,17 @@ class EngineLimits:
     mixes_prefill_with_decode: bool
     window_tokens: int | None
     request_latency_s: float  # client to engine and back: HTTP, tokenizer
-    images_per_prompt: int = 0  # of every prompt, at its start, encoded in the step that begins it
+    images_per_prompt: int = 0  # at the start of each prompt, encoded in the step that begins it
     image_tokens: int = 0
-    audio_tokens: int = 0  # of a clip in every prompt, after its images
+    audio_tokens: int = 0  # per clip; each prompt has one clip after its images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseTimes:
-    """What the formulas give, in seconds; `tpot_s` is None for a single output token.
+    """Results of the formulas, in seconds; `tpot_s` is None for a single output token.
 
-    `prefill_share` is the part of GPU time that prefill takes; `prefill_shape` and `decode_shape` are the steps
-    that stand for their phase in breakdowns.
+    `prefill_share` is the fraction of GPU time that prefill takes; `prefill_shape` and `decode_shape` are the
+    representative steps of their phase in breakdowns.
     """
 
     ttft_s: float
@@ -67,9 +68,10 @@ class PhaseTimes:
 def prefill_steps(
     prompts: int, input_len: int, limits: EngineLimits, *, decode: StepShape = NOTHING
 ) -> Iterator[StepShape]:
-    """The steps that prefill `prompts` equal prompts, first come first served, beside the rows of `decode`.
+    """Yield the steps that prefill `prompts` equal prompts, first come first served, mixed with the `decode` rows.
 
-    Chunked: every step is filled to the token budget. Not chunked: whole prompts, as many as the budget holds.
+    With chunked prefill each step fills the token budget. Otherwise a step takes as many whole prompts as the budget
+    holds.
     """
     budget = max(1, limits.max_num_batched_tokens - decode.num_tokens)
     if not limits.chunked_prefill:
@@ -92,7 +94,7 @@ def prefill_steps(
 
 
 def _with_images(shape: StepShape, rows: Iterable[tuple[int, int]], limits: EngineLimits) -> StepShape:
-    """The step with the images and clips of the prompts that begin in it before it."""
+    """Return the step with the encoder work of the prompts that begin in it: their images and audio clips."""
     begun = sum(not before for _, before in rows)
     if not begun:
         return shape
@@ -121,13 +123,14 @@ def _with_prefill(
     if window is None:
         window_pairs, window_context = pairs, context
     prefill = (len(rows), tokens, pairs, context, window_pairs, window_context, completed)
-    return StepShape(*prefill, *decode[PREFILL_FIELDS:])  # many are made: in order, not by name
+    return StepShape(*prefill, *decode[PREFILL_FIELDS:])  # positional, because many shapes are created
 
 
 def batch_times(
     steps: StepModelLike, limits: EngineLimits, batch_size: int, *, input_len: int, output_len: int
 ) -> PhaseTimes:
-    """`batch_size` requests at once: TTFT of the last, then decode steps at context input + output/2."""
+    """Return the times of `batch_size` simultaneous requests: the last TTFT, then decode at context input +
+    output/2."""
     prefill = list(prefill_steps(batch_size, input_len, limits))
     prefill_s = sum(steps.step_seconds(shape) for shape in prefill)
     decode = decode_shape(batch_size, input_len + (output_len + 1) // 2, window_tokens=limits.window_tokens)
@@ -155,22 +158,25 @@ def closed_loop_times(
     output_len: int,
     ranks: int = 1,
 ) -> PhaseTimes:
-    """`concurrency` requests in flight for ever: in one cycle each takes one prefill and output - 1 decode steps.
+    """Return the times of a closed loop with a constant `concurrency` requests in flight.
 
-    A decode step is prolonged by the prefills that share it, of which a request sees (C - 1)/output a step; a cycle
-    is the decode steps plus all C prolongations, and the throughput is C a cycle. C/output requests end in a step,
-    and as many begin; where their ends are independent (Poisson), those of one step are prefilled together and share
-    its fixed costs. How many of the C decode at a time follows from Little's law for the prefill phase, by iteration.
-    With `ranks`, the C requests are spread over so many data-parallel ranks in lock-step (`steps` then has
+    In one cycle each of the C requests takes one prefill and output - 1 decode steps. Prefills that share a decode
+    step prolong it; per step, a request sees (C - 1)/output of them. A cycle is the decode steps plus all C
+    prolongations, and the throughput is C requests per cycle. In a step, C/output requests end and as many begin. If
+    their ends are independent (Poisson), the prompts that begin in one step are prefilled together and share its fixed
+    costs. The number of requests that decode at a time follows from Little's law for the prefill phase, by iteration.
+
+    With `ranks`, the C requests are spread over this many synchronised data-parallel ranks (`steps` then has
     `joint_seconds`): a prefill on any of them prolongs the step of all.
-    Leaves out that arrivals wait for the running step and for other prefills (half a step and more of TTFT): that is
-    queueing; and that requests of equal lengths may keep step for ever.
+
+    Not modelled: arrivals wait for the running step and for other prefills (half a step or more of TTFT), and requests
+    of equal lengths may stay synchronised.
     """
     context = input_len + (output_len + 1) // 2
     joining = concurrency / output_len
     together = min(joining / -math.expm1(-joining), concurrency)
     seconds = joint_seconds_of(steps, ranks)
-    most = decoding = math.ceil(concurrency / ranks)  # of one rank
+    most = decoding = math.ceil(concurrency / ranks)  # per rank
     for _ in range(8):
         others = decode_shape(max(decoding - 1, 0), context, window_tokens=limits.window_tokens)
         beside = others if limits.mixes_prefill_with_decode else StepShape()
@@ -206,7 +212,7 @@ JointSeconds = Callable[[Sequence[StepShape]], float]
 
 
 def joint_seconds_of(steps: StepModelLike, ranks: int) -> JointSeconds:
-    """Time of a step of all ranks, one shape each."""
+    """Return the function that times a step of all ranks, given one shape per rank."""
     if ranks == 1:
         return lambda shapes: steps.step_seconds(shapes[0])
     return cast("JointStepModelLike", steps).joint_seconds
@@ -221,7 +227,10 @@ def shared_prolongation_s(
     beside: StepShape,
     ranks: int,
 ) -> float:
-    """What prefilling `together` prompts (a mean, at least 1) adds to the steps that decode `beside`, a prompt."""
+    """Return the seconds per prompt that prefilling adds to the steps that decode `beside`.
+
+    `together` is the mean number of prompts that are prefilled at once, at least 1.
+    """
     undisturbed_s = seconds([beside] * ranks) if beside.decode_sequences else 0.0
 
     def added_s(prompts: int) -> float:
@@ -238,9 +247,9 @@ def shared_prolongation_s(
 
 
 def first_without(holds: Callable[[int], bool], most: int) -> int | None:
-    """Return the least number from 1 for which it does not hold; None: for none up to `most`.
+    """Return the smallest number from 1 to `most` for which `holds` is false, or None if there is none.
 
-    Numbers are tried in powers of two and then by halving, so a short dip (a graph size) may be missed.
+    The search tries powers of two and then bisects, so it may miss a short dip (such as a graph size).
     """
     low, high = 0, 1
     while holds(high):
@@ -254,7 +263,7 @@ def first_without(holds: Callable[[int], bool], most: int) -> int | None:
 
 
 def main_bound(cost: StepCost) -> Bound:
-    """What bounds the largest part of a step's time."""
+    """Return the bound with the largest part of a step's time."""
     seconds: dict[Bound, float] = {}
     for op in cost.operators:
         seconds[op.bound] = seconds.get(op.bound, 0.0) + op.seconds

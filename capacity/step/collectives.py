@@ -1,7 +1,8 @@
-"""Collectives of a step: the engine's own all-reduce inside a node, NCCL beyond it, all-to-all, send and receive.
+"""Collectives of a step: the engine's all-reduce kernel inside a node, NCCL beyond it, all-to-all, send and receive.
 
-Engines use one-shot kernels (everybody reads everybody's buffer, one latency) for small messages and two-shot ones
-(reduce-scatter then all-gather, two latencies, (n-1)/n of the bytes twice) for large ones; the smaller time counts.
+Engines use one-shot kernels (each rank reads all buffers, one latency) for small messages and two-shot kernels
+(reduce-scatter then all-gather, two latencies, (n-1)/n of the bytes twice) for large ones. The model takes the smaller
+time.
 """
 
 import math
@@ -13,7 +14,7 @@ from capacity.step import Bound, StepShape
 from capacity.step.operators import ACTIVATION_BYTES, Repeated, norm
 from capacity.step.row_counts import RowCount, all_tokens
 
-GAINING_RANKS = 8  # the most that were measured
+GAINING_RANKS = 8  # the most that the measurements cover
 
 
 def all_reduce_seconds(
@@ -24,7 +25,8 @@ def all_reduce_seconds(
     constants: AllReduceCoefficients,
     one_shot_only: bool = False,
 ) -> float:
-    """An engine's all-reduce kernel among `ranks` GPUs of one scale-up domain: one-shot or two-shot."""
+    """Return the seconds of an engine's all-reduce kernel, one-shot or two-shot, in one scale-up domain of `ranks`
+    GPUs."""
     if ranks <= 1 or message_bytes <= 0:
         return 0.0
     one_shot = message_bytes * (ranks - 1) / (constants.one_shot_fraction * link_bytes_per_s)
@@ -38,7 +40,7 @@ def all_reduce_seconds(
 
 
 def two_shot_fraction(ranks: int, constants: AllReduceCoefficients) -> float:
-    """Of the link, as two-shot kernels among so many ranks reach it."""
+    """Return the fraction of the link rate that two-shot kernels reach among `ranks` GPUs."""
     fraction = constants.two_shot_fraction
     if constants.two_shot_gain != 1.0:
         fraction = min(1.0, fraction * constants.two_shot_gain ** math.log2(min(ranks, GAINING_RANKS) / 2))
@@ -48,7 +50,7 @@ def two_shot_fraction(ranks: int, constants: AllReduceCoefficients) -> float:
 def nccl_seconds(
     sent_bytes: float, ranks: int, *, link_bytes_per_s: float, constants: CollectiveCoefficients
 ) -> float:
-    """A NCCL collective in which each rank sends `sent_bytes` over its link."""
+    """Return the seconds of a NCCL collective in which each rank sends `sent_bytes` over its link."""
     if ranks <= 1 or sent_bytes <= 0:
         return 0.0
     return norm(
@@ -59,23 +61,26 @@ def nccl_seconds(
 
 
 def ring_all_reduce_bytes(message_bytes: float, ranks: int) -> float:
-    """Bytes that each rank sends in a ring all-reduce: 2(n-1)/n of the message. Source: nccl-tests PERFORMANCE.md."""
+    """Return the bytes each rank sends in a ring all-reduce: 2(n-1)/n of the message. Source: nccl-tests
+    PERFORMANCE.md."""
     return 2.0 * message_bytes * (ranks - 1) / ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interconnect:
-    """The link that a group of GPUs talks over: payload bytes per second and direction, latency of a message."""
+    """Link of a group of GPUs: payload bytes per second in each direction, and the latency of a message."""
 
     bytes_per_s: float
     latency_s: float
-    direct: bool  # peers read each other's memory, so that engines use their own kernels
+    direct: bool  # GPUs read each other's memory, so engines use their own kernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllReduce(Repeated):
-    """`count` all-reduces a step of `values_per_row` 16-bit values a token, one-shot in steps of fewer rows than
-    `two_shot_from_rows`."""
+    """`count` all-reduces per step, each of `values_per_row` 16-bit values per token.
+
+    Steps of fewer than `two_shot_from_rows` rows use the one-shot kernel.
+    """
 
     ranks: int
     values_per_row: float
@@ -113,7 +118,7 @@ class AllReduce(Repeated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer(Repeated):
-    """`count` NCCL collectives a step that send `bytes_per_row` for each row from each rank."""
+    """`count` NCCL collectives per step, in which each rank sends `bytes_per_row` for each row."""
 
     kind: Literal["all_to_all", "all_gather", "send_recv"]
     ranks: int

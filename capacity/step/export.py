@@ -1,8 +1,8 @@
-"""Step times as data: what a compiled engine needs to time its steps without asking Python for each.
+"""Step times as data, so that a compiled engine can time its steps without a Python call for each.
 
-A class of step times may have a method `step_data()` that gives one of these records; None: ask for each step.
-What evaluates them does the very operations of `capacity.step.model`, in the same order. An operator without a form
-here leaves its model without data: a step is asked for rather than wrong.
+A class of step times may have a method `step_data()` that returns one of these records, or None if the engine must
+call Python for each step. The evaluator does the same operations as `capacity.step.model`, in the same order. A model
+with an operator that has no form here has no data, so the engine calls Python instead of computing wrong times.
 """
 
 import bisect
@@ -22,7 +22,7 @@ from capacity.step.shape import AffineStepTimes, SlowestRank, StepTimes
 
 
 class OperatorKind(IntEnum):
-    """Formulas of operators: those that depend on contexts, and those that depend on one number of rows."""
+    """Formulas of operators: those that depend on contexts, then those that depend on one number of rows."""
 
     GROUPED_PREFILL = 0
     GROUPED_DECODE = 1
@@ -41,10 +41,10 @@ class OperatorKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorData:
-    """One operator of a step: its formula and its constants.
+    """Formula and constants of one operator of a step.
 
-    A rate is the datasheet's times the fraction that such kernels reach. `context_bytes` are a sequence's state where
-    the kind is a recurrence; `fixed_s` is of all kernels where it is traffic.
+    Each rate is the datasheet value times the fraction that such kernels reach. For a recurrence, `context_bytes` is
+    the state of one sequence. For traffic, `fixed_s` is the sum over its kernels.
     """
 
     kind: OperatorKind
@@ -54,7 +54,7 @@ class OperatorData:
     compute_rate: float = 1.0
     sharpness: float = 1.0
     windowed: bool = False
-    top_k: int = -1  # none
+    top_k: int = -1  # -1: no top-k
     fills: bool = False
     short_dense: bool = True
     heads: float = 0.0
@@ -68,17 +68,17 @@ class OperatorData:
     n: float = 0.0
     k: float = 0.0
     weight_bytes: float = 0.0
-    quantize_bytes: float = 0.0  # of a value of the activations
-    quantize_rate: float = 0.0  # 0: they are not quantized
+    quantize_bytes: float = 0.0  # per activation value
+    quantize_rate: float = 0.0  # 0: activations are not quantized
     walk_s: float = 0.0
-    from_rows: float = 0.0  # of an all-reduce: rows from which it may take two shots
+    from_rows: float = 0.0  # all-reduce: rows from which two shots are allowed
     below_rows: float = math.inf
     # collectives
     ranks: float = 1.0
-    latency_s: float = 0.0  # of the link, where it counts
-    one_shot_rate: float = 0.0  # 0: NCCL's kernels
+    latency_s: float = 0.0  # of the link, where it is not included elsewhere
+    one_shot_rate: float = 0.0  # 0: NCCL kernels
     one_shot_fixed_s: float = 0.0
-    per_rank_s: float = 0.0  # of all ranks but one
+    per_rank_s: float = 0.0  # times (ranks - 1)
     # experts
     token_groups: float = 1.0
     experts_per_token: float = 0.0
@@ -88,12 +88,12 @@ class OperatorData:
     hidden: float = 0.0
     intermediate: float = 0.0
     weight_bits: float = 0.0
-    value_bytes: float = 0.0  # of the hidden state, to and from an expert
+    value_bytes: float = 0.0  # bytes per value of the hidden state, to and from an expert
     routed_rate: float = 1.0
-    crowding: float = 0.0  # by how much chance fills the busiest rank
+    crowding: float = 0.0  # squared expected maximum, for the busiest rank
     evenness: float = 1.0
-    tilt: float = 0.0  # power of the tokens
-    tilted_least: float = 0.0  # of the time without it
+    tilt: float = 0.0  # exponent of the tokens
+    tilted_least: float = 0.0  # lower bound of that factor
 
 
 Forms: TypeAlias = tuple[OperatorData, ...]
@@ -101,7 +101,7 @@ Forms: TypeAlias = tuple[OperatorData, ...]
 
 @dataclass(frozen=True, slots=True)
 class AffineData:
-    """`base_ps + row_ps · rows + context_ps · decode contexts`."""
+    """Affine step time: `base_ps + row_ps · rows + context_ps · decode contexts`."""
 
     base_ps: int
     row_ps: int
@@ -110,15 +110,16 @@ class AffineData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelData:
-    """A step model, by what its operators depend on: contexts, rows, sampled rows, the mean rows of all ranks.
+    """A step model, split by what its operators depend on: contexts, rows, sampled rows, the mean rows of all ranks.
 
-    None: the model's own `row_seconds`, `sample_seconds` or `shared_seconds` is asked for each number of rows.
+    Where a tuple of operators is None, the engine calls the model's `row_seconds`, `sample_seconds` or
+    `shared_seconds` for each number of rows.
     """
 
     host: HostTime
-    graph_rows: tuple[int, ...]  # entry r: rows of the CUDA graph that r rows replay
+    graph_rows: tuple[int, ...]  # entry r: rows of the CUDA graph that a step of r rows replays
     ranks: int
-    has_shared: bool  # whether ranks do something together
+    has_shared: bool  # whether ranks have shared operators
     context_operators: Forms
     row_operators: Forms | None
     sample_operators: Forms | None
@@ -127,7 +128,7 @@ class ModelData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaledData:
-    """Others' times by a factor; decode steps that have no piece lie on lines between knots."""
+    """The `inner` times scaled by a factor per phase; decode steps without a piece are interpolated between knots."""
 
     inner: StepTimes
     prefill: float
@@ -136,7 +137,7 @@ class ScaledData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayedData:
-    """Others' times and a constant."""
+    """The `inner` times plus a constant."""
 
     inner: StepTimes
     added_ps: int
@@ -144,17 +145,17 @@ class DelayedData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowestData:
-    """Others' times; a joint step takes as long as its slowest rank's."""
+    """The `inner` times; a joint step takes as long as its slowest rank."""
 
     inner: StepTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftedData:
-    """Others' times, and in every step with drafts the time to draft them.
+    """The `inner` times plus, in every step with drafts, the time to draft them.
 
-    Either `batch_seconds` says it by decode rows, or a `draft` model takes `draft_steps` decode steps at the mean
-    context: the first with `first_drafts` more rows for each decode row, the others with `level_drafts`.
+    The drafting time is either `batch_seconds` of the decode rows, or `draft_steps` decode steps of a `draft` model at
+    the mean context. The first of these steps has `first_drafts` more rows per decode row, the others `level_drafts`.
     """
 
     inner: StepTimes
@@ -170,7 +171,10 @@ StepData: TypeAlias = AffineData | ModelData | ScaledData | DelayedData | Slowes
 
 
 def step_data(step_times: object) -> StepData | None:
-    """What step times say of themselves. A subclass speaks for itself alone: it may time steps anew."""
+    """Return the data of `step_times`, or None if it has none.
+
+    A subclass must define its own `step_data`, because it may override how steps are timed.
+    """
     if not {"step_ps", "joint_ps", "decode_piece"}.isdisjoint(getattr(step_times, "__dict__", ())):
         return None
     if type(step_times) is AffineStepTimes:
@@ -183,12 +187,12 @@ def step_data(step_times: object) -> StepData | None:
 
 
 def graph_rows(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Rows of the graph that each number of rows replays, up to the largest."""
+    """Return, for each number of rows up to the largest graph, the rows of the CUDA graph that it replays."""
     return tuple(sizes[bisect.bisect_left(sizes, rows)] for rows in range(sizes[-1] + 1)) if sizes else ()
 
 
 def operators_data(operators: Iterable[Operator], rows: RowCount | None) -> Forms | None:
-    """Operators in order, all of them over these rows (None: over contexts); None where one has no form here."""
+    """Return the data of operators that all depend on `rows` (None: on contexts), or None if one has no form here."""
     forms = []
     for operator in operators:
         form = operator_data(operator)
@@ -201,7 +205,7 @@ def operators_data(operators: Iterable[Operator], rows: RowCount | None) -> Form
 
 
 def operator_data(operator: Operator) -> OperatorData | None:
-    """One of them as its formula and constants. A subclass may have another formula: it has no form."""
+    """Return one operator as its formula and constants; None for subclasses, whose formula may differ."""
     form = _FORMS.get(type(operator))
     return None if form is None else form(operator)
 
@@ -215,7 +219,7 @@ _WORKS: dict[type, OperatorKind] = {
     latent.IndexerWork: OperatorKind.SPARSE_INDEXER,
     linear.RecurrenceWork: OperatorKind.RECURRENCE,
 }
-"""The work of one layer of attention, by its formula; its fields are those of `OperatorData`."""
+"""Formula of one attention layer by the class of its work, whose fields are fields of `OperatorData`."""
 
 
 def _attention(operator: Attention) -> OperatorData | None:
@@ -275,7 +279,7 @@ def _traffic(operator: Traffic) -> OperatorData:
 
 
 def _all_reduce(operator: AllReduce) -> OperatorData | None:
-    """By the engine's own kernels where GPUs reach each other, else by NCCL."""
+    """Return the data of an all-reduce: the engine's kernels where the GPUs have direct links, else NCCL."""
     ranks, link, constants, nccl = operator.ranks, operator.link, operator.constants, operator.nccl
     if ranks <= 1:
         return None

@@ -1,17 +1,18 @@
-"""How many kernels the CPU launches for a step that replays no CUDA graph, and how long the slowest rank takes for it.
+"""Kernel launches of a step that replays no CUDA graph, and the time that the slowest rank needs for them.
 
-A prefill or mixed step beyond the largest graph is launched kernel by kernel, by Python: its time is the number of
-launches times the engine's seconds a launch (`EngineSpec.kernel_launch_s`), whatever the number of tokens. Most of it
-is Python's way to the kernel (the layer's module, its checks), so a kernel that C++ launches on the way of another
-counts less (`EngineSpec.quantize_launches`). All ranks of a tensor-parallel group launch the same, meet in every
-all-reduce, and so go at the pace of the slowest.
+Python launches the kernels of a prefill or mixed step beyond the largest graph one by one. The launch time is the
+number of launches times the engine's seconds per launch (`EngineSpec.kernel_launch_s`), for any number of tokens. Most
+of it is Python overhead (the layer's module, its checks), so a kernel that C++ launches together with another counts
+less (`EngineSpec.quantize_launches`). All ranks of a tensor-parallel group launch the same kernels and synchronise in
+every all-reduce, so the slowest rank sets the pace.
 
-The CPU is at most `LAUNCH_QUEUE` kernels ahead of the GPU. Where one thread launches steps and reads their results,
-those of a step wait until the next step is launched, which may be well after its kernels have begun (`launch_lag`).
+The CPU is at most `LAUNCH_QUEUE` kernels ahead of the GPU. If one thread both launches steps and reads their results,
+the results of a step wait until the next step is launched, which may be well after its kernels have begun
+(`launch_lag`).
 
-Launches run ahead of the GPU and hide behind what it computes, unless the CPU waits for the GPU on the way: a size that
-it must know, a list that it copies there. Where an engine's do (`EngineSpec.launches_wait`), those of experts, sparse
-indexers and linear attention are added to the step.
+Launches run ahead of the GPU and overlap with its work, unless the CPU must wait for the GPU: for a size that it
+needs, or for a list that it copies to the GPU. If an engine has such waits (`EngineSpec.launches_wait`), the launches
+of experts, sparse indexers and linear attention are added to the step.
 """
 
 from __future__ import annotations
@@ -33,30 +34,30 @@ if TYPE_CHECKING:
 _LAUNCHES = dict(read_data(Path(__file__).with_name("launches.toml")))
 PRODUCTS: Mapping[str, int] = _LAUNCHES.pop("products")
 KERNELS: Mapping[str, float] = _LAUNCHES
-"""Launches of a prefill by parts of a layer."""
-RANK_SPREAD = 0.1  # standard deviation of ranks' launch times over their mean; assumed
+"""Launches of a prefill, by part of a layer."""
+RANK_SPREAD = 0.1  # standard deviation of the ranks' launch times over their mean; assumed
 LAUNCH_QUEUE = 1_024
-"""Kernels that a CUDA stream holds; the next launch waits until one of them has run. About 1,000 were measured
+"""Kernels that a CUDA stream queues; the next launch waits until one of them has run. Measurements found about 1,000
 (NVIDIA's developer forum, 68937, and the same question on Stack Overflow, 53970187, 2018-12)."""
 
 
 class Weights(NamedTuple):
-    """What launches of two kinds count, in launches of a plain kernel."""
+    """Weights of two kinds of launches, in launches of a plain kernel."""
 
     triton: float
     quantize: float
 
 
-QUEUED = Weights(1.0, 1.0)  # each is one kernel in the queue, whatever its launch took
+QUEUED = Weights(1.0, 1.0)  # each launch is one queued kernel, however long it took
 
 
 def launch_seconds(setting: StepSetting, kernel_launch_s: float) -> float:
-    """Seconds that the slowest rank needs to launch all kernels of the model."""
+    """Return the seconds that the slowest rank needs to launch all kernels of the model."""
     return kernels_launched(setting) * _of_slowest_rank(setting, kernel_launch_s)
 
 
 def waiting_seconds(setting: StepSetting, kernel_launch_s: float) -> float:
-    """Of these, seconds of launches that do not run ahead of the GPU."""
+    """Return the part of `launch_seconds` whose launches do not run ahead of the GPU."""
     if setting.engine is None or not setting.engine.launches_wait:
         return 0.0
     waiting = _counted(setting, _seconds_weights(setting), _routed_or_scanned)
@@ -64,21 +65,22 @@ def waiting_seconds(setting: StepSetting, kernel_launch_s: float) -> float:
 
 
 def _of_slowest_rank(setting: StepSetting, kernel_launch_s: float) -> float:
-    """Seconds a launch."""
+    """Return the seconds per launch on the slowest rank."""
     ranks = setting.tensor_parallel_size * (setting.data_parallel_size if setting.joint else 1)
     return kernel_launch_s * (1.0 + RANK_SPREAD * expected_maximum(ranks))
 
 
 def kernels_launched(setting: StepSetting) -> float:
-    """Launches of one step over all layers, in launches of a plain kernel."""
+    """Return the launches of one step over all layers, in launches of a plain kernel."""
     return _counted(setting, _seconds_weights(setting), _of_layer)
 
 
 def launch_lag(setting: StepSetting) -> float:
-    """Of the GPU time of a step without a graph, what has passed when the CPU has launched the last of its kernels.
+    """Return the fraction of the GPU time of a step without a graph that has passed when the CPU launches its last
+    kernel.
 
-    0 for engines that read results elsewhere, in another process or thread. Where launches of a layer wait for the GPU
-    (`EngineSpec.launches_wait`), the CPU is at the last layer when the GPU is.
+    It is 0 for engines that read results in another process or thread. If launches of a layer wait for the GPU
+    (`EngineSpec.launches_wait`), the CPU reaches the last layer when the GPU does.
     """
     if setting.engine is None or not setting.engine.results_after_launch:
         return 0.0
@@ -112,7 +114,7 @@ def _of_layer(group: LayerGroup, setting: StepSetting, weights: Weights) -> floa
     elif not isinstance(mixer, NoMixer):
         kernels += KERNELS["attention"] + quantized("attention") * PRODUCTS["attention"]
         if isinstance(mixer, Attention):
-            # where rope's kernel does the norms of queries and keys too, they are no launches
+            # if the rope kernel also normalizes queries and keys, the norms are not launches of their own
             fused = setting.engine is not None and setting.engine.fuses_qk_norm_with_rope
             kernels += KERNELS["qk_norm"] if mixer.qk_norm != "none" and not fused else 0.0
             kernels += KERNELS["output_gate"] * mixer.output_gate
@@ -127,7 +129,7 @@ def _of_layer(group: LayerGroup, setting: StepSetting, weights: Weights) -> floa
 
 
 def _routed_or_scanned(group: LayerGroup, setting: StepSetting, weights: Weights) -> float:
-    """Of a layer's launches those of routed experts, a sparse indexer and linear attention."""
+    """Return the launches of one layer for routed experts, a sparse indexer and linear attention."""
     mixer, kernels = group.mixer, 0.0
     if isinstance(mixer, LatentAttention) and mixer.indexer:
         kernels += KERNELS["indexer"]
@@ -140,7 +142,7 @@ def _routed_or_scanned(group: LayerGroup, setting: StepSetting, weights: Weights
 
 
 def _of_experts(setting: StepSetting, weights: Weights) -> float:
-    """Launches of the routed experts of one layer, with their router."""
+    """Return the launches of the routed experts of one layer, including their router."""
     kernel = setting.execution(setting.weights.format_of("experts")).kernel
     if kernel == "mxfp4" and setting.profile.architecture == "hopper":
         return KERNELS["router"] + weights.triton * KERNELS["triton_of_experts"]
@@ -148,14 +150,14 @@ def _of_experts(setting: StepSetting, weights: Weights) -> float:
 
 
 def _is_quantized(setting: StepSetting, kind: str) -> bool:
-    """Whether a kernel makes the input of a product of this kind of fewer than 16 bits before."""
+    """Return whether a separate kernel first quantizes the input of such products below 16 bits."""
     execution = setting.execution(setting.weights.format_of(kind))  # type: ignore[arg-type]
     return execution.compute_dtype not in ("bf16", "fp16", "fp32")
 
 
 @cache
 def expected_maximum(draws: int) -> float:
-    """Of so many draws from a standard normal distribution, the largest on average: 0.56 of 2, 1.03 of 4, 1.42 of 8."""
+    """Return the mean of the largest of `draws` standard normal draws: 0.56 of 2, 1.03 of 4, 1.42 of 8."""
     if draws <= 1:
         return 0.0
     normal, width, span = NormalDist(), 0.01, 8.0

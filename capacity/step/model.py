@@ -1,7 +1,7 @@
-"""The step model: a model on GPUs under an engine, asked for the time of one step. The only place that knows all three.
+"""The step model: a model on GPUs under an engine, and the time of each of its steps.
 
-A step is the sum of its operators, what launching them adds where the CPU is slower than the GPU, and what the
-engine's own work between steps adds. `step_seconds` and the table of `step_cost` are the same sum.
+It is the only module that combines all three. A step is the sum of its operators, the launch time that exceeds the GPU
+time, and the engine's own work between steps. `step_seconds` and the table of `step_cost` are the same sum.
 """
 
 import bisect
@@ -23,21 +23,23 @@ from capacity.step.setting import StepSetting
 from capacity.step.shape import recomputed
 
 CACHE_ENTRIES = 1 << 16
-COSTS_KEPT = 1 << 9  # tables of a step's rows alone: decode steps of a run have few different ones
-KNOT_BITS = 4  # leading bits of a context sum that make a knot; between two, decode time is a straight line
+COSTS_KEPT = 1 << 9  # cost tables by number of rows: the decode steps of a run have few distinct numbers
+KNOT_BITS = 4  # leading bits of a context sum that form a knot; between knots, decode time is linear
 
 
 class StepModel:
-    """Times of the steps of one engine.
+    """Step times of one engine.
 
-    With pipeline parallelism a step is the way of one batch through all stages. `error_factor`: how far off kernels
-    may be that are known by others' measurements alone (`StepSetting.remarks`); `unmeasured`: the same of whole steps,
-    by why (a chip none of whose kernels was, weights and layers in host memory); `notes` say what stands in for a
-    missing kernel or constant; `launch_lag` is the share of a prefill step's time for which the results of the step
-    before wait (`capacity.step.launches`); `basis` is "calibrated" where the GPU has fits of its own, "assumed" where
-    kernels that others measured on other GPUs (`weight_kernels.toml`) are among them and of a GPU with changed facts,
+    With pipeline parallelism, a step is the pass of one batch through all stages.
+
+    `error_factor`: possible error of kernels that only third parties measured (`StepSetting.remarks`). `unmeasured`:
+    the same for whole steps, by reason (a chip without measured kernels, weights or layers in host memory). `notes`:
+    substitutes for missing kernels or constants. `launch_lag`: fraction of a prefill step's time for which the results
+    of the previous step wait (`capacity.step.launches`). `basis`: "assumed" for GPUs with changed facts and where some
+    kernels were measured by others on other GPUs (`weight_kernels.toml`), "calibrated" where the GPU has its own fits,
     else "analytic".
-    Raises InvalidInput where the GPU cannot run the format, or the profile carries another GPU's fit.
+
+    Raises InvalidInput if the GPU cannot run the format, or if the profile contains another GPU's fit.
     """
 
     def __init__(self, setting: StepSetting) -> None:
@@ -47,7 +49,7 @@ class StepModel:
         self.ranks = setting.data_parallel_size
         self.launch_lag = launch_lag(setting)
         self._use_cache = setting.use_cache
-        # without a cache no two steps have the same shape
+        # without a KV cache no two steps have the same shape, so no graphs
         graphs = setting.use_cache and not setting.enforce_eager
         self._graph_sizes = self.host.graph_sizes if graphs else ()
         build = Builder(setting)
@@ -69,29 +71,29 @@ class StepModel:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """Kernels whose constants come from another GPU, another engine or the universal set."""
+        """Return the kernels whose constants come from another GPU, another engine or the universal set."""
         return tuple(dict.fromkeys(self._lookup.assumed))
 
     @property
     def capped(self) -> tuple[tuple[str, str], ...]:
-        """Parameters of the profile's adjustment that would beat a roof, each with an operator that is held at it."""
+        """Return the adjustment parameters that would beat a roofline, each with an operator that is limited to it."""
         return tuple(dict.fromkeys(self._lookup.capped))
 
     @property
     def basis(self) -> Literal["analytic", "calibrated", "assumed"]:
-        """Whether this GPU's kernels have fits of their own."""
+        """Return whether this GPU's kernels have fits of their own."""
         if self.error_factor > 1 or self.profile.is_changed:
             return "assumed"
         return "calibrated" if self._lookup.own_sources else "analytic"
 
     def residuals(self, phase: Literal["prefill", "decode"]) -> Residuals:
-        """90 % band of measured over predicted, minus one, for the steps of a phase of this model."""
+        """Return the 90 % band of measured over predicted, minus one, for steps of this phase."""
         regime = "decode_moe" if phase == "decode" and self.model.is_moe else phase
         unmeasured = self.ttft_unmeasured if phase == "prefill" else self.unmeasured
         return self._lookup.residuals(regime).widened(max(self.error_factor, *unmeasured.values(), 1.0))
 
     def _computed(self, shape: StepShape) -> StepShape:
-        """The step as it is computed: without a KV cache, its sequences from their beginning."""
+        """Return the shape that is computed: without a KV cache, sequences start from their first token."""
         if self._use_cache:
             return shape
         return recomputed(shape, window_tokens=self.model.window_tokens)
@@ -105,20 +107,20 @@ class StepModel:
         return gpu + launch + host + self._encoded_seconds(shape)
 
     def _encoded_seconds(self, shape: StepShape) -> float:
-        """Of the images and clips before a step: on top of its own time."""
+        """Return the seconds to encode the images and clips before a step, in addition to its own time."""
         if not (shape[11] or shape[13]):
             return 0.0
         return sum(encoder.seconds(shape) for encoder in self._encoders)
 
     @cached_property
     def _encoders(self) -> tuple[EncoderOperator, ...]:
-        """The vision tower and the audio encoder, made when one is asked."""
+        """Build the operators of the vision tower and the audio encoder at first use."""
         if not self.model.towers:
             raise UnsupportedModel(self.model.model_type, "an encoder of no known formula")
         return tuple(encoder_operator(self._build, tower) for tower in self.model.towers)
 
     def _parts(self, shape: StepShape, rows: int) -> tuple[float, float, float]:
-        """GPU time, and the launch and host time that stick out of it."""
+        """Return GPU time, and the launch and host times that do not overlap with it."""
         padded_rows = self._graph_rows(shape, rows)
         gpu = self._own_seconds(shape, padded_rows or rows)
         if self._operators.shared:
@@ -126,7 +128,7 @@ class StepModel:
         return self._with_host(gpu, sequences=shape[0] + shape[7], replayed=padded_rows is not None)
 
     def _own_seconds(self, shape: StepShape, rows: int) -> float:
-        """GPU time of what a rank does alone, its rows padded to `rows`."""
+        """Return the GPU time of a rank's own operators, its rows padded to `rows`."""
         gpu = self.row_seconds(rows) + self.sample_seconds(shape[6] + shape[7] + shape[8])
         for operator in self._operators.per_context:
             gpu += operator.seconds(shape)
@@ -138,12 +140,14 @@ class StepModel:
         launch = norm(gpu, eager, sharpness) - gpu if eager else 0.0
         waiting = 0.0 if replayed else self.host.waiting_s
         host = self.host.step_s + self.host.per_sequence_s * sequences
-        if self.host.overlapped:  # one CPU launches and prepares: its times add up, and hide together
+        if (
+            self.host.overlapped
+        ):  # one CPU launches and prepares: its times add up and overlap with the GPU together
             host = norm(gpu, eager + host, sharpness) - gpu - launch
         return gpu, launch + waiting, host + self.host.serial_s
 
     def _graph_rows(self, shape: StepShape, rows: int) -> int | None:
-        """Rows of the CUDA graph that this step replays; None where it runs eagerly."""
+        """Return the rows of the CUDA graph that this step replays, or None if it runs eagerly."""
         sizes = self._graph_sizes
         if not sizes or rows > sizes[-1] or (shape[1] and not self.host.graphs_for_prefill):
             return None
@@ -151,16 +155,16 @@ class StepModel:
 
     @property
     def largest_graph(self) -> int | None:
-        """The most rows that a CUDA graph has; None where no step replays one."""
+        """Return the rows of the largest CUDA graph, or None if no step replays one."""
         return self._graph_sizes[-1] if self._graph_sizes else None
 
     @property
     def largest_prefill_graph(self) -> int | None:
-        """The most rows of a step with prompts that replays a CUDA graph; None where none does."""
+        """Return the most rows of a step with prompts that replays a CUDA graph, or None."""
         return self.largest_graph if self.host.graphs_for_prefill else None
 
     def step_cost(self, shape: StepShape) -> StepCost:
-        """The table whose seconds add up to `step_seconds(shape)`."""
+        """Return the cost table whose seconds add up to `step_seconds(shape)`."""
         shape = self._computed(shape)
         rows = shape.num_tokens
         if rows <= 0:
@@ -176,19 +180,20 @@ class StepModel:
         return StepCost(operators=tuple(cost for cost in costs if cost.seconds > 0))
 
     def copy_seconds(self, moved_bytes: float) -> float:
-        """Of a copy within the GPU's memory that moves so many bytes, reads and writes together, by one kernel."""
+        """Return the seconds of one copy kernel in GPU memory; `moved_bytes` counts reads and writes together."""
         if moved_bytes <= 0:
             return 0.0
         return self._build.traffic("copy", kernels=1.0, bytes_per_row=moved_bytes).seconds(_rows(1.0))
 
-    # data-parallel ranks, in lock-step
+    # synchronised data-parallel ranks
 
     def joint_seconds(self, shapes: Sequence[StepShape]) -> float:
-        """One step of all data-parallel ranks, a shape each; for equal shapes it is `step_seconds` of any of them.
+        """Return the time of one step of all data-parallel ranks, one shape per rank.
 
-        Each layer waits for its slowest rank before tokens are exchanged, layers of a kind are alike, so the rank
-        that takes longest for its own part sets the pace. All ranks replay a CUDA graph of the fullest one's size,
-        or else all run eagerly; one without work computes a dummy row. Source: vLLM 0.33, v1/worker/dp_utils.py.
+        For equal shapes it is `step_seconds` of any of them. Each layer waits for its slowest rank before tokens are
+        exchanged, and layers of a kind are identical, so the rank with the longest own time sets the pace. All ranks
+        replay a CUDA graph of the fullest rank's size, or all run eagerly; a rank without work computes a dummy row.
+        Source: vLLM 0.33, v1/worker/dp_utils.py.
         """
         shapes = [self._computed(shape) for shape in shapes]
         rows = [shape[1] + shape[7] + shape[8] for shape in shapes]
@@ -211,20 +216,20 @@ class StepModel:
         return gpu + launch + host + encoded
 
     def joint_ps(self, shapes: Sequence[StepShape]) -> int:
-        """`joint_seconds` in whole picoseconds."""
+        """Return `joint_seconds` in whole picoseconds."""
         return max(1, picoseconds(self.joint_seconds(shapes)))
 
-    # the simulator's whole picoseconds
+    # whole picoseconds for the simulator
 
     def step_ps(self, shape: StepShape) -> int:
-        """Step time in whole picoseconds; pure decode steps lie on `decode_piece`."""
+        """Return the step time in whole picoseconds; pure decode steps follow `decode_piece`."""
         if shape[7] and not shape[1]:
             piece = self.decode_piece(shape)
             return piece.base_ps + piece.context_ps * shape[9] + piece.window_context_ps * shape[10]
-        return max(1, picoseconds(self._step_seconds(shape)))  # hardly any shape with a prefill comes twice
+        return max(1, picoseconds(self._step_seconds(shape)))  # no cache: shapes with a prefill rarely repeat
 
     def decode_piece(self, shape: StepShape) -> DecodePiece:
-        """The straight line between two knots of the context sums on which this decode step lies."""
+        """Return the linear piece between two knots of the context sums that contains this decode step."""
         context, window = shape[9], shape[10]
         low, width = _knot(context)
         window_low, window_width = (low, width) if window == context else _knot(window)
@@ -253,7 +258,10 @@ class StepModel:
         )
 
     def step_data(self) -> ModelData | None:
-        """This model for a compiled engine; None where an operator, or a step without a cache, has no such form."""
+        """Return this model as data for a compiled engine.
+
+        None if an operator has no such form, or if the engine runs without a KV cache.
+        """
         own = self._operators
         if not self._use_cache:
             return None
@@ -273,15 +281,15 @@ class StepModel:
 
 
 def _knot(tokens: int) -> tuple[int, int]:
-    """The knot at or below `tokens`, and the distance to the next: an octave has 2**(KNOT_BITS - 1)."""
+    """Return the knot at or below `tokens`, and the distance to the next knot: 2**(KNOT_BITS - 1) knots per octave."""
     bits = tokens.bit_length() - KNOT_BITS
     return (tokens >> bits << bits, 1 << bits) if bits > 0 else (tokens, 1)
 
 
 def seconds_of(operators: tuple[Operator, ...]) -> Callable[[float], float]:
-    """Their seconds by the number of rows, each number asked once.
+    """Return a function from the number of rows to the operators' total seconds, with a cache.
 
-    Added from left to right on every Python: since 3.12 `sum` carries what each addition loses.
+    It adds from left to right on every Python version, because `sum` compensates rounding errors since 3.12.
     """
 
     @lru_cache(maxsize=CACHE_ENTRIES)
@@ -295,12 +303,13 @@ def seconds_of(operators: tuple[Operator, ...]) -> Callable[[float], float]:
 
 
 def _costs_of(operators: tuple[Operator, ...]) -> Callable[[float], tuple[OpCost, ...]]:
-    """The same of their rows in the table."""
+    """Return a function from the number of rows to the operators' cost rows, with a cache."""
     return lru_cache(maxsize=COSTS_KEPT)(lambda rows: tuple(each.cost(_rows(rows)) for each in operators))
 
 
 def _rows(rows: float) -> StepShape:
-    """A shape of so many rows, all of them sampled: for operators that see nothing else. A mean may be broken."""
+    """Return a shape of `rows` sampled rows, for operators that depend on nothing else. `rows` may be a fractional
+    mean."""
     return StepShape(draft_tokens=rows)  # type: ignore[arg-type]
 
 

@@ -23,19 +23,19 @@ from capacity.step import Bound, OpCost, StepShape
 from capacity.step.expert_load import ROUTING_EVENNESS, busiest_pairs, busiest_touched, distinct_experts
 from capacity.step.row_counts import RowCount, all_tokens
 
-# Of a step's tokens: where a tilt of the experts' time changes nothing, and beyond how many it changes no more: there
-# each expert has a full tile of 128 rows (of 256 experts, 8 a token), and more tokens are more tiles of the same.
+# A tilt of the experts' time has no effect at the middle number of tokens, and a constant one above the upper limit:
+# there each expert has a full tile of 128 rows (256 experts, 8 per token), and more tokens only add tiles.
 MIDDLE_TOKENS = 32.0
 TILTED_TOKENS = 4096.0
-SPLIT_TOKENS = 64.0  # KV tokens that one block of a split-KV kernel takes at a time
-ACTIVATION_BYTES = 2.0  # activations travel between kernels in 16 bits
+SPLIT_TOKENS = 64.0  # KV tokens per block of a split-KV kernel
+ACTIVATION_BYTES = 2.0  # activations between kernels have 16 bits
 
 
 class Operator(Protocol):
-    """One row of a step's cost table: all that the step model asks of it.
+    """Interface of one operator: one row of a step's cost table.
 
-    Operators of equal `key` are one kernel at several places of the model: `plus` makes one row of two of them.
-    `Repeated` has both for operators that differ in their `count` alone.
+    Operators of equal `key` are the same kernel at several places of the model; `plus` merges two of them into one
+    row. `Repeated` implements both for operators that differ only in `count`.
     """
 
     @property
@@ -50,11 +50,11 @@ class Operator(Protocol):
     def plus(self, other: Self) -> Self: ...
 
 
-# forms
+# formulas
 
 
 def norm(first: float, second: float, sharpness: float) -> float:
-    """`(first**p + second**p)**(1/p)`: their sum at p = 1, nearly the larger at p = 16; never below either."""
+    """Return `(first**p + second**p)**(1/p)`: the sum at p = 1, nearly the maximum at p = 16, never below either."""
     if first < second:
         first, second = second, first
     if second <= 0.0 or sharpness == 1.0:
@@ -73,7 +73,7 @@ def gemm_seconds(
     hbm_bytes_per_s: float,
     constants: GemmCoefficients,
 ) -> float:
-    """One matrix product of [m, k] activations with [k, n] weights. See `GemmCoefficients` for the form."""
+    """Return the seconds of one product of [m, k] activations and [k, n] weights; `GemmCoefficients` has the form."""
     if m <= 0:
         return 0.0
     moved = weight_bytes + m * (k * activation_bits / 8 + n * ACTIVATION_BYTES)
@@ -88,7 +88,8 @@ def gemm_seconds(
 
 
 def quantize_bytes(m: float, k: float, activation_bits: float) -> float:
-    """Bytes moved to quantize activations before a product: read at 16 bits, written at `activation_bits`."""
+    """Return the bytes moved to quantize activations before a product: read at 16 bits, written at
+    `activation_bits`."""
     return m * k * (ACTIVATION_BYTES + activation_bits / 8)
 
 
@@ -103,7 +104,7 @@ def attention_seconds(
     hbm_bytes_per_s: float,
     constants: AttentionCoefficients,
 ) -> float:
-    """Attention over one layer: compute, KV traffic and, in decode, the rows and contexts that an SM walks through."""
+    """Return the seconds of attention in one layer: compute, KV traffic and, in decode, rows and contexts per SM."""
     work = norm(
         flops / (constants.compute_fraction * flops_per_s),
         moved_bytes / (constants.bandwidth_fraction * hbm_bytes_per_s),
@@ -127,7 +128,7 @@ def moe_seconds(
     hbm_bytes_per_s: float,
     constants: MoeCoefficients,
 ) -> float:
-    """Fused experts of one layer: distinct experts' weights, their products, and moving tokens to and from them."""
+    """Return the seconds of one layer's fused experts: the weights of distinct experts, products, routed traffic."""
     work = norm(
         flops / (constants.compute_fraction * flops_per_s),
         moved_bytes / (constants.bandwidth_fraction * hbm_bytes_per_s),
@@ -137,12 +138,12 @@ def moe_seconds(
 
 
 def tilt_of(tokens: float) -> float:
-    """What a tilt of 1 does to the logarithm of the experts' time at so many tokens."""
+    """Return the change in the logarithm of the experts' time for a tilt of 1 at this number of tokens."""
     return math.log(min(max(tokens, 1.0), TILTED_TOKENS) / MIDDLE_TOKENS)
 
 
 def roof_of(constants: MoeCoefficients) -> float:
-    """Of the time by these constants, the part that no factor may take it below."""
+    """Return the largest roofline fraction of these constants: no factor may scale the time below it."""
     return max(constants.compute_fraction, constants.bandwidth_fraction, constants.routed_fraction)
 
 
@@ -151,7 +152,7 @@ def roof_of(constants: MoeCoefficients) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """What an operator needs to know of a GPU."""
+    """Facts about a GPU that operators need."""
 
     hbm_bytes_per_s: float
     sm_count: int
@@ -159,13 +160,13 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeated(ABC):
-    """The base of operators that run `count` times a step."""
+    """Base class of operators that run `count` times per step."""
 
     name: str
     count: int
 
     def key(self) -> Self:
-        """All but the count."""
+        """Return the operator without its count."""
         return replace(self, count=0)
 
     def plus(self, other: Self) -> Self:
@@ -176,10 +177,10 @@ class Repeated(ABC):
 
     @abstractmethod
     def counts(self, shape: StepShape) -> tuple[float, float, Bound]:
-        """FLOPs and bytes of one run in a step that has any, and what bounds it."""
+        """Return FLOPs and bytes of one run, and its bound, for a step in which the operator runs."""
 
     def cost(self, shape: StepShape) -> OpCost:
-        """The row of the table."""
+        """Return the operator's row of the cost table."""
         seconds = self.seconds(shape)
         if not seconds:
             return OpCost(name=self.name, flops=0.0, bytes=0.0, seconds=0.0, bound="launch")
@@ -191,11 +192,11 @@ class Repeated(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemm(Repeated):
-    """`count` equal matrix products a step, with their weights in any format.
+    """`count` equal matrix products per step, with weights in any format.
 
-    It runs in steps of `from_rows` to below `below_rows` rows: an engine may multiply more rows by another kernel.
-    Without columns (`n` and `k` 0) it is a pass over weights alone, such as writing them out at 16 bit.
-    `weight_slowdown`: reading the weights takes so many times longer than from HBM (they stand in host memory).
+    It runs in steps with `from_rows` <= rows < `below_rows`, because an engine may use another kernel for more rows.
+    With `n` and `k` 0 it only passes over the weights, such as to write them at 16 bits. `weight_slowdown`: time to
+    read the weights relative to HBM, above 1 for weights in host memory.
     """
 
     k: float
@@ -244,9 +245,9 @@ class Gemm(Repeated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention(Repeated):
-    """`count` layers of attention over one phase.
+    """`count` layers of attention in one phase.
 
-    `work(shape)` gives FLOPs, bytes, rows of KV heads, and the mean context of decode rows, of one layer.
+    `work(shape)` returns FLOPs, bytes, rows of KV heads, and the mean context of decode rows, for one layer.
     """
 
     work: Callable[[StepShape], tuple[float, float, float, float]]
@@ -286,13 +287,13 @@ class Attention(Repeated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts(Repeated):
-    """`count` layers of routed experts, whole ones spread over `expert_ranks`, or slices of all where that is 1.
+    """`count` layers of routed experts: whole experts over `expert_ranks`, or a slice of each expert where that is 1.
 
-    `weight_slowdown` as of `Gemm`.
+    `weight_slowdown` is as in `Gemm`.
     """
 
     hidden: float
-    intermediate: float  # of one expert on one GPU
+    intermediate: float  # of one expert, on one GPU
     matrices: int
     num_experts: float
     experts_per_token: float
@@ -302,12 +303,12 @@ class Experts(Repeated):
     flops_per_s: float
     device: Device
     constants: MoeCoefficients
-    token_groups: int = 1  # data-parallel ranks whose tokens meet at these experts
+    token_groups: int = 1  # data-parallel ranks that send their tokens to these experts
     evenness: float = ROUTING_EVENNESS
     weight_slowdown: float = 1.0
 
     def work(self, tokens: float, slowdown: float = 1.0) -> tuple[float, float, float]:
-        """FLOPs, bytes (of weights so many times) and routed bytes of one layer on one GPU."""
+        """Return FLOPs, bytes and routed bytes of one layer on one GPU; `slowdown` multiplies the bytes of weights."""
         tokens *= self.token_groups
         held = self.num_experts / self.expert_ranks
         local_pairs = busiest_pairs(tokens * self.experts_per_token, self.expert_ranks, held, self.evenness)
@@ -336,7 +337,7 @@ class Experts(Repeated):
             hbm_bytes_per_s=self.device.hbm_bytes_per_s,
             constants=self.constants,
         )
-        if self.constants.tilt:  # never faster than a roof
+        if self.constants.tilt:  # never faster than the roofline
             tilted = math.exp(self.constants.tilt * tilt_of(tokens * self.token_groups))
             seconds *= max(tilted, roof_of(self.constants))
         return self.count * seconds
@@ -356,7 +357,7 @@ class Experts(Repeated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic(Repeated):
-    """`kernels` memory-bound kernels a step that move `bytes_per_row` for each row."""
+    """`kernels` memory-bound kernels per step that move `bytes_per_row` for each row."""
 
     count: int = 1
     kernels: float
@@ -367,7 +368,7 @@ class Traffic(Repeated):
     flops_per_row: float = 0.0
 
     def key(self) -> Hashable:  # type: ignore[override]
-        """Traffic of one name over the same rows is one row of the table."""
+        """Return the key by which traffic of one name over the same rows becomes one row of the table."""
         return Traffic, self.name, self.rows
 
     def plus(self, other: Self) -> Self:
@@ -393,7 +394,7 @@ class Traffic(Repeated):
 
 
 def binding(*, compute: float = 0.0, memory: float = 0.0, launch: float = 0.0) -> Bound:
-    """What takes the most of an operator's time."""
+    """Return the largest component of an operator's time."""
     if launch > compute and launch > memory:
         return "launch"
     return "compute" if compute >= memory else "memory"

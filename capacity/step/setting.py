@@ -1,4 +1,4 @@
-"""What a step model is made of: a model in a weight format, on GPUs in ranks, under an engine."""
+"""Inputs of a step model: a model in a weight format, on GPUs in ranks, under an engine."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -29,22 +29,24 @@ DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "chip-to-chip", "c2c")
 
 GPUS_OF_SOCKET = 4
 CROSSING_SHARE = 0.81
-"""Of a PCIe link's rate, what a ring keeps that crosses from one CPU socket to the other, as one of more than four GPUs
-does in servers of two sockets with four each. Peer to peer, both directions at once, across sockets over within one:
-99 of 111, 64 of 103 and 95 of 103 GB/s in three servers (rtx6kpro, hardware/pcie-bandwidth.md, 2026): 0.81 on average.
-An 8-GPU server that has all of them under one switch has no crossing; L40S and A100 PCIe servers rarely do."""
+"""Fraction of a PCIe link's rate that a ring keeps if it crosses between two CPU sockets. A group of more than four
+GPUs crosses in servers that have two sockets with four GPUs each. Peer to peer in both directions at once, across
+sockets against within one: 99 of 111, 64 of 103 and 95 of 103 GB/s in three servers (rtx6kpro,
+hardware/pcie-bandwidth.md, 2026), 0.81 on average. An 8-GPU server with all GPUs under one switch has no crossing;
+L40S and A100 PCIe servers rarely have such a switch."""
 
 READ_OVER_PCIE_ERROR = 1.5
-"""Of steps that read weights over PCIe: links, pinned memory and how copies overlap differ. Assumed, 2026-11-22."""
+"""Possible error of steps that read weights over PCIe, because links, pinned memory and the overlap of copies differ.
+Assumed, 2026-11-22."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTime:
-    """What the CPU does for a step, and whether it hides behind the GPU.
+    """CPU time of a step, and the part of it that overlaps with the GPU.
 
-    `eager_s` is the time to launch the model's kernels one by one, ahead of the GPU; steps of up to `graph_sizes[-1]`
-    rows replay a CUDA graph of the next larger size instead. `waiting_s`: what launching takes beside that and nothing
-    hides, for the CPU waits for the GPU on the way. `serial_s` hides behind nothing.
+    `eager_s`: time to launch the model's kernels one by one, ahead of the GPU. Steps of up to `graph_sizes[-1]` rows
+    replay a CUDA graph of the next larger size instead. `waiting_s`: further launch time that does not overlap,
+    because the CPU waits for the GPU. `serial_s` never overlaps.
     """
 
     step_s: float = 0.0
@@ -60,14 +62,14 @@ class HostTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSetting:
-    """One engine as its steps know it.
+    """One engine: the inputs that determine its step times.
 
-    `scheme` None: as the checkpoint is stored. `engine` None: no host time but vLLM's kernels and graph sizes.
-    `max_num_seqs` None: the engine's default; it bounds the CUDA graphs. `host` and `kernel_family` replace what
-    the engine's data say. `data_parallel_size` counts ranks that take every step together. `async_scheduling` None: as
-    the engine does by default; without it the host's time hides behind nothing. Without `use_cache` every step computes
-    all earlier tokens of its sequences anew. `host_weight_share`: of the layers'
-    weights, what stands in host memory. `gpu_layers` None: all; else `host_cpu` computes the others, which come first.
+    `scheme` None: the checkpoint's own. `engine` None: no host time, with vLLM's kernels and graph sizes.
+    `max_num_seqs` None: the engine's default; it bounds the CUDA graphs. `host` and `kernel_family` override the
+    engine's data. `data_parallel_size` counts ranks that run every step together. `async_scheduling` None: the
+    engine's default; without it, host time does not overlap. Without `use_cache`, every step recomputes all earlier
+    tokens of its sequences. `host_weight_share`: fraction of the layers' weights in host memory. `gpu_layers` None:
+    all layers; otherwise `host_cpu` computes the others, which are the first layers.
     """
 
     model: ModelSpec
@@ -82,10 +84,10 @@ class StepSetting:
     enforce_eager: bool = False
     max_graph_rows: int | None = None  # None: the engine's default
     max_num_seqs: int | None = None
-    draft_rows: int = 0  # beside each sequence's own: engines capture CUDA graphs for them too
+    draft_rows: int = 0  # draft tokens per sequence; engines capture CUDA graphs for them too
     async_scheduling: bool | None = None
     decode_context_parallel_size: int = 1
-    max_loras: int = 0  # LoRA adapters in a step at most
+    max_loras: int = 0  # maximum number of LoRA adapters in a step
     max_lora_rank: int = 16
     host: HostTime | None = None
     kernel_family: str | None = None
@@ -98,16 +100,19 @@ class StepSetting:
 
     @property
     def cpu_layers(self) -> int:
-        """Layers that the CPU computes."""
+        """Return the number of layers that the CPU computes."""
         return 0 if self.gpu_layers is None else max(self.model.num_layers - self.gpu_layers, 0)
 
     @property
     def head_on_cpu(self) -> bool:
-        """Whether the LM head is there too: to llama.cpp it is one layer more, the first that the GPU leaves."""
+        """Return whether the CPU computes the LM head too.
+
+        llama.cpp counts it as one more layer, the first one that leaves the GPU.
+        """
         return self.gpu_layers is not None and self.gpu_layers <= self.model.num_layers
 
     def unmeasured(self, phase: Literal["prefill", "decode"] = "decode") -> dict[str, float]:
-        """What no measurement is of in the steps of a phase, each with the factor by which they may be off for it."""
+        """Return the possible error factors above 1 of steps of this phase, by the part that no measurement covers."""
         served = self.profile.step_time is not None and self.profile.step_time.chip_share is not None
         found = {"served chip" if served else "chip": _chip_error(self.profile, phase)}
         if self.host_weight_share:
@@ -117,32 +122,33 @@ class StepSetting:
         return {why: factor for why, factor in found.items() if factor > 1}
 
     def weight_slowdown(self, bandwidth_fraction: float, *, share: float) -> float:
-        """How many times longer a kernel reads weights of which `share` comes over PCIe, than all of them from HBM."""
+        """Return the time to read weights relative to reading all of them from HBM, if `share` of them comes over
+        PCIe."""
         hbm, pcie = self.profile.hbm_bytes_per_s, self.profile.pcie.bytes_per_s
         return 1.0 - share + share * bandwidth_fraction * hbm / pcie
 
     @property
     def weights(self) -> QuantizationScheme:
-        """How the weights are stored."""
+        """Return the storage format of the weights."""
         return self.model.checkpoint if self.scheme is None else self.scheme
 
     @property
     def kv_cache(self) -> KvCacheFormat:
-        """How keys and values are stored. Raises UnknownName."""
+        """Return the storage format of keys and values. Raises UnknownName."""
         return find_kv_cache_format(self.kv_cache_dtype, model_dtype=self.model.dtype)
 
     @property
     def expert_parallel(self) -> bool:
-        """Whether whole experts are spread over the ranks."""
+        """Return whether whole experts are distributed over the ranks."""
         return self.enable_expert_parallel and self.model.is_moe
 
     @property
     def joint(self) -> bool:
-        """Whether data-parallel ranks meet at experts; those of a dense model have nothing to do with each other."""
+        """Return whether data-parallel ranks run steps together, which only MoE models need."""
         return self.data_parallel_size > 1 and self.model.is_moe
 
     def execution(self, stored: WeightFormat) -> Execution:
-        """What multiplies a format here: by the engine's own kernel where it has one."""
+        """Return the kernel and compute type for a format, with the engine's own kernel if it has one."""
         execution = stored.execution(self.profile.dense_flops_per_s)
         if execution.compute_dtype == "bf16" and self.profile.sixteen_bit == "fp16":
             execution = replace(execution, compute_dtype="fp16")
@@ -153,12 +159,12 @@ class StepSetting:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What to say with every time: which kernels are known by others' measurements alone."""
+        """Return the notes for every time: the kernels that only third parties measured."""
         kernels = [weight_kernels().get(self.execution(stored).kernel) for stored in self.weights.formats]
         return tuple(dict.fromkeys(kernel.remark for kernel in kernels if kernel is not None))
 
     def link_of(self, gpus: int) -> Interconnect:
-        """The link that a group of so many GPUs talks over."""
+        """Return the link between this many GPUs."""
         link = self.profile.link_for(gpus)
         crosses = link.kind == "pcie" and gpus > GPUS_OF_SOCKET
         return Interconnect(
@@ -168,9 +174,9 @@ class StepSetting:
         )
 
     def lookup(self) -> Lookup:
-        """The constants of the GPU's and the engine's kernels, vLLM's by default.
+        """Return the kernel constants of the GPU and the engine (default: vLLM).
 
-        Raises InvalidInput for another GPU's fit.
+        Raises InvalidInput if the profile contains another GPU's fit.
         """
         family = self.kernel_family or ("vllm" if self.engine is None else self.engine.kernel_family)
         return Lookup(
@@ -182,7 +188,7 @@ class StepSetting:
         )
 
     def _on_this_card(self) -> Callable[[Coefficients], Coefficients] | None:
-        """What makes this card's constants of those that it takes from its sister: another clock, other memory."""
+        """Return the function that converts constants of the source GPU to this card (clock, memory), or None."""
         own = self.profile.step_time
         if own is None or own.transferred_from is None:
             return None
@@ -197,7 +203,7 @@ class StepSetting:
         return on_this_card
 
     def host_time(self) -> HostTime:
-        """The engine's host time, with what measured runs on this machine said of it."""
+        """Return the engine's host time, adjusted by measured runs on this machine."""
         host, adjustment = self._engine_host_time(), self.profile.adjustment
         if adjustment is None:
             return host
@@ -207,7 +213,7 @@ class StepSetting:
         return replace(host, **{name: getattr(host, name) * factor for name, factor in factors.items()})
 
     def _engine_host_time(self) -> HostTime:
-        """As the engine's data say; without an engine there is none, and vLLM's graph sizes."""
+        """Return the host time from the engine's data; without an engine, zero with vLLM's graph sizes."""
         if self.host is not None:
             return self.host
         engine, architecture = self.engine, self.profile.architecture
@@ -240,7 +246,7 @@ class StepSetting:
         )
 
     def crossing_notes(self) -> tuple[str, ...]:
-        """What to tell of a tensor-parallel group that has no direct link between all of its GPUs."""
+        """Return a note if a tensor-parallel group has no direct link between all of its GPUs."""
         profile, ranks = self.profile, self.tensor_parallel_size
         link = profile.link_for(ranks)
         if ranks == 1 or link.kind in DIRECT_LINKS:
@@ -260,15 +266,18 @@ def _chip_error(profile: HardwareProfile | None, phase: Literal["prefill", "deco
 
 
 def graph_sizes(largest: int) -> tuple[int, ...]:
-    """vLLM's CUDA-graph batch sizes: 1, 2, 4, by 8 to 256, by 16 beyond. Source: vLLM 0.33 config/vllm.py."""
+    """Return vLLM's CUDA-graph batch sizes: 1, 2, 4, every 8th to 256, then every 16th.
+
+    Source: vLLM 0.33 config/vllm.py.
+    """
     sizes: Sequence[int] = (1, 2, 4, *range(8, 257, 8), *range(272, largest + 1, 16))
     return tuple(size for size in sizes if size <= largest)
 
 
 def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...]:
-    """The profile's own fit, then the one that it transfers from, copies of which are not its own.
+    """Return the profile's own fit, then the fit that it transfers from; copies of the latter do not count as its own.
 
-    Raises InvalidInput for another GPU's fit.
+    Raises InvalidInput if the profile contains another GPU's fit.
     """
     own = profile.step_time
     if own is None:

@@ -1,7 +1,7 @@
-"""The waist: what one engine step looks like (`StepShape`) and what it costs (`StepCost`).
+"""Interface between the step model and everything else: shapes (`StepShape`) and costs (`StepCost`) of engine steps.
 
-Static, continuous, chunked, mixed and speculative steps are all shapes. The estimator, the simulator, the
-planner and the calibration know steps only through these records; only the step model knows hardware.
+Static, continuous, chunked, mixed and speculative steps are all shapes. The estimator, the simulator, the planner and
+the calibration use only these records; only the step model depends on hardware.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ Bound = Literal["compute", "memory", "communication", "launch", "host"]
 
 
 class StepShape(NamedTuple):
-    """The sufficient statistics of one engine step: sums of integers over the rows of its batch.
+    """Sufficient statistics of one engine step: sums of integers over the rows of its batch.
 
-    A *pair* is one new token attending to one earlier-or-same token: a prefill chunk of q new tokens after c
-    computed ones adds q·c + q·(q+1)/2 pairs. The `window_` fields are the same sums with each query's context
-    clipped to the model's sliding window; they equal the unclipped ones where the model has no window.
-    Contexts count the tokens whose KV is read, the new ones included.
+    A *pair* is one new token attending to one earlier-or-same token: a prefill chunk of q new tokens after c computed
+    ones adds q·c + q·(q+1)/2 pairs. The `window_` fields are the same sums with each query's context clipped to the
+    model's sliding window; without a window they equal the unclipped sums. Contexts count the tokens whose KV is read,
+    including the new ones.
     """
 
     prefill_sequences: int = 0
@@ -30,33 +30,33 @@ class StepShape(NamedTuple):
     prefill_window_context_tokens: int = 0
     prompts_completed: int = 0  # prefill rows that sample their first output token in this step
     decode_sequences: int = 0
-    draft_tokens: int = 0  # extra query tokens of decode rows, for verification of drafts
+    draft_tokens: int = 0  # extra query tokens of decode rows that verify drafts
     decode_context_tokens: int = 0  # KV tokens read by decode rows, summed
     decode_window_context_tokens: int = 0
-    encoder_tokens: int = 0  # tokens of the images that the vision encoder computes before this step
-    encoder_pairs: int = 0  # the square of each image's tokens, summed
-    audio_tokens: int = 0  # the same of clips, by the audio encoder
+    encoder_tokens: int = 0  # image tokens that the vision encoder computes before this step
+    encoder_pairs: int = 0  # sum of the squared tokens of each image
+    audio_tokens: int = 0  # the same for audio clips, by the audio encoder
     audio_pairs: int = 0
 
     @property
     def num_tokens(self) -> int:
-        """Rows of every GEMM of the step."""
+        """Return the rows of every GEMM of the step."""
         return self.prefill_tokens + self.decode_sequences + self.draft_tokens
 
     @property
     def sampled_tokens(self) -> int:
-        """Rows of the LM head: one for each decode row and draft, one for each prompt that completes."""
+        """Return the rows of the LM head: one for each decode row, draft token and completed prompt."""
         return self.prompts_completed + self.decode_sequences + self.draft_tokens
 
 
-# numbers of a step without images, in compiled engines
+# number of fields of a step without images, for compiled engines
 TEXT_FIELDS = StepShape._fields.index("encoder_tokens")
 
 
 def prefill_shape(
     prompts: int, new_tokens: int, *, cached_tokens: int = 0, window_tokens: int | None = None
 ) -> StepShape:
-    """`prompts` equal prompts, whole in one step: `new_tokens` each after `cached_tokens` each."""
+    """Return the shape that prefills `prompts` whole prompts of `new_tokens` each, after `cached_tokens` each."""
     pairs = new_tokens * cached_tokens + new_tokens * (new_tokens + 1) // 2
     window_pairs = windowed_pairs(new_tokens, cached_tokens, window_tokens)
     context = cached_tokens + new_tokens
@@ -73,7 +73,7 @@ def prefill_shape(
 
 
 def decode_shape(sequences: int, context_tokens: int, *, window_tokens: int | None = None) -> StepShape:
-    """`sequences` decode rows, each reading `context_tokens` tokens of KV."""
+    """Return the shape of `sequences` decode rows, each reading `context_tokens` tokens of KV."""
     window_context = context_tokens if window_tokens is None else min(context_tokens, window_tokens)
     return StepShape(
         decode_sequences=sequences,
@@ -83,10 +83,10 @@ def decode_shape(sequences: int, context_tokens: int, *, window_tokens: int | No
 
 
 def recomputed(shape: StepShape, *, window_tokens: int | None = None) -> StepShape:
-    """The same step where nothing is cached: each row computes its whole context again, as a prompt of that length.
+    """Return the same step without a KV cache: each row is a prompt of its whole context length.
 
-    Exact for rows of equal contexts, as a static batch pads them; others count by their mean, which leaves out some
-    pairs. Raises InvalidInput for drafts, whose tokens a row without a cache has no place for.
+    This is exact for rows of equal contexts, as in a padded static batch. Other rows count by their mean, which omits
+    some pairs. Raises InvalidInput for drafts, because a row without a cache has no place for their tokens.
     """
     if shape.draft_tokens:
         raise InvalidInput("drafts need a KV cache: leave out --no-use-cache, or --speculator")
@@ -103,7 +103,7 @@ def recomputed(shape: StepShape, *, window_tokens: int | None = None) -> StepSha
 
 
 def _whole(sequences: int, context_tokens: int, window_tokens: int | None) -> StepShape:
-    """Prompts of so many tokens in all, as equal as they can be."""
+    """Return prompts of `context_tokens` tokens in total, as equal as possible."""
     if not sequences:
         return StepShape()
     each, longer = divmod(context_tokens, sequences)
@@ -116,17 +116,17 @@ def _whole(sequences: int, context_tokens: int, window_tokens: int | None) -> St
 
 
 def windowed_pairs(new_tokens: int, cached_tokens: int, window_tokens: int | None) -> int:
-    """Query x context pairs of one chunk whose queries see at most `window_tokens` tokens, themselves included."""
+    """Return the query-context pairs of one chunk; each query sees at most `window_tokens` tokens, itself included."""
     if window_tokens is None or cached_tokens + new_tokens <= window_tokens:
         return new_tokens * cached_tokens + new_tokens * (new_tokens + 1) // 2
-    growing = max(0, window_tokens - cached_tokens)  # queries that do not yet fill the window
+    growing = max(0, window_tokens - cached_tokens)  # queries whose window is not yet full
     growing_pairs = growing * cached_tokens + growing * (growing + 1) // 2
     return growing_pairs + (new_tokens - growing) * window_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpCost:
-    """One operator of a step, over all layers, on one GPU of the group: counts, time, and what bounds it."""
+    """Cost of one operator over all layers, on one GPU of the group: counts, time and bound."""
 
     name: str
     flops: float
@@ -137,7 +137,7 @@ class OpCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCost:
-    """A step as the tuple of its operators; their seconds add up to the step: no factor outside the table."""
+    """Cost of a step as the tuple of its operators, whose seconds add up to the step time."""
 
     operators: tuple[OpCost, ...]
 
@@ -154,20 +154,20 @@ class StepCost:
         return sum(op.bytes for op in self.operators)
 
 
-PS_PER_S = 10**12  # simulated time is whole picoseconds: sums of steps are exact, whatever their order
+PS_PER_S = 10**12  # simulated time is whole picoseconds, so sums of steps are exact in any order
 
 
 def picoseconds(seconds: float) -> int:
-    """Seconds rounded to whole picoseconds: the one place where a time or a coefficient is quantized."""
+    """Round seconds to whole picoseconds. All rounding of times and coefficients happens here."""
     return round(seconds * PS_PER_S)
 
 
 class DecodePiece(NamedTuple):
-    """Step time of one decode batch, affine in its contexts; from the shape asked for up to its limits.
+    """Step time of one decode batch as an affine function of its contexts, from the given shape up to its limits.
 
-    A step with the same `decode_sequences` and `draft_tokens` and no prefill takes exactly
-    `base_ps + context_ps · decode_context_tokens + window_context_ps · decode_window_context_tokens`
-    as long as neither sum exceeds its limit (inclusive; None: valid for ever).
+    A step with the same `decode_sequences` and `draft_tokens` and no prefill takes exactly `base_ps + context_ps ·
+    decode_context_tokens + window_context_ps · decode_window_context_tokens` while neither sum exceeds its limit
+    (inclusive; None: no limit).
     """
 
     base_ps: int
@@ -178,14 +178,14 @@ class DecodePiece(NamedTuple):
 
 
 class StepTimes(Protocol):
-    """What the simulator asks of a step model: whole picoseconds, and the line that decode steps lie on.
+    """Interface that the simulator needs of a step model: whole picoseconds, and affine pieces for decode steps.
 
     The two must agree to the picosecond: for any shape s without prefill, `step_ps(s)` equals the piece
-    `decode_piece(s)` evaluated at s, and at every later s' within its limits. So quantize coefficients once
-    (base and slopes to whole picoseconds), never the total. A p-norm or another curve is linearised between
-    fixed knots of the context sum, in both methods alike; a CUDA-graph size or a roofline corner ends a piece.
-    Step times are at least 1 ps. `decode_piece` returns None where no affine piece exists (a random step time,
-    say): each step is then asked for.
+    `decode_piece(s)` evaluated at s, and at every later s' within its limits. So round the coefficients once (base and
+    slopes to whole picoseconds), never the total. Linearise a p-norm or another curve between fixed knots of the
+    context sum, in both methods in the same way; a CUDA-graph size or a roofline corner ends a piece. Step times are
+    at least 1 ps. `decode_piece` returns None if no affine piece exists (for example, for a random step time); the
+    simulator then calls `step_ps` for each step.
     """
 
     def step_ps(self, shape: StepShape) -> int: ...
@@ -194,9 +194,9 @@ class StepTimes(Protocol):
 
 
 class JointStepTimes(Protocol):
-    """What the simulator asks where data-parallel ranks take every step together: the step of all of them.
+    """Interface for data-parallel ranks that run every step together: the time of a step of all ranks.
 
-    One shape a rank, in rank order; a rank without work has an empty shape, and runs a dummy row beside the others.
+    There is one shape per rank, in rank order. A rank without work has an empty shape and runs a dummy row.
     """
 
     def joint_ps(self, shapes: Sequence[StepShape]) -> int: ...
@@ -215,13 +215,14 @@ class SlowestRank:
         return self.step_times.decode_piece(shape)
 
     def joint_ps(self, shapes: Sequence[StepShape]) -> int:
-        """That of a step without tokens, where no rank has any."""
+        """Return the time of the slowest rank; if no rank has tokens, the time of an empty step."""
         busy = [shape for shape in shapes if shape.num_tokens]
         return max(self.step_times.step_ps(shape) for shape in busy or [StepShape()])
 
 
 class AffineStepTimes:
-    """`base_s + per_token_s · rows + per_context_token_s · decode contexts`: the reference schedules' model."""
+    """Step time `base_s + per_token_s · rows + per_context_token_s · decode contexts`, used by the reference
+    schedules."""
 
     def __init__(self, base_s: float, per_token_s: float, *, per_context_token_s: float = 0.0) -> None:
         self.base_ps = picoseconds(base_s)

@@ -1,4 +1,4 @@
-"""Whether splitting a step over more ranks makes it longer, and what of it grew: small steps often are."""
+"""Check whether splitting a step over more ranks makes it longer, which is common for small steps, and why."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,13 +9,14 @@ from capacity.step.model import StepModel
 from capacity.step.setting import StepSetting
 from capacity.step.shape import StepShape
 
-LONGER = 1.001  # below that it is the same
-NAMED = 2  # of what grew
-LEAST_S = 5e-5  # that is worth a name
+LONGER = 1.001  # below this ratio the times count as equal
+NAMED = 2  # maximum number of operators in the note
+LEAST_S = 5e-5  # smallest increase that the note shows
 
 
 def over_fewer(setting: StepSetting) -> StepModel | None:
-    """The same engine over half as many tensor-parallel ranks (one, of an odd number); None where there are none."""
+    """Return the same engine with half as many tensor-parallel ranks (1 for an odd number), or None if that is
+    impossible."""
     ranks = setting.tensor_parallel_size
     if ranks == 1:
         return None
@@ -28,7 +29,7 @@ def over_fewer(setting: StepSetting) -> StepModel | None:
 def longer_when_split(
     split: StepModel, ranks: int, less: StepModel, steps: Sequence[StepShape]
 ) -> str | None:
-    """What to tell of a prefill in these steps that takes longer over `ranks` ranks than over half; None where not."""
+    """Return a note if a prefill in these steps takes longer over `ranks` ranks than over half as many, else None."""
     split_s, less_s = (sum(map(each.step_seconds, steps)) for each in (split, less))
     if split_s <= LONGER * less_s:
         return None

@@ -1,7 +1,7 @@
-"""What the seconds of a step are made of, by what may be wrong with them: the classes that errors of prediction share.
+"""Classes of a step's seconds that share prediction errors.
 
-Kernels that wait for memory are off together where a GPU's memory is slower than its constants say; so are the times
-of one CPU. Intervals and calibration speak of these classes, each a factor on its seconds.
+Memory-bound kernels are all wrong together if a GPU's memory is slower than its constants state; so are the times of
+one CPU. Intervals and calibration apply one factor to the seconds of each class.
 """
 
 from typing import Literal, get_args
@@ -12,11 +12,11 @@ TimeClass = Literal["memory", "compute", "experts", "all_reduce", "host", "eager
 TIME_CLASSES: tuple[TimeClass, ...] = get_args(TimeClass)
 Effect = Literal[TimeClass, "experts_tilt"]
 EFFECTS: tuple[Effect, ...] = get_args(Effect)
-"""What step times may be off by: a factor on each class of seconds, and one on experts' that grows with tokens."""
+"""Effects by which step times may be wrong: a factor for each class, and one for experts that grows with tokens."""
 
 _OF_BOUND: dict[Bound, TimeClass] = {
     "memory": "memory",
-    "launch": "memory",  # fixed times of kernels: as long as memory takes to answer
+    "launch": "memory",  # fixed kernel times depend on memory latency
     "compute": "compute",
     "communication": "all_reduce",
     "host": "host",
@@ -24,7 +24,7 @@ _OF_BOUND: dict[Bound, TimeClass] = {
 
 
 def time_class(operator: OpCost) -> TimeClass:
-    """The class of an operator's seconds, by what bounds it."""
+    """Return the class of an operator's seconds, by its bound."""
     if operator.name == "launch gaps":
         return "eager"
     if operator.name == "experts":
@@ -33,7 +33,7 @@ def time_class(operator: OpCost) -> TimeClass:
 
 
 def class_shares(cost: StepCost) -> dict[TimeClass, float]:
-    """Parts of one step's time; they add up to 1."""
+    """Return each class's fraction of one step's time; the fractions add up to 1."""
     seconds: dict[TimeClass, float] = dict.fromkeys(TIME_CLASSES, 0.0)
     for operator in cost.operators:
         seconds[time_class(operator)] += operator.seconds

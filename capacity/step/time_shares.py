@@ -1,8 +1,8 @@
-"""GPU time of one request: what its prompt adds to the steps, and its part of the steps that decode.
+"""GPU time of one request: the time that its prompt adds to the steps, and its share of decode steps.
 
-The one rule by which input and output tokens share a bill. It asks for a load alone, requests per second of mean
-lengths, so that a closed form, a simulation and a plan that serve the same load share it alike; a few steps are looked
-at, and nothing jumps as the load grows.
+This is the only rule that divides cost between input and output tokens. It depends only on the load (requests per
+second of mean lengths), so the closed form, the simulation and the plan of one load agree. It evaluates only a few
+steps, and its results are continuous in the load.
 """
 
 import math
@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from capacity.step.closed_form import EngineLimits, StepModelLike, joint_seconds_of, shared_prolongation_s
 from capacity.step.shape import StepShape, decode_shape
 
-PRECISION = 1e-3  # of the number of sequences that decode
+PRECISION = 1e-3  # relative, of the number of decoding sequences
 NO_DECODE = StepShape()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLoad:
-    """What one engine serves: requests per second of mean lengths (infinite: it is full), at most `most_decoding` at a
+    """Load of one engine: requests per second of mean lengths (infinite: saturated), at most `most_decoding` at a
     time.
 
-    `in_flight`: those of a closed loop; None: they arrive by the clock. Of prompts, `hit_fraction` is in the prefix
-    cache. `ranks`: data-parallel ranks in lock-step, over which all of this is spread.
+    `in_flight`: number of requests in a closed loop; None for open-loop arrivals. `hit_fraction`: fraction of prompts
+    in the prefix cache. `ranks`: synchronised data-parallel ranks that share this load.
     """
 
     requests_per_s: float
@@ -43,13 +43,15 @@ class RequestSeconds:
 
 
 def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad) -> RequestSeconds:
-    """The GPU time that one request of `load` takes: prefill at its margin, decode in its part of the batch.
+    """Return the GPU time of one request of `load`: the marginal time of its prefill, and its share of decode batches.
 
-    How many decode at a time follows from Little's law: b = rate x (output - 1) x step(b) / (1 - rate x prefill), for
-    the steps are prolonged by the prefills that share them. Of C users that each decode with probability b / C, those
-    who do share their steps among b / (1 - (1 - b / C) ** C) on average, Poisson where they come by the clock.
-    Leaves out that a prompt which the cache holds in part attends to all of itself, and that requests of equal
-    lengths prefill in larger groups. Steps between two batch sizes are taken on the line.
+    The number of decoding requests follows from Little's law: b = rate x (output - 1) x step(b) / (1 - rate x
+    prefill), because prefills prolong the steps that they share. In a closed loop of C users that each decode with
+    probability b / C, a decode step has b / (1 - (1 - b / C) ** C) requests on average; with open-loop arrivals the
+    number is Poisson.
+
+    Not modelled: a partly cached prompt attends to all of itself, and requests of equal lengths prefill in larger
+    groups. Steps between two batch sizes are interpolated.
     """
     prefill_s, seconds = _prefill(steps, limits, load), joint_seconds_of(steps, load.ranks)
     step_s = _on_line(lambda batch: seconds([_decoding(max(batch, 1), limits, load)] * load.ranks))
@@ -58,7 +60,8 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
         return RequestSeconds(prefill_s=prefill_s(0.0), decode_s=0.0)
 
     def spare(decoding: float) -> float:
-        """Above 0 where the engine keeps up with that many decoding; rises with them."""
+        """Return the spare capacity with this many decoding requests; it increases, and above 0 the engine keeps
+        up."""
         free = 1 - load.requests_per_s * prefill_s(decoding)
         return decoding * free - load.requests_per_s * decoded * step_s(decoding) / load.ranks
 
@@ -73,7 +76,8 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
 
 
 def _first_root(spare: Callable[[float], float], most: float) -> float:
-    """Where `spare` comes to 0 first, between 0 and `most`; `most` where it never does: the engine is full."""
+    """Return the first root of `spare` between 0 and `most`, or `most` if there is none because the engine is
+    saturated."""
     low, high = 0.0, min(1.0, most)
     while spare(high) < 0:
         if high >= most:
@@ -86,7 +90,7 @@ def _first_root(spare: Callable[[float], float], most: float) -> float:
 
 
 def _shared_among(decoding: float, load: EngineLoad) -> float:
-    """The mean batch of a decode step where `decoding` is that over all time; at least one."""
+    """Return the mean batch of a decode step, at least 1; `decoding` is the mean over all time."""
     if not decoding:
         return 1.0
     if load.in_flight is None:
@@ -98,13 +102,14 @@ def _shared_among(decoding: float, load: EngineLoad) -> float:
 
 
 def _prefill(steps: StepModelLike, limits: EngineLimits, load: EngineLoad) -> Callable[[float], float]:
-    """What a prompt adds to the steps of an engine on which so many sequences of each rank decode, on average."""
+    """Return a function from the mean number of decoding sequences per rank to the seconds that a prompt adds to
+    steps."""
     seconds = joint_seconds_of(steps, load.ranks)
     others = 1.0 if load.in_flight is None else max(1 - load.ranks / max(load.in_flight, load.ranks), 0.0)
 
     def beside(batch: int) -> float:
         mixed = batch if limits.mixes_prefill_with_decode else 0
-        joining = batch * load.ranks / load.output_len  # requests that end in a step, and as many begin
+        joining = batch * load.ranks / load.output_len  # requests that end in a step; as many begin
         together = joining / -math.expm1(-joining) if joining else 1.0
         added_s = shared_prolongation_s(
             seconds,
@@ -121,7 +126,7 @@ def _prefill(steps: StepModelLike, limits: EngineLimits, load: EngineLoad) -> Ca
 
 
 def _decoding(batch: int, limits: EngineLimits, load: EngineLoad) -> StepShape:
-    """The decode rows of a step, each halfway through its output."""
+    """Return the decode rows of a step, each halfway through its output."""
     if not batch:
         return NO_DECODE
     context = load.input_len + (load.output_len + 1) // 2
@@ -129,7 +134,7 @@ def _decoding(batch: int, limits: EngineLimits, load: EngineLoad) -> StepShape:
 
 
 def _on_line(of_batch: Callable[[int], float]) -> Callable[[float], float]:
-    """A function of whole batches, between two of them on the line; each is asked once."""
+    """Return a function of real batch sizes that interpolates `of_batch`, evaluated once for each whole size."""
     known: dict[int, float] = {}
 
     def at(batch: int) -> float:

@@ -1,12 +1,13 @@
-"""From a model on a group of GPUs to the operators of its step: shapes of matrices, bytes of caches, messages.
+"""Operators of a step, built from a model on a group of GPUs: matrix shapes, cache bytes, messages.
 
-One builder for each kind of mixer and of feed-forward, registered here by its type; equal operators of different
-layer groups are merged, so that a step evaluates a dozen of them whatever the depth. Tensor parallelism divides
-heads and widths; KV heads beyond it replicate.
+Input: a `Builder` (the setting with its kernel constants). Output: `Operators`, grouped by what they depend on. Each
+kind of mixer and feed-forward has one builder function, registered here by its type. Equal operators of different
+layer groups are merged, so a step evaluates about a dozen of them for any depth. Tensor parallelism divides heads and
+widths; with more ranks than KV heads, the KV heads are replicated.
 
-Layers that the CPU computes, as llama.cpp's `-ngl` leaves them: few rows it does, many the GPU, which reads their
-weights over PCIe. Attention and the small kernels stay with the CPU in either case, where their KV is. Left out: hidden
-states that cross PCIe twice a step (16 KiB a row), and that llama.cpp replays no CUDA graph where layers are split.
+Layers that llama.cpp's `-ngl` leaves to the CPU: the CPU computes steps of few rows; for many rows the GPU reads their
+weights over PCIe. Attention and the small kernels always run on the CPU, where their KV is. Not modelled: hidden
+states that cross PCIe twice a step (16 KiB per row), and that llama.cpp replays no CUDA graph for split layers.
 """
 
 import math
@@ -26,20 +27,20 @@ from capacity.step.operators import ACTIVATION_BYTES, Gemm, Operator
 from capacity.step.row_counts import RowCount, all_tokens, prompt_tokens, sampled_tokens
 
 SAMPLING_KERNELS = 8.0  # cast, penalties, temperature, softmax, argmax, gather: assumed, 2026-11-21
-# 16-bit logits read, 32-bit ones written and read three times: assumed, 2026-11-21
+# 16-bit logits read once, 32-bit logits written and read three times: assumed, 2026-11-21
 SAMPLING_BYTES_PER_LOGIT = 16.0
 BY_THE_GPU_FROM_ROWS = 32.0
-"""Rows from which the GPU multiplies a host's weights. Source: ggml-cuda, min_batch_size of offload_op (llama.cpp PR
-6083); ik_llama.cpp's GGML_CUDA_MIN_BATCH_OFFLOAD has the same default."""
+"""Rows from which the GPU multiplies weights in host memory. Source: ggml-cuda, min_batch_size of offload_op
+(llama.cpp PR 6083); ik_llama.cpp's GGML_CUDA_MIN_BATCH_OFFLOAD has the same default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operators:
-    """The operators of a step, by what they depend on.
+    """Operators of a step, grouped by what they depend on.
 
-    `per_token`: the number of rows alone, padded to a CUDA graph's. `per_sample`: the number of sampled rows alone.
-    `per_context`: the contexts too. `shared`: the rows of all data-parallel ranks, given as their mean: experts and
-    the exchange of tokens before and after them; empty without such ranks.
+    `per_token`: the number of rows, padded to a CUDA graph's. `per_sample`: the number of sampled rows. `per_context`:
+    also the contexts. `shared`: the mean rows of all data-parallel ranks, for experts and the exchange of tokens
+    before and after them; empty without such ranks.
     """
 
     per_token: tuple[Operator, ...]
@@ -50,7 +51,7 @@ class Operators:
 
 
 def build_operators(build: Builder) -> Operators:
-    """All operators of one step. Raises UnsupportedModel for a layer without a builder here."""
+    """Build all operators of one step. Raises UnsupportedModel for a layer without a builder function here."""
     per_token: list[Operator] = [*embedding(build)]
     per_context: list[Operator] = []
     for layers in _layers(build):
@@ -73,12 +74,12 @@ def build_operators(build: Builder) -> Operators:
 
 
 def _rows(operator: Operator) -> RowCount:
-    """Which rows an operator is computed over."""
+    """Return the rows that an operator is computed over."""
     return getattr(operator, "rows", all_tokens)
 
 
 def _layers(build: Builder) -> Iterator[MixerOperators]:
-    """Products and attention of all layers, those of the CPU too."""
+    """Yield products and attention of all layers, including those on the CPU."""
     cpu_layers = build.setting.cpu_layers
     if not cpu_layers:
         yield from (_of_group(group, build) for group in build.model.layer_groups)
@@ -108,7 +109,7 @@ def _of_group(group: LayerGroup, build: Builder) -> MixerOperators:
 
 @singledispatch
 def mixer_operators(mixer: Mixer, group: LayerGroup, build: Builder) -> MixerOperators:  # noqa: ARG001
-    """Products and norms of a layer's token mixer, and its attention proper."""
+    """Build the products, norms and attention of a layer's token mixer."""
     raise UnsupportedModel(build.model.model_type, f"{type(mixer).__name__} has no operators in a step")
 
 
@@ -121,7 +122,7 @@ mixer_operators.register(Recurrence, linear.recurrence_operators)
 
 @mixer_operators.register
 def _side_by_side(mixer: SideBySide, group: LayerGroup, build: Builder) -> MixerOperators:
-    """Both, one after the other: engines run them on one stream."""
+    """Build attention and recurrence one after the other, because engines run them on one stream."""
     first = mixer_operators(mixer.attention, group, build)
     second = linear.recurrence_operators(mixer.recurrence, group, build, norms=False)
     return MixerOperators(
@@ -131,13 +132,13 @@ def _side_by_side(mixer: SideBySide, group: LayerGroup, build: Builder) -> Mixer
 
 @mixer_operators.register
 def _no_mixer(mixer: NoMixer, group: LayerGroup, build: Builder) -> MixerOperators:  # noqa: ARG001
-    """The norm alone, before the feed-forward."""
+    """Build only the norm before the feed-forward."""
     return MixerOperators(products=[build.elementwise(group, rope_values=0.0, cache_bytes=0.0)], attention=[])
 
 
 @singledispatch
 def feed_forward_operators(part: FeedForward, group: LayerGroup, build: Builder) -> list[Operator]:  # noqa: ARG001
-    """Of a layer's feed-forward, dense or routed."""
+    """Build the operators of a layer's feed-forward, dense or routed."""
     raise UnsupportedModel(build.model.model_type, f"{type(part).__name__} has no operators in a step")
 
 
@@ -147,7 +148,7 @@ feed_forward_operators.register(NoFeedForward, lambda _part, _group, _build: [])
 
 
 def merged(operators: Iterable[Operator]) -> tuple[Operator, ...]:
-    """Operators of equal keys once, added up. Raises TypeError for what is no `Operator`: none is left out."""
+    """Merge operators of equal keys. Raises TypeError for objects that do not implement `Operator`."""
     by_key: dict[Hashable, Operator] = {}
     for operator in operators:
         _require_operator(type(operator))
@@ -167,17 +168,17 @@ def _require_operator(kind: type) -> None:
 
 
 def embedding(build: Builder) -> Iterator[Operator]:
-    """One look-up for each row, and what its model multiplies every row with outside of the layers."""
+    """Build the embedding look-up of each row, and the model's products outside of layers."""
     yield build.traffic(
         "embedding", kernels=1.0, bytes_per_row=2 * build.model.hidden_size * ACTIVATION_BYTES
     )
-    for part in build.model.outside:  # whole on every GPU
+    for part in build.model.outside:  # replicated on every GPU
         if part.kind == "dense_ffn":
             yield from build.gemm("projections of inputs", part.kind, k=part.columns, n=part.rows)
 
 
 def head(build: Builder) -> Iterator[Operator]:
-    """LM head and sampling: rows are the sampled ones alone; a model that ends with its prompt has neither."""
+    """Build the LM head and sampling over the sampled rows; embedding models have neither."""
     model, ranks = build.model, build.setting.tensor_parallel_size
     if model.task == "embed":
         return
@@ -209,7 +210,7 @@ def head(build: Builder) -> Iterator[Operator]:
 
 
 def communication(build: Builder) -> Iterator[Operator]:
-    """All-reduces of tensor parallelism, and sends from stage to stage."""
+    """Build the all-reduces of tensor parallelism and the sends between pipeline stages."""
     setting, model = build.setting, build.model
     if setting.tensor_parallel_size > 1:
         yield build.all_reduce(
@@ -239,7 +240,7 @@ def communication(build: Builder) -> Iterator[Operator]:
 
 
 def products_of_host(by_cpu: list[Operator], by_gpu: list[Operator]) -> Iterator[Operator]:
-    """The same layers' products twice: the CPU's, and the GPU's with all weights read over PCIe, each for its rows."""
+    """Yield the products of CPU layers twice: on the CPU for few rows, on the GPU over PCIe for many rows."""
     for operator in by_cpu:
         if isinstance(operator, Gemm):
             below = min(operator.below_rows, BY_THE_GPU_FROM_ROWS)
@@ -255,12 +256,12 @@ def products_of_host(by_cpu: list[Operator], by_gpu: list[Operator]) -> Iterator
 
 
 def of_cpu(operator: Operator) -> Operator:
-    """The operator with a name that says where it runs."""
+    """Return the operator with a name that says that it runs on the CPU."""
     return replace(operator, name=f"cpu {operator.name}")  # type: ignore[type-var]
 
 
 def cpu_builder(build: Builder) -> Builder:
-    """What builds the layers of the CPU: the same engine and formats, by the CPU's rates."""
+    """Return the builder for the CPU's layers: the same engine and formats, with the CPU's rates."""
     cpu = build.setting.host_cpu
     assert cpu is not None, "layers on no CPU"
     return Builder(replace(build.setting, profile=cpu, host_weight_share=0.0))

@@ -1,9 +1,10 @@
-"""LoRA: two more kernels for each linear layer, which multiply every row with the factors of its request's adapter.
+"""LoRA: two more kernels per linear layer, which multiply every row by the factors of its request's adapter.
 
-The first shrinks a row to the rank of the adapter, the second expands it and adds to the layer's output; layers that
-engines pack (q, k and v; gate and up) share their kernels. Each reads the factors of all adapters of the step, as many
-as there are slots or rows. Left out: that adapters differ in rank (all have `--max-lora-rank`, as the kernels compute),
-and steps without any adapter, for which newer releases capture graphs of their own.
+The first kernel shrinks a row to the rank of the adapter; the second expands it and adds it to the layer's output.
+Layers that engines pack (q, k and v; gate and up) share their kernels. Each kernel reads the factors of all adapters
+in the step: at most the number of slots, and at most the number of rows. Not modelled: adapters of different ranks
+(kernels compute with `--max-lora-rank` for all), and steps without any adapter, for which newer releases capture
+separate graphs.
 """
 
 from collections import defaultdict
@@ -23,39 +24,41 @@ OUTPUTS = (
     "out_proj",
     "down_proj",
     "b_proj",
-)  # ends of names of layers that are packed with no other
-FACTOR_BYTES = 2  # vLLM: --lora-dtype auto is the model's, 16 bit
-SHRUNK_BYTES = 8  # of a row and rank: written and read at 32 bits
-KERNELS = 2.0  # of packed layers: shrink, expand
-# A kernel that finds next to nothing to do: Llama-2-7B without and with --enable-lora, no adapter active, 0.8445 s and
-# 10.5 % more for 128 steps (vLLM PR 25914, 2025-10; the GPU is not stated), over 32 layers x 4 packed products x 2.
+)  # name endings of layers that are not packed with others
+FACTOR_BYTES = 2  # vLLM: --lora-dtype auto is the model's type, 16 bits
+SHRUNK_BYTES = 8  # per row and unit of rank: written and read at 32 bits
+KERNELS = 2.0  # per pack of layers: shrink, expand
+# Seconds of a kernel with almost no work: Llama-2-7B without and with --enable-lora, no adapter active, takes 0.8445 s
+# and 10.5 % more for 128 steps (vLLM PR 25914, 2025-10; GPU not stated), over 32 layers x 4 packed products x 2.
 KERNEL_S = 2.7e-6
-# Of the tensor cores' peak: tiles as narrow as a rank. Assumed, 2026-11-22; it decides at ranks of hundreds alone.
+# Fraction of the tensor-core peak for tiles as narrow as a rank. Assumed, 2026-11-22; it matters only at ranks of
+# hundreds.
 COMPUTE_FRACTION = 0.25
-SHARPNESS = 4.0  # as products of the engine's own, assumed
+SHARPNESS = 4.0  # as for the engine's other products, assumed
 BOUNDS: tuple[Bound, ...] = ("launch", "memory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedLayers:
-    """Linear layers of one input that share their LoRA kernels: how many, and their inputs and outputs on a GPU."""
+    """Linear layers with the same input that share their LoRA kernels: their number, and inputs and outputs per
+    GPU."""
 
     slices: int
     inputs: float
     outputs: float
-    layers: tuple[int, ...]  # of the model
+    layers: tuple[int, ...]  # indices in the model
 
     @property
     def factor_values(self) -> float:
-        """Values of both factors of one adapter, of rank 1."""
+        """Return the number of values in both factors of one adapter, per unit of rank."""
         return self.slices * self.inputs + self.outputs
 
 
 def packed_layers(model: ModelSpec, tensor_parallel_size: int) -> Iterator[PackedLayers]:
-    """The adapted layers of a model on one of its tensor-parallel GPUs, in packs.
+    """Yield the adapted layers of a model on one of its tensor-parallel GPUs, grouped in packs.
 
-    Of the two factors the one at the matrix's divided side is divided as well, the other is whole on every GPU
-    (vLLM without --fully-sharded-loras: lora/layers/column_parallel_linear.py, row_parallel_linear.py).
+    The factor on the divided side of the matrix is divided too; the other is replicated on every GPU (vLLM without
+    --fully-sharded-loras: lora/layers/column_parallel_linear.py, row_parallel_linear.py).
     """
     packs: dict[tuple[object, ...], list[ParameterPart]] = defaultdict(list)
     for part in model.parameter_parts():
@@ -65,7 +68,7 @@ def packed_layers(model: ModelSpec, tensor_parallel_size: int) -> Iterator[Packe
     for parts in packs.values():
         first = parts[0]
         divides_inputs = first.rows == model.hidden_size and first.name.endswith(OUTPUTS)
-        ranks = [  # GPUs that each is divided over
+        ranks = [  # number of GPUs that each part is divided over
             1 if part.sharding == "replicated" else min(tensor_parallel_size, part.shard_limit or 1 << 20)
             for part in parts
         ]
@@ -81,7 +84,7 @@ def packed_layers(model: ModelSpec, tensor_parallel_size: int) -> Iterator[Packe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterProducts(Repeated):
-    """Shrink and expand of all packs of layers, for all rows of a step."""
+    """Shrink and expand kernels of all packs of layers, for all rows of a step."""
 
     packs: tuple[PackedLayers, ...]
     rank: int
@@ -103,7 +106,7 @@ class AdapterProducts(Repeated):
         return flops, moved, max(BOUNDS, key=lambda bound: parts[bound])
 
     def _parts(self, rows: float) -> tuple[float, float]:
-        """Seconds of launched kernels, and of what they move and multiply."""
+        """Return the launch seconds, and the seconds to move and multiply data."""
         flops_per_s = COMPUTE_FRACTION * self.flops_per_s
         bytes_per_s = self.bandwidth_fraction * self.device.hbm_bytes_per_s
         moving = 0.0
@@ -116,14 +119,14 @@ class AdapterProducts(Repeated):
         return 2.0 * rows * self.rank * pack.factor_values
 
     def _bytes(self, pack: PackedLayers, rows: float) -> float:
-        """Factors of the step's adapters; of each row the input, what is shrunk, and the output that is added to."""
+        """Return the bytes of the adapters' factors and, for each row, its input, shrunk values and updated output."""
         factors = min(self.max_loras, rows) * self.rank * pack.factor_values * FACTOR_BYTES
         of_row = 2 * pack.inputs + SHRUNK_BYTES * pack.slices * self.rank + 2 * 2 * pack.outputs
         return factors + rows * of_row
 
 
 def operators(build: Builder) -> list[AdapterProducts]:
-    """What LoRA adds to a step; nothing where the engine takes no adapters."""
+    """Build the LoRA operators of a step; empty if the engine accepts no adapters."""
     setting = build.setting
     if not setting.max_loras:
         return []

@@ -1,4 +1,4 @@
-"""What all layers are built with: one setting's rates and links, and products, norms and attention made of them."""
+"""Builder of operators: the rates and links of one setting, and the products, norms and attention on them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -21,22 +21,22 @@ from capacity.step.operators import ACTIVATION_BYTES, Attention, Device, Gemm, O
 from capacity.step.row_counts import RowCount, all_tokens, decoded_tokens, prompt_tokens, sampled_tokens
 from capacity.step.setting import StepSetting
 
-# Small kernels of one layer, as vLLM 0.2x and SGLang 0.5 launch them in decode (read off their model code): two
-# norms with the residual, rope with the cache write; and what some layers have besides.
+# Small decode kernels of one layer in vLLM 0.2x and SGLang 0.5 (counted in their model code): two norms with the
+# residual, and rope with the cache write. Some layers have the additional kernels below.
 KERNELS_PER_LAYER = 3.0
-ASSUMED_LAYERS = 1.5  # by how much times of a model read by its fields' names may be off; assumed, 2026-11
-KERNELS_OF_MOE = 2.0  # top-k of the router, sum with the shared experts or padding of the batch
+ASSUMED_LAYERS = 1.5  # possible error for a model that is read by its field names; assumed, 2026-11
+KERNELS_OF_MOE = 2.0  # top-k of the router, and the sum with the shared experts or the padding of the batch
 
-FLOATS = ("fp32", "fp16", "bf16")  # a GPU without rates of the one multiplies in another
+FLOATS = ("fp32", "fp16", "bf16")  # a GPU without rates of one of these multiplies in another
 
 AttentionWork = Callable[[StepShape], tuple[float, float, float, float]]
-"""FLOPs, bytes, rows of KV heads and the mean context of decode rows, of one layer. A frozen dataclass, so that equal
-operators merge, and that `capacity.step.export` finds the constants of its own formula in it."""
+"""FLOPs, bytes, rows of KV heads and the mean context of decode rows, of one layer. It is a frozen dataclass, so that
+equal operators merge, and `capacity.step.export` finds the constants of its formula in its fields."""
 NO_WORK = (0.0, 0.0, 0.0, 0.0)
 
 
 class MixerOperators(NamedTuple):
-    """Of the layers of one group: what depends on the rows alone, and what depends on their contexts."""
+    """Operators of the layers of one group: those that depend only on rows, and those that depend on contexts."""
 
     products: list[Operator]
     attention: list[Operator]
@@ -53,9 +53,9 @@ class Stored:
 
 
 class Builder:
-    """Makes the operators of one setting; `notes` say what stands in for a missing kernel.
+    """Builder of the operators of one setting; `notes` report substitutes for missing kernels.
 
-    `error_factor`: by how much kernels that others measured may be off, up or down; 1: there are none.
+    `error_factor`: possible error, up or down, of kernels that only third parties measured; 1 if there are none.
     """
 
     def __init__(self, setting: StepSetting) -> None:
@@ -68,16 +68,18 @@ class Builder:
         self.device = Device(hbm_bytes_per_s=profile.hbm_bytes_per_s, sm_count=profile.sm_count)
         self.flops_per_s = profile.dense_flops_per_s
         self.kv_cache = setting.kv_cache
-        # asked for in place of the fitted one
+        # selected by the user instead of the fitted kernel
         self.attention_kernel = find_attention_kernel(setting.attn_implementation, profile.architecture)
         if self.attention_kernel is not None:
             self.assume(self.attention_kernel.remark, self.attention_kernel.error_factor)
 
     def formats(self, kind: PartKind, parts: Sequence[str], group: LayerGroup | None) -> Iterator[Stored]:
-        """In which formats these parts of a group's layers (None: what stands outside of layers) are multiplied.
+        """Yield the formats in which these parts of a group's layers are multiplied (`group` None: parts outside of
+        layers).
 
-        Layers that differ in a part are told apart. Parts of one product in several formats: the bits of all of them,
-        by the kernel of the one that holds most. Raises InvalidInput as `execution`.
+        Layers whose parts have different formats are separate items. If the parts of one product have several formats,
+        the item has the mean bits of all of them and the kernel of the format with the most weights. Raises
+        InvalidInput as `execution` does.
         """
         scheme = self.setting.weights
         usual = scheme.format_of(kind)
@@ -97,9 +99,9 @@ class Builder:
             yield Stored(main, self.execution(main), bits, count)
 
     def execution(self, stored: WeightFormat) -> Execution:
-        """What multiplies a format here.
+        """Return the kernel and compute type for a format.
 
-        Raises InvalidInput for what this GPU has neither tensor cores nor a fallback for.
+        Raises InvalidInput if this GPU has neither tensor cores nor a fallback for it.
         """
         execution = self.setting.execution(stored)
         dtype = execution.compute_dtype
@@ -113,19 +115,22 @@ class Builder:
         return execution
 
     def assume(self, note: str, factor: float) -> None:
-        """An operator's time has no measurement behind it: say so, and by how much it may be off."""
+        """Record that an operator's time is not measured: add a note, and widen the error factor."""
         self.notes.append(note)
         self.error_factor = max(self.error_factor, factor)
 
     def untabled(self, kernel: str) -> WeightKernel | None:
-        """The kernel, where its times are published figures of others, and so how far off they may be."""
+        """Return the kernel if its times come from third-party figures, and widen the error factor; else None."""
         found = weight_kernels().get(kernel)
         if found is not None:
             self.error_factor = max(self.error_factor, found.error_factor)
         return found
 
     def peak(self, compute_dtype: str) -> float:
-        """Dense FLOP/s in a format. FP32 is FP32: PyTorch's matmul precision is "highest" unless changed, not TF32."""
+        """Return the dense FLOP/s of a compute type.
+
+        FP32 means FP32, not TF32, because PyTorch's matmul precision is "highest" by default.
+        """
         rates, sixteen = self.flops_per_s, self.setting.profile.sixteen_bit
         return rates.get(compute_dtype, rates[sixteen]) if compute_dtype in FLOATS else rates[compute_dtype]
 
@@ -141,9 +146,11 @@ class Builder:
         repeats: int = 1,
         rows: RowCount = all_tokens,
     ) -> list[Gemm]:
-        """Products of [rows, k] with [k, n] weights of `parts`, `repeats` in each layer of a group (None: once).
+        """Build products of [rows, k] with [k, n] weights of `parts`, `repeats` per layer of a group (None: once in
+        all).
 
-        Several where layers or numbers of rows take different kernels. Of layers of one phase, its rows alone.
+        The result has several products if layers or numbers of rows use different kernels. For layers of one phase,
+        only the rows of that phase count.
         """
         rows = self.rows_of(group, rows)
         return [
@@ -165,7 +172,8 @@ class Builder:
     def projections(
         self, group: LayerGroup, kind: PartKind, module: str, *rows: tuple[str, float, float, Sequence[str]]
     ) -> list[Gemm]:
-        """Products of each layer's own matrices: each with its name, inputs, outputs, and its parts in `module`."""
+        """Build the products of each layer's own matrices. Each row is a name, inputs, outputs, and parts in
+        `module`."""
         return [
             gemm
             for name, k, n, parts in rows
@@ -175,7 +183,7 @@ class Builder:
         ]
 
     def rows_of(self, group: LayerGroup | None, rows: RowCount = all_tokens) -> RowCount:
-        """The rows that go through these layers: all of them, but for those of an encoder or its decoder."""
+        """Return the rows that pass through these layers: all rows, except for an encoder or its decoder."""
         if group is None or rows is not all_tokens:
             return rows
         return {"all": all_tokens, "prompt": prompt_tokens, "output": sampled_tokens}[group.phase]
@@ -183,7 +191,7 @@ class Builder:
     def products(
         self, name: str, products: Sequence[Product], group: LayerGroup, *, rows: RowCount = all_tokens
     ) -> list[Gemm]:
-        """One product of each layer of the group for each of these, on the busiest tensor-parallel rank."""
+        """Build each of these products, once per layer of the group, on the busiest tensor-parallel rank."""
         ranks = self.setting.tensor_parallel_size
         return [
             gemm
@@ -200,7 +208,7 @@ class Builder:
         ]
 
     def _by_rows(self, name: str, stored: Stored, *, k: float, n: float, **product: Any) -> Iterator[Gemm]:
-        """A product by each of the kernels that steps of few or many rows take."""
+        """Yield a product for each kernel, with the range of rows for which the engine uses it."""
         kernel, native = stored.execution.kernel, stored.execution.compute_dtype
         weights, copied = k * n * (stored.bits_per_weight / 8), k * n * ACTIVATION_BYTES
         share = product.pop("host_share")
@@ -236,7 +244,7 @@ class Builder:
     def attention(
         self, name: str, kernel: AttentionOperator, work: AttentionWork, *, count: int
     ) -> Attention:
-        """Attention of `count` layers in one phase, by one of the measured kernels."""
+        """Build the attention of `count` layers in one phase, with the constants of a measured kernel."""
         dtype = "8bit" if self.kv_cache.value_bits <= 8 else "16bit"
         constants = self.lookup.kernel(kernel, dtype)
         rate = self.peak("fp32" if self.model.dtype == "fp32" else "bf16")
@@ -251,7 +259,7 @@ class Builder:
         constants: AttentionCoefficients,
         flops_per_s: float | None = None,
     ) -> Attention:
-        """Attention of `count` layers with these constants: for what no table holds, the layer's own."""
+        """Build the attention of `count` layers with the given constants, for kernels that no table has."""
         rate = flops_per_s or self.peak("bf16")
         return Attention(
             name=name, count=count, work=work, flops_per_s=rate, device=self.device, constants=constants
@@ -260,9 +268,9 @@ class Builder:
     def all_reduce(
         self, name: str, *, count: int, values_per_row: float, before_norm: bool = False
     ) -> AllReduce:
-        """All-reduces among the tensor-parallel ranks, by the kernels that the engine calls.
+        """Build the all-reduces among the tensor-parallel ranks, with the kernels that the engine uses.
 
-        `before_norm`: a norm follows, which engines fuse with it.
+        `before_norm`: a norm follows, and engines fuse it with the all-reduce.
         """
         setting, family, one_shot_rows = self.setting, None, 0.0
         if before_norm and setting.engine is not None:
@@ -281,10 +289,11 @@ class Builder:
         )
 
     def context_exchange(self, layers: int, *, query_values: float, output_values: float) -> list[Transfer]:
-        """What ranks that share the contexts of decodes send each other: queries before attention, outputs after it.
+        """Build the transfers of decode context parallelism: queries before attention, outputs after it.
 
-        Each computes the heads of all of them over its part of the tokens. Values are of one rank's heads, 16 bit; the
-        sums of exponents are left out, and so is the context of a later prompt chunk, which is gathered.
+        Each rank computes the heads of all ranks over its part of the tokens. `query_values` and `output_values` are
+        16-bit values of one rank's heads. Not modelled: the sums of exponents, and gathering the context of later
+        prompt chunks.
         """
         ranks = self.setting.decode_context_parallel_size
         if ranks == 1:
@@ -313,7 +322,7 @@ class Builder:
         flops_per_row: float = 0.0,
         rows: RowCount = all_tokens,
     ) -> Traffic:
-        """Memory-bound kernels."""
+        """Build memory-bound kernels."""
         return Traffic(
             name=name,
             kernels=kernels,
@@ -327,7 +336,8 @@ class Builder:
     def elementwise(
         self, group: LayerGroup, *, rope_values: float, cache_bytes: float, kernels: float = 0.0
     ) -> Traffic:
-        """Two norms with the residual (read and write both), rope in place, and the write of the KV cache."""
+        """Build the norms with the residual (both read and written), rope in place, and the KV cache write of each
+        layer."""
         norms = self.model.norms_per_layer if group.norms is None else group.norms
         hidden = self.model.hidden_size
         routing = KERNELS_OF_MOE if group.is_moe else 0.0
@@ -342,5 +352,5 @@ class Builder:
 
 
 def activation_bits(compute_dtype: str) -> float:
-    """Bits of an activation as a product reads it; a group's scales are included."""
+    """Return the bits per activation that a product reads, including group scales."""
     return {"fp32": 32.0, "fp8": 8.0, "int8": 8.0, "fp4": 4.5}.get(compute_dtype, 16.0)

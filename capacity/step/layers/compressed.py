@@ -1,4 +1,4 @@
-"""DeepSeek-V4's compressed attention: a window of tokens, and entries of several tokens, some chosen by an indexer."""
+"""DeepSeek-V4's compressed attention: a window of tokens, and multi-token entries, some selected by an indexer."""
 
 from capacity.model.compressed import CompressedAttention
 from capacity.model.layers import LayerGroup
@@ -11,7 +11,7 @@ KERNELS_OF_COMPRESSION = 6.0  # gates, softmax over an entry's tokens, norm, rop
 
 
 def operators(mixer: CompressedAttention, group: LayerGroup, build: Builder) -> MixerOperators:
-    """Projections, the compressor, and attention over the window and over the entries beyond it."""
+    """Build projections, the compressor, and attention over the window and over the entries beyond it."""
     build.assume(
         "the time of compressed attention is that of latent attention over as many entries (assumed): no kernel of its "
         "own was measured",
@@ -50,7 +50,8 @@ def operators(mixer: CompressedAttention, group: LayerGroup, build: Builder) -> 
 
 
 def _attention(mixer: CompressedAttention, group: LayerGroup, build: Builder, heads: float) -> list[Operator]:
-    """The window as one KV head; entries as a latent that a token has a fraction of."""
+    """Build attention: the window as one KV head, and the entries as a latent with a fraction of an entry per
+    token."""
     flops, entry = 4.0 * heads * mixer.head_dim, mixer.entry_bytes(build.kv_cache)
     row_bytes = 2 * heads * mixer.head_dim * ACTIVATION_BYTES
     count, rate = group.num_layers, mixer.compress_rate

@@ -1,4 +1,4 @@
-"""Attention by other kernels than those that were fitted: without FlashAttention, and by its older versions."""
+"""Attention by kernels other than the fitted ones: without FlashAttention, and by its older versions."""
 
 from dataclasses import dataclass, fields, replace
 
@@ -20,7 +20,7 @@ def by_kernel(
     heads: float,
     kv_heads: float,
 ) -> tuple[Operator, Operator]:
-    """Prefill and decode of some layers, by the fitted kernels or by the one that is asked for by name."""
+    """Return prefill and decode attention by the fitted kernels, or by the kernel that the user named."""
     kernel = build.attention_kernel
     engine, architecture = build.setting.engine, build.setting.profile.architecture
     if kernel is None:
@@ -45,9 +45,9 @@ def _slower(prefill: Attention, slowdown: float) -> Attention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsplitDecode(Attention):
-    """A decode whose contexts are not divided: of the GPU as many SMs work as there are query heads, at most all."""
+    """Decode attention that does not split contexts: only as many SMs work as there are query heads in the batch."""
 
-    heads: float  # query heads of one GPU
+    heads: float  # query heads per GPU
 
     def seconds(self, shape: StepShape) -> float:
         blocks = shape.decode_sequences * self.heads
@@ -57,30 +57,30 @@ class UnsplitDecode(Attention):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EagerAttention(Repeated):
-    """`count` layers of attention as it is written down: products over the whole square, scores through HBM.
+    """`count` layers of attention without fusion: products over the whole square, and scores that pass through HBM.
 
-    `decode`: of decode rows, else of prefill. Causal scores that are masked are computed and moved all the same, and
-    so are a prompt's outside of its window. Several prompts of a step count as equal ones. Never sooner than the
-    `fitted` kernel: the formula has no floor of its own.
+    `decode`: of decode rows, else of prefill. Masked causal scores are computed and moved too, and so are scores
+    outside of a prompt's window. The prompts of a step count as equally long. The time is at least that of the
+    `fitted` kernel, because this formula has no lower bound of its own.
     """
 
     fitted: Attention
     decode: bool
-    windowed: bool  # of a decode: its cache holds a window
+    windowed: bool  # decode: the cache holds only a window
     heads: float
     flops_per_pair: float
-    kv_bytes: float  # of a token, as it is cached
+    kv_bytes: float  # per token in the cache
     row_bytes: float
-    copied_bytes: float  # of a token's keys and values once for every query head; 0: each has its own
+    copied_bytes: float  # a token's keys and values, copied for every query head; 0: each head has its own
     value_bytes: float
     flops_per_s: float
-    compute_fraction: float  # of products of 16-bit matrices
-    bandwidth_fraction: float  # of elementwise kernels
+    compute_fraction: float  # for 16-bit matrix products
+    bandwidth_fraction: float  # for elementwise kernels
     fixed_s: float
     device: Device
 
     def _work(self, shape: StepShape) -> tuple[float, float]:
-        """FLOPs and bytes of one layer."""
+        """Return FLOPs and bytes of one layer."""
         if self.decode:
             sequences, queries = shape[7], shape[7] + shape[8]
             context = shape[10] if self.windowed else shape[9]

@@ -1,4 +1,4 @@
-"""Feed-forwards: dense ones, and mixtures of experts with the exchange of tokens between their GPUs."""
+"""Feed-forwards: dense ones, and mixtures of experts with the exchange of tokens between GPUs."""
 
 from typing import Literal
 
@@ -22,11 +22,11 @@ UNTUNED_EXPERTS = {  # by backend and kernel, on Blackwell
 EXPERT_PARTS = ("mlp.experts.gate_proj", "mlp.experts.up_proj", "mlp.experts.down_proj")
 KERNELS_OF_SHARED_GATE = 2.0  # sigmoid, scaling
 UNEVEN_LOADS = 0.9
-"""Of their rates under balanced routing, what expert kernels keep where some experts get many more tokens than others:
-tiles that are half empty, and a last wave of few. Rows of aiconfigurator-core 0.12.0 of H100, H200 and B200 under
-`power_law_1.2`, all experts on every rank, 512 tokens and more: constants of balanced rows are 9 % too quick on their
-median; 0.9 leaves the least error there (11.7 % against 13.2 at 0.85). 1 to 0.85 were tried on served rows too, which
-want less, and on a server's log, which wants more. 2026-11-22."""
+"""Fraction of the balanced-routing rates that expert kernels keep if some experts get many more tokens than others,
+because of half-empty tiles and a small last wave. Source: aiconfigurator-core 0.12.0, rows of H100, H200 and B200
+under `power_law_1.2`, all experts on every rank, 512 tokens and more. There, constants of balanced rows are 9 % too
+fast at the median, and 0.9 has the least error (11.7 %, against 13.2 % at 0.85). Served rows prefer a higher value in
+the range 0.85 to 1, a server's log a lower one. 2026-11-22."""
 FP32_ROUTER = GemmCoefficients(
     compute_fraction=0.65,
     bandwidth_fraction=0.8,
@@ -43,16 +43,16 @@ FP32_ROUTER = GemmCoefficients(
 EARLY_KERNELS = (
     "experts in FP8 blocks under {}: timed by kernels of later releases; those of its time were slower"
 )
-SHARED = ("experts", EXCHANGE)  # what data-parallel ranks do together
+SHARED = ("experts", EXCHANGE)  # operators that data-parallel ranks share
 
 
 def dense(part: DenseFeedForward, group: LayerGroup, build: Builder) -> list[Operator]:
-    """Gate and up, down, and the activation between them."""
+    """Build the gate and up product, the down product, and the activation between them."""
     return _products("", ("mlp", "dense_ffn"), part.intermediate_size, group, build, gated=part.gated)
 
 
 def mixture(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Operator]:
-    """Router, routed experts, shared experts, and the exchange among data-parallel ranks."""
+    """Build the router, routed experts, shared experts, and the exchange among data-parallel ranks."""
     setting, hidden = build.setting, build.model.hidden_size
     ranks = setting.tensor_parallel_size * (setting.data_parallel_size if setting.joint else 1)
     parts = EXPERT_PARTS if part.gated else EXPERT_PARTS[1:]
@@ -78,7 +78,7 @@ def mixture(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Ope
 
 
 def _router(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Gemm]:
-    """Each token's score of each expert: as 16-bit matrices are multiplied, or in 32 bit."""
+    """Build the product that scores each expert for each token, in 16 or 32 bits."""
     hidden, scored = build.model.hidden_size, part.num_experts + part.zero_experts
     if not part.router_in_fp32:
         return build.gemm("router", "router", k=hidden, n=scored, parts=("mlp.gate",), group=group)
@@ -101,7 +101,7 @@ def _router(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Gem
 
 
 def _shared_gate(group: LayerGroup, build: Builder) -> list[Operator]:
-    """One number a row scales the shared expert: its product, its sigmoid, and the scaling."""
+    """Build the gate that scales the shared expert by one number per row: product, sigmoid and scaling."""
     hidden = build.model.hidden_size
     parts = ("mlp.shared_expert_gate",)
     return [
@@ -116,12 +116,12 @@ def _shared_gate(group: LayerGroup, build: Builder) -> list[Operator]:
 
 
 def routing_evenness(part: MoEFeedForward) -> float:
-    """Shape of the gamma distribution of its experts' popularities."""
+    """Return the shape of the gamma distribution of the experts' popularities."""
     return BALANCED_ROUTING_EVENNESS if part.balanced_router else ROUTING_EVENNESS
 
 
 def _experts(part: MoEFeedForward, stored: Stored, build: Builder, ranks: int) -> Experts:
-    """The routed experts of the layers that store them so."""
+    """Build the routed experts of the layers that are stored in this format."""
     setting, execution = build.setting, stored.execution
     hidden = part.latent_size or build.model.hidden_size
     intermediate = part.expert_intermediate_size / (1 if setting.expert_parallel else ranks)
@@ -150,10 +150,10 @@ def _experts(part: MoEFeedForward, stored: Stored, build: Builder, ranks: int) -
 
 
 def _table_of(kernel: Kernel, build: Builder) -> str:
-    """Whose constants the experts take that a kernel multiplies: the backend's that is asked for, or the engine's.
+    """Return the name of the expert constants for a kernel: those of the chosen backend, or of the engine's default.
 
-    Tables are of FlashInfer's kernels on datacentre Blackwell, elsewhere of Triton's, CUTLASS's or TensorRT-LLM's own,
-    as engines choose them; a backend without constants takes the table's, and that is said.
+    The tables describe FlashInfer's kernels on datacentre Blackwell, and Triton's, CUTLASS's or TensorRT-LLM's
+    elsewhere, as engines choose them. A backend without constants uses the table's, with a note.
     """
     untabled, setting = build.untabled(kernel), build.setting
     if untabled is not None:
@@ -163,7 +163,7 @@ def _table_of(kernel: Kernel, build: Builder) -> str:
         build.assume(EARLY_KERNELS.format(engine.label), engine.early_block_experts)
     if backend == "auto":
         latent = any(isinstance(group.mixer, LatentAttention) for group in build.model.layer_groups)
-        before_others = latent and kernel != "bf16"  # models of DeepSeek's kind have kernels first
+        before_others = latent and kernel != "bf16"  # models like DeepSeek's get new kernels first
         return kernel if engine is None or before_others else engine.expert_kernel(kernel, architecture)
     blackwell = architecture in ("blackwell", "blackwell-ultra")
     if blackwell and (backend, kernel) in UNTUNED_EXPERTS:
@@ -176,14 +176,14 @@ def _table_of(kernel: Kernel, build: Builder) -> str:
 
 
 def walked(constants: MoeCoefficients, rows: float) -> MoeCoefficients:
-    """With the walk through so many rows of an expert's matrices in their fixed time."""
+    """Return the constants with the walk through `rows` rows of an expert's matrices added to the fixed time."""
     return constants.model_copy(
         update={"fixed_s": constants.fixed_s + constants.per_k_s * rows, "per_k_s": 0.0}
     )
 
 
 def uneven(constants: MoeCoefficients) -> MoeCoefficients:
-    """A table's constants, of experts that get equally many tokens each, as routers load them."""
+    """Convert constants of equally loaded experts to the uneven loads of real routers."""
     rates = ("compute_fraction", "routed_fraction")
     return constants.model_copy(update={name: getattr(constants, name) * UNEVEN_LOADS for name in rates})
 
@@ -197,7 +197,7 @@ def _products(
     *,
     gated: bool,
 ) -> list[Operator]:
-    """Gate and up, down, and the activation. `parts`: what their names begin with, and their kind."""
+    """Build gate and up, down, and the activation. `parts`: the prefix of the part names, and their kind."""
     of, kind = parts
     hidden, layers, wide = build.model.hidden_size, group.num_layers, 2 if gated else 1
     width = intermediate / build.setting.tensor_parallel_size
@@ -218,10 +218,11 @@ def _products(
 
 
 def _exchange(part: MoEFeedForward, group: LayerGroup, build: Builder, ranks: int) -> Transfer:
-    """Tokens to the experts' GPUs and back: in direct reach of each other all of them to all (all-gather, then
-    reduce-scatter: vLLM's default), beyond that each to the GPUs of its experts (all-to-all).
+    """Build the exchange of tokens with the GPUs of their experts.
 
-    A GPU of a tensor-parallel rank sends its share of the rank's tokens.
+    GPUs with direct links exchange all tokens (all-gather, then reduce-scatter: vLLM's default). Other GPUs send each
+    token only to the GPUs of its experts (all-to-all). A GPU of a tensor-parallel rank sends its share of the rank's
+    tokens.
     """
     setting = build.setting
     link = setting.link_of(ranks)

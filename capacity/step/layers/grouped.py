@@ -1,4 +1,4 @@
-"""Softmax attention with KV heads: multi-head, grouped-query, multi-query; whole or windowed."""
+"""Softmax attention with KV heads: multi-head, grouped-query, multi-query; full or windowed."""
 
 import math
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ from capacity.step.layers.builder import NO_WORK, Builder, MixerOperators
 from capacity.step.operators import ACTIVATION_BYTES, Operator
 from capacity.step.row_counts import prompt_tokens
 
-# full: variances of both, then both are scaled
+# full: the variances of both, then the scaling of both
 KERNELS_OF_QK_NORM = {"none": 0.0, "per_head": 1.0, "full": 4.0}
 # two FP32 variances, in 16-bit values; source: vLLM 0.1x MiniMaxText01RMSNormTP.forward_qk
 VALUES_OF_FULL_QK_NORM = 4.0
 
 
 def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOperators:
-    """QKV and output products, rope and norms; attention of prefill and of decode."""
+    """Build QKV and output products, rope and norms, and the attention of prefill and decode."""
     hidden, ranks, layers = build.model.hidden_size, build.setting.tensor_parallel_size, group.num_layers
     heads, kv_heads = shard(mixer.num_heads, ranks), shard(mixer.num_kv_heads, ranks)
     width, value_width = heads * mixer.head_dim, heads * mixer.value_head_dim
@@ -38,7 +38,7 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
     }
     shared = build.setting.decode_context_parallel_size
     per_rank = {"context_bytes": work["context_bytes"] / shared, "row_bytes": work["row_bytes"] * shared}
-    # all scores once more
+    # all scores a second time
     scored = width / (width + value_width) if mixer.eviction == "after scoring" else 0.0
     of_prefill = work | {"flops_per_pair": work["flops_per_pair"] * (1.0 + scored)}
     fitted_prefill = build.attention(
@@ -79,7 +79,8 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
 
 
 def _cross_products(mixer: Attention, group: LayerGroup, build: Builder) -> Iterator[Operator]:
-    """Of a decoder's look at its prompt: queries and output of its own rows, keys and values of the prompt's."""
+    """Build the cross-attention products: queries and output of the decoder's rows, keys and values of the
+    prompt's."""
     hidden, ranks = build.model.hidden_size, build.setting.tensor_parallel_size
     width = shard(mixer.num_heads, ranks) * mixer.head_dim
     query, output = ("cross query", hidden, width, ("q_proj",)), ("cross output", width, hidden, ("o_proj",))
@@ -92,21 +93,21 @@ def _cross_products(mixer: Attention, group: LayerGroup, build: Builder) -> Iter
 
 
 def shard(count: float, ranks: int) -> float:
-    """Heads on the busiest rank: at least one, for what cannot be divided is replicated."""
+    """Return the heads on the busiest rank, at least one because undivided heads are replicated."""
     return max(1.0, math.ceil(count / ranks))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
     windowed: bool
-    heads: float  # of keys and values
+    heads: float  # KV heads
     flops_per_pair: float
-    context_bytes: float  # of a token's KV
+    context_bytes: float  # KV of one token
     row_bytes: float
 
 
 class PrefillWork(_Work):
-    """FLOPs, bytes and rows of prefill: pairs attended, KV of the whole context once, queries and outputs."""
+    """FLOPs, bytes and rows of prefill: attended pairs, KV of the whole context once, queries and outputs."""
 
     __slots__ = ()
 
@@ -117,7 +118,7 @@ class PrefillWork(_Work):
 
 
 class DecodeWork(_Work):
-    """FLOPs, bytes and rows of decode: each row's KV once, however many drafts it verifies."""
+    """FLOPs, bytes and rows of decode: each row reads its KV once, for any number of drafts."""
 
     __slots__ = ()
 

@@ -11,10 +11,11 @@ from capacity.step.layers.grouped import shard
 from capacity.step.operators import ACTIVATION_BYTES, Attention, Gemm, Operator
 from capacity.step.row_counts import expanded_tokens
 
-# Beside its products, scores and top-k: key norm, rope, two copies back, two Hadamard transforms, quantization of both,
-# cache write, head gates (SGLang 0.5.9 nsa_indexer.py, decode); those of the keys run beside those of the queries.
+# Kernels in addition to products, scores and top-k: key norm, rope, two copies back, two Hadamard transforms,
+# quantization of both, cache write, head gates (SGLang 0.5.9 nsa_indexer.py, decode). Kernels of the keys run in
+# parallel with those of the queries.
 KERNELS_OF_INDEXER = 8.0
-KERNELS_OF_MLA = 2.0  # norms of the two latents, joining rope and nope parts
+KERNELS_OF_MLA = 2.0  # norms of the two latents, joining of rope and nope parts
 _INDEXER = AttentionCoefficients(
     compute_fraction=0.35,
     bandwidth_fraction=0.6,
@@ -26,23 +27,23 @@ _INDEXER = AttentionCoefficients(
 )
 
 
-# Sparse prefill gathers the latents of its own top-k for every query, so it runs absorbed, on the kernels of decode: a
-# new token is a query of its own (SGLang 0.5.9 nsa_backend.py `_forward_trtllm`, FlashMLA's sparse prefill). Prompts no
-# longer than top-k run dense and expanded (`use_mha` there). FlashMLA pads the heads of a rank to 64 on Hopper and
-# reaches 640 of 989 TFLOP/s (its README, 2025-09); TensorRT-LLM's kernels on Blackwell take the heads as they are.
+# Sparse prefill gathers a separate top-k of latents for every query, so it runs absorbed, on the decode kernels, where
+# each new token is a query (SGLang 0.5.9 nsa_backend.py `_forward_trtllm`, FlashMLA's sparse prefill). Prompts of at
+# most top-k tokens run dense and expanded (`use_mha` there). FlashMLA pads the heads of a rank to 64 on Hopper and
+# reaches 640 of 989 TFLOP/s (its README, 2025-09); TensorRT-LLM's kernels on Blackwell do not pad.
 PADDED_HEADS = {"hopper": 64}
 SPARSE_COMPUTE_FRACTION = 0.65
 
-# vLLM with an FP8 cache and fewer than 32 heads a rank gives new tokens to the kernel of decodes
+# With an FP8 cache and fewer than 32 heads per rank, vLLM runs new tokens on the decode kernel
 # (MIN_HEADS_FOR_BF16_PREFILL, `_forward_fp8_kv_mixed_batch` of v1/attention/backends/mla/flashmla_sparse.py, the same
-# in 0.13, 0.19 and 0.27.1), which reaches 410 of 989 TFLOP/s (FlashMLA's README, 2025-09). Both kernels multiply a tile
-# of 64 heads with every slot of the top-k, empty ones of a short context too, which are masked (index -1).
+# in 0.13, 0.19 and 0.27.1), which reaches 410 of 989 TFLOP/s (FlashMLA's README, 2025-09). Both kernels multiply a
+# tile of 64 heads with every slot of the top-k, including masked empty slots of a short context (index -1).
 HEADS_OF_PREFILL_KERNEL = 32
 SPARSE_DECODE_COMPUTE_FRACTION = 0.41
 
 
 def operators(mixer: LatentAttention, group: LayerGroup, build: Builder) -> MixerOperators:
-    """Prefill expands the latent of its context to heads; decode absorbs the expansion into the query."""
+    """Build MLA: prefill expands the latent of its context to heads; decode absorbs the expansion into the query."""
     heads, hidden = shard(mixer.num_heads, build.setting.tensor_parallel_size), build.model.hidden_size
     latent, rope, value = mixer.kv_lora_rank, mixer.qk_rope_head_dim, mixer.v_head_dim
     indexer = mixer.indexer
@@ -59,7 +60,7 @@ def operators(mixer: LatentAttention, group: LayerGroup, build: Builder) -> Mixe
         ),
         *(_indexer_products(mixer, indexer, group, build) if indexer and not indexer.shared else ()),
     ]
-    expansion = build.gemm(  # of keys, and of values: in decode two kernels, before and after attention
+    expansion = build.gemm(  # keys and values: in decode two kernels, before and after attention
         "kv_b",
         "attention",
         k=latent,
@@ -75,7 +76,7 @@ def operators(mixer: LatentAttention, group: LayerGroup, build: Builder) -> Mixe
 def _attention(
     mixer: LatentAttention, group: LayerGroup, build: Builder, heads: float
 ) -> list[Attention | Transfer]:
-    """Of prefill over expanded heads, of decode over the latent, and the indexer of sparse attention."""
+    """Build prefill attention over expanded heads, decode attention over the latent, and the sparse indexer."""
     expanded, absorbed = mixer.qk_head_dim + mixer.v_head_dim, 2 * mixer.kv_lora_rank + mixer.qk_rope_head_dim
     top_k = mixer.indexer.top_k if mixer.indexer else None
     shared = build.setting.decode_context_parallel_size
@@ -113,7 +114,7 @@ def _attention(
 
 
 def _note_backend(build: Builder) -> None:
-    """Of an engine that reads latents in FP8 well by a backend alone that it does not choose itself."""
+    """Add a note if the engine needs a non-default backend to read FP8 latents fast."""
     engine, architecture = build.setting.engine, build.setting.profile.architecture
     backend = None if engine is None else engine.fp8_latent_backend.get(architecture)
     if engine is not None and backend is not None and build.kv_cache.name.startswith("fp8"):
@@ -124,7 +125,7 @@ def _note_backend(build: Builder) -> None:
 
 
 def sparse_prefill(decode: "DecodeWork", heads: float, group: LayerGroup, build: Builder) -> Attention:
-    """Of prompts longer than decode's top-k: the same work, row by row."""
+    """Build the prefill of prompts longer than decode's top-k: the same work as decode, row by row."""
     assert decode.top_k is not None
     padding = 1.0 if decode.fills else _padding(heads, build)
     work = SparsePrefillWork(
@@ -141,7 +142,7 @@ def sparse_prefill(decode: "DecodeWork", heads: float, group: LayerGroup, build:
 
 
 def _at_most(compute_fraction: float, operator: Attention) -> Attention:
-    """The same kernel, but reaching no more of the GPU's FLOP/s than this."""
+    """Return the operator with its compute fraction limited to `compute_fraction`."""
     fraction = min(operator.constants.compute_fraction, compute_fraction)
     return replace(operator, constants=operator.constants.model_copy(update={"compute_fraction": fraction}))
 
@@ -156,7 +157,7 @@ def _short_prompts_dense(build: Builder) -> bool:
 
 
 def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, heads: float) -> list[Gemm]:
-    """Down to the latents, and the queries up from theirs where they have one."""
+    """Build the products down to the latents, and the query expansion if queries have a latent."""
     hidden, latent = build.model.hidden_size, mixer.kv_lora_rank + mixer.qk_rope_head_dim
     width, rank, to_latent = heads * mixer.qk_head_dim, mixer.q_lora_rank, "kv_a_proj_with_mqa"
     into: tuple[str, float, float, tuple[str, ...]] = ("kv_a", hidden, latent, (to_latent,))
@@ -169,7 +170,10 @@ def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, h
 def _indexer_products(
     mixer: LatentAttention, indexer: SparseIndexer, group: LayerGroup, build: Builder
 ) -> list[Operator]:
-    """Queries up from their latent, keys and head gates from the hidden state: whole on every rank."""
+    """Build the indexer's products: queries from their latent, keys and head gates from the hidden state.
+
+    All of them are replicated on every rank.
+    """
     hidden, width, heads = build.model.hidden_size, indexer.head_dim, indexer.num_heads
     queries = ("indexer q", mixer.q_lora_rank or hidden, heads * width, ("wq_b",))
     keys = ("indexer k", hidden, width + heads, ("wk",))
@@ -193,7 +197,8 @@ class _Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillWork(_Work):
-    """Of prefill over expanded heads; where attention is sparse, of prompts of at most `top_k` tokens, or of none."""
+    """Work of prefill over expanded heads; with sparse attention only for prompts of at most `top_k` tokens, or
+    none."""
 
     short_dense: bool = True
 
@@ -206,9 +211,9 @@ class PrefillWork(_Work):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparsePrefillWork(_Work):
-    """Absorbed prefill of prompts longer than `top_k` (of the mean context): each row reads latents of its own.
+    """Work of absorbed prefill of prompts longer than `top_k` (by the mean context): each row reads its own latents.
 
-    Of all prompts, where short ones do not run dense. `fills`: it multiplies empty slots of the top-k too.
+    It covers all prompts if short ones do not run dense. `fills`: the kernel also multiplies empty slots of the top-k.
     """
 
     top_k: int
@@ -226,9 +231,10 @@ class SparsePrefillWork(_Work):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeWork(_Work):
-    """Absorbed decode. Sparse attention reads at most `top_k` tokens a row (of the mean context: a lower bound).
+    """Work of absorbed decode.
 
-    `fills`: it multiplies empty slots of the top-k too.
+    Sparse attention reads at most `top_k` tokens per row, computed from the mean context, which gives a lower bound.
+    `fills`: the kernel also multiplies empty slots of the top-k.
     """
 
     fills: bool = False
@@ -248,7 +254,10 @@ class DecodeWork(_Work):
 def indexer_operator(
     indexer: SparseIndexer, group: LayerGroup, build: Builder, *, rate: int = 1
 ) -> Attention:
-    """Scores every context token (one key for `rate` of them) for every query in FP8, whole on every rank."""
+    """Build the indexer, which scores every context token for every query in FP8.
+
+    `rate` tokens share one key. The indexer is replicated on every rank.
+    """
     return build.attention_with(
         "sparse indexer",
         IndexerWork(
@@ -263,10 +272,10 @@ def indexer_operator(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexerWork:
-    """Of the indexer: every context token for every query, and the keys of all contexts."""
+    """Work of the indexer: every context token for every query, and the keys of all contexts."""
 
     flops_per_pair: float
-    context_bytes: float  # of a token's key
+    context_bytes: float  # key of one token
 
     def __call__(self, shape: StepShape) -> tuple[float, float, float, float]:
         pairs = shape[2] + shape[9] * (1.0 + (shape[8] / shape[7] if shape[7] else 0.0))

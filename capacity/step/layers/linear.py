@@ -1,7 +1,7 @@
-"""Layers that keep a state of fixed size for each sequence.
+"""Layers that keep a fixed-size state per sequence.
 
-Gated DeltaNet, which was measured, and recurrences without measured kernels: Mamba, Mamba-2, Kimi's delta and lightning
-attention, convolutions.
+Gated DeltaNet has measured constants. The recurrences without measured kernels are Mamba, Mamba-2, Kimi's delta and
+lightning attention, and convolutions.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from capacity.step.operators import ACTIVATION_BYTES, Operator
 from capacity.step.row_counts import all_tokens
 
 KERNELS_OF_LINEAR_ATTENTION = 6.0  # convolution, gates, norm of keys, gated norm, state bookkeeping
-# of very many heads, whatever the GPU: chunks of a sequence wait for each other
+# limit for very many heads on any GPU, because chunks of a sequence wait for each other
 RECURRENCE_FLOPS_PER_S = 100e12
-HALF_RATE_HEADS = 16.0  # with so many value heads on a GPU it runs at half of that
-ROOFLINE_ERROR = 1.5  # by how much such a kernel may be off its roofline, up or down; assumed, 2026-11
-# Chunked scans multiply small tiles one after another; gated DeltaNet, which is measured, reaches a
-# tenth of an H100's peak with many heads. Their bandwidth is taken as that of its state updates.
+HALF_RATE_HEADS = 16.0  # value heads per GPU at which it runs at half of that rate
+ROOFLINE_ERROR = 1.5  # possible error of such a kernel's roofline, up or down; assumed, 2026-11
+# Chunked scans multiply small tiles one after another; gated DeltaNet, which is measured, reaches a tenth of an H100's
+# peak with many heads. The bandwidth fraction is that of its state updates.
 _SCAN = AttentionCoefficients(
     compute_fraction=0.1,
     bandwidth_fraction=0.6,
@@ -32,11 +32,11 @@ _SCAN = AttentionCoefficients(
 
 
 def recurrence(heads: float, flops_per_s: float) -> AttentionCoefficients:
-    """The chunked delta rule in Triton, of so many value heads on a GPU of this peak.
+    """Return constants of the chunked delta rule in Triton, for `heads` value heads on a GPU of this peak.
 
     Measured (flash-linear-attention 0.4.2, the four kernels, one prompt of 8,192 tokens; flashinfer PRs 3001, 3788 and
-    3866, 2026): 0.26 ms of 8 heads and 1.05 ms of 64 on H100, 0.34 of 8, 0.42 of 16 and 0.65 of 48 on B200. The two
-    constants above are within 25 % of these. Several prompts at once, which fill idle SMs, are not told apart.
+    3866, 2026): 0.26 ms for 8 heads and 1.05 ms for 64 on H100; 0.34 for 8, 0.42 for 16 and 0.65 for 48 on B200. The
+    two constants above are within 25 % of these. Not modelled: several prompts at once, which fill idle SMs.
     """
     rate = RECURRENCE_FLOPS_PER_S * heads / (heads + HALF_RATE_HEADS)
     return AttentionCoefficients(
@@ -49,7 +49,7 @@ def recurrence(heads: float, flops_per_s: float) -> AttentionCoefficients:
 
 
 def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> MixerOperators:
-    """Products in and out, and the recurrence."""
+    """Build the products in and out, and the recurrence."""
     hidden, ranks, layers = build.model.hidden_size, build.setting.tensor_parallel_size, group.num_layers
     keys, values = mixer.key_dim / ranks, mixer.value_dim / ranks
     heads = shard(mixer.num_value_heads, ranks)
@@ -66,7 +66,7 @@ def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> Mixe
                 "linear_attention",
                 "linear_attn",
                 ("linear qkvz", hidden, into, ("in_proj_qkv", "in_proj_z")),
-                # of its own in every engine: checkpoints keep it at 16 bit
+                # a separate product in every engine, because checkpoints keep it at 16 bits
                 ("linear gates", hidden, 2 * heads, ("in_proj_ba",)),
                 ("linear output", values, hidden, ("out_proj",)),
             ),
@@ -84,11 +84,11 @@ def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> Mixe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecurrenceWork:
-    """Of the recurrence: products and traffic of each token, and each sequence's state read and written."""
+    """Work of the recurrence: products and traffic of each token, and each sequence's state, read and written."""
 
-    flops_per_pair: float  # of a token
+    flops_per_pair: float  # per token
     row_bytes: float
-    context_bytes: float  # of a state
+    context_bytes: float  # of one sequence's state
 
     def __call__(self, shape: StepShape) -> tuple[float, float, float, float]:
         tokens, sequences = all_tokens(shape), shape[0] + shape[7]
@@ -99,9 +99,9 @@ class RecurrenceWork:
 def recurrence_operators(
     mixer: Recurrence, group: LayerGroup, build: Builder, *, norms: bool = True
 ) -> MixerOperators:
-    """Its products, and the state moved on by every token: read and written once a step by each sequence.
+    """Build the products of a recurrence, and its state updates: one read and write per sequence and step.
 
-    `norms`: whether the layer's norms are its own, as against those of the attention beside it.
+    `norms`: whether the layer has its own norms, instead of sharing those of parallel attention.
     """
     build.assume(
         f"the time of {mixer.kind} layers is a roofline (assumed): no kernel of theirs was measured",

@@ -1,4 +1,4 @@
-"""The vision or audio encoder: patches or frames go through its layers as a prefill goes through a model's."""
+"""Vision and audio encoders: patches or frames pass through their layers like a prefill through a model."""
 
 import math
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from capacity.step.layers.grouped import PrefillWork, shard
 from capacity.step.operators import ACTIVATION_BYTES, Gemm, Operator
 
 KERNELS_PER_LAYER = 3.0  # two layer norms with the residual, and the activation
-ROUNDING = 1e-9  # of quotients that are whole
-WEIGHT_BITS = 16.0  # quantized checkpoints keep their towers at 16 bit
+ROUNDING = 1e-9  # rounding error of whole quotients
+WEIGHT_BITS = 16.0  # quantized checkpoints keep their encoders at 16 bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderOperator:
-    """All of the encoder's operators as one row of a step's table: those over patches, and those over tokens."""
+    """The encoder's operators as one row of the cost table: those over patches and those over tokens."""
 
     name: str
-    hears: bool  # clips, not images
+    hears: bool  # audio clips instead of images
     patches_per_token: int
     tile_patches: int | None
     padded_patches: int | None
@@ -62,7 +62,7 @@ class EncoderOperator:
         return before + [(operator, projected) for operator in self.of_tokens]
 
     def _patches(self, tokens: int, pairs: int) -> int:
-        """Of all images or clips of a step, which are as large as each other: pairs are items x tokens²."""
+        """Return the patches of all images or clips of a step, which have equal sizes: `pairs` is items x tokens²."""
         patches = tokens * self.patches_per_token
         if self.padded_patches is None:
             return patches
@@ -72,9 +72,9 @@ class EncoderOperator:
 
 
 def encoder_operator(build: Builder, encoder: VisionEncoder) -> EncoderOperator:
-    """The encoder under tensor parallelism, which divides its heads and widths; patches and projector are replicated.
+    """Build the encoder under tensor parallelism, which divides heads and widths and replicates patches and projector.
 
-    Images of a step are one batch (vLLM groups them by kind), so a step pays its fixed times once.
+    The images of a step are one batch (vLLM groups them by kind), so a step pays its fixed times once.
     """
     ranks, layers, width = build.setting.tensor_parallel_size, encoder.num_layers, encoder.hidden_size
     heads = shard(encoder.num_heads, ranks)
