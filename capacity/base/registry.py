@@ -17,18 +17,14 @@ STORED = ("deployment", "from_launch")
 class Answer(NamedTuple):
     """A record that a verb returns, by the name in its schema (`capacity/NAME/v1`), and the functions that display it.
 
-    `view`: what every output format shows of it. Without one, `tables`: all tables (empty: made from the record's
-    field names); `summary`: one screen instead of `tables`; `charts`: an iterator of charts. `question`: the heading
-    of a page. `unbounded`: the record may contain infinite numbers, written as null.
+    `view`: the function that declares what every output format shows; without one, fields are listed by their names.
+    `question`: the heading of a page. `unbounded`: the record may contain infinite numbers, written as null.
     """
 
     name: str
     record: str
     view: str = ""
-    tables: str = ""
-    charts: str = ""
     question: str = ""
-    summary: str = ""
     unbounded: bool = False
 
 

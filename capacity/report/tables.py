@@ -1,6 +1,6 @@
 """Answers as text: a table for people, JSON and CSV for programs. The one way from any record to what is printed.
 
-The registry names the functions that make the tables of an answer; they are imported when such an answer is printed.
+The registry names the view of an answer, which is imported when such an answer is printed.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ def render(
 
 
 def tables_of(answer: AnswerRecord, kind: Literal["tables", "summary", "sheet"]) -> Tables:
-    """Return the function that makes an answer's tables of this kind; by its field names where there is none."""
+    """Return the function that makes an answer's tables of this kind; by its field names if it has no view."""
     shown = ANSWERS.get(answer.schema_name())
-    if shown is not None and shown.view:
-        from capacity.report.views.layout import parts
+    if shown is None or not shown.view:
+        from capacity.report.views.fields import record_parts
 
-        return lambda answer: parts(resolve_name(shown.view)(answer), answer, kind)
-    path = "" if shown is None else (shown.summary if kind == "summary" else "") or shown.tables
-    return resolve_name(path or "capacity.report.views.fields:record_parts")  # type: ignore[no-any-return]
+        return record_parts
+    from capacity.report.views.layout import parts
+
+    return lambda answer: parts(resolve_name(shown.view)(answer), answer, kind)
 
 
 def finite(value: object) -> object:

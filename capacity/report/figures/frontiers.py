@@ -11,7 +11,7 @@ from capacity.report.figures.chart import NEUTRAL, Chart, colour, coordinates, d
 from capacity.report.figures.drawing import with_interval
 from capacity.report.figures.loads import faint
 from capacity.report.subject import subject_of
-from capacity.report.views.frontier import Place, places, points_table
+from capacity.report.views.frontier_points import Place, places, points_table
 from capacity.report.views.layout import table_records
 
 if TYPE_CHECKING:

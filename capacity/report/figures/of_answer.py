@@ -1,4 +1,4 @@
-"""The charts of an answer, whichever it is: those that the dashboard draws of it, for pages that are printed."""
+"""Charts of any answer, for printed pages and exports: the same as on the dashboard."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from capacity.report.figures.drawing import draw_charts
 
 
 def charts_of(answer: AnswerRecord) -> tuple[Chart, ...]:
-    """The charts of this answer; none for answers that have none."""
+    """Return the charts of this answer's view; none without a view."""
     shown = ANSWERS.get(answer.schema_name())
-    if shown is not None and shown.view:
-        return tuple(draw_charts(resolve_name(shown.view)(answer), answer))
-    if shown is None or not shown.charts:
+    if shown is None or not shown.view:
         return ()
-    return tuple(chart for chart in resolve_name(shown.charts)(answer) if chart.rows)
+    return tuple(draw_charts(resolve_name(shown.view)(answer), answer))

@@ -1,0 +1,58 @@
+"""Points of a frontier with their deployments, and a table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from capacity.answers.frontier import Frontier, FrontierLine
+from capacity.answers.load_point import LoadPoint
+from capacity.base.quantity import Quantity
+from capacity.report.views import units
+from capacity.report.views.view import Column, Table
+
+MARK = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A point with its deployment and the numbers of both; `best`: no other is both faster for a user and fuller."""
+
+    numbers: tuple[int, int]
+    line: FrontierLine
+    point: LoadPoint
+    best: bool
+
+    @property
+    def tokens_per_s_of_a_user(self) -> Quantity | None:
+        """Once the first token is there."""
+        return None if self.point.tpot_s is None else self.point.tpot_s.inverse(1.0)
+
+
+def places(answer: Frontier) -> list[Place]:
+    """Return every point, in order."""
+    front = answer.undominated()
+    return [
+        Place((number, place), line, point, (number, place) in front)
+        for number, line in enumerate(answer.lines)
+        for place, point in enumerate(line.points)
+    ]
+
+
+def best_places(answer: Frontier, tpot_s: float) -> list[Place]:
+    """Return the best of each deployment within a TPOT (s), most per GPU first."""
+    found = {id(place.point): place for place in places(answer)}
+    return [found[id(point)] for _, point in answer.best(tpot_s)]
+
+
+def points_table(title: str, rows: Sequence[Place]) -> Table:
+    """Return points with speed for a user, use of a GPU, and price."""
+    columns = [
+        Column("deployment", "line.label"),
+        Column("in flight", "point.load", units.COUNT),
+        Column("tokens/s for a user", "tokens_per_s_of_a_user", units.RATE),
+        Column("tokens/s per GPU", "point.output_tokens_per_s_per_gpu", units.RATE),
+        Column("$/1M out", "point.usd_per_million_output_tokens", units.USD_PER_MILLION),
+        Column("", lambda place: MARK if place.best else "", units.TEXT),
+    ]
+    return Table(title, rows, columns)
