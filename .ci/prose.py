@@ -1,6 +1,7 @@
 """Check the language of README, docs, help, messages and docstrings; or draw samples of them for a reader.
 
     python .ci/prose.py                      # exit 1 if a text contains a word of .ci/words.toml, or a typing error
+    python .ci/prose.py --kinds page help    # the same without the words in docstrings and messages
     python .ci/prose.py draw --seed 1 -n 60  # 60 docstrings, 60 help texts and 60 messages, drawn at random
 
 Messages are strings of four words and more outside of docstrings; code spans in backticks are not checked.
@@ -30,6 +31,7 @@ NOT_OURS = {"docs/claims.md"}  # quotations
 CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)]*\)|<!--.*?-->", re.S)
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 MESSAGE_WORDS = 4
+KINDS = ("docstring", "help", "message", "page")
 
 
 class Text(NamedTuple):
@@ -132,10 +134,10 @@ def findings(texts: Iterator[Text], words: dict[str, str]) -> Iterator[str]:
             yield f"{text.path}:{line}: {text.kind}: '{found[0]}': {better}"
 
 
-def check() -> int:
-    """Print findings; 1 if there are any."""
+def check(kinds: list[str]) -> int:
+    """Print findings in texts of these kinds and typing errors in all; return 1 if there are any."""
     words = tomllib.loads(WORDS.read_text(encoding="utf-8"))["instead"]
-    found = list(findings(all_texts(), words))
+    found = list(findings((text for text in all_texts() if text.kind in kinds), words))
     print("\n".join([*found, f"{len(found)} findings"]))
     spelled = subprocess.run(
         [sys.executable, "-m", "codespell_lib", *tracked_files(*PYTHON, *HELP, *PAGES)], cwd=ROOT, check=False
@@ -146,7 +148,7 @@ def check() -> int:
 def draw(seed: int, count: int) -> None:
     """Print texts of each kind, drawn at random."""
     texts = list(all_texts())
-    for kind in ("docstring", "help", "message"):
+    for kind in KINDS[:3]:
         of_kind = [text for text in texts if text.kind == kind]
         for number, text in enumerate(random.Random(seed).sample(of_kind, count), 1):
             print(f"{kind} {number}, {text.path}:{text.line}\n{text.content.strip()}\n")
@@ -157,5 +159,6 @@ if __name__ == "__main__":
     parser.add_argument("action", nargs="?", choices=("check", "draw"), default="check")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-n", type=int, default=60, help="texts of each kind")
+    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS, help="texts to check")
     given = parser.parse_args()
-    sys.exit(check() if given.action == "check" else draw(given.seed, given.n))
+    sys.exit(check(given.kinds) if given.action == "check" else draw(given.seed, given.n))

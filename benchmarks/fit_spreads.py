@@ -196,7 +196,7 @@ SAID_IN_WORDS = {
     ALL: "",
     NO_CLIENT: ", client not said",
     NOTHING: ", client and launch not said",
-    PUBLISHED: ", as strangers published",
+    PUBLISHED: ", published by third parties",
 }
 
 
@@ -270,7 +270,7 @@ def after_runs(learnt: Sequence[Judged], beyond: Mapping[str, float]) -> list[Co
     found = []
     for count in LEARNT_RUNS:
         own = [row for row in held if row[0].learnt == count]
-        found += coverage(own, lambda f, count=count: f"{by_metric(f)}, {count} runs learnt")  # type: ignore[misc]
+        found += coverage(own, lambda f, count=count: f"{by_metric(f)}, {count} own runs")  # type: ignore[misc]
     return found
 
 

@@ -377,8 +377,8 @@ def test_the_pages_intervals_are_those_that_were_judged(heading: str) -> None:
     assert page_table(heading) == rows
 
 
-OWN_RUNS_JUDGED = ("", ", 1 runs learnt", ", 2 runs learnt", ", 3 runs learnt")
-OWN_RUNS = "learnt | TPOT, dense | TTFT, dense | TPOT, experts | TTFT, experts"
+OWN_RUNS_JUDGED = ("", ", 1 own runs", ", 2 own runs", ", 3 own runs")
+OWN_RUNS = "own runs | TPOT, dense | TTFT, dense | TPOT, experts | TTFT, experts"
 OWN_RUNS_LEARNT = ("none", "1", "2", "2, suggested", "3")
 
 

@@ -107,7 +107,7 @@ def test_intervals_hold_once_runs_of_the_deployment_are_learnt(fit: ModuleType) 
     widths = {each.label: each.half_width for each in fit.coverage(fit.holds(before, level), fit.by_metric)}
     found = {each.label: each for each in fit.after_runs(after, level)}
     for metric, none in widths.items():
-        own = [found[f"{metric}, {runs} runs learnt"] for runs in fit.LEARNT_RUNS]
+        own = [found[f"{metric}, {runs} own runs"] for runs in fit.LEARNT_RUNS]
         assert 0.85 <= np.mean([each.held_by_source for each in own]) <= 0.97
         assert none > own[0].half_width > own[1].half_width > own[2].half_width
 

@@ -124,6 +124,13 @@ def test_the_tutorial_runs_from_top_to_bottom_in_one_folder(tmp_path: Path) -> N
         compare_output(TUTORIAL, block, run(block["language"], block["code"], tmp_path))
 
 
+def test_calibration_halves_the_ttft_interval_of_the_tutorial() -> None:
+    """The page says so: TTFT of the first estimate and of the calibrated one, in ms."""
+    shown = re.findall(r"^ TTFT +\S+ ms +(\d+) to (\d+) ms$", TUTORIAL.read_text(encoding="utf-8"), re.M)
+    before, after = (float(high) - float(low) for low, high in shown)
+    assert after / before == pytest.approx(0.5, abs=0.1)
+
+
 def without_elapsed(printed: str) -> str:
     """Output of `plan` without its seconds and the line break that depends on their digits."""
     if not ELAPSED.search(printed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from capacity.base.registry import BY_NAME
+from capacity.base.registry import BY_NAME, GROUPS
 from capacity.cli.main import app, main
 
 VERBS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
@@ -35,6 +36,20 @@ def flags_of(verb: str) -> set[str]:
         flag for parameter in context.command.params for flag in (*parameter.opts, *parameter.secondary_opts)
     ]
     return {flag for flag in spelled if flag.startswith("-")}
+
+
+def test_the_help_of_the_command_has_60_lines_and_every_group(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = said(capsys, monkeypatch, "--help")
+    assert len(page.splitlines()) <= 60
+    grouped = [verb for verbs in GROUPS.values() for verb in verbs]
+    assert sorted(grouped) == sorted(BY_NAME)
+    for group, verbs in GROUPS.items():
+        assert (f"─ {group} ─" in page) == (group != "Deprecated")
+        for verb in verbs if group != "Deprecated" else ():
+            assert re.search(rf"│ {verb} +{re.escape(BY_NAME[verb].help.splitlines()[0])} +│", page), verb
+    assert "from-vllm" not in page
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -30,7 +30,7 @@ def test_intervals_hold_for_sources_that_had_no_part_in_them(known: Spreads) -> 
             held = known.held[f"{metric}, {kind}"]
             assert held.sources >= 5
             assert (held.held + held.held_by_source) / 2 >= 0.85
-            learnt = known.held[f"{metric}, {kind}, 1 runs learnt"]
+            learnt = known.held[f"{metric}, {kind}, 1 own runs"]
             assert 0.85 <= (learnt.held + learnt.held_by_source) / 2 <= 0.95
         for kind in ("dense", "experts"):
             full = known.held[f"throughput of full engines, {kind}"]
@@ -45,12 +45,12 @@ def test_intervals_hold_for_sources_that_had_no_part_in_them(known: Spreads) -> 
 @pytest.mark.parametrize("kind", ["dense", "experts"])
 def test_intervals_hold_after_runs_of_ones_own_too(known: Spreads, kind: str, metric: str, runs: int) -> None:
     """Of sources that had no part in them: 85 to 95 % of figures, and no wider than before but by a little."""
-    held = known.held[f"{metric}, {kind}, {runs} runs learnt"]
+    held = known.held[f"{metric}, {kind}, {runs} own runs"]
     assert held.sources >= 5
     assert 0.85 <= held.held <= 0.95
     assert 0.85 <= held.held_by_source <= 0.95
     assert held.half_width < 1.1 * known.held[f"{metric}, {kind}"].half_width
-    more = known.held[f"{metric}, {kind}, 3 runs learnt"]
+    more = known.held[f"{metric}, {kind}, 3 own runs"]
     assert more.half_width <= held.half_width
 
 

@@ -1,7 +1,7 @@
 """vLLM V0: prefill first. A step admits prompts, whole, or else decodes everybody; it never does both.
 
 Reproduced with its quirks: a decode asks for a free block even when it needs none, so a full cache makes requests
-preempt each other to and fro; what the prefix cache holds for a request is looked up once and remembered.
+preempt each other repeatedly; what the prefix cache holds for a request is looked up once and remembered.
 With `forks_samples` the samples of one prompt are admitted together, as so many sequences: the prompt is computed once,
 and each of them goes on with its blocks, which are copied as they are written to. Preempted, a sample comes back alone
 (vLLM swapped such groups whole).
