@@ -55,7 +55,7 @@ LINES = {  # command: exit code, what its text has, what it must not have
     "kv deepseek-v3.2 --gpu h200": (0, [r"mla 76\.5 .* 76\.49"], []),  # KiB a token, GiB at 1M
     "fit llama-3.2-11b-vision --gpu h200": (0, [r"KV per token 128\.0 KiB"], []),
     "fit llama-3.2-90b-vision --gpu h200 -tp 4": (0, [r"KV per token 320\.0 KiB"], []),
-    "estimate --help": (0, ["--users N Number of concurrent users. --"], []),
+    "estimate --help": (0, [r"--users N Number of concurrent users; .* \+ response time\)\. --"], []),
     "curve llama-3.3-70b --gpu h100 -tp 4 --use-case chat --num-prompts 300 --replications 1": (
         0,
         ["Highest rate within the SLO"],

@@ -196,7 +196,7 @@ def test_what_was_measured_beyond_an_interval_is_said_and_drawn(tmp_path: Path) 
     assert bars.x[place] + bars.error_x.array[place] < 0  # the whisker does not reach what was measured
     page = render(answer, "html", command="capacity compare slow.json")
     for shown in (
-        "Does it agree with your server?",
+        "Do the predictions agree with your server?",
         "<svg",
         "90 % interval",
         "capacity compare slow.json",
