@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import importlib
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from examples import load_profile
@@ -34,3 +37,10 @@ def shared_dir() -> Path:
     if SHARED is None:
         pytest.skip("reference library not at hand (set CAPACITY_SHARED)")
     return SHARED
+
+
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """Return a function that imports a script of `benchmarks/` as a module."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "benchmarks"))
+    return importlib.import_module

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import os
 import re
 import textwrap
@@ -167,17 +166,6 @@ def test_every_fit_of_a_profile_names_a_line(path: Path) -> None:
 
 
 # against the whole tables
-
-
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Import a benchmark script as a module."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-
-    def load(name: str) -> ModuleType:
-        return importlib.import_module(name)
-
-    return load
 
 
 def test_the_sample_is_what_is_drawn_from_the_whole(benchmark: Any, shared_dir: Path) -> None:

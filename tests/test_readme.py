@@ -143,7 +143,7 @@ def test_the_readme_has_at_most_150_lines() -> None:
 
 
 def test_the_readmes_accuracy_is_that_of_the_accuracy_page() -> None:
-    """Each row of the README has the numbers of one row of docs/accuracy.md, which `test_accuracy.py` recomputes."""
+    """Each row of the README has the numbers of one row of docs/accuracy.md, which other tests recompute."""
     page = (README.parent / "docs" / "accuracy.md").read_text(encoding="utf-8")
     cells = {
         row[0]: row[1:]
