@@ -27,9 +27,9 @@ def test_a_click_on_the_frontier_opens_the_deployment(chromium: Any, server: str
     page.mouse.move(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
     page.wait_for_timeout(300)
     page.mouse.click(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
-    link = page.locator("a:has-text('Open ')")
-    link.first.wait_for()
-    settle(page)  # until then the link of the run before may stand next to it
+    page.get_by_text("Click a point to open its deployment").wait_for(state="hidden")
+    settle(page)
+    link = page.locator("a:has-text('Open ')").first  # the links of the best deployments are below the table
     said = link.inner_text()
     link.click()
     page.get_by_text("a closed loop of").first.wait_for()
