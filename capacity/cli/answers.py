@@ -118,9 +118,9 @@ def simulate(
     from capacity.simulator.timeline import Timeline, write_records, write_series, write_timeline
 
     if sample_interval is not None:
-        refuse_alone("--sample-interval", ("--series", series))
+        refuse_alone("--sample-interval", ("--output series=FILE", series))
     if save_trace_for is not None:
-        refuse_alone("--save-trace-for", ("--save-trace", save_trace))
+        refuse_alone("--save-trace-for", ("--output trace=FILE", save_trace))
     observer = Timeline() if timeline or gantt else None
     request = request_of(question)
     with progress_bar() as progress:

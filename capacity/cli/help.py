@@ -15,9 +15,11 @@ import typer
 import typer.core
 
 from capacity.base.registry import BY_NAME
+from capacity.cli.output_flag import replace_output_flags
 
 MOST_WIDTH = 110
 FEW = 12  # flags that fit on the first page, all of them
+DEPRECATED = ("--chart", "--out", "--from-vllm")  # older spellings, which still work
 COLUMN = 28  # of flags; a longer one has a line of its own
 
 
@@ -29,7 +31,7 @@ class VerbCommand(typer.core.TyperCommand):
         if "--help-all" in args:
             typer.echo("\n".join(_everything(self, ctx)))
             ctx.exit()
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, replace_output_flags(args, [p.name for p in self.params]))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the first page."""
@@ -41,7 +43,8 @@ def _width() -> int:
 
 
 def _options(command: VerbCommand, ctx: Any) -> list[Any]:
-    return [p for p in command.get_params(ctx) if p.param_type_name == "option" and p.name != "help"]
+    options = (p for p in command.get_params(ctx) if p.param_type_name == "option" and p.name != "help")
+    return [option for option in options if not option.hidden]
 
 
 def _first_page(command: VerbCommand, ctx: Any) -> Iterator[str]:
@@ -104,7 +107,8 @@ def _head(command: VerbCommand, ctx: Any) -> Iterator[str]:
 
 def _spelled(option: Any, *, shortest: bool = False) -> str:
     """Return all spellings of an option, short ones first, and its type; `shortest`: one long and one short."""
-    spellings = sorted((*option.opts, *option.secondary_opts), key=lambda flag: flag.startswith("--"))
+    shown = (flag for flag in (*option.opts, *option.secondary_opts) if flag not in DEPRECATED)
+    spellings = sorted(shown, key=lambda flag: flag.startswith("--"))
     if shortest:
         short = [flag for flag in spellings if not flag.startswith("--")]
         spellings = [*short[:1], next(flag for flag in option.opts if flag.startswith("--"))]

@@ -149,8 +149,8 @@ def diff(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Two deployment files (--write-deployment makes one); the traffic is the first one's. --deployment or "
-            "--from-launch stands for the first; flags of an engine, as -q fp8, change it in place of a second.",
+            help="Two deployment files (`--output FILE.toml` of other verbs writes one); the first gives the traffic. "
+            "--deployment or --from-launch replaces the first; engine flags, such as -q fp8, replace the second.",
             show_default=False,
         ),
     ] = None,
@@ -295,7 +295,7 @@ def cascade(
 ) -> None:
     check_format(format)
     if chart is not None:
-        refuse_alone("--chart", ("--small", options.get("small")))
+        refuse_alone("--output", ("--small", options.get("small")))
     answer = capacity.cascade(model, **keywords, **options)
     show_answer(answer, format)
     if chart is not None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from capacity.base.spec import Spec
     from capacity.deployment import DeploymentFile
 
-CHARTED = ("batching",)  # verbs with --chart
+CHARTED = ("batching",)  # verbs that write a chart
 
 
 def asking_function(entry: Verb) -> tuple[Callable[..., None], tuple[type[Spec], ...]]:
@@ -61,7 +61,8 @@ def asking_function(entry: Verb) -> tuple[Callable[..., None], tuple[type[Spec],
         option(_name(other.flag), bool, False, other.flag, help=other.help) for other in entry.alternatives
     ]
     if entry.name in CHARTED:
-        own.append(option("chart", str | None, None, "--chart", help="Also write an HTML chart."))
+        flags = ("--output", "--chart")
+        own.append(option("chart", str | None, None, *flags, help="Also write the chart to this HTML file."))
     own.append(Parameter("format", Parameter.KEYWORD_ONLY, default="table", annotation=FormatOption))
     own.append(Parameter("options", Parameter.KEYWORD_ONLY))
     ask.__signature__ = Signature(own)  # type: ignore[attr-defined]

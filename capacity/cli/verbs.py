@@ -19,6 +19,7 @@ from capacity.base.registry import BY_NAME, GROUPS, SHARED_OPTIONS, STORED, Verb
 from capacity.cli import options as common
 from capacity.cli.help import VerbCommand
 from capacity.cli.options import dashed
+from capacity.cli.output_flag import with_output_flag
 from capacity.cli.question import NO_MODEL, Question, changed_gpu, note, stored_deployment
 
 if TYPE_CHECKING:
@@ -82,6 +83,9 @@ def command_of(entry: Verb) -> Any:
             function, specs = registered.asking_function(entry)
     if specs or entry.shared or not entry.command:
         function = _with_flags(entry, function, list(_generated(entry, specs)))
+    function = _declare(
+        function, with_output_flag(list(inspect.signature(function, eval_str=True).parameters.values()))
+    )
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(name=entry.name, help=entry.help, cls=VerbCommand)(function)
     return typer.main.get_command(alone)

@@ -254,7 +254,7 @@ def test_explain_adds_up_and_points_the_right_way(run: Any) -> None:
 
 def test_a_run_leaves_its_requests_its_series_and_its_steps_as_files(run: Any, tmp_path: Path) -> None:
     paths = {name: tmp_path / f"{name}.out" for name in ("records", "series", "timeline", "gantt")}
-    flags = [part for name, path in paths.items() for part in (f"--{name}", str(path))]
+    flags = [part for name, path in paths.items() for part in ("--output", f"{name}={path}")]
     load = (*LLAMA_8B, *LENGTHS, "--request-rate", "10", "--num-prompts", "20", "--format", "json")
     answer = run("simulate", *load, *flags).json
     plain = run("simulate", *load).json

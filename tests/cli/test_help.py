@@ -11,6 +11,7 @@ import pytest
 import typer.main
 
 from capacity.base.registry import BY_NAME, GROUPS
+from capacity.cli.help import DEPRECATED
 from capacity.cli.main import app, main
 
 VERBS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
@@ -32,10 +33,9 @@ def said(
 
 def flags_of(verb: str) -> set[str]:
     context = typer.main.get_command(app).commands[verb].make_context(verb, [], resilient_parsing=True)  # type: ignore[attr-defined]
-    spelled = [
-        flag for parameter in context.command.params for flag in (*parameter.opts, *parameter.secondary_opts)
-    ]
-    return {flag for flag in spelled if flag.startswith("-")}
+    shown = [parameter for parameter in context.command.params if not getattr(parameter, "hidden", False)]
+    spelled = [flag for parameter in shown for flag in (*parameter.opts, *parameter.secondary_opts)]
+    return {flag for flag in spelled if flag.startswith("-")}.difference(DEPRECATED)
 
 
 def test_the_help_of_the_command_has_60_lines_and_every_group(

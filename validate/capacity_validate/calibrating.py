@@ -95,7 +95,7 @@ def calibrate(
     *,
     name: Annotated[str, Flag("The variant: GPU@NAME.")] = "mine",
     model: str | None = None,
-    out: Annotated[str | Path | None, Flag("Folder; default: your profiles folder.")] = None,
+    out: Annotated[str | Path | None, Flag("Folder; default: your profiles folder.", "--out --output")] = None,
     profiles: str | Path | Sequence[str] | None = None,
     download: bool = False,
     **options: Any,
