@@ -55,7 +55,7 @@ def _first_page(command: VerbCommand, ctx: Any) -> Iterator[str]:
     by_flag = {flag.removeprefix("--"): option for option in options for flag in option.opts}
     chosen = [by_flag[name] for name in named if name in by_flag] if len(options) > FEW else options
     for option in chosen:
-        yield from _rows(_spelled(option, shortest=True), option.help or "")
+        yield from _rows(spelled(option, shortest=True), option.help or "")
     if entry and entry.examples:
         yield ""
         for example in entry.examples:
@@ -88,7 +88,7 @@ def _everything(command: VerbCommand, ctx: Any) -> Iterator[str]:
     for group, options in groups.items():
         yield from ((f"{group}:",) if group else ())
         for option in options:
-            yield from _rows(_spelled(option), f"{option.help or ''}{_default(option)}")
+            yield from _rows(spelled(option), f"{option.help or ''}{_default(option)}")
         yield ""
 
 
@@ -105,7 +105,7 @@ def _head(command: VerbCommand, ctx: Any) -> Iterator[str]:
             yield from _rows(argument.name.upper(), argument.help)
 
 
-def _spelled(option: Any, *, shortest: bool = False) -> str:
+def spelled(option: Any, *, shortest: bool = False) -> str:
     """Return all spellings of an option, short ones first, and its type; `shortest`: one long and one short."""
     shown = (flag for flag in (*option.opts, *option.secondary_opts) if flag not in DEPRECATED)
     spellings = sorted(shown, key=lambda flag: flag.startswith("--"))
