@@ -44,7 +44,7 @@ def _width() -> int:
 
 def _options(command: VerbCommand, ctx: Any) -> list[Any]:
     options = (p for p in command.get_params(ctx) if p.param_type_name == "option" and p.name != "help")
-    return [option for option in options if not option.hidden]
+    return [option for option in options if not getattr(option, "hidden", False)]
 
 
 def _first_page(command: VerbCommand, ctx: Any) -> Iterator[str]:
