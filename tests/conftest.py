@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -29,6 +29,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # thousands of tests and all modules: nothing that is looked through again and again for garbage
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_files_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Hide the user's own models, GPU profiles and defaults from the tests and from the processes that they start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
 
 
 @pytest.fixture

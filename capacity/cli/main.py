@@ -98,12 +98,20 @@ def _nowhere() -> TextIO:
     return Path(os.devnull).open("w", encoding="utf-8")
 
 
+def _command() -> Any:
+    """Return the parser; its help shows --install-completion alone."""
+    command = typer.main.get_command(app)
+    for parameter in command.params:
+        parameter.hidden = parameter.name == "show_completion"  # type: ignore[attr-defined]
+    return command
+
+
 def main() -> None:
     """The `capacity` command."""
     try:
         _travel_light()
         _print_what_can_be()
-        code = app(args=_repeated(sys.argv[1:]), prog_name="capacity", standalone_mode=False)
+        code = _command()(args=_repeated(sys.argv[1:]), prog_name="capacity", standalone_mode=False)
         if code == INTERRUPTED:  # the parser turns Ctrl-C into a code
             raise KeyboardInterrupt
         sys.stdout.flush()

@@ -21,6 +21,7 @@ from capacity.cli.help import VerbCommand
 from capacity.cli.options import dashed
 from capacity.cli.output_flag import with_output_flag
 from capacity.cli.question import NO_MODEL, Question, changed_gpu, note, stored_deployment
+from capacity.cli.user_defaults import apply_defaults
 
 if TYPE_CHECKING:
     from capacity.base.spec import Spec
@@ -207,6 +208,8 @@ def _with_flags(
     def command(**values: Any) -> None:
         context = values.pop("context", None)
         flags = {name: value for name in names if (value := values.pop(name)) is not None}
+        if values.get("deployment") is None and values.get("from_launch") is None:
+            apply_defaults(entry.name, flags, names)
         if stored:
             _fill_in(entry.name, function, flags, values, names, context)
         change = tuple(values.pop("change", None) or ())

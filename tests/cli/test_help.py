@@ -94,6 +94,7 @@ def test_an_example_is_a_command(
     if verb in SLOW or any(ending in word for word in words for ending in FILES):
         return  # the README and the handbook run these, or they need a file
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["capacity", *words])
     with pytest.raises(SystemExit) as stopped:
         main()

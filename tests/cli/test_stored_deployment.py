@@ -46,6 +46,7 @@ WITHOUT_MODEL = {  # verbs that ask nothing of one deployment, and why
     "models": "a list",
     "gpus": "a list",
     "use-cases": "a list",
+    "config": "defaults of flags",
     "schema": "of the answers' formats",
     "from-launch": "makes a deployment file of a launch line",
     "from-vllm": "the same",

@@ -1,0 +1,127 @@
+"""The user's own defaults of flags, kept in a file by `capacity config`.
+
+They apply on the command line, to verbs about one deployment and to searches, unless the question comes from a
+deployment file or a launch command. A flag overrides them, and one line on stderr names those that apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, get_args
+
+import typer
+
+from capacity.base.data_files import read_data, user_folder
+from capacity.base.errors import InvalidInput
+from capacity.base.toml_text import toml_value
+from capacity.cli.options import dashed, say, show, write
+
+
+class Default(NamedTuple):
+    """A flag with a user default: its help, the verbs that it applies to, and flags that replace it if given."""
+
+    help: str
+    verbs: frozenset[str]
+    replaced_by: tuple[str, ...] = ()
+
+
+_BILLED = frozenset(
+    ("estimate", "simulate", "quantize", "scale", "cost", "curve", "plan", "fleet", "frontier")
+)
+DEFAULTS: Mapping[str, Default] = {
+    "engine": Default("engine, such as vllm@0.11 or sglang", _BILLED | {"fit", "explain", "speculate"}),
+    "price_tier": Default("price tier, such as on-demand or reserved-1y", _BILLED, ("price",)),
+    "confidence": Default("confidence of SLOs, from 0.5 to below 1", frozenset(("plan", "fleet"))),
+}
+applied: list[str] = []
+"""Flags of the running command that come from the file, as they would be typed."""
+
+
+def config(
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME=VALUE]...", help="Defaults to store; NAME= removes one.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Store the given defaults, and print all of them. Raises InvalidInput for an unknown name or a bad value."""
+    stored = read_defaults()
+    for setting in settings or ():
+        name, separator, value = setting.partition("=")
+        if not separator:
+            raise InvalidInput(f"{setting!r} is not NAME=VALUE; names: {', '.join(map(dashed, DEFAULTS))}")
+        stored[_known(name, "capacity config")] = value
+    stored = {name: stored[name] for name in DEFAULTS if stored.get(name)}
+    for name, value in stored.items():
+        _check(name, value)
+    path = defaults_file()
+    if settings:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(str(path), "".join(f"{name} = {toml_value(value)}\n" for name, value in stored.items()))
+    for name, default in DEFAULTS.items():
+        show(f"{dashed(name)} = {stored.get(name, 'not set')}  ({default.help})")
+    show(f"file: {path}")
+
+
+def defaults_file() -> Path:
+    """Return the file of the user's defaults, which need not exist."""
+    return user_folder("defaults.toml")
+
+
+def read_defaults() -> dict[str, str]:
+    """Return the user's defaults by name. Raises MalformedFile for a bad file, InvalidInput for an unknown name."""
+    path = defaults_file()
+    if not path.exists():
+        return {}
+    return {_known(name, str(path)): str(value) for name, value in read_data(path).items()}
+
+
+def apply_defaults(verb: str, flags: MutableMapping[str, Any], names: Collection[str]) -> None:
+    """Add the user's defaults to a verb's `flags` that were given; `names`: all its flags. Report them on stderr."""
+    applied.clear()
+    for name, value in _applicable(verb, flags, names):
+        flags[name] = value
+        applied.extend((f"--{dashed(name)}", value))
+    if applied:
+        say(f"note: defaults of `capacity config`: {' '.join(applied)}")
+
+
+def _applicable(verb: str, flags: Mapping[str, Any], names: Collection[str]) -> Iterator[tuple[str, str]]:
+    if not defaults_file().exists():
+        return
+    for name, value in read_defaults().items():
+        flag = name if name in names else f"{name}s"
+        given = flags.keys() & {flag, *DEFAULTS[name].replaced_by}
+        if verb in DEFAULTS[name].verbs and flag in names and not given:
+            _check(name, value)
+            yield flag, value
+
+
+def _known(name: str, place: str) -> str:
+    known = name.replace("-", "_")
+    if known not in DEFAULTS:
+        raise InvalidInput(
+            f"{place}: no default is called {name!r}; names: {', '.join(map(dashed, DEFAULTS))}"
+        )
+    return known
+
+
+def _check(name: str, value: str) -> None:
+    """Raise InvalidInput for a value that the flag does not take."""
+    from capacity.deployment import Cost, build
+    from capacity.deployment.cost import PriceTier
+    from capacity.deployment.engines import find_engine
+
+    if name == "engine":
+        find_engine(value)
+    elif name == "price_tier" and value not in get_args(PriceTier):
+        build(Cost, {name: value}, flags=True)
+    elif name == "confidence":
+        try:
+            valid = 0.5 <= float(value) < 1
+        except ValueError:
+            valid = False
+        if not valid:
+            raise InvalidInput(f"confidence {value!r}: must be from 0.5 to below 1")
