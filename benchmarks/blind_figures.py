@@ -40,7 +40,7 @@ def _figures_of(row: Mapping[str, str]) -> Iterator[Figure]:
     bands = run_bands(resolved, workload, run, verdict)
     if bands is None:
         return
-    asked, seen = bands.asked("mean"), bands.seen
+    asked, seen = bands.prediction_context("mean"), bands.seen
     latencies = served_blind.latencies_ms(run.records, served_blind.counted_of(row, len(run.records)))
     for name, measured, statistic in served_blind.figures_of(row):
         metric: Metric = "e2e" if name == "throughput" else name  # type: ignore[assignment]

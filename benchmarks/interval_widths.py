@@ -146,7 +146,7 @@ def _missing(value: object) -> bool:
 def _held(bands: LoadBands, source: str, metric: Any, predicted_s: float, measured_s: float) -> Held:
     held = {}
     for state, unsaid in STATES.items():
-        asked = replace(bands.asked("mean"), unsaid=unsaid)
+        asked = replace(bands.prediction_context("mean"), unsaid=unsaid)
         parts = interval_parts(metric, getattr(bands.sensitivities, metric), asked, spreads())
         low, high = ends_of(parts, bands.kind(metric))
         if metric != "tpot" and state != "all":

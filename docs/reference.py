@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from capacity.base.registry import BY_NAME, GROUPS, Verb
-from capacity.cli.help import spelled
+from capacity.cli.help import spell_option
 from capacity.cli.verbs import command_of
 from capacity.report.schemas import json_schema, schema_names
 
@@ -62,7 +62,7 @@ def _command(verb: Verb, shared: dict[str, dict[str, Any]]) -> Iterator[str]:
 
 
 def _flag(option: Any) -> Iterator[str]:
-    name = spelled(option) if option.param_type_name == "option" else option.name.upper()
+    name = spell_option(option) if option.param_type_name == "option" else option.name.upper()
     yield from (f"- `{name}`: {(option.help or '').strip()}", "")
 
 

@@ -33,10 +33,10 @@ def brute_force(
     fields = {name: value for name, value in traffic.items() if name != "replications"}
     workloads = draws(Traffic(**fields), None, search.replications)
     arena = EvaluationContext(model=load_model(model), workloads=workloads, goal=Goal(slos=parsed_slos(slo)))
-    market = Market.of(search, Cost(price=PRICES), [])
-    surveyor = CandidateGenerator(arena=arena, search=search, load=Load.of(workloads), market=market)
+    market = Market.look_up(search, Cost(price=PRICES), [])
+    surveyor = CandidateGenerator(arena=arena, search=search, load=Load.average(workloads), market=market)
     found = look_at_everything(surveyor)
-    options = {option.at(0): option for option in found.options}
+    options = {option.candidate_at(0): option for option in found.options}
     best, points, reached = math.inf, 0, set()
     for candidate in every_candidate(arena, search, market, surveyor):
         points += 1

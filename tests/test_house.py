@@ -7,6 +7,7 @@ import re
 import subprocess
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -118,3 +119,53 @@ def test_records_have_types() -> None:
     texts = (path.read_text(encoding="utf-8") for path in (ROOT / "capacity").rglob("*.py"))
     lines = [line for text in texts for line in text.splitlines()]
     assert sum(bool(LOOSE_TYPE.search(line)) for line in lines) <= MOST_LOOSE_TYPES
+
+
+WORDS = {
+    name: frozenset(words.split())
+    for name, words in tomllib.loads(
+        (ROOT / "tests/data/bare_names.toml").read_text(encoding="utf-8")
+    ).items()
+}
+
+
+def is_bare(name: str) -> bool:
+    """Return whether a function's name is a preposition, pronoun or participle without an object."""
+    word = name.strip("_")
+    if name.startswith("__") or "_" in word:
+        return False
+    ending = word.endswith(("ed", "ing")) and word not in WORDS["nouns"]
+    return word in WORDS["prepositions_and_pronouns"] or word in WORDS["participles"] or ending
+
+
+def function_names(node: ast.AST) -> Iterator[str]:
+    """Yield names of functions and methods below a node, except properties, which are named like fields."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) and not any(
+            "property" in ast.dump(decorator) for decorator in child.decorator_list
+        ):
+            yield child.name
+        yield from function_names(child)
+
+
+def test_no_function_is_named_by_a_bare_preposition_or_participle() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in SOURCES
+        if path.relative_to(ROOT).parts[0] in ("capacity", "app", "validate")
+        for name in function_names(parsed(path))
+        if is_bare(name)
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize("name", ["of", "_with", "held", "_said", "beside", "drawn", "scaled", "typing"])
+def test_bare_names_are_found(name: str) -> None:
+    assert is_bare(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["scale", "bytes_of", "_held_blocks", "__len__", "embed", "timing", "read", "split"]
+)
+def test_verbs_and_nouns_are_no_bare_names(name: str) -> None:
+    assert not is_bare(name)

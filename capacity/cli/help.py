@@ -29,7 +29,7 @@ class VerbCommand(typer.core.TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse, unless `--help-all` is given."""
         if "--help-all" in args:
-            typer.echo("\n".join(_everything(self, ctx)))
+            typer.echo("\n".join(_all_flags(self, ctx)))
             ctx.exit()
         return super().parse_args(ctx, replace_output_flags(args, [p.name for p in self.params]))
 
@@ -55,7 +55,7 @@ def _first_page(command: VerbCommand, ctx: Any) -> Iterator[str]:
     by_flag = {flag.removeprefix("--"): option for option in options for flag in option.opts}
     chosen = [by_flag[name] for name in named if name in by_flag] if len(options) > FEW else options
     for option in chosen:
-        yield from _rows(spelled(option, shortest=True), option.help or "")
+        yield from _rows(spell_option(option, shortest=True), option.help or "")
     if entry and entry.examples:
         yield ""
         for example in entry.examples:
@@ -80,7 +80,7 @@ def _further(command: VerbCommand, left: int) -> str:
     return f"`capacity explain TERM` explains a word, `capacity schema {command.name}` the JSON of `--format json`."
 
 
-def _everything(command: VerbCommand, ctx: Any) -> Iterator[str]:
+def _all_flags(command: VerbCommand, ctx: Any) -> Iterator[str]:
     yield from _head(command, ctx)
     groups: dict[str, list[Any]] = {}
     for option in _options(command, ctx):
@@ -88,7 +88,7 @@ def _everything(command: VerbCommand, ctx: Any) -> Iterator[str]:
     for group, options in groups.items():
         yield from ((f"{group}:",) if group else ())
         for option in options:
-            yield from _rows(spelled(option), f"{option.help or ''}{_default(option)}")
+            yield from _rows(spell_option(option), f"{option.help or ''}{_default(option)}")
         yield ""
 
 
@@ -105,7 +105,7 @@ def _head(command: VerbCommand, ctx: Any) -> Iterator[str]:
             yield from _rows(argument.name.upper(), argument.help)
 
 
-def spelled(option: Any, *, shortest: bool = False) -> str:
+def spell_option(option: Any, *, shortest: bool = False) -> str:
     """Return all spellings of an option, short ones first, and its type; `shortest`: one long and one short."""
     shown = (flag for flag in (*option.opts, *option.secondary_opts) if flag not in DEPRECATED)
     spellings = sorted(shown, key=lambda flag: flag.startswith("--"))
@@ -114,10 +114,10 @@ def spelled(option: Any, *, shortest: bool = False) -> str:
         spellings = [*short[:1], next(flag for flag in option.opts if flag.startswith("--"))]
     if option.is_flag:
         return ", ".join(spellings)
-    return f"{', '.join(spellings)} {_taken(option)}"
+    return f"{', '.join(spellings)} {_type_name(option)}"
 
 
-def _taken(option: Any) -> str:
+def _type_name(option: Any) -> str:
     """Return the type of a flag: the one that its field declares, or that of its own parameter."""
     annotation = option.type_descriptor.annotation
     named = str(option.metavar or getattr(annotation, "__name__", "str"))

@@ -47,7 +47,7 @@ def with_output_flag(parameters: Sequence[Parameter]) -> list[Parameter]:
     kinds = kinds_of(by_name)
     if not kinds:
         return list(parameters)
-    hidden = {kind.parameter: _hidden(by_name[kind.parameter]) for kind in kinds.values()}
+    hidden = {kind.parameter: _hide(by_name[kind.parameter]) for kind in kinds.values()}
     first = next(name for name in by_name if name in hidden)
     flag = Parameter("output", Parameter.KEYWORD_ONLY, default=None, annotation=_annotation(kinds, by_name))
     found = {name: hidden.get(name, parameter) for name, parameter in by_name.items()}
@@ -66,7 +66,7 @@ def _option(parameter: Parameter) -> Any:
     return get_args(parameter.annotation)[1]
 
 
-def _hidden(parameter: Parameter) -> Parameter:
+def _hide(parameter: Parameter) -> Parameter:
     option = copy(_option(parameter))
     option.hidden = True
     return parameter.replace(annotation=Annotated[get_args(parameter.annotation)[0], option])
@@ -78,10 +78,10 @@ def replace_output_flags(arguments: Sequence[str], names: Iterable[str]) -> list
     Raises InvalidInput if the kind is unknown, or missing and not identified by the file's suffix.
     """
     kinds = kinds_of(names)
-    return list(_replaced(arguments, kinds) if kinds else arguments)
+    return list(_replace_each(arguments, kinds) if kinds else arguments)
 
 
-def _replaced(arguments: Sequence[str], kinds: Mapping[str, Kind]) -> Iterator[str]:
+def _replace_each(arguments: Sequence[str], kinds: Mapping[str, Kind]) -> Iterator[str]:
     rest = iter(arguments)
     for argument in rest:
         flag, separator, value = argument.partition("=")

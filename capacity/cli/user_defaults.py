@@ -15,7 +15,7 @@ import typer
 from capacity.base.data_files import read_data, user_folder
 from capacity.base.errors import InvalidInput
 from capacity.base.toml_text import toml_value
-from capacity.cli.options import dashed, say, show, write
+from capacity.cli.options import say, show, with_dashes, write
 
 
 class Default(NamedTuple):
@@ -51,8 +51,10 @@ def config(
     for setting in settings or ():
         name, separator, value = setting.partition("=")
         if not separator:
-            raise InvalidInput(f"{setting!r} is not NAME=VALUE; names: {', '.join(map(dashed, DEFAULTS))}")
-        stored[_known(name, "capacity config")] = value
+            raise InvalidInput(
+                f"{setting!r} is not NAME=VALUE; names: {', '.join(map(with_dashes, DEFAULTS))}"
+            )
+        stored[_known_name(name, "capacity config")] = value
     stored = {name: stored[name] for name in DEFAULTS if stored.get(name)}
     for name, value in stored.items():
         _check(name, value)
@@ -61,7 +63,7 @@ def config(
         path.parent.mkdir(parents=True, exist_ok=True)
         write(str(path), "".join(f"{name} = {toml_value(value)}\n" for name, value in stored.items()))
     for name, default in DEFAULTS.items():
-        show(f"{dashed(name)} = {stored.get(name, 'not set')}  ({default.help})")
+        show(f"{with_dashes(name)} = {stored.get(name, 'not set')}  ({default.help})")
     show(f"file: {path}")
 
 
@@ -75,7 +77,7 @@ def read_defaults() -> dict[str, str]:
     path = defaults_file()
     if not path.exists():
         return {}
-    return {_known(name, str(path)): str(value) for name, value in read_data(path).items()}
+    return {_known_name(name, str(path)): str(value) for name, value in read_data(path).items()}
 
 
 def apply_defaults(verb: str, flags: MutableMapping[str, Any], names: Collection[str]) -> None:
@@ -83,7 +85,7 @@ def apply_defaults(verb: str, flags: MutableMapping[str, Any], names: Collection
     applied.clear()
     for name, value in _applicable(verb, flags, names):
         flags[name] = value
-        applied.extend((f"--{dashed(name)}", value))
+        applied.extend((f"--{with_dashes(name)}", value))
     if applied:
         say(f"note: defaults of `capacity config`: {' '.join(applied)}")
 
@@ -99,11 +101,11 @@ def _applicable(verb: str, flags: Mapping[str, Any], names: Collection[str]) -> 
             yield flag, value
 
 
-def _known(name: str, place: str) -> str:
+def _known_name(name: str, place: str) -> str:
     known = name.replace("-", "_")
     if known not in DEFAULTS:
         raise InvalidInput(
-            f"{place}: no default is called {name!r}; names: {', '.join(map(dashed, DEFAULTS))}"
+            f"{place}: no default is called {name!r}; names: {', '.join(map(with_dashes, DEFAULTS))}"
         )
     return known
 

@@ -63,7 +63,9 @@ class Account:
         if recording.frontend is not None and recording.frontend.delays:
             to_client_clock(ledger, recording.frontend)
         engines = [cluster.engines.account(number) for number in range(len(members))]
-        status, reason = self._interrupted(cluster, engines) if interrupted else self._ended(cluster, engines)
+        status, reason = (
+            self._interrupted_status(cluster, engines) if interrupted else self._end_status(cluster, engines)
+        )
         result = add_up(
             members,
             engines,
@@ -88,11 +90,11 @@ class Account:
             series=tuple(self.series),
         )
 
-    def _interrupted(self, cluster: Cluster, engines: Sequence[EngineAccount]) -> tuple[Status, str]:
+    def _interrupted_status(self, cluster: Cluster, engines: Sequence[EngineAccount]) -> tuple[Status, str]:
         now_ps = max([int(cluster.env.now), *(engine.now_ps for engine in engines)])
         return "interrupted", f"interrupted at {now_ps / PS_PER_S:.3f} s of simulated time"
 
-    def _ended(self, cluster: Cluster, engines: Sequence[EngineAccount]) -> tuple[Status, str | None]:
+    def _end_status(self, cluster: Cluster, engines: Sequence[EngineAccount]) -> tuple[Status, str | None]:
         """How the run ended, and why not all requests were answered."""
         if self.stalled_by is not None:
             return "stalled", self.stalled_by

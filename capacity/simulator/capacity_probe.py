@@ -130,13 +130,13 @@ def _backlog(workload: Workload, count: int) -> Workload:
         arrival_s=np.zeros(size * copies),
         prompt_tokens=workload.prompt_tokens[rows],
         output_tokens=workload.output_tokens[rows],
-        content=None if workload.content is None else _copied(workload.content, rows, copies),
+        content=None if workload.content is None else _copy_content(workload.content, rows, copies),
         name=workload.name,
         **columns,
     )
 
 
-def _copied(content: PromptContent, rows: npt.NDArray[np.int64], copies: int) -> PromptContent:
+def _copy_content(content: PromptContent, rows: npt.NDArray[np.int64], copies: int) -> PromptContent:
     """The content several times: what several prompts share stays shared, what is one request's is new in each copy."""
     taken = content.take(rows)
     ids, answers = taken.segment_ids, taken.answer_ids

@@ -111,12 +111,12 @@ class Cascading(Cluster):
             self._begin(request, at_ps)
             found_ps = max(at_ps, int(self.env.now)) + self._lookup_ps
             if self._final[request] < 0:
-                self._later(self._found, request, found_ps)
+                self._later(self._on_cache_hit, request, found_ps)
             else:
                 self.sent_on_ps[request] = found_ps + decision_ps
                 self._later(self._dispatch, request, found_ps + decision_ps)
 
-    def _found(self, request: int, now_ps: int) -> None:
+    def _on_cache_hit(self, request: int, now_ps: int) -> None:
         """The cache has an answer, which is shown at once: no engine's server lies in its way."""
         ledger = self.ledger
         shown_ps = ledger.arrival_ps[request] + self._lookup_ps - self._server_ps
@@ -125,7 +125,7 @@ class Cascading(Cluster):
         ledger.output_tokens[request] = int(self.workload.output_tokens[request])
         self.account.from_cache += 1
         self.in_vain.request_ended()
-        self._answered(request, now_ps)
+        self._on_answer(request, now_ps)
 
     # they wait for a replica of their pool, in order
 
@@ -156,13 +156,13 @@ class Cascading(Cluster):
 
     # they are answered, and judged
 
-    def left(self, number: int, request: int, at_ps: int) -> None:
+    def on_request_end(self, number: int, request: int, at_ps: int) -> None:
         judged = self._route.by_answer and self.stage[request] < self._last
         if judged and self.ledger.finish_ps[request] != MISSING:
             self.in_vain.request_ended()
             self._tell(self._judge, request, at_ps)
         else:
-            super().left(number, request, at_ps)
+            super().on_request_end(number, request, at_ps)
 
     def _judge(self, request: int, now_ps: int) -> None:
         """Its answer is whole, and leaves the engine's server for the judge."""
@@ -181,7 +181,7 @@ class Cascading(Cluster):
         self.made_ps[request] = ledger.first_token_ps[request]
         ledger.finish_ps[request] += self._judge_ps
         ledger.first_token_ps[request] = ledger.finish_ps[request]
-        self._answered(request, now_ps)
+        self._on_answer(request, now_ps)
 
     def _send_on(self, request: int, now_ps: int) -> None:
         """The answer is not good enough: the next pool begins anew."""
@@ -204,7 +204,7 @@ class Cascading(Cluster):
         self.account.timed_out += 1
         if self.ledger.finish_ps[request] != MISSING:
             self._throw_away(request)
-        self._done(request)
+        self._on_early_end(request)
 
     # what there is to know
 

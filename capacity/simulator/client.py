@@ -24,7 +24,7 @@ class Arrivals(Protocol):
     due_ps: int
 
     def take(self, now_ps: int) -> list[tuple[int, int]]: ...
-    def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]: ...
+    def on_completion(self, request: int, now_ps: int) -> list[tuple[int, int]]: ...
 
 
 class Client:
@@ -90,7 +90,7 @@ class Client:
         self._update_due()
         return sent
 
-    def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]:
+    def on_completion(self, request: int, now_ps: int) -> list[tuple[int, int]]:
         """A request is done (or was turned away): (request, instant) of what is sent by then, or in its place."""
         sent = self.take(now_ps) if self._cap is not None else []  # with the cap as it was until now
         self._in_flight -= 1
@@ -152,7 +152,7 @@ class OpenLoopClient(Client):
         self._next, self.due_ps = request, due_ps
         return sent
 
-    def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]:  # noqa: ARG002
+    def on_completion(self, request: int, now_ps: int) -> list[tuple[int, int]]:  # noqa: ARG002
         return NOTHING_SENT
 
 
@@ -199,6 +199,6 @@ class Patience:
                 yield self._first
             at_ps, request = deadlines.popleft()
             if self._is_outstanding(request):
-                yield Instant(env, ARRIVE, DEADLINE).at(at_ps)
+                yield Instant(env, ARRIVE, DEADLINE).schedule_at(at_ps)
                 if self._is_outstanding(request):
                     self._give_up(request, at_ps)

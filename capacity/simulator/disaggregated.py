@@ -58,7 +58,7 @@ class Disaggregated(Cluster):
             raise InvalidInput("disaggregated pools need a link for their KV")
         super().__init__(workload, setups, dispatch, recording)
         self.decoders = self._make_router(dispatch.decode_router)
-        self.transfers = Transfers(self.env, dispatch.link, self._arrived)
+        self.transfers = Transfers(self.env, dispatch.link, self._on_arrival)
         self.prefilled_ps = array("q", [MISSING]) * len(workload)
         self.loaded_ps = array("q", [MISSING]) * len(workload)
         self._ports: defaultdict[tuple[int, int], Port] = defaultdict(Port)  # of each engine's ranks
@@ -80,7 +80,7 @@ class Disaggregated(Cluster):
         return len(self._held) + len(self._without_decoder)
 
     def load_of(self, setup: EngineSetup) -> int:
-        return self._load(setup.role, self.like(setup))
+        return self._load(setup.role, self.replicas_of(setup))
 
     def _load(self, role: Role, numbers: Iterable[int]) -> int:
         """Requests that these replicas of a role have, and all that wait for one."""
@@ -121,7 +121,7 @@ class Disaggregated(Cluster):
 
     # requests
 
-    def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:  # noqa: ARG002
+    def on_prefill(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:  # noqa: ARG002
         self._tell(self._hand_on if kept else self._prefill_anew, request, at_ps)
 
     def _hand_on(self, request: int, now_ps: int) -> None:
@@ -166,7 +166,7 @@ class Disaggregated(Cluster):
             return
         self.account.timed_out += 1
         self._withdraw(handoff, now_ps)
-        self._done(request)
+        self._on_early_end(request)
 
     # from one to the other
 
@@ -196,12 +196,12 @@ class Disaggregated(Cluster):
         """That of the GPUs which have a request's KV: each data-parallel rank has its own links."""
         return self._ports[number, self.engines.rank_of(number, request)]
 
-    def _arrived(self, handoff: Handoff, now_ps: int) -> None:
+    def _on_arrival(self, handoff: Handoff, now_ps: int) -> None:
         self.loaded_ps[handoff.request] = now_ps
         self._free_kept(handoff, now_ps)
         if not handoff.taken:
             assert handoff.receiver is not None
-            self.engines.loaded(handoff.receiver, handoff.request, now_ps)
+            self.engines.on_kv_arrival(handoff.receiver, handoff.request, now_ps)
 
     def _free_kept(self, handoff: Handoff, now_ps: int) -> None:
         """Free a request's KV blocks at the sender, which retires where it drains and was waiting for this."""

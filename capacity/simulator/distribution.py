@@ -28,7 +28,7 @@ class Distribution:
         return dict(zip(STATISTICS, values, strict=True))
 
     @classmethod
-    def of(cls, values_ms: npt.NDArray[Any], *, reorder: bool = False) -> Distribution | None:
+    def from_values(cls, values_ms: npt.NDArray[Any], *, reorder: bool = False) -> Distribution | None:
         """None of no values. With `reorder` they lose their order, and no copy is made of them."""
         if not len(values_ms):
             return None

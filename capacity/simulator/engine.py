@@ -106,10 +106,10 @@ class Engine:
             if self._in_flight:
                 step = self._in_flight.popleft()
                 self.ledger.use_kv(self.kv_used_blocks, step.end - int(env.now))
-                yield Instant(env, SETTLE, self.number).at(step.end)
+                yield Instant(env, SETTLE, self.number).schedule_at(step.end)
                 if self.alive:
                     self._settle(step)
-                    yield Instant(env, DECIDE, self.number).at(step.end)
+                    yield Instant(env, DECIDE, self.number).schedule_at(step.end)
             else:
                 yield self._rest()
         self._ended = True
@@ -120,14 +120,14 @@ class Engine:
         wake_ps = self.policy.wake_ps
         self._alarm = wake_ps is not None
         if wake_ps is not None:
-            alarm = Instant(self.env, DECIDE, self.number).at(wake_ps)
+            alarm = Instant(self.env, DECIDE, self.number).schedule_at(wake_ps)
             alarm.callbacks.append(lambda _: self._ring() if self._bell is bell else None)
         return bell
 
     def _ring(self) -> None:
         """There is something to decide, as soon as the engine can."""
         if self._bell is not None:
-            self._bell.at(int(self.env.now))
+            self._bell.schedule_at(int(self.env.now))
             self._bell = None
 
     # its state now
@@ -172,10 +172,10 @@ class Engine:
         for request, at_ps in zip(requests, instants_ps, strict=True):
             if at_ps > now_ps:
                 now_ps = at_ps
-                yield Instant(self.env, ARRIVE, CLIENT).at(at_ps)
+                yield Instant(self.env, ARRIVE, CLIENT).schedule_at(at_ps)
             self.ledger.columns.arrival_ps[request] = at_ps
             if not self.deliver(request):
-                self.reports.refused(self.number, request, at_ps)
+                self.reports.on_refusal(self.number, request, at_ps)
         self._fed = False
 
     def deliver(self, request: int) -> bool:
@@ -198,7 +198,7 @@ class Engine:
             return
         self._tokenized.remove(request)
         if not self._join(request):
-            self.reports.refused(self.number, request, now_ps)
+            self.reports.on_refusal(self.number, request, now_ps)
 
     def _join(self, request: int) -> bool:
         sequence = self.new_sequence(request, self.ledger.columns.arrival_ps[request])
@@ -236,7 +236,7 @@ class Engine:
         self._post(queue_load)
         return True
 
-    def loaded(self, request: int) -> None:
+    def on_kv_arrival(self, request: int) -> None:
         """The KV of a request has come: it may run."""
         self._post(lambda: self.policy.add_loaded(self.sequences[request]))
 
@@ -325,7 +325,7 @@ class Engine:
 
     def _launch(self, step: Step, now_ps: int) -> None:
         """The step passes the pipeline's stages, each as soon as it is free."""
-        self.ledger.scheduled(step, now_ps)
+        self.ledger.record_step(step, now_ps)
         shapes = (
             [sum_step(part, self.setup.window_tokens) for part in step.parts or (step,)] if step.rows else []
         )
@@ -371,7 +371,7 @@ class Engine:
     def _settle(self, step: Step) -> None:
         """Account for a step that has ended, and tell of the requests that have ended with it."""
         finished = self.policy.update(step)
-        self.ledger.delivered(step.emitted, step.end)
+        self.ledger.record_delivery(step.emitted, step.end)
         if step.emitted:
             self._in_vain = 0
         if self.observer is not None:
@@ -384,8 +384,8 @@ class Engine:
             if self.setup.role == "prefill":
                 self._keep(r, step.end)
             else:
-                self.ledger.finished(r, step.end)
-                self.reports.left(self.number, r.index, step.end)
+                self.ledger.record_end(r, step.end)
+                self.reports.on_request_end(self.number, r.index, step.end)
 
     def _keep(self, r: Sequence, now_ps: int) -> None:
         """A prompt is computed: its blocks are free since this very instant, so take them back until it is sent.
@@ -397,4 +397,4 @@ class Engine:
         kept = hold_computed(pool, table, r.prompt_tokens, pool.lookup(table, r.prompt_tokens))
         if kept:
             self.kept[r.index] = (r.rank, table)
-        self.reports.prefilled(self.number, r.index, now_ps, kept=kept)
+        self.reports.on_prefill(self.number, r.index, now_ps, kept=kept)

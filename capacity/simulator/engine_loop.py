@@ -34,12 +34,12 @@ def make_engines(
     `reacts`: whoever stands before them acts on the end of a request at its very instant. Else that may be reported
     later, as long as it is in order and before the next event. `routed`: it wants reports at all.
     """
-    if _compiled(recording, setups, requests):
+    if _uses_core(recording, setups, requests):
         return CompiledEngines(env, requests, ledger, reports, recording, reacts=reacts, routed=routed)
     return ReadableEngines(env, requests, ledger, reports, recording)
 
 
-def _compiled(recording: Recording, setups: Sequence[EngineSetup], requests: Requests) -> bool:
+def _uses_core(recording: Recording, setups: Sequence[EngineSetup], requests: Requests) -> bool:
     """Whether the compiled engines run; "auto": where they are there and do all that is asked. Raises InvalidInput."""
     because = why_readable(recording, setups, requests)
     if recording.engine_loop == "core" and because is not None:

@@ -61,15 +61,15 @@ class EngineAccount:
 class Reports(Protocol):
     """Who stands before the engines, and hears what leaves them. Instants are when it happens."""
 
-    def left(self, number: int, request: int, at_ps: int) -> None:
+    def on_request_end(self, number: int, request: int, at_ps: int) -> None:
         """A request has ended, with its last token or dropped without one."""
         ...
 
-    def refused(self, number: int, request: int, at_ps: int) -> None:
+    def on_refusal(self, number: int, request: int, at_ps: int) -> None:
         """A request was turned away as it came."""
         ...
 
-    def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
+    def on_prefill(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
         """A prefill engine is done with a request: its KV stays until `release_kept`, or was gone already."""
         ...
 
@@ -81,9 +81,9 @@ class Reports(Protocol):
 class Nobody:
     """Hears reports and does nothing about them."""
 
-    def left(self, number: int, request: int, at_ps: int) -> None: ...
-    def refused(self, number: int, request: int, at_ps: int) -> None: ...
-    def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None: ...
+    def on_request_end(self, number: int, request: int, at_ps: int) -> None: ...
+    def on_refusal(self, number: int, request: int, at_ps: int) -> None: ...
+    def on_prefill(self, number: int, request: int, at_ps: int, *, kept: bool) -> None: ...
     def load_begins(self, number: int, request: int, at_ps: int) -> int:  # noqa: ARG002
         return at_ps
 
@@ -116,7 +116,7 @@ class Engines(Protocol):
         """A request whose KV comes from elsewhere: loaded as soon as there are blocks. False: it is turned away."""
         ...
 
-    def loaded(self, number: int, request: int, at_ps: int) -> None:
+    def on_kv_arrival(self, number: int, request: int, at_ps: int) -> None:
         """The KV of a request has come."""
         ...
 

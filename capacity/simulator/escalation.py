@@ -43,14 +43,14 @@ class Escalation:
     def steps(self, count: int, seed: int) -> IntArray:
         """How many pools each of so many requests goes on by; -1: the cache answers it. Shares are exact."""
         missed = np.ones(count, dtype=np.bool_)
-        missed[_drawn(missed, self.cache_hit_rate, seed, CACHE_DRAW)] = False
+        missed[_draw_share(missed, self.cache_hit_rate, seed, CACHE_DRAW)] = False
         steps = missed.astype(np.int64) - 1
         for pool, rate in enumerate(self.rates):
-            steps[_drawn(steps == pool, rate, seed, pool)] += 1
+            steps[_draw_share(steps == pool, rate, seed, pool)] += 1
         return steps
 
 
-def _drawn(among: npt.NDArray[np.bool_], share: float, seed: int, draw: int) -> IntArray:
+def _draw_share(among: npt.NDArray[np.bool_], share: float, seed: int, draw: int) -> IntArray:
     """A share of those requests, by chance; of a higher share the same ones and more."""
     stream = np.random.SeedSequence(seed, spawn_key=(ESCALATION_STREAM, draw))
     order = np.random.default_rng(stream).permutation(len(among))

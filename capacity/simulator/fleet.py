@@ -129,7 +129,7 @@ def _later(cluster: Cluster, delay_ps: int) -> Generator[simpy.Event, None, int]
     return now_ps
 
 
-def failing(cluster: Cluster, number: int, plan: Failures) -> Process:
+def fail_replica(cluster: Cluster, number: int, plan: Failures) -> Process:
     """One replica's life until it fails, and its successor's birth."""
     member = cluster.members[number]
     lifetime_ps = max(1, picoseconds(min(plan.lifetime_s(number), 2 * LATEST_S)))
@@ -147,14 +147,14 @@ def failing(cluster: Cluster, number: int, plan: Failures) -> Process:
         cluster.add(member.setup, now_ps)
 
 
-def autoscaling(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:
+def autoscale_pool(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:
     """The control loop of the replicas of one pool, and of one role. Never fewer than at first."""
-    least = len(cluster.like(setup))
+    least = len(cluster.replicas_of(setup))
     interval_ps = max(1, picoseconds(plan.interval_s))
     last_wanted_ps = 0  # when no fewer than now were wanted
     while True:
         now_ps = yield from _later(cluster, interval_ps)
-        members = [cluster.members[number] for number in cluster.like(setup)]
+        members = [cluster.members[number] for number in cluster.replicas_of(setup)]
         taking = sum(member.open for member in members)
         current = taking + sum(member.starting for member in members)
         wanted = math.ceil(cluster.load_of(setup) / plan.target_requests)
@@ -166,7 +166,7 @@ def autoscaling(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Proc
         if wanted >= current:
             last_wanted_ps = now_ps
         for _ in range(wanted - current):
-            cluster.env.process(_starting(cluster, setup, plan))
+            cluster.env.process(_start_replica(cluster, setup, plan))
         if wanted < current and now_ps - last_wanted_ps >= picoseconds(plan.scale_down_delay_s):
             for number in _least_loaded(cluster, setup, min(current - wanted, taking - 1)):
                 cluster.drain(number, now_ps, "scaled down")
@@ -174,22 +174,22 @@ def autoscaling(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Proc
 
 def _least_loaded(cluster: Cluster, setup: EngineSetup, count: int) -> list[int]:
     """`count` of a pool's replicas that take requests, those with the fewest first, of equals the youngest."""
-    taking = [number for number in cluster.like(setup) if cluster.members[number].open]
+    taking = [number for number in cluster.replicas_of(setup) if cluster.members[number].open]
     return sorted(taking, key=lambda number: (cluster.routers[number].requests[number], -number))[:count]
 
 
-def _starting(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:
+def _start_replica(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:
     number = cluster.add(setup, int(cluster.env.now), ready=False)
     now_ps = yield from _later(cluster, picoseconds(plan.startup_s))
     cluster.open(number, now_ps)
 
 
-def watching(cluster: Cluster, interval_s: float) -> Process:
+def sample_states(cluster: Cluster, interval_s: float) -> Process:
     """A sample of the deployment's state every so often, before anything else of that instant happens."""
     interval_ps = max(1, picoseconds(interval_s))
     at_ps = 0
     for _ in range(MOST_SAMPLES):
-        yield Instant(cluster.env, BEFORE).at(at_ps)
+        yield Instant(cluster.env, BEFORE).schedule_at(at_ps)
         if cluster.over:
             return
         cluster.account.sample(cluster, at_ps)

@@ -127,13 +127,13 @@ class FrontEndProcesses:
         self._processes = [FrontEndProcess(times) for _ in range(times.processes)]
         self._waiting: set[int] = set()  # requests whose turn has not begun
 
-    def of(self, request: int) -> FrontEndProcess:
+    def process_of(self, request: int) -> FrontEndProcess:
         """The process of a request."""
         return self._processes[request % len(self._processes)]
 
     def take_in(self, request: int, now_ps: int) -> int:
         """A request has come; returns when it goes to the engine, or when to ask `goes_on` about it."""
-        process = self.of(request)
+        process = self.process_of(request)
         at_ps = process.take_in(self._prompt_tokens[request], now_ps)
         if at_ps < process.last_taken_in_ps:
             self._waiting.add(request)
@@ -144,8 +144,8 @@ class FrontEndProcesses:
         if request not in self._waiting:
             return now_ps
         self._waiting.remove(request)
-        return self.of(request).next_turn(now_ps)
+        return self.process_of(request).next_turn(now_ps)
 
     def send(self, request: int, now_ps: int) -> int:
         """The engine has made a message of this request; returns when it is sent."""
-        return self.of(request).send(now_ps)
+        return self.process_of(request).send(now_ps)

@@ -31,7 +31,7 @@ class Instant(simpy.Event):  # type: ignore[misc]
         self.callbacks: list[Callable[[simpy.Event], None]] = []
         self._place = (kind + 1) * RANKS + rank
 
-    def at(self, at_ps: int) -> Instant:
+    def schedule_at(self, at_ps: int) -> Instant:
         """It will happen then."""
         env = self.env
         env.schedule(self, self._place, at_ps - env._now)
@@ -42,7 +42,7 @@ def call_at(
     env: simpy.Environment, at_ps: int, act: Callable[[simpy.Event], None], kind: int, rank: int = 0
 ) -> None:
     """Call `act` at an instant."""
-    Instant(env, kind, rank).at(at_ps).callbacks.append(act)
+    Instant(env, kind, rank).schedule_at(at_ps).callbacks.append(act)
 
 
 def beyond_clock(at_ps: int) -> InvalidInput:

@@ -36,13 +36,13 @@ class Progress:
         self._completed = 0
         self._every = max(1, total // 200)
 
-    def completed(self) -> None:
+    def count_one(self) -> None:
         """One more request has."""
         self._completed += 1
         if self._completed % self._every == 0:
             self._report(self._completed, self._total)
 
-    def reached(self, completed: int) -> int:
+    def count_to(self, completed: int) -> int:
         """So many have, in all; returns how many reports were due, of which one is made."""
         due = completed // self._every - self._completed // self._every
         self._completed = completed
@@ -103,7 +103,7 @@ class EngineLedger:
         self.kv_block_ps = self.kv_busy_ps = self.kv_peak_blocks = 0
         self.hit_tokens = self.queried_tokens = 0
 
-    def scheduled(self, step: Step, now_ps: int) -> None:
+    def record_step(self, step: Step, now_ps: int) -> None:
         """A step was decided, row by row."""
         for r in step.preempted:
             self.preemptions += 1
@@ -117,9 +117,9 @@ class EngineLedger:
         self.rows += len(step.rows)
         for row in step.rows:
             if row[0].stopped:
-                self._started(row, now_ps)
+                self._record_start(row, now_ps)
 
-    def _started(self, row: Row, now_ps: int) -> None:
+    def _record_start(self, row: Row, now_ps: int) -> None:
         """A request runs for the first time, or again."""
         r = row.sequence
         r.stopped = False
@@ -133,7 +133,7 @@ class EngineLedger:
         self.hit_tokens += row.cached - r.loaded
         self.queried_tokens += r.prompt_tokens
 
-    def delivered(self, emitted: Items[tuple[Sequence, int]], now_ps: int) -> None:
+    def record_delivery(self, emitted: Items[tuple[Sequence, int]], now_ps: int) -> None:
         """The output of one step: a delivery of tokens to each of its requests."""
         before = Counter([r.last_token for r, _ in emitted])
         if before.pop(MISSING, 0):
@@ -151,7 +151,7 @@ class EngineLedger:
         if blocks > self.kv_peak_blocks:
             self.kv_peak_blocks = blocks
 
-    def finished(self, r: Sequence, now_ps: int) -> None:
+    def record_end(self, r: Sequence, now_ps: int) -> None:
         if r.known == r.prompt_tokens:  # dropped by the scheduler, without a token
             self.rejected += 1
             return
@@ -159,4 +159,4 @@ class EngineLedger:
         self.columns.finish_ps[r.index] = now_ps
         self.columns.output_tokens[r.index] = r.known - r.prompt_tokens
         if self.columns.progress is not None:
-            self.columns.progress.completed()
+            self.columns.progress.count_one()

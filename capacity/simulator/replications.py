@@ -18,7 +18,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.latency_metrics import METRICS
 from capacity.base.record import Written
 from capacity.simulator.distribution import PERCENTILES
-from capacity.simulator.intervals import CONFIDENCE, Interval, paired_difference, replicated, t_quantile
+from capacity.simulator.intervals import CONFIDENCE, Interval, mean_of_runs, paired_difference, t_quantile
 from capacity.simulator.metrics import LatencySummary
 
 MOST_REPLICATIONS = 1000
@@ -57,7 +57,7 @@ def over_runs(seeds: Sequence[int], summaries: Iterable[LatencySummary]) -> Repl
     columns = _columns(summaries)
     return Replications(
         seeds=tuple(seeds),
-        metrics={name: None if values is None else replicated(values) for name, values in columns.items()},
+        metrics={name: None if values is None else mean_of_runs(values) for name, values in columns.items()},
     )
 
 

@@ -248,7 +248,7 @@ def _of_open_loop(
         if load > 1 + 2 * chance:
             return "overloaded", f"{offered}{beside}: the queue grows for as long as this lasts"
     bursts = "" if peak is None or capacity is None else _burst(peak, capacity)
-    if peak is not None and capacity is not None and _lasting(peak, capacity, span_s, load):
+    if peak is not None and capacity is not None and _is_lasting(peak, capacity, span_s, load):
         return "overloaded", bursts
     if growth is not None and growth > GROWTH and long_enough:
         return "overloaded", f"{offered}{beside}; {growth:.0%} of them pile up"
@@ -273,7 +273,7 @@ def _of_open_loop(
     return "stable", f"{offered}{beside}: {share}"
 
 
-def _lasting(peak: Peak, capacity: Capacity, span_s: float, load: float | None) -> bool:
+def _is_lasting(peak: Peak, capacity: Capacity, span_s: float, load: float | None) -> bool:
     """Whether bursts and the time in which they are worked off are more than a short part of the run."""
     if load is None or load >= STABLE_LOAD:
         return True

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.data_files import read_data
 from capacity.base.errors import InvalidInput
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.deployment import DeploymentFile, Pool, deployment_of
 from capacity.hardware import HardwareProfile
 from capacity.hardware.attention_kernels import attention_kernels
@@ -25,7 +25,7 @@ from capacity.model.layers import Attention
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape, prefill_shape
 from capacity.step.model import StepModel
-from capacity.techniques.one_pool import Contexts, PoolAnswer, named, notes_of, one_rank
+from capacity.techniques.one_pool import Contexts, PoolAnswer, notes_of, one_rank, shared_fields
 
 OTHER_SHARED_MEMORY_KIB = 64  # of all other GPUs: assumed, 2026-11-21
 
@@ -211,8 +211,8 @@ class AttentionTrafficTable(PoolAnswer):
     warnings: tuple[str, ...]
 
 
-@documented(Pool)
-@checked
+@document_options(Pool)
+@validate_arguments
 def attention_traffic(
     model: str | ModelSpec | DeploymentFile,
     *,
@@ -223,7 +223,7 @@ def attention_traffic(
     deployment = deployment_of(model, pool=split(options, Pool)[0], question="attention-io")
     resolved = resolve(deployment.model, one_rank(deployment.pool, "attention-io"))
     return AttentionTrafficTable(
-        **named(resolved),
+        **shared_fields(resolved),
         on_chip_bytes=shared_memory_bytes(resolved.profile),
         rows=tuple(attention_io(resolved, tokens) for tokens in contexts),
         warnings=notes_of(resolved),

@@ -29,7 +29,7 @@ class PoolAnswer(AnswerRecord):
     engine: str
 
 
-def named(resolved: ResolvedPool) -> Mapping[str, Any]:
+def shared_fields(resolved: ResolvedPool) -> Mapping[str, Any]:
     """Return the first fields of an answer about this pool."""
     return {"model": resolved.model.name, "gpu": gpu_summary(resolved), "engine": resolved.engine.label}
 

@@ -31,7 +31,7 @@ def test_replicas_share_a_load_alike() -> None:
     """Twice the load on twice the engines is the same price; the same load on twice the engines costs twice."""
     price = find_price("h100", override="2")
     one = cost_of(price, [(engine(), 1)], LOAD)
-    two = cost_of(price, [(engine(), 2)], LOAD.at(8.0))
+    two = cost_of(price, [(engine(), 2)], LOAD.at_rate(8.0))
     idle = cost_of(price, [(engine(), 2)], LOAD)
     assert one is not None
     assert two is not None
@@ -48,8 +48,8 @@ def test_ranks_that_share_nothing_are_replicas() -> None:
 
 def test_prefill_share_at_any_utilization_is_that_of_full_load() -> None:
     """Idle time is not decode time: tokens of a prompt do not become cheaper on an idle server."""
-    full = prefill_share([(engine(), 1)], LOAD.at(math.inf))
-    loads = [*(LOAD.at(rate) for rate in (0.01, 1.0, 20.0, 80.0)), replace(LOAD, in_flight=1.0)]
+    full = prefill_share([(engine(), 1)], LOAD.at_rate(math.inf))
+    loads = [*(LOAD.at_rate(rate) for rate in (0.01, 1.0, 20.0, 80.0)), replace(LOAD, in_flight=1.0)]
     assert [prefill_share([(engine(), 1)], load) for load in loads] == pytest.approx([full] * len(loads))
 
 
@@ -66,7 +66,7 @@ def test_gpus_that_prefill_carry_the_input() -> None:
 def test_stages_of_a_pipeline_work_on_batches_of_their_own() -> None:
     """With as much to do for each batch in the stages, a request takes its time of one of them."""
     plain, staged = engine(), engine(pipeline_parallel_size=2)
-    assert prefill_share([(staged, 1)], LOAD.at(8.0)) == pytest.approx(
+    assert prefill_share([(staged, 1)], LOAD.at_rate(8.0)) == pytest.approx(
         prefill_share([(plain, 1)], LOAD), rel=0.25
     )
     assert most_per_s([(staged, 1)], LOAD) > most_per_s([(plain, 1)], LOAD)
@@ -99,7 +99,7 @@ def test_whole_instances_are_billed() -> None:
 
 def test_a_load_of_nothing_is_refused() -> None:
     with pytest.raises(InvalidInput, match="requests_per_s is 0"):
-        cost_of(find_price("h100", override="2"), [(engine(), 1)], LOAD.at(0.0))
+        cost_of(find_price("h100", override="2"), [(engine(), 1)], LOAD.at_rate(0.0))
 
 
 ASKED = {

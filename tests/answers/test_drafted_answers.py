@@ -48,7 +48,7 @@ def test_a_batch_takes_a_round_over_the_tokens_that_it_yields() -> None:
     plain, drafted = estimated(batch_size=4), estimated(batch_size=4, **CHAIN)
     target = resolve("llama-3.1-8b", Pool(gpu="h100", **CHAIN))
     speculation = Speculation(target, speculator_of(target.pool))
-    turn = speculation.round(4, 400 + 40, 3)
+    turn = speculation.round_of(4, 400 + 40, 3)
     tokens = sum(0.7**depth for depth in range(4))
     assert drafted.tokens_per_step == pytest.approx(tokens)
     assert plain.tokens_per_step == 1

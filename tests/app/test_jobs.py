@@ -33,7 +33,7 @@ def estimate(number: int) -> Task:
     """What the page of that name asks."""
     traffic = {"input_len": 1000 + number, "output_len": 100, "batch_size": 8}
     return Task(
-        function="capacity_app.tasks:estimated",
+        function="capacity_app.tasks:estimate_and_bounds",
         arguments={"model": "llama-3.1-8b", "options": {"gpu": "h100", **traffic}, "cost": {}},
     )
 
@@ -69,8 +69,8 @@ def test_a_job_gives_the_librarys_answer(runner: Runner) -> None:
 def test_equal_tasks_are_one_job_and_others_are_not(runner: Runner) -> None:
     first = ended(runner.submit(fit(gpu="h100", max_num_seqs=8)))
     assert runner.submit(fit(max_num_seqs=8, gpu="h100")) is first
-    assert runner.known(fit(gpu="h100", max_num_seqs=8)) is first
-    assert runner.known(fit(gpu="h100", max_num_seqs=9)) is None
+    assert runner.finished_job(fit(gpu="h100", max_num_seqs=8)) is first
+    assert runner.finished_job(fit(gpu="h100", max_num_seqs=9)) is None
 
 
 def test_a_refusal_comes_back_as_the_error_that_it_was(runner: Runner) -> None:
@@ -83,7 +83,7 @@ def test_a_crash_is_told_from_a_refusal_and_is_tried_again(runner: Runner) -> No
     broken = Task(function="capacity:nonesuch")
     job = ended(runner.submit(broken))
     assert job.crash is not None
-    assert runner.known(broken) is None
+    assert runner.finished_job(broken) is None
     assert runner.submit(broken) is not job
     with pytest.raises(RuntimeError):
         job.result()
@@ -156,8 +156,8 @@ def test_a_killed_process_is_a_failed_job_and_not_the_end(runner: Runner) -> Non
 def test_only_the_latest_results_are_kept(runner: Runner) -> None:
     for count in range(41, 46):
         ended(runner.submit(fit(gpu="h100", max_num_seqs=count)))
-    assert runner.known(fit(gpu="h100", max_num_seqs=45)) is not None
-    assert runner.known(fit(gpu="h100", max_num_seqs=41)) is None
+    assert runner.finished_job(fit(gpu="h100", max_num_seqs=45)) is not None
+    assert runner.finished_job(fit(gpu="h100", max_num_seqs=41)) is None
 
 
 # sessions beside each other
@@ -219,7 +219,7 @@ def test_who_has_used_least_comes_first(shared: Callable[..., Runner]) -> None:
     first = [runner.submit(fit(gpu="h100", max_num_seqs=count), "a") for count in (61, 62)]
     second = runner.submit(fit(gpu="h100", max_num_seqs=63), "b")
     order: list[str] = []
-    freed = runner._freed
+    freed = runner._on_slot_free
 
     def noted(slot: Any, owner: str, cpu_s: float) -> None:
         order.append(owner)
@@ -260,7 +260,7 @@ def test_a_question_that_takes_too_much_is_ended_with_the_reason(
     job = ended(runner.submit(endless(1), "a"))
     with pytest.raises(capacity.InvalidInput, match=says):
         job.result()
-    assert runner.known(job.task) is job  # it is not tried again
+    assert runner.finished_job(job.task) is job  # it is not tried again
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ def test_flags_are_taken_out_once_and_the_rest_is_left() -> None:
     assert (flags.take("a_b"), flags.take("a_b")) == ("1", None)
     assert [flags.take(name) for name in ("on", "off", "on_too")] == ["true", "false", "false"]
     assert (flags.take("many"), flags.take("short")) == ("1 2", "3")
-    assert (flags.take("c", known=("1",)), list(flags.left())) == (None, [("c", "--c")])
+    assert (flags.take("c", known=("1",)), list(flags.remaining_flags())) == (None, [("c", "--c")])
 
 
 def test_tables_are_read_backwards() -> None:

@@ -11,7 +11,7 @@ from capacity.deployment.routing import Forecast, Prompt, Router, Takes
 
 def ready(router: Router, replicas: int) -> Router:
     for replica in range(replicas):
-        router.joined(replica)
+        router.add_replica(replica)
     return router
 
 
@@ -20,7 +20,7 @@ def pooled(name: str, *pools: Takes) -> Router:
     router = make_router(name)
     for replica in range(2 * len(pools)):
         router.belongs(replica, pools[replica // 2])
-        router.joined(replica)
+        router.add_replica(replica)
     return router
 
 
@@ -32,7 +32,7 @@ def test_requests_go_to_the_first_pool_that_takes_their_length() -> None:
     sent = [router.send(Prompt(0, tokens)) for tokens in (100, 100, 101, 1000, 1001, 10**6)]
     assert sent == [2, 3, 4, 5, 0, 1], "limits hold; within a pool the fewest outstanding, in turn"
     assert router.send(Prompt(0, 50)) == 2
-    router.left(5, 1000)
+    router.on_request_end(5, 1000)
     assert router.send(Prompt(0, 500)) == 5, "the one with the fewest, whoever's turn it is"
 
 
@@ -45,7 +45,7 @@ def test_the_length_is_of_the_prompt_or_of_what_is_asked_for() -> None:
 def test_a_full_pool_spills_into_the_next_that_takes_the_request_and_has_room() -> None:
     router = pooled("by-prompt-length", Takes(0, 100, 1), Takes(1, 1000, 1), Takes(2, None, 1))
     assert [router.send(Prompt(0, 10)) for _ in range(8)] == [0, 1, 2, 3, 4, 5, 0, 1], "all full: its own"
-    router.left(4, 10)
+    router.on_request_end(4, 10)
     assert router.send(Prompt(0, 10)) == 4
 
 
@@ -58,11 +58,11 @@ def test_what_no_pool_takes_goes_where_the_longest_go_and_lost_pools_are_passed_
     router = pooled("by-prompt-length", SHORT, MIDDLE)
     assert router.send(Prompt(0, 5000)) == 2
     for replica in (2, 3):
-        router.gone(replica)
+        router.remove_replica(replica)
     assert router.send(Prompt(0, 5000)) == 0, "better than nowhere"
     for replica in (0, 1):
         router.pause(replica)
-    router.joined(4)  # of a pool that nobody has told of
+    router.add_replica(4)  # of a pool that nobody has told of
     assert router.send(Prompt(0, 10)) == 4
     router.resume(1)
     assert router.send(Prompt(0, 10)) == 1
@@ -96,7 +96,7 @@ def test_where_nobody_is_in_time_the_soonest_of_all() -> None:
 def test_an_idle_replica_has_read_everything_and_requests_beside_slow_it_down() -> None:
     router = expecting(1e-3)
     assert [router.send(Prompt(0, 900)), router.send(Prompt(0, 800))] == [0, 1]
-    router.left(0, 900)
+    router.on_request_end(0, 900)
     assert router.send(Prompt(0, 500)) == 0
     slow = pooled("within-ttft", Takes(0, forecast=Forecast(1.0, 0.1, 1e-3, beside_s=1e-3)), Takes(1))
     for _ in range(2):
@@ -122,7 +122,7 @@ def test_without_forecasts_the_fewest_outstanding_decide() -> None:
     for _ in range(200):
         if held and rng.random() < 0.4:
             replica = held.pop(rng.randrange(len(held)))
-            router.left(replica, 7)
+            router.on_request_end(replica, 7)
             fewest.left(replica, 7)
         else:
             held.append(router.send(Prompt(0, 7)))

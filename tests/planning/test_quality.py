@@ -26,7 +26,7 @@ def test_quality_is_a_constraint_with_sources() -> None:
     assert quality_change(model.checkpoint, model.checkpoint, "auto", params=params).worst_loss_fraction == 0
     unknown = quality_change(scheme_for(model, "nf4"), model.checkpoint, "auto", params=params)
     assert unknown.worst_loss_fraction is None
-    assert not unknown.within(0.5)
+    assert not unknown.is_within(0.5)
     answer = quick(
         quantizations=(None, "fp8", "int4"), kv_cache_dtypes=("auto", "fp8"), max_quality_loss=0.01
     )
@@ -44,7 +44,7 @@ def test_what_eviction_loses_is_unknown_and_never_free() -> None:
     model = load_model("llama-3.1-8b")
     lost = quality_change(model.checkpoint, model.checkpoint, "auto", "snapkv", params=model.total_params)
     assert lost.worst_loss_fraction is None
-    assert not lost.within(0.1)
+    assert not lost.is_within(0.1)
     assert "snapkv" in lost.what
 
 

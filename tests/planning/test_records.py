@@ -16,11 +16,13 @@ def test_every_kind_of_rejection_is_explained() -> None:
 
 
 def test_a_rejection_names_its_hardware_and_a_pair_both_sides() -> None:
-    alone = Rejection.of(Candidate(pool=POOL, replicas=3), "slo", "late", replicas=3)
+    alone = Rejection.from_candidate(Candidate(pool=POOL, replicas=3), "slo", "late", replicas=3)
     assert (alone.engine, alone.replicas) == ("h100 TP2 fp8", 3)
     prefill = POOL.model_copy(update={"tensor_parallel_size": 4})
     candidate = Candidate(pool=POOL, replicas=3, prefill=prefill, prefill_replicas=5)
-    pair, any_number = (Rejection.of(candidate, "slo", "late", replicas=count) for count in (3, None))
+    pair, any_number = (
+        Rejection.from_candidate(candidate, "slo", "late", replicas=count) for count in (3, None)
+    )
     assert isinstance(pair, PairRejection)
     assert isinstance(any_number, PairRejection)
     assert pair.engine == "h100 TP4 before TP2 fp8"

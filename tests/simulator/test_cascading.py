@@ -152,8 +152,8 @@ def _add_up(found: SimulationResult) -> None:
     parts = time_parts(found.records, api_server=FRONT, cascade=found.cascade)
     done = found.records.completed
     whole = (column(found, "finish_ps") - column(found, "arrival_ps"))[done]
-    np.testing.assert_array_equal(sum(parts.of(part) for part in PARTS), whole)
-    assert all((parts.of(part) >= 0).all() for part in PARTS)
+    np.testing.assert_array_equal(sum(parts.part_of(part) for part in PARTS), whole)
+    assert all((parts.part_of(part) >= 0).all() for part in PARTS)
 
 
 def test_a_closed_loop_keeps_a_place_until_the_last_answer() -> None:

@@ -28,5 +28,5 @@ def test_a_common_prefix_is_shared_in_whole_blocks(block_size: int) -> None:
 def test_without_content_nothing_is_shared() -> None:
     ones = np.ones(3, dtype=np.int64)
     chains = Chains(Workload(arrival_s=np.zeros(3), prompt_tokens=40 * ones, output_tokens=ones), 4)
-    assert [chains.of(request) for request in range(3)] == [NO_CHAIN] * 3
+    assert [chains.chain_of(request) for request in range(3)] == [NO_CHAIN] * 3
     assert len({chains.content(request).block_key(0) for request in range(3)}) == 3

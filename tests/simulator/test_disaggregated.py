@@ -19,7 +19,7 @@ from capacity.base.errors import InvalidInput
 from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.simulator.disaggregated import Disaggregated
 from capacity.simulator.dispatch import Dispatch
-from capacity.simulator.fleet import Autoscaling, Failures, autoscaling
+from capacity.simulator.fleet import Autoscaling, Failures, autoscale_pool
 from capacity.simulator.members import Recording
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.time_parts import PARTS, time_parts
@@ -187,7 +187,7 @@ def deployed(
         cluster.add(each)
     for role, plan in (scaling or {}).items():
         like = next(each for each in setups if each.role == role)
-        cluster.env.process(autoscaling(cluster, like, plan))
+        cluster.env.process(autoscale_pool(cluster, like, plan))
     cluster.run()
     return cluster, cluster.result()
 
@@ -221,9 +221,9 @@ def assert_conserved(cluster: Disaggregated, found: SimulationResult, workload: 
             assert account.free_blocks == account.num_blocks, "KV blocks leaked"
             assert account.stalled_by is None, "requests are left"
     parts = time_parts(records, found.transfer_ps)
-    total = sum(parts.of(part) for part in PARTS)
+    total = sum(parts.part_of(part) for part in PARTS)
     np.testing.assert_array_equal(total, (records.finish_ps - records.arrival_ps)[done])
-    assert all((parts.of(part) >= 0).all() for part in PARTS)
+    assert all((parts.part_of(part) >= 0).all() for part in PARTS)
 
 
 LOSSES = Failures(mean_time_between_failures_s=6.0, recovery_s=1.0, seed=3)

@@ -43,13 +43,13 @@ class Listener:
     def __init__(self) -> None:
         self.heard: Heard = []
 
-    def left(self, number: int, request: int, at_ps: int) -> None:
+    def on_request_end(self, number: int, request: int, at_ps: int) -> None:
         self.heard.append(("left", number, request, at_ps))
 
-    def refused(self, number: int, request: int, at_ps: int) -> None:
+    def on_refusal(self, number: int, request: int, at_ps: int) -> None:
         self.heard.append(("refused", number, request, at_ps))
 
-    def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
+    def on_prefill(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
         self.heard.append(("prefilled", number, request, at_ps, kept))
 
     def load_begins(self, number: int, request: int, at_ps: int) -> int:

@@ -11,7 +11,7 @@ from capacity.simulator.metrics import RequestRecord, RequestTable, summarize
 
 def table(*spans: tuple[float, float, float, float, int]) -> RequestTable:
     """Arrival, first schedule, first token, finish (s), output tokens."""
-    return RequestTable.of(
+    return RequestTable.from_records(
         [
             RequestRecord(
                 index=index,

@@ -27,7 +27,7 @@ THREE = [record(0, 1.0, 1.5, 2.5, 11), record(1, 2.0, 2.1, 2.1, 1), record(2, 2.
 
 
 def test_a_summary_by_hand() -> None:
-    summary = summarize(RequestTable.of(THREE)).to_dict()
+    summary = summarize(RequestTable.from_records(THREE)).to_dict()
     assert summary["duration"] == pytest.approx(1.5)  # first arrival 1.0 to last completion 2.5
     assert (summary["completed"], summary["failed"]) == (2, 1)
     assert (summary["total_input_tokens"], summary["total_output_tokens"]) == (20, 12)
@@ -41,7 +41,7 @@ def test_a_summary_by_hand() -> None:
 
 
 def test_a_record_says_what_never_happened() -> None:
-    table = RequestTable.of(THREE)
+    table = RequestTable.from_records(THREE)
     assert list(table) == THREE
     assert table[1].tpot_s is None
     assert table[2].ttft_s is table[2].e2e_s is None
@@ -50,7 +50,7 @@ def test_a_record_says_what_never_happened() -> None:
 
 
 def test_goodput_is_inclusive_and_counts_single_tokens_as_tpot_zero() -> None:
-    table = RequestTable.of(THREE)
+    table = RequestTable.from_records(THREE)
     assert summarize(table, goodput_ms={"ttft": 500, "tpot": 100}).request_goodput == pytest.approx(2 / 1.5)
     assert summarize(table, goodput_ms={"ttft": 499}).request_goodput == pytest.approx(1 / 1.5)
     with pytest.raises(InvalidInput, match="itl"):
@@ -58,7 +58,7 @@ def test_goodput_is_inclusive_and_counts_single_tokens_as_tpot_zero() -> None:
 
 
 def test_nothing_completed_is_none_not_zero() -> None:
-    summary = summarize(RequestTable.of([THREE[2]]), gaps=GapCounter())
+    summary = summarize(RequestTable.from_records([THREE[2]]), gaps=GapCounter())
     assert summary.ttft_ms is summary.tpot_ms is summary.itl_ms is summary.e2el_ms is None
     assert summary.request_throughput == 0
-    assert summarize(RequestTable.of([])).completed == 0
+    assert summarize(RequestTable.from_records([])).completed == 0

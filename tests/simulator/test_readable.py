@@ -35,7 +35,7 @@ class Heard(Nobody):
     def __init__(self) -> None:
         self.ends: list[tuple[int, int, int]] = []
 
-    def left(self, number: int, request: int, at_ps: int) -> None:
+    def on_request_end(self, number: int, request: int, at_ps: int) -> None:
         self.ends.append((number, request, at_ps))
 
 

@@ -31,7 +31,7 @@ def requests(rate: float) -> Workload:
 
 
 def total(parts: TimeParts) -> np.ndarray:
-    return sum(parts.of(part) for part in PARTS)  # type: ignore[return-value]
+    return sum(parts.part_of(part) for part in PARTS)  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("engine_loop", LOOPS)
@@ -50,7 +50,7 @@ def test_parts_add_up_to_the_latency(engine_loop: str) -> None:
         parts = time_parts(run.records)
         np.testing.assert_array_equal(total(parts), run.records.finish_ps - run.records.arrival_ps)
         for part in PARTS:
-            assert (parts.of(part) >= 0).all(), part
+            assert (parts.part_of(part) >= 0).all(), part
         assert (parts.preempted.sum() > 0) == (run.preemptions > 0)
         assert (parts.preempted[run.records.preemptions == 0] == 0).all()
 
@@ -115,7 +115,7 @@ def test_parts_add_up_for_those_that_were_preempted_and_lost_with_their_replica(
     parts = time_parts(run.records)
     np.testing.assert_array_equal(total(parts), (run.records.finish_ps - run.records.arrival_ps)[done])
     for part in PARTS:
-        assert (parts.of(part) >= 0).all(), part
+        assert (parts.part_of(part) >= 0).all(), part
 
 
 # two requests, worked by hand: blocks of 4 tokens, steps of 10 ms whatever is in them

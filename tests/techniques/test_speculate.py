@@ -36,7 +36,7 @@ def test_simulation_and_formula_agree_on_a_real_pool() -> None:
         num_requests=32, input_len=64, output_len=400, request_rate_per_s=math.inf, concurrency=16, seed=0
     )
     run = simulate_speculation(speculation, workload, draft_tokens=3)
-    formula = speculation.round(16, 64 + 200, 3)
+    formula = speculation.round_of(16, 64 + 200, 3)
     assert run.speculated.status == run.plain.status == "complete"
     assert run.throughput_gain == pytest.approx(formula.speedup, rel=0.08)
     assert run.speculated.steps < run.plain.steps

@@ -116,7 +116,7 @@ class AtOnce:
 
     shared_pool = None
 
-    def aside(self, body: Any) -> Any:
+    def run_on_side_stream(self, body: Any) -> Any:
         return body()
 
     def capture(self, body: Any, *, pool: Any = None) -> tuple[None, Any]:  # noqa: ARG002

@@ -21,7 +21,7 @@ class NowCaptures:
         self.pools: list[object] = []
         self.shared_pool = (0, 7)
 
-    def aside(self, body: Callable[[], object]) -> object:
+    def run_on_side_stream(self, body: Callable[[], object]) -> object:
         return body()
 
     def capture(self, body: Callable[[], Any], *, pool: object = None) -> tuple[Any, Any]:

@@ -93,7 +93,7 @@ def test_a_few_times_that_cannot_be_end_the_run_and_no_fit_takes_them(tmp_path: 
     assert [m.status for m in runner.log.done.values()] == ["ok", "ok", *["implausible"] * 3]
     assert outcome.timed == 2
     again = MeasurementLog(tmp_path / "m.jsonl", HEADER)
-    assert all(again.settled(case.case) for case in runner.log.done.values())
+    assert all(again.is_settled(case.case) for case in runner.log.done.values())
 
 
 def test_a_clock_that_stands_still_ends_the_run(tmp_path: Path) -> None:

@@ -55,7 +55,9 @@ def validate(
     campaign: Annotated[str, Flag("quick, standard, full, or a TOML file.", "--campaign")] = "quick",
     *,
     budget_s: float | None = None,
-    out: Annotated[str | Path, Flag("Folder for measurements, report and profile.", "--out --output")] = DEFAULT_OUT,
+    out: Annotated[
+        str | Path, Flag("Folder for measurements, report and profile.", "--out --output")
+    ] = DEFAULT_OUT,
     gpu: str | None = None,
     profiles: Sequence[str] = (),
     tolerance_ttft: Annotated[float, Flag("Held-out error that passes.")] = TOLERANCE_TTFT,

@@ -57,7 +57,7 @@ def test_the_interval_of_a_bill_is_that_of_the_full_load(own: OwnSide) -> None:
 
 
 def test_an_engine_is_simulated_at_its_share(own: OwnSide) -> None:
-    ran = own.simulated(own.capacity_per_s.value)  # of two engines
+    ran = own.simulate_share(own.capacity_per_s.value)  # of two engines
     arrivals = ran.run.records.arrival_ps / 1e12
     each = (len(arrivals) - 1) / (arrivals[-1] - arrivals[0])
     assert each == pytest.approx(own.capacity_per_s.value / 2, rel=0.5)

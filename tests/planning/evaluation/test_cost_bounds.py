@@ -54,7 +54,7 @@ def test_bounds_exclude_nothing_that_could_win() -> None:
         goal = Goal(slos=parsed_slos(slo), goodput_target=0.9)
         factors = factors_at(resolved, confidence)
         found = bound(
-            resolved, ScaledSteps(resolved.step_model, factors).step_seconds, Load.of([workload]), goal
+            resolved, ScaledSteps(resolved.step_model, factors).step_seconds, Load.average([workload]), goal
         )
         if found.reason is None and replicas >= found.min_replicas:
             return  # nothing is excluded

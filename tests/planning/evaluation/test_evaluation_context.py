@@ -27,7 +27,7 @@ def arena() -> EvaluationContext:
 
 def test_a_pool_is_resolved_once_and_does_not_travel_to_workers() -> None:
     here = arena()
-    assert here.resolved(POOL) is here.resolved(POOL)
+    assert here.resolve_pool(POOL) is here.resolve_pool(POOL)
     there = pickle.loads(pickle.dumps(here))
     assert there._resolved == {}
     assert there.run(TASK) == here.run(TASK)
@@ -76,9 +76,10 @@ def test_first_tokens_alone_leave_decode_and_its_limits_out() -> None:
 def test_engines_with_the_same_steps_share_them() -> None:
     here = arena()
     small, large = (
-        here.resolved(POOL.model_copy(update={"max_num_batched_tokens": budget})) for budget in (2048, 4096)
+        here.resolve_pool(POOL.model_copy(update={"max_num_batched_tokens": budget}))
+        for budget in (2048, 4096)
     )
-    sharded = here.resolved(POOL.model_copy(update={"tensor_parallel_size": 2}))
+    sharded = here.resolve_pool(POOL.model_copy(update={"tensor_parallel_size": 2}))
     assert small.step_setting == large.step_setting
     assert small.step_model is large.step_model
     assert sharded.step_model is not small.step_model

@@ -61,7 +61,7 @@ def test_workers_find_what_this_process_finds(monkeypatch: pytest.MonkeyPatch) -
         assert len(several.seconds) < len(ASKS)  # of this process
         slower.undo()
         tasks = [EvaluationRequest(candidate=ask.candidate, confidence=0.9) for ask in ASKS]
-        assert several.all(tasks) == alone.all(tasks)
+        assert several.run_all(tasks) == alone.run_all(tasks)
 
 
 def test_a_full_trial_stands_for_a_sample() -> None:
@@ -79,7 +79,7 @@ def test_a_trial_ends_when_time_is_up_and_leaves_nothing() -> None:
             bench.trial(ASKS[-1]._replace(sample=False, first_draw=False))
         assert time.monotonic() - bench.until_s < 1
         assert not bench.trials
-        assert bench.all([EvaluationRequest(candidate=ASKS[0].candidate, confidence=0.9)]) == [None]
+        assert bench.run_all([EvaluationRequest(candidate=ASKS[0].candidate, confidence=0.9)]) == [None]
         bench.until_s = math.inf
 
 
@@ -91,7 +91,7 @@ def test_a_tick_is_heard_while_a_trial_runs_and_ctrl_c_goes_through() -> None:
         with pytest.raises(KeyboardInterrupt):
             bench.trial(ASKS[0])
         assert (
-            bench.all([EvaluationRequest(candidate=ask.candidate, confidence=0.9) for ask in ASKS])
+            bench.run_all([EvaluationRequest(candidate=ask.candidate, confidence=0.9) for ask in ASKS])
             == [None] * 4
         )
     with pytest.raises(InvalidInput, match="workers must be from 1 to 1024, not 0"):

@@ -35,7 +35,7 @@ ENDLESS = TRAFFIC.model_copy(update={"num_prompts": None})
 
 
 def test_draws_are_doubled_until_they_last_ten_end_to_end_latencies() -> None:
-    steady, drawn = SteadyTraffic.of(ENDLESS, None, 8192, 0.9), draws(ENDLESS, None, 3)
+    steady, drawn = SteadyTraffic.from_traffic(ENDLESS, None, 8192, 0.9), draws(ENDLESS, None, 3)
     assert steady is not None
     span_s = drawn[0].span_s
     assert steady.requests_for(drawn, span_s / 5.01) is None
@@ -48,6 +48,9 @@ def test_draws_are_doubled_until_they_last_ten_end_to_end_latencies() -> None:
 
 def test_traffic_with_a_length_of_its_own_is_drawn_as_it_is() -> None:
     own = random_requests(num_requests=5, input_len=10, output_len=2, request_rate_per_s=1.0)
-    assert SteadyTraffic.of(ENDLESS, own, 8192, 0.9) is None
-    assert SteadyTraffic.of(TRAFFIC, None, 8192, 0.9) is None
-    assert SteadyTraffic.of(ENDLESS.model_copy(update={"arrivals": "diurnal"}), None, 8192, 0.9) is None
+    assert SteadyTraffic.from_traffic(ENDLESS, own, 8192, 0.9) is None
+    assert SteadyTraffic.from_traffic(TRAFFIC, None, 8192, 0.9) is None
+    assert (
+        SteadyTraffic.from_traffic(ENDLESS.model_copy(update={"arrivals": "diurnal"}), None, 8192, 0.9)
+        is None
+    )

@@ -98,7 +98,7 @@ def cheapest(workloads: Any, routers: tuple[str, ...]) -> float:
     for gpu, usd in USD.items():
         for replicas in range(1, MOST + 1):
             pool = Pool(
-                gpu=arena.resolved(Pool(gpu=gpu, max_model_len=16384)).profile.name, max_model_len=16384
+                gpu=arena.resolve_pool(Pool(gpu=gpu, max_model_len=16384)).profile.name, max_model_len=16384
             )
             tried = [Candidate(pool=pool, replicas=replicas, router=router) for router in routers]
             if any(

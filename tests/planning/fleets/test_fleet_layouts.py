@@ -42,7 +42,7 @@ class DrawnPools(Pools):
             side = Side(span=span, part=(), goal=goal, outcome="planned", pool=pool, objective=usd)
         return side
 
-    def least(self) -> float:
+    def lowest_cost(self) -> float:
         return 3.0
 
 

@@ -22,7 +22,7 @@ SHORT, MIDDLE, LONG = Span(None, 400), Span(400, 1500), Span(1500, None)
 
 def pools(ways: dict[str, Any] | None = None, *, progress: Any = None, **search: Any) -> Pools:
     space = Search.model_validate(SPACE | {"serving": ("aggregated",), "alternatives": False} | search)
-    asked = PlanRequest.of(
+    asked = PlanRequest.build(
         MODEL,
         space,
         Traffic(**TRAFFIC | {"num_prompts": 60}),
@@ -44,7 +44,7 @@ def test_a_pool_is_planned_once_from_the_gpus_of_its_place() -> None:
         assert side.pool is not None
         assert (side.pool.pool.gpu, side.pool.up_to_tokens) == (gpu, span.up_to)
         assert side.pool.label == name_of(span)
-        assert side.objective == side.pool.usd_per_hour >= made.least()
+        assert side.objective == side.pool.usd_per_hour >= made.lowest_cost()
         told = len(seen)
         assert made.side(span, goal) is side
         assert len(seen) == told, "nothing is simulated again"
@@ -67,7 +67,7 @@ def test_a_pool_is_planned_once_from_the_gpus_of_its_place() -> None:
 def test_the_least_is_one_gpu_of_the_cheapest_and_its_reserve(
     ways: dict[str, Any], objective: str, least: float
 ) -> None:
-    assert pools(ways, objective=objective).least() == pytest.approx(least)
+    assert pools(ways, objective=objective).lowest_cost() == pytest.approx(least)
 
 
 def test_without_an_answer_it_says_whose_requests_and_why() -> None:

@@ -53,5 +53,5 @@ def test_runs_side_by_side_find_what_runs_in_a_row_find() -> None:
 
         several = Runs(served=served, crew=WorkerPool(executor=Known(), workers=1), progress=None)  # type: ignore[arg-type]
         assert several.highest(50.0, 0.9) == alone.highest(50.0, 0.9)
-        assert several.all([1.0, 9.0]) == alone.all([1.0, 9.0])
+        assert several.evaluate_all([1.0, 9.0]) == alone.evaluate_all([1.0, 9.0])
     assert told == list(range(1, several.done + 1))

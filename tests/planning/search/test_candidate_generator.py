@@ -73,8 +73,8 @@ def test_routers_are_an_axis_and_prefix_aware_comes_with_shared_text() -> None:
         arena = EvaluationContext(
             model=load_model("llama-3.1-8b"), workloads=workloads, goal=Goal(slos=parsed_slos("ttft:p95:9s"))
         )
-        market = Market.of(search, Cost(price="2"), [])
-        surveyor = CandidateGenerator(arena=arena, search=search, load=Load.of(workloads), market=market)
+        market = Market.look_up(search, Cost(price="2"), [])
+        surveyor = CandidateGenerator(arena=arena, search=search, load=Load.average(workloads), market=market)
         found = look_at_everything(surveyor)
         assert {option.router for option in found.options} == routers
     with pytest.raises(UnknownName, match="router"):

@@ -21,7 +21,7 @@ PRICED = Cost(price="h100=4,l4=0.8")
 def asked(
     *, slo: str = "ttft:p95:1s", cost: Cost = PRICED, traffic: Any = None, **search: Any
 ) -> PlanRequest:
-    return PlanRequest.of(
+    return PlanRequest.build(
         "llama-3.2-1b",
         Search(**{"gpus": ("h100", "l4"), "replications": 2} | search),
         Traffic(
@@ -90,7 +90,7 @@ def test_a_price_is_missed_only_where_it_is_needed(
     objective: str, budget: float | None, needed: bool
 ) -> None:
     search = Search(gpus="h100,a100", objective=objective, budget=budget)
-    market = Market.of(search, Cost(price="h100=2.5"), [])
+    market = Market.look_up(search, Cost(price="h100=2.5"), [])
     quote = market.quotes["h100-sxm-80gb"]
     assert quote is not None
     assert quote.usd_per_gpu_hour == 2.5
@@ -100,15 +100,17 @@ def test_a_price_is_missed_only_where_it_is_needed(
 
 def test_a_price_of_too_few_providers_does_not_stand_beside_a_market() -> None:
     """An A10G is sold by AWS alone: it is left out where others have a market price, and has its own where none has."""
-    beside = Market.of(Search(gpus=("h100", "a10g")), Cost(price_tier="on-demand"), [])
+    beside = Market.look_up(Search(gpus=("h100", "a10g")), Cost(price_tier="on-demand"), [])
     assert beside.quotes["a10g-24gb"] is None
     assert "known of AWS alone" in beside.unpriced["a10g-24gb"]
     assert beside.quotes["h100-sxm-80gb"] is not None
-    alone = Market.of(Search(gpus=("a10g",)), Cost(price_tier="on-demand"), [])
+    alone = Market.look_up(Search(gpus=("a10g",)), Cost(price_tier="on-demand"), [])
     assert alone.unpriced == {}
     quote = alone.quotes["a10g-24gb"]
     assert quote is not None
     assert quote.caution is not None
     assert quote.caution in quote.quoted
-    picked = Market.of(Search(gpus=("h100", "a10g")), Cost(price_tier="on-demand", price_provider="AWS"), [])
+    picked = Market.look_up(
+        Search(gpus=("h100", "a10g")), Cost(price_tier="on-demand", price_provider="AWS"), []
+    )
     assert picked.unpriced == {}  # whoever names a provider means its price

@@ -281,5 +281,5 @@ def test_a_cluster_that_goes_away_ends_the_sweep_and_fails_no_point(tmp_path: Pa
             InvalidInput, match="no Dask scheduler answers; 100 of 250 points are kept: the same"
         ):
             run_sweep(many, store, crews=vanishing)
-        assert len(store.known()) == len(store.known(failed=False)) == 100
+        assert len(store.done_keys()) == len(store.done_keys(failed=False)) == 100
         assert run_sweep(many, store).skipped == 100

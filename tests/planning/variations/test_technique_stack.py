@@ -31,12 +31,12 @@ def ladder(model: str = "llama-3.1-8b", **fields: object) -> TechniqueStack:
 
 def test_what_was_taken_is_simulated_once_in_whatever_order() -> None:
     found = ladder()
-    assert found.at(("bf16", "kv-cache")) is found.at(("kv-cache", "bf16"))
+    assert found.simulate_with(("bf16", "kv-cache")) is found.simulate_with(("kv-cache", "bf16"))
 
 
 def test_flags_are_what_is_not_at_its_default() -> None:
     found = ladder()
-    assert "--scheduling static" in found.at(()).flags
+    assert "--scheduling static" in found.simulate_with(()).flags
     taken = (
         "bf16",
         "kv-cache",
@@ -46,7 +46,7 @@ def test_flags_are_what_is_not_at_its_default() -> None:
         "continuous-batching",
         "paged-kv",
     )
-    assert found.at(taken).flags == (
+    assert found.simulate_with(taken).flags == (
         "--gpu h100 --max-model-len 1024 --no-enable-chunked-prefill --no-enable-prefix-caching"
     )
 
@@ -63,16 +63,16 @@ def test_flags_are_what_is_not_at_its_default() -> None:
 def test_it_begins_with_the_least_that_fits(
     model: str, fields: dict[str, object], begins: tuple[str, ...]
 ) -> None:
-    assert ladder(model, **fields).beginning(ORDER) == begins
+    assert ladder(model, **fields).fewest_that_fit(ORDER) == begins
 
 
 def test_nothing_that_fits_is_said() -> None:
     with pytest.raises(DoesNotFit, match="GiB"):
-        ladder("llama-3.1-405b").beginning(ORDER)
+        ladder("llama-3.1-405b").fewest_that_fit(ORDER)
 
 
 def test_a_technique_without_its_ground_is_refused() -> None:
-    steps = {step.technique: step for step in ladder().climbed(("paged-kv", "kv-cache"), ())}
+    steps = {step.technique: step for step in ladder().evaluate_steps(("paged-kv", "kv-cache"), ())}
     assert "continuous-batching" in (steps["paged-kv"].refused or "")
     assert steps["kv-cache"].refused is None
 
@@ -82,11 +82,14 @@ def test_where_a_cache_begins_to_pay() -> None:
     found = ladder()
     text = next(
         text
-        for text in found.observations((), tuple(found.climbed(("kv-cache",), ())))
+        for text in found.observations((), tuple(found.evaluate_steps(("kv-cache",), ())))
         if "twice as long" in text
     )
     context = int(text.partition("from ")[2].split()[0].replace(",", ""))
-    without, cached = found.at(()).resolved.step_model, found.at(("kv-cache",)).resolved.step_model
+    without, cached = (
+        found.simulate_with(()).resolved.step_model,
+        found.simulate_with(("kv-cache",)).resolved.step_model,
+    )
 
     def ratio(tokens: int) -> float:
         from capacity.step import decode_shape

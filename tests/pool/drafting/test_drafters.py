@@ -42,7 +42,7 @@ def test_a_quarter_of_the_layers_drafts_without_weights_or_kv_of_its_own() -> No
     assert memory.kv_capacity_tokens_before == memory.kv_capacity_tokens_after
     plain, drafted = speculation.ttft_s(4000)
     assert plain == drafted
-    one, six = (speculation.round(4, 1000, k).draft_s for k in (1, 6))
+    one, six = (speculation.round_of(4, 1000, k).draft_s for k in (1, 6))
     assert six == pytest.approx(6 * one)
     step_s = target.step_model.step_seconds(decode_shape(4, 1000))
     assert 0.2 * step_s < one < 0.35 * step_s
@@ -56,7 +56,7 @@ def test_layer_skips_own_runs_are_met(task: str, layers: int, measured: float) -
     target = resolve(
         "llama-2-7b", Pool(gpu="a100", speculator="layer-skip", draft_layers=layers, acceptance=task)
     )
-    found = Speculation(target, speculator_of(target.pool)).round(1, 500, 6).speedup
+    found = Speculation(target, speculator_of(target.pool)).round_of(1, 500, 6).speedup
     assert found == pytest.approx(measured, rel=0.1)
 
 
@@ -76,7 +76,7 @@ def test_layers_that_draft_are_those_of_layer_skip() -> None:
 def test_lookahead_is_as_fast_as_published_but_for_its_python() -> None:
     """Spec-Bench, A100, batch 1: 1.27, 1.22 and 1.24 times on 7B, 13B and 33B; its code's own overhead is not here."""
     speculation = Speculation(pool("llama-2-7b", "a100"), find_speculator("lookahead"))
-    found = speculation.round(1, 500)
+    found = speculation.round_of(1, 500)
     assert 1.27 < found.speedup < 1.35 * 1.27
     assert found.verified_tokens == 55
-    assert speculation.round(32, 500).speedup < 1  # 56 rows for each request
+    assert speculation.round_of(32, 500).speedup < 1  # 56 rows for each request

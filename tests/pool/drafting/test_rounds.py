@@ -40,7 +40,7 @@ def chain(**fields: object) -> Speculator:
 
 def test_no_drafts_are_a_plain_step() -> None:
     speculation = Speculation(pool("llama-3.1-8b", "h100"), chain(acceptance_rate=0.8))
-    plain = speculation.round(8, 1000, 0)
+    plain = speculation.round_of(8, 1000, 0)
     assert plain.speedup == 1
     assert plain.round_s == speculation.target.step_model.step_seconds(decode_shape(8, 1000))
 
@@ -48,8 +48,8 @@ def test_no_drafts_are_a_plain_step() -> None:
 @given(st.integers(1, 600), st.integers(1, 8))
 def test_more_acceptance_is_never_slower_and_never_free(batch: int, drafts: int) -> None:
     target = pool("llama-3.1-8b", "h100")
-    low = Speculation(target, chain(acceptance_rate=0.3)).round(batch, 800, drafts)
-    high = Speculation(target, chain(acceptance_rate=0.9)).round(batch, 800, drafts)
+    low = Speculation(target, chain(acceptance_rate=0.3)).round_of(batch, 800, drafts)
+    high = Speculation(target, chain(acceptance_rate=0.9)).round_of(batch, 800, drafts)
     assert low.verify_s == high.verify_s
     assert high.tokens_per_round >= low.tokens_per_round
     assert high.speedup >= low.speedup * (1 - 0.02)  # the first draft step takes in more accepted tokens
@@ -59,8 +59,8 @@ def test_more_acceptance_is_never_slower_and_never_free(batch: int, drafts: int)
 
 def test_verification_is_nearly_free_at_batch_one_and_dear_when_compute_bound() -> None:
     speculation = Speculation(pool("llama-3.1-8b", "h100"), chain(acceptance_rate=0.8))
-    assert speculation.round(1, 1000, 3).verify_cost < 1.1
-    assert speculation.round(512, 1000, 7).verify_cost > 1.5
+    assert speculation.round_of(1, 1000, 3).verify_cost < 1.1
+    assert speculation.round_of(512, 1000, 7).verify_cost > 1.5
 
 
 def test_the_best_draft_length_shrinks_as_the_batch_grows() -> None:
@@ -75,8 +75,8 @@ def test_the_break_even_batch_is_where_the_gain_ends() -> None:
     speculation = Speculation(pool("llama-3.1-8b", "h100"), chain(acceptance_rate=0.5))
     batch = speculation.break_even_batch(500, 6)
     assert batch is not None
-    assert speculation.round(batch, 500, 6).speedup <= 1
-    assert speculation.round(batch - 1, 500, 6).speedup > 1
+    assert speculation.round_of(batch, 500, 6).speedup <= 1
+    assert speculation.round_of(batch - 1, 500, 6).speedup > 1
     assert Speculation(pool("llama-3.1-8b", "h100"), chain(acceptance_rate=0.0)).break_even_batch(500, 3) == 1
 
 
@@ -86,7 +86,7 @@ def test_deepseek_r1_mtp_against_the_published_table() -> None:
     The lengths are published, the times are ours; nothing was fitted to this table.
     """
     speculation = Speculation(pool("deepseek-r1", "b200", "tensorrt-llm", 8, "nvfp4"), find_speculator("mtp"))
-    ours = [speculation.round(1, 2000, k).speedup for k in range(6)]
+    ours = [speculation.round_of(1, 2000, k).speedup for k in range(6)]
     published = [1.00, 1.78, 2.25, 2.28, 2.21, 2.15]
     assert ours == pytest.approx(published, rel=0.06)
     assert max(range(6), key=lambda k: ours[k]) == 3
@@ -101,11 +101,11 @@ def test_a_68m_draft_slows_llama_2_7b_at_batch_64(gpu: str) -> None:
     """
     target, draft = pool("llama-2-7b", gpu, "vllm@0.6"), pool("llama-68m", gpu, "vllm@0.6")
     speculator = find_speculator("draft-model")
-    found = Speculation(target, speculator, draft=draft).round(64, 512, 8)
+    found = Speculation(target, speculator, draft=draft).round_of(64, 512, 8)
     naive = textbook_speedup(acceptance_of_length(2.28, 5), 8, 68 / 6738)
     assert naive > 2
     assert 0.4 < found.speedup < 0.85
-    low = Speculation(target, speculator.accepting("0.4"), draft=draft).round(64, 512, 5)
+    low = Speculation(target, speculator.with_acceptance("0.4"), draft=draft).round_of(64, 512, 5)
     assert low.speedup < 0.8
 
 
@@ -118,8 +118,8 @@ def test_the_published_throughputs_lie_between_ours() -> None:
         target, draft = pool("llama-2-7b", "h100", engine), pool("llama-68m", "h100", engine)
         speculator = find_speculator("draft-model")
         if acceptance is not None:
-            speculator = speculator.accepting(acceptance)
-        found = Speculation(target, speculator, draft=draft).round(64, context, drafts)
+            speculator = speculator.with_acceptance(acceptance)
+        found = Speculation(target, speculator, draft=draft).round_of(64, context, drafts)
         return found.output_tokens_per_s if drafts else 64 / found.plain_step_s
 
     assert rate("vllm@0.6", 512, None, 0) < 5106.7 < rate("vllm@0.8", 256, None, 0)
@@ -178,10 +178,10 @@ def test_spec_bench_speedups_at_batch_one(tmp_path: Path) -> None:
         draft = pool("llama-68m", "a100", "hf-transformers") if name == "draft-model" else None
         speculation = Speculation(
             pool(shapes[model], "a100", "hf-transformers"),
-            speculator.accepting(f"length:{length}"),
+            speculator.with_acceptance(f"length:{length}"),
             draft=draft,
         )
-        found = speculation.round(1, 500)
+        found = speculation.round_of(1, 500)
         error = found.speedup / values["speedup_vs_autoregressive"] - 1
         if speculator.tree_tokens is None:
             assert abs(error) < 0.10, (model, name, error)
@@ -195,7 +195,7 @@ def test_graphs_are_captured_for_the_rows_of_drafts() -> None:
     """vLLM captures up to 2 x max_num_seqs x (1 + drafts) rows: 64 sequences of 1 + 3 rows replay one."""
     many = pool("llama-3.1-8b", "h100")
     few = replace(many, max_num_seqs=64)
-    rounds = [Speculation(target, find_speculator("eagle3")).round(64, 330, 3) for target in (few, many)]
+    rounds = [Speculation(target, find_speculator("eagle3")).round_of(64, 330, 3) for target in (few, many)]
     assert rounds[0].verify_s == rounds[1].verify_s
     assert rounds[0].verify_cost < 1.5
 
@@ -224,8 +224,8 @@ def test_a_lookup_takes_no_memory() -> None:
 
 def test_verifying_drafts_touches_more_experts() -> None:
     """gpt-oss-120b at batch 1: ten drafts read several times the experts of one token; a dense model's weights once."""
-    sparse = Speculation(pool("gpt-oss-120b", "h200"), find_speculator("ngram")).round(1, 1000, 10)
-    dense = Speculation(pool("llama-3.1-8b", "h200"), find_speculator("ngram")).round(1, 1000, 10)
+    sparse = Speculation(pool("gpt-oss-120b", "h200"), find_speculator("ngram")).round_of(1, 1000, 10)
+    dense = Speculation(pool("llama-3.1-8b", "h200"), find_speculator("ngram")).round_of(1, 1000, 10)
     assert sparse.verify_cost > 1.8
     assert dense.verify_cost < 1.1
 
@@ -283,7 +283,7 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
     speculation = Speculation(target, find_speculator("eagle"))
     for batch, context, drafts in ((0, 10, 1), (1, 0, 1), (1, 10, -1), (1, 10, 65)):
         with pytest.raises(InvalidInput):
-            speculation.round(batch, context, drafts)
+            speculation.round_of(batch, context, drafts)
     with pytest.raises(InvalidInput):
         speculation.ttft_s(0)
 

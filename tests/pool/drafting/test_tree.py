@@ -128,9 +128,9 @@ def test_what_a_tree_adds_to_eagles_chains(chain: float, published: float) -> No
 def test_a_speculators_tree_and_its_chain() -> None:
     """`--acceptance 0.5` is of the first candidate: a chain of 2 yields 1.75, a tree more; a length is the tree's."""
     eagle = find_speculator("eagle-tree")
-    assert eagle.accepting("0.5").as_chain().tokens_per_round(2) == 1.75
-    assert eagle.accepting("0.5").tokens_per_round(2) > 2
-    assert eagle.accepting("length:2.5").tokens_per_round(5) == pytest.approx(2.5)
+    assert eagle.with_acceptance("0.5").as_chain().tokens_per_round(2) == 1.75
+    assert eagle.with_acceptance("0.5").tokens_per_round(2) > 2
+    assert eagle.with_acceptance("length:2.5").tokens_per_round(5) == pytest.approx(2.5)
     assert eagle.tokens_per_round(5) == pytest.approx(3.58)
     assert 2.7 < eagle.as_chain().tokens_per_round(5) < 3.3
     assert find_speculator("ngram").as_chain() is find_speculator("ngram")
@@ -143,12 +143,12 @@ def test_a_bigger_tree_pays_at_batch_one_and_a_chain_at_many() -> None:
     alone, crowded = speculation.best(1, 1000), speculation.best(256, 1000)
     assert alone.verified_tokens > alone.draft_tokens
     assert crowded.verified_tokens < alone.verified_tokens
-    whole, chain = speculation.round(256, 1000, 4, 16), speculation.round(256, 1000, 4, 4)
+    whole, chain = speculation.round_of(256, 1000, 4, 16), speculation.round_of(256, 1000, 4, 4)
     assert whole.tokens_per_round > chain.tokens_per_round
     assert whole.verify_s > chain.verify_s
     assert whole.speedup < chain.speedup
     with pytest.raises(InvalidInput, match="tree of 3"):
-        speculation.round(1, 1000, 4, 3)
+        speculation.round_of(1, 1000, 4, 3)
 
 
 # in the simulator
@@ -158,7 +158,7 @@ def test_drawn_rounds_have_the_trees_length() -> None:
     rates = tree_rates((0.6,) * 4, 16)
     drafted = DrawnSpeculation(rates, lookahead_slots=16, seed=3, k=16)
     request = Sequence(0, id=0, arrival=0, prompt_tokens=1, max_known=9, priority=0, table=None)
-    lengths = [1 + drafted.accepted(request, 16) for _ in range(40_000)]
+    lengths = [1 + drafted.count_accepted(request, 16) for _ in range(40_000)]
     error = float(np.std(lengths)) / math.sqrt(len(lengths))
     assert max(lengths) == 5
     assert abs(float(np.mean(lengths)) - tokens((0.6,) * 4, 16)) < 4 * error
@@ -199,7 +199,7 @@ def test_simulation_and_formula_agree_on_a_tree() -> None:
         num_requests=16, input_len=64, output_len=400, request_rate_per_s=math.inf, concurrency=8, seed=0
     )
     run = simulate_speculation(speculation, workload)
-    formula = speculation.round(8, 64 + 200)
+    formula = speculation.round_of(8, 64 + 200)
     assert (run.draft_tokens, run.verified_tokens) == (4, 16)
     assert run.speculated.status == "complete"
     assert run.throughput_gain == pytest.approx(formula.speedup, rel=0.08)

@@ -52,7 +52,7 @@ def test_requests_are_of_all_classes_alike_and_keep_to_theirs() -> None:
     assert np.abs(np.bincount(classes, minlength=CLASSES) - 300).max() < 5 * math.sqrt(300)
     for index in range(6):
         sequence = request(index)
-        begun = sum(speculation.accepted(sequence, 4) > 0 for _ in range(500))
+        begun = sum(speculation.count_accepted(sequence, 4) > 0 for _ in range(500))
         rate = speculation.rates_of(index)[0]
         assert begun / 500 == pytest.approx(rate, abs=5 * math.sqrt(rate * (1 - rate) / 500))
 
@@ -63,7 +63,9 @@ def test_equal_requests_end_further_apart() -> None:
     for spread in (0.0, 0.8):
         speculation = DrawnSpeculation(RATES, lookahead_slots=4, spread=spread)
         sequences = [request(index) for index in range(400)]
-        tokens[spread] = np.array([sum(speculation.accepted(s, 4) for _ in range(100)) for s in sequences])
+        tokens[spread] = np.array(
+            [sum(speculation.count_accepted(s, 4) for _ in range(100)) for s in sequences]
+        )
     assert tokens[0.8].mean() == pytest.approx(tokens[0.0].mean(), rel=0.05)
     lengths = 100 * np.cumprod(np.array(rate_table(RATES, 0.8)), axis=1).sum(axis=1)
     assert tokens[0.8].var() == pytest.approx(tokens[0.0].var() + lengths.var(), rel=0.2)

@@ -70,7 +70,7 @@ def test_decode_steps_that_no_graph_can_hold_are_named_eager_and_run_so() -> Non
     assert (prefill.variant, decode.variant) == ("", "eager")
     model = Transformer(spec, device="cpu", num_blocks=4)
     model.device = "cuda:0"  # a capture would need a GPU, and `captures` is none
-    refusing = SimpleNamespace(aside=pytest.fail, capture=pytest.fail)
+    refusing = SimpleNamespace(run_on_side_stream=pytest.fail, capture=pytest.fail)
     call = StepRunner(model, torch.Generator().manual_seed(0), refusing).call(decode)  # type: ignore[arg-type]
     model.device = "cpu"
     (token,) = call()  # type: ignore[misc]
