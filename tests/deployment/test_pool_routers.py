@@ -123,7 +123,7 @@ def test_without_forecasts_the_fewest_outstanding_decide() -> None:
         if held and rng.random() < 0.4:
             replica = held.pop(rng.randrange(len(held)))
             router.on_request_end(replica, 7)
-            fewest.left(replica, 7)
+            fewest.on_request_end(replica, 7)
         else:
             held.append(router.send(Prompt(0, 7)))
             assert fewest.send(Prompt(0, 7)) == held[-1]
