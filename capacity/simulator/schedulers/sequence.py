@@ -1,4 +1,4 @@
-"""What a scheduler knows of a request, the limits it works under, and the step that it decides."""
+"""Requests as schedulers see them, the limits of a scheduler, and the step that it decides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_SPREAD = 4.0
 
 
 class Status:
-    """Where a request is."""
+    """State of a request."""
 
     WAITING = 0
     RUNNING = 1
@@ -24,9 +24,9 @@ class Status:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """One request inside an engine. `known` = prompt + outputs so far; `computed` = tokens whose KV exists.
+    """One request in an engine. `known` = prompt + outputs so far; `computed` = tokens whose KV exists.
 
-    There is no prefill or decode phase: each step gives the request tokens until `computed` catches up with `known`.
+    There is no prefill or decode phase: each step schedules tokens of the request until `computed` reaches `known`.
     """
 
     index: int
@@ -69,7 +69,7 @@ class Sequence:
         self.asked_known = self.asked_known or self.max_known
 
     def start_again(self) -> None:
-        """Preempt the request: it waits, and all its tokens have to be computed again."""
+        """Preempt the request: it waits, and all its tokens have to be recomputed."""
         self.computed = self.drafts = self.placeholders = 0
         self.epoch += 1
         self.preemptions += 1
@@ -77,7 +77,7 @@ class Sequence:
 
 
 class Row(NamedTuple):
-    """One request's share of a step: `tokens` new rows after `computed` ones, the last `drafts` of them drafts."""
+    """Part of one request in a step: `tokens` new rows after `computed` ones, the last `drafts` of them drafts."""
 
     sequence: Sequence
     tokens: int
@@ -90,10 +90,10 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """What a policy decided: rows in batch order, and whom it preempted, in running-list order.
+    """Decision of a policy: rows in batch order, and preempted requests in running-list order.
 
-    The step begins with `held_ps` in which KV is copied and nothing is computed. `parts` are the steps of data-parallel
-    ranks that run together, rank by rank; `rows` are then those of all.
+    During the first `held_ps` of the step, KV is copied and nothing is computed. `parts` are the steps of
+    data-parallel ranks that run together; `rows` are then the rows of all ranks.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -109,9 +109,9 @@ class Step:
 
 
 class Speculation:
-    """`k` drafts per step; `accepted(sequence, drafts)` says how many of them a verification accepts.
+    """Speculative decoding with `k` drafts per step; `accepted(sequence, drafts)` returns how many are accepted.
 
-    `accept` cycles per request through a recorded list, as the reference schedules do.
+    `accept` is a recorded list that each request cycles through, as in the reference schedules.
     """
 
     def __init__(self, k: int, accept: tuple[int, ...], *, lookahead_slots: int) -> None:
@@ -126,11 +126,11 @@ class Speculation:
 
 
 class DrawnSpeculation(Speculation):
-    """Acceptance drawn by position: draft i counts if it and all before it are accepted, each with its own rate.
+    """Acceptance drawn by position: draft i counts if it and all drafts before it are accepted, each at its own rate.
 
-    The draw depends on the seed, the request and its verification alone, so it is the same whatever else is in the
-    batch. Equal `rates` are the i.i.d. model. A tree has `k` nodes, more than its depth: `rates` are then by depth.
-    With a `spread` a request's class is drawn as well, and `rate_table` has the rates of each (see `acceptance`).
+    A draw depends only on the seed, the request and the number of its verification, not on the rest of the batch.
+    Equal `rates` give the i.i.d. model. A tree has `k` nodes, more than its depth, and `rates` are then by depth. With
+    a `spread`, the class of a request is drawn too, and `rate_table` has the rates of each class (see `acceptance`).
     """
 
     def __init__(
@@ -164,13 +164,13 @@ class DrawnSpeculation(Speculation):
         return count
 
     def rates_of(self, request: int) -> tuple[float, ...]:
-        """The rates of a request's class."""
+        """Return the acceptance rates of the request's class."""
         table = self.rate_table
         return table[0] if len(table) == 1 else table[mixed(self.seed, request, CLASS_DRAW) >> 60]
 
 
 def mixed(a: int, b: int, c: int) -> int:
-    """64 well-mixed bits of three numbers. Source: Steele et al., SplitMix64, OOPSLA 2014."""
+    """Return 64 well-mixed bits of three numbers. Source: Steele et al., SplitMix64, OOPSLA 2014."""
     state = (
         a * 0x9E3779B97F4A7C15 + b * 0xD1B54A32D192ED03 + c * 0x8CB92BA72F3D8DD7 + 0x2545F4914F6CDD1D
     ) & MASK_64
@@ -181,7 +181,7 @@ def mixed(a: int, b: int, c: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerLimits:
-    """The limits and version switches of an engine's scheduler; defaults are vLLM 0.33.0's."""
+    """Limits and version switches of an engine's scheduler. Defaults are those of vLLM 0.33.0."""
 
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
