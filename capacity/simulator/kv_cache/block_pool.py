@@ -69,11 +69,8 @@ class BlockPool:
     def table(self, content: Content) -> BlockTable:
         return BlockTable(content, len(self.windows))
 
-    # lookup
-
     def lookup(self, table: BlockTable, max_tokens: int) -> Hit:
-        """Return the longest cached prefix of at most `max_tokens` tokens in whole blocks: (tokens, blocks per
-        group)."""
+        """Return the longest cached prefix up to `max_tokens` tokens in whole blocks: (tokens, blocks per group)."""
         length = max_tokens // self.block_size if self.prefix_caching else 0
         hits: list[list[int]] = []
         for group, window in enumerate(self.windows):
@@ -96,8 +93,7 @@ class BlockPool:
         return blocks
 
     def _window_hit(self, table: BlockTable, group: int, length: int) -> list[int]:
-        """Search right to left for enough contiguous cached blocks to fill the window, or a run that reaches block
-        0."""
+        """Search right to left for a run of cached blocks that fills the window or reaches block 0."""
         window = self.windows[group]
         assert window is not None
         needed = -(-(window - 1) // self.block_size)
@@ -113,8 +109,6 @@ class BlockPool:
             if run >= needed:
                 return blocks[: index + run]
         return blocks[:run]
-
-    # allocation
 
     def blocks_needed(
         self, table: BlockTable, tokens: int, hit: Hit | None = None, *, capped: bool = False
@@ -172,8 +166,7 @@ class BlockPool:
         return block
 
     def cache(self, table: BlockTable, tokens: int) -> None:
-        """Register the content of the full blocks of the first `tokens` tokens, so that other requests can hit
-        them."""
+        """Register the content of the full blocks of the first `tokens` tokens for prefix hits."""
         full = tokens // self.block_size
         if not self.prefix_caching or full <= table.cached[0]:
             return
@@ -184,8 +177,6 @@ class BlockPool:
                     key = self._key[block] = table.content.block_key(index, group)
                     self._cached.setdefault(key, {})[block] = None
             table.cached[group] = full
-
-    # release
 
     def leave_window(self, table: BlockTable, processed_tokens: int) -> None:
         """Free the blocks of windowed groups that no later token attends to."""

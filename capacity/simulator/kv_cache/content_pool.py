@@ -97,8 +97,7 @@ class ContentPool:
         table.blocks.extend(other.blocks)
 
     def append(self, table: ContentTable, tokens: int) -> None:
-        """Allocate a slot for token number `tokens`. A block that becomes full is replaced by an equal one if there is
-        one.
+        """Allocate a slot for token number `tokens`; replace a block that becomes full by an equal one if it exists.
 
         A shared block is copied before it is written to, so one free block is always enough.
         """

@@ -17,11 +17,10 @@ class Stretch:
 
 
 class ContiguousPool:
-    """Pool of `num_blocks` blocks of `block_size` tokens. A request reserves `reserved_tokens` in one piece, first
-    fit.
+    """Pool of `num_blocks` blocks of `block_size` tokens; a request reserves `reserved_tokens` contiguously.
 
-    A request may not fit although enough blocks are free, because they are not contiguous (external fragmentation).
-    Nothing is shared.
+    Allocation is first fit. A request may not fit although enough blocks are free, because they are not contiguous
+    (external fragmentation). Nothing is shared.
     """
 
     prefix_caching = False

@@ -13,19 +13,19 @@ import math
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from capacity.base.errors import InvalidInput
 from capacity.base.record import make_from
 from capacity.simulator.kv_cache.content import Content
 from capacity.step import picoseconds
 
-UNKNOWN_PS = 1 << 62  # later than all known instants
+UNKNOWN_PS = 1 << 62  # unknown instant, later than all known ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """One tier: capacity in chunks (None: unlimited), and bandwidth and latency of each direction of its link to the
-    tier above.
+    """One tier: capacity in chunks (None: unlimited), and speed of its link to the tier above, per direction.
 
     A copy at an infinite rate takes no time. Rates are for one GPU's share of a block.
     """
@@ -124,12 +124,8 @@ class TierStore:
         capacity = self.tier.capacity_chunks
         if capacity is not None and len(chunks) + len(new) > capacity:
             excess = len(chunks) + len(new) - capacity
-            dropped: list[Hashable] = []
-            for key, (_, busy_ps) in chunks.items():
-                if len(dropped) == excess:
-                    break
-                if busy_ps <= now_ps:
-                    dropped.append(key)
+            idle = (key for key, (_, busy_ps) in chunks.items() if busy_ps <= now_ps)
+            dropped = list(islice(idle, excess))
             if len(dropped) < excess:
                 self.refused += 1
                 return None
@@ -183,15 +179,13 @@ class TierStore:
 
 def added_up(uses: Iterable[TierUse]) -> tuple[TierUse, ...]:
     """Return the sums of tiers with the same name, over ranks and replicas."""
-    totals: dict[str, TierUse] = {}
+    by_name: dict[str, list[TierUse]] = {}
     for use in uses:
-        total = totals.get(use.name)
-        totals[use.name] = (
-            use
-            if total is None
-            else TierUse(name=use.name, **{key: getattr(total, key) + getattr(use, key) for key in _SUMS})
-        )
-    return tuple(totals.values())
+        by_name.setdefault(use.name, []).append(use)
+    return tuple(
+        TierUse(name=name, **{key: sum(getattr(use, key) for use in same) for key in _SUMS})
+        for name, same in by_name.items()
+    )
 
 
 _SUMS = tuple(name for name in TierUse.__slots__ if name != "name")
@@ -234,18 +228,13 @@ class TierStack:
         return TierHit(keys=tuple(keys[first : first + len(tiers)]), tiers=tuple(tiers))
 
     def load(self, hit: TierHit, now_ps: int) -> int:
-        """Load chunks to the GPU, those of the second tier through the first; return the instant at which all have
-        arrived."""
+        """Load chunks to the GPU, those of the second tier through the first; return the instant of arrival."""
         ready_ps = now_ps
         far = [key for key, tier in zip(hit.keys, hit.tiers, strict=True) if tier]
         if far:
             ready_ps = self.stores[1].read(far, now_ps)
             self.stores[0].arrive(far, ready_ps, now_ps)
         return self.stores[0].read(hit.keys, ready_ps)
-
-    def reserve(self, keys: Sequence[Hashable], now_ps: int) -> list[Hashable] | None:
-        """Reserve space in the nearest tier for new chunks; see `TierStore.reserve`."""
-        return self.stores[0].reserve(keys, now_ps)
 
     def store(self, keys: Sequence[Hashable], now_ps: int) -> None:
         """Copy reserved chunks from the GPU to the first tier, then from tier to tier."""

@@ -8,9 +8,7 @@ from typing import Any, Protocol, TypeAlias
 from capacity.simulator.kv_cache.content import Content
 
 Table: TypeAlias = Any  # KV blocks of one request, in the format of its pool
-Hit: TypeAlias = (
-    Any  # result of `lookup`: (cached tokens, description of their blocks in the format of the pool)
-)
+Hit: TypeAlias = Any  # result of `lookup`: (cached tokens, their blocks in the format of the pool)
 
 
 class KvPool(Protocol):

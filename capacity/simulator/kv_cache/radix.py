@@ -94,9 +94,8 @@ class RadixCache:
         return evicted
 
     def nodes(self) -> Iterator[RadixNode]:
-        """Yield all nodes except the root, depth first, children ordered by the text of their first page."""
-        for _, node in self.walk():
-            yield node
+        """Return all nodes except the root, depth first, children ordered by the text of their first page."""
+        return (node for _, node in self.walk())
 
     def walk(self) -> Iterator[tuple[int, RadixNode]]:
         stack = [(0, child) for child in self._ordered(self.root)]

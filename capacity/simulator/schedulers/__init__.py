@@ -93,7 +93,7 @@ class Scheduler:
 
 def _vllm_v1(limits: SchedulerLimits, pool: PagedPool, **options: Any) -> Policy:
     if {"offload", "adapters"} <= set(options):
-        raise InvalidInput("KV offload is not simulated together with LoRA adapters: leave out one of them")
+        raise InvalidInput("KV offload and LoRA adapters cannot be simulated together: leave out one of them")
     if "adapters" in options:
         return AdapterV1(limits, pool, **options)
     return OffloadingV1(limits, pool, **options) if "offload" in options else VllmV1(limits, pool, **options)
@@ -131,7 +131,7 @@ _V1 = Scheduler(
 SCHEDULERS: dict[str, Scheduler] = {
     "vllm-v1": _V1,
     "vllm-v1-async": replace(_V1, make=partial(_vllm_v1, asynchronous=True)),
-    "chunked": replace(  # of other engines that mix chunks of prompts with decodes as V1 does, and do no more of it
+    "chunked": replace(  # other engines that only mix chunked prefills with decodes as V1 does
         _V1, offloads=False, adapts=False, hands_over=False, reads=(), asynchronous=None, synchronous=None
     ),
     "vllm-v0": Scheduler(

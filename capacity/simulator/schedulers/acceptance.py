@@ -1,5 +1,4 @@
-"""Acceptance rates of draft tokens that differ between requests: equally likely classes of requests, each with its own
-rates.
+"""Acceptance rates of draft tokens that differ between requests, as equally likely classes of requests.
 
 The drafts of a request are about equally hard to guess throughout (code, translation, small talk), so the acceptances
 of one request are correlated. Independent draws by position do not show this. The model is logistic with a random
@@ -16,7 +15,7 @@ import math
 from statistics import NormalDist
 
 CLASSES = 16
-HALVINGS = 80  # of the interval in which a log-odds is sought
+HALVINGS = 80  # bisection steps of the search for a log-odds
 
 RateTable = tuple[tuple[float, ...], ...]  # classes x depth
 
@@ -47,8 +46,7 @@ def _standard_normals(count: int) -> list[float]:
 
 
 def _column(rate: float, shifts: list[float], reached: list[float]) -> tuple[float, ...]:
-    """Return the rates of the classes at one depth, with mean `rate`; `reached` are the classes' relative frequencies
-    there."""
+    """Return the rates of the classes at one depth, with mean `rate`; `reached` weights the classes."""
     if rate in (0.0, 1.0) or not any(reached):
         return (rate,) * len(shifts)
     low, high = -40.0 - max(shifts), 40.0 + max(shifts)

@@ -1,5 +1,4 @@
-"""Engines with LoRA adapters: a step computes with at most `max_loras` adapters and waits for those that it has to
-load.
+"""Engines with LoRA adapters: a step computes with at most `max_loras` adapters and waits for their loads.
 
 vLLM V1 skips a waiting request if its adapter exceeds the limit of this step. The request keeps its place and the
 requests behind it are tried. Adapters of running requests in the step count first. The GPU evicts the least recently
@@ -48,10 +47,12 @@ class AdapterSlots:
             raise InvalidInput(f"max_loras must be at least 1, not {self.max_loras}")
         if self.max_cpu_loras is not None and self.max_cpu_loras < self.max_loras:
             raise InvalidInput(
-                f"max_cpu_loras is {self.max_cpu_loras}: host memory must hold the {self.max_loras} adapters of the GPU"
+                f"max_cpu_loras must be at least max_loras ({self.max_loras}), not {self.max_cpu_loras}"
             )
         if self.load_ps < 0 or self.read_ps < 0:
-            raise InvalidInput("an adapter is not loaded in less than no time")
+            raise InvalidInput(
+                f"load_ps and read_ps must be at least 0 ps, not {self.load_ps} and {self.read_ps}"
+            )
 
 
 class LoadedAdapters:
@@ -60,7 +61,7 @@ class LoadedAdapters:
     def __init__(self, slots: AdapterSlots) -> None:
         self._slots = slots
         self._held = slots.max_loras if slots.max_cpu_loras is None else slots.max_cpu_loras
-        self._recent: list[int] = []  # the last used first
+        self._recent: list[int] = []  # most recently used first
 
     def use(self, adapter: int) -> int:
         """Load the adapter to the GPU if needed and return the time that this takes in ps."""
@@ -88,8 +89,7 @@ class AdapterV1(VllmV1):
 
     def schedule(self, now_ps: int = 0) -> Step:
         step = super().schedule(now_ps)
-        for adapter in adapters_of(step.rows):
-            step.held_ps += self.loaded.use(adapter)
+        step.held_ps += sum(map(self.loaded.use, adapters_of(step.rows)))
         return step
 
     def passes_over(self, r: Sequence, rows: list[Row]) -> bool:
@@ -106,7 +106,7 @@ class AmongRunning:
     step or no later request starts.
     """
 
-    waiting: Any  # of the policy that it is put before
+    waiting: Any  # attributes of the policy
     running: Any
 
     def __init__(
@@ -115,8 +115,8 @@ class AmongRunning:
         super().__init__(limits, pool, **options)  # type: ignore[call-arg]
         if limits.priority or options.get("recv_interval", 1) > 1 or options.get("order", "fcfs") != "fcfs":
             raise InvalidInput(
-                "LoRA adapters are simulated for requests served as they come: leave out --scheduling-policy and "
-                "--scheduler-recv-interval, or use --engine vllm"
+                "LoRA adapters are simulated only in first come first served order: leave out "
+                "--scheduling-policy and --scheduler-recv-interval, or use --engine vllm"
             )
         self.max_loras = adapters.max_loras
         self.loaded = LoadedAdapters(adapters)
@@ -129,8 +129,7 @@ class AmongRunning:
         step: Step = super().schedule(now_ps)  # type: ignore[misc]
         if aside:
             self._put_back(queue, aside)
-        for adapter in adapters_of(step.rows):
-            step.held_ps += self.loaded.use(adapter)
+        step.held_ps += sum(map(self.loaded.use, adapters_of(step.rows)))
         return step
 
     def _one_too_many(self, queue: list[Sequence]) -> set[int]:
@@ -178,8 +177,8 @@ class AdapterTgi(Tgi):
     def add(self, sequence: Sequence) -> bool:
         if sequence.adapter > self.max_loras:
             raise InvalidInput(
-                f"a request is for adapter {sequence.adapter}, and TGI loads all adapters at its start: --max-loras "
-                f"{self.max_loras} must be all there are"
+                f"a request uses adapter {sequence.adapter}, but --max-loras is {self.max_loras}: TGI loads all "
+                "adapters at its start, so set --max-loras to the number of adapters"
             )
         return super().add(sequence)
 

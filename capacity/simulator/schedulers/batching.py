@@ -27,8 +27,7 @@ class Batching(QueuedPolicy):
         asynchronous: bool = True,
         speculation: Speculation | None = None,
     ) -> None:
-        """With `speculation`, generation rows include drafts, and a step is decided after the output of the previous
-        one."""
+        """With `speculation`, generation rows include drafts, and a step waits for the output of the previous one."""
         super().__init__(limits, pool, speculation=speculation)
         self._drafts = 0 if speculation is None else speculation.k
         self.overlapped = asynchronous and limits.pipeline_stages == 1 and speculation is None
@@ -36,8 +35,6 @@ class Batching(QueuedPolicy):
 
     def add_loaded(self, sequence: Sequence) -> None:
         insert_loaded(self.waiting, sequence, self.pool)
-
-    # decide
 
     def generating(self) -> list[Sequence]:
         """Return the running requests that get a generation row in the next step."""
@@ -110,8 +107,6 @@ class Batching(QueuedPolicy):
             r.in_flight_tokens += tokens
             r.in_flight_yields += yields
         return step
-
-    # account
 
     def update(self, step: Step) -> list[Sequence]:
         """Append the sampled tokens and return the finished requests in row order."""

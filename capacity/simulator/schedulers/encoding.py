@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from capacity.simulator.schedulers.sequence import Sequence, Step
 
-Image = tuple[int, int]  # request, and which of its images
+Image = tuple[int, int]  # index of the request, index of its image
 
 
 def is_clip(r: Sequence, image: int) -> bool:
@@ -42,8 +42,8 @@ class ImageEncoder:
 
     def __init__(self, tokens: int) -> None:
         self.free = tokens
-        self._held: dict[Image, int] = {}  # needed: their tokens
-        self._kept: dict[Image, int] = {}  # not needed any more, the first to go first
+        self._held: dict[Image, int] = {}  # needed images: tokens
+        self._kept: dict[Image, int] = {}  # images no longer needed, in order of eviction
         self._now: list[tuple[Sequence, int]] = []  # images of this step
 
     def begin(self, step: Step) -> None:
@@ -51,9 +51,8 @@ class ImageEncoder:
         self._now = step.encoded
 
     def reach(self, r: Sequence, computed: int, tokens: int) -> int:
-        """Return how many of the `tokens` after `computed` can be scheduled: all, or those before an image without
-        space."""
-        room = self._room
+        """Return how many of the `tokens` after `computed` fit: all, or those before an image without space."""
+        room = self.free + sum(self._kept.values())
         for image in _reached(r, computed, computed + tokens):
             start, size = image * r.image_tokens, _size(r, image)
             if (r.index, image) in self._held:
@@ -73,7 +72,8 @@ class ImageEncoder:
             if name in self._held:
                 continue
             if name not in self._kept:
-                self._make_room(size)
+                while self.free < size:
+                    self.free += self._kept.pop(next(iter(self._kept)))
                 self.free -= size
                 self._now.append((r, image))
             self._held[name] = self._kept.pop(name, size)
@@ -97,15 +97,6 @@ class ImageEncoder:
             size = self._kept.pop((r.index, image), 0) or self._held.pop((r.index, image))
             self.free += size
 
-    @property
-    def _room(self) -> int:
-        return self.free + sum(self._kept.values())
-
     def _let_go(self, name: Image) -> None:
         if name in self._held:
             self._kept[name] = self._held.pop(name)
-
-    def _make_room(self, size: int) -> None:
-        while self.free < size:
-            first = next(iter(self._kept))
-            self.free += self._kept.pop(first)

@@ -21,9 +21,8 @@ from capacity.simulator.schedulers.sequence import Sequence as Request
 from capacity.simulator.schedulers.sequence import Step
 from capacity.step import PS_PER_S
 
-PUBLISHED_EVERY_PS = PS_PER_S // 10  # vLLM's coordinator tells the front-end of queues every 100 ms
-WAITING_WEIGHT = 4  # a waiting request counts as so many running ones: core_client.py
-
+PUBLISHED_EVERY_PS = PS_PER_S // 10  # vLLM's coordinator publishes queue lengths every 100 ms
+WAITING_WEIGHT = 4  # running requests that a waiting one counts as: core_client.py
 
 Item = TypeVar("Item")
 PUBLISHED_QUEUES = "published-queues"
@@ -96,7 +95,7 @@ class Lockstep(Policy):
         if balance not in BALANCES:
             raise UnknownName("balance of data-parallel ranks", balance, BALANCES)
         if prompt_wait_steps and not ranks[0].can_hold_prompts:
-            raise InvalidInput("prompt_wait_steps is of the tensorrt-llm scheduler alone: leave it out")
+            raise InvalidInput("prompt_wait_steps requires the tensorrt-llm scheduler: leave it out")
         self.ranks = tuple(ranks)
         self.steps_in_flight = self.ranks[0].steps_in_flight
         self.aborts = self.ranks[0].aborts
@@ -159,16 +158,13 @@ class Lockstep(Policy):
         )
 
     def _holds_prompts(self) -> bool:
-        if all(rank.num_waiting for rank in self.ranks):
-            self._prompts_waited = 0
-            return False
-        self._prompts_waited += 1
-        if self._prompts_waited >= self._prompt_wait_steps or not all(
-            rank.num_running for rank in self.ranks
-        ):
-            self._prompts_waited = 0
-            return False
-        return True
+        holds = (
+            self._prompts_waited + 1 < self._prompt_wait_steps
+            and all(rank.num_running for rank in self.ranks)
+            and not all(rank.num_waiting for rank in self.ranks)
+        )
+        self._prompts_waited = self._prompts_waited + 1 if holds else 0
+        return holds
 
     def update(self, step: Step) -> list[Request]:
         finished: list[Request] = []

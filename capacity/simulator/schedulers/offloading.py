@@ -38,17 +38,13 @@ class OffloadingV1(VllmV1):
     def __init__(self, limits: SchedulerLimits, pool: PagedPool, *, offload: Offload, **options: Any) -> None:
         super().__init__(limits, pool, **options)
         if not pool.prefix_caching:
-            raise InvalidInput("KV offload extends the prefix cache: it needs --enable-prefix-caching")
+            raise InvalidInput("KV offload requires the prefix cache: set --enable-prefix-caching")
         self.tiers = TierStack(offload, pool.block_size)
         self._now_ps = 0
         self._held_ps = 0
         self._loading: list[Arrival] = []
-        self._loaded: deque[Sequence] = deque()  # they hold blocks, so they come before all who wait
+        self._loaded: deque[Sequence] = deque()  # hold blocks, so they start before `waiting`
         self._on_the_way: set[Hashable] = set()
-
-    @property
-    def unfinished(self) -> int:
-        return len(self.running) + self.num_waiting
 
     @property
     def num_waiting(self) -> int:
@@ -57,8 +53,6 @@ class OffloadingV1(VllmV1):
     @property
     def wake_ps(self) -> int | None:
         return min((arrival.end_ps for arrival in self._loading), default=None)
-
-    # decide
 
     def schedule(self, now_ps: int = 0) -> Step:
         self._now_ps, self._held_ps = now_ps, 0
@@ -119,9 +113,7 @@ class OffloadingV1(VllmV1):
             return "elsewhere"
         whole = max(tokens, min(r.known, self.limits.max_model_len))
         wanted = whole if self.limits.reserve_full_isl else tokens
-        free = pool.free_blocks - self._promised_blocks()
-        if self._watermark_blocks and self.running:
-            free -= self._watermark_blocks
+        free = pool.free_blocks - self._promised_blocks() - (self._watermark_blocks if self.running else 0)
         if pool.blocks_needed(r.table, wanted, hit) > free:
             return "no room"
         self.waiting.pop()
@@ -173,8 +165,6 @@ class OffloadingV1(VllmV1):
             r.computed = min(arrival.tokens, r.known - 1)
             self._loaded.append(r)
 
-    # copies out of the GPU
-
     def _reserve(self, row: Row, step: Step) -> None:
         """Reserve space in the first tier for the chunks that this row completes."""
         r, size = row.sequence, self.tiers.chunk_tokens
@@ -183,7 +173,7 @@ class OffloadingV1(VllmV1):
         if chunks <= r.stored_chunks:
             return
         keys = self._keys(r, known)
-        new = self.tiers.reserve(keys[r.stored_chunks :], self._now_ps)
+        new = self.tiers.stores[0].reserve(keys[r.stored_chunks :], self._now_ps)
         if new is None:
             return
         r.stored_chunks = chunks
@@ -198,8 +188,6 @@ class OffloadingV1(VllmV1):
         if len(known) < chunks:
             known += self.tiers.keys(r.table.content, tokens, first=len(known))
         return known[:chunks]
-
-    # account
 
     @property
     def tier_use(self) -> tuple[TierUse, ...]:

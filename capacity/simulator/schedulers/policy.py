@@ -21,8 +21,8 @@ class Policy(Protocol):
     """
 
     steps_in_flight: int
-    aborts: bool = False  # `abort` can take a request out at any time
-    reserves_to_end: bool = False  # no request starts unless its blocks to `last_slot` are free
+    aborts: bool = False  # `abort` can remove a request at any time
+    reserves_to_end: bool = False  # a request starts only if its blocks up to `last_slot` are free
     can_hold_prompts: bool = False  # while `holds_prompts` is set, no new prompt starts
     holds_prompts: bool = False
 
@@ -93,7 +93,7 @@ class QueuedPolicy(Policy):
 
     @property
     def unfinished(self) -> int:
-        return len(self.running) + len(self.waiting)
+        return len(self.running) + self.num_waiting
 
     @property
     def num_running(self) -> int:
@@ -105,7 +105,6 @@ class QueuedPolicy(Policy):
 
 
 def insert_loaded(waiting: deque[Sequence], sequence: Sequence, pool: PagedPool) -> None:
-    """Insert a request with loaded KV before all requests without blocks, which could otherwise wait for its blocks
-    forever."""
+    """Insert a request with loaded KV before all requests without blocks, which could wait for it forever."""
     holding = takewhile(lambda r: pool.held_blocks(r.table) > 0, waiting)
     waiting.insert(sum(1 for _ in holding), sequence)

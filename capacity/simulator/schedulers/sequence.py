@@ -10,7 +10,7 @@ from capacity.simulator.kv_cache.pool import Table
 from capacity.simulator.schedulers.acceptance import rate_table
 
 MASK_64 = (1 << 64) - 1
-CLASS_DRAW = 1 << 40  # in place of a verification's number, which stays below it
+CLASS_DRAW = 1 << 40  # replaces the number of a verification, which stays below it
 MOST_SPREAD = 4.0
 
 
@@ -34,31 +34,31 @@ class Sequence:
     id: Any
     arrival: int
     prompt_tokens: int
-    max_known: int  # prompt + outputs at which it ends, max_model_len at the latest
+    max_known: int  # prompt + outputs at the end, at most max_model_len
     table: Table
     priority: int = 0
-    asked_known: int = 0  # prompt + max_tokens: the end as far as the engine knows it; 0: `max_known`
+    asked_known: int = 0  # prompt + max_tokens, the end that the engine knows; 0: `max_known`
     known: int = 0
     computed: int = 0
     status: int = Status.WAITING
-    drafts: int = 0  # draft tokens that wait for verification
+    drafts: int = 0  # draft tokens to verify
     placeholders: int = 0  # asynchronous: tokens that steps in flight will append
     in_flight_tokens: int = 0
     in_flight_yields: int = 0
-    placed: int = 0  # vLLM V0: tokens that have a place in its blocks
+    placed: int = 0  # vLLM V0: tokens with a slot in its blocks
     accepted: int = 0  # verifications so far: the cursor of the acceptance model
-    epoch: int = 0  # grows with each preemption: rows of an older epoch are stale
+    epoch: int = 0  # number of preemptions; rows of an older epoch are stale
     preemptions: int = 0
     rank: int = 0  # its data-parallel rank
     adapter: int = 0  # its LoRA adapter; 0: none
     images: int = 0  # at the prompt's start
     image_tokens: int = 0  # of each image
-    audio_tokens: int = 0  # of a clip, which then is the last of the images
-    sample_of: int = -1  # the prompt that it answers beside others; -1: alone
-    chunk_keys: list[Any] = field(default_factory=list)  # of its computed chunks, for tiers below the GPU
-    stored_chunks: int = 0  # chunks of its KV that were copied out of the GPU, or came from there
-    loaded: int = 0  # tokens that its last load brought to the GPU from a tier below
-    # kept by whoever runs the clock: instants, and whether its next row is the first since it came or was preempted
+    audio_tokens: int = 0  # of an audio clip, which is then the last image
+    sample_of: int = -1  # prompt shared with other samples; -1: none
+    chunk_keys: list[Any] = field(default_factory=list)  # keys of its computed chunks in tiers below the GPU
+    stored_chunks: int = 0  # chunks of its KV that a tier below the GPU has
+    loaded: int = 0  # tokens that its last load copied from a tier to the GPU
+    # kept by the engine loop: instants, and whether its next row is the first since arrival or preemption
     first_token: int = -1
     last_token: int = -1
     preempted: int = -1
@@ -98,14 +98,14 @@ class Step:
 
     rows: list[Row] = field(default_factory=list)
     preempted: list[Sequence] = field(default_factory=list)
-    finished: list[Sequence] = field(default_factory=list)  # V0: prompts ignored because they can never fit
+    finished: list[Sequence] = field(default_factory=list)  # V0: prompts dropped because they can never fit
     start: int = 0
     end: int = 0
-    emitted: list[tuple[Sequence, int]] = field(default_factory=list)  # tokens that each row appended
+    emitted: list[tuple[Sequence, int]] = field(default_factory=list)  # appended tokens per row
     held_ps: int = 0
-    stores: list[Any] = field(default_factory=list)  # chunks of KV to copy out of the GPU once it has run
+    stores: list[Any] = field(default_factory=list)  # KV chunks to copy out of the GPU after the step
     parts: tuple[Step, ...] = ()
-    encoded: list[tuple[Sequence, int]] = field(default_factory=list)  # images to encode before it
+    encoded: list[tuple[Sequence, int]] = field(default_factory=list)  # images to encode before the step
 
 
 class Speculation:
@@ -189,11 +189,11 @@ class SchedulerLimits:
     priority: bool = False
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: int = 0
-    lone_prefill_exempt: bool = True  # False: 0.8.5, which capped a lone request as well
+    lone_prefill_exempt: bool = True  # False: vLLM 0.8.5, which also limited a lone request
     watermark: float = 0.0
     reserve_full_isl: bool = True
     max_num_active_seqs: int | None = None
     prefill_schedule_interval: int = 1
-    self_preempt_continues: bool = True  # priority: others are still tried after a request preempted itself
+    self_preempt_continues: bool = True  # with priority: try others after a request preempted itself
     pipeline_stages: int = 1
-    max_encoder_tokens: int = 0  # of images: a step's, and the cache's; 0: the model has no encoder
+    max_encoder_tokens: int = 0  # image tokens per step and in the cache; 0: no encoder

@@ -25,12 +25,12 @@ from capacity.simulator.kv_cache.pool import PagedPool
 from capacity.simulator.schedulers.batching import Batching
 from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Speculation, Step
 
-CLIPPED_OUTPUT_TOKENS = 4096  # of an output, no more is ever reserved
-INITIAL_RATIO = 0.7  # of outputs reserved at the start, times the conservativeness
-LEAST_RATIO = 0.14  # of the initial ratio
-DECAY_STEPS = 600  # decode steps from the initial ratio to the least
-RETRACT_DECODE_STEPS = 20  # tokens to come of each request after a retraction
-LPM_LIMIT = 128  # above so many waiting requests, longest-prefix-match falls back to first come first served
+CLIPPED_OUTPUT_TOKENS = 4096  # most tokens reserved for an output
+INITIAL_RATIO = 0.7  # fraction of outputs reserved at the start, times the conservativeness
+LEAST_RATIO = 0.14  # times the initial ratio
+DECAY_STEPS = 600  # decode steps from the initial to the least ratio
+RETRACT_DECODE_STEPS = 20  # expected further tokens per request after a retraction
+LPM_LIMIT = 128  # waiting requests above which longest-prefix-match falls back to first come first served
 
 
 class Sglang(Batching):
@@ -67,24 +67,23 @@ class Sglang(Batching):
         self.new_token_ratio = self._initial_ratio
         self.ignore_eos = ignore_eos
         self.recv_interval = recv_interval
-        self._decodes = 0  # decode steps since the last look at what has come
-        self._not_received = 0  # requests at the end of the queue that the scheduler does not know of yet
+        self._decodes = 0  # decode steps since requests were last received
+        self._not_received = 0  # requests at the end of the queue that the scheduler has not received
         self._chunked: Sequence | None = None
 
     def add(self, sequence: Sequence) -> bool:
         self._not_received += self.recv_interval > 1
         return super().add(sequence)
 
-    # decide
-
     def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
         step = Step()
-        self._receive()
+        if self._decodes >= self.recv_interval or not self.running:
+            self._decodes = self._not_received = 0
         self._start_loaded(step)
         if step.rows:
             return self.commit(step)
         if self.mixed_chunk:
-            rows = self.generating()  # who starts in this step decodes from the next on
+            rows = self.generating()  # a request that starts in this step decodes from the next on
             self._prefill(step, len(rows) * (1 + self._drafts))
             self._decode(step, rows)
         else:
@@ -101,11 +100,6 @@ class Sglang(Batching):
                 row.tokens > 1 + row.drafts or row.computed < row.sequence.prompt_tokens for row in step.rows
             )
             self._decodes = self.recv_interval if prefills else self._decodes + 1
-
-    def _receive(self) -> None:
-        """Receive new requests if the interval has passed or nothing runs."""
-        if self._decodes >= self.recv_interval or not self.running:
-            self._decodes = self._not_received = 0
 
     def _generates(self, r: Sequence) -> bool:
         """Return whether the request decodes; the chunked request does not before its last chunk is computed."""
@@ -146,7 +140,7 @@ class Sglang(Batching):
             hit = self.pool.lookup(r.table, r.known - 1)
             extend = r.known - hit[0]
             reserved = min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS)
-            # behind a retracted request: its blocks are taken already
+            # a loaded request behind a retracted one already has its blocks
             loaded = self.pool.held_blocks(r.table) > 0
             if not loaded and extend + reserved + self.pool.block_size >= memory_left:
                 break
@@ -193,21 +187,18 @@ class Sglang(Batching):
             self.generate(step, r)
 
     def _retract(self, rows: list[Sequence], step: Step) -> list[Sequence]:
-        """Retract requests with the fewest outputs, then the longest prompts, until the others fit; keep at least
-        one."""
+        """Retract requests with the fewest outputs, then the longest prompts, until the others fit; keep one."""
         stay = sorted(rows, key=lambda r: (r.prompt_tokens - r.known, r.prompt_tokens))
         while len(stay) > 1 and self.generation_blocks(stay) > self.pool.free_blocks:
             self.give_up(stay.pop(), step)
         if self.generation_blocks(stay) > self.pool.free_blocks:
-            return []  # the last one waits: the engine aborts it, a simulation reports the stall
+            return []  # SGLang aborts the last request; the simulator reports the stall
         produced = sum(r.known - r.prompt_tokens for r in stay)
         wanted = sum(r.asked_known - r.prompt_tokens for r in stay)
         ratio = (produced + RETRACT_DECODE_STEPS * len(stay)) / (wanted + 1)
         self.new_token_ratio = min(1.0, ratio)
         kept = {r.index for r in stay}
         return [r for r in rows if r.index in kept]
-
-    # account
 
     def abort(self, r: Sequence) -> None:
         if r is self._chunked:

@@ -53,8 +53,7 @@ class StaticBatching(QueuedPolicy):
         return Step(rows=[Row(r, prompt_tokens, 0, 0, True, r.epoch) for r in self.running])
 
     def _gather(self) -> tuple[int, int]:
-        """Take members from the queue while the padded batch fits; return (prompt tokens, outputs) of the padded
-        batch."""
+        """Take members from the queue while the padded batch fits; return its (prompt tokens, outputs)."""
         prompt_tokens = outputs = 0
         while self.waiting and len(self.running) < self.limits.max_num_seqs:
             r = self.waiting[0]

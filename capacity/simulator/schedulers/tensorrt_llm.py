@@ -1,5 +1,4 @@
-"""TensorRT-LLM in-flight batching: a capacity scheduler selects the requests that hold KV, a micro-batch scheduler the
-rows.
+"""TensorRT-LLM in-flight batching: a capacity scheduler selects requests, a micro-batch scheduler rows.
 
 Generation rows come first, then prompts (whole, or chunked to the token budget) in order of arrival.
 GUARANTEED_NO_EVICT admits a request only if the blocks of all requests fit up to their last token. MAX_UTILIZATION
@@ -44,14 +43,11 @@ class TensorRtLlm(Batching):
         super().__init__(limits, pool, asynchronous=asynchronous, speculation=speculation)
         if capacity not in ("guaranteed_no_evict", "max_utilization"):
             raise InvalidInput(f"capacity is {capacity!r}: must be guaranteed_no_evict or max_utilization")
-        self.capacity = capacity
         self.reserves_to_end = capacity == "guaranteed_no_evict"
         self.batch_wait_steps = batch_wait_steps
         self.batch_wait_tokens = batch_wait_tokens_fraction * limits.max_num_batched_tokens
         self.prompts_per_step = prompts_per_step
         self._waited = 0
-
-    # decide
 
     def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
         step = Step()
@@ -91,22 +87,23 @@ class TensorRtLlm(Batching):
             or self._waits(step, budget, min(seats, most))
         ):
             return
-        reserved = self._reserved()
+        reserved = 0  # blocks that running requests still need up to their last token
+        if self.reserves_to_end:
+            reserved = sum(self.pool.blocks_needed(r.table, self.last_slot(r)) for r in self.running)
         while self.waiting and min(seats, most) > 0 and len(self.running) < self.limits.max_num_seqs:
             r = self.waiting[0]
             hit = self.pool.lookup(r.table, r.known - 1)
             tokens = self._share(r.known - hit[0], budget)
             if tokens <= 0 or r.in_flight_yields:
                 return
-            until = self.last_slot(r) if self.capacity == "guaranteed_no_evict" else hit[0] + tokens
-            until = max(until, hit[0] + tokens)
+            until = max(self.last_slot(r) if self.reserves_to_end else 0, hit[0] + tokens)
             needed = self.pool.blocks_needed(r.table, until, hit)
             if needed + reserved > self.pool.free_blocks:
                 return
             self.waiting.popleft()
             before = self.pool.free_blocks
             self.prefill(step, r, tokens, hit)
-            if self.capacity == "guaranteed_no_evict":
+            if self.reserves_to_end:
                 reserved += needed - (before - self.pool.free_blocks)
             budget, seats, most = budget - tokens, seats - 1, most - 1
 
@@ -135,9 +132,3 @@ class TensorRtLlm(Batching):
             return True
         self._waited = 0
         return False
-
-    def _reserved(self) -> int:
-        """Return the blocks that running requests still need up to their last token."""
-        if self.capacity != "guaranteed_no_evict":
-            return 0
-        return sum(self.pool.blocks_needed(r.table, self.last_slot(r)) for r in self.running)

@@ -55,12 +55,8 @@ class VllmV0(QueuedPolicy):
         self._watermark_blocks = int(WATERMARK_FRACTION * pool.num_blocks)
         self._calls = 0
         self._forks = forks_samples
-        self._first_samples: dict[int, Sequence] = {}  # those that wait, by their prompt
-        self._others: dict[int, list[Sequence]] = {}  # by the first one's index: samples that start with it
-
-    @property
-    def unfinished(self) -> int:
-        return len(self.running) + self.num_waiting
+        self._first_samples: dict[int, Sequence] = {}  # waiting first samples by prompt
+        self._others: dict[int, list[Sequence]] = {}  # index of a first sample -> samples that start with it
 
     @property
     def num_waiting(self) -> int:
@@ -69,7 +65,7 @@ class VllmV0(QueuedPolicy):
     def add(self, sequence: Sequence) -> bool:
         if self.speculation is not None and sequence.sample_of >= 0:
             raise InvalidInput(
-                "vLLM V0 drafts for one answer to a prompt: leave out --num-samples, or --speculator"
+                "vLLM V0 supports no drafts with several samples: leave out --num-samples or --speculator"
             )
         if self._forks and sequence.sample_of >= 0:
             first = self._first_samples.setdefault(sequence.sample_of, sequence)
@@ -84,8 +80,6 @@ class VllmV0(QueuedPolicy):
         if self._first_samples.get(first.sample_of) is first:
             del self._first_samples[first.sample_of]
         return self._others.pop(first.index, [])
-
-    # decide
 
     def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
         self._calls += 1
@@ -168,21 +162,24 @@ class VllmV0(QueuedPolicy):
         self.running = running
 
     def _decode(self, step: Step) -> None:
-        """Decode all running requests in order; one without a free block preempts the last request not yet
-        scheduled."""
+        """Decode the running requests in order; one without a free block preempts the last unscheduled one."""
         queue, self.running = deque(self.running), []
         victims: list[Sequence] = []
         while queue:
             r = queue.popleft()
             drafts = self._drafts_of(r)
-            while self.pool.free_blocks < max(self._blocks_to(r, r.known + drafts), 1):
+            tokens = r.known + drafts
+            blocks = -(-tokens // self.pool.block_size) - len(r.table.blocks)
+            while self.pool.free_blocks < max(blocks, 1):
                 victim = queue.pop() if queue else r
                 if self._preempt(victim, step):
                     victims.append(victim)
                 if victim is r:
                     break
             else:
-                self._place(r, r.known + drafts)
+                for token in range(r.placed + 1, tokens + 1):
+                    self.pool.append(r.table, token)
+                r.placed = max(r.placed, tokens)
                 self.running.append(r)
                 step.rows.append(Row(r, 1 + drafts, r.known - 1, drafts, True, r.epoch))
         self.waiting.extendleft(victims)
@@ -191,19 +188,8 @@ class VllmV0(QueuedPolicy):
         """Return the number of drafts of the next row, limited by the last token that the request may have."""
         return 0 if self.speculation is None else max(min(self.speculation.k, r.max_known - 1 - r.known), 0)
 
-    def _blocks_to(self, r: Sequence, tokens: int) -> int:
-        """Return how many more blocks the request needs for `tokens` tokens."""
-        return -(-tokens // self.pool.block_size) - len(r.table.blocks)
-
-    def _place(self, r: Sequence, tokens: int) -> None:
-        """Allocate slots for the request's tokens up to this number."""
-        for token in range(r.placed + 1, tokens + 1):
-            self.pool.append(r.table, token)
-        r.placed = max(r.placed, tokens)
-
     def _preempt(self, victim: Sequence, step: Step) -> bool:
-        """Free the blocks by dropping or swapping them; return True if dropped, so that the request must start
-        again."""
+        """Free the blocks by dropping or swapping them; return True if the request must start again."""
         victim.status = Status.WAITING
         held = len(victim.table.blocks)
         self.pool.release(victim.table)
@@ -238,8 +224,6 @@ class VllmV0(QueuedPolicy):
             budget.add(1)
             self.running.append(r)
             step.rows.append(Row(r, 1, r.known - 1, 0, True, r.epoch))
-
-    # account
 
     @property
     def tier_use(self) -> tuple[TierUse, ...]:

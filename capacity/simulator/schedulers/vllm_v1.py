@@ -57,10 +57,10 @@ class VllmV1(QueuedPolicy):
         self._lookahead = speculation.lookahead_slots if speculation else 0
         self._watermark_blocks = int(limits.watermark * pool.num_blocks)
         self.max_active = limits.max_num_active_seqs or limits.max_num_seqs
-        self._since_prefill: int | None = None  # executed steps since the last one with a prefill row
-        self._threshold = NO_THRESHOLD
+        self._since_prefill: int | None = None  # executed steps since the last prefill row
+        self._threshold = NO_THRESHOLD  # most tokens of one prefill in this step
         self._admission_bound = False
-        self._order_before: list[Sequence] = []  # the running list at the beginning of a step
+        self._order_before: list[Sequence] = []  # running requests at the start of the step
         self.encoder = ImageEncoder(limits.max_encoder_tokens) if limits.max_encoder_tokens else None
 
     def add(self, sequence: Sequence) -> bool:
@@ -73,11 +73,11 @@ class VllmV1(QueuedPolicy):
         else:
             insert_loaded(self.waiting, sequence, self.pool)
 
-    # decide
-
     def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
         step = Step()
-        self._threshold = self._prefill_threshold()
+        limit = self.limits.long_prefill_token_threshold
+        exempt = self.limits.lone_prefill_exempt and self.unfinished <= 1
+        self._threshold = NO_THRESHOLD if not limit or exempt else limit
         if self.encoder is not None:
             self.encoder.begin(step)
         holds = self._holds_prefill()
@@ -91,15 +91,8 @@ class VllmV1(QueuedPolicy):
         self._commit(step)
         return step
 
-    def _prefill_threshold(self) -> int:
-        """Return the most tokens of one prefill in this step."""
-        limit = self.limits.long_prefill_token_threshold
-        exempt = self.limits.lone_prefill_exempt and self.unfinished <= 1
-        return NO_THRESHOLD if not limit or exempt else limit
-
     def _holds_prefill(self) -> bool:
-        """Return whether prefills wait for decodes (`prefill_schedule_interval`), which needs an empty waiting
-        queue."""
+        """Return whether prefills wait for decodes in this step (`prefill_schedule_interval`)."""
         if self._since_prefill is None or self._since_prefill >= self.limits.prefill_schedule_interval:
             return False
         return not self._admission_bound and any(r.computed >= r.prompt_tokens for r in self.running)
@@ -112,7 +105,7 @@ class VllmV1(QueuedPolicy):
         for r in self._order_before:
             if budget <= 0:
                 break
-            if r.status != Status.RUNNING:  # preempted for one before it
+            if r.status != Status.RUNNING:  # preempted for an earlier request
                 continue
             if holds and r.computed < r.prompt_tokens:
                 continue
@@ -128,7 +121,7 @@ class VllmV1(QueuedPolicy):
             end = r.computed + tokens
             if pool.blocks_needed(r.table, self._slots(end)):
                 budget += self._make_room(r, end, step)
-            if r.status != Status.RUNNING:  # it was the last to be preempted for itself
+            if r.status != Status.RUNNING:  # preempted for itself
                 if limits.priority and limits.self_preempt_continues:
                     continue
                 break
@@ -145,16 +138,14 @@ class VllmV1(QueuedPolicy):
         return min(end + self._lookahead, self.limits.max_model_len)
 
     def _make_room(self, r: Sequence, end: int, step: Step) -> int:
-        """Allocate blocks up to `end`, preempting others and at last the request itself; return the refunded
-        budget."""
+        """Allocate blocks up to `end`, preempting others and at last the request; return the refunded budget."""
         refunds = 0
         while r.status == Status.RUNNING and not self._take_blocks(r, end):
             refunds += self._preempt(self._victim(), step)
         return refunds
 
     def _take_blocks(self, r: Sequence, end: int) -> bool:
-        """Allocate blocks for the tokens up to `end` and the lookahead; return False if there are too few free
-        blocks."""
+        """Allocate blocks for tokens up to `end` and the lookahead; return False if too few are free."""
         slots = self._slots(end)
         if self.pool.blocks_needed(r.table, slots) > self.pool.free_blocks:
             return False
@@ -265,16 +256,10 @@ class VllmV1(QueuedPolicy):
             if self.speculation is not None:
                 r.drafts = self.speculation.k if yields and self.asynchronous else 0
         if self.limits.prefill_schedule_interval > 1 and step.rows:
-            self._count_cadence(step.rows)
-
-    def _count_cadence(self, rows: list[Row]) -> None:
-        """Count the executed steps since the last one with a prefill row."""
-        if any(row.computed < row.sequence.prompt_tokens for row in rows):
-            self._since_prefill = 1
-        elif self._since_prefill is not None:
-            self._since_prefill += 1
-
-    # account
+            if any(row.computed < row.sequence.prompt_tokens for row in step.rows):
+                self._since_prefill = 1
+            elif self._since_prefill is not None:
+                self._since_prefill += 1
 
     def update(self, step: Step) -> list[Sequence]:
         """Append the sampled tokens and return the finished requests in row order."""
@@ -292,7 +277,7 @@ class VllmV1(QueuedPolicy):
             step.emitted.append((r, appended))
             if r.known == r.max_known:
                 step.finished.append(r)
-            if epoch != r.epoch:  # preempted since: nothing of it is computed
+            if epoch != r.epoch:  # preempted since, so its KV is lost
                 continue
             r.computed -= drafts - accepted
             if self.asynchronous:
