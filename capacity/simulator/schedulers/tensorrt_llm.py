@@ -57,7 +57,7 @@ class TensorRtLlm(Batching):
         for r in rows[: self.limits.max_num_seqs]:
             self.generate(step, r)
         if not step.preempted:
-            self._contexts(step, self.limits.max_num_batched_tokens - sum(row.tokens for row in step.rows))
+            self._schedule_prompts(step, self.limits.max_num_batched_tokens - sum(row.tokens for row in step.rows))
         return self.commit(step)
 
     def _pause(self, rows: list[Sequence], step: Step) -> list[Sequence]:
@@ -69,7 +69,7 @@ class TensorRtLlm(Batching):
             self.give_up(last, step)
         return rows if self.generation_blocks(rows) <= self.pool.free_blocks else []
 
-    def _contexts(self, step: Step, budget: int) -> None:
+    def _schedule_prompts(self, step: Step, budget: int) -> None:
         """Schedule started prompts, then new ones from the head of the queue until one does not fit."""
         started = [r for r in self.running if r.computed < r.prompt_tokens or r.known - r.computed > 1]
         seats = self.limits.max_num_seqs - len(step.rows)
