@@ -211,7 +211,7 @@ class Fleet:
         self._core.fleet_stop(self._pointer, number)
 
     def take_turn(self) -> int:
-        """Process some of what is due before `turn[LIMIT_KEY]`; `turn[NEXT_KEY]` is the next due key.
+        """Process some of the work due before `turn[LIMIT_KEY]`; `turn[NEXT_KEY]` is the next due key.
 
         Processing stops after the first instant with an event of the kinds in the bits of `turn[STOP_AT]`. Returns the
         number of `events`.

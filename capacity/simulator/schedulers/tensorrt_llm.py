@@ -57,7 +57,9 @@ class TensorRtLlm(Batching):
         for r in rows[: self.limits.max_num_seqs]:
             self.generate(step, r)
         if not step.preempted:
-            self._schedule_prompts(step, self.limits.max_num_batched_tokens - sum(row.tokens for row in step.rows))
+            self._schedule_prompts(
+                step, self.limits.max_num_batched_tokens - sum(row.tokens for row in step.rows)
+            )
         return self.commit(step)
 
     def _pause(self, rows: list[Sequence], step: Step) -> list[Sequence]:
