@@ -355,8 +355,8 @@ MUTATIONS = (
     Mutation(
         name="TensorRT-LLM starts prompts in a step that paused someone",
         where="**/tensorrt_llm.py",
-        old="        if not step.preempted:\n            self._contexts(",
-        new="        if True:\n            self._contexts(",
+        old="        if not step.preempted:\n            self._schedule_prompts(",
+        new="        if True:\n            self._schedule_prompts(",
         tests=(f"{RETRACTION}::test_tensorrt_llm_starts_nobody_in_a_step_that_paused_someone",),
     ),
     Mutation(

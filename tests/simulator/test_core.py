@@ -86,4 +86,4 @@ def test_both_engines_refuse_in_the_same_words() -> None:
             simulate(one, setup, engine_loop=loop)
         words.append(str(refused.value))
     assert words[0] == words[1]
-    assert "needs --enable-prefix-caching" in words[0]
+    assert "requires the prefix cache" in words[0]

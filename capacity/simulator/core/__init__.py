@@ -1,1 +1,1 @@
-"""The engines once more, compiled: plain C that does what the readable engines do, bit for bit, and fast."""
+"""Compiled engines: C code with bit-identical results to the Python engines, but fast."""

@@ -1,6 +1,5 @@
-/* vLLM V1 with LoRA adapters: a step computes with at most `max_loras` of them, and waits for those it has to load.
- * See schedulers/adapters.py.
- */
+/* vLLM V1 with LoRA adapters: a step computes with at most `max_loras` adapters and waits for their loads. See
+ * schedulers/adapters.py. */
 #include "vllm_v1.h"
 
 typedef VEC(i64) adapter_list;
@@ -8,13 +7,13 @@ typedef VEC(i64) adapter_list;
 typedef struct {
     vllm_v1 v1;
     i64 max_loras, max_cpu_loras, load_ps, read_ps;
-    i64 held;            /* how many are remembered */
-    adapter_list recent; /* the last used first: the first `max_loras` are on the GPU */
+    i64 held;            /* number of adapters in the list */
+    adapter_list recent; /* most recently used first: the first `max_loras` are on the GPU */
     adapter_list scheduled;
     sequences aside;
 } adapter_v1;
 
-/* Its place in the list; the list's length if it is not there. */
+/* Return the position in the list, or the length of the list if it is not there. */
 static i64 place_of(const adapter_list *list, i64 adapter)
 {
     i64 place = 0;
@@ -23,7 +22,7 @@ static i64 place_of(const adapter_list *list, i64 adapter)
     return place;
 }
 
-/* Have it on the GPU; returns how long that takes. */
+/* Load the adapter to the GPU if needed; return the time that this takes. */
 static i64 use_adapter(adapter_v1 *a, i64 adapter)
 {
     adapter_list *recent = &a->recent;
@@ -42,7 +41,7 @@ static i64 use_adapter(adapter_v1 *a, i64 adapter)
     return known || !a->max_cpu_loras ? a->load_ps : a->load_ps + a->read_ps;
 }
 
-/* The adapters of a step's rows, in their order. */
+/* Distinct adapters of a step's rows, in order. */
 static void list_adapters(adapter_v1 *a, const step *s)
 {
     a->scheduled.count = 0;
@@ -62,7 +61,7 @@ static void schedule(policy *p, step *s, i64 now_ps)
         s->held_ps += use_adapter(a, a->scheduled.at[i]);
 }
 
-/* Start requests from the head of the queue; whose adapter is one too many stands aside until the next step. */
+/* Start requests from the head of the queue; skip those whose adapter exceeds the limit of this step. */
 static void admit_waiting(policy *p, step *s, i64 budget)
 {
     adapter_v1 *a = (adapter_v1 *)p;

@@ -1,4 +1,5 @@
-/* Who runs, who waits, and the account of a step, for policies with a prefill and a decode phase. See batching.py. */
+/* Running and waiting requests and the output of a step, for policies with a prefill and a decode phase. See
+ * batching.py. */
 #include "batching.h"
 
 #include "run_pool.h"
@@ -37,7 +38,7 @@ static inline int generates(const batching *p, const sequence *r)
            && (p->overlapped || !r->in_flight_tokens);
 }
 
-/* Running requests that take a generation row in the next step. */
+/* Running requests that get a generation row in the next step. */
 void batching_generating(batching *p)
 {
     const sequences *running = &p->policy.running;
@@ -49,14 +50,14 @@ void batching_generating(batching *p)
             rows->at[rows->count++] = running->at[i];
 }
 
-/* Tokens whose KV the request holds in the end, if it takes all that it asks: its last never gets a place. */
+/* The most tokens whose KV the request can hold; the last token is never stored. */
 i64 batching_last_slot(const policy *p, const sequence *r)
 {
     (void)p;
     return r->asked_known - 1;
 }
 
-/* Take the blocks for `tokens` more tokens, which must be free. */
+/* Allocate the blocks for `tokens` more tokens, which must be free. */
 static void grow(batching *p, sequence *r, i64 tokens, const hit *h)
 {
     pool *blocks = p->policy.pool;
@@ -65,7 +66,7 @@ static void grow(batching *p, sequence *r, i64 tokens, const hit *h)
     blocks->ops->cache(blocks, &r->table, MIN(until, r->known));
 }
 
-/* A place for the token after those computed. */
+/* Allocate a slot for the token after the computed ones. */
 static inline void grow_by_one(batching *p, sequence *r)
 {
     pool *blocks = p->policy.pool;
@@ -79,8 +80,8 @@ static inline void grow_by_one(batching *p, sequence *r)
     }
 }
 
-/* Since its last row a request has become known by no more tokens than there are steps in flight: only then can a block
- * have filled. What nobody can meet before the request lets go of it gets its content then. */
+/* Since its last row, a request has got at most as many known tokens as steps are in flight: only then can a block
+ * have become full. Content that no other request can hit is registered when the request releases it. */
 static inline void cache_known(batching *p, sequence *r)
 {
     pool *blocks = p->policy.pool;
@@ -90,7 +91,8 @@ static inline void cache_known(batching *p, sequence *r)
         blocks->ops->cache(blocks, &r->table, r->known);
 }
 
-/* One generation row for each of the first `count`; their blocks must be free. Its token counts as computed at once. */
+/* Add a generation row for each of the first `count` requests; their blocks must be free. The token counts as computed
+ * at once. */
 void batching_generate(batching *p, step *s, const sequences *rows, i64 count)
 {
     RESERVE(p->policy.memory, &s->rows, s->rows.count + count);
@@ -114,7 +116,7 @@ void batching_generate(batching *p, step *s, const sequences *rows, i64 count)
     s->sums.decode_window_context_tokens += clipped;
 }
 
-/* Free blocks that one more token for each of `rows` takes. */
+/* Free blocks that one more token for each of `rows` needs. */
 static i64 generation_blocks(batching *p, const sequences *rows)
 {
     for (i64 i = 0; i < rows->count; i++)
@@ -137,7 +139,7 @@ int batching_fits(batching *p, const sequences *rows)
     return generation_blocks(p, rows) <= p->policy.pool->free_blocks;
 }
 
-/* The request, off the queue already, runs from here on, behind `cached` tokens. */
+/* Start a request that was removed from the queue, after `cached` tokens. */
 void batching_start(batching *p, sequence *r, i64 cached)
 {
     r->computed = cached;
@@ -145,7 +147,7 @@ void batching_start(batching *p, sequence *r, i64 cached)
     PUSH(p->policy.memory, &p->policy.running, r);
 }
 
-/* A context row of `tokens` tokens, whose blocks are free or taken. With a hit, the request starts by it. */
+/* Add a context row of `tokens` tokens, whose blocks are free or allocated. With a hit, start the request first. */
 void batching_prefill(batching *p, step *s, sequence *r, i64 tokens, const hit *h)
 {
     i64 cached = h ? h->tokens : 0;
@@ -168,7 +170,7 @@ void batching_context_row(batching *p, step *s, sequence *r, i64 tokens, i64 cac
     r->in_flight_yields += w->yields;
 }
 
-/* Pause or retract a request: its KV is freed, and it is computed again from the front of the queue. */
+/* Preempt (pause or retract) a request: free its KV and requeue it at the front for recomputation. */
 void batching_give_up(batching *p, sequence *r, step *s)
 {
     policy *base = &p->policy;
@@ -186,7 +188,7 @@ void batching_give_up(batching *p, sequence *r, step *s)
 
 /* account */
 
-/* Append what the step sampled; the requests that it finished are in row order. */
+/* Append the sampled tokens; finished requests are in row order. */
 void batching_update(policy *base, step *s)
 {
     batching *p = (batching *)base;

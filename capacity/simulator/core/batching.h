@@ -1,7 +1,7 @@
-/* What SGLang's, TensorRT-LLM's and TGI's policies share; see schedulers/batching.py.
+/* Common parts of the SGLang, TensorRT-LLM and TGI policies; see schedulers/batching.py.
  *
- * A token needs a block only where it begins one, and a block gets content only once it is full: unlike in Python, the
- * pool is not asked about the tokens between.
+ * A token needs a block only where it begins one, and a block gets content only once it is full. Unlike Python, C does
+ * not call the pool for the tokens in between.
  */
 #ifndef CAPACITY_BATCHING_H
 #define CAPACITY_BATCHING_H
@@ -16,9 +16,9 @@ typedef struct {
     policy policy;
     int overlapped;
     int runs;             /* over a run pool: a generation row needs one block at most */
-    int caches_late;      /* no other request can meet what one generates while it runs */
+    int caches_late;      /* no other request can hit the answer of a running request */
     i64 block_mask;       /* block_size - 1 where that is a power of two, else -1 */
-    sequences generating; /* as of the last `generating()` */
+    sequences generating; /* result of the last `generating()` */
 } batching;
 
 void batching_init(batching *p, const policy_ops *ops, memory *m, const core_engine *setup, pool *pool);

@@ -1,4 +1,4 @@
-"""How an engine's setup becomes a `core_engine` of the core's C interface, and which setups can."""
+"""Conversion of an engine's setup to a `core_engine` of the C interface, and the setups that support it."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ LIMITS = {limit.name for limit in fields(SchedulerLimits)} & {
 
 
 def address(column: npt.NDArray[Any] | None) -> int | None:
-    """Return where a column's numbers are; the caller keeps the column."""
+    """Return the address of a column's numbers; the caller must keep the column alive."""
     return None if column is None else int(column.ctypes.data)
 
 
 @dataclass(slots=True)
 class Described:
-    """An engine as the core takes it, and the arrays that must live as long."""
+    """A `core_engine` and the arrays that must live as long as it."""
 
     engine: Any  # core_engine
     kept: list[Any] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Described:
         return address(column) if len(column) else None
 
 
-DRAFTING = ("vllm-v1", "vllm-v1-async", "chunked")  # whose drafts the core schedules
+DRAFTING = ("vllm-v1", "vllm-v1-async", "chunked")  # policies whose drafts the core schedules
 OPTIONS: dict[str, Mapping[str, Any]] = {
     "vllm-v1": {"offload": None, "adapters": None},
     "vllm-v1-async": {"offload": None, "adapters": None},
@@ -63,12 +63,15 @@ OPTIONS: dict[str, Mapping[str, Any]] = {
     "tgi": {"asynchronous": False, "waiting_served_ratio": 0.3, "max_waiting_steps": 20},
     "static": {"batching_window_s": 0.0},
     "slots": {"max_waiting": None},
-}  # options of the policies that the core knows, with their defaults
-PREFIXES = {"vllm-v0": "v0", "tensorrt-llm": "trt"}  # of the fields for a policy's options, if not its name
+}  # options of the policies that the core supports, with their defaults
+PREFIXES = {
+    "vllm-v0": "v0",
+    "tensorrt-llm": "trt",
+}  # prefixes of option fields that differ from the name of the policy
 
 
 def covers(setup: EngineSetup) -> bool:
-    """Whether the compiled engines do all that this setup asks for."""
+    """Return whether the compiled engines support everything that this setup uses."""
     known = OPTIONS.get(setup.policy) if isinstance(setup.policy, str) else None
     return (
         known is not None
@@ -88,7 +91,7 @@ def _enumerator(kind: str, name: str) -> str:
 
 
 def describe(setup: EngineSetup) -> Described:
-    """The engine's limits, KV, drafts and options. Its times, contents and surroundings are for the fleet to add."""
+    """Return limits, KV, drafts and options of the engine. The fleet adds step times, contents and front end."""
     limits, name = setup.limits, setup.policy_name
     found = Described(structs.core_engine())
     e = found.engine
@@ -117,7 +120,7 @@ def describe(setup: EngineSetup) -> Described:
 
 
 def _describe_options(e: Any, policy: str, options: Mapping[str, Any], setup: EngineSetup) -> None:
-    """Fill in a policy's options; those that C knows by another name or in another unit one by one."""
+    """Set a policy's options; options with another name or unit in C are set one by one."""
     e.asynchronous = options.get("asynchronous", policy == "vllm-v1-async")
     e.sglang_recv_interval = 1
     for name, value in options.items():

@@ -1,20 +1,19 @@
-/* Paged KV cache whose blocks groups of layers share, some of which look back on a window only.
+/* Paged KV cache whose blocks are shared by groups of layers, some of them with a sliding window.
  *
- * All groups hold as many positions of a table as the request has blocks; a windowed one has no block at the
- * positions before its `first`, because no later token looks at them. Of the positions with content those before `named`
- * are parts of runs.
+ * All groups have one position in the table per block of the request. A windowed group has no block at the positions
+ * before `first`, because no later token attends to them. Positions with content before `named` are parts of runs.
  */
 #include "runs.h"
 
 struct group {
-    i64 first, cached; /* positions from `first` on hold blocks; those before `cached`, or the table's, have content */
+    i64 first, cached; /* positions from `first` on have blocks; those before `cached` (or the table's) have content */
     i64 named;
     part_list parts;   /* from `first` to `named` */
 };
 
 typedef struct {
     i64 start, stop;  /* its cached blocks */
-    i64 begin, end;   /* their pieces */
+    i64 begin, end;   /* pieces of these blocks */
 } group_hit;
 
 typedef struct {
@@ -143,7 +142,7 @@ static void grow(pool *pool, table *t, i64 tokens, const hit *h)
     }
 }
 
-/* Where the content of a group's blocks ends. */
+/* The position where the content of a group's blocks ends. */
 static i64 content_end(const table *t, const struct group *group)
 {
     return MAX(t->cached, group->cached);
@@ -168,7 +167,7 @@ static void cache(pool *pool, table *t, i64 tokens)
 
 /* release */
 
-/* Give back positions before `stop`, from the first that has a block, tail first. */
+/* Free the positions before `stop`, from the first that has a block, the last one first. */
 static void leave_blocks(run_store *s, const table *t, i64 g, i64 stop)
 {
     struct group *group = &t->groups[g];
@@ -180,7 +179,7 @@ static void leave_blocks(run_store *s, const table *t, i64 g, i64 stop)
     group->first = stop;
 }
 
-/* Free the blocks of windowed groups that no later token looks at. */
+/* Free the blocks of windowed groups that no later token attends to. */
 static void leave_window(pool *pool, table *t, i64 processed_tokens)
 {
     block_pool *p = (block_pool *)pool;
@@ -202,7 +201,7 @@ static void leave_window(pool *pool, table *t, i64 processed_tokens)
     }
 }
 
-/* Give back all blocks, group after group, each tail first. */
+/* Free all blocks, group by group, the last block of each group first. */
 static void release(pool *pool, table *t)
 {
     run_store *s = &((block_pool *)pool)->runs;
@@ -228,11 +227,11 @@ static i64 held_blocks(const pool *pool, const table *t)
 
 /* KV that is not computed here */
 
-/* Layers with windows hold none for what the next token does not look back on. */
+/* Windowed layers hold no blocks that the next token does not attend to. */
 static int hold_computed(pool *pool, table *t, i64 tokens, const hit *h)
 {
     block_pool *p = (block_pool *)pool;
-    (void)h; /* the last look-up: p->hits */
+    (void)h; /* result of the last lookup: p->hits */
     i64 required = blocks_of(&p->runs, tokens), taken = 0;
     for (i64 g = 0; g < p->runs.num_groups; g++) {
         group_hit *found = &p->hits[g];
@@ -263,7 +262,7 @@ static const pool_ops OPS = {
     open_table, lookup, blocks_needed, grow, cache, leave_window, release, held_blocks, load, hold_computed,
 };
 
-/* The most blocks that a windowed group can ever hold. */
+/* The most blocks that a windowed group can hold. */
 static i64 window_cap(const core_engine *setup, i64 window)
 {
     if (window < 0)

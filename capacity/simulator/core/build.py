@@ -1,6 +1,6 @@
-"""Compiling the core into one shared library: when the package is built, and again where its sources have changed.
+"""Compilation of the core into one shared library, at package build and again when its sources have changed.
 
-It stands alone, so that the build hook can load it from a checkout in which nothing is installed yet.
+This module imports nothing from the package, so that the build hook can load it before the package is installed.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from pathlib import Path
 FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fno-fast-math", "-fvisibility=default")
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wno-sign-conversion")
 TRIAL = "#include <math.h>\n#include <setjmp.h>\n#include <stdint.h>\n#include <stdlib.h>\nunsigned __int128 wide;\n"
-MINUTES = 5  # for one file, at most: a compiler that hangs must not hang an installation
+MINUTES = 5  # timeout per file, so that a hanging compiler does not block the installation
 
 
 class CannotCompile(Exception):
-    """Why, in one line."""
+    """Compilation failed; the message is one line."""
 
 
 def library_name() -> str:
-    """The library's file beside the sources, under this machine's ending."""
+    """Return the file name of the library, with the suffix of this platform."""
     return "_core" + {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
 
 
 def source_files(folder: Path) -> list[Path]:
-    """Return the C files and headers; none where the package was installed from a wheel, which has no C files."""
+    """Return the C files and headers; empty if there are no C files, as in a package installed from a wheel."""
     found = sorted(path for path in folder.iterdir() if path.suffix in (".c", ".h"))
     return found if any(path.suffix == ".c" for path in found) else []
 
 
 def source_version(folder: Path) -> str:
-    """A hash of all sources and of how they are compiled: the library says from which it was compiled."""
+    """Return a hash of all sources and compiler flags, which the library contains as its version."""
     digest = hashlib.sha256(" ".join(FLAGS).encode())
     for path in source_files(folder):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -47,19 +47,19 @@ def source_version(folder: Path) -> str:
 
 
 def compilers() -> Iterator[list[str]]:
-    """Commands that may be C compilers here: the one that $CC names, the machine's, ziglang from the package index."""
+    """Yield commands that may be C compilers: $CC, the compilers on PATH, and the ziglang package."""
     if named := os.environ.get("CC"):
         yield shlex.split(named)
     for name in ("cc", "gcc", "clang"):
         if found := shutil.which(name):
             yield [found]
     if importlib.util.find_spec("ziglang"):
-        # else it compiles for the very processor that it runs on
+        # without -mcpu it compiles for the processor of this machine only
         yield [sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline"]
 
 
 def working_compiler() -> list[str] | None:
-    """The first of them that compiles: some machines have a compiler without a C library's headers."""
+    """Return the first command that can compile: some machines have a compiler but no headers of the C library."""
     with tempfile.TemporaryDirectory() as scratch:
         trial = Path(scratch, "trial.c")
         trial.write_text(TRIAL)
@@ -71,13 +71,13 @@ def working_compiler() -> list[str] | None:
 
 
 def compile_core(folder: Path, target: Path) -> None:
-    """Compile all C files of a folder into one library, which appears at `target` at once and whole."""
+    """Compile all C files of a folder into one library, which appears at `target` atomically."""
     sources = [path for path in source_files(folder) if path.suffix == ".c"]
     compile_library(sources, target, [*FLAGS, f'-DCORE_VERSION="{source_version(folder)}"'])
 
 
 def compile_library(sources: Iterable[Path], target: Path, flags: Sequence[str]) -> None:
-    """Compile these files, several at a time; the same bytes wherever they stand."""
+    """Compile these files in parallel, with the same result in any folder."""
     from concurrent.futures import ThreadPoolExecutor
 
     command = working_compiler()
@@ -100,7 +100,7 @@ def compile_library(sources: Iterable[Path], target: Path, flags: Sequence[str])
 
 
 def _link_flags(flags: Sequence[str]) -> tuple[str, ...]:
-    """A function that is missing is an error now, not when the library is loaded; sanitizers bring theirs later."""
+    """Report missing functions when linking instead of loading, except with sanitizers, which add theirs later."""
     sanitized = any(flag.startswith("-fsanitize") for flag in flags)
     return ("-Wl,-z,defs", "-s") if sys.platform == "linux" and not sanitized else ()
 
@@ -120,7 +120,9 @@ def _run(command: list[str], scratch: str) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotCompile(str(error)) from error
     if done.returncode:
-        raise CannotCompile(_first_error(done.stderr) or f"{command[0]} ended with {done.returncode}")
+        raise CannotCompile(
+            _first_error(done.stderr) or f"{command[0]} failed with exit code {done.returncode}"
+        )
 
 
 def _first_error(output: str) -> str:
@@ -130,7 +132,7 @@ def _first_error(output: str) -> str:
 
 
 def _move(library: Path, target: Path) -> None:
-    """Whoever loads the target meanwhile finds the old one or the new one, whole."""
+    """Copy the library to `target` atomically, so that other processes load either the old or the new one."""
     fd, beside = tempfile.mkstemp(dir=target.parent, prefix="_core.", suffix=".tmp")
     os.close(fd)
     try:

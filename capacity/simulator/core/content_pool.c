@@ -1,33 +1,33 @@
-/* Paged KV cache that stores each content once, as vLLM V0 does: kv_cache/content_pool.py.
+/* Paged KV cache of vLLM V0, which stores each content once: kv_cache/content_pool.py.
  *
- * Blocks are numbers. A shared content is found by a number of its own; a private one can only be met by
- * its own request, which finds it in its table: what `table.blocks` held before it was given back still
- * stands behind its count, and the block itself says whose it is. Blocks that nobody holds form one chain
- * for each table that gave them back, the deepest first, and the chains a heap: its order is Python's
- * (accessed, -depth, pushed), for a block that is held again is given back by somebody who was accessed
- * later. Of a table, `start` is the first block of its own, and `held` says how many its request held
- * before. */
+ * Blocks are numbers. A shared content has a number of its own. A private content can only be hit by its own request,
+ * which finds it in its table: the former entries of `table.blocks` stay in memory after its release, and each block
+ * stores its owner. Blocks without references form one chain per table that released them, the deepest first, and the
+ * chains form a heap. Its order equals Python's (accessed, -depth, pushed), because a block that is referenced again
+ * is released by a table that was accessed later. In a table, `start` is the first private block, and `held` is the
+ * number of blocks that its request held before.
+ */
 #include "content_pool.h"
 #include "contents.h"
 
 #define NONE (-1)
 #define NO_CONTENT INT64_MIN
 
-/* One physical block; `key` is its content once it is full, `depth` its place in the chain of contents. */
+/* One physical block; `key` is its content once it is full, `depth` its position in the chain of contents. */
 typedef struct {
     i64 key; /* at least 0: number of a shared content; ~request: its own number `depth`; or NO_CONTENT */
     int32_t depth, references, computed;
-    int32_t shallower, deeper; /* in the chain of those given back; of an empty block, the next such */
+    int32_t shallower, deeper; /* next block in the chain of released blocks; of an empty block, the next empty one */
     int32_t chain;
 } content_block;
 
-/* The blocks that one table gave back and that nobody has taken since. */
+/* Blocks that one table released and that are not allocated since. */
 typedef struct {
-    i64 released;           /* the how manieth release it was */
-    int32_t deepest, place; /* in the heap; of a chain that is not in use, the next such */
+    i64 released;           /* sequence number of the release */
+    int32_t deepest, place; /* position in the heap; of an unused chain, the next unused one */
 } chain;
 
-/* A chain in the heap, with what its place depends on: the clock of the pool's user, and how deep it goes. */
+/* A chain in the heap with its sort key: the clock of its user and its depth. */
 typedef struct {
     i64 accessed;
     int32_t depth, chain;
@@ -36,8 +36,8 @@ typedef struct {
 typedef struct {
     pool base;
     content_block *blocks;
-    i64 unused;          /* blocks from this number on were never taken */
-    int32_t empty;       /* the first of those given back without content */
+    i64 unused;          /* blocks from this number on were never allocated */
+    int32_t empty;       /* first block released without content */
     int32_t *by_key;     /* of shared contents: block + 1 */
     i64 *first_key;      /* of each run key: the number of its first content */
     chain *chains;
@@ -95,7 +95,7 @@ static i64 shared_key(const content_pool *q, const table *t, i64 index)
     return content_number(q->base.contents, q->first_key, t->request, index);
 }
 
-/* The block with the content that the request has at `index`, or NONE. */
+/* The block with the request's content at `index`, or NONE. */
 static int32_t find(const content_pool *q, const table *t, i64 index)
 {
     if (index < t->start)
@@ -113,7 +113,7 @@ static int is_cached(const content_pool *q, const table *t, i64 index)
     return number != NONE && (q->blocks[number].references == 0 || q->blocks[number].computed);
 }
 
-/* Cached tokens of the first `tokens`, as of the first attempt: later ones repeat that answer. */
+/* Cached tokens among the first `tokens`. Later attempts repeat the result of the first one. */
 i64 content_pool_cached_tokens(pool *p, table *t, i64 tokens)
 {
     if (!p->prefix_caching)
@@ -198,7 +198,7 @@ static void drop_chain(content_pool *q, int32_t number)
     q->free_chain = number;
 }
 
-/* Take a block out of the chain in which it was given back. */
+/* Remove a block from the chain of its release. */
 static void unchain(content_pool *q, int32_t number)
 {
     content_block *block = &q->blocks[number];
@@ -257,7 +257,7 @@ static int32_t take(content_pool *q)
     return number;
 }
 
-/* The last block of the table is full: it takes its content, or yields to its double. */
+/* The last block of the table is full: register its content, or replace the block by an equal one. */
 void content_pool_fill_last(pool *p, table *t)
 {
     content_pool *q = (content_pool *)p;
@@ -276,7 +276,7 @@ void content_pool_fill_last(pool *p, table *t)
             return;
         }
         q->by_key[key] = number + 1;
-    } /* a content of its own is filled once, or found as the request is admitted again */
+    } /* a private content is filled once, or found when the request is admitted again */
     q->blocks[number].key = key;
     q->blocks[number].depth = narrow(index);
     PUSH(p->memory, &q->touched, number);
@@ -287,7 +287,7 @@ void content_pool_take_last(pool *p, table *t)
     PUSH(p->memory, &t->blocks, take((content_pool *)p));
 }
 
-/* Blocks for a prompt of `tokens` tokens: shared where the content exists, new elsewhere. */
+/* Allocate blocks for a prompt of `tokens` tokens: shared where the content exists, else new ones. */
 void content_pool_allocate(pool *p, table *t, i64 tokens)
 {
     content_pool *q = (content_pool *)p;
@@ -308,7 +308,7 @@ void content_pool_allocate(pool *p, table *t, i64 tokens)
         content_pool_take_last(p, t);
 }
 
-/* Give back all blocks; those with content stay findable until they are reused. */
+/* Free all blocks; those with content can be hit until they are reused. */
 static void release(pool *p, table *t)
 {
     content_pool *q = (content_pool *)p;
@@ -343,7 +343,7 @@ static void release(pool *p, table *t)
     t->remembered_hit = MISSING;
 }
 
-/* The step that touched new content has been scheduled. */
+/* Mark new content as computed once the step that touched it is scheduled. */
 void content_pool_mark_computed(pool *p)
 {
     content_pool *q = (content_pool *)p;

@@ -1,4 +1,4 @@
-/* What vLLM V0's scheduler asks of its pool, beside what every pool does. */
+/* Functions of vLLM V0's pool in addition to those of every pool. */
 #ifndef CAPACITY_CONTENT_POOL_H
 #define CAPACITY_CONTENT_POOL_H
 
@@ -14,8 +14,8 @@ void content_pool_mark_computed(pool *p);
 void content_pool_take_last(pool *p, table *t);
 void content_pool_fill_last(pool *p, table *t);
 
-/* A place for token number `tokens`, the next after those that have one; a block that it fills takes its
- * content, or yields to its double. */
+/* Allocate a slot for token number `tokens`, the next one; a block that becomes full gets its content or is replaced
+ * by an equal one. */
 static inline void content_pool_append(pool *p, table *t, i64 tokens)
 {
     if (tokens > t->blocks.count * p->block_size)

@@ -1,4 +1,4 @@
-/* Numbers for contents that several requests have. */
+/* Numbers of contents that several requests share. */
 #include "contents.h"
 
 i64 *number_contents(memory *m, const core_contents *contents, i64 count)
@@ -21,7 +21,7 @@ i64 *number_contents(memory *m, const core_contents *contents, i64 count)
 i64 content_number(const core_contents *contents, const i64 *first, i64 request, i64 index)
 {
     i64 from = contents->offsets[request], low = from, high = contents->offsets[request + 1];
-    while (low < high) { /* the first run that ends after it */
+    while (low < high) { /* first run that ends after it */
         i64 middle = (low + high) / 2;
         if (contents->stops[middle] <= index)
             low = middle + 1;

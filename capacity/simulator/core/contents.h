@@ -1,15 +1,15 @@
-/* Numbers for contents that several requests have: each block of a run that is shared gets one. */
+/* Numbers of contents that several requests share: each block of a shared run has one. */
 #ifndef CAPACITY_CONTENTS_H
 #define CAPACITY_CONTENTS_H
 
 #include "internal.h"
 
-/* Of each run key the number of its first block's content; behind the last key, how many there are. */
+/* For each run key, the number of its first block's content; after the last key, the total count. */
 i64 *number_contents(memory *m, const core_contents *contents, i64 count);
-/* The number of what a request shares at block `index`, which is below the end of its last run. */
+/* The number of the shared content at block `index`, which is before the end of the request's last run. */
 i64 content_number(const core_contents *contents, const i64 *first, i64 request, i64 index);
 
-/* Where a request's own blocks begin. */
+/* First private block of a request. */
 static inline i64 own_from(const core_contents *contents, i64 request)
 {
     if (!contents || contents->offsets[request + 1] == contents->offsets[request])

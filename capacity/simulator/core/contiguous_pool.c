@@ -1,6 +1,7 @@
-/* The baseline before paging: every request owns one contiguous stretch, as long as it could ever become.
+/* Baseline before paging: each request reserves one contiguous region for its maximum length.
  *
- * Free memory may be enough and yet in pieces: then nothing fits (external fragmentation). Nothing is shared.
+ * A request may not fit although enough blocks are free, because they are not contiguous (external fragmentation).
+ * Nothing is shared.
  */
 #include "internal.h"
 
@@ -11,7 +12,7 @@ typedef struct {
 typedef struct {
     pool pool;
     i64 reserved_blocks;
-    VEC(hole) holes; /* in order, apart from each other */
+    VEC(hole) holes; /* in order, never adjacent */
     hit hit;         /* always 0 */
 } contiguous_pool;
 
@@ -28,7 +29,7 @@ static const hit *lookup(pool *p, table *t, i64 max_tokens)
     return &((contiguous_pool *)p)->hit;
 }
 
-/* The first hole that is long enough; -1: none. */
+/* The first hole that is long enough, or -1. */
 static i64 first_fit(const contiguous_pool *p, i64 wanted)
 {
     for (i64 i = 0; i < p->holes.count; i++)
@@ -42,7 +43,7 @@ static i64 wanted_blocks(const contiguous_pool *p, i64 tokens)
     return MAX(p->reserved_blocks, ceil_div(tokens, p->pool.block_size));
 }
 
-/* Blocks to reserve; more than there are where no hole is long enough. */
+/* Blocks to reserve; more than the pool has where no hole is long enough. */
 static i64 blocks_needed(pool *pool, const table *t, i64 tokens, const hit *h, int capped)
 {
     const contiguous_pool *p = (contiguous_pool *)pool;
@@ -80,7 +81,7 @@ static void cache(pool *p, table *t, i64 tokens)
 
 static void leave_window(pool *p, table *t, i64 processed_tokens)
 {
-    (void)p, (void)t, (void)processed_tokens; /* a stretch is kept whole */
+    (void)p, (void)t, (void)processed_tokens; /* the whole region stays reserved */
 }
 
 static void release(pool *pool, table *t)

@@ -1,10 +1,10 @@
-/* The compiled engines of a deployment, as Python sees them: plain C, no Python headers, called through ctypes, which
- * interface.py makes of this header and of step_times.h.
+/* Interface of the compiled engines for Python: plain C without Python headers, called through ctypes. interface.py
+ * reads this header and step_times.h.
  *
- * A fleet is all engines of one run. It takes requests, advances until an instant or until something leaves, and tells
- * its state as of now. Every engine does what its readable twin in Python does, step by step, and ends with the same
- * ledger to the picosecond. Instants are whole picoseconds; a key orders what happens at one instant:
- * 4 * instant + SETTLE (a step ends), ARRIVE (requests come), DECIDE (the next step is decided).
+ * A fleet has all engines of one run. It accepts requests, advances until an instant or an event, and reports its
+ * current state. Every engine does the same as its Python counterpart, step by step, and ends with the same ledger to
+ * the picosecond. Instants are integer picoseconds; a key orders the actions at one instant: 4 * instant + SETTLE (a
+ * step ends), ARRIVE (requests arrive), DECIDE (the next step is decided).
  */
 #ifndef CAPACITY_CORE_H
 #define CAPACITY_CORE_H
@@ -15,7 +15,7 @@ typedef int64_t i64;
 typedef unsigned __int128 u128;
 
 #define MISSING (-1)
-#define NEVER ((i64)1 << 62) /* as an instant and as a key: nothing is ever due */
+#define NEVER ((i64)1 << 62) /* as an instant and as a key: never due */
 enum { SETTLE = 0, ARRIVE = 1, DECIDE = 2 };
 
 enum { OK = 0, OUT_OF_MEMORY = 1, BROKEN = 2, BAD_INPUT = 3, CALLBACK_FAILED = 4 };
@@ -27,23 +27,23 @@ enum {
 enum { ROLE_BOTH, ROLE_PREFILL, ROLE_DECODE };
 enum { BALANCE_PUBLISHED_QUEUES, BALANCE_ROUND_ROBIN, BALANCE_FEWEST_REQUESTS };
 
-/* The requests, one entry each; NULL columns: all 0, or as said. */
+/* The requests, one entry each; NULL columns: all 0, or as noted. */
 typedef struct {
     i64 count;
     const i64 *prompt_tokens;
-    const i64 *output_tokens; /* that it generates */
-    const i64 *max_tokens;    /* that its client allows, and that some engines reserve; NULL: output_tokens */
+    const i64 *output_tokens; /* generated tokens */
+    const i64 *max_tokens;    /* limit of the client, which some engines reserve; NULL: output_tokens */
     const i64 *priority;
     const i64 *adapter;       /* its LoRA adapter; 0: none */
-    const i64 *order;         /* who comes first among equals; NULL: the index */
+    const i64 *order;         /* rank among equals; NULL: the index */
 } core_requests;
 
-/* Which KV blocks of a request others have as well, for one block size: runs of blocks from the start of the chain.
- * What follows is the request's own. A key names a run and all before it. */
+/* Shared KV blocks of each request for one block size: runs of blocks from the start of the chain. The blocks after
+ * them are private. A key identifies a run and everything before it. */
 typedef struct {
     const i64 *offsets; /* count + 1 entries into keys and stops; NULL: nothing is shared */
     const i64 *keys;    /* 0 .. num_keys - 1 */
-    const i64 *stops;   /* where each run ends, in blocks from the start of the chain */
+    const i64 *stops;   /* end of each run, in blocks from the start of the chain */
     i64 num_keys;
 } core_contents;
 
@@ -62,7 +62,7 @@ typedef struct {
 
 typedef struct step_times step_times; /* step_times.h */
 
-/* One engine: what `EngineSetup` says. */
+/* One engine: the fields of `EngineSetup`. */
 typedef struct {
     i64 policy, role, asynchronous;
     /* limits */
@@ -72,10 +72,10 @@ typedef struct {
     /* KV */
     i64 num_blocks, block_size, prefix_caching;
     i64 num_windows;
-    const i64 *windows;   /* one a group of layers; -1: full attention */
-    i64 contiguous_blocks; /* reserved for every request in one piece; 0: paged */
+    const i64 *windows;   /* one per group of layers; -1: full attention */
+    i64 contiguous_blocks; /* contiguous blocks reserved for every request; 0: paged */
     const core_contents *contents;
-    i64 answers_private;  /* no prompt can meet an answer that is still being generated */
+    i64 answers_private;  /* no prompt can hit an answer that is still being generated */
     /* steps */
     step_times *times;
     i64 window_tokens;    /* clips contexts in step shapes; -1: none */
@@ -86,9 +86,9 @@ typedef struct {
     i64 num_rates, num_classes; /* rates by depth, for each class of requests */
     const double *rates;
     uint64_t draft_seed;
-    /* data-parallel ranks in lock-step */
+    /* synchronised data-parallel ranks */
     i64 data_parallel_size, balance, prompt_wait_steps;
-    /* policies' own options */
+    /* options of the policies */
     i64 sglang_lpm, sglang_mixed_chunk, sglang_max_prefill_tokens, sglang_ignore_eos, sglang_recv_interval;
     double sglang_conservativeness;
     i64 trt_max_utilization, trt_batch_wait_steps, trt_prompts_per_step /* 0: no limit */;
@@ -105,37 +105,37 @@ typedef struct {
     /* behind it */
     /* LoRA adapters; none where max_loras is 0 */
     i64 max_loras, max_cpu_loras /* 0: all */, adapter_load_ps, adapter_read_ps;
-    /* before and behind it: processes that tokenize prompts, take requests in and send messages of tokens; 0, 0, 0 and 1: none do */
+    /* front end: processes that tokenize prompts, receive requests and send messages; 0, 0, 0 and 1: none */
     double input_token_s;
     i64 num_processes, request_ps, message_ps, stream_interval;
     i64 keep_work, keep_log;
-    i64 admits_long_prompts; /* no front-end turns them away before the scheduler sees them */
-    /* steps that vary: 4096 equally likely factors, drawn by seed, engine and step; NULL: none */
+    i64 admits_long_prompts; /* no front end rejects them before the scheduler */
+    /* step noise: 4096 equally likely factors, drawn by seed, engine and step; NULL: none */
     const double *step_factors;
     uint64_t step_seed;
-    double launch_lag; /* of a step's time with a prefill, after which the results of the step before are read */
+    double launch_lag; /* fraction of the time of a prefill step after which the output of the previous step is read */
 } core_engine;
 
-/* What an engine did and how it stands; running sums. */
+/* State of an engine and its running sums. */
 typedef struct {
-    u128 kv_block_ps, kv_busy_ps; /* first: ctypes does not align them */
+    u128 kv_block_ps, kv_busy_ps; /* first, because ctypes does not align them */
     i64 num_running, num_waiting, kv_used_blocks, unfinished;
     i64 steps, rows, busy_ps, rejected, preemptions, completed;
     i64 kv_peak_blocks, hit_tokens, queried_tokens;
-    i64 now_ps, alive, endless; /* endless: requests preempt each other without end */
+    i64 now_ps, alive, endless; /* endless: requests preempt each other forever */
 } core_state;
 
-/* Chunks that a tier wrote, dropped, read, holds and could not take. */
+/* Chunks that a tier wrote, evicted, read, holds and refused. */
 typedef struct {
     i64 stored, evicted, loaded, held, refused, hit_tokens;
 } core_tier_use;
 
 enum {
     EVENT_FINISHED,     /* a request ended; value: 1 if it was dropped without a token */
-    EVENT_REFUSED,      /* it was turned away as it arrived */
+    EVENT_REFUSED,      /* it was rejected on arrival */
     EVENT_PREFILLED,    /* its KV is kept for the decode engine */
-    EVENT_PREFILL_LOST, /* its KV was gone before it could be kept */
-    EVENT_LOAD_BEGINS   /* there are blocks for the KV that it waits for: answer with fleet_load_begun */
+    EVENT_PREFILL_LOST, /* its KV was lost before it could be kept */
+    EVENT_LOAD_BEGINS   /* blocks for the KV that it waits for are free: answer with fleet_load_begun */
 };
 typedef struct {
     i64 kind, engine, request, at_ps, value;
@@ -143,36 +143,36 @@ typedef struct {
 
 enum { TOLD_IN_TURN = 16 };
 typedef struct {
-    i64 limit_key, stop_at, max_steps;          /* as fleet_advance takes them */
-    i64 load_engine, load_request, load_end_ps; /* first, as fleet_load_begun takes them; engine MISSING: nobody asked */
-    i64 next_key;                               /* what is due then */
+    i64 limit_key, stop_at, max_steps;          /* arguments of fleet_advance */
+    i64 load_engine, load_request, load_end_ps; /* done first, arguments of fleet_load_begun; engine MISSING: none */
+    i64 next_key;                               /* next due key */
     core_event told[TOLD_IN_TURN];
 } core_turn;
 
 typedef struct fleet fleet;
 
-/* Times of one run's engines over these requests. `routed`: events are kept for whoever stands before the engines. */
+/* Create a fleet for these requests. `routed`: events are kept for the router of the engines. */
 fleet *fleet_new(const core_requests *requests, const core_columns *columns, i64 routed);
 void fleet_free(fleet *f);
-const char *fleet_error(const fleet *f); /* of the last call that did not return OK */
+const char *fleet_error(const fleet *f); /* of the last call that failed */
 
-/* A new engine, empty, from an instant on; its number, or -1. */
+/* Add an empty engine from an instant on; return its number, or -1. */
 i64 fleet_add(fleet *f, const core_engine *setup, i64 now_ps);
 
-/* Requests that come by themselves, in order of their instants, whatever happens: both arrays stay the caller's. */
+/* Add arrivals, in order of their instants. The caller keeps both arrays. */
 i64 fleet_feed(fleet *f, i64 engine, i64 count, const i64 *requests, const i64 *instants);
-/* One request reaches an engine now. Returns 1: taken, 0: turned away (without an event), -1: error. */
+/* Deliver one request to an engine now. Returns 1: accepted, 0: rejected (without an event), -1: error. */
 i64 fleet_deliver(fleet *f, i64 engine, i64 request, i64 at_ps);
 
-/* Do all that is due before `limit_key`. Return after the first instant with an event of the kinds `stop_at`, as bits.
- * Returns OK or an error; `left_steps` bounds the work of one call: what is not done then is done by the next call. */
+/* Process everything due before `limit_key`. Return after the first instant with an event of the kinds in the bits of
+ * `stop_at`. Returns OK or an error. `left_steps` limits the work of one call; the next call continues. */
 i64 fleet_advance(fleet *f, i64 limit_key, i64 stop_at, i64 max_steps);
 i64 fleet_next_key(const fleet *f);
-/* The same for whoever calls it often, who keeps the turn: an argument costs Python more than a number in memory.
- * Returns how many events came, of which the turn has the first ones, or minus the error. */
+/* The same for frequent callers, which keep the turn, because an argument costs Python more than a number in memory.
+ * Returns the number of events (the turn has the first ones), or minus the error. */
 void fleet_keep_turn(fleet *f, core_turn *turn);
 i64 fleet_take_turn(fleet *f);
-i64 fleet_completed(const fleet *f); /* requests, by all engines */
+i64 fleet_completed(const fleet *f); /* requests completed by all engines */
 i64 fleet_events(fleet *f, const core_event **events); /* since the last call; valid until the next call */
 
 void fleet_state(const fleet *f, i64 engine, core_state *state);
@@ -185,20 +185,20 @@ typedef struct {
     i64 count;
     uint64_t total_low, total_high; /* of the sum of all gaps: 128 bits */
     i64 num_gaps;
-    const i64 *gaps;                /* pairs of a gap and how often, in rising order; nothing where that is 0 */
+    const i64 *gaps;                /* pairs of a gap and its count, in ascending order; empty where that is 0 */
     const i64 *bins;                /* NUM_BINS; NULL: the gaps are exact */
     i64 batch_size;
-    const i64 *const *octaves;      /* NUM_OCTAVES: MOST_BATCHES rows of its bins each; NULL: no gap fell in any */
+    const i64 *const *octaves;      /* NUM_OCTAVES pointers to MOST_BATCHES rows of bins; NULL: the octave has no gaps */
 } gaps_arrays;
 
 struct gaps;
 const struct gaps *fleet_gaps(const fleet *f);
 void gaps_export(struct gaps *g, gaps_arrays *out);
 
-/* What work.c holds. Pointers are valid until the next step. */
+/* Data of work.c. Pointers are valid until the next step. */
 typedef struct {
     i64 held_ps, num_kinds, num_prefills, stride, prefill_steps, prefill_ps;
-    const void *kinds;    /* decode_kind of work.h, in the order in which they first came */
+    const void *kinds;    /* decode_kind of work.h, in order of first occurrence */
     const void *prefills; /* prefill_sample of work.h */
 } work_arrays;
 
@@ -206,11 +206,11 @@ struct work;
 const struct work *fleet_work(const fleet *f, i64 engine); /* NULL without keep_work */
 void work_export(const struct work *w, work_arrays *out);
 
-/* Take effect when the engine next decides. */
+/* Take effect at the engine's next decision. */
 i64 fleet_cancel(fleet *f, i64 engine, i64 request, i64 at_ps);
 i64 fleet_release_kept(fleet *f, i64 engine, i64 request, i64 at_ps);
 i64 fleet_want_load(fleet *f, i64 engine, i64 request, i64 tokens, i64 at_ps);
-i64 fleet_load_begun(fleet *f, i64 engine, i64 request, i64 end_ps); /* at once: the engine is in its decision */
+i64 fleet_load_begun(fleet *f, i64 engine, i64 request, i64 end_ps); /* at once: the engine waits in its decision */
 i64 fleet_loaded(fleet *f, i64 engine, i64 request, i64 at_ps);
 i64 fleet_unload(fleet *f, i64 engine, i64 request, i64 at_ps);
 void fleet_stop(fleet *f, i64 engine);

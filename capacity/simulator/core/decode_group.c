@@ -1,4 +1,4 @@
-/* The decode rows of a regular vLLM V1 engine, known by their sums. See decode_group.h. */
+/* Decode rows of a regular vLLM V1 engine, stored as sums. See decode_group.h. */
 #include <stdlib.h>
 
 #include "decode_group.h"
@@ -9,7 +9,7 @@ static i64 modulo(i64 a, i64 size)
     return rest < 0 ? rest + size : rest;
 }
 
-/* heaps: the least `at` first, of equals the earliest in the running list */
+/* heaps: the least `at` first, among equals the earliest in the running list */
 
 static int comes_before(timed a, timed b)
 {
@@ -40,7 +40,7 @@ static timed heap_pop(timed_heap *h)
     return first;
 }
 
-/* who belongs to it */
+/* membership */
 
 void group_init(decode_group *g, memory *m, const core_engine *setup, pool *p)
 {
@@ -95,7 +95,7 @@ void group_clear(decode_group *g)
     g->active = 0;
 }
 
-/* chunks of KV that are copied out once they are full */
+/* chunks of KV to copy out once they are full */
 
 void group_watch_chunks(decode_group *g, i64 chunk_tokens)
 {
@@ -103,7 +103,7 @@ void group_watch_chunks(decode_group *g, i64 chunk_tokens)
     g->chunk_buckets = take_memory(g->memory, (size_t)chunk_tokens * sizeof *g->chunk_buckets);
 }
 
-/* What is known of a member as its next step is decided. */
+/* Known tokens of a member when its next step is decided. */
 static i64 known_tokens(const decode_group *g, const sequence *r) { return r->offset + g->clock + !g->asynchronous; }
 
 void group_lag(decode_group *g, sequence *r)
@@ -132,7 +132,7 @@ static void leave_chunks(decode_group *g, sequence *r)
     r->chunk_bucket = 0;
 }
 
-/* Members who lag are looked at before every step, the others where a chunk of theirs is full: each once. */
+/* Check lagging members before every step, the others once where a chunk becomes full. */
 static void find_full_chunks(decode_group *g)
 {
     g->full.count = 0;
@@ -174,7 +174,8 @@ static void end_at(decode_group *g, sequence *r, i64 clock)
     g->ended_at[place / 64] |= (uint64_t)1 << place % 64;
 }
 
-/* Those whose last step was that of `clock`, out of their list: the others of it end a round later, or more. */
+/* Remove the members whose last step was that of `clock` from their list; the others in it end a round later, or more.
+ */
 static sequence *take_ends(decode_group *g, i64 clock)
 {
     i64 place = clock & (END_CLOCKS - 1);
@@ -273,7 +274,7 @@ static void leave_group(decode_group *g, sequence *r)
     }
 }
 
-/* Growing contexts grow, and those that reach the window stay there. */
+/* Growing contexts grow, and contexts that reach the window stay at its size. */
 static void saturate(decode_group *g)
 {
     g->growing_contexts += g->growing;
@@ -334,8 +335,8 @@ void group_sort(sequences *list)
     }
 }
 
-/* Members to visit before the next step, in the order of the running list: at places within a block where they take
- * one, fill one or leave one behind, and in their first two steps: the chunk that they come from may be in flight. */
+/* Members to visit before the next step, in the order of the running list: at positions in a block where they need a
+ * block, fill one or leave one behind, and in their first two steps, because the chunk before may be in flight. */
 void group_find_due(decode_group *g)
 {
     sequences *due = &g->due;

@@ -1,12 +1,12 @@
-/* The rows of an asynchronous vLLM V1 engine that verify drafts.
+/* Rows of an asynchronous vLLM V1 engine that verify drafts.
  *
- * Whoever has one verification in flight, and will have another one in the next step, is a member of the group: all of
- * them take part in every step with as many tokens, and what is left of a row is how many drafts are accepted. Others
- * (prompts, first and last verifications) stay rows. What is not regular is spelled out, row by row, for the policy
- * itself to decide; the group forms again as it is met.
+ * A request is a member of the group if it has a verification in flight and will have another one in the next step.
+ * All members take part in every step with the same number of tokens, so the only state of a row is the number of
+ * accepted drafts. Other requests (prompts, first and last verifications) stay rows. Irregular events are expanded to
+ * rows for the policy to decide; the group forms again afterwards.
  *
- * Of a member that `known` tokens are known of, with k drafts: known + k are computed as its next step is decided, the
- * verification in flight counted in full, and known + 2k + 1 are then.
+ * For a member with `known` tokens and k drafts, known + k tokens are computed when its next step is decided, counting
+ * the whole verification in flight, and known + 2k + 1 afterwards.
  */
 #include "drafts.h"
 
@@ -19,10 +19,10 @@
 typedef struct {
     uint64_t draw;  /* from which the next verification is drawn */
     i64 known;      /* tokens, also beyond its last one */
-    i64 due;        /* tokens from which on it needs a block, or leaves */
+    i64 due;        /* number of tokens at which it needs a block, or leaves */
     const uint64_t *accepts; /* by depth: draws below it */
     sequence *sequence;
-    i64 room;       /* tokens that its blocks have a place for */
+    i64 room;       /* tokens with a slot in its blocks */
     i64 joined;     /* the group's clock then */
 } member;
 
@@ -32,12 +32,12 @@ struct draft_group {
     i64 drafts, depth, lookahead, clock, sum_known;
     VEC(member) members;
     int some_due;
-    VEC(i64) due;        /* places of those that are; stale: somebody came or left since it was made */
+    VEC(i64) due;        /* positions of the members; stale: membership has changed since */
     int stale;
-    int ahead;           /* what the next step to end accepts is in `known` already */
-    sequences others;    /* who runs and is no member */
-    VEC(i64) tokens;     /* of the others in the step that is decided; 0: none */
-    VEC(uint64_t) drawn; /* of those whose drafts so far are accepted */
+    int ahead;           /* `known` already includes the drafts that the next step to end accepts */
+    sequences others;    /* running requests that are not members */
+    VEC(i64) tokens;     /* tokens of the others in the current step; 0: none */
+    VEC(uint64_t) drawn; /* members whose drafts so far are all accepted */
     VEC(i64) accepted;   /* their places */
     uint64_t *accepts;   /* by class and depth */
 };
@@ -70,7 +70,7 @@ draft_group *drafts_new(vllm_v1 *v, const core_engine *setup)
 
 /* members */
 
-/* Tokens that its next verification needs a place for, and from which count on that is more than there is. */
+/* Tokens that need a slot for its next verification, and the count at which this exceeds its blocks. */
 static i64 slots_of(const vllm_v1 *v, const member *m)
 {
     const draft_group *g = v->drafted;
@@ -126,7 +126,7 @@ static void drop(draft_group *g, i64 place)
     g->members.at[place] = g->members.at[--g->members.count];
 }
 
-/* Its blocks and their content, as its own table says it. */
+/* Blocks and content of a member, as stored in its table. */
 static void spell_blocks(vllm_v1 *v, const member *m, i64 cached)
 {
     pool *q = v->base.pool;
@@ -134,7 +134,7 @@ static void spell_blocks(vllm_v1 *v, const member *m, i64 cached)
     q->ops->cache(q, &m->sequence->table, cached);
 }
 
-/* Gives a member its own state back, and its row to the step in flight. */
+/* Restore the state of a member, and its row in the step in flight. */
 static void demote(vllm_v1 *v, i64 place)
 {
     draft_group *g = v->drafted;
@@ -159,7 +159,7 @@ static void demote(vllm_v1 *v, i64 place)
     drop(g, place);
 }
 
-/* Give every request its own state back, and the step in flight its rows, in the order of the running list. */
+/* Restore the state of every request, and the rows of the step in flight, in the order of the running list. */
 void drafts_spell_out(vllm_v1 *v)
 {
     draft_group *g = v->drafted;
@@ -222,7 +222,7 @@ static void take_members(vllm_v1 *v)
     g->others.count = kept;
 }
 
-/* Members that verify no more drafts, or come near the end of the context, leave; returns blocks for the others. */
+/* Remove members that verify no more drafts or approach the end of the context; return the blocks for the others. */
 static i64 look_at_due(vllm_v1 *v)
 {
     draft_group *g = v->drafted;
@@ -255,7 +255,7 @@ static void give_due_blocks(vllm_v1 *v)
     g->due.count = g->some_due = 0;
 }
 
-/* How many tokens each of the others gets; -1: the budget would decide by list order. Returns blocks for them. */
+/* Set the tokens of each of the others and return their blocks; -1: the budget would decide by list order. */
 static i64 look_at_others(vllm_v1 *v, i64 *budget)
 {
     policy *p = &v->base;
@@ -341,7 +341,7 @@ int drafts_schedule(vllm_v1 *v, step *s)
 
 /* account */
 
-/* What the members' verifications accept: all of them at each depth before any at the next. */
+/* Draw what the members' verifications accept: all of them at each depth before any at the next. */
 static void draw(draft_group *g)
 {
     i64 count = g->members.count, going = 0;
@@ -386,7 +386,7 @@ static void draw(draft_group *g)
     g->clock++;
 }
 
-/* A member has its last token; a verification that it has in flight comes to nothing. */
+/* A member has its last token; its verification in flight is discarded. */
 static void end_member(vllm_v1 *v, i64 place, step *s)
 {
     draft_group *g = v->drafted;
@@ -432,9 +432,9 @@ int drafts_update(vllm_v1 *v, step *s)
     return 1;
 }
 
-/* steps of members alone, one after the other */
+/* successive steps of members only */
 
-/* Whether this engine, which is about to decide, has members and nothing else. */
+/* Whether this engine, which is about to decide, has members only. */
 static int is_quiet(const engine *e, vllm_v1 *v)
 {
     const draft_group *g = v->drafted;
@@ -447,7 +447,7 @@ static int is_quiet(const engine *e, vllm_v1 *v)
            && !s->preempted.count && !s->held_ps;
 }
 
-/* Blocks for the next step of the members; 0: one of them leaves, or the blocks are not free. */
+/* Allocate blocks for the next step of the members; 0: a member leaves, or too few blocks are free. */
 static int take_blocks(vllm_v1 *v)
 {
     draft_group *g = v->drafted;
@@ -477,8 +477,9 @@ static int some_end(const draft_group *g)
     return 0;
 }
 
-/* As engine.c takes them (decide, launch, settle), but for what cannot be there; see quiet.c. What the step in flight
- * accepts is drawn as the next one is launched: if it ends a request, both are left to the engine. */
+/* The same steps as in engine.c (decide, launch, settle), without the impossible cases; see quiet.c. The accepted
+ * drafts of the step in flight are drawn when the next one is launched. If that ends a request, the engine handles
+ * both steps. */
 int take_quiet_drafts(engine *e)
 {
     vllm_v1 *v = (vllm_v1 *)e->drafted_v1;

@@ -1,4 +1,4 @@
-/* The rows of an asynchronous vLLM V1 engine that verify drafts: known by little more than what is drawn for each. */
+/* Rows of an asynchronous vLLM V1 engine that verify drafts, with little state except the draws of each. */
 #ifndef CAPACITY_DRAFTS_H
 #define CAPACITY_DRAFTS_H
 
@@ -11,9 +11,9 @@
 
 draft_group *drafts_new(vllm_v1 *v, const core_engine *setup); /* NULL: these drafts are verified row by row */
 int drafts_schedule(vllm_v1 *v, step *s);                      /* 0: the policy itself has to decide, row by row */
-int drafts_update(vllm_v1 *v, step *s);                        /* 0: the policy itself has to */
+int drafts_update(vllm_v1 *v, step *s);                        /* 0: the policy itself has to decide */
 void drafts_spell_out(vllm_v1 *v);
-int take_quiet_drafts(engine *e); /* steps of members alone: whether it took any; e->now_ps has moved then */
+int take_quiet_drafts(engine *e); /* run steps of members only; 1: e->now_ps has changed */
 
 #ifndef _WIN32
 #pragma GCC visibility pop

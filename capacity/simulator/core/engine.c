@@ -1,20 +1,20 @@
-/* The engine loop: decide, compute, account, as in an engine itself. See engine.py.
+/* The engine loop: decide, compute, account. See engine.py.
  *
- * As many steps are in flight as the policy asks for: one (synchronous), two (asynchronous), one a pipeline stage.
+ * The policy sets the number of steps in flight: one (synchronous), two (asynchronous), or one per pipeline stage.
  */
 #include <math.h>
 
 #include "drafts.h"
 
-#define ROWS_AS_A_STEP 8 /* so many take about as long as a step without rows */
-#define ZERO_TIME_STEPS 10000 /* steps without rows in a row: nothing will ever come of them */
-#define PREEMPTIONS_IN_VAIN 10000 /* since a token was last sampled: nothing will come of them either */
+#define ROWS_AS_A_STEP 8 /* this many take about as long as a step without rows */
+#define ZERO_TIME_STEPS 10000 /* successive steps without rows after which the engine has stalled */
+#define PREEMPTIONS_IN_VAIN 10000 /* steps since the last sampled token after which the engine has stalled */
 
 /* requests */
 
 enum { CACHE_LINE = 64, SEQUENCES_AT_ONCE = 64 };
 
-/* Memory for some sequences, each of which begins a line of the processor's cache; returns one of them. */
+/* Allocate memory for some sequences, each of which begins a cache line; return one of them. */
 static sequence *new_sequences(engine *e)
 {
     size_t size = (sizeof(sequence) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
@@ -68,7 +68,7 @@ sequence *engine_new_sequence(engine *e, i64 request)
     return r;
 }
 
-/* The memory of a request that has left, once no row of it is in flight. */
+/* Free the memory of a request that has left, once it has no row in flight. */
 void engine_recycle(engine *e, sequence *r)
 {
     if (r->rows_in_flight || r->kept || r->inside)
@@ -78,7 +78,7 @@ void engine_recycle(engine *e, sequence *r)
     e->spare_sequences = r;
 }
 
-/* The request is no longer one of the engine's. */
+/* Remove the request from the engine. */
 static void leave(engine *e, sequence *r)
 {
     r->inside = 0;
@@ -107,7 +107,7 @@ int engine_tokenizes(const engine *e)
     return e->front_end.input_token_s > 0.0 || e->front_end.request_ps > 0;
 }
 
-/* A request comes, through the front end where that tokenizes; 0: it is turned away. */
+/* Accept a request, through the front end if that tokenizes; 0: it is rejected. */
 int engine_receive(engine *e, i64 request, i64 at_ps)
 {
     if (!engine_tokenizes(e))
@@ -136,7 +136,7 @@ void engine_receive_fed(engine *e, i64 until_ps)
     }
 }
 
-/* Requests leave the front end. */
+/* Take requests from the front end. */
 void engine_receive_tokenized(engine *e, i64 until_ps)
 {
     for (i64 at_ps; (at_ps = front_end_due_ps(&e->front_end)) <= until_ps;) {
@@ -157,7 +157,7 @@ void engine_wake(engine *e, i64 at_ps)
         e->later_key = MIN(e->later_key, key);
 }
 
-/* When the next request matters: where no step has to end before, or where the front end takes it in. */
+/* The instant at which the next request matters: if no step has to end before, or if the front end receives it. */
 void engine_expect_arrivals(engine *e)
 {
     if (!e->alive || ((e->ending || e->endless) && !engine_tokenizes(e)))
@@ -233,7 +233,7 @@ static i64 step_duration(engine *e, step *s)
     return duration;
 }
 
-/* Through one stage after the other, each of which is busy for its share. */
+/* Run a step through the pipeline stages, each of which is busy for its share. */
 static void launch_stages(engine *e, step *s, i64 duration, i64 now_ps)
 {
     i64 stages = e->policy->limits.pipeline_stages;
@@ -254,7 +254,7 @@ void engine_check_end(engine *e, const step *s)
              (long long)(NEVER / 4 / 1000000000000), (long long)(s->end / 1000000000000));
 }
 
-/* How long a step lasts, and from when to when. */
+/* Compute how long a step lasts, and its start and end. */
 void time_step(engine *e, step *s, i64 now_ps)
 {
     i64 duration = s->held_ps;
@@ -270,7 +270,7 @@ void time_step(engine *e, step *s, i64 now_ps)
     e->sums.busy_ps += duration;
 }
 
-/* The results of the step before are read when this one is launched. */
+/* The output of the previous step is read when this one is launched. */
 static void hold_results(engine *e, const step *s)
 {
     if (e->setup.launch_lag <= 0.0 || !e->num_in_flight || e->policy->limits.pipeline_stages > 1)
@@ -310,7 +310,7 @@ static void finish(engine *e, sequence *r, i64 now_ps)
         pool *p = e->pools[0];
         kept_kv kept = {.request = r->request};
         p->ops->open(p, &kept.table, r->request);
-        /* its blocks are free since this very instant: take them back */
+        /* its blocks are free since this instant: allocate them again */
         int held = p->ops->hold_computed(p, &kept.table, r->prompt_tokens,
                                          p->ops->lookup(p, &kept.table, r->prompt_tokens));
         if (held)
@@ -332,7 +332,7 @@ static void settle(engine *e)
 {
     i64 now_ps = e->now_ps;
     step *s = e->ending;
-    engine_receive_fed(e, now_ps - 1); /* who came before a step ends stands before whom its end brings */
+    engine_receive_fed(e, now_ps - 1); /* requests that arrived before precede those that this end causes */
     e->ending = NULL;
     e->policy->ops->update(e->policy, s);
     ledger_settled(e, s, now_ps);
@@ -423,7 +423,7 @@ static void read_mail(engine *e)
     e->mail.count = 0;
 }
 
-/* Whether a policy that never gives up a request can promise this one its blocks to the end. */
+/* Whether a policy that never preempts can guarantee this request its blocks to the end. */
 static int ends_in_time(engine *e, const load *l)
 {
     policy *p = e->policy;
@@ -450,7 +450,7 @@ static int ends_in_time(engine *e, const load *l)
     return promised + q->ops->blocks_needed(q, &l->sequence->table, until, NULL, 0) <= q->free_blocks;
 }
 
-/* Begin the transfer of the first that there are blocks for; 1: its end is asked for, and this decision goes on then. */
+/* Begin the first transfer with enough free blocks; 1: its end is requested, and this decision continues then. */
 static int begin_load(engine *e)
 {
     i64 place = 0;

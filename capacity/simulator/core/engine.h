@@ -32,19 +32,19 @@ typedef struct {
     i64 gap_ps, count;
 } gap_entry;
 
-/* Processes before the engine, through which its requests come and its tokens go (front_end.c). */
+/* Processes of the front end, through which requests and tokens pass (front_end.c). */
 typedef struct {
     i64 at_ps, order, request;
-    int waits; /* for its turn, which begins then */
+    int waits; /* waits for its turn, which begins then */
 } tokenized;
 typedef struct {
     memory *memory;
     i64 num_processes;
-    i64 *free_ps; /* by process: when it will have done all that it was given */
-    i64 *turn_ends_ps, *last_taken_in_ps; /* by process too */
+    i64 *free_ps; /* by process: the instant at which it has done all its work */
+    i64 *turn_ends_ps, *last_taken_in_ps; /* also by process */
     i64 request_ps, message_ps;
     double input_token_s;
-    VEC(tokenized) coming; /* a heap: requests on their way in, the next one first */
+    VEC(tokenized) coming; /* a heap: incoming requests, the next one first */
     i64 taken_in;
 } front_end;
 
@@ -52,31 +52,31 @@ struct engine {
     fleet *fleet;
     memory *memory;
     i64 number, key, now_ps;
-    i64 later_key; /* what it does after the arrivals that `key` stands for, if that is an ARRIVE */
+    i64 later_key; /* next action after the arrivals that `key` stands for, if that is an ARRIVE */
     core_engine setup;
     policy *policy;
     i64 num_pools;
     pool **pools; /* one a rank */
     policy **policies;
-    policy *regular_v1; /* the policy, where quiet.c may take its steps; or NULL */
-    policy *drafted_v1; /* and where drafts.c may */
+    policy *regular_v1; /* policy whose steps quiet.c may run, or NULL */
+    policy *drafted_v1; /* policy whose steps drafts.c may run, or NULL */
     i64 num_blocks;
-    /* steps in flight, oldest first, and the one whose end comes next */
+    /* steps in flight, oldest first, and the one that ends next */
     step **in_flight;
     i64 num_in_flight;
     step *ending, *spare_steps;
     i64 *stage_free_ps;
     shape *shapes; /* one a rank */
-    /* requests that come by themselves */
+    /* scheduled arrivals */
     const i64 *fed_requests, *fed_instants;
     i64 fed_count, fed_next;
-    /* what takes effect with the next decision */
+    /* actions that take effect at the next decision */
     VEC(mail) mail;
     VEC(load) loads;
     VEC(kept_kv) kept;
     sequence *spare_sequences;
-    size_t blank_bytes; /* of a sequence that is used again: not known to the compiler, whose own loop is slower */
-    i64 unfinished; /* requests inside, those that wait for KV included */
+    size_t blank_bytes; /* size of a reused sequence, hidden from the compiler, whose own loop is slower */
+    i64 unfinished; /* requests in the engine, including those that wait for KV */
     int alive, endless, paused;
     i64 without_rows, in_vain;
     front_end front_end;
@@ -96,13 +96,13 @@ struct fleet {
     VEC(i64) place; /* of each engine in the heap */
     VEC(core_event) events;
     core_turn *turn; /* the caller's */
-    i64 events_told; /* events that the caller has seen: dropped by the next call */
-    i64 kinds_waiting; /* of the events that he has not, as bits */
-    sequence **inside; /* by request: where it is, in a routed fleet */
+    i64 events_told; /* events that the caller has seen; the next call drops them */
+    i64 kinds_waiting; /* kinds of the other events, as bits */
+    sequence **inside; /* by request: its engine, in a routed fleet */
     gaps *gaps;
     VEC(gap_entry) step_gaps;
     i64 steps; /* settled, of all engines; rows count as well */
-    i64 bound, last_step; /* of the advance that is under way: an engine goes on by itself below this key */
+    i64 bound, last_step; /* limit of the current advance: an engine continues by itself below this key */
 };
 
 engine *engine_new(fleet *f, const core_engine *setup, i64 number, i64 now_ps);
@@ -113,11 +113,11 @@ void engine_receive_tokenized(engine *e, i64 until_ps);
 void engine_expect_arrivals(engine *e);
 step *engine_new_step(engine *e); /* an empty one */
 void engine_spare_step(engine *e, step *s);
-void time_step(engine *e, step *s, i64 now_ps); /* how long it lasts, and from when to when */
+void time_step(engine *e, step *s, i64 now_ps); /* compute how long it lasts, and its start and end */
 void engine_check_end(engine *e, const step *s); /* simulated time has an end */
-int take_quiet_steps(engine *e);          /* quiet.c: whether it took any; e->now_ps has moved then */
+int take_quiet_steps(engine *e);          /* quiet.c: run quiet steps; 1: e->now_ps has changed */
 int engine_tokenizes(const engine *e); /* whether requests come through its front end */
-void engine_wake(engine *e, i64 at_ps); /* something came: decide, unless a step has to end first */
+void engine_wake(engine *e, i64 at_ps); /* something arrived: decide, unless a step has to end first */
 i64 engine_kv_used(const engine *e);
 sequence *engine_new_sequence(engine *e, i64 request);
 void engine_recycle(engine *e, sequence *r);

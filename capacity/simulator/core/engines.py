@@ -1,7 +1,7 @@
-"""`Engines` that run compiled: a fleet of the core, which keeps with SimPy's clock.
+"""`Engines` of the compiled core, synchronised with SimPy's clock.
 
-Between two events of the world nothing can meet the engines, so they run ahead to the next one. They stop before it at
-the first instant at which something leaves that the world acts on: that brings an event of its own.
+Between two events of the simulation nothing affects the engines, so they run ahead to the next one. They stop earlier
+at the first instant with an engine event that the simulation reacts to, because that adds an event.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from capacity.simulator.setup import EngineSetup, check_setup
 
 FINISHED, REFUSED, PREFILLED = enums.EVENT_FINISHED, enums.EVENT_REFUSED, enums.EVENT_PREFILLED
 LOAD_BEGINS = enums.EVENT_LOAD_BEGINS
-ANY_EVENT = 0b11111  # kinds as bits
-FEWEST_STEPS = 64  # of one call, where progress is shown
-CHECKED_STEPS = 10_000  # of one call, where somebody may end the run between two
+ANY_EVENT = 0b11111  # bits of all kinds
+FEWEST_STEPS = 64  # steps per call when progress is shown
+CHECKED_STEPS = 10_000  # steps per call when the run may be stopped between calls
 
 
 class CompiledEngines:
-    """`Engines` of the core. With `reacts`, a request's end is reported at once, else in time for the next event."""
+    """`Engines` of the core. With `reacts`, a request's end is reported at once, otherwise before the next event."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class CompiledEngines:
         reacts: bool,
         routed: bool,
     ) -> None:
-        """`routed`: somebody wants the reports. Raises InvalidInput for requests that no engine can take."""
+        """`routed`: the reports are used. Raises InvalidInput for requests that no engine can process."""
         columns = {name: getattr(ledger, name) for name in LEDGER_COLUMNS}
         self.fleet = Fleet(requests.workload, columns, routed=routed)
         self._env = env
@@ -91,19 +91,15 @@ class CompiledEngines:
             keep_work=self._recording.keep_work,
         )
 
-    # requests
-
     def feed(self, number: int, requests: Sequence[int], instants_ps: Sequence[int]) -> None:
         whole = isinstance(requests, range) and requests == range(len(instants_ps))
         self.fleet.feed(number, None if whole else np.asarray(requests), np.asarray(instants_ps))
-
-    # time
 
     def report_at_once(self) -> None:
         self.fleet.turn[STOP_AT] = ANY_EVENT
 
     def run(self) -> None:
-        """The engines run ahead to the next event of the world, then that happens, and so on."""
+        """Run the engines and the events of the simulation alternately until no event is left."""
         queue, happen, turn, take_turn = (
             self._env._queue,
             self._env.step,
@@ -127,15 +123,15 @@ class CompiledEngines:
                 happen()
 
     def _show(self, progress: Progress, *, all_done: bool) -> None:
-        """Progress as it is made: so few steps a turn that hardly two reports fall into one."""
-        turn, passed = self.fleet.turn, progress.count_to(self.fleet.completed)
+        """Report progress, with so few steps per turn that rarely two reports fall into one turn."""
+        turn, passed = self.fleet.turn, progress.reached(self.fleet.completed)
         if passed > 1:
             turn[MAX_STEPS] = max(FEWEST_STEPS, turn[MAX_STEPS] // passed)
         elif not passed and not all_done:
             turn[MAX_STEPS] = min(self._steps_per_call, 2 * turn[MAX_STEPS])
 
     def _report(self, told: int) -> None:
-        """Tell what has left, in order; an engine that asks when KV will come goes on with the answer."""
+        """Report engine events in order and answer engines that ask when KV will arrive."""
         reports, events = self._reports, self.fleet.events(told)
         for at in range(0, EVENT_FIELDS * told, EVENT_FIELDS):
             kind, number, request, at_ps = events[at], events[at + 1], events[at + 2], events[at + 3]
@@ -150,16 +146,14 @@ class CompiledEngines:
 
     def close(self) -> None:
         self.fleet.close()
-        self._reports = Nobody()  # who stands before them refers to them as well
-
-    # what there is to know
+        self._reports = Nobody()  # breaks the reference cycle
 
     @property
     def busy(self) -> bool:
         return self.fleet.next_key < binding.NEVER_KEY
 
     def rank_of(self, number: int, request: int) -> int:  # noqa: ARG002
-        """Ranks of disaggregated pools are not among what is compiled."""
+        """Return 0, because disaggregated pools with ranks are not compiled."""
         return 0
 
     def state(self, number: int) -> EngineState:

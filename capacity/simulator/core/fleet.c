@@ -1,4 +1,4 @@
-/* All engines of one run, in the order in which their next events come. */
+/* All engines of one run, in the order of their next events. */
 #include <stdlib.h>
 
 #include "engine.h"
@@ -11,7 +11,7 @@
         drop_told_events(f); \
     } while (0)
 
-/* the heap of engines: least key first, of equals the lowest number */
+/* heap of engines: least key first, among equals the lowest number */
 
 static int before(const fleet *f, i64 a, i64 b)
 {
@@ -25,7 +25,7 @@ static void put(fleet *f, i64 at, i64 number)
     f->place.at[number] = at;
 }
 
-/* An engine's key has changed. */
+/* Restore the heap after an engine's key has changed. */
 static void reorder(fleet *f, i64 number)
 {
     i64 at = f->place.at[number], count = f->heap.count;
@@ -89,10 +89,10 @@ fleet *fleet_new(const core_requests *requests, const core_columns *columns, i64
     if (!f)
         return NULL;
     if (setjmp(f->memory.on_error))
-        return f; /* fleet_error says why */
+        return f; /* fleet_error returns the reason */
     memory *m = &f->memory;
     if (!requests || !columns || requests->count < 0 || requests->count > ((i64)1 << 31))
-        fail(m, BAD_INPUT, "requests: a count from 0 to 2**31");
+        fail(m, BAD_INPUT, "the number of requests must be from 0 to 2**31");
     if (requests->count && (!requests->prompt_tokens || !requests->output_tokens || !columns->arrival_ps
                             || !columns->first_scheduled_ps || !columns->first_token_ps || !columns->finish_ps
                             || !columns->output_tokens || !columns->cached_tokens || !columns->preemptions
@@ -107,7 +107,7 @@ fleet *fleet_new(const core_requests *requests, const core_columns *columns, i64
     for (i64 i = 0; i < requests->count; i++)
         if (columns->preemptions[i] < MISSING || columns->preemptions[i] > most || columns->preempted_ps[i] < MISSING
             || columns->preempted_ps[i] > most)
-            fail(m, BAD_INPUT, "request %lld: it was preempted before it came", (long long)i);
+            fail(m, BAD_INPUT, "request %lld: it was preempted before its arrival", (long long)i);
     f->requests = *requests;
     f->columns = *columns;
     f->routed = routed != 0;
@@ -130,7 +130,7 @@ const char *fleet_error(const fleet *f)
     return !f ? "no memory for a fleet" : f->memory.error ? f->memory.message : "";
 }
 
-/* Everything that an index or a loop relies on. */
+/* Check everything that an index or a loop depends on. */
 static void check_setup(fleet *f, const core_engine *c)
 {
     memory *m = &f->memory;
@@ -175,7 +175,7 @@ static void check_setup(fleet *f, const core_engine *c)
     WITHIN(stream_interval, 1, most);
 #undef WITHIN
     if (c->num_rates && c->num_classes != 1 && c->num_classes != 16)
-        fail(m, BAD_INPUT, "acceptance rates are of 1 class or 16, not %lld", (long long)c->num_classes);
+        fail(m, BAD_INPUT, "acceptance rates must have 1 or 16 classes, not %lld", (long long)c->num_classes);
 #define FRACTION(field, most_) \
     if (!(c->field >= 0.0 && c->field <= (most_))) \
     fail(m, BAD_INPUT, #field " is %g: must be from 0 to %g", c->field, (double)(most_))
@@ -190,13 +190,13 @@ static void check_setup(fleet *f, const core_engine *c)
             fail(m, BAD_INPUT, "tier %lld is out of bounds", (long long)i);
     }
     if (c->max_loras && (c->policy != POLICY_VLLM_V1 || c->num_tiers || (c->max_cpu_loras && c->max_cpu_loras < c->max_loras)))
-        fail(m, BAD_INPUT, "this engine does not take so many LoRA adapters");
+        fail(m, BAD_INPUT, "this engine does not support these LoRA adapters");
     if (c->num_tiers) {
         if (c->policy != POLICY_VLLM_V1)
-            fail(m, BAD_INPUT, "this policy knows no tiers of KV");
+            fail(m, BAD_INPUT, "this policy does not support KV tiers");
         FRACTION(chunk_bytes, 1e15);
         if (c->chunk_blocks < 1)
-            fail(m, BAD_INPUT, "chunk_blocks is 0");
+            fail(m, BAD_INPUT, "chunk_blocks must be at least 1");
     }
     for (i64 i = 0; c->rates && i < c->num_rates * c->num_classes; i++)
         FRACTION(rates[i], 1.0);
@@ -233,7 +233,7 @@ static int loads_kv(const engine *e)
     return e->num_pools == 1 && !e->setup.contiguous_blocks && e->policy->ops->add_loaded && e->pools[0]->ops->load;
 }
 
-/* NULL: there is none of that number. */
+/* Return the engine with this number, or NULL. */
 static engine *known_engine(const fleet *f, i64 number)
 {
     return number < 0 || number >= f->engines.count ? NULL : f->engines.at[number];
@@ -247,7 +247,7 @@ i64 fleet_add(fleet *f, const core_engine *setup, i64 now_ps)
     i64 number = f->engines.count;
     engine *e = engine_new(f, setup, number, now_ps);
     if (setup->role != ROLE_BOTH && (!loads_kv(e) || !e->pools[0]->ops->hold_computed))
-        fail(&f->memory, BAD_INPUT, "an engine of this kind does not prefill or decode for others");
+        fail(&f->memory, BAD_INPUT, "an engine of this kind does not support disaggregation");
     PUSH(&f->memory, &f->engines, e);
     PUSH(&f->memory, &f->heap, number);
     PUSH(&f->memory, &f->place, number);
@@ -273,7 +273,7 @@ i64 fleet_feed(fleet *f, i64 number, i64 count, const i64 *requests, const i64 *
         return OK;
     engine *e = engine_of(f, number, 0);
     if (!instants)
-        fail(&f->memory, BAD_INPUT, "arrivals without instants");
+        fail(&f->memory, BAD_INPUT, "the instants of the arrivals are missing");
     if (!requests && count > f->requests.count)
         fail(&f->memory, BAD_INPUT, "there are only %lld requests", (long long)f->requests.count);
     for (i64 i = 0; i < count; i++)
@@ -317,7 +317,7 @@ i64 fleet_cancel(fleet *f, i64 number, i64 request, i64 at_ps)
 {
     ENTER(f, f->memory.error);
     if (!engine_of(f, number, request)->policies[0]->ops->abort)
-        fail(&f->memory, BAD_INPUT, "an engine of this kind aborts no requests");
+        fail(&f->memory, BAD_INPUT, "an engine of this kind cannot abort requests");
     check_instant(f, at_ps);
     engine_receive_tokenized(f->engines.at[number], at_ps);
     if (front_end_drop(&f->engines.at[number]->front_end, request))
@@ -341,13 +341,13 @@ i64 fleet_want_load(fleet *f, i64 number, i64 request, i64 tokens, i64 at_ps)
     engine *e = engine_of(f, number, request);
     check_instant(f, at_ps);
     if (!loads_kv(e))
-        fail(&f->memory, BAD_INPUT, "an engine of this kind loads no KV");
+        fail(&f->memory, BAD_INPUT, "an engine of this kind cannot load KV");
     if (tokens < 0 || tokens > f->requests.prompt_tokens[request] + f->requests.output_tokens[request])
-        fail(&f->memory, BAD_INPUT, "request %lld has no %lld tokens to load", (long long)request, (long long)tokens);
+        fail(&f->memory, BAD_INPUT, "request %lld cannot load %lld tokens", (long long)request, (long long)tokens);
     sequence *r = engine_new_sequence(e, request);
     if (!r)
         return 0;
-    PUSH(&f->memory, &e->loads, ((load){r, tokens, -1})); /* in the mail until the engine decides */
+    PUSH(&f->memory, &e->loads, ((load){r, tokens, -1})); /* queued until the engine decides */
     post(f, number, (mail){MAIL_WANT_LOAD, request, NULL}, at_ps);
     return 1;
 }
@@ -366,7 +366,7 @@ i64 fleet_load_begun(fleet *f, i64 number, i64 request, i64 end_ps)
         e->policy->ops->add_loaded(e->policy, r);
         break;
     }
-    if (goes_on) { /* with its decision, before anyone else does anything */
+    if (goes_on) { /* part of its decision, before any other action */
         engine_proceed(e);
         reorder(f, number);
     }

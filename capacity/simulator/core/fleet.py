@@ -1,4 +1,4 @@
-"""A fleet of compiled engines: the C interface with Python's types, errors and lifetimes around it."""
+"""Fleet of compiled engines: the C interface with Python types, errors and lifetimes."""
 
 from __future__ import annotations
 
@@ -33,31 +33,33 @@ from capacity.step import StepShape, StepTimes, picoseconds
 from capacity.workload import Workload
 from capacity.workload.columns import IntArray
 
-STEPS_PER_CALL = 100_000  # a few hundredths of a second: so long an interrupt may wait
+STEPS_PER_CALL = 100_000  # a few 0.01 s, the longest delay of an interrupt
 EVENT_FIELDS = len(structs.core_event._fields_)
-LIMIT_KEY, STOP_AT, MAX_STEPS, LOAD_ENGINE, _, _, NEXT_KEY, TOLD = range(8)  # places in a turn
+LIMIT_KEY, STOP_AT, MAX_STEPS, LOAD_ENGINE, _, _, NEXT_KEY, TOLD = range(8)  # indices in `turn`
 LEDGER_COLUMNS = tuple(name for name, _ in structs.core_columns._fields_)
 
 
 @functools.cache
 def _core() -> ctypes.CDLL:
-    """The library, its functions declared. Raises InvalidInput where there is none."""
+    """Return the library with declared functions. Raises InvalidInput if it is not available."""
     found = library.load()
     if found is None:
-        raise InvalidInput("the compiled engines are not there: use the readable ones (--engine-loop events)")
+        raise InvalidInput(
+            "the compiled engines are not available: use the Python engines (--engine-loop events)"
+        )
     return interface.declare(found)
 
 
 class SharedRuns(Protocol):
-    """The runs of blocks that requests share: `Chains`, or what says the same."""
+    """Runs of blocks that requests share, such as `Chains`."""
 
     def columns(self) -> tuple[IntArray, IntArray, IntArray] | None:
-        """Offsets of each request, keys of runs and where each ends; None where nothing is shared."""
+        """Return offsets of each request, keys of runs and the end of each run; None if nothing is shared."""
         ...
 
 
 class Fleet:
-    """The engines of one run. `columns` are the ledger's, by name; they and the workload must not move meanwhile."""
+    """Engines of one run. `columns` are the ledger's, by name; they and the workload must stay in place."""
 
     def __init__(
         self,
@@ -67,9 +69,7 @@ class Fleet:
         routed: bool,
         order: IntArray | None = None,
     ) -> None:
-        """`order`: who comes first among equals, if not the lowest number. Raises InvalidInput for requests that no
-        engine can take.
-        """
+        """`order`: rank of each request among equals (default: its number). Raises InvalidInput for bad requests."""
         self._core = core = _core()
         self._kept: list[object] = [columns]
         self._setups: list[EngineSetup] = []
@@ -89,14 +89,14 @@ class Fleet:
             **{name: binding.address(np.asarray(columns[name])) for name in LEDGER_COLUMNS}
         )
         self._pointer: int | None = core.fleet_new(byref(requests), byref(places), routed)
-        # its numbers are as in core_turn; it never moves
+        # laid out as core_turn; it never moves
         self.turn = array("q", bytes(ctypes.sizeof(structs.core_turn)))
         self.turn[LIMIT_KEY], self.turn[MAX_STEPS], self.turn[LOAD_ENGINE] = NEVER_KEY, STEPS_PER_CALL, -1
         self._check(0 if self._pointer and not core.fleet_error(self._pointer) else enums.BAD_INPUT)
         core.fleet_keep_turn(self._pointer, self.turn.buffer_info()[0])
 
     def close(self) -> None:
-        """Free its memory; what was taken out stays."""
+        """Free the memory of the C fleet; results that were copied remain."""
         pointer, self._pointer = self._pointer, None
         if pointer is not None:
             self._core.fleet_free(pointer)
@@ -124,8 +124,6 @@ class Fleet:
             raise InvalidInput(message)
         raise RuntimeError(f"the compiled engines failed: {message}")
 
-    # engines
-
     def add(
         self,
         setup: EngineSetup,
@@ -138,7 +136,7 @@ class Fleet:
         keep_log: bool = False,
         turns_away: bool = True,
     ) -> int:
-        """A new engine; `chains` gives the workload's shared KV blocks for a block size. Raises InvalidInput."""
+        """Add an engine; `chains` returns the workload's shared KV blocks for a block size. Raises InvalidInput."""
         described = binding.describe(setup)
         engine = described.engine
         data = StepData(setup.step_times, self._core)
@@ -173,10 +171,8 @@ class Fleet:
                 known.keys, known.num_keys = self._column(dense), len(unique)
         return known
 
-    # requests
-
     def feed(self, number: int, requests: IntArray | None, instants_ps: IntArray) -> None:
-        """Requests that come by themselves (None: all, in order), at these instants. Raises InvalidInput."""
+        """Add arrivals of requests (None: all, in order) at these instants. Raises InvalidInput."""
         instants = self._column(instants_ps)
         self._check(
             self._core.fleet_feed(self._pointer, number, len(instants_ps), self._column(requests), instants)
@@ -201,7 +197,7 @@ class Fleet:
         return self._is_taken(self._core.fleet_want_load(self._pointer, number, request, tokens, at_ps))
 
     def load_begun(self, number: int, request: int, end_ps: int) -> None:
-        """Whoever asked when KV will come goes on with its decision at the next turn, before all else."""
+        """Set the instant at which KV arrives; the engine that asked continues its decision first in the next turn."""
         turn = self.turn
         turn[LOAD_ENGINE], turn[LOAD_ENGINE + 1], turn[LOAD_ENGINE + 2] = number, request, end_ps
 
@@ -214,13 +210,11 @@ class Fleet:
     def stop(self, number: int) -> None:
         self._core.fleet_stop(self._pointer, number)
 
-    # time
-
     def take_turn(self) -> int:
-        """Some of what is due before `turn[LIMIT_KEY]`; what is due then is `turn[NEXT_KEY]`: the rest by more turns.
+        """Process some of the work due before `turn[LIMIT_KEY]`; `turn[NEXT_KEY]` is the next due key.
 
-        Nothing is done after the first instant at which there is an event of the kinds `turn[STOP_AT]`, as bits.
-        Returns how many events came; `events` are those.
+        Processing stops after the first instant with an event of the kinds in the bits of `turn[STOP_AT]`. Returns the
+        number of `events`.
         """
         count: int = self._core.fleet_take_turn(self._pointer)
         if count < 0:
@@ -228,7 +222,7 @@ class Fleet:
         return count
 
     def events(self, told: int) -> Sequence[int]:
-        """The last turn's, in order of time: kind as in core.h, engine, request, instant, value of each, flat."""
+        """Return the events of the last turn by time, flat: kind (see core.h), engine, request, instant and value."""
         if told <= enums.TOLD_IN_TURN:
             return self.turn[TOLD : TOLD + EVENT_FIELDS * told]
         events = POINTER(c_int64)()
@@ -236,7 +230,7 @@ class Fleet:
         return events[: EVENT_FIELDS * count]
 
     def advance(self, limit_key: int) -> list[tuple[int, ...]]:
-        """Do all that is due before `limit_key`; returns what was told, event by event."""
+        """Process everything that is due before `limit_key` and return the events."""
         told: list[tuple[int, ...]] = []
         self.turn[LIMIT_KEY] = limit_key
         while True:
@@ -247,16 +241,12 @@ class Fleet:
 
     @property
     def next_key(self) -> int:
-        key: int = self._core.fleet_next_key(self._pointer)
-        return key
-
-    # how they stand
+        return int(self._core.fleet_next_key(self._pointer))
 
     @property
     def completed(self) -> int:
-        """Requests, by all engines."""
-        count: int = self._core.fleet_completed(self._pointer)
-        return count
+        """Number of requests that all engines have completed."""
+        return int(self._core.fleet_completed(self._pointer))
 
     def state(self, number: int) -> ctypes.Structure:
         state: ctypes.Structure = structs.core_state()
@@ -273,12 +263,11 @@ class Fleet:
         uses = (structs.core_tier_use * 2)()
         count = self._core.fleet_tier_use(self._pointer, number, uses)
         offload = setup.policy_options.get("offload")
-        names = ["swap"] if offload is None else [tier.name for tier in offload.tiers]
-        chunk_bytes = (
-            setup.policy_options.get("block_bytes", 0.0)
-            if offload is None
-            else offload.block_bytes * offload.chunk_blocks
-        )
+        if offload is None:
+            names, chunk_bytes = ["swap"], setup.policy_options.get("block_bytes", 0.0)
+        else:
+            names = [tier.name for tier in offload.tiers]
+            chunk_bytes = offload.block_bytes * offload.chunk_blocks
         return tuple(
             make_from(
                 TierUse,
@@ -304,14 +293,14 @@ class Fleet:
         return gap_counter(arrays)
 
     def log(self, number: int) -> list[int]:
-        """The schedule, flat, as log_step in ledger.c writes it."""
+        """Return the schedule, flat, as log_step in ledger.c writes it."""
         entries = POINTER(c_int64)()
         count = self._core.fleet_log(self._pointer, number, byref(entries))
         return entries[:count] if count else []
 
 
 SHAPE_FIELDS = len(structs.shape._fields_)
-NUM_OCTAVES = 64  # of gaps
+NUM_OCTAVES = 64  # octaves of gaps
 OCTAVE_BINS = NUM_BATCH_BINS // NUM_OCTAVES
 
 
@@ -352,8 +341,8 @@ def step_work(arrays: Any, step_times: StepTimes) -> StepWork:
     )
 
 
-def _array_at(address: int | None, rows: int, columns: int) -> IntArray:
-    """Return whole numbers at an address, in rows; they stay there for as long as the core leaves them."""
+def _seen(address: int | None, rows: int, columns: int) -> IntArray:
+    """Return a view of integers at an address, as rows; it is valid while the core keeps them."""
     if not rows or address is None:
         return np.zeros((0, columns), dtype=np.int64)
     place = memoryview((ctypes.c_char * (8 * rows * columns)).from_address(address))

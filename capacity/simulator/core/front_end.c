@@ -1,6 +1,5 @@
-/* The front end's processes: each tokenizes prompts and sends messages, first come, first served.
- * See front_end_process.py.
- */
+/* Processes of the front end: each tokenizes prompts and sends messages, first come, first served. See
+ * front_end_process.py. */
 #include <math.h>
 
 #include "engine.h"
@@ -54,7 +53,7 @@ static void push(front_end *f, tokenized one)
     heap[at] = one;
 }
 
-/* A request has come; its prompt is tokenized in its turn, and then it goes to the engine. */
+/* A request has arrived; its prompt is tokenized in its turn, and then the engine gets it. */
 void front_end_take_in(front_end *f, i64 request, i64 prompt_tokens, i64 now_ps)
 {
     double work_ps = rint((double)prompt_tokens * f->input_token_s * 1e12);
@@ -68,19 +67,19 @@ void front_end_take_in(front_end *f, i64 request, i64 prompt_tokens, i64 now_ps)
     push(f, (tokenized){at_ps, f->taken_in++, request, at_ps < done_ps});
 }
 
-/* The engine has made a message of this request; returns when it is sent. */
+/* Send a message of the engine for this request; return the instant at which it is sent. */
 i64 front_end_send(front_end *f, i64 request, i64 now_ps)
 {
     return serve(f, request, f->message_ps, now_ps);
 }
 
-/* When the next request goes to the engine. */
+/* The instant at which the engine gets the next request. */
 i64 front_end_due_ps(const front_end *f)
 {
     return f->coming.count ? f->coming.at[0].at_ps : NEVER;
 }
 
-/* Its turn may only begin now: then it waits until that is over. */
+/* Its turn may begin only now; then it waits until that is over. */
 i64 front_end_pop(front_end *f)
 {
     tokenized one = f->coming.at[0], last = f->coming.at[--f->coming.count];
@@ -95,7 +94,7 @@ i64 front_end_pop(front_end *f)
     return -1;
 }
 
-/* Its client is gone: it never reaches the engine, though its prompt takes its time. 0: it is not here. */
+/* Its client has left: the engine never gets it, but its prompt is still tokenized. 0: it is not here. */
 int front_end_drop(front_end *f, i64 request)
 {
     for (i64 i = 0; i < f->coming.count; i++) {

@@ -40,7 +40,7 @@ static void sort_gaps(gaps *g)
     }
 }
 
-/* More than EXACT_GAPS different gaps go into bins for good. */
+/* With more than EXACT_GAPS different gaps, store them in bins from now on. */
 static void use_bins(gaps *g)
 {
     g->bins = g->unused_bins;
@@ -69,7 +69,7 @@ static void compress(gaps *g)
         use_bins(g);
 }
 
-/* Whether there are more than EXACT_GAPS different ones for sure: each sets a bit, and some the same. */
+/* Whether there are certainly more than EXACT_GAPS different gaps: each sets a bit, and some share one. */
 static int surely_too_many(const gaps *g)
 {
     enum { BITS = 20 };
@@ -84,7 +84,7 @@ static int surely_too_many(const gaps *g)
     return different > EXACT_GAPS;
 }
 
-/* Memory that is not touched costs nothing: neither what is taken nor what is sorted in is cleared. */
+/* Untouched memory costs nothing: neither new memory nor the buffer for sorting is cleared. */
 static void widen(gaps *g, i64 room)
 {
     counted_gap *larger = take_memory(g->memory, (size_t)room * sizeof *larger);
@@ -109,7 +109,7 @@ void gaps_make_room(gaps *g)
         widen(g, 2 * EXACT_GAPS);
 }
 
-/* Two batches become one: every batch holds twice as many gaps, and half of the batches are free again. */
+/* Merge pairs of batches: every batch holds twice as many gaps, and half of the batches are free again. */
 static void merge(gaps *g)
 {
     const i64 half = MOST_BATCHES / 2 * OCTAVE_BINS;

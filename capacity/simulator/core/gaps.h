@@ -9,7 +9,7 @@ enum { BIN_BITS = 11, NUM_BINS = 64 << BIN_BITS };    /* of gap_counter.py */
 enum { MOST_BATCHES = 40, FIRST_SIZE_BITS = 4 };      /* of gap_counter.py: 16 gaps in a batch at first */
 enum { BATCH_BIN_BITS = 8, OCTAVE_BINS = 1 << BATCH_BIN_BITS, NUM_OCTAVES = 64 };
 
-/* What gaps.c holds. */
+/* Data of gaps.c. */
 typedef struct {
     i64 gap, count;
 } counted_gap;
@@ -18,11 +18,11 @@ struct gaps {
     memory *memory;
     i64 count;
     u128 total;
-    VEC(counted_gap) exact; /* until there are too many: the first `distinct` of them sorted, the others as they came */
+    VEC(counted_gap) exact; /* until there are too many: the first `distinct` sorted, the others as added */
     i64 distinct;
-    counted_gap *spare;     /* as much room, to sort them in */
-    i64 *bins;              /* from then on; NULL before */
-    i64 *unused_bins;       /* taking gaps out takes no memory */
+    counted_gap *spare;     /* a buffer of the same size for sorting */
+    i64 *bins;              /* used from then on; NULL before */
+    i64 *unused_bins;       /* exporting gaps allocates no memory */
     i64 *octaves[NUM_OCTAVES]; /* of gaps: by batch and bin; NULL: there were none */
     int size_bits;          /* a batch holds 1 << size_bits gaps */
 };
@@ -31,7 +31,7 @@ void gaps_make_room(gaps *g);
 void gaps_merge_batches(gaps *g);
 i64 *gaps_new_octave(gaps *g, i64 octave);
 
-/* A bin keeps a gap's leading bits + 1 bits, so small ones are exact. `length`: how many bits the gap has. */
+/* A bin keeps the leading bits + 1 bits of a gap, so small gaps are exact. `length`: number of bits of the gap. */
 static inline i64 gap_bin(i64 gap_ps, int length, int bits)
 {
     int shift = MAX(length - (bits + 1), 0);
@@ -43,7 +43,7 @@ static inline int gap_length(i64 gap_ps)
     return 64 - __builtin_clzll((uint64_t)gap_ps | 1); /* 1 for 0 too: neither is shifted */
 }
 
-/* A gap that will be counted soon: its place comes into the processor's cache. */
+/* Prefetch the bin of a gap that will be counted soon. */
 static inline void gaps_expect(const gaps *g, i64 gap_ps)
 {
     if (g->bins)
@@ -56,7 +56,8 @@ static inline void gaps_expect(const gaps *g, i64 gap_ps)
         __builtin_prefetch(&octave[(g->count >> g->size_bits) * OCTAVE_BINS + bin % OCTAVE_BINS], 1);
 }
 
-/* So many equal gaps of one step are one entry, smaller ones come first. The batch of an entry is that of its first. */
+/* This many equal gaps of one step are one entry, smaller ones first. The batch of an entry is that of its first gap.
+ */
 static inline void gaps_add(gaps *g, i64 gap_ps, i64 count)
 {
     REQUIRE(g->memory, gap_ps >= 0 && count > 0);

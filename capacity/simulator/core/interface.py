@@ -1,7 +1,7 @@
-"""Read the core's C interface from its headers: structures, enumerators and functions keep their C names.
+"""C interface of the core, read from its headers: structures, enumerators and functions keep their C names.
 
-`structs.core_engine` is a `ctypes.Structure` and `enums.OK` a number; `declare` gives a library's functions their
-types. Every pointer is an address (`ctypes.c_void_p`).
+`structs.core_engine` is a `ctypes.Structure`, `enums.OK` is a number, and `declare` sets the types of a library's
+functions. Every pointer is an address (`ctypes.c_void_p`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _functions: list[tuple[str, Any, list[Any]]] = []
 
 
 def declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Set the types of all functions of a library that was loaded, and return it."""
+    """Set the types of all functions of a loaded library and return the library."""
     for name, result, parameters in _functions:
         function = getattr(library, name)
         function.restype, function.argtypes = result, parameters

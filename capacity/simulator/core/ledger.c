@@ -1,4 +1,4 @@
-/* What happened: the columns of requests and an engine's running sums. See ledger.py and frontend.py. */
+/* Records: the columns of requests and an engine's running sums. See ledger.py and frontend.py. */
 #include <stdlib.h>
 
 #include "engine.h"
@@ -32,7 +32,7 @@ void ledger_scheduled(engine *e, step *s, i64 now_ps)
     sums->preemptions += s->preempted.count;
     for (i64 i = 0; i < s->preempted.count; i++) {
         sequence *r = s->preempted.at[i];
-        r->rows_in_flight++; /* the step tells of it until it is settled */
+        r->rows_in_flight++; /* the step is its record until it is settled */
         c->preemptions[r->request]++;
         if (r->first_token != MISSING)
             r->preempted = now_ps;
@@ -53,7 +53,7 @@ void ledger_expect(const engine *e, const step *s)
         gaps_expect(e->fleet->gaps, s->end - s->start);
 }
 
-/* One delivery of a request's output tokens. With a queue that streams them, it leaves when that has sent it. */
+/* Deliver output tokens of a request. With a queue that streams them, they leave when it has sent them. */
 static void deliver_tokens(engine *e, sequence *r, i64 now_ps)
 {
     fleet *f = e->fleet;

@@ -1,6 +1,6 @@
-"""Loading the compiled core: the library beside its sources, where it was compiled from them as they are now.
+"""Loading of the compiled core: the library in this folder, if it was compiled from the current sources.
 
-`CAPACITY_CORE=off` leaves it out, `CAPACITY_CORE=require` makes its absence an error.
+`CAPACITY_CORE=off` disables it; `CAPACITY_CORE=require` raises an error if it is not available.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent
 
 @functools.cache
 def load() -> ctypes.CDLL | None:
-    """The compiled core, or None; then one line has been said about why. Called when a simulation would use it."""
+    """Return the compiled core, or None after printing the reason once. Called before a simulation would use it."""
     wish = os.environ.get("CAPACITY_CORE", "")
     if wish == "off":
         return None
@@ -35,16 +35,8 @@ def load() -> ctypes.CDLL | None:
     return None
 
 
-def require() -> ctypes.CDLL:
-    """The compiled core. Raises InvalidInput where it is not there."""
-    core = load()
-    if core is None:
-        raise InvalidInput("the compiled engines are not there, or CAPACITY_CORE=off leaves them out")
-    return core
-
-
-def load_library(folder: Path) -> ctypes.CDLL:
-    """The library of a folder; in a checkout it is compiled where it is missing or older than its sources."""
+def loaded(folder: Path) -> ctypes.CDLL:
+    """Load the library of a folder; with sources, compile it first if it is missing or outdated."""
     path = folder / build.library_name()
     sources = build.source_files(folder)
     if not sources:
@@ -61,7 +53,7 @@ def load_library(folder: Path) -> ctypes.CDLL:
 
 
 def _current(path: Path, version: str) -> ctypes.CDLL | None:
-    """The library, if it is there and was compiled from this version of the sources."""
+    """Load the library if it exists and was compiled from this version of the sources."""
     try:
         if version.encode() not in path.read_bytes():
             return None
@@ -72,7 +64,7 @@ def _current(path: Path, version: str) -> ctypes.CDLL | None:
 
 @contextlib.contextmanager
 def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Of processes that start together one compiles and the others wait, where the system has such locks."""
+    """Let one of several processes compile while the others wait, if the platform supports file locks."""
     if sys.platform == "win32":
         yield
         return
@@ -86,10 +78,10 @@ def _one_at_a_time(folder: Path) -> Iterator[None]:
 def _absence(error: Exception) -> str:
     why = "; ".join(str(error).splitlines())
     if build.source_files(FOLDER):
-        way_out = "install gcc or clang, or `pip install ziglang`: the next run compiles them"
+        fix = "install gcc or clang, or run `pip install ziglang`, and the next run compiles them"
     else:
-        way_out = "install gcc or clang and reinstall this package from its sources"
+        fix = "install gcc or clang and reinstall this package from its sources"
     return (
-        f"the compiled engines are not there ({why}): simulations run on the readable ones, "
-        f"about 500 times slower; {way_out}"
+        f"the compiled engines are not available ({why}): simulations use the Python engines, "
+        f"about 500 times slower; {fix}"
     )

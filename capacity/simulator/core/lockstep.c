@@ -1,20 +1,20 @@
-/* Data-parallel attention: a scheduler for each rank, all of which decide every step at the same instant:
- * schedulers/lockstep.py. A step of the deployment has one part a rank. */
+/* Data-parallel attention: one scheduler per rank, and all ranks decide every step at the same instant:
+ * schedulers/lockstep.py. A step of the deployment has one part per rank. */
 #include "internal.h"
 
 #define PS_PER_S 1000000000000
-#define PUBLISHED_EVERY_PS (PS_PER_S / 10) /* vLLM's coordinator tells the front-end of queues every 100 ms */
-#define WAITING_WEIGHT 4 /* a waiting request counts as so many running ones: core_client.py */
+#define PUBLISHED_EVERY_PS (PS_PER_S / 10) /* vLLM's coordinator publishes queue lengths every 100 ms */
+#define WAITING_WEIGHT 4 /* running requests that a waiting one counts as: core_client.py */
 
 typedef struct {
     policy base;
     i64 num_ranks, balance;
     policy **ranks;
     i64 *sent;              /* requests, to each rank */
-    i64 *waiting, *running; /* of each rank, as last published, and what was sent there since */
+    i64 *waiting, *running; /* queue lengths of each rank as last published, plus the requests sent since */
     i64 published_ps, turn;
     i64 prompt_wait_steps, prompts_waited;
-    i64 set;       /* of parts, for the next step that is taken: one set for each step in flight, and one */
+    i64 set;       /* parts for the next step: one set for each step in flight, and one more */
     step ***parts; /* by set and rank */
 } lockstep;
 
@@ -47,7 +47,7 @@ static i64 wake_ps(const policy *p)
 
 static i64 score(const lockstep *l, i64 rank) { return WAITING_WEIGHT * l->waiting[rank] + l->running[rank]; }
 
-/* vLLM: the least of 4 * waiting + running, as last published, plus what was sent there since. */
+/* vLLM: the minimum of 4 * waiting + running as last published, plus the requests sent since. */
 static i64 published_queues(lockstep *l, const sequence *r)
 {
     i64 chosen = 0;
@@ -65,7 +65,7 @@ static i64 published_queues(lockstep *l, const sequence *r)
     return chosen;
 }
 
-/* SGLang: one after the other. */
+/* SGLang: the ranks in turn. */
 static i64 round_robin(lockstep *l) { return l->turn++ % l->num_ranks; }
 
 /* TensorRT-LLM: the rank with the fewest requests. */
@@ -154,7 +154,7 @@ static void schedule(policy *p, step *s, i64 now_ps)
     s->parts = parts;
     s->num_parts = l->num_ranks;
     if (s->group || s->preempted.count || s->finished.count || s->held_ps)
-        l->set = (l->set + 1) % (p->steps_in_flight + 1); /* it will run: the next has other parts */
+        l->set = (l->set + 1) % (p->steps_in_flight + 1); /* it will run, so the next step uses other parts */
 }
 
 /* account */

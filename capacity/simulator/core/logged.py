@@ -1,8 +1,8 @@
-"""The schedule of one compiled engine, step by step, over requests that share written contents."""
+"""Schedule of one compiled engine, step by step, for requests with given content."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,11 +17,11 @@ from capacity.step import PS_PER_S
 from capacity.workload import Workload
 from capacity.workload.columns import IntArray
 
-ROW = 4  # numbers of one row in the log
+ROW = 4  # numbers per row in the log
 
 
 class LoggedStep(NamedTuple):
-    """Requests by number; rows of (request, tokens, computed, drafts). `free_blocks` as the step ends."""
+    """One step: requests by number, rows of (request, tokens, computed, drafts), and free blocks at its end."""
 
     start_ps: int
     end_ps: int
@@ -33,7 +33,7 @@ class LoggedStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedRun:
-    """`stalled_by` says why nothing could proceed, where requests are left. `columns` are the ledger's."""
+    """Logged run. `stalled_by` is the reason why requests are left unfinished. `columns` are the ledger's."""
 
     steps: tuple[LoggedStep, ...]
     stalled_by: str | None
@@ -42,7 +42,7 @@ class LoggedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenRequest:
-    """A request with written contents. `keys` name its full blocks, the answer's too."""
+    """A request with given content. `keys` identify its full blocks, including those of the answer."""
 
     id: Any
     arrival_ps: int
@@ -53,7 +53,7 @@ class WrittenRequest:
 
 
 class WrittenBlocks:
-    """Which blocks of each request others have as well: all that are named, one by one."""
+    """Shared blocks of each request: all blocks with a key, one by one."""
 
     def __init__(self, requests: Sequence[WrittenRequest]) -> None:
         self._keys = [r.keys for r in requests]
@@ -73,10 +73,10 @@ def logged_run(
     turns_away: bool = True,
     keep_log: bool = True,
 ) -> LoggedRun:
-    """Run requests, in order of arrival, to the end. Among equals those of the least id come first.
+    """Run requests to the end, in order of arrival and, among equals, of id. Raises InvalidInput.
 
-    Without `turns_away` the scheduler itself has to see prompts that are too long; without `keep_log` no step is
-    logged, and decodes may be known by their sums. Raises InvalidInput.
+    Without `turns_away`, the scheduler itself has to reject prompts that are too long. Without `keep_log`, no step is
+    logged and decodes may be stored as sums.
     """
     arrival_ps, prompts, ends, priorities = np.array(
         [(r.arrival_ps, r.prompt_tokens, r.max_known, r.priority) for r in requests], dtype=np.int64
@@ -87,9 +87,10 @@ def logged_run(
         output_tokens=ends - prompts,
         priority=priorities,
     )
+    _, ranks = np.unique(np.array([r.id for r in requests], dtype=object), return_inverse=True)
     ledger = Ledger(len(workload))
     columns: dict[str, memoryview] = {name: getattr(ledger, name) for name in LEDGER_COLUMNS}
-    fleet = Fleet(workload, columns, routed=False, order=_ranks([r.id for r in requests]))
+    fleet = Fleet(workload, columns, routed=False, order=ranks)
     blocks = WrittenBlocks(requests)
     number = fleet.add(
         setup, 0, chains=lambda _: blocks, answers_private=False, keep_log=keep_log, turns_away=turns_away
@@ -103,14 +104,11 @@ def logged_run(
     return LoggedRun(steps=tuple(_steps(fleet.log(number))), stalled_by=stalled_by, columns=columns)
 
 
-def _ranks(ids: Sequence[Hashable]) -> IntArray:
-    """Each id's place among all of them, equal ones together."""
-    place = {name: rank for rank, name in enumerate(sorted(set(ids)))}  # type: ignore[type-var]
-    return np.array([place[name] for name in ids], dtype=np.int64)
-
-
 def _steps(log: list[int]) -> Iterator[LoggedStep]:
-    """As log_step in ledger.c wrote them: three numbers, then rows, preempted and finished, each after its count."""
+    """Yield the steps of a log as log_step in ledger.c writes it.
+
+    A step is three numbers, then rows, preempted and finished requests, each after its count.
+    """
     entries = iter(log)
 
     def take(count: int) -> list[int]:

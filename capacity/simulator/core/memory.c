@@ -1,4 +1,4 @@
-/* Memory of a fleet: a list of all that was taken, so that it is freed with the fleet wherever a call was left. */
+/* Memory of a fleet: a list of all allocations, so that they are freed with the fleet even if a call was aborted. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-/* The pieces of polynomials that stand for a norm. */
+/* Pieces of polynomials that approximate a norm. */
 #include "norms.h"
 
 #include <stdlib.h>
 
-#define MOST_PIECES 8192 /* of exponents far below 1 there are more: they stay exact */
+#define MOST_PIECES 8192 /* exponents far below 1 need more pieces, so they stay exact */
 #define PIECE_ERROR 0x1p-48
 #define PI 3.14159265358979323846
 
@@ -50,7 +50,7 @@ static double evaluated(const double *c, double x)
     return sum;
 }
 
-/* The polynomial through the norm at Chebyshev's points, by divided differences; then tried between them. */
+/* Interpolate the norm at Chebyshev points by divided differences, then test the polynomial between them. */
 static void make_piece(const exponent *p, int64_t number)
 {
     norm_piece *piece = &p->pieces[number];

@@ -1,8 +1,8 @@
-/* The p-norm of two times, (a^p + b^p)^(1/p): how two things that a GPU does at once add up. See capacity.step.norm.
+/* The p-norm of two times, (a^p + b^p)^(1/p): the time of two overlapping activities of a GPU. See capacity.step.norm.
  *
- * Two calls of pow take most of the time of a step's time. Where only whole picoseconds are asked for, a polynomial does
- * that is nearly as exact: `QUICK_ERROR` bounds what a sum of such norms is off by, relative to it, and where that could
- * round to another picosecond the exact sum is taken (rounded_alike).
+ * Two calls of pow take most of the evaluation of a step time. Where only integer picoseconds are needed, a polynomial
+ * is nearly as exact. `QUICK_ERROR` is a bound of the relative error of a sum of such norms. If this error could
+ * change the rounding, the exact sum is used (rounded_alike).
  */
 #ifndef CAPACITY_NORMS_H
 #define CAPACITY_NORMS_H
@@ -18,13 +18,14 @@
 #define QUICK_ERROR 0x1p-44
 enum { PIECE_BITS = 5, TERMS = 7 }; /* 32 pieces an octave */
 
-/* Of (1 + x^p)^(1/p), in a part of an octave of x, by the distance from its middle as a share of half of it. */
+/* Polynomial for (1 + x^p)^(1/p) in a part of an octave of x, in the distance from its middle relative to half of its
+ * width. */
 typedef struct {
-    double state; /* 0: not made yet; 1: so exact as said; -1: not */
+    double state; /* 0: not computed yet; 1: accurate enough; -1: not */
     double terms[TERMS];
 } norm_piece;
 
-/* The p of a norm. Less than `negligible` of the larger, the smaller adds what is lost to rounding. */
+/* The exponent p of a norm. Below `negligible` times the larger value, the smaller one only adds rounding error. */
 typedef struct {
     double sharpness, inverse, negligible;
     int64_t first, count; /* piece 0 begins where the leading bits of x are `first` */
@@ -35,7 +36,7 @@ exponent exponent_of(double sharpness);
 int exponent_add_pieces(exponent *p); /* 0: no memory */
 void exponent_free(exponent *p);
 double exact_norm(double ratio, const exponent *p);
-double new_piece_norm(double ratio, const exponent *p); /* where the piece is not made yet, or no good */
+double new_piece_norm(double ratio, const exponent *p); /* if the piece is not computed yet or not accurate */
 
 /* Of a ratio from `negligible` to 1. */
 static inline double quick_norm(double ratio, const exponent *p)

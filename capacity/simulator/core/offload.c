@@ -1,11 +1,11 @@
-/* vLLM V1 with KV offload: what the prefix cache on the GPU lost is loaded back instead of computed:
+/* vLLM V1 with KV offload: KV that the GPU's prefix cache evicted is loaded back instead of recomputed:
  * schedulers/offloading.py. */
 #include "tiers.h"
 #include "vllm_v1.h"
 
-enum { NOTHING, BEGUN, ELSEWHERE, NO_ROOM }; /* what came of the head of the queue */
+enum { NOTHING, BEGUN, ELSEWHERE, NO_ROOM }; /* outcome for the head of the queue */
 
-/* A request whose KV is on its way: `tokens` of it will be on the GPU at `end_ps`. */
+/* A request whose KV is being loaded: `tokens` tokens of it will be on the GPU at `end_ps`. */
 typedef struct {
     sequence *sequence;
     i64 tokens, end_ps;
@@ -25,8 +25,8 @@ typedef struct {
     tier_stack tiers;
     i64 now_ps, held_ps;
     VEC(arrival) loading;
-    i64 num_loading; /* the rest of `loading` keeps its memory for those to come */
-    queue loaded;    /* they hold blocks, so they come before all who wait */
+    i64 num_loading; /* the rest of `loading` keeps its memory for later loads */
+    queue loaded;    /* they hold blocks, so they start before waiting requests */
     name_map on_the_way;
     VEC(copies) stores;
     i64 unused_stores; /* + 1; 0: none */
@@ -50,7 +50,7 @@ static i64 wake_ps(const policy *p)
 
 /* loads */
 
-/* Take an arrival out; its memory goes behind those that are left. */
+/* Remove an arrival; its memory moves behind the remaining ones. */
 static void remove_arrival(offloading_v1 *o, i64 place)
 {
     arrival gone = o->loading.at[place];
@@ -61,7 +61,7 @@ static void remove_arrival(offloading_v1 *o, i64 place)
     o->loading.at[o->num_loading] = gone;
 }
 
-/* What has come is in the prefix cache now, and who waited for it may run: the first to arrive first. */
+/* Register loaded KV in the prefix cache and make its requests ready to run, the first to arrive first. */
 static void take_arrivals(offloading_v1 *o)
 {
     pool *q = o->v1.base.pool;
@@ -82,7 +82,7 @@ static void take_arrivals(offloading_v1 *o)
     }
 }
 
-/* Blocks that prompts which hold some will still take. */
+/* Blocks that prompts with some blocks still need. */
 static i64 promised_blocks(const offloading_v1 *o)
 {
     pool *q = o->v1.base.pool;
@@ -104,7 +104,7 @@ static i64 promised_blocks(const offloading_v1 *o)
     return promised;
 }
 
-/* Attribute prompt tokens of a first admission to the tiers that had them. */
+/* Add the prompt tokens of a first admission to the hits of the tiers that had them. */
 static void count(offloading_v1 *o, const sequence *r, const tier_hit *below, i64 gpu_tokens)
 {
     if (r->preemptions)
@@ -141,7 +141,7 @@ static void begin(offloading_v1 *o, sequence *r, i64 tokens, const tier_hit *bel
         take_arrivals(o);
 }
 
-/* Begin to load what the tiers have of the head of the queue beyond the GPU's own hit. */
+/* Start to load the chunks of the first waiting request that the tiers have beyond the GPU's hit. */
 static int try_load(offloading_v1 *o, sequence *r)
 {
     policy *p = &o->v1.base;
@@ -175,7 +175,7 @@ static int try_load(offloading_v1 *o, sequence *r)
 
 /* decide */
 
-/* Start a request whose KV has arrived; returns its tokens in this step, 0 if it does not fit. */
+/* Start a request whose KV has arrived; return its tokens in this step, 0 if it does not fit. */
 static i64 resume(offloading_v1 *o, sequence *r, step *s, i64 budget, i64 threshold)
 {
     policy *p = &o->v1.base;
@@ -196,7 +196,7 @@ static i64 resume(offloading_v1 *o, sequence *r, step *s, i64 budget, i64 thresh
     return tokens;
 }
 
-/* First those whose KV has arrived, then the queue; who has to wait for KV stands aside. */
+/* Start requests whose KV has arrived, then requests of the queue; set aside those that wait for KV. */
 static void admit_waiting(policy *p, step *s, i64 budget)
 {
     offloading_v1 *o = (offloading_v1 *)p;
@@ -243,7 +243,7 @@ static copies *copies_of(offloading_v1 *o, step *s)
     return &o->stores.at[s->stores];
 }
 
-/* Find places below for the chunks that a row completes, with which so many tokens are known. */
+/* Reserve space in the first tier for the chunks that a row completes, with which `known` tokens are known. */
 static void reserve(offloading_v1 *o, sequence *r, i64 known, step *s)
 {
     memory *m = o->v1.base.memory;
@@ -267,7 +267,7 @@ static void reserve(offloading_v1 *o, sequence *r, i64 known, step *s)
     }
 }
 
-/* For the rows of a step and for those that it knows by their sums, in the order of the running list. */
+/* For the rows of a step and for those stored as sums, in the order of the running list. */
 static void reserve_all(offloading_v1 *o, step *s)
 {
     const decode_group *g = &o->v1.group;

@@ -1,4 +1,4 @@
-/* What policies share: who runs, who waits, and the limits they work under. See schedulers/policy.py. */
+/* Common parts of policies: running and waiting requests, and limits. See schedulers/policy.py. */
 #include "internal.h"
 
 const shape NO_ROWS = {0};

@@ -1,4 +1,4 @@
-/* A queue of sequences, open at both ends: a ring whose room is a power of two. */
+/* A double-ended queue of sequences: a ring buffer whose capacity is a power of two. */
 #include "internal.h"
 
 static void make_room(memory *m, queue *q)

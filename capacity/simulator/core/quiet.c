@@ -1,22 +1,22 @@
-/* Steps of a regular vLLM V1 engine that only generate, one after the other, while nobody comes, ends or waits.
+/* Successive steps of a regular vLLM V1 engine that only generate, while no request arrives, ends or waits.
  *
- * Each is taken as engine.c takes it (decide, launch, settle), in the same order and with the same sums; what is left
- * out is asking, at every step, for what cannot be there: rows, arrivals, mail, who ends, who is preempted.
- * An asynchronous engine decides a step while the one before is in flight, a synchronous one as that has ended.
+ * They are the same as in engine.c (decide, launch, settle), in the same order and with the same sums. The checks for
+ * impossible cases at every step are omitted: rows, arrivals, mail, ends and preemptions. An asynchronous engine
+ * decides a step while the previous one is in flight, a synchronous one when that has ended.
  */
 #include "engine.h"
 #include "gaps.h"
 #include "vllm_v1.h"
 
-/* What a stretch of steps changes, and where it has to stop. */
+/* State that a series of steps changes, and its limits. */
 typedef struct {
-    i64 now_ps, last_end_ps; /* of the next decision, and the end of the last step that is accounted for */
+    i64 now_ps, last_end_ps; /* instant of the next decision, and end of the last accounted step */
     i64 end_ps, size;        /* of the step in flight, if the engine is asynchronous */
-    i64 limit_ps;            /* a step that ends then or later is the loop's own */
-    i64 left;                /* steps until the first request ends, or the call does */
+    i64 limit_ps;            /* the engine loop handles steps that end at this instant or later */
+    i64 left;                /* steps until the first request or the call ends */
 } quiet;
 
-/* Whether this engine, which is about to decide, has a decode group and nothing else. */
+/* Whether this engine, which is about to decide, has only a decode group. */
 static int is_quiet(const engine *e, const vllm_v1 *v)
 {
     const decode_group *g = &v->group;
@@ -31,7 +31,7 @@ static int is_quiet(const engine *e, const vllm_v1 *v)
            && !s->rows.count && !s->ending.count && !s->preempted.count && !s->held_ps;
 }
 
-/* The blocks of the group's next step; 0: they are not free. */
+/* Allocate the blocks of the group's next step; 0: too few are free. */
 static int take_blocks(decode_group *g, const step *in_flight)
 {
     static const step no_chunks;
@@ -46,7 +46,7 @@ static int take_blocks(decode_group *g, const step *in_flight)
     return 1;
 }
 
-/* The group's next step is launched in place of the one in flight, which has been noted. */
+/* Launch the group's next step in place of the one in flight, which has been recorded. */
 static void launch_group(engine *e, decode_group *g, step *s, i64 now_ps)
 {
     sequences nobody = {0}; /* ends with it */
@@ -72,7 +72,7 @@ static inline void pass_to(engine *e, quiet *q, i64 size, i64 end_ps)
     q->left--;
 }
 
-/* Steps on one line of step times: nothing but sums changes. */
+/* Steps on one line of step times: only sums change. */
 static void follow_line(engine *e, decode_group *g, step *s, quiet *q)
 {
     decode_line line;
@@ -82,7 +82,7 @@ static void follow_line(engine *e, decode_group *g, step *s, quiet *q)
     if (g->window >= 0 || g->visits || e->setup.step_factors || !step_line(e->setup.times, &at, &line))
         return;
     gaps *gaps = e->fleet->gaps;
-    const int ahead = s != NULL; /* of the step that it launches another one is in flight */
+    const int ahead = s != NULL; /* another step is in flight when it launches this one */
     const i64 *phases = g->phases;
     const i64 size = g->size, block_size = g->block_size, first_ps = q->now_ps, first = q->left;
     const i64 limit_ps = q->limit_ps, most = MIN(line.max_context_tokens, line.max_window_context_tokens);

@@ -1,7 +1,8 @@
-/* Paged KV cache of one group of layers with full attention: run by run, not block by block.
+/* Paged KV cache of one group of layers with full attention, run by run instead of block by block.
  *
- * A table's blocks are `held` in all, the first `cached` of them have content, and the first `named` of those are parts
- * of runs. Blocks that came from elsewhere are held before the request runs: it hits what was `loaded`, until they are released.
+ * A table has `held` blocks. The first `cached` of them have content, and the first `named` of those are parts of
+ * runs. Blocks with KV of another engine are held before the request runs: it hits `loaded` tokens until they are
+ * released.
  */
 #include "run_pool.h"
 #include "runs.h"
@@ -96,7 +97,7 @@ void run_pool_cache(pool *pool, table *t, i64 tokens)
 
 static void leave_window(pool *p, table *t, i64 processed_tokens)
 {
-    (void)p, (void)t, (void)processed_tokens; /* full attention looks back on every token */
+    (void)p, (void)t, (void)processed_tokens; /* full attention uses every token */
 }
 
 /* release */
@@ -124,7 +125,7 @@ static i64 held_blocks(const pool *p, const table *t)
     return t->held;
 }
 
-/* KV that is not computed here */
+/* KV computed elsewhere */
 
 static int load(pool *pool, table *t, i64 tokens)
 {

@@ -1,4 +1,4 @@
-/* Runs of cached KV blocks: registered, found, split, dropped and evicted. */
+/* Runs of cached KV blocks: registered, looked up, split, dropped and evicted. */
 #include "runs.h"
 
 enum { SLAB = 256 };
@@ -27,7 +27,7 @@ void init_runs(run_store *s, const pool_ops *ops, memory *m, const core_engine *
 
 /* runs and owners of their memory */
 
-/* Memory is used again in the order in which it came free, so that what is freed in a row lies in a row. */
+/* Memory is reused in the order of its release, so that memory released together is contiguous. */
 static void put_away(run_store *s, run *r)
 {
     r->after = NULL;
@@ -173,7 +173,7 @@ static i64 num_spans(const run_store *s, i64 request)
     return c ? c->offsets[request + 1] - c->offsets[request] : 0;
 }
 
-/* Where the private text of a request starts: what it shares ends there. */
+/* Start of a request's private text, which is the end of what it shares. */
 i64 private_start(const run_store *s, i64 request)
 {
     i64 count = num_spans(s, request);
@@ -192,7 +192,7 @@ static span *private_span(const run_store *s, i64 request, i64 group)
     return number ? &s->owners.at[number]->spans[group] : NULL;
 }
 
-/* How far copies of one span reach from a block on, and which: the first cached copy of each block. */
+/* The copies of one span from a block on and their reach: the first cached copy of each block. */
 static i64 follow_span(run_store *s, const span *of, i64 at, i64 limit)
 {
     while (at < limit) {
@@ -200,7 +200,7 @@ static i64 follow_span(run_store *s, const span *of, i64 at, i64 limit)
         run *r = of->first;
         for (; r && !(r->start <= at && at < r->stop); r = r->newer)
             if (at < r->start && r->start < to)
-                to = r->start; /* an older copy takes over there */
+                to = r->start; /* an older copy continues there */
         if (!r)
             break;
         to = MIN(to, r->stop);
@@ -227,7 +227,7 @@ i64 follow_runs(run_store *s, i64 request, i64 group, i64 limit)
     return of ? follow_span(s, of, at, limit) : at;
 }
 
-/* The first cached copy of a block. `start`: from where on to the block the answer is the same. */
+/* The first cached copy of a block. `start`: the first block for which the result is the same. */
 static run *copy_of(const span *of, i64 block, i64 *start)
 {
     for (run *r = of->first; r; r = r->newer) {
@@ -241,7 +241,7 @@ static run *copy_of(const span *of, i64 block, i64 *start)
     return NULL;
 }
 
-/* Right to left: `needed` contiguous cached blocks, or a run that reaches block 0. Returns where they end. */
+/* Search right to left for `needed` contiguous cached blocks, or a run that reaches block 0. Return where they end. */
 i64 follow_back(run_store *s, i64 request, i64 group, i64 limit, i64 needed, i64 *start)
 {
     i64 first = s->pieces.count, at = limit, end = limit;
@@ -285,7 +285,7 @@ static void leave_queue(run_store *s, run *r)
     s->evictable -= size;
 }
 
-/* Cut the run at a block, keeping it as the left half; returns the right half. */
+/* Split the run at a block; it keeps the left half. Return the right half. */
 static run *split_run(run_store *s, run *r, i64 at)
 {
     run *right = new_run(s, r->span, r->owner, at, r->stop);
@@ -309,7 +309,7 @@ static run *split_run(run_store *s, run *r, i64 at)
     return right;
 }
 
-/* Hold the blocks of a piece, cut out of its run if they are not all of it. */
+/* Reference the blocks of a piece; split its run if the piece is only a part of it. */
 void take_piece(run_store *s, part_list *held, piece found)
 {
     run *r = found.run;
@@ -326,7 +326,7 @@ void take_piece(run_store *s, part_list *held, piece found)
     PUSH(s->pool.memory, held, taken);
 }
 
-/* Whether the last run that a request holds can take in the blocks behind it: no copy is newer than it is. */
+/* Whether the last run that a request holds can be extended by the next blocks: no copy is newer than it is. */
 static int ends_in(const part_list *held, i64 block)
 {
     if (!held->count)
@@ -378,7 +378,7 @@ void drop_part(run_store *s, part held)
         drop_run(s, s->split.at[--s->split.count]);
 }
 
-/* Cut the run at a block, keeping it as the right half, and drop the left half; no other holds it. */
+/* Split the run at a block; it keeps the right half, and the left half is dropped. No other request holds it. */
 static void drop_left(run_store *s, run *r, i64 at)
 {
     run *left = new_run(s, r->span, r->owner, r->start, at);
@@ -393,7 +393,7 @@ static void drop_left(run_store *s, run *r, i64 at)
     free_run(s, left);
 }
 
-/* Drops what lies before the block `stop`, tail first. */
+/* Drop the blocks before `stop`, the last one first. */
 void drop_front(run_store *s, part_list *held, i64 stop)
 {
     i64 gone = 0;
@@ -426,7 +426,7 @@ void drop_front(run_store *s, part_list *held, i64 stop)
     }
 }
 
-/* nameless stretches */
+/* nameless stretches of blocks */
 
 void free_new_stretch(run_store *s, i64 request, i64 group, i64 start, i64 stop)
 {
@@ -439,7 +439,7 @@ void free_new_stretch(run_store *s, i64 request, i64 group, i64 start, i64 stop)
     s->owner_of[request] |= HAS_STRETCHES;
 }
 
-/* The runs that a stretch stands for, in its place of the queue. */
+/* The runs that a stretch represents, at its position in the queue. */
 static void name_stretch(run_store *s, run *stretch, uint32_t number)
 {
     run of = *stretch, *before = of.before;

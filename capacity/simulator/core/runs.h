@@ -1,15 +1,14 @@
-/* Runs of cached KV blocks: what the run pool and the block pool share.
+/* Runs of cached KV blocks, common to the run pool and the block pool.
  *
- * A span is a stretch of one content: a run of shared blocks, or all that is private to a request; every
- * group of layers has its own copies of it. A run is a stretch of one copy whose blocks have the same
- * reference count. It is split where a hit, a window or an eviction takes a part of it. Runs without
- * references form the free queue, least recently freed first; a run gives up its deepest block first, as
- * blocks freed tail first would. So all answers are those of BlockPool (kv_cache/block_pool.py), at the cost
- * of runs instead of blocks.
+ * A span is a stretch of one content: a run of shared blocks, or all private blocks of a request. Every group of
+ * layers has its own copies of it. A run is a stretch of one copy whose blocks have the same reference count. It is
+ * split where a hit, a window or an eviction takes a part of it. Runs without references form the free queue, the
+ * least recently freed first. A run loses its deepest block first, as blocks freed in reverse order would. All results
+ * therefore equal those of BlockPool (kv_cache/block_pool.py), at the cost of runs instead of blocks.
  *
- * What is private to a request is no run while the request holds it: nobody else can hit it, and how much there is says
- * its table. When it is freed it goes into the queue as a nameless stretch, which becomes runs if the same request
- * ever looks for it: it was preempted. Of most requests it is evicted without anyone having asked.
+ * Private blocks of a request are no run while the request holds them, because no other request can hit them, and the
+ * table has their number. When they are freed, they enter the queue as a nameless stretch. This becomes runs only if
+ * the same request looks it up after a preemption. For most requests it is evicted without any lookup.
  */
 #ifndef CAPACITY_RUNS_H
 #define CAPACITY_RUNS_H
@@ -30,7 +29,7 @@ struct run {
     union {
         struct {
             run *older, *newer; /* neighbours in the span */
-            run *right;         /* leads a holder on to the rest, if the run was split while it was held */
+            run *right;         /* leads a holder to the rest, if the run was split while it was held */
         };
         struct {
             i64 request, gone;  /* blocks of the stretch that are evicted */
@@ -47,7 +46,7 @@ typedef struct {
     span spans[];           /* one a group */
 } owner;
 
-/* What a look-up finds: these blocks of a run. */
+/* Result of a lookup: these blocks of a run. */
 typedef struct {
     run *run;
     i64 start, stop;
@@ -62,9 +61,9 @@ typedef struct {
     run queue;             /* sentinel of the free queue */
     run *unused, *last_unused;
     span *shared;          /* of key k and group g: k * num_groups + g */
-    uint32_t *owner_of;    /* of every request; 0: no run of its private text is cached. And HAS_STRETCHES */
+    uint32_t *owner_of;    /* by request; 0: no run of its private text is cached; may include HAS_STRETCHES */
     VEC(owner *) owners;   /* by number */
-    uint32_t unused_owner; /* 0: none; the next one stands in its `request` */
+    uint32_t unused_owner; /* 0: none; the next one is stored in its `request` */
     VEC(piece) pieces;     /* of the last look-up */
     VEC(run *) split;
 } run_store;
@@ -84,26 +83,26 @@ void name_stretches(run_store *s, i64 request);
 void drop_part(run_store *s, part held);
 void drop_front(run_store *s, part_list *held, i64 stop);
 
-/* Whole blocks in so many tokens. */
+/* Number of full blocks of these tokens. */
 static inline i64 full_blocks(const run_store *s, i64 tokens)
 {
     return s->shift >= 0 ? tokens >> s->shift : tokens / s->pool.block_size;
 }
 
-/* Blocks that so many tokens take. */
+/* Number of blocks that these tokens need. */
 static inline i64 blocks_of(const run_store *s, i64 tokens)
 {
     return full_blocks(s, tokens + s->pool.block_size - 1);
 }
 
-/* Eviction is put off until it can make a difference. */
+/* Eviction is delayed until it makes a difference. */
 static inline void settle_runs(run_store *s)
 {
     if (s->evictable > s->pool.free_blocks)
         evict_runs(s);
 }
 
-/* The last holder lets go of a run. */
+/* The last holder releases a run. */
 static inline void free_run(run_store *s, run *r)
 {
     i64 size = r->stop - r->start;
@@ -125,7 +124,7 @@ static inline void drop_run(run_store *s, run *r)
         free_run(s, r);
 }
 
-/* Blocks that a request holds get their content: what others can hit becomes runs. Returns where that ends. */
+/* Register the content of blocks that a request holds: shareable blocks become runs. Return where they end. */
 static inline i64 register_runs(run_store *s, part_list *held, i64 request, i64 group, i64 start, i64 stop)
 {
     if (!s->pool.contents)
@@ -137,7 +136,7 @@ static inline i64 register_runs(run_store *s, part_list *held, i64 request, i64 
     return stop;
 }
 
-/* Private blocks with content that nobody holds any more, deepest first. */
+/* Private blocks with content that no request holds, deepest first. */
 static inline void free_stretch(run_store *s, i64 request, i64 group, i64 start, i64 stop)
 {
     run *last = s->queue.before;
@@ -153,14 +152,14 @@ static inline void free_stretch(run_store *s, i64 request, i64 group, i64 start,
         free_new_stretch(s, request, group, start, stop);
 }
 
-/* Before a request looks for what is cached. */
+/* Called before a request looks up cached blocks. */
 static inline void find_stretches(run_store *s, i64 request)
 {
     if (s->owner_of && s->owner_of[request] & HAS_STRETCHES)
         name_stretches(s, request);
 }
 
-/* Drops all that a request holds, tail first. */
+/* Release all blocks of a request, the last one first. */
 static inline void drop_parts(run_store *s, part_list *held)
 {
     for (i64 i = held->count - 1; i >= 0; i--) {

@@ -1,24 +1,24 @@
-/* SGLang: prefill first. While any waiting prompt can start, a step prefills and nothing decodes. See sglang.py. */
+/* SGLang: prefill first. While any waiting prompt can start, a step only prefills. See sglang.py. */
 #include <stdlib.h>
 
 #include "batching.h"
 
-#define CLIPPED_OUTPUT_TOKENS 4096 /* of an output, no more is ever reserved */
-#define INITIAL_RATIO 0.7          /* of outputs reserved at the start, times the conservativeness */
-#define LEAST_RATIO 0.14           /* of the initial ratio */
-#define DECAY_STEPS 600            /* decode steps from the initial ratio to the least */
-#define RETRACT_DECODE_STEPS 20    /* tokens to come of each request after a retraction */
-#define LPM_LIMIT 128 /* above so many waiting requests, longest-prefix-match falls back to first come first served */
+#define CLIPPED_OUTPUT_TOKENS 4096 /* most tokens reserved for an output */
+#define INITIAL_RATIO 0.7          /* fraction of outputs reserved at the start, times the conservativeness */
+#define LEAST_RATIO 0.14           /* times the initial ratio */
+#define DECAY_STEPS 600            /* decode steps from the initial to the least ratio */
+#define RETRACT_DECODE_STEPS 20    /* expected further tokens per request after a retraction */
+#define LPM_LIMIT 128 /* waiting requests above which longest-prefix-match falls back to first come first served */
 
 typedef struct {
     batching base;
     int lpm, mixed_chunk, ignore_eos;
     i64 max_prefill_tokens, recv_interval;
-    i64 decodes;      /* decode steps since the last look at what has come */
-    i64 not_received; /* requests at the end of the queue that the scheduler does not know of yet */
+    i64 decodes;      /* decode steps since requests were last received */
+    i64 not_received; /* requests at the end of the queue that the scheduler has not received */
     double initial_ratio, least_ratio, new_token_ratio;
     sequence *chunked;
-    VEC(i64) hits;                    /* cached tokens of those that wait, in their order */
+    VEC(i64) hits;                    /* cached tokens of waiting requests, in their order */
     VEC(struct candidate) candidates; /* for retraction */
     sequences stay;
 } sglang;
@@ -41,7 +41,7 @@ static i64 reserved_of(const sequence *r)
     return MIN(r->asked_known - r->known, CLIPPED_OUTPUT_TOKENS);
 }
 
-/* Tokens that may still be promised: free ones, less what the running requests are expected to need. */
+/* Free tokens minus those that the running requests are expected to need. */
 static double memory_left(const sglang *p)
 {
     const policy *base = &p->base.policy;
@@ -54,7 +54,7 @@ static double memory_left(const sglang *p)
 
 static i64 received(const sglang *p) { return p->base.policy.waiting.count - p->not_received; }
 
-/* Whether requests start by the length of their cached prefix; looks it up of all that wait. */
+/* Whether requests start by the length of their cached prefix; look it up for all waiting requests. */
 static int ordered_by_prefix(sglang *p)
 {
     policy *base = &p->base.policy;
@@ -68,7 +68,7 @@ static int ordered_by_prefix(sglang *p)
     return 1;
 }
 
-/* The place in the queue of who comes next: the first, or the first of those with the longest prefix. */
+/* Position in the queue of the next request: the first, or the first with the longest prefix. */
 static i64 next_place(const sglang *p, int by_prefix)
 {
     i64 longest = 0;
@@ -79,7 +79,7 @@ static i64 next_place(const sglang *p, int by_prefix)
     return longest;
 }
 
-/* Requests whose KV came from a prefill engine. Their rows compute nothing and yield the first token. */
+/* Start requests with KV from a prefill engine. Their rows compute nothing and yield the first token. */
 static void start_loaded(sglang *p, step *s)
 {
     policy *base = &p->base.policy;
@@ -110,7 +110,7 @@ static void start_prompts(sglang *p, step *s, i64 chunk_left, i64 input_left)
         const hit *h = blocks->ops->lookup(blocks, &r->table, r->known - 1);
         i64 extend = r->known - h->tokens;
         i64 reserved = reserved_of(r);
-        /* behind a retracted request: its blocks are taken already */
+        /* a loaded request behind a retracted one already has its blocks */
         int loaded = blocks->ops->held_blocks(blocks, &r->table) > 0;
         if (!loaded && (double)(extend + reserved + blocks->block_size) >= left)
             break;
@@ -162,7 +162,7 @@ static void prefill(sglang *p, step *s, i64 num_generating)
         start_prompts(p, s, chunk_left, input_left);
 }
 
-/* The chunked request takes no part in decode before its last chunk is computed. */
+/* The chunked request does not decode before its last chunk is computed. */
 static void generating(sglang *p)
 {
     batching_generating(&p->base);
@@ -174,7 +174,7 @@ static void generating(sglang *p)
         }
 }
 
-/* Most outputs first, then the shortest prompt; among equals as they run. */
+/* Most outputs first, then the shortest prompt; equals in running order. */
 static int compared(const void *one, const void *other)
 {
     const struct candidate *a = one, *b = other;
@@ -198,7 +198,7 @@ static void sort_to_stay(sglang *p, const sequences *rows)
         PUSH(m, &p->stay, p->candidates.at[i].sequence);
 }
 
-/* Send back who has the fewest outputs, then the longest prompt, until the others fit; one stays. */
+/* Retract requests with the fewest outputs, then the longest prompts, until the others fit; keep one. */
 static void retract(sglang *p, step *s)
 {
     sequences *rows = &p->base.generating, *stay = &p->stay;
@@ -206,7 +206,7 @@ static void retract(sglang *p, step *s)
     while (stay->count > 1 && !batching_fits(&p->base, stay))
         batching_give_up(&p->base, stay->at[--stay->count], s);
     if (!batching_fits(&p->base, stay)) {
-        rows->count = 0; /* the last one waits: the engine aborts it, a simulation reports the stall */
+        rows->count = 0; /* SGLang aborts the last request; the simulator reports the stall */
         return;
     }
     i64 produced = 0, wanted = 0;
@@ -250,7 +250,7 @@ static void schedule(policy *base, step *s, i64 now_ps)
     if (s->rows.count)
         return;
     if (p->mixed_chunk) {
-        generating(p); /* who starts in this step decodes from the next on */
+        generating(p); /* a request that starts in this step decodes from the next on */
         prefill(p, s, p->base.generating.count);
         decode(p, s);
     } else {

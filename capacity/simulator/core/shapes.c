@@ -1,7 +1,7 @@
 /* Sums over the rows of a step. See shapes.py. */
 #include "internal.h"
 
-/* Pairs of one chunk whose queries see at most `window` tokens, themselves included. See step/shape.py. */
+/* Pairs of one chunk whose queries attend to at most `window` tokens, including themselves. See step/shape.py. */
 static i64 windowed_pairs(i64 new_tokens, i64 cached, i64 window)
 {
     if (cached + new_tokens <= window)
@@ -28,7 +28,7 @@ void note_row(const policy *p, step *s, const row *w)
     PUSH(p->memory, &s->noted, w - s->rows.at);
 }
 
-/* The first of a step that is no request's first says which last one is common. */
+/* The first row of a step that is not its request's first determines the common last delivery. */
 void emit_alone(const policy *p, step *s, sequence *r)
 {
     if (s->common || p->streams || r->last_token == MISSING) {

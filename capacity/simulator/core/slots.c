@@ -1,9 +1,9 @@
-/* The textbook's batcher: slots, a bounded queue, rejection; no KV cache and no token budget. See slots.py. */
+/* Slot batching with a bounded queue and rejection, without KV cache and token budget. See slots.py. */
 #include "internal.h"
 
 typedef struct {
     policy policy;
-    i64 max_waiting; /* -1: any number */
+    i64 max_waiting; /* -1: unlimited */
 } slot_batching;
 
 static int add(policy *base, sequence *r)

@@ -1,7 +1,7 @@
-/* Drafts, and how many of them a verification accepts. See schedulers/sequence.py. */
+/* Draft tokens, and the number that a verification accepts. See schedulers/sequence.py. */
 #include "internal.h"
 
-#define CLASS_DRAW ((uint64_t)1 << 40) /* instead of a verification: which class a request is of */
+#define CLASS_DRAW ((uint64_t)1 << 40) /* replaces the number of a verification to draw the class of a request */
 
 i64 draft_class(const speculation *s, i64 request)
 {

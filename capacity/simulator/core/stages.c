@@ -1,15 +1,15 @@
-/* The decode rows of a vLLM V1 engine with pipeline stages, known by their sums: see decode_group.h.
+/* Decode rows of a vLLM V1 engine with pipeline stages, stored as sums: see decode_group.h.
  *
- * A request has one token in flight at most, so that those who generate are split among the steps in flight: each of
- * these has a group, which takes its next step when the last one has ended. Chunks of one prompt may be in several
- * steps; the last of them says to which group its request comes.
+ * A request has at most one token in flight, so the generating requests are split among the steps in flight. Each of
+ * these has a group, whose next step starts when its last one has ended. Chunks of one prompt may be in several steps;
+ * the last chunk determines the group of the request.
  */
 #include "stages.h"
 
 typedef struct {
     decode_group group;
-    step *pending; /* its step in flight; NULL: it waits for its next one */
-    i64 last_end_ps; /* of its last step that has ended */
+    step *pending; /* its step in flight, or NULL */
+    i64 last_end_ps; /* end of its last step that has ended */
 } stage_group;
 
 struct stage_groups {
@@ -17,7 +17,7 @@ struct stage_groups {
     int active;
     VEC(step *) in_flight; /* oldest first */
     stage_group *at;
-    VEC(row) *rows; /* as they are spelled out */
+    VEC(row) *rows; /* when expanded to rows */
     sequences members;
     i64 *kept, *next;
 };
@@ -52,7 +52,7 @@ void stages_launched(vllm_v1 *v, step *s)
     PUSH(v->base.memory, &v->stages->in_flight, s);
 }
 
-/* For a group's step, `last_end_ps` of the policy becomes that of the group. */
+/* Set the policy's `last_end_ps` to that of the group for its step. */
 void stages_ended(vllm_v1 *v, const step *s)
 {
     stage_groups *g = v->stages;
@@ -66,7 +66,7 @@ void stages_ended(vllm_v1 *v, const step *s)
         }
 }
 
-/* Whether all steps in flight are such that their rows are still what they were. */
+/* Whether the rows of all steps in flight are unchanged. */
 static int are_regular(const stage_groups *g)
 {
     if (g->in_flight.count >= g->count)
@@ -79,7 +79,7 @@ static int are_regular(const stage_groups *g)
             const row *w = &s->rows.at[k];
             if (w->epoch != w->sequence->epoch || w->sequence->status == FINISHED)
                 return 0;
-            /* started again while a token of before was in flight: that one is known now, and has yet to be computed */
+            /* started again while an earlier token was in flight: that one is known now, but not computed */
             if (w->yields && w->computed + w->tokens != w->sequence->known)
                 return 0;
         }
@@ -87,7 +87,7 @@ static int are_regular(const stage_groups *g)
     return 1;
 }
 
-/* A row in flight becomes one of its step's sum, where it is delivered with the others; 0: it stays a row. */
+/* Add a row in flight to its step's sum, which is delivered as a whole; 0: it stays a row. */
 static int absorb(stage_group *g, const row *w)
 {
     sequence *r = w->sequence;
@@ -101,7 +101,7 @@ static int absorb(stage_group *g, const row *w)
     return 1;
 }
 
-/* The rows of a request in the steps in flight; returns the group of the one that yields, `count` for none. */
+/* Find the rows of a request in the steps in flight; return the group of the one that yields, or `count`. */
 static i64 take_rows(stage_groups *g, const sequence *r, int *in_flight)
 {
     i64 yields = g->count;
@@ -159,7 +159,7 @@ static int take_over(vllm_v1 *v)
     return 1;
 }
 
-/* The only group that waits for its next step; NULL: there are two, which the policy would take together. */
+/* The only group that waits for its next step; NULL: there are two, which the policy would combine. */
 static stage_group *waiting_group(stage_groups *g)
 {
     stage_group *found = NULL;
@@ -189,11 +189,11 @@ int stages_schedule(vllm_v1 *v, step *s)
     return 1;
 }
 
-/* spelling out */
+/* expand to rows */
 
 enum { NOT_IN_A_GROUP = -1 };
 
-/* Notes in which group a request is, and in which step it ends. */
+/* Record the group of a request and the step in which it ends. */
 static void note_groups(vllm_v1 *v)
 {
     stage_groups *g = v->stages;
@@ -211,7 +211,7 @@ static void note_groups(vllm_v1 *v)
     }
 }
 
-/* What a member of a group knows and holds, its step being in flight or not. */
+/* Known tokens and blocks of a member, with or without a step in flight. */
 static void spell_member(vllm_v1 *v, sequence *r)
 {
     pool *q = v->base.pool;
@@ -223,7 +223,7 @@ static void spell_member(vllm_v1 *v, sequence *r)
     q->ops->cache(q, &r->table, r->computed);
 }
 
-/* Its rows in the steps in flight, that of its group's step included. */
+/* Its rows in the steps in flight, including that of its group's step. */
 static void spell_rows(vllm_v1 *v, sequence *r)
 {
     stage_groups *g = v->stages;
@@ -246,7 +246,7 @@ static void spell_rows(vllm_v1 *v, sequence *r)
     }
 }
 
-/* Give every request its own state back, and the steps in flight their rows. */
+/* Restore the state of every request, and the rows of the steps in flight. */
 void stages_spell_out(vllm_v1 *v)
 {
     policy *p = &v->base;

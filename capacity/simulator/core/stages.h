@@ -1,4 +1,4 @@
-/* The decode rows of a vLLM V1 engine with pipeline stages: a group of them in each step that is in flight. */
+/* Decode rows of a vLLM V1 engine with pipeline stages: one group per step in flight. */
 #ifndef CAPACITY_STAGES_H
 #define CAPACITY_STAGES_H
 
@@ -11,7 +11,7 @@
 stage_groups *stages_new(memory *m, const core_engine *setup, pool *p);
 int stages_schedule(vllm_v1 *v, step *s); /* 0: the policy itself has to decide, row by row */
 void stages_launched(vllm_v1 *v, step *s);
-void stages_ended(vllm_v1 *v, const step *s); /* as its end begins to be accounted for */
+void stages_ended(vllm_v1 *v, const step *s); /* called before the end of a step is accounted */
 void stages_spell_out(vllm_v1 *v);
 
 #ifndef _WIN32

@@ -1,5 +1,5 @@
-/* Static batching: a batch is formed, padded, and run to the end of its longest member before the next one starts. See
- * static.py. Its requests lie in `running`, those that have ended included. */
+/* Static batching: a padded batch runs until its longest member ends, and then the next one starts. See static.py.
+ * `running` has its requests, including those that have ended. */
 #include "internal.h"
 
 typedef struct {
@@ -24,7 +24,7 @@ static void add_loaded(policy *p, sequence *r)
     add(p, r);
 }
 
-/* Take members from the head of the queue as long as the padded batch fits; returns its outputs. */
+/* Take members from the queue while the padded batch fits; return the outputs of the batch. */
 static i64 gather(static_batching *p)
 {
     policy *base = &p->policy;
@@ -102,7 +102,7 @@ static void update(policy *base, step *s)
         emit(base, s, r);
         if (r->known >= r->max_known) {
             r->status = FINISHED;
-            r->kept = 1; /* its blocks are given back when the batch ends */
+            r->kept = 1; /* its blocks are freed when the batch ends */
             PUSH(base->memory, &s->finished, r);
         }
     }

@@ -1,7 +1,7 @@
-"""Step times for the compiled engines: as data where they have it, else a call into Python for each step.
+"""Step times for the compiled engines, as data if possible, otherwise as a call to Python for each step.
 
-In: any `StepTimes`. Out: a `StepData` whose `pointer` goes into an engine's setup. An exception in Python ends the
-engine's call; `StepData.raise_error` raises it once that has come back.
+`StepData` wraps any `StepTimes`; its `pointer` is part of an engine's setup. An exception in Python ends the engine's
+call, and `StepData.raise_error` raises it after that call.
 """
 
 from __future__ import annotations
@@ -34,34 +34,23 @@ Result = TypeVar("Result")
 
 
 class StepData:
-    """Step times that an engine reads, as data where they have some.
-
-    A step model's tables and lines are kept for the next run, one for each thread.
-    """
+    """Step times as an engine reads them. The tables of a step model are cached per thread for the next run."""
 
     def __init__(self, step_times: StepTimes, library: ctypes.CDLL) -> None:
         self.step_times = step_times
         self._native = _native(step_times, library)
-
-    @property
-    def pointer(self) -> int:
-        """The `step_times *`; valid as long as this object."""
-        return self._native.pointer
-
-    @property
-    def kind(self) -> int:
-        """Which of the sources it is."""
-        return self._native.kind
+        self.pointer = self._native.pointer  # address of a `step_times`, valid as long as this object lives
+        self.kind = self._native.kind  # such as `enums.STEPS_MODEL`
 
     def raise_error(self) -> None:
-        """Raise what Python raised while it was asked, if anything, and forget it."""
+        """Raise and clear the exception of an earlier call to Python, if any."""
         error = self._native.taken_error()
         if error is not None:
             raise error
 
 
 class _Native:
-    """The C object, and what must live as long. It holds its step model weakly, as the model's cache holds it."""
+    """The C object and the data that it reads. It has a weak reference to its step model, as the model's cache has."""
 
     def __init__(self, asked: Callable[[], StepTimes], library: ctypes.CDLL) -> None:
         self._asked = asked
@@ -71,28 +60,26 @@ class _Native:
         self.within: tuple[_Native, ...] = ()
         self.kind: int = enums.STEPS_ASKED
         step_times = asked()
-        self._kept: list[Any] = []  # what C reads
+        self._kept: list[Any] = []  # data that C reads
         source = self._source(step_times)
         self._kept.append(source)
         pointer = library.step_times_new(ctypes.byref(source))
         if not pointer:
-            raise MemoryError("step times of a compiled engine, or a library of another version")
+            raise MemoryError("no memory for compiled step times, or the library has another version")
         self.pointer = int(pointer)
         weakref.finalize(self, library.step_times_free, self.pointer).atexit = False
 
     def taken_error(self) -> BaseException | None:
-        """What was raised, here or within; the times can be used again."""
+        """Return and clear the exception that was raised here or in `within`, so that the times can be used again."""
         errors = (self._error, *(own.taken_error() for own in self.within))
         self._error = None
         self._library.step_times_forgive(self.pointer)
         return next((error for error in errors if error is not None), None)
 
-    # what C asks
-
-    def _try(self, call: Callable[[], Result], failed: Result) -> Result:
+    def _tried(self, call: Callable[[], Result], failed: Result) -> Result:
         try:
             return call()
-        except BaseException as error:  # raised again by `raise_error`
+        except BaseException as error:  # `raise_error` raises it again
             self._error = self._error or error
             return failed
 
@@ -115,7 +102,7 @@ class _Native:
             limits = (NEVER if limit is None else min(limit, NEVER) for limit in piece[3:])
             values = (*piece[:3], *limits)
             if any(abs(value) > NEVER for value in values):
-                raise OverflowError(f"decode piece beyond {NEVER} ps: {piece}")
+                raise OverflowError(f"decode piece must be at most {NEVER} ps: {piece}")
             (ctypes.c_int64 * len(values)).from_address(out)[:] = list(values)
             return 1
 
@@ -132,8 +119,6 @@ class _Native:
             return model.row_seconds(rows) if table == enums.ROW_SECONDS else model.sample_seconds(rows)
 
         return self._try(call, math.nan)
-
-    # the source
 
     def _source(self, step_times: StepTimes) -> Any:
         source = structs.step_source()
@@ -158,7 +143,7 @@ class _Native:
         return source
 
     def _fill_changed(self, source: Any, data: ScaledData | DelayedData | SlowestData | DraftedData) -> None:
-        """Others' times, changed."""
+        """Set up step times that modify other step times."""
         self.within = (_native(data.inner, self._library),)
         source.inner = self.within[0].pointer
         match data:
@@ -174,7 +159,7 @@ class _Native:
                 self._fill_drafted(source, data)
 
     def _fill_drafted(self, source: Any, data: DraftedData) -> None:
-        """Left to be asked where the draft is no model with data."""
+        """Set up drafts; the source stays a call to Python if the draft model has no data."""
         if data.draft is not None:
             draft = _native(data.draft, self._library)
             if draft.kind != enums.STEPS_MODEL:
@@ -208,7 +193,7 @@ class _Native:
         source.operators = self._address_of(structs.step_operator, rows)
 
     def _address_of(self, kind: Any, values: Sequence[Any]) -> int:
-        """Return where an array of these values is, which lives as long as this object."""
+        """Return the address of an array of these values, which lives as long as this object."""
         array = (kind * len(values))(*values)
         self._kept.append(array)
         return ctypes.addressof(array)
@@ -221,12 +206,12 @@ def _shapes(address: int, count: int) -> tuple[StepShape, ...]:
 
 def _time(ps: int) -> int:
     if not 0 <= ps < NEVER:
-        raise OverflowError(f"a step takes {ps} ps; an engine's steps take 0 to {NEVER}")
+        raise OverflowError(f"the time of a step must be from 0 to {NEVER} ps, not {ps}")
     return ps
 
 
 def _weakly(method: weakref.WeakMethod[Any]) -> Callable[..., Any]:
-    """A method that does not keep its object alive: C calls it only while that lives."""
+    """Return a function that calls the method without keeping its object alive; C calls it only while that lives."""
 
     def call(*arguments: Any) -> Any:
         own = method()
@@ -237,7 +222,7 @@ def _weakly(method: weakref.WeakMethod[Any]) -> Callable[..., Any]:
 
 
 class _Kept(threading.local):
-    """What was made of step times that have data and are told apart by identity, by thread; then by library."""
+    """Cache of C objects of step times that have data and identity hashes: by thread, step times and library."""
 
     def __init__(self) -> None:
         self.of: weakref.WeakKeyDictionary[StepTimes, dict[ctypes.CDLL, _Native]] = (

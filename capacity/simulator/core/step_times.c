@@ -1,8 +1,9 @@
-/* How long steps take, as capacity.step.model says it: the same operations in the same order, one rounding.
+/* Durations of steps as in capacity.step.model: the same operations in the same order, with one rounding.
  *
- * What Python's floats and integers would do otherwise (sums of contexts beyond all reason) is left to Python,
- * and so is whatever has no data here. The functions have the names of capacity.step.model and of
- * capacity.step.operators. Step times outlive fleets, so that their memory is their own. */
+ * Python handles the cases in which its floats and integers would differ (extremely large sums of contexts), and
+ * everything that has no data here. The functions have the names of capacity.step.model and of
+ * capacity.step.operators. Step times outlive fleets, so they have their own memory.
+ */
 #include "step_times.h"
 
 #include "norms.h"
@@ -18,50 +19,50 @@
 #define TILTED_TOKENS 4096.0
 #define PS_PER_S 1e12
 #define KNOT_BITS 4
-#define MOST_INTEGER ((i64)1 << 53)  /* integers below it are exact as floats, so that quotients agree */
+#define MOST_INTEGER ((i64)1 << 53)  /* integers below it are exact as floats, so quotients are equal */
 #define MOST_CONTEXT ((i64)1 << 40)
-#define MOST_ENTRIES ((i64)1 << 22)  /* of a table; beyond, Python is asked each time */
-#define MOST_SIZES ((i64)1 << 16)    /* numbers of decode rows whose last line is remembered */
-#define RECENT_LINES 8 /* remembered of each; a power of two */
-#define MOST_LINES ((i64)1 << 20)    /* then all are forgotten */
+#define MOST_ENTRIES ((i64)1 << 22)  /* entries of a table; beyond, Python is called each time */
+#define MOST_SIZES ((i64)1 << 16)    /* numbers of decode rows whose last line is cached */
+#define RECENT_LINES 8 /* cached lines of each; a power of two */
+#define MOST_LINES ((i64)1 << 20)    /* then all are dropped */
 #define DRAFTING_BITS 16
-#define SIZE_STRIDE 4099             /* between batches of one size and the next */
+#define SIZE_STRIDE 4099             /* distance between batches of one size and the next */
 #define AT_LEAST_1(ps) ((ps) < 1 ? 1 : (ps))
 
-/* Of a model: by operator, and of the host's work over the GPU's. */
+/* For a model: by operator, and the host's part beyond the GPU's. */
 typedef struct {
     exponent overlap;
     exponent *of; /* each operator */
 } exponents;
 
 typedef struct {
-    double *at; /* NaN: not asked yet */
+    double *at; /* NaN: not computed yet */
     i64 count;
 } table_of_seconds;
 
-/* A line, or what STEPS_SCALED keeps of steps without one, between two knots. */
+/* A line, or the values that STEPS_SCALED keeps for steps without one, between two knots. */
 typedef struct {
     i64 used, decode_sequences, draft_tokens, low, window_low;
     decode_line line;
     double first_ps, slope_ps;
 } knotted;
 
-/* A line by what it is looked for, in one line of the processor's cache. */
+/* A line with its lookup key, in one cache line. */
 typedef struct {
     int32_t decode_sequences, draft_tokens; /* 0 sequences: none */
     i64 low, window_low;
     decode_line line;
 } recent_line;
 
-/* What drafting took a batch of one size and mean context; others of the same place replace it. */
+/* Drafting time of a batch of one size and mean context; others with the same index replace it. */
 typedef struct {
-    i64 batch; /* size and mean context; 0: nothing yet */
+    i64 batch; /* size and mean context; 0: empty */
     double seconds;
 } drafting;
 
 struct step_times {
     step_source source;
-    exponents exact, quick; /* of the quick ones those by contexts alone: the others are in tables */
+    exponents exact, quick; /* quick operators that depend on contexts; the others are in tables */
     i64 num_exponents;
     table_of_seconds tables[NUM_TABLES];
     knotted *lines; /* by hash; room is a power of two */
@@ -69,11 +70,11 @@ struct step_times {
     recent_line *recent; /* by decode_sequences, and by the last digit of the knot */
     void *recent_memory;
     i64 num_recent;
-    drafting *drafted; /* contexts that follow each other lie side by side; NULL: none yet */
+    drafting *drafted; /* successive contexts are adjacent in memory; NULL: none yet */
     int failed;
 };
 
-/* Python asked */
+/* Python was called */
 
 static i64 answer(step_times *t, i64 ps)
 {
@@ -101,7 +102,7 @@ static int ask_piece(step_times *t, const shape *s, decode_line *out)
 
 /* forms */
 
-/* Whole picoseconds, half to even; 0 where there are too many of them for an integer. */
+/* Integer picoseconds, half to even; 0 if there are too many for an integer. */
 static int rounded(double ps, i64 *out)
 {
     if (!(fabs(ps) < 4e18)) return 0;
@@ -109,7 +110,7 @@ static int rounded(double ps, i64 *out)
     return 1;
 }
 
-/* Whether all sums of a shape are such that floats and integers agree with Python's. */
+/* Whether floats and integers give Python's results for all sums of a shape. */
 static int in_reason(const shape *s)
 {
     uint64_t sums = (uint64_t)(s->prefill_sequences | s->prefill_pairs | s->prefill_window_pairs);
@@ -146,7 +147,7 @@ static work grouped_decode(const step_operator *o, const shape *s)
     return (work){context * queries * o->flops_per_pair, moved, sequences * o->heads, context / sequences};
 }
 
-/* Sparse attention takes prompts longer than its top-k another way, or all of them. */
+/* Sparse attention handles prompts longer than its top-k differently, or all of them. */
 static int gathers(const step_operator *o, const shape *s)
 {
     return !o->short_dense || (double)s->prefill_context_tokens > (double)s->prefill_sequences * (double)o->top_k;
@@ -179,7 +180,7 @@ static work latent_decode(const step_operator *o, const shape *s)
         double most = sequences * (double)o->top_k;
         if (most < context) context = most;
     } else if (context * queries >= (double)MOST_INTEGER) {
-        return (work){NAN, NAN, 1.0, NAN}; /* Python multiplies integers here: let it */
+        return (work){NAN, NAN, 1.0, NAN}; /* Python multiplies integers here, so leave it to Python */
     }
     double slots = o->fills ? sequences * (double)o->top_k : context;
     double flops = slots * queries / sequences * o->flops_per_pair;
@@ -260,7 +261,7 @@ static double busiest_share(const step_operator *o, double total, double varianc
     return MIN(total, busiest);
 }
 
-/* Negative binomial: chance, and experts more popular than others. */
+/* Negative binomial: random routing, and experts of different popularity. */
 static double busiest_pairs(const step_operator *o, double pairs, double held)
 {
     double mean = pairs / o->ranks;
@@ -305,7 +306,7 @@ static double experts_seconds(const step_operator *o, const exponent *p, double 
     return o->count * seconds;
 }
 
-/* Of operators that depend on one number of rows. */
+/* Operators that depend on one number of rows. */
 static double row_operator_seconds(const step_operator *o, const exponent *p, double rows)
 {
     switch (o->kind) {
@@ -335,7 +336,7 @@ static double operator_seconds(const step_operator *o, const exponent *p, const 
 
 /* tables */
 
-/* From its operators where they are known and its integers small, else from Python. */
+/* Computed from the operators if they are known and the integers small, else by Python. */
 static double new_seconds(step_times *t, i64 table, i64 rows)
 {
     i64 first = t->source.first_operator[table], end = t->source.end_operator[table];
@@ -371,7 +372,7 @@ static double table_seconds(step_times *t, i64 table, i64 rows)
 
 /* the step model */
 
-/* Rows of the CUDA graph that a step replays; -1 where it runs eagerly. */
+/* Rows of the CUDA graph that a step replays; -1 if it runs eagerly. */
 static i64 graph_rows(const step_times *t, i64 prefill_tokens, i64 rows)
 {
     if (rows >= t->source.num_graph_rows || (prefill_tokens && !t->source.graphs_for_prefill)) return -1;
@@ -409,7 +410,7 @@ static double step_seconds(step_times *t, const exponents *x, const shape *s)
     return with_host(t, x, gpu, s->prefill_sequences + s->decode_sequences, padded >= 0);
 }
 
-/* A step of data-parallel ranks together. */
+/* A joint step of data-parallel ranks. */
 static double joint_seconds(step_times *t, const exponents *x, const shape *shapes, i64 count)
 {
     i64 fullest = 0, prefill_tokens = 0, sequences = 0;
@@ -521,7 +522,7 @@ static int new_line(step_times *t, const shape *s, const i64 knots[4], decode_li
     return 1;
 }
 
-/* Where the line of a step would stand that has been used of late. */
+/* Index of a recently used line for the step. */
 static inline uint64_t recent_place(i64 size, i64 context)
 {
     int bits = 64 - __builtin_clzll((unsigned long long)context | 1) - KNOT_BITS;
@@ -529,7 +530,7 @@ static inline uint64_t recent_place(i64 size, i64 context)
     return (uint64_t)size * RECENT_LINES + (number & (RECENT_LINES - 1));
 }
 
-/* A line that was used of late by steps of as many decode rows, where this one lies on it too. */
+/* Return a recently used line of steps with as many decode rows, if this step lies on it too. */
 static inline const decode_line *last_line(const step_times *t, const shape *s)
 {
     i64 context = s->decode_context_tokens, window = s->decode_window_context_tokens;
@@ -542,7 +543,7 @@ static inline const decode_line *last_line(const step_times *t, const shape *s)
     return on_it ? &last->line : NULL;
 }
 
-/* Room for steps of so many decode rows; 0: no memory. */
+/* Memory for steps with this many decode rows; 0: no memory. */
 static int make_recent(step_times *t, i64 size)
 {
     i64 count = t->num_recent ? t->num_recent : 64 * RECENT_LINES;
@@ -567,7 +568,7 @@ static void remember(step_times *t, const knotted *entry, i64 context)
         (int32_t)size, (int32_t)entry->draft_tokens, entry->low, entry->window_low, entry->line};
 }
 
-/* The model's line on which a decode step lies. 0: there is none in integers, or a callback failed. */
+/* The model's line for a decode step. 0: there is none in integers, or a callback failed. */
 static int find_line(step_times *t, const shape *s, decode_line *out)
 {
     if (!in_reason(s)) return 0;
@@ -621,7 +622,7 @@ static i64 model_joint_ps(step_times *t, const shape *shapes, i64 count)
     return ask_joint(t, shapes, count);
 }
 
-/* times of others, multiplied: capacity.planning.step_error.ScaledSteps */
+/* other step times, multiplied: capacity.planning.step_error.ScaledSteps */
 
 /* -1: failed; 0: not in integers */
 static i64 scaled(step_times *t, i64 inner_ps, double factor)
@@ -643,7 +644,7 @@ static int scaled_piece(step_times *t, const shape *s, decode_line *out)
            && rounded((double)line.window_context_ps * factor, &out->window_context_ps);
 }
 
-/* Steps without lines, which verify drafts say, are taken on the line between two knots. -1: failed. */
+/* Steps without lines, which verify drafts, use the line between two knots. -1: failed. */
 static i64 scaled_on_line(step_times *t, const shape *s)
 {
     i64 width, low = knot(s->decode_context_tokens, &width), ps;
@@ -690,7 +691,7 @@ static i64 scaled_joint_ps(step_times *t, const shape *shapes, i64 count)
     return ps ? answer(t, ps) : ask_joint(t, shapes, count);
 }
 
-/* capacity.step.SlowestRank: ranks that exchange nothing */
+/* capacity.step.SlowestRank: ranks without communication */
 
 static i64 slowest_joint_ps(step_times *t, const shape *shapes, i64 count)
 {
@@ -705,8 +706,8 @@ static i64 slowest_joint_ps(step_times *t, const shape *shapes, i64 count)
     return slowest < 0 ? step_ps(t, &(shape){0}) : slowest;
 }
 
-/* capacity.pool.drafting.rounds.DraftedSteps: every step with drafts also pays for drafting them; a draft model computes
- * the prompts as well. Steps of several ranks are asked for. */
+/* capacity.pool.drafting.rounds.DraftedSteps: every step with drafts includes the drafting time, and a draft model
+ * also computes the prompts. Python is called for steps of several ranks. */
 
 static double draft_step_seconds(step_times *draft, shape at, double drafts)
 {
@@ -716,7 +717,7 @@ static double draft_step_seconds(step_times *draft, shape at, double drafts)
     return in_reason(&at) ? step_seconds(draft, &draft->exact, &at) : NAN;
 }
 
-/* Beside prompts that the draft model computes too (NULL: none). NaN: not in integers, or a callback failed. */
+/* With prompts that the draft model also computes (NULL: none). NaN: not in integers, or a callback failed. */
 static double new_draft_seconds(const step_source *source, i64 sequences, i64 context, const shape *prompts)
 {
     i64 window = source->draft_window_tokens;
@@ -735,7 +736,7 @@ static double new_draft_seconds(const step_source *source, i64 sequences, i64 co
     return first + (double)(source->draft_steps - 1) * level;
 }
 
-/* The same, which is asked for again and again: a batch's mean context is a whole number of tokens. */
+/* The same with a cache, because the mean context of a batch is an integer number of tokens. */
 static double draft_seconds(step_times *t, const shape *s)
 {
     i64 sequences = s->draft_tokens ? s->decode_sequences : 0;
@@ -783,7 +784,7 @@ static int affine_piece(step_times *t, const shape *s, decode_line *out)
     return 1;
 }
 
-/* what engines ask */
+/* called by engines */
 
 i64 step_ps(step_times *t, const shape *s)
 {
@@ -856,7 +857,7 @@ int step_line(step_times *t, const shape *s, decode_line *out)
     }
 }
 
-/* what Python asks */
+/* called by Python */
 
 static void free_exponents(step_times *t)
 {

@@ -1,5 +1,5 @@
-/* How long steps take: the step model as data. Filled by Python (capacity.step), evaluated here in the same order of
- * operations, with one rounding to whole picoseconds, so that every time equals Python's. */
+/* Step times: the step model as data. Python (capacity.step) fills it, and C evaluates it in the same order of
+ * operations with one rounding to integer picoseconds, so that every time equals Python's. */
 #ifndef CAPACITY_STEP_TIMES_H
 #define CAPACITY_STEP_TIMES_H
 
@@ -12,19 +12,19 @@ typedef struct {
     i64 decode_sequences, draft_tokens, decode_context_tokens, decode_window_context_tokens;
 } shape;
 
-/* The straight line on which decode steps of one size lie, up to its limits (inclusive; NEVER: none). */
+/* The straight line of decode steps of one size, up to its limits (inclusive; NEVER: none). */
 typedef struct {
     i64 base_ps, context_ps, window_context_ps, max_context_tokens, max_window_context_tokens;
 } decode_line;
 
 i64 step_ps(step_times *t, const shape *s);                       /* at least 1; -1: the callback failed */
 i64 joint_ps(step_times *t, const shape *shapes, i64 count);      /* of data-parallel ranks, together */
-int decode_piece(step_times *t, const shape *s, decode_line *out); /* 0: no line: ask for each step */
+int decode_piece(step_times *t, const shape *s, decode_line *out); /* 0: no line, use each step's own time */
 
-/* The line on which `step_ps` itself takes decode steps of this size; 0: it is to be asked for each. */
+/* The line that `step_ps` itself uses for decode steps of this size; 0: use each step's own time. */
 int step_line(step_times *t, const shape *s, decode_line *out);
 
-/* What follows is between capacity.simulator.core.step_data, which fills it, and step_times.c. */
+/* The rest is the interface between capacity.simulator.core.step_data, which fills it, and step_times.c. */
 
 /* One operator of a step: capacity.step.export.OperatorData. The last kinds depend on one number of rows. */
 enum {
@@ -40,7 +40,7 @@ typedef struct {
     double occupancy_s, sm_count, per_doubling_s, per_token_s;
     /* a product */
     double n, k, weight_bytes, quantize_bytes, quantize_rate /* 0: nothing is quantized */, walk_s;
-    double from_rows, below_rows; /* other numbers of rows are another kernel's */
+    double from_rows, below_rows; /* other numbers of rows use another kernel */
     /* collectives; one_shot_rate 0: NCCL's */
     double ranks, latency_s, one_shot_rate, one_shot_fixed_s, per_rank_s;
     /* experts */
@@ -51,10 +51,10 @@ typedef struct {
 enum { STEPS_ASKED, STEPS_AFFINE, STEPS_MODEL, STEPS_SCALED, STEPS_DELAYED, STEPS_SLOWEST, STEPS_DRAFTED };
 enum { ROW_SECONDS, SAMPLE_SECONDS, SHARED_SECONDS, DRAFT_SECONDS, NUM_TABLES };
 
-/* Where step times come from. The pointers must live as long as the step times. */
+/* Source of step times. The pointers must live as long as the step times. */
 typedef struct {
     i64 kind;
-    /* Python itself, for whatever has no data; -1 and NaN: it raised. */
+    /* Calls to Python for everything without data; -1 and NaN: it raised. */
     i64 (*ask_step)(const shape *s);
     i64 (*ask_joint)(const shape *shapes, i64 count);
     i64 (*ask_piece)(const shape *s, decode_line *out); /* NULL: there are no lines */
@@ -66,25 +66,25 @@ typedef struct {
     i64 overlapped, graphs_for_prefill;
     i64 num_graph_rows;    /* entry r: rows of the CUDA graph that r rows replay */
     const i64 *graph_rows;
-    i64 ranks, has_shared; /* SHARED_SECONDS is by the rows of all ranks together */
-    i64 num_operators;     /* by contexts; behind them those of each table */
-    i64 first_operator[NUM_TABLES], end_operator[NUM_TABLES]; /* -1: Python is asked for its entries */
+    i64 ranks, has_shared; /* SHARED_SECONDS uses the rows of all ranks together */
+    i64 num_operators;     /* operators by contexts, followed by those of each table */
+    i64 first_operator[NUM_TABLES], end_operator[NUM_TABLES]; /* -1: Python computes its entries */
     const step_operator *operators;
-    /* others' times, changed */
+    /* modified step times of another source */
     step_times *inner;
     double prefill_factor, decode_factor; /* STEPS_SCALED */
     i64 added_ps;                         /* STEPS_DELAYED */
     /* STEPS_DRAFTED */
     step_times *draft;                    /* a STEPS_MODEL; NULL: DRAFT_SECONDS by decode rows */
     i64 draft_window_tokens, draft_steps; /* window -1: none */
-    double first_drafts, level_drafts;    /* rows beside each decode row */
+    double first_drafts, level_drafts;    /* rows in addition to each decode row */
 } step_source;
 
 step_times *step_times_new(const step_source *source); /* NULL: no memory */
 void step_times_free(step_times *t);
-i64 step_times_failed(const step_times *t); /* a callback raised: every time is -1 until it is forgiven */
+i64 step_times_failed(const step_times *t); /* a callback raised: every time is -1 until step_times_forgive */
 void step_times_forgive(step_times *t);
-/* The times of many shapes, one each or by their lines where they have any: for tests and measurements. */
+/* Times of many shapes, one by one or by their lines if there are any: for tests and measurements. */
 void step_times_many(step_times *t, const shape *shapes, i64 count, i64 by_line, i64 *out_ps);
 double step_times_pow(double base, double exponent);
 double step_times_log2(double value);

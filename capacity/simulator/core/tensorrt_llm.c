@@ -1,5 +1,5 @@
-/* TensorRT-LLM in-flight batching: a capacity scheduler picks who may hold KV, a micro-batch scheduler fills the step.
- * See tensorrt_llm.py. */
+/* TensorRT-LLM in-flight batching: a capacity scheduler selects requests, a micro-batch scheduler rows. See
+ * tensorrt_llm.py. */
 #include "batching.h"
 
 typedef struct {
@@ -12,7 +12,7 @@ typedef struct {
 
 /* decide */
 
-/* Rows that find a block, once those started last have given up theirs. */
+/* Preempt the most recently started requests until the other rows fit. */
 static void pause_last(tensorrt_llm *p, step *s)
 {
     policy *base = &p->base.policy;
@@ -27,7 +27,7 @@ static void pause_last(tensorrt_llm *p, step *s)
         rows->count = 0;
 }
 
-/* Tokens of a prompt that go into this step: all, or what the budget leaves of it, in whole blocks. */
+/* Tokens of a prompt in this step: all, or whole blocks up to the budget. */
 static i64 share(const tensorrt_llm *p, i64 wanted, i64 budget)
 {
     if (wanted <= budget)
@@ -38,7 +38,7 @@ static i64 share(const tensorrt_llm *p, i64 wanted, i64 budget)
     return budget / block * block;
 }
 
-/* Whether new prompts wait for company: only beside generation rows, and for a number of steps. */
+/* Whether new prompts wait for more prompts: only with generation rows, and for a number of steps. */
 static int waits(tensorrt_llm *p, const step *s, i64 budget, i64 most)
 {
     const queue *waiting = &p->base.policy.waiting;
@@ -61,7 +61,7 @@ static int waits(tensorrt_llm *p, const step *s, i64 budget, i64 most)
     return 0;
 }
 
-/* Blocks that those who run will still take until their last token. */
+/* Blocks that running requests still need up to their last token. */
 static i64 reserved_blocks(const tensorrt_llm *p)
 {
     const policy *base = &p->base.policy;
@@ -75,7 +75,7 @@ static i64 reserved_blocks(const tensorrt_llm *p)
     return reserved;
 }
 
-/* Prompts under way, then new ones from the head of the queue until one does not fit. */
+/* Schedule started prompts, then new ones from the head of the queue until one does not fit. */
 static void contexts(tensorrt_llm *p, step *s, i64 budget)
 {
     policy *base = &p->base.policy;

@@ -1,4 +1,4 @@
-/* TGI v3: all blocks of a request are taken when it starts, so nothing is ever preempted. See tgi.py. */
+/* TGI v3: a request allocates all its blocks at its start, so no request is ever preempted. See tgi.py. */
 #include "batching.h"
 
 typedef struct {

@@ -1,14 +1,15 @@
-/* KV below the GPU: tiers of host memory, disk or network that keep blocks which the GPU may drop:
+/* KV offload: tiers of host memory, disk or network storage that keep blocks which the GPU may evict:
  * kv_cache/offload.py.
  *
- * A chunk's name is the number of its last block's content where that is shared, and else of the request
- * and the chunk. Chunks of a tier form a list, the least recently used first. What requests share has its places
- * once and for all; a request's own chunks lie in slabs, and where these are stands in the `blocks` of its table, which
- * its pool does not use: the slab itself says whether it is still the one. So chunks of a chain lie side by side.
+ * The key of a chunk is the number of its last block's content if that is shared, otherwise the request and the chunk.
+ * Chunks of a tier form a list in LRU order. Shared chunks have fixed entries. Private chunks of a request are stored
+ * in slabs. The positions of its slabs are in the `blocks` of its table, which its pool does not use, and each slab
+ * records its owner. Chunks of a chain are therefore adjacent in memory.
  *
- * A request's chain is made of spans: the runs that it shares, and what is its own. The first chunks of a span stand
- * together in the list, the deepest of them first, as long as none is dropped or used without the others: then all of
- * them are moved at once. */
+ * A request's chain consists of spans: the runs that it shares, and its private part. The first chunks of a span stay
+ * adjacent in the list, the deepest first, until one of them is dropped or used without the others, so that they can
+ * be moved together.
+ */
 #include <math.h>
 
 #include "contents.h"
@@ -16,7 +17,7 @@
 
 #define NO_NAME INT64_MIN
 #define AHEAD 4 /* chunks */
-#define SLAB_BITS 3 /* chunks of a slab: 1 << SLAB_BITS */
+#define SLAB_BITS 3 /* chunks per slab: 1 << SLAB_BITS */
 #define PS_PER_S 1e12
 
 /* names */
@@ -59,7 +60,7 @@ void name_map_put(memory *m, name_map *map, i64 name, i64 number)
     *place = (struct named){name, number + 1};
 }
 
-/* What stands behind it in its row of places moves up, where it may. */
+/* Move up the following entries of the hash table where possible. */
 void name_map_drop(name_map *map, i64 name)
 {
     if (!map->room)
@@ -76,9 +77,9 @@ void name_map_drop(name_map *map, i64 name)
     }
 }
 
-/* Chunks `first` to `stop` of a request's chain, all of one span: a key of what it shares, or what is its own. */
+/* Chunks `first` to `stop` of a request's chain in one span: the key of a shared span, or the private part. */
 typedef struct {
-    i64 key, first, stop, name; /* key MISSING: its own; name: of chunk 0, had it one */
+    i64 key, first, stop, name; /* key MISSING: private; name: of chunk 0, if that had one */
 } stretch;
 
 static i64 num_stretches(const tier_stack *t, i64 request)
@@ -121,7 +122,7 @@ static stretch stretch_at(const tier_stack *t, i64 request, i64 place)
     return s;
 }
 
-/* The stretch that a chunk is in: the last one mostly. */
+/* The stretch that contains a chunk, usually the last one. */
 static inline void follow(const tier_stack *t, i64 request, i64 place, stretch *last)
 {
     if (place < last->first || place >= last->stop)
@@ -137,29 +138,29 @@ i64 chunk_name(const tier_stack *t, i64 request, i64 place)
 /* one tier */
 
 typedef struct {
-    i64 ready_ps, busy_ps; /* until when it is being written, and until when it is in some transfer */
+    i64 ready_ps, busy_ps; /* ends of the write and of the last transfer */
     uint32_t older, newer;
-    uint32_t key, place;   /* the key + 1 of a shared one, or 0; its place in its span + 1, or 0: it is not here */
+    uint32_t key, place;   /* key + 1 of a shared chunk, or 0; position in its span + 1, or 0: not here */
 } chunk;
 
-/* Places of some successive chunks of a request. */
+/* Entries of successive chunks of a request. */
 typedef struct {
-    i64 name, held; /* of the first of them; unused: NO_NAME, and the next one that is not in use + 1 */
+    i64 name, held; /* name of the first chunk; unused: NO_NAME, and the next unused one + 1 */
 } slab;
 
 struct tier_store {
     memory *memory;
     core_tier tier;
     double chunk_bytes;
-    int returns; /* requests may come back, to half a disaggregated engine, with a table that remembers nothing */
-    name_map own;      /* then, slabs by their names */
+    int returns; /* requests may come back, to one part of a disaggregated engine, with an empty table */
+    name_map own;      /* in that case, slabs by name */
     i64 held;
-    VEC(chunk) chunks; /* the first stands for both ends of the list; then what is shared, then slabs */
-    const i64 *shared; /* by key: where its chunks begin */
-    i64 first_own;     /* where slabs begin */
+    VEC(chunk) chunks; /* entry 0 is both ends of the list; then shared chunks, then slabs */
+    const i64 *shared; /* by key: start of its chunks */
+    i64 first_own;     /* start of the slabs */
     VEC(slab) slabs;
-    i64 unused;        /* the first slab that is not in use + 1; 0: none */
-    uint32_t *shared_together, *own_together; /* by key and request: how many chunks of a span stand together */
+    i64 unused;        /* first unused slab + 1; 0: none */
+    uint32_t *shared_together, *own_together; /* by key and request: number of adjacent chunks of a span */
     i64 write_free_ps, read_free_ps;
     core_tier_use use;
 };
@@ -181,7 +182,7 @@ static void take_out(tier_store *store, chunk *c)
     store->chunks.at[c->newer].older = c->older;
 }
 
-/* As the most recently used. */
+/* Make a chunk the most recently used. */
 static void put_last(tier_store *store, i64 number)
 {
     chunk *c = &store->chunks.at[number], *ends = store->chunks.at;
@@ -191,7 +192,7 @@ static void put_last(tier_store *store, i64 number)
     ends->older = (uint32_t)number;
 }
 
-/* Where a table remembers the slab of a chunk. */
+/* The entry of a table for the slab of a chunk. */
 static i64 *memory_of(table *known, i64 tier, i64 place) { return &known->blocks.at[2 * (place >> SLAB_BITS) + tier]; }
 
 static void remember_slabs(const tier_stack *t, table *known, i64 chunks)
@@ -201,8 +202,8 @@ static void remember_slabs(const tier_stack *t, table *known, i64 chunks)
 
 static i64 slab_name(const table *known, i64 place) { return ~(known->request << 32 | place >> SLAB_BITS); }
 
-/* The number of a chunk's slab + 1; 0: none of its chunks is here. What a table remembers may be of another request,
- * and of another rank's store. */
+/* The number of a chunk's slab + 1; 0: none of its chunks is here. The entry of a table may be outdated, for another
+ * request or another rank's store. */
 static i64 find_slab(const tier_store *store, i64 tier, table *known, i64 place)
 {
     i64 *remembered = memory_of(known, tier, place), name = slab_name(known, place);
@@ -217,7 +218,7 @@ static i64 in_slab(const tier_store *store, i64 number, i64 place)
     return store->first_own + ((number - 1) << SLAB_BITS) + (place & ((1 << SLAB_BITS) - 1));
 }
 
-/* The chunk at a place of a stretch; 0: not here. */
+/* The chunk at a position of a stretch; 0: not here. */
 static i64 find_chunk(const tier_stack *t, i64 tier, table *known, const stretch *s, i64 place)
 {
     const tier_store *store = t->stores[tier];
@@ -233,7 +234,7 @@ static i64 find_chunk(const tier_stack *t, i64 tier, table *known, const stretch
     return store->chunks.at[number].place ? number : 0;
 }
 
-/* The chunk at a place of a request's chain; NULL: not here. `last` is where the last one was. */
+/* The chunk at a position of a request's chain; NULL: not here. `last` is the previous result. */
 static chunk *chunk_at(const tier_stack *t, i64 tier, table *known, i64 place, stretch *last)
 {
     follow(t, known->request, place, last);
@@ -246,7 +247,7 @@ static uint32_t *together_of(const tier_store *store, const stretch *s, i64 requ
     return s->key == MISSING ? &store->own_together[request] : &store->shared_together[s->key];
 }
 
-/* A stretch of the list becomes the most recently used. */
+/* Make a stretch of the list the most recently used. */
 static void move_last(tier_store *store, i64 oldest, i64 newest)
 {
     chunk *at = store->chunks.at;
@@ -261,7 +262,7 @@ static void move_last(tier_store *store, i64 oldest, i64 newest)
     at[0].older = (uint32_t)newest;
 }
 
-/* Chunks of a stretch before place `stop` were used now, the first of them last. */
+/* Mark the chunks of a stretch before position `stop` as used now, with the first one as the most recent. */
 static void touch_stretch(tier_stack *t, i64 tier, table *known, const stretch *s, i64 stop)
 {
     tier_store *store = t->stores[tier];
@@ -272,14 +273,14 @@ static void touch_stretch(tier_stack *t, i64 tier, table *known, const stretch *
         if (number)
             move_last(store, number, number);
         else
-            next = place; /* at last, the first that is not here */
+            next = place; /* in the end, the first that is not here */
     }
     if (alone > first)
         move_last(store, find_chunk(t, tier, known, s, MIN(alone, stop) - 1), find_chunk(t, tier, known, s, first));
     *together = (uint32_t)(next - first);
 }
 
-/* The first chunks of a request were used now, the first of them last. */
+/* Mark the first chunks of a request as used now, with the first one as the most recent. */
 static void touch(tier_stack *t, i64 tier, table *known, i64 chunks)
 {
     remember_slabs(t, known, chunks);
@@ -290,7 +291,7 @@ static void touch(tier_stack *t, i64 tier, table *known, i64 chunks)
     }
 }
 
-/* The slab of a chunk of the request's own, a new one if none of its chunks is here. */
+/* The slab of a private chunk, a new one if none of its chunks is here. */
 static i64 slab_of(tier_store *store, i64 tier, table *known, i64 place)
 {
     i64 number = find_slab(store, tier, known, place), name = slab_name(known, place);
@@ -329,7 +330,7 @@ static void add_chunk(tier_stack *t, i64 tier, table *known, const stretch *s, i
     store->held++;
 }
 
-/* A chunk of a request's own is gone; returns the request. */
+/* Remove a private chunk; return the request. */
 static i64 leave_slab(tier_store *store, i64 number)
 {
     i64 slab_number = ((number - store->first_own) >> SLAB_BITS) + 1;
@@ -354,12 +355,12 @@ static void drop_chunk(tier_store *store, i64 number)
     store->held--;
 }
 
-/* Drop so many of the least recently used chunks, those in transfer excepted; 0: there are not as many. */
+/* Evict least recently used chunks, except those in transfer; 0: there are too few. */
 static int make_room(tier_store *store, i64 excess, i64 now_ps)
 {
     i64 found = 0, last = store->chunks.at[0].newer;
     for (; last && found < excess; last = store->chunks.at[last].newer) {
-        __builtin_prefetch(&store->chunks.at[MAX(last - AHEAD, 0)]); /* the deeper of a chain comes first */
+        __builtin_prefetch(&store->chunks.at[MAX(last - AHEAD, 0)]); /* the deeper chunk of a chain comes first */
         found += store->chunks.at[last].busy_ps <= now_ps;
     }
     if (found < excess) {
@@ -373,11 +374,11 @@ static int make_room(tier_store *store, i64 excess, i64 now_ps)
         number = next;
     }
     store->use.evicted += excess;
-    __builtin_prefetch(&store->chunks.at[store->chunks.at[0].newer]); /* the next to go */
+    __builtin_prefetch(&store->chunks.at[store->chunks.at[0].newer]); /* next to evict */
     return 1;
 }
 
-/* Room for those of the chunks that are not here: these are `taken`. 0: nothing can be dropped for them. */
+/* Reserve space for the missing chunks, which become `taken`. 0: too few chunks can be evicted. */
 static int reserve(tier_stack *t, i64 tier, table *known, const places *wanted, places *taken, i64 now_ps)
 {
     tier_store *store = t->stores[tier];
@@ -402,7 +403,7 @@ static i64 picoseconds(tier_store *store, double seconds)
 {
     double ps = rint(seconds * PS_PER_S);
     if (!(ps < (double)(NEVER / 4)))
-        fail(store->memory, BAD_INPUT, "a transfer of KV takes %g s", seconds);
+        fail(store->memory, BAD_INPUT, "the time of a KV transfer is out of bounds: %g s", seconds);
     return (i64)ps;
 }
 
@@ -411,7 +412,7 @@ static i64 payload_ps(tier_store *store, i64 chunks)
     return picoseconds(store, (double)chunks * store->chunk_bytes / store->tier.bytes_per_s);
 }
 
-/* Copy reserved chunks here from now on; returns when they have arrived. */
+/* Start to copy reserved chunks to this tier; return the instant of arrival. */
 static i64 write_chunks(tier_stack *t, i64 tier, table *known, const places *written, i64 now_ps)
 {
     tier_store *store = t->stores[tier];
@@ -427,7 +428,7 @@ static i64 write_chunks(tier_stack *t, i64 tier, table *known, const places *wri
     return end_ps;
 }
 
-/* Copy chunks to the tier above from now on; returns when they are there. None is dropped before. */
+/* Start to copy chunks to the tier above; return the instant of arrival. They are not evicted before. */
 static i64 read_chunks(tier_stack *t, i64 tier, table *known, const places *read, i64 now_ps)
 {
     tier_store *store = t->stores[tier];
@@ -436,7 +437,7 @@ static i64 read_chunks(tier_stack *t, i64 tier, table *known, const places *read
     stretch s = {0};
     for (i64 i = 0; i < read->count; i++) {
         chunk *c = chunk_at(t, tier, known, read->at[i], &s);
-        if (c) /* else it only passes through: there was no room to keep it */
+        if (c) /* else the tier had no space to keep it */
             c->busy_ps = MAX(c->busy_ps, end_ps);
     }
     store->use.loaded += read->count;
@@ -445,7 +446,7 @@ static i64 read_chunks(tier_stack *t, i64 tier, table *known, const places *read
 
 /* the tiers of an engine */
 
-/* Places for all chunks of what requests share. */
+/* Entries for all shared chunks. */
 static void place_shared(const tier_stack *t, tier_store *store)
 {
     i64 num_keys = t->contents->num_keys;
@@ -480,7 +481,7 @@ void tier_stack_init(tier_stack *t, memory *m, const core_engine *setup, const c
     }
 }
 
-/* The unbroken run of chunks from place `first` on that can be read below the GPU. Touches all `chunks`. */
+/* The contiguous run of chunks from position `first` on that can be read from the tiers. Touches all `chunks`. */
 const tier_hit *find_below(tier_stack *t, table *known, i64 first, i64 chunks, i64 now_ps)
 {
     tier_hit *h = &t->hit;
@@ -503,7 +504,7 @@ const tier_hit *find_below(tier_stack *t, table *known, i64 first, i64 chunks, i
     return h;
 }
 
-/* Chunks on their way up from the tier below, here at `ready_ps`: they stay, if there is room. */
+/* Keep chunks that come from the tier below and arrive at `ready_ps`, if there is space. */
 static void arrive(tier_stack *t, table *known, i64 ready_ps, i64 now_ps)
 {
     t->taken.count = 0;
@@ -516,7 +517,7 @@ static void arrive(tier_stack *t, table *known, i64 ready_ps, i64 now_ps)
     }
 }
 
-/* Bring the chunks to the GPU, those of the further tier by way of the nearer; returns when all are there. */
+/* Load chunks to the GPU, those of the second tier through the first; return the instant of arrival. */
 i64 load_from_below(tier_stack *t, table *known, const tier_hit *h, i64 now_ps)
 {
     i64 ready_ps = now_ps;
@@ -531,7 +532,7 @@ i64 load_from_below(tier_stack *t, table *known, const tier_hit *h, i64 now_ps)
     return read_chunks(t, 0, known, &h->places, ready_ps);
 }
 
-/* Room in the nearest tier for the chunks from place `first` on; see `reserve`. */
+/* Reserve space in the nearest tier for the chunks from position `first` on; see `reserve`. */
 int reserve_below(tier_stack *t, table *known, i64 first, i64 stop, places *taken, i64 now_ps)
 {
     t->wanted.count = 0;
@@ -543,7 +544,7 @@ int reserve_below(tier_stack *t, table *known, i64 first, i64 stop, places *take
 
 void touch_nearest(tier_stack *t, table *known, i64 chunks) { touch(t, 0, known, chunks); }
 
-/* Copy reserved chunks out of the GPU, then from tier to tier downwards. */
+/* Copy reserved chunks from the GPU to the first tier, then from tier to tier. */
 void store_below(tier_stack *t, table *known, const places *stored, i64 now_ps)
 {
     i64 end_ps = write_chunks(t, 0, known, stored, now_ps);

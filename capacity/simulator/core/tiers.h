@@ -1,4 +1,4 @@
-/* KV below the GPU: tiers that keep chunks of blocks which the GPU may drop. */
+/* KV offload: tiers with chunks of blocks that the GPU may evict. */
 #ifndef CAPACITY_TIERS_H
 #define CAPACITY_TIERS_H
 
@@ -16,13 +16,13 @@ typedef struct {
     struct named *at;
     i64 count, room; /* a power of two */
 } name_map;
-i64 *name_map_find(const name_map *map, i64 name); /* its number; NULL: not there */
+i64 *name_map_find(const name_map *map, i64 name); /* number of the name; NULL: not there */
 void name_map_put(memory *m, name_map *map, i64 name, i64 number);
 void name_map_drop(name_map *map, i64 name);
 
 typedef struct tier_store tier_store;
 
-/* A request's chunks below the GPU, in order, each with the nearest tier that has it. */
+/* Chunks of a request in the tiers below the GPU, in order, each with the nearest tier that has it. */
 typedef struct {
     places places;
     VEC(i64) tiers;
@@ -36,7 +36,7 @@ typedef struct {
     tier_store *stores[2];
     const core_contents *contents; /* NULL: nothing is shared */
     const i64 *first_number;       /* contents.h */
-    tier_hit hit;                  /* the last that was found */
+    tier_hit hit;                  /* the last one found */
     places wanted, taken;
 } tier_stack;
 

@@ -1,4 +1,4 @@
-/* Which sources this library was compiled from, as build.py says. */
+/* Version of the sources from which this library was compiled; see build.py. */
 #include "core.h"
 
 #ifndef CORE_VERSION

@@ -1,4 +1,4 @@
-/* vLLM V0: prefill first. A step admits prompts, whole, or else decodes everybody: schedulers/vllm_v0.py. */
+/* vLLM V0: prefill first. A step either admits whole prompts or decodes all running requests: schedulers/vllm_v0.py. */
 #include "content_pool.h"
 
 #define WATERMARK_FRACTION 0.01 /* vLLM 0.8.5 CacheConfig, not a flag */
@@ -9,12 +9,12 @@ typedef struct {
     int swaps;
     i64 free_cpu_blocks, swap_block_ps, swapped_out, swapped_in, refused;
     i64 watermark_blocks, calls;
-    i64 new_in_front, new_behind; /* of those who wait: they came since the rest was sorted */
-    sequences before;             /* the running list as a decision begins */
+    i64 new_in_front, new_behind; /* number of waiting requests added since the rest was sorted */
+    sequences before;             /* running requests at the start of a decision */
     sequences victims;
 } vllm_v0;
 
-/* Tokens and sequences of one step; running requests hold their places from the start. */
+/* Tokens and sequences of one step; running requests count as sequences from the start. */
 typedef struct {
     const limits *limits;
     i64 tokens, sequences;
@@ -46,7 +46,7 @@ static i64 num_waiting(const policy *p)
     return p->waiting.count + ((const vllm_v0 *)p)->swapped.count;
 }
 
-/* who waits */
+/* waiting requests */
 
 static int add(policy *p, sequence *r)
 {
@@ -71,7 +71,7 @@ static sequence *pop_waiting(vllm_v0 *v)
     return r;
 }
 
-/* Into the sorted queue: before its equals, or behind them. */
+/* Insert into the sorted queue, before or after equal requests. */
 static void insert_waiting(vllm_v0 *v, sequence *r, int before_equals)
 {
     queue *waiting = &v->base.waiting;
@@ -90,7 +90,7 @@ static void insert_waiting(vllm_v0 *v, sequence *r, int before_equals)
         queue_prepend(v->base.memory, waiting, r);
 }
 
-/* By urgency; equals keep their order. All but the new ones stand in order already. */
+/* Sort by urgency; equals keep their order. Only the new requests are unsorted. */
 static void sort_waiting(vllm_v0 *v)
 {
     memory *m = v->base.memory;
@@ -132,7 +132,7 @@ static void start(vllm_v0 *v, sequence *r, step *s, i64 tokens, i64 cached)
     count_row(&v->base, s, &s->rows.at[s->rows.count - 1]);
 }
 
-/* Prompts from the head of the queue, each whole; one that can never fit is dropped. */
+/* Admit whole prompts from the head of the queue; drop those that can never fit. */
 static void admit(vllm_v0 *v, step *s, budget *b)
 {
     policy *p = &v->base;
@@ -160,7 +160,7 @@ static void admit(vllm_v0 *v, step *s, budget *b)
     }
 }
 
-/* Free its blocks, by dropping or by swapping them out; 1: dropped, so it has to start again. */
+/* Free the blocks by dropping or swapping them; 1: dropped, so the request must start again. */
 static int preempt(vllm_v0 *v, sequence *victim, step *s)
 {
     policy *p = &v->base;
@@ -183,7 +183,7 @@ static int preempt(vllm_v0 *v, sequence *victim, step *s)
     return 1;
 }
 
-/* Requests that stand behind the head of the queue make room for it, if it lacks room. */
+/* Preempt requests of lower priority than the head of the queue until it fits. */
 static void preempt_for_priority(vllm_v0 *v, step *s, budget *b)
 {
     policy *p = &v->base;
@@ -207,7 +207,7 @@ static void preempt_for_priority(vllm_v0 *v, step *s, budget *b)
     sort_waiting(v);
 }
 
-/* Everybody, in list order; who finds no free block drives out the last of those not yet served. */
+/* Decode the running requests in order; one without a free block preempts the last unscheduled one. */
 static void decode(vllm_v0 *v, step *s)
 {
     policy *p = &v->base;
@@ -266,7 +266,7 @@ static void swap_in(vllm_v0 *v, step *s, budget *b)
     }
 }
 
-/* The order of the running list before: those preempted are marked by a ticket below. */
+/* Restore the previous order of the running list: a lower ticket marks preempted requests. */
 static void sort_preempted(vllm_v0 *v, step *s)
 {
     for (i64 i = 0; i < v->before.count; i++)
@@ -307,7 +307,7 @@ static void schedule(policy *p, step *s, i64 now_ps)
 
 /* account */
 
-/* One token for every row; the requests that finished, dropped ones last. */
+/* Append one token and the accepted drafts for every row; finished requests in order, dropped ones last. */
 static void update(policy *p, step *s)
 {
     vllm_v0 *v = (vllm_v0 *)p;
@@ -335,7 +335,7 @@ static void update(policy *p, step *s)
     memcpy(at + others, v->victims.at, (size_t)dropped * sizeof *at);
 }
 
-/* What was swapped out and in. */
+/* Blocks swapped out and in. */
 i64 vllm_v0_swap_use(const policy *p, core_tier_use *uses)
 {
     const vllm_v0 *v = (const vllm_v0 *)p;

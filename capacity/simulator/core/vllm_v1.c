@@ -115,7 +115,7 @@ void v1_add_loaded(policy *p, sequence *r)
 
 /* decide */
 
-/* Most tokens of one prefill in this step; 0: no limit. */
+/* The most tokens of one prefill in this step; 0: no limit. */
 i64 v1_threshold(vllm_v1 *v)
 {
     const limits *l = &v->base.limits;
@@ -123,7 +123,7 @@ i64 v1_threshold(vllm_v1 *v)
     return limit && l->lone_prefill_exempt && policy_unfinished(&v->base) <= 1 ? 0 : limit;
 }
 
-/* Prefill cadence: prefills wait while decodes run, unless requests are kept waiting anyway. */
+/* Whether prefills wait for decodes in this step (prefill_schedule_interval). */
 static int holds_prefill(vllm_v1 *v)
 {
     if (v->since_prefill < 0 || v->since_prefill >= v->base.limits.prefill_schedule_interval)
@@ -136,7 +136,7 @@ static int holds_prefill(vllm_v1 *v)
     return 0;
 }
 
-/* Give full blocks their content: only where another one is full since. */
+/* Register the content of full blocks, only if another one has become full. */
 static inline void cache_full(vllm_v1 *v, sequence *r, i64 tokens)
 {
     if (tokens < r->next_full)
@@ -181,13 +181,13 @@ static sequence *victim_of(vllm_v1 *v)
     return last;
 }
 
-/* Of a request that generates, one token: nobody looks at what it was before. */
+/* One token of a generating request: its earlier fields are not needed. */
 static inline int commits_at_once(const sequence *r, i64 tokens)
 {
     return tokens == 1 && r->computed >= r->prompt_tokens && !r->drafts && r->scheduled && r->preempted == MISSING;
 }
 
-/* What `v1_commit` does for such a row, as it is decided. */
+/* The part of `v1_commit` for such a row, done when it is decided. */
 static inline void add_decode_row(vllm_v1 *v, step *s, sequence *r)
 {
     policy *p = &v->base;
@@ -214,7 +214,8 @@ static void undo_decode_row(step *s, sequence *r, const row *w, const policy *p)
     s->sums.decode_window_context_tokens -= MIN(w->computed + 1, p->window_tokens);
 }
 
-/* Free all its blocks and send it back; returns the budget refunded, and 1 in `before` if it stood before `index`. */
+/* Free all blocks of a request and requeue it; return the refunded budget, and 1 in `before` if it was before `index`.
+ */
 static i64 preempt(vllm_v1 *v, sequence *r, step *s, i64 index, i64 *before)
 {
     policy *p = &v->base;
@@ -293,7 +294,7 @@ static i64 schedule_running(vllm_v1 *v, step *s, i64 budget, i64 threshold, int 
     return budget;
 }
 
-/* A request that needs one token is padded to a verification row while no prefill runs beside it. */
+/* A request that needs one token is padded to a verification row while no prefill runs. */
 static int pads_speculation(const sequence *r, i64 computed, const step *s)
 {
     if (r->known - computed != 1)
@@ -327,7 +328,7 @@ static int admit(vllm_v1 *v, sequence *r, i64 tokens, const hit *h)
     return 1;
 }
 
-/* The last of those that run. */
+/* The last of the running requests. */
 void v1_run(vllm_v1 *v, sequence *r)
 {
     r->place = v->base.running.count;
@@ -336,7 +337,7 @@ void v1_run(vllm_v1 *v, sequence *r)
     r->ticket = v->next_ticket++;
 }
 
-/* Start the head of the queue; returns its tokens in this step, 0 if it does not fit. */
+/* Start the head of the queue; return its tokens in this step, 0 if it does not fit. */
 i64 v1_start(vllm_v1 *v, sequence *r, step *s, i64 budget, i64 threshold)
 {
     policy *p = &v->base;
@@ -370,7 +371,7 @@ i64 v1_start(vllm_v1 *v, sequence *r, step *s, i64 budget, i64 threshold)
     return tokens;
 }
 
-/* Start requests from the head of the queue, until one does not fit: nobody behind it is tried. */
+/* Start requests from the head of the queue until one does not fit. */
 void v1_admit_waiting(policy *p, step *s, i64 budget)
 {
     vllm_v1 *v = (vllm_v1 *)p;
@@ -383,7 +384,7 @@ void v1_admit_waiting(policy *p, step *s, i64 budget)
     }
 }
 
-/* Count the scheduled tokens as computed, at once: the step's output corrects it. */
+/* Count the scheduled tokens as computed at once; the step's output corrects this. */
 void v1_commit(vllm_v1 *v, step *s)
 {
     int prefill = 0;
@@ -411,7 +412,7 @@ void v1_commit(vllm_v1 *v, step *s)
         v->since_prefill++;
 }
 
-/* Who was preempted, in the order of the running list before. */
+/* Preempted requests, in the previous order of the running list. */
 static void sort_preempted(vllm_v1 *v, step *s)
 {
     i64 sorted = 0;
@@ -440,11 +441,9 @@ static void schedule_rows(vllm_v1 *v, step *s)
     v1_commit(v, s);
 }
 
-/* decide by sums
- *
- * As long as the group is active the running list is in no order: tickets are. */
+/* Decisions by sums. As long as the group is active, the running list is unordered and tickets give the order. */
 
-/* Whether nobody stands behind a request in the running list. */
+/* Whether a request is the last of the running list. */
 static int is_last(const vllm_v1 *v, const sequence *r)
 {
     const sequences *running = &v->base.running;
@@ -490,7 +489,7 @@ static int take_chunks(vllm_v1 *v, step *s, i64 *budget, i64 free_blocks)
     return 1;
 }
 
-/* One step of a group and what is beside it; 0: the policy itself has to decide. Who prefills stands in `v->group`. */
+/* One step of a group and other rows; 0: the policy itself has to decide. Prefilling requests are in `v->group`. */
 int v1_schedule_group(vllm_v1 *v, decode_group *g, step *s)
 {
     policy *p = &v->base;
@@ -556,7 +555,7 @@ static int is_prefilling(const decode_group *g, const sequence *r)
     return 0;
 }
 
-/* Give every request its own state back, and the pending step its rows. */
+/* Restore the state of every request, and the rows of the pending step. */
 static void spell_out(vllm_v1 *v)
 {
     policy *p = &v->base;
@@ -688,7 +687,7 @@ void v1_schedule(policy *p, step *s, i64 now_ps)
         v1_launched(v, s);
 }
 
-/* The step is one of those in flight from now on. */
+/* Add the step to those in flight. */
 void v1_launched(vllm_v1 *v, step *s)
 {
     v->pending = s;
@@ -740,7 +739,7 @@ void v1_abort(policy *p, sequence *r)
     v->finish(v, r);
 }
 
-/* The end of a step whose decode rows are known by their sums. */
+/* Account the end of a step whose decode rows are stored as sums. */
 static void update_group(vllm_v1 *v, step *s)
 {
     policy *p = &v->base;
@@ -783,7 +782,7 @@ void v1_update_rows(vllm_v1 *v, step *s)
     }
 }
 
-/* Append what the step sampled; fills `finished` in row order. */
+/* Append the sampled tokens; fill `finished` in row order. */
 void v1_update(policy *p, step *s)
 {
     vllm_v1 *v = (vllm_v1 *)p;
@@ -791,7 +790,7 @@ void v1_update(policy *p, step *s)
         v->pending = NULL;
     v->num_pending--;
     for (i64 i = 0; i < s->gone.count; i++)
-        s->gone.at[i]->rows_in_flight--; /* they ended in the step before, as members of a group */
+        s->gone.at[i]->rows_in_flight--; /* they ended in the previous step, as members of a group */
     if (v->stages)
         stages_ended(v, s);
     if (v->drafted && drafts_update(v, s))
@@ -813,7 +812,7 @@ static const policy_ops V1_OPS = {
     .abort = v1_abort, .num_waiting = v1_num_waiting,
 };
 
-/* Whether rows of this engine can be known by their sums, and as what. */
+/* Whether and how the rows of this engine can be stored as sums. */
 static void init_groups(vllm_v1 *v, const policy_ops *ops, const core_engine *setup)
 {
     policy *p = &v->base;

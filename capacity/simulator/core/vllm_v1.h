@@ -1,4 +1,4 @@
-/* vLLM V1's scheduler, for those who build on it (offload.c). */
+/* vLLM V1's scheduler, for offload.c and other policies based on it. */
 #ifndef CAPACITY_VLLM_V1_H
 #define CAPACITY_VLLM_V1_H
 
@@ -16,18 +16,18 @@ typedef struct vllm_v1 {
     speculation drafts;
     int speculates;
     VEC(sequence *) by_priority; /* the waiting queue as a heap, with `priority` */
-    i64 since_prefill;           /* executed steps since the last one with a prefill row; -1: none yet */
+    i64 since_prefill;           /* executed steps since the last prefill row; -1: none yet */
     int admission_bound;
     sequences order_before;      /* the running list before a step's first preemption */
     void (*admit_waiting)(policy *p, step *s, i64 budget); /* offload.c has its own */
     void (*finish)(struct vllm_v1 *v, sequence *r);        /* and this as well */
     i64 next_ticket, last_end_ps;
-    step *pending;               /* the last step that is scheduled and not accounted for */
+    step *pending;               /* the last step that is scheduled and not accounted */
     i64 num_pending;
-    int regular;                 /* decode steps of this engine can be taken by their sums */
+    int regular;                 /* decode steps of this engine can be computed as sums */
     decode_group group;
     stage_groups *stages;        /* the same of one with pipeline stages; else NULL */
-    draft_group *drafted;        /* the verifications of drafts; or NULL */
+    draft_group *drafted;        /* verifications of drafts, or NULL */
 } vllm_v1;
 
 void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engine *setup, pool *pool);
@@ -44,10 +44,10 @@ int v1_allocate_running(vllm_v1 *v, sequence *r, i64 tokens);
 void v1_run(vllm_v1 *v, sequence *r);
 i64 v1_start(vllm_v1 *v, sequence *r, step *s, i64 budget, i64 threshold);
 void v1_commit(vllm_v1 *v, step *s);
-void v1_update_rows(vllm_v1 *v, step *s); /* adds those whom they end to those that are finished */
+void v1_update_rows(vllm_v1 *v, step *s); /* add the requests that they end to the finished ones */
 int v1_schedule_group(vllm_v1 *v, decode_group *g, step *s);
 void v1_admit_waiting(policy *p, step *s, i64 budget);
-/* who waits, in the order in which they are tried */
+/* waiting requests in the order of admission */
 i64 v1_waiting_count(const vllm_v1 *v);
 sequence *v1_waiting_head(vllm_v1 *v);
 sequence *v1_waiting_pop(vllm_v1 *v);

@@ -1,4 +1,4 @@
-/* What an engine's steps were like, in bounded memory: step_work.py. */
+/* Steps of an engine in bounded memory: step_work.py. */
 #include "work.h"
 #include "internal.h"
 
@@ -6,8 +6,8 @@ struct work {
     memory *memory;
     i64 held_ps;
     VEC(decode_kind) kinds;
-    VEC(i64) keys; /* of the kinds */
-    i64 *places;   /* by hash of a key: which kind + 1; 0: free */
+    VEC(i64) keys; /* kinds */
+    i64 *places;   /* by hash of a key: index of the kind + 1; 0: free */
     int place_bits;
     i64 last_key, last; /* successive steps are often of one kind */
     prefill_sample prefills[MOST_PREFILLS + 1];
@@ -33,7 +33,7 @@ static i64 rounded(i64 number, int bits)
     return ((i64)shift << bits) + (number >> shift);
 }
 
-/* Where a key's kind stands, or the free place where it belongs. */
+/* Index of a key's kind, or the free entry for it. */
 static i64 *place_of(const work *w, i64 key)
 {
     uint64_t mask = ((uint64_t)1 << w->place_bits) - 1;
@@ -74,7 +74,7 @@ static decode_kind *kind_of(work *w, const shape *s)
     return &w->kinds.at[w->last];
 }
 
-/* Every one is kept at first, and every second, fourth, ... as they become many. */
+/* All are kept at first, then every second, fourth and so on as their number grows. */
 static void count_prefill(work *w, const shape *s, i64 duration_ps)
 {
     if (w->prefill_steps % w->stride == 0) {
@@ -90,7 +90,7 @@ static void count_prefill(work *w, const shape *s, i64 duration_ps)
     w->prefill_ps += duration_ps;
 }
 
-/* One step that was decided; before it, KV was waited for. */
+/* Record a step that was decided, and the wait for KV before it. */
 void work_step(work *w, const shape *s, i64 duration_ps, i64 held_ps)
 {
     w->held_ps += held_ps;

@@ -1,1 +1,1 @@
-"""KV caches: paged blocks with prefix reuse, and the baselines that they are compared with."""
+"""KV caches: paged blocks with prefix reuse, and the baselines to compare them with."""

@@ -1,9 +1,9 @@
-"""Paged KV cache, block by block, as vLLM V1 keeps it: the reference that every faster pool is tested against.
+"""Paged KV cache of vLLM V1, simulated block by block. Every faster pool is tested against it.
 
-Free blocks are of two kinds: without content, which are interchangeable, so a count is enough; and cached, which
-keep their content until they are reused, least recently freed first. A finished request gives back its tail first,
-so a chain is evicted from its deep end. Source: vLLM 0.33.0, `v1/core/block_pool.py` and
-`single_type_kv_cache_manager.py`, by the rules that the reference schedules confirm.
+There are two kinds of free blocks. Blocks without content are interchangeable. Cached blocks keep their content until
+they are reused, the least recently freed first. A finished request frees its last block first, so a chain is evicted
+from its end. Source: vLLM 0.33.0, `v1/core/block_pool.py` and `single_type_kv_cache_manager.py`, checked against the
+reference schedules.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from collections.abc import Hashable, Iterable
 
 from capacity.simulator.kv_cache.content import Content
 
-Hit = tuple[
-    int, tuple[list[int], ...]
-]  # tokens, and for each group its cached blocks (NULL where not needed)
+Hit = tuple[int, tuple[list[int], ...]]  # tokens, and the cached blocks per group (NULL where not needed)
 
-NULL = -1  # a position of a block table that a sliding window has left behind
+NULL = -1  # placeholder in a block table for a block that the sliding window has passed
 
 
 class BlockTable:
-    """The KV blocks of one request: for each group of layers the block ids in order, and how many are cached."""
+    """KV blocks of one request: block ids in order and the number of cached blocks, for each group of layers."""
 
     __slots__ = ("blocks", "cached", "content", "loaded", "passed")
 
@@ -29,15 +27,15 @@ class BlockTable:
         self.content = content
         self.blocks: list[list[int]] = [[] for _ in range(num_groups)]
         self.cached = [0] * num_groups
-        self.passed = [0] * num_groups  # blocks that the window has left behind
-        self.loaded = 0  # tokens whose KV came from elsewhere: held before the request runs
+        self.passed = [0] * num_groups  # blocks before the window
+        self.loaded = 0  # tokens whose KV another engine sent before the request runs
 
 
 class BlockPool:
-    """`num_blocks` usable blocks of `block_size` tokens, shared by all groups of layers.
+    """Pool of `num_blocks` blocks of `block_size` tokens, shared by all groups of layers.
 
-    `windows` has one entry per group: the tokens that its layers look back on, or None for full attention.
-    `in_flight_tokens` (the step's token budget) widens the most that a windowed group can ever hold.
+    `windows` has one entry per group: the attention window in tokens, or None for full attention. `in_flight_tokens`
+    (the token budget of a step) increases the number of blocks that a windowed group can hold.
     """
 
     def __init__(
@@ -61,7 +59,7 @@ class BlockPool:
         self._key: list[Hashable | None] = [None] * num_blocks
         self._empty = list(range(num_blocks))
         self._cached_free: OrderedDict[int, None] = OrderedDict()
-        # by content: its blocks, the first of which is found (vLLM: BlockHashToBlockMap)
+        # content -> blocks with it; a lookup returns the first (vLLM: BlockHashToBlockMap)
         self._cached: dict[Hashable, dict[int, None]] = {}
 
     @property
@@ -71,20 +69,14 @@ class BlockPool:
     def table(self, content: Content) -> BlockTable:
         return BlockTable(content, len(self.windows))
 
-    # look-up
-
     def lookup(self, table: BlockTable, max_tokens: int) -> Hit:
-        """Longest cached prefix of at most `max_tokens` tokens, in whole blocks: (tokens, blocks per group)."""
+        """Return the longest cached prefix up to `max_tokens` tokens in whole blocks: (tokens, blocks per group)."""
         length = max_tokens // self.block_size if self.prefix_caching else 0
         hits: list[list[int]] = []
         for group, window in enumerate(self.windows):
-            find = (
-                self._full_hit(table, group, length)
-                if window is None
-                else self._window_hit(table, group, length)
-            )
-            length = len(find)
-            hits.append(find)
+            find = self._full_hit if window is None else self._window_hit
+            hits.append(find(table, group, length))
+            length = len(hits[-1])
         return length * self.block_size, tuple(hit[:length] for hit in hits)
 
     def _find(self, table: BlockTable, group: int, index: int) -> int | None:
@@ -101,7 +93,7 @@ class BlockPool:
         return blocks
 
     def _window_hit(self, table: BlockTable, group: int, length: int) -> list[int]:
-        """Right to left: enough contiguous cached blocks for the window, or a run that reaches block 0."""
+        """Search right to left for a run of cached blocks that fills the window or reaches block 0."""
         window = self.windows[group]
         assert window is not None
         needed = -(-(window - 1) // self.block_size)
@@ -118,18 +110,16 @@ class BlockPool:
                 return blocks[: index + run]
         return blocks[:run]
 
-    # allocation
-
     def blocks_needed(
         self, table: BlockTable, tokens: int, hit: Hit | None = None, *, capped: bool = False
     ) -> int:
-        """Free blocks that holding `tokens` tokens would take, those of `hit` that are free now included.
+        """Return the free blocks that `tokens` tokens need, including the blocks of `hit` that are free now.
 
-        `capped`: a windowed group counts at most what it can hold at a time (the admission test).
+        `capped`: count no more blocks for a windowed group than it can hold at a time (the admission test).
         """
         required = -(-tokens // self.block_size)
         if hit is None and required <= len(table.blocks[0]):
-            return 0  # all groups hold equally many
+            return 0  # all groups have the same number of blocks
         needed = 0
         for group, blocks in enumerate(table.blocks):
             cap = self.window_caps[group]
@@ -143,7 +133,7 @@ class BlockPool:
         return needed
 
     def grow(self, table: BlockTable, tokens: int, hit: Hit | None = None) -> None:
-        """Take the blocks of `hit` and then new ones, so that `tokens` tokens have a place. They must be free."""
+        """Allocate the blocks of `hit` and then new ones for `tokens` tokens. There must be enough free blocks."""
         required = -(-tokens // self.block_size)
         if hit is not None:
             for group, hits in enumerate(hit[1]):
@@ -158,14 +148,14 @@ class BlockPool:
             self._take(required - len(blocks), blocks)
 
     def _take(self, count: int, blocks: list[int]) -> None:
-        """Add this many free blocks: those without content first, then the least recently freed."""
+        """Append `count` free blocks: first blocks without content, then the least recently freed ones."""
         for _ in range(count):
             block = self._empty.pop() if self._empty else self._evict()
             self.ref_counts[block] = 1
             blocks.append(block)
 
     def _evict(self) -> int:
-        """Return the least recently freed block, without its content."""
+        """Remove the content of the least recently freed block and return the block."""
         block, _ = self._cached_free.popitem(last=False)
         key = self._key[block]
         if key is not None:
@@ -176,7 +166,7 @@ class BlockPool:
         return block
 
     def cache(self, table: BlockTable, tokens: int) -> None:
-        """Give the full blocks of the first `tokens` tokens their content, so that others can hit them."""
+        """Register the content of the full blocks of the first `tokens` tokens for prefix hits."""
         full = tokens // self.block_size
         if not self.prefix_caching or full <= table.cached[0]:
             return
@@ -188,10 +178,8 @@ class BlockPool:
                     self._cached.setdefault(key, {})[block] = None
             table.cached[group] = full
 
-    # release
-
     def leave_window(self, table: BlockTable, processed_tokens: int) -> None:
-        """Free the blocks of windowed groups that no later token looks at."""
+        """Free the blocks of windowed groups that no later token attends to."""
         for group, window in enumerate(self.windows):
             if window is None:
                 continue
@@ -204,14 +192,14 @@ class BlockPool:
                 table.passed[group] = behind
 
     def release(self, table: BlockTable) -> None:
-        """Give back all blocks, group after group, each tail first."""
+        """Free all blocks, group by group, the last block of each group first."""
         for group, blocks in enumerate(table.blocks):
             self._put_back(reversed(blocks))
             blocks.clear()
             table.cached[group] = table.passed[group] = 0
 
     def _put_back(self, blocks: Iterable[int]) -> None:
-        """A request holds them no longer."""
+        """Decrement the reference counts of these blocks and free those that reach 0."""
         for block in blocks:
             if block == NULL:
                 continue

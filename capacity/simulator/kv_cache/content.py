@@ -1,8 +1,8 @@
-"""What a request's tokens are, as far as a prefix cache can tell: a chain of spans of KV blocks.
+"""Token content of requests as a prefix cache sees it: a chain of spans of KV blocks.
 
-Two requests share a block exactly where their chains agree: same span keys from the first on, same position in the
-span. A key must name the span *and all before it*, as a chained hash does. After its spans every request goes on
-in private: blocks that no other request can have.
+Two requests share a block exactly where their chains agree: equal span keys from the first span on, and equal
+positions in the span. A key must identify the span and everything before it, as a chained hash does. After its spans,
+every request continues with private blocks that it shares with no other request.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 
 
 class Content:
-    """The block chain of one request: `keys[i]` names the blocks from `stops[i-1]` to `stops[i]`, then `private`."""
+    """Block chain of one request: `keys[i]` identifies the blocks from `stops[i-1]` to `stops[i]`, then `private`."""
 
     __slots__ = ("keys", "private", "stops")
 
@@ -22,7 +22,7 @@ class Content:
         self.stops = stops
 
     def block_key(self, index: int, group: int = 0) -> Hashable:
-        """Identity of the KV block at `index` of a group of layers, its whole prefix included."""
+        """Return the identity of the KV block at `index` of a group of layers, including its whole prefix."""
         stops = self.stops
         if not stops or index >= stops[-1]:
             return (self.private, index, group)
@@ -34,7 +34,7 @@ class Content:
 def chain_blocks(
     tokens: Sequence[int], block_size: int, interned: dict[tuple[int, tuple[int, ...]], int]
 ) -> list[int]:
-    """Chained identities of the full blocks of `tokens`; `interned` numbers each (parent, tokens) pair once."""
+    """Return chained identities of the full blocks of `tokens`; `interned` numbers each (parent, tokens) pair once."""
     keys: list[int] = []
     parent = -1
     for start in range(0, len(tokens) - block_size + 1, block_size):

@@ -1,8 +1,8 @@
-"""Paged KV cache that stores each content once, as vLLM V0 does: full blocks of equal content are one block.
+"""Paged KV cache of vLLM V0, which stores each content once: full blocks of equal content are one block.
 
-A block counts as cached only once a step that touched it has been scheduled (`mark_computed`). Free blocks without
-content go first, then the least recently accessed, among equals the deepest.
-Source: vLLM 0.8.5, `core/block/prefix_caching_block.py` and `core/evictor.py`.
+A block counts as cached only after a step that touched it was scheduled (`mark_computed`). The order of reuse is: free
+blocks without content, then the least recently accessed blocks, and among these the deepest. Source: vLLM 0.8.5,
+`core/block/prefix_caching_block.py` and `core/evictor.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from capacity.simulator.kv_cache.content import Content
 
 
 class ContentBlock:
-    """One physical block; `key` is its content once it is full, `depth` its place in the chain."""
+    """One physical block: `key` is its content once it is full, `depth` its position in the chain."""
 
     __slots__ = ("accessed", "computed", "depth", "key", "references")
 
@@ -28,7 +28,7 @@ class ContentBlock:
 
 
 class ContentTable:
-    """The blocks of one request, and its hit at the first attempt to admit it."""
+    """Blocks of one request, and its prefix hit at the first attempt to admit it."""
 
     __slots__ = ("accessed", "blocks", "content", "remembered_hit")
 
@@ -40,7 +40,7 @@ class ContentTable:
 
 
 class ContentPool:
-    """`num_blocks` usable blocks of `block_size` tokens."""
+    """Pool of `num_blocks` blocks of `block_size` tokens."""
 
     def __init__(self, num_blocks: int, block_size: int, *, prefix_caching: bool = True) -> None:
         self.num_blocks = num_blocks
@@ -61,7 +61,7 @@ class ContentPool:
         return ContentTable(content)
 
     def cached_tokens(self, table: ContentTable, tokens: int) -> int:
-        """Cached tokens of the first `tokens`, as of the first attempt: later ones repeat that answer."""
+        """Return the cached tokens among the first `tokens`. Later attempts repeat the result of the first one."""
         if not self.prefix_caching:
             return 0
         if table.remembered_hit is None:
@@ -75,7 +75,7 @@ class ContentPool:
         return block is not None and (block.references == 0 or block.computed)
 
     def allocate(self, table: ContentTable, tokens: int) -> None:
-        """Blocks for a prompt of `tokens` tokens: shared where the content exists, new elsewhere."""
+        """Allocate blocks for a prompt of `tokens` tokens: shared blocks where the content exists, else new ones."""
         full = tokens // self.block_size
         for index in range(full):
             key = table.content.block_key(index)
@@ -91,15 +91,15 @@ class ContentPool:
             table.blocks.append(self._take())
 
     def fork(self, table: ContentTable, other: ContentTable) -> None:
-        """Let an empty table hold the blocks of another, until it writes to them."""
+        """Share the blocks of `other` with an empty table until that table writes to them."""
         for block in other.blocks:
             block.references += 1
         table.blocks.extend(other.blocks)
 
     def append(self, table: ContentTable, tokens: int) -> None:
-        """A place for token number `tokens`; a block that it fills takes its content, or yields to its double.
+        """Allocate a slot for token number `tokens`; replace a block that becomes full by an equal one if it exists.
 
-        A block that others hold too is copied before it is written to, so one free block is always enough.
+        A shared block is copied before it is written to, so one free block is always enough.
         """
         if (tokens - 1) % self.block_size == 0:
             table.blocks.append(self._take())
@@ -143,7 +143,7 @@ class ContentPool:
         return ContentBlock()
 
     def release(self, table: ContentTable) -> None:
-        """Give back all blocks; those with content stay findable until they are reused."""
+        """Free all blocks. Blocks with content can be hit until they are reused."""
         for block in table.blocks:
             block.accessed = table.accessed
         for block in table.blocks:
@@ -160,7 +160,7 @@ class ContentPool:
         table.remembered_hit = None
 
     def mark_computed(self) -> None:
-        """The step that touched new content has been scheduled."""
+        """Mark new content as computed once the step that touched it is scheduled."""
         for block in self._touched:
             block.computed = True
         self._touched.clear()

@@ -1,4 +1,4 @@
-"""The baseline before paging: every request owns one contiguous stretch, as long as it could ever become."""
+"""Baseline before paging: each request reserves one contiguous region for its maximum length."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from capacity.simulator.kv_cache.content import Content
 
 
 class Stretch:
-    """The reservation of one request: blocks `start` to `start + held`; nothing while `held` is 0."""
+    """Reservation of one request: blocks `start` to `start + held`; empty while `held` is 0."""
 
     __slots__ = ("content", "held", "start")
 
@@ -17,9 +17,10 @@ class Stretch:
 
 
 class ContiguousPool:
-    """`num_blocks` blocks of `block_size` tokens, of which a request takes `reserved_tokens` in one piece, first fit.
+    """Pool of `num_blocks` blocks of `block_size` tokens; a request reserves `reserved_tokens` contiguously.
 
-    Free memory may be enough and yet in pieces: then nothing fits (external fragmentation). There is no sharing.
+    Allocation is first fit. A request may not fit although enough blocks are free, because they are not contiguous
+    (external fragmentation). Nothing is shared.
     """
 
     prefix_caching = False
@@ -38,7 +39,7 @@ class ContiguousPool:
         return 0, None
 
     def blocks_needed(self, table: Stretch, tokens: int, hit: object = None, *, capped: bool = False) -> int:  # noqa: ARG002
-        """Blocks to reserve; more than there are where no hole is long enough."""
+        """Return the blocks to reserve; more than the pool has where no hole is long enough."""
         wanted = max(self.reserved_blocks, -(-tokens // self.block_size))
         if table.held >= wanted or (table.held and -(-tokens // self.block_size) <= table.held):
             return 0
@@ -56,10 +57,10 @@ class ContiguousPool:
         self.free_blocks -= wanted
 
     def cache(self, table: Stretch, tokens: int) -> None:
-        """Nothing: contents are not shared."""
+        """Do nothing: contents are not shared."""
 
     def leave_window(self, table: Stretch, processed_tokens: int) -> None:
-        """Nothing: a stretch is kept whole."""
+        """Do nothing: the whole region stays reserved."""
 
     def release(self, table: Stretch) -> None:
         if not table.held:

@@ -1,4 +1,4 @@
-"""What the engine, the schedulers and the transfers ask of a KV cache. Pools differ in what a table and a hit are."""
+"""Interfaces of KV caches for engine, schedulers and transfers. Types of tables and hits depend on the pool."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Protocol, TypeAlias
 
 from capacity.simulator.kv_cache.content import Content
 
-Table: TypeAlias = Any  # the KV blocks of one request, as its own pool keeps them
-Hit: TypeAlias = Any  # of `lookup`: (cached tokens, the pool's own description of their blocks)
+Table: TypeAlias = Any  # KV blocks of one request, in the format of its pool
+Hit: TypeAlias = Any  # result of `lookup`: (cached tokens, their blocks in the format of the pool)
 
 
 class KvPool(Protocol):
-    """`num_blocks` usable blocks of `block_size` tokens: what the engine loop asks of every pool."""
+    """Pool of `num_blocks` blocks of `block_size` tokens, as the engine loop uses it."""
 
     num_blocks: int
     block_size: int
@@ -21,14 +21,14 @@ class KvPool(Protocol):
     @property
     def free_blocks(self) -> int: ...
     def table(self, content: Content) -> Table:
-        """An empty block table of a request with this content."""
+        """Return an empty block table for a request with this content."""
         ...
 
 
 class PagedPool(KvPool, Protocol):
-    """A pool whose requests grow block by block: what schedulers of continuous batching ask.
+    """Pool whose requests grow block by block, as schedulers of continuous batching use it.
 
-    `BlockPool` says what each method does. The first item of a hit counts its tokens.
+    `BlockPool` documents the methods. The first item of a hit is its number of tokens.
     """
 
     def lookup(self, table: Table, max_tokens: int) -> Hit: ...
@@ -43,15 +43,15 @@ class PagedPool(KvPool, Protocol):
 
 
 class LoadingPool(PagedPool, Protocol):
-    """The pool of a decode engine: blocks are taken for KV that comes from elsewhere."""
+    """Pool of a decode engine, which allocates blocks for KV that other engines send."""
 
     def load(self, table: Table, tokens: int) -> bool:
-        """Take blocks for `tokens` tokens to come; False: they are not free."""
+        """Allocate blocks for `tokens` tokens; return False if there are not enough free blocks."""
         ...
 
 
 class JointPool:
-    """Equal pools, one a rank, counted together. A rank's scheduler works on its own of the `parts`."""
+    """Equal pools of all ranks, counted together. The scheduler of a rank uses its own pool of `parts`."""
 
     def __init__(self, parts: Sequence[KvPool]) -> None:
         self.parts = tuple(parts)
@@ -64,5 +64,5 @@ class JointPool:
         return sum(part.free_blocks for part in self.parts)
 
     def table(self, content: Content) -> Table:
-        """A block table for a request of any rank: blocks come with the rank."""
+        """Return a block table that a request of any rank can use."""
         return self.parts[0].table(content)

@@ -1,6 +1,6 @@
-"""Prefix cache as a radix tree of token runs, evicted a whole node at a time: SGLang's.
+"""SGLang's prefix cache: a radix tree of token runs that evicts whole nodes.
 
-Source: SGLang 0.5.23 `srt/mem_cache/radix_cache.py`, by the rules that its reference programs confirm.
+Source: SGLang 0.5.23 `srt/mem_cache/radix_cache.py`, checked against its reference programs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Tokens = tuple[int, ...]
 
 
 class RadixNode:
-    """A run of tokens below its parent; `locks` counts the running requests whose path leads through it."""
+    """Run of tokens below its parent; `locks` counts the running requests whose path includes it."""
 
     __slots__ = ("accessed", "children", "locks", "parent", "tokens")
 
@@ -25,9 +25,9 @@ class RadixNode:
 
 
 class RadixCache:
-    """Longest-prefix matching in whole pages; `evictable + protected` tokens are all that it holds.
+    """Radix tree with longest-prefix matching in whole pages; it holds `evictable + protected` tokens.
 
-    The cap of prompt - 1 tokens on a hit belongs to the scheduler, not to the tree.
+    The scheduler limits a hit to prompt - 1 tokens, not the tree.
     """
 
     def __init__(self, page_size: int = 1) -> None:
@@ -42,12 +42,12 @@ class RadixCache:
         return self.evictable_tokens + self.protected_tokens
 
     def match(self, tokens: Tokens) -> tuple[int, RadixNode]:
-        """Matched tokens, and the deepest node of the match; a node that is matched in part is split."""
+        """Return the number of matched tokens and the deepest node of the match. A partly matched node is split."""
         self._clock += 1
         return self._descend(self._whole_pages(tokens))
 
     def insert(self, tokens: Tokens) -> int:
-        """Add `tokens`; returns how many were there already (their duplicates are the caller's to free)."""
+        """Add `tokens` and return how many the tree already had; the caller frees these duplicates."""
         self._clock += 1
         tokens = self._whole_pages(tokens)
         matched, node = self._descend(tokens)
@@ -76,7 +76,7 @@ class RadixCache:
             node = node.parent
 
     def evict(self, tokens: int) -> int:
-        """Drop least recently used unlocked leaves, each whole, until `tokens` are free; returns how many are."""
+        """Evict least recently used unlocked leaves, each whole, until `tokens` are free; return the freed tokens."""
         leaves = [(n.accessed, i, n) for i, n in enumerate(self.nodes()) if not n.children and not n.locks]
         heapq.heapify(leaves)
         order = len(leaves)
@@ -94,9 +94,8 @@ class RadixCache:
         return evicted
 
     def nodes(self) -> Iterator[RadixNode]:
-        """All nodes but the root, depth first, children by the text of their first page."""
-        for _, node in self.walk():
-            yield node
+        """Return all nodes except the root, depth first, children ordered by the text of their first page."""
+        return (node for _, node in self.walk())
 
     def walk(self) -> Iterator[tuple[int, RadixNode]]:
         stack = [(0, child) for child in self._reversed_children(self.root)]
@@ -105,8 +104,8 @@ class RadixCache:
             yield depth, node
             stack.extend((depth + 1, child) for child in self._reversed_children(node))
 
-    def _reversed_children(self, node: RadixNode) -> list[RadixNode]:
-        """Children in reverse, as a stack wants them."""
+    def _ordered(self, node: RadixNode) -> list[RadixNode]:
+        """Return the children in reverse order, so that a stack yields them in order."""
         return [child for _, child in sorted(node.children.items(), key=_page_text, reverse=True)]
 
     def _whole_pages(self, tokens: Tokens) -> Tokens:
@@ -141,7 +140,7 @@ class RadixCache:
         return pages * size
 
     def _split(self, child: RadixNode, at: int) -> RadixNode:
-        """Cut `child` at `at`; the new upper half takes its place, and child stays the lower half."""
+        """Split `child` at `at`: a new node takes the upper part and its place, `child` keeps the lower part."""
         parent = child.parent
         assert parent is not None
         upper = RadixNode(child.tokens[:at], parent, child.accessed)

@@ -1,8 +1,8 @@
-"""Scheduling policies, by name: which requests and how many of their tokens the next step computes.
+"""Scheduling policies by name. A policy decides which requests and how many of their tokens the next step computes.
 
-A policy is pure: `schedule()` turns its state into a `Step`, `update(step)` takes the step's output. Clock, step
-times, records and arrivals are the simulator's. A new one is a module here and an entry in `SCHEDULERS`, or a class of
-a user's own, which `EngineSetup(policy=)` takes as it is.
+A policy has no side effects: `schedule()` returns a `Step` for its state, and `update(step)` applies the step's
+output. The simulator keeps clock, step times, records and arrivals. To add a policy, write a module here and an entry
+in `SCHEDULERS`, or pass a class of your own to `EngineSetup(policy=)`.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduler:
-    """How one engine schedules: `make(limits, pool, **options)` builds its policy over a KV pool.
+    """Scheduler of one engine: `make(limits, pool, **options)` builds its policy over a KV pool.
 
-    `drafts`: it schedules speculative tokens. `offloads`: KV can lie in tiers below the GPU. `adapts`: requests may
-    have LoRA adapters. `encodes`: prompts may have images. `swaps`: preempted KV can wait in host memory.
-    `hands_over`: KV that it prefilled can be sent to another engine. `shares_content`: its pool stores equal blocks
-    once (vLLM V0). `reads`: fields of a pool and of traffic that it heeds, of those that not every scheduler does.
-    `balance` gives requests to data-parallel ranks (see `lockstep`).
-    `engine_options` are fields of the engine's release that are keywords of the policy, where they are not 0.
-    `asynchronous`, `synchronous`: the schedulers to take where the pool asks for one or the other.
+    `drafts`: schedules speculative tokens. `offloads`: supports KV tiers below the GPU. `adapts`: supports LoRA
+    adapters. `encodes`: supports images in prompts. `swaps`: can swap preempted KV to host memory. `hands_over`: can
+    send prefilled KV to another engine. `shares_content`: its pool stores equal blocks once (vLLM V0). `reads`: fields
+    of a pool and of traffic that only some schedulers support, and this one does. `balance`: assigns requests to
+    data-parallel ranks (see `lockstep`). `engine_options`: fields of the engine's release that are keywords of the
+    policy, where they are not 0. `asynchronous`, `synchronous`: names of the schedulers for pools that request one or
+    the other.
     """
 
     make: Callable[..., Policy]
@@ -93,7 +93,7 @@ class Scheduler:
 
 def _vllm_v1(limits: SchedulerLimits, pool: PagedPool, **options: Any) -> Policy:
     if {"offload", "adapters"} <= set(options):
-        raise InvalidInput("KV offload is not simulated together with LoRA adapters: leave out one of them")
+        raise InvalidInput("KV offload and LoRA adapters cannot be simulated together: leave out one of them")
     if "adapters" in options:
         return AdapterV1(limits, pool, **options)
     return OffloadingV1(limits, pool, **options) if "offload" in options else VllmV1(limits, pool, **options)
@@ -106,7 +106,7 @@ def _with_adapters(
     pool: PagedPool,
     **options: Any,
 ) -> Policy:
-    """The one with adapters where the options have their slots."""
+    """Build the policy with adapters if the options include `adapters`, else the plain one."""
     return (adapted if "adapters" in options else plain)(limits, pool, **options)
 
 
@@ -131,7 +131,7 @@ _V1 = Scheduler(
 SCHEDULERS: dict[str, Scheduler] = {
     "vllm-v1": _V1,
     "vllm-v1-async": replace(_V1, make=partial(_vllm_v1, asynchronous=True)),
-    "chunked": replace(  # of other engines that mix chunks of prompts with decodes as V1 does, and do no more of it
+    "chunked": replace(  # other engines that only mix chunked prefills with decodes as V1 does
         _V1, offloads=False, adapts=False, hands_over=False, reads=(), asynchronous=None, synchronous=None
     ),
     "vllm-v0": Scheduler(
@@ -173,7 +173,7 @@ SCHEDULERS: dict[str, Scheduler] = {
 
 
 def find_scheduler(name: str | type[Policy]) -> Scheduler:
-    """The scheduler `name`, or the one whose policies are of this class. Raises UnknownName."""
+    """Return the scheduler with this name, or one for this class of policies. Raises UnknownName."""
     if not isinstance(name, str):
         return Scheduler(make=name)
     if name not in SCHEDULERS:
@@ -185,15 +185,15 @@ HEEDED = tuple(dict.fromkeys(name for scheduler in SCHEDULERS.values() for name 
 
 
 def schedulers_that_read(name: str) -> tuple[str, ...]:
-    """Names of the schedulers that heed what users may set under this name (of `HEEDED`)."""
+    """Return the names of the schedulers that support a setting, one of `HEEDED`."""
     return tuple(policy for policy, scheduler in SCHEDULERS.items() if name in scheduler.reads)
 
 
 def schedulers_that(ability: str) -> tuple[str, ...]:
-    """Names of the schedulers with an ability: a field of `Scheduler`."""
+    """Return the names of the schedulers with an ability, a field of `Scheduler`."""
     return tuple(name for name, scheduler in SCHEDULERS.items() if getattr(scheduler, ability))
 
 
 def make_policy(name: str | type[Policy], limits: SchedulerLimits, pool: KvPool, **options: Any) -> Policy:
-    """The policy `name` over a KV pool, with keywords of its own. Raises UnknownName."""
+    """Build a policy over a KV pool; `options` are its keywords. Raises UnknownName."""
     return find_scheduler(name).make(limits, pool, **options)

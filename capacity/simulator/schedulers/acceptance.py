@@ -1,11 +1,12 @@
-"""How well drafts go differs between requests: classes of requests, equally likely, with rates of their own.
+"""Acceptance rates of draft tokens that differ between requests, as equally likely classes of requests.
 
-A request's drafts are about equally hard to guess all the way (code, a translation, small talk), so accepted tokens of
-one request go together, which draws by position alone do not show. The model is a logistic one with a random effect of
-the request: its class shifts the log-odds of every acceptance by the same number, a normal one of standard deviation
-`spread`. Close to a Beta of the same variance: 0.5 is ±0.10 around a rate of 0.7.
-Between the six tasks of Spec-Bench it is 0.2 (EAGLE-2 on Vicuna-7B, from the tasks' speedups, 2025-04); between
-single requests it is larger, and nobody publishes it. Not in it: a request that changes its character on the way.
+The drafts of a request are about equally hard to guess throughout (code, translation, small talk), so the acceptances
+of one request are correlated. Independent draws by position do not show this. The model is logistic with a random
+effect per request: the class of a request shifts the log-odds of every acceptance by the same amount, drawn from a
+normal distribution of standard deviation `spread`. This is close to a Beta distribution of the same variance: a spread
+of 0.5 is ±0.10 around a rate of 0.7. Between the six tasks of Spec-Bench the spread is 0.2 (EAGLE-2 on Vicuna-7B, from
+the speedups of the tasks, 2025-04). Between single requests it is larger, but no published value is known. The model
+does not cover requests whose character changes over time.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ import math
 from statistics import NormalDist
 
 CLASSES = 16
-HALVINGS = 80  # of the interval in which a log-odds is sought
+HALVINGS = 80  # bisection steps of the search for a log-odds
 
 RateTable = tuple[tuple[float, ...], ...]  # classes x depth
 
 
 def rate_table(rates: tuple[float, ...], spread: float) -> RateTable:
-    """Rates by class and depth; one class, of `rates` themselves, without a spread.
+    """Return acceptance rates by class and depth; without a spread, one class with the given rates.
 
-    The share of drafts accepted at each depth, over all classes alike, stays that of `rates`: deeper drafts are
-    reached by good classes more often, so their rates are lower class by class than the rate of all.
+    The fraction of drafts accepted at each depth over all classes stays equal to `rates`. Classes with high rates
+    reach deeper drafts more often, so the rates of a class at these depths are below the overall rate.
     """
     if not spread:
         return (rates,)
@@ -38,14 +39,14 @@ def rate_table(rates: tuple[float, ...], spread: float) -> RateTable:
 
 
 def _standard_normals(count: int) -> list[float]:
-    """The middles of equally likely slices of a normal distribution, stretched to a variance of 1."""
+    """Return the midpoints of equally likely slices of a normal distribution, scaled to a variance of 1."""
     middles = [NormalDist().inv_cdf((place + 0.5) / count) for place in range(count)]
     deviation = math.sqrt(sum(z * z for z in middles) / count)
     return [z / deviation for z in middles]
 
 
 def _column(rate: float, shifts: list[float], reached: list[float]) -> tuple[float, ...]:
-    """Rates of the classes at one depth, which classes reach as often as `reached` says, with `rate` as their mean."""
+    """Return the rates of the classes at one depth, with mean `rate`; `reached` weights the classes."""
     if rate in (0.0, 1.0) or not any(reached):
         return (rate,) * len(shifts)
     low, high = -40.0 - max(shifts), 40.0 + max(shifts)

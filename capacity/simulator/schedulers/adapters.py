@@ -1,17 +1,17 @@
-"""Engines with LoRA adapters: a step computes with at most `max_loras` of them, and waits for those it has to load.
+"""Engines with LoRA adapters: a step computes with at most `max_loras` adapters and waits for their loads.
 
-A waiting request whose adapter would be one too many in this step is passed over and keeps its place; those behind it
-are tried. Adapters of the step's running requests count first. The least recently used adapter leaves its slot on the
-GPU for one that is loaded, and host memory for one that is read from below; they are used in the order of the step's
-rows (vLLM goes through a set of them). A load is synchronous: it holds the step. What the adapters' kernels take is
-part of the step's time (`capacity.step.layers.adapters`).
-Source: vLLM v1/core/sched/scheduler.py (`scheduled_loras`), lora/worker_manager.py and model_manager.py (LRU caches of
-`max_cpu_loras` and `max_loras`), read 2026-11.
+vLLM V1 skips a waiting request if its adapter exceeds the limit of this step. The request keeps its place and the
+requests behind it are tried. Adapters of running requests in the step count first. The GPU evicts the least recently
+used adapter for one that it loads, and so does host memory for one that is read from storage. Adapters are used in the
+order of the rows in the step (vLLM iterates over a set). A load is synchronous, so it delays the step. The time of the
+adapter kernels is part of the step time (`capacity.step.layers.adapters`). Source: vLLM v1/core/sched/scheduler.py
+(`scheduled_loras`), lora/worker_manager.py and model_manager.py (LRU caches of `max_cpu_loras` and `max_loras`), read
+2026-11.
 
-vLLM V0, SGLang and TensorRT-LLM count the adapters of all that runs, not those of the step alone, and pass over in the
-same way (`AmongRunning`). Source: SGLang scheduler.py, get_new_batch_prefill ("skip it and continue"); vLLM 0.6
-core/scheduler.py, `curr_loras`; TensorRT-LLM capacityScheduler.cpp, where lack of adapter pages ends no loop, that from
-memory: assumed, 2026-11. Their adapters lie in host memory, and the least recently used leaves the GPU.
+vLLM V0, SGLang and TensorRT-LLM count the adapters of all running requests, not only those of the step, and skip
+requests in the same way (`AmongRunning`). Source: SGLang scheduler.py, get_new_batch_prefill ("skip it and continue");
+vLLM 0.6 core/scheduler.py, `curr_loras`; TensorRT-LLM capacityScheduler.cpp, where a lack of adapter pages ends no
+loop (from memory, assumed 2026-11). Their adapters are in host memory, and the GPU evicts the least recently used one.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from capacity.simulator.schedulers.vllm_v1 import VllmV1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSlots:
-    """Slots on the GPU, adapters that host memory holds (None: all there are), and what it takes to bring one up.
+    """Numbers of adapters on the GPU and in host memory (None: all), and the time to load one.
 
-    `load_ps` from host memory to the GPU; `read_ps` before that, where host memory does not hold it.
+    `load_ps` is the time from host memory to the GPU. `read_ps` is added if the adapter is not in host memory.
     """
 
     max_loras: int
@@ -47,22 +47,24 @@ class AdapterSlots:
             raise InvalidInput(f"max_loras must be at least 1, not {self.max_loras}")
         if self.max_cpu_loras is not None and self.max_cpu_loras < self.max_loras:
             raise InvalidInput(
-                f"max_cpu_loras is {self.max_cpu_loras}: host memory must hold the {self.max_loras} adapters of the GPU"
+                f"max_cpu_loras must be at least max_loras ({self.max_loras}), not {self.max_cpu_loras}"
             )
         if self.load_ps < 0 or self.read_ps < 0:
-            raise InvalidInput("an adapter is not loaded in less than no time")
+            raise InvalidInput(
+                f"load_ps and read_ps must be at least 0 ps, not {self.load_ps} and {self.read_ps}"
+            )
 
 
 class LoadedAdapters:
-    """The adapters by their last use: the first `max_loras` are on the GPU, those that follow in host memory alone."""
+    """Adapters by last use: the first `max_loras` are on the GPU, the next ones only in host memory."""
 
     def __init__(self, slots: AdapterSlots) -> None:
         self._slots = slots
         self._held = slots.max_loras if slots.max_cpu_loras is None else slots.max_cpu_loras
-        self._recent: list[int] = []  # the last used first
+        self._recent: list[int] = []  # most recently used first
 
     def use(self, adapter: int) -> int:
-        """Have it on the GPU; returns how long that takes."""
+        """Load the adapter to the GPU if needed and return the time that this takes in ps."""
         slots, recent = self._slots, self._recent
         place = recent.index(adapter) if adapter in recent else self._held
         if place < len(recent):
@@ -76,7 +78,7 @@ class LoadedAdapters:
 
 
 class AdapterV1(VllmV1):
-    """`VllmV1` whose requests may each have an adapter; 0: none, the base model."""
+    """`VllmV1` whose requests may each use an adapter; 0 is the base model."""
 
     def __init__(
         self, limits: SchedulerLimits, pool: PagedPool, *, adapters: AdapterSlots, **options: Any
@@ -87,25 +89,24 @@ class AdapterV1(VllmV1):
 
     def schedule(self, now_ps: int = 0) -> Step:
         step = super().schedule(now_ps)
-        for adapter in adapters_of(step.rows):
-            step.held_ps += self.loaded.use(adapter)
+        step.held_ps += sum(map(self.loaded.use, adapters_of(step.rows)))
         return step
 
     def passes_over(self, r: Sequence, rows: list[Row]) -> bool:
-        """Return whether its adapter is one too many for this step."""
+        """Return whether the adapter of the request exceeds the limit of this step."""
         scheduled = adapters_of(rows)
         return r.adapter not in (0, *scheduled) and len(scheduled) >= self.max_loras
 
 
 class AmongRunning:
-    """What makes a policy one with adapters, put before it: who waits is passed over while too many adapters run.
+    """Mixin that adds adapters to a policy and skips waiting requests while too many adapters run.
 
-    They stand aside while the policy decides. That is the same as a check at each request of its queue: it starts
-    requests in their order until one does not fit, so an adapter that counts for a request is one that starts, or
-    nothing behind it starts either.
+    It removes these requests from the queue while the policy decides. This equals a check of each request: the policy
+    starts requests in order until one does not fit, so each adapter counted before a request either starts in this
+    step or no later request starts.
     """
 
-    waiting: Any  # of the policy that it is put before
+    waiting: Any  # attributes of the policy
     running: Any
 
     def __init__(
@@ -114,8 +115,8 @@ class AmongRunning:
         super().__init__(limits, pool, **options)  # type: ignore[call-arg]
         if limits.priority or options.get("recv_interval", 1) > 1 or options.get("order", "fcfs") != "fcfs":
             raise InvalidInput(
-                "LoRA adapters are simulated for requests served as they come: leave out --scheduling-policy and "
-                "--scheduler-recv-interval, or use --engine vllm"
+                "LoRA adapters are simulated only in first come first served order: leave out "
+                "--scheduling-policy and --scheduler-recv-interval, or use --engine vllm"
             )
         self.max_loras = adapters.max_loras
         self.loaded = LoadedAdapters(adapters)
@@ -128,12 +129,11 @@ class AmongRunning:
         step: Step = super().schedule(now_ps)  # type: ignore[misc]
         if aside:
             self._put_back(queue, aside)
-        for adapter in adapters_of(step.rows):
-            step.held_ps += self.loaded.use(adapter)
+        step.held_ps += sum(map(self.loaded.use, adapters_of(step.rows)))
         return step
 
     def _one_too_many(self, queue: list[Sequence]) -> set[int]:
-        """Indices of the requests whose adapter has no slot beside those that run, and those before it."""
+        """Return the indices of waiting requests whose adapter has no free slot after running and earlier requests."""
         taken = {r.adapter for r in self.running if r.adapter}
         aside = set()
         for r in queue:
@@ -146,7 +146,7 @@ class AmongRunning:
         return aside
 
     def _put_back(self, queue: list[Sequence], aside: set[int]) -> None:
-        """Everyone at the old place; who was sent back in this step stands before them."""
+        """Restore the order of the queue; requests preempted in this step come first."""
         still = {r.index for r in self.waiting} | aside
         before = {r.index for r in queue}
         sent_back = [r for r in self.waiting if r.index not in before]
@@ -154,11 +154,11 @@ class AmongRunning:
 
 
 class AdapterSglang(AmongRunning, Sglang):
-    """`Sglang` with adapters: `max_loras` are its --max-loras-per-batch."""
+    """`Sglang` with adapters; `max_loras` is --max-loras-per-batch."""
 
 
 class AdapterTensorRtLlm(AmongRunning, TensorRtLlm):
-    """`TensorRtLlm` with adapters: `max_loras` are those that its device cache holds."""
+    """`TensorRtLlm` with adapters; `max_loras` is the capacity of its device cache."""
 
 
 class AdapterV0(AmongRunning, VllmV0):
@@ -166,7 +166,7 @@ class AdapterV0(AmongRunning, VllmV0):
 
 
 class AdapterTgi(Tgi):
-    """`Tgi` with adapters, all of which it loads at its start: none is waited for, and none is one too many."""
+    """`Tgi` with adapters. It loads all adapters at its start, so no request waits for one."""
 
     def __init__(
         self, limits: SchedulerLimits, pool: PagedPool, *, adapters: AdapterSlots, **options: Any
@@ -177,12 +177,12 @@ class AdapterTgi(Tgi):
     def add(self, sequence: Sequence) -> bool:
         if sequence.adapter > self.max_loras:
             raise InvalidInput(
-                f"a request is for adapter {sequence.adapter}, and TGI loads all adapters at its start: --max-loras "
-                f"{self.max_loras} must be all there are"
+                f"a request uses adapter {sequence.adapter}, but --max-loras is {self.max_loras}: TGI loads all "
+                "adapters at its start, so set --max-loras to the number of adapters"
             )
         return super().add(sequence)
 
 
 def adapters_of(rows: list[Row]) -> dict[int, None]:
-    """The adapters of a step's rows, in their order."""
+    """Return the distinct adapters of a step's rows, in order."""
     return {row.sequence.adapter: None for row in rows if row.sequence.adapter}

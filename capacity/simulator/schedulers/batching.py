@@ -1,9 +1,9 @@
-"""What SGLang's, TensorRT-LLM's and TGI's schedulers share: who runs, who waits, and the account of a step.
+"""Common parts of the SGLang, TensorRT-LLM and TGI schedulers: running and waiting requests, rows and step output.
 
-Unlike vLLM V1 they know phases: a *context* (prefill) row computes the prompt, a *generation* (decode) row one token.
-With an overlapped engine the next step is decided while one runs: its generation rows count on the tokens in flight,
-and a request that ends gives its place and its KV back only once its last step has been processed. An engine that
-notices the end one step late computes one row more of it in that step; that row is left out.
+Unlike vLLM V1, these engines have phases: a *context* (prefill) row computes the prompt, a *generation* (decode) row
+one token. An overlapped engine decides the next step while one runs. Its generation rows assume the tokens in flight,
+and a request that ends frees its slot and its KV only after its last step was processed. An engine that detects the
+end one step late computes one more row in that step; the simulation omits that row.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequenc
 
 
 class Batching(QueuedPolicy):
-    """Rows and the account of steps. A policy adds `schedule()`."""
+    """Rows and output of steps. Subclasses add `schedule()`."""
 
     aborts = True
     pool: PagedPool
@@ -27,7 +27,7 @@ class Batching(QueuedPolicy):
         asynchronous: bool = True,
         speculation: Speculation | None = None,
     ) -> None:
-        """With `speculation` a generation row has its drafts, and a step is decided when the one before is known."""
+        """With `speculation`, generation rows include drafts, and a step waits for the output of the previous one."""
         super().__init__(limits, pool, speculation=speculation)
         self._drafts = 0 if speculation is None else speculation.k
         self.overlapped = asynchronous and limits.pipeline_stages == 1 and speculation is None
@@ -36,10 +36,8 @@ class Batching(QueuedPolicy):
     def add_loaded(self, sequence: Sequence) -> None:
         insert_loaded(self.waiting, sequence, self.pool)
 
-    # decide
-
-    def generation_rows(self) -> list[Sequence]:
-        """Running requests that take a generation row in the next step."""
+    def generating(self) -> list[Sequence]:
+        """Return the running requests that get a generation row in the next step."""
         return [r for r in self.running if self._generates(r)]
 
     def _generates(self, r: Sequence) -> bool:
@@ -52,40 +50,40 @@ class Batching(QueuedPolicy):
         )
 
     def last_slot(self, r: Sequence) -> int:
-        """Tokens whose KV the request holds in the end, if it takes all that it asks: its last never gets a place."""
+        """Return the most tokens whose KV the request can hold; the last token is never stored."""
         return min(r.asked_known, self.limits.max_model_len) - 1
 
     def grow(self, r: Sequence, tokens: int, hit: Hit = None) -> None:
-        """Take the blocks for `tokens` more tokens, which must be free."""
+        """Allocate blocks for `tokens` more tokens. There must be enough free blocks."""
         until = (hit[0] if hit else r.computed) + tokens
         self.pool.grow(r.table, until, hit)
         self.pool.cache(r.table, min(until, r.known))
 
     def generate(self, step: Step, r: Sequence) -> None:
-        """One generation row, with its drafts; its blocks must be free."""
+        """Add a generation row with its drafts. There must be enough free blocks."""
         drafts = self._drafts_of(r)
         self.grow(r, 1 + drafts)
         step.rows.append(Row(r, 1 + drafts, r.computed, drafts, True, r.epoch))
 
     def _drafts_of(self, r: Sequence) -> int:
-        """Drafts of its next row: none beyond the last token that it may have."""
+        """Return the number of drafts of the next row, limited by the last token that the request may have."""
         return max(min(self._drafts, self.last_slot(r) - 1 - r.computed), 0)
 
     def generation_blocks(self, rows: list[Sequence]) -> int:
-        """Free blocks that one more token for each of `rows`, and its drafts, take."""
+        """Return the free blocks needed for one more token and its drafts for each of `rows`."""
         pool = self.pool
         for r in rows:
             pool.leave_window(r.table, r.computed - r.in_flight_tokens)
         return sum(pool.blocks_needed(r.table, r.computed + 1 + self._drafts_of(r)) for r in rows)
 
     def start(self, r: Sequence, hit: Hit) -> None:
-        """The request, off the queue already, runs from here on, behind the cached tokens of `hit`."""
+        """Start a request that was removed from the queue, after the cached tokens of `hit`."""
         r.computed = hit[0]
         r.status = Status.RUNNING
         self.running.append(r)
 
     def prefill(self, step: Step, r: Sequence, tokens: int, hit: Hit = None) -> None:
-        """A context row of `tokens` tokens, whose blocks are free or taken. With `hit`, the request starts by it."""
+        """Add a context row of `tokens` tokens and allocate its blocks; with `hit`, start the request first."""
         self.grow(r, tokens, hit)
         if hit is not None:
             self.start(r, hit)
@@ -95,7 +93,7 @@ class Batching(QueuedPolicy):
         step.rows.append(Row(r, tokens, r.computed, 0, r.computed + tokens >= r.known, r.epoch, cached))
 
     def give_up(self, r: Sequence, step: Step) -> None:
-        """Pause or retract a request: its KV is freed, and it is computed again from the front of the queue."""
+        """Preempt (pause or retract) a request: free its KV and requeue it at the front for recomputation."""
         self.running.remove(r)
         self.pool.release(r.table)
         r.start_again()
@@ -103,17 +101,15 @@ class Batching(QueuedPolicy):
         step.preempted.append(r)
 
     def commit(self, step: Step) -> Step:
-        """Count the scheduled tokens as computed, at once."""
+        """Count the scheduled tokens as computed immediately."""
         for r, tokens, _, _, yields, _, _ in step.rows:
             r.computed += tokens
             r.in_flight_tokens += tokens
             r.in_flight_yields += yields
         return step
 
-    # account
-
     def update(self, step: Step) -> list[Sequence]:
-        """Append what the step sampled; returns the requests that it finished, in row order."""
+        """Append the sampled tokens and return the finished requests in row order."""
         for row in step.rows:
             r = row.sequence
             r.in_flight_tokens -= row.tokens
@@ -128,9 +124,9 @@ class Batching(QueuedPolicy):
                 step.finished.append(r)
         return step.finished
 
-    def _accept(self, speculation: Speculation, r: Sequence, row: Row) -> int:
-        """Tokens that a row yields, no more than the request may have; what was computed of the others is forgotten."""
-        accepted = speculation.count_accepted(r, row.drafts) if row.drafts else 0
+    def _accepted(self, speculation: Speculation, r: Sequence, row: Row) -> int:
+        """Return the tokens that a row yields, at most those that the request may have; discard rejected drafts."""
+        accepted = speculation.accepted(r, row.drafts) if row.drafts else 0
         if row.epoch == r.epoch:
             r.computed -= row.drafts - accepted
         return min(accepted + 1, r.max_known - r.known)

@@ -1,11 +1,11 @@
-"""Data-parallel attention: a scheduler for each rank, all of which decide every step at the same instant.
+"""Data-parallel attention: one scheduler per rank, and all ranks decide every step at the same instant.
 
-Ranks that share experts cannot run a step alone: each layer waits for all of them. So a step of the deployment is one
-step of every rank, those without work running a dummy row, and lasts as long as `JointStepTimes` says. Requests are
-assigned to ranks as they arrive, and stay there. Sources: vLLM 0.33 v1/engine/core.py (DPEngineCoreProc) and
-core_client.py (DPLBAsyncMPClient); SGLang 0.5.23 managers/data_parallel_controller.py; TensorRT-LLM
-_torch/pyexecutor (attention DP). Left out: vLLM looks only every 32 steps whether all ranks are idle, so a request that
-comes to an idle deployment may wait for a dummy step.
+Ranks that share experts cannot run a step alone, because each layer waits for all of them. A step of the deployment is
+one step of every rank. Ranks without work run a dummy row. The duration is given by `JointStepTimes`. Requests are
+assigned to ranks on arrival and stay there. Sources: vLLM 0.33 v1/engine/core.py (DPEngineCoreProc) and core_client.py
+(DPLBAsyncMPClient); SGLang 0.5.23 managers/data_parallel_controller.py; TensorRT-LLM _torch/pyexecutor (attention DP).
+Not simulated: vLLM checks only every 32 steps whether all ranks are idle, so a request to an idle deployment may wait
+for a dummy step.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from capacity.simulator.schedulers.sequence import Sequence as Request
 from capacity.simulator.schedulers.sequence import Step
 from capacity.step import PS_PER_S
 
-PUBLISHED_EVERY_PS = PS_PER_S // 10  # vLLM's coordinator tells the front-end of queues every 100 ms
-WAITING_WEIGHT = 4  # a waiting request counts as so many running ones: core_client.py
-
+PUBLISHED_EVERY_PS = PS_PER_S // 10  # vLLM's coordinator publishes queue lengths every 100 ms
+WAITING_WEIGHT = 4  # running requests that a waiting one counts as: core_client.py
 
 Item = TypeVar("Item")
 PUBLISHED_QUEUES = "published-queues"
@@ -31,7 +30,7 @@ Balance = Callable[[Request], int]
 
 
 def published_queues(ranks: Sequence[Policy]) -> Balance:
-    """vLLM: the least of 4·waiting + running, as last published, plus what was sent there since."""
+    """vLLM: choose the minimum of 4·waiting + running as last published, plus the requests sent since."""
     waiting, running = [0] * len(ranks), [0] * len(ranks)
     published_ps = -PUBLISHED_EVERY_PS
 
@@ -50,7 +49,7 @@ def published_queues(ranks: Sequence[Policy]) -> Balance:
 
 
 def round_robin(ranks: Sequence[Policy]) -> Balance:
-    """SGLang: one after the other."""
+    """SGLang: choose the ranks in turn."""
     sent = 0
 
     def choose(request: Request) -> int:  # noqa: ARG001
@@ -62,7 +61,7 @@ def round_robin(ranks: Sequence[Policy]) -> Balance:
 
 
 def fewest_requests(ranks: Sequence[Policy]) -> Balance:
-    """TensorRT-LLM: the rank with the fewest requests."""
+    """TensorRT-LLM: choose the rank with the fewest requests."""
 
     def choose(request: Request) -> int:  # noqa: ARG001
         counts = [rank.unfinished for rank in ranks]
@@ -79,10 +78,11 @@ BALANCES: dict[str, Callable[[Sequence[Policy]], Balance]] = {
 
 
 class Lockstep(Policy):
-    """The ranks' schedulers as one policy: its steps have a part for each rank.
+    """Schedulers of all ranks as one policy; its steps have one part per rank.
 
-    `prompt_wait_steps` (TensorRT-LLM's attention_dp_config with enable_balance: timeout_iters): prompts begin in the
-    same step on all ranks; while some rank has none and all have rows to generate, they wait, but only so many steps.
+    `prompt_wait_steps` is timeout_iters of TensorRT-LLM's attention_dp_config with enable_balance. Prompts start in
+    the same step on all ranks. They wait while some rank has no prompt and all ranks have rows to generate, but at
+    most this many steps.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Lockstep(Policy):
         if balance not in BALANCES:
             raise UnknownName("balance of data-parallel ranks", balance, BALANCES)
         if prompt_wait_steps and not ranks[0].can_hold_prompts:
-            raise InvalidInput("prompt_wait_steps is of the tensorrt-llm scheduler alone: leave it out")
+            raise InvalidInput("prompt_wait_steps requires the tensorrt-llm scheduler: leave it out")
         self.ranks = tuple(ranks)
         self.steps_in_flight = self.ranks[0].steps_in_flight
         self.aborts = self.ranks[0].aborts
@@ -158,16 +158,13 @@ class Lockstep(Policy):
         )
 
     def _holds_prompts(self) -> bool:
-        if all(rank.num_waiting for rank in self.ranks):
-            self._prompts_waited = 0
-            return False
-        self._prompts_waited += 1
-        if self._prompts_waited >= self._prompt_wait_steps or not all(
-            rank.num_running for rank in self.ranks
-        ):
-            self._prompts_waited = 0
-            return False
-        return True
+        holds = (
+            self._prompts_waited + 1 < self._prompt_wait_steps
+            and all(rank.num_running for rank in self.ranks)
+            and not all(rank.num_waiting for rank in self.ranks)
+        )
+        self._prompts_waited = self._prompts_waited + 1 if holds else 0
+        return holds
 
     def update(self, step: Step) -> list[Request]:
         finished: list[Request] = []

@@ -1,11 +1,11 @@
-"""vLLM V1 with KV offload: what the prefix cache on the GPU lost is loaded back instead of computed.
+"""vLLM V1 with KV offload: KV that the GPU's prefix cache evicted is loaded back instead of recomputed.
 
-A request at the head of the queue whose prefix goes on below the GPU takes blocks for all of it at once, waits for its
-load beside the queue while others are admitted, and runs with what it has then. Blocks are promised only where the rest
-of every such prompt fits too: holders that wait for each other's blocks would wait for ever. A prefix that is being
-loaded for another request is waited for, not loaded twice. Of a prompt that is loaded whole, one token is computed
-again. Left out: that blocks whose copy is still under way are not reused. Source: vLLM 0.33
-v1/core/sched/scheduler.py and distributed/kv_transfer/kv_connector/v1/offloading.
+If the prefix of the first waiting request continues in the tiers below the GPU, it allocates blocks for all of that
+prefix at once. It waits for the load outside the queue while others are admitted, and then runs with the loaded KV.
+Blocks are allocated only if the rest of every such prompt also fits, because requests that wait for each other's
+blocks would never finish. A prefix that is being loaded for another request is not loaded twice; the request waits for
+it. If a prompt is loaded completely, one token is recomputed. Not simulated: blocks whose copy is still in progress
+are not reused. Source: vLLM 0.33 v1/core/sched/scheduler.py and distributed/kv_transfer/kv_connector/v1/offloading.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from capacity.simulator.schedulers.vllm_v1 import VllmV1
 
 @dataclass(slots=True)
 class Arrival:
-    """A request whose KV is on its way: `tokens` of it will be on the GPU at `end_ps`."""
+    """Request whose KV is being loaded: `tokens` tokens of it will be on the GPU at `end_ps`."""
 
     sequence: Sequence
     tokens: int
@@ -38,17 +38,13 @@ class OffloadingV1(VllmV1):
     def __init__(self, limits: SchedulerLimits, pool: PagedPool, *, offload: Offload, **options: Any) -> None:
         super().__init__(limits, pool, **options)
         if not pool.prefix_caching:
-            raise InvalidInput("KV offload extends the prefix cache: it needs --enable-prefix-caching")
+            raise InvalidInput("KV offload requires the prefix cache: set --enable-prefix-caching")
         self.tiers = TierStack(offload, pool.block_size)
         self._now_ps = 0
         self._held_ps = 0
         self._loading: list[Arrival] = []
-        self._loaded: deque[Sequence] = deque()  # they hold blocks, so they come before all who wait
+        self._loaded: deque[Sequence] = deque()  # hold blocks, so they start before `waiting`
         self._on_the_way: set[Hashable] = set()
-
-    @property
-    def unfinished(self) -> int:
-        return len(self.running) + self.num_waiting
 
     @property
     def num_waiting(self) -> int:
@@ -57,8 +53,6 @@ class OffloadingV1(VllmV1):
     @property
     def wake_ps(self) -> int | None:
         return min((arrival.end_ps for arrival in self._loading), default=None)
-
-    # decide
 
     def schedule(self, now_ps: int = 0) -> Step:
         self._now_ps, self._held_ps = now_ps, 0
@@ -70,7 +64,7 @@ class OffloadingV1(VllmV1):
         return step
 
     def admit_waiting(self, rows: list[Row], budget: int) -> None:
-        """First those whose KV has arrived, then the queue; who has to wait for KV stands aside."""
+        """Start requests whose KV has arrived, then requests of the queue; set aside those that wait for KV."""
         aside: list[Sequence] = []
         while budget > 0 and len(self.running) < self.max_active:
             if self._loaded:
@@ -94,7 +88,7 @@ class OffloadingV1(VllmV1):
             self.waiting.put_back(r)
 
     def _resume(self, r: Sequence, rows: list[Row], budget: int) -> int:
-        """Start a request whose KV has arrived; returns its tokens in this step, 0 if it does not fit."""
+        """Start a request whose KV has arrived; return its tokens in this step, 0 if it does not fit."""
         tokens = self._chunk(r.known - r.computed, budget)
         if not tokens or not self._take_blocks(r, r.computed + tokens):
             return 0
@@ -107,7 +101,7 @@ class OffloadingV1(VllmV1):
         return tokens
 
     def _try_load(self, r: Sequence) -> Literal["nothing", "begun", "elsewhere", "no room"]:
-        """Begin to load what the tiers have of the head of the queue beyond the GPU's own hit."""
+        """Start to load the chunks of the first waiting request that the tiers have beyond the GPU's hit."""
         pool, size = self.pool, self.tiers.chunk_tokens
         keys = self._keys(r, r.known)
         hit = pool.lookup(r.table, r.known - 1)
@@ -119,9 +113,7 @@ class OffloadingV1(VllmV1):
             return "elsewhere"
         whole = max(tokens, min(r.known, self.limits.max_model_len))
         wanted = whole if self.limits.reserve_full_isl else tokens
-        free = pool.free_blocks - self._promised_blocks()
-        if self._watermark_blocks and self.running:
-            free -= self._watermark_blocks
+        free = pool.free_blocks - self._promised_blocks() - (self._watermark_blocks if self.running else 0)
         if pool.blocks_needed(r.table, wanted, hit) > free:
             return "no room"
         self.waiting.pop()
@@ -133,7 +125,7 @@ class OffloadingV1(VllmV1):
         return "begun"
 
     def _promised_blocks(self) -> int:
-        """Blocks that prompts which hold some will still take."""
+        """Return the blocks that prompts with some blocks still need."""
         pool = self.pool
         holders = [arrival.sequence for arrival in self._loading]
         holders += self._loaded
@@ -141,7 +133,7 @@ class OffloadingV1(VllmV1):
         return sum(int(pool.blocks_needed(r.table, r.known)) for r in holders)
 
     def _count(self, r: Sequence, tier_hit: TierHit, gpu_tokens: int) -> None:
-        """Attribute prompt tokens of a first admission to the tiers that had them."""
+        """Add the prompt tokens of a first admission to the hits of the tiers that had them."""
         if r.preemptions:
             return
         size, at = self.tiers.chunk_tokens, gpu_tokens
@@ -161,7 +153,7 @@ class OffloadingV1(VllmV1):
             self._take_arrivals()
 
     def _take_arrivals(self) -> None:
-        """What has come is in the prefix cache now, and who waited for it may run."""
+        """Register loaded KV in the prefix cache and make its requests ready to run."""
         due = [arrival for arrival in self._loading if arrival.end_ps <= self._now_ps]
         if not due:
             return
@@ -173,17 +165,15 @@ class OffloadingV1(VllmV1):
             r.computed = min(arrival.tokens, r.known - 1)
             self._loaded.append(r)
 
-    # copies out of the GPU
-
     def _reserve(self, row: Row, step: Step) -> None:
-        """Find places below for the chunks that this row completes."""
+        """Reserve space in the first tier for the chunks that this row completes."""
         r, size = row.sequence, self.tiers.chunk_tokens
         known = min(row.computed + row.tokens - row.drafts, r.known)
         chunks = known // size
         if chunks <= r.stored_chunks:
             return
         keys = self._keys(r, known)
-        new = self.tiers.reserve(keys[r.stored_chunks :], self._now_ps)
+        new = self.tiers.stores[0].reserve(keys[r.stored_chunks :], self._now_ps)
         if new is None:
             return
         r.stored_chunks = chunks
@@ -192,18 +182,16 @@ class OffloadingV1(VllmV1):
             step.stores.append(new)
 
     def _keys(self, r: Sequence, tokens: int) -> list[Hashable]:
-        """Names of the full chunks of its first tokens."""
+        """Return the keys of the full chunks of the request's first tokens."""
         chunks = tokens // self.tiers.chunk_tokens
         known = r.chunk_keys
         if len(known) < chunks:
             known += self.tiers.keys(r.table.content, tokens, first=len(known))
         return known[:chunks]
 
-    # account
-
     @property
     def tier_use(self) -> tuple[TierUse, ...]:
-        """What each tier did so far."""
+        """Return the statistics of each tier."""
         return tuple(store.use() for store in self.tiers.stores)
 
     def update(self, step: Step) -> list[Sequence]:

@@ -1,4 +1,4 @@
-"""What the engine loop asks of a scheduler, and what a scheduler may be able to do besides."""
+"""Interface of schedulers for the engine loop, with optional abilities."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Sp
 
 
 class Policy(Protocol):
-    """A scheduling policy over a KV pool. To be subclassed: the defaults are those of one without further abilities.
+    """Scheduling policy over a KV pool. Subclass it; the defaults are those of a policy without optional abilities.
 
-    `schedule` turns the state into a step, `update` takes its output; neither knows clock, step times or records.
+    `schedule` returns a step for the state, and `update` applies its output. Neither uses the clock, step times or
+    records.
     """
 
     steps_in_flight: int
-    aborts: bool = False  # `abort` can take a request out at any time
-    reserves_to_end: bool = False  # no request starts unless its blocks to `last_slot` are free
+    aborts: bool = False  # `abort` can remove a request at any time
+    reserves_to_end: bool = False  # a request starts only if its blocks up to `last_slot` are free
     can_hold_prompts: bool = False  # while `holds_prompts` is set, no new prompt starts
     holds_prompts: bool = False
 
     @property
     def wake_ps(self) -> int | None:
-        """After a schedule() that decided nothing: the instant at which it would."""
+        """Instant at which `schedule()` would decide something, after it decided nothing."""
         return None
 
     @property
     def unfinished(self) -> int:
-        """Requests that run or wait."""
+        """Number of running and waiting requests."""
         ...
 
     @property
@@ -41,41 +42,41 @@ class Policy(Protocol):
     def num_waiting(self) -> int: ...
 
     def add(self, sequence: Sequence) -> bool:
-        """Take a request in; False: it is turned away (a bounded queue is full)."""
+        """Add a request; return False if it is rejected (a bounded queue is full)."""
         ...
 
     def place(self, sequence: Sequence) -> None:  # noqa: ARG002
-        """Give a request whose KV is to come its data-parallel rank, where there are several."""
+        """Assign a request whose KV will be loaded to a data-parallel rank, if there are several."""
         return
 
     def add_loaded(self, sequence: Sequence) -> None:
-        """Take in a request that holds blocks with its prompt's KV already."""
+        """Add a request that already holds blocks with its prompt's KV."""
         self.add(sequence)
 
     def schedule(self, now_ps: int) -> Step: ...
     def update(self, step: Step) -> list[Sequence]: ...
 
     def abort(self, r: Sequence) -> None:
-        """Take a request out, its client being gone: its blocks are free, its rows in flight yield nothing."""
+        """Remove a request whose client has left: free its blocks and discard its rows in flight."""
         raise InvalidInput(f"{type(self).__name__} cannot abort request {r.id}")
 
     def last_slot(self, r: Sequence) -> int:
-        """Tokens whose KV the request holds in the end: its last token never gets a place."""
+        """Return the most tokens whose KV the request can hold; the last token is never stored."""
         return r.max_known - 1
 
     @property
     def tier_use(self) -> tuple[TierUse, ...]:
-        """What each tier of KV below the GPU did so far."""
+        """Statistics of each KV tier below the GPU."""
         return ()
 
     @property
     def rank_requests(self) -> Items[int]:
-        """Requests of each data-parallel rank; none where there are no ranks."""
+        """Number of requests of each data-parallel rank; empty without ranks."""
         return ()
 
 
 class QueuedPolicy(Policy):
-    """A policy that keeps the requests that run, which hold KV, and those that wait, in order of arrival."""
+    """Policy with running requests, which hold KV, and waiting requests in order of arrival."""
 
     def __init__(
         self, limits: SchedulerLimits, pool: KvPool, *, speculation: Speculation | None = None
@@ -92,7 +93,7 @@ class QueuedPolicy(Policy):
 
     @property
     def unfinished(self) -> int:
-        return len(self.running) + len(self.waiting)
+        return len(self.running) + self.num_waiting
 
     @property
     def num_running(self) -> int:
@@ -104,6 +105,6 @@ class QueuedPolicy(Policy):
 
 
 def insert_loaded(waiting: deque[Sequence], sequence: Sequence, pool: PagedPool) -> None:
-    """Before all that hold no blocks, behind those that do: the former could wait for its blocks for ever."""
+    """Insert a request with loaded KV before all requests without blocks, which could wait for it forever."""
     holding = takewhile(lambda r: pool.held_blocks(r.table) > 0, waiting)
     waiting.insert(sum(1 for _ in holding), sequence)

@@ -1,4 +1,4 @@
-"""What a scheduler knows of a request, the limits it works under, and the step that it decides."""
+"""Requests as schedulers see them, the limits of a scheduler, and the step that it decides."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from capacity.simulator.kv_cache.pool import Table
 from capacity.simulator.schedulers.acceptance import rate_table
 
 MASK_64 = (1 << 64) - 1
-CLASS_DRAW = 1 << 40  # in place of a verification's number, which stays below it
+CLASS_DRAW = 1 << 40  # replaces the number of a verification, which stays below it
 MOST_SPREAD = 4.0
 
 
 class Status:
-    """Where a request is."""
+    """State of a request."""
 
     WAITING = 0
     RUNNING = 1
@@ -24,9 +24,9 @@ class Status:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """One request inside an engine. `known` = prompt + outputs so far; `computed` = tokens whose KV exists.
+    """One request in an engine. `known` = prompt + outputs so far; `computed` = tokens whose KV exists.
 
-    There is no prefill or decode phase: each step gives the request tokens until `computed` catches up with `known`.
+    There is no prefill or decode phase: each step schedules tokens of the request until `computed` reaches `known`.
     """
 
     index: int
@@ -34,31 +34,31 @@ class Sequence:
     id: Any
     arrival: int
     prompt_tokens: int
-    max_known: int  # prompt + outputs at which it ends, max_model_len at the latest
+    max_known: int  # prompt + outputs at the end, at most max_model_len
     table: Table
     priority: int = 0
-    asked_known: int = 0  # prompt + max_tokens: the end as far as the engine knows it; 0: `max_known`
+    asked_known: int = 0  # prompt + max_tokens, the end that the engine knows; 0: `max_known`
     known: int = 0
     computed: int = 0
     status: int = Status.WAITING
-    drafts: int = 0  # draft tokens that wait for verification
+    drafts: int = 0  # draft tokens to verify
     placeholders: int = 0  # asynchronous: tokens that steps in flight will append
     in_flight_tokens: int = 0
     in_flight_yields: int = 0
-    placed: int = 0  # vLLM V0: tokens that have a place in its blocks
+    placed: int = 0  # vLLM V0: tokens with a slot in its blocks
     accepted: int = 0  # verifications so far: the cursor of the acceptance model
-    epoch: int = 0  # grows with each preemption: rows of an older epoch are stale
+    epoch: int = 0  # number of preemptions; rows of an older epoch are stale
     preemptions: int = 0
     rank: int = 0  # its data-parallel rank
     adapter: int = 0  # its LoRA adapter; 0: none
     images: int = 0  # at the prompt's start
     image_tokens: int = 0  # of each image
-    audio_tokens: int = 0  # of a clip, which then is the last of the images
-    sample_of: int = -1  # the prompt that it answers beside others; -1: alone
-    chunk_keys: list[Any] = field(default_factory=list)  # of its computed chunks, for tiers below the GPU
-    stored_chunks: int = 0  # chunks of its KV that were copied out of the GPU, or came from there
-    loaded: int = 0  # tokens that its last load brought to the GPU from a tier below
-    # kept by whoever runs the clock: instants, and whether its next row is the first since it came or was preempted
+    audio_tokens: int = 0  # of an audio clip, which is then the last image
+    sample_of: int = -1  # prompt shared with other samples; -1: none
+    chunk_keys: list[Any] = field(default_factory=list)  # keys of its computed chunks in tiers below the GPU
+    stored_chunks: int = 0  # chunks of its KV that a tier below the GPU has
+    loaded: int = 0  # tokens that its last load copied from a tier to the GPU
+    # kept by the engine loop: instants, and whether its next row is the first since arrival or preemption
     first_token: int = -1
     last_token: int = -1
     preempted: int = -1
@@ -69,7 +69,7 @@ class Sequence:
         self.asked_known = self.asked_known or self.max_known
 
     def start_again(self) -> None:
-        """Preempt the request: it waits, and all its tokens have to be computed again."""
+        """Preempt the request: it waits, and all its tokens have to be recomputed."""
         self.computed = self.drafts = self.placeholders = 0
         self.epoch += 1
         self.preemptions += 1
@@ -77,7 +77,7 @@ class Sequence:
 
 
 class Row(NamedTuple):
-    """One request's share of a step: `tokens` new rows after `computed` ones, the last `drafts` of them drafts."""
+    """Part of one request in a step: `tokens` new rows after `computed` ones, the last `drafts` of them drafts."""
 
     sequence: Sequence
     tokens: int
@@ -90,28 +90,28 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """What a policy decided: rows in batch order, and whom it preempted, in running-list order.
+    """Decision of a policy: rows in batch order, and preempted requests in running-list order.
 
-    The step begins with `held_ps` in which KV is copied and nothing is computed. `parts` are the steps of data-parallel
-    ranks that run together, rank by rank; `rows` are then those of all.
+    During the first `held_ps` of the step, KV is copied and nothing is computed. `parts` are the steps of
+    data-parallel ranks that run together; `rows` are then the rows of all ranks.
     """
 
     rows: list[Row] = field(default_factory=list)
     preempted: list[Sequence] = field(default_factory=list)
-    finished: list[Sequence] = field(default_factory=list)  # V0: prompts ignored because they can never fit
+    finished: list[Sequence] = field(default_factory=list)  # V0: prompts dropped because they can never fit
     start: int = 0
     end: int = 0
-    emitted: list[tuple[Sequence, int]] = field(default_factory=list)  # tokens that each row appended
+    emitted: list[tuple[Sequence, int]] = field(default_factory=list)  # appended tokens per row
     held_ps: int = 0
-    stores: list[Any] = field(default_factory=list)  # chunks of KV to copy out of the GPU once it has run
+    stores: list[Any] = field(default_factory=list)  # KV chunks to copy out of the GPU after the step
     parts: tuple[Step, ...] = ()
-    encoded: list[tuple[Sequence, int]] = field(default_factory=list)  # images to encode before it
+    encoded: list[tuple[Sequence, int]] = field(default_factory=list)  # images to encode before the step
 
 
 class Speculation:
-    """`k` drafts per step; `accepted(sequence, drafts)` says how many of them a verification accepts.
+    """Speculative decoding with `k` drafts per step; `accepted(sequence, drafts)` returns how many are accepted.
 
-    `accept` cycles per request through a recorded list, as the reference schedules do.
+    `accept` is a recorded list that each request cycles through, as in the reference schedules.
     """
 
     def __init__(self, k: int, accept: tuple[int, ...], *, lookahead_slots: int) -> None:
@@ -126,11 +126,11 @@ class Speculation:
 
 
 class DrawnSpeculation(Speculation):
-    """Acceptance drawn by position: draft i counts if it and all before it are accepted, each with its own rate.
+    """Acceptance drawn by position: draft i counts if it and all drafts before it are accepted, each at its own rate.
 
-    The draw depends on the seed, the request and its verification alone, so it is the same whatever else is in the
-    batch. Equal `rates` are the i.i.d. model. A tree has `k` nodes, more than its depth: `rates` are then by depth.
-    With a `spread` a request's class is drawn as well, and `rate_table` has the rates of each (see `acceptance`).
+    A draw depends only on the seed, the request and the number of its verification, not on the rest of the batch.
+    Equal `rates` give the i.i.d. model. A tree has `k` nodes, more than its depth, and `rates` are then by depth. With
+    a `spread`, the class of a request is drawn too, and `rate_table` has the rates of each class (see `acceptance`).
     """
 
     def __init__(
@@ -164,13 +164,13 @@ class DrawnSpeculation(Speculation):
         return count
 
     def rates_of(self, request: int) -> tuple[float, ...]:
-        """The rates of a request's class."""
+        """Return the acceptance rates of the request's class."""
         table = self.rate_table
         return table[0] if len(table) == 1 else table[mix_bits(self.seed, request, CLASS_DRAW) >> 60]
 
 
-def mix_bits(a: int, b: int, c: int) -> int:
-    """64 well-mixed bits of three numbers. Source: Steele et al., SplitMix64, OOPSLA 2014."""
+def mixed(a: int, b: int, c: int) -> int:
+    """Return 64 well-mixed bits of three numbers. Source: Steele et al., SplitMix64, OOPSLA 2014."""
     state = (
         a * 0x9E3779B97F4A7C15 + b * 0xD1B54A32D192ED03 + c * 0x8CB92BA72F3D8DD7 + 0x2545F4914F6CDD1D
     ) & MASK_64
@@ -181,7 +181,7 @@ def mix_bits(a: int, b: int, c: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerLimits:
-    """The limits and version switches of an engine's scheduler; defaults are vLLM 0.33.0's."""
+    """Limits and version switches of an engine's scheduler. Defaults are those of vLLM 0.33.0."""
 
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
@@ -189,11 +189,11 @@ class SchedulerLimits:
     priority: bool = False
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: int = 0
-    lone_prefill_exempt: bool = True  # False: 0.8.5, which capped a lone request as well
+    lone_prefill_exempt: bool = True  # False: vLLM 0.8.5, which also limited a lone request
     watermark: float = 0.0
     reserve_full_isl: bool = True
     max_num_active_seqs: int | None = None
     prefill_schedule_interval: int = 1
-    self_preempt_continues: bool = True  # priority: others are still tried after a request preempted itself
+    self_preempt_continues: bool = True  # with priority: try others after a request preempted itself
     pipeline_stages: int = 1
-    max_encoder_tokens: int = 0  # of images: a step's, and the cache's; 0: the model has no encoder
+    max_encoder_tokens: int = 0  # image tokens per step and in the cache; 0: no encoder

@@ -1,16 +1,19 @@
-"""SGLang: prefill first. While any waiting prompt can start, a step prefills and nothing decodes.
+"""SGLang scheduler: prefill first. While any waiting prompt can start, a step only prefills.
 
-A prompt longer than the chunk budget is *the* chunked request: it goes on first in every following prefill step,
-one such request at a time. How many requests start is governed by an estimate of the KV that the running ones will
-still need, `new_token_ratio` of the outputs that clients allow (max_tokens); where it was too low, running requests
-are retracted.
-Source: SGLang 0.5.23 `srt/managers/scheduler.py`, `schedule_policy.py` (PrefillAdder), `schedule_batch.py`.
-In a decode engine, requests whose KV a prefill engine has sent form a batch without a forward pass: their first token
-came with the KV. They decode from the next step on (0.5.6 `srt/disaggregation/decode.py`).
-With a *receive interval* requests are taken from the tokenizer only every so many decode steps, and after each step
-that is none: `--scheduler-recv-interval`, `srt/managers/scheduler_recv_skipper.py`.
-Prefixes are looked up and evicted in whole pages, least recently freed first; SGLang's tree evicts a node at a time
-(`capacity.simulator.kv_cache.radix` does so).
+A prompt longer than the chunk budget is *the* chunked request. It continues first in every following prefill step, and
+there is only one at a time. An estimate of the KV that the running requests will still need limits how many requests
+start. It is `new_token_ratio` times the outputs that clients allow (max_tokens). If it was too low, running requests
+are retracted. Source: SGLang 0.5.23 `srt/managers/scheduler.py`, `schedule_policy.py` (PrefillAdder),
+`schedule_batch.py`.
+
+In a decode engine, requests with KV from a prefill engine form a batch without a forward pass, because their first
+token came with the KV. They decode from the next step on (0.5.6 `srt/disaggregation/decode.py`).
+
+With a *receive interval*, requests are taken from the tokenizer only every `recv_interval` decode steps and after each
+prefill step: `--scheduler-recv-interval`, `srt/managers/scheduler_recv_skipper.py`.
+
+Prefixes are looked up and evicted in whole pages, the least recently freed first. SGLang's tree evicts a node at a
+time, as `capacity.simulator.kv_cache.radix` does.
 """
 
 from __future__ import annotations
@@ -22,17 +25,20 @@ from capacity.simulator.kv_cache.pool import PagedPool
 from capacity.simulator.schedulers.batching import Batching
 from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Speculation, Step
 
-CLIPPED_OUTPUT_TOKENS = 4096  # of an output, no more is ever reserved
-INITIAL_RATIO = 0.7  # of outputs reserved at the start, times the conservativeness
-LEAST_RATIO = 0.14  # of the initial ratio
-DECAY_STEPS = 600  # decode steps from the initial ratio to the least
-RETRACT_DECODE_STEPS = 20  # tokens to come of each request after a retraction
-LPM_LIMIT = 128  # above so many waiting requests, longest-prefix-match falls back to first come first served
+CLIPPED_OUTPUT_TOKENS = 4096  # most tokens reserved for an output
+INITIAL_RATIO = 0.7  # fraction of outputs reserved at the start, times the conservativeness
+LEAST_RATIO = 0.14  # times the initial ratio
+DECAY_STEPS = 600  # decode steps from the initial to the least ratio
+RETRACT_DECODE_STEPS = 20  # expected further tokens per request after a retraction
+LPM_LIMIT = 128  # waiting requests above which longest-prefix-match falls back to first come first served
 
 
 class Sglang(Batching):
-    """`max_num_batched_tokens` is the chunk budget of a prefill step, and 0 < it <= `max_prefill_tokens` unless
-    chunking is off; `max_num_seqs` are `max_running_requests`. `recv_interval`: see above; 1 receives at every step."""
+    """Policy of SGLang; `max_num_seqs` is `max_running_requests`.
+
+    `max_num_batched_tokens` is the chunk budget of a prefill step, from 1 to `max_prefill_tokens` unless chunking is
+    off. A `recv_interval` of 1 receives requests at every step.
+    """
 
     def __init__(
         self,
@@ -61,24 +67,23 @@ class Sglang(Batching):
         self.new_token_ratio = self._initial_ratio
         self.ignore_eos = ignore_eos
         self.recv_interval = recv_interval
-        self._decodes = 0  # decode steps since the last look at what has come
-        self._not_received = 0  # requests at the end of the queue that the scheduler does not know of yet
+        self._decodes = 0  # decode steps since requests were last received
+        self._not_received = 0  # requests at the end of the queue that the scheduler has not received
         self._chunked: Sequence | None = None
 
     def add(self, sequence: Sequence) -> bool:
         self._not_received += self.recv_interval > 1
         return super().add(sequence)
 
-    # decide
-
     def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
         step = Step()
-        self._receive()
+        if self._decodes >= self.recv_interval or not self.running:
+            self._decodes = self._not_received = 0
         self._start_loaded(step)
         if step.rows:
             return self.commit(step)
         if self.mixed_chunk:
-            rows = self.generation_rows()  # who starts in this step decodes from the next on
+            rows = self.generating()  # a request that starts in this step decodes from the next on
             self._prefill(step, len(rows) * (1 + self._drafts))
             self._decode(step, rows)
         else:
@@ -89,24 +94,19 @@ class Sglang(Batching):
         return self.commit(step)
 
     def _count(self, step: Step) -> None:
-        """Decode steps; after a step with a prompt it is time to look."""
+        """Count decode steps since requests were received; a prefill step makes the next receive due."""
         if self.recv_interval > 1 and step.rows:
             prefills = any(
                 row.tokens > 1 + row.drafts or row.computed < row.sequence.prompt_tokens for row in step.rows
             )
             self._decodes = self.recv_interval if prefills else self._decodes + 1
 
-    def _receive(self) -> None:
-        """Take in what has come: when it is time, or where there is nothing else to do."""
-        if self._decodes >= self.recv_interval or not self.running:
-            self._decodes = self._not_received = 0
-
     def _generates(self, r: Sequence) -> bool:
-        """The chunked request takes no part in decode before its last chunk is computed."""
+        """Return whether the request decodes; the chunked request does not before its last chunk is computed."""
         return r is not self._chunked and super()._generates(r)
 
     def _start_loaded(self, step: Step) -> None:
-        """Start requests whose KV came from a prefill engine. Their rows compute nothing and yield the first token."""
+        """Start requests with KV from a prefill engine. Their rows compute nothing and yield the first token."""
         while self.waiting and len(self.running) < self.limits.max_num_seqs:
             r = self.waiting[0]
             if not self.pool.held_blocks(r.table):
@@ -140,7 +140,7 @@ class Sglang(Batching):
             hit = self.pool.lookup(r.table, r.known - 1)
             extend = r.known - hit[0]
             reserved = min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS)
-            # behind a retracted request: its blocks are taken already
+            # a loaded request behind a retracted one already has its blocks
             loaded = self.pool.held_blocks(r.table) > 0
             if not loaded and extend + reserved + self.pool.block_size >= memory_left:
                 break
@@ -163,7 +163,7 @@ class Sglang(Batching):
                 break
 
     def _memory_left(self) -> float:
-        """Tokens that may still be promised: free ones, less what the running requests are expected to need."""
+        """Return the free tokens minus those that the running requests are expected to need."""
         ratio = 1.0 if self.ignore_eos else self.new_token_ratio
         promised = sum(min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS) for r in self.running)
         return float(self.pool.free_blocks * self.pool.block_size - promised * ratio)
@@ -187,20 +187,18 @@ class Sglang(Batching):
             self.generate(step, r)
 
     def _retract(self, rows: list[Sequence], step: Step) -> list[Sequence]:
-        """Send back who has the fewest outputs, then the longest prompt, until the others fit; one stays."""
+        """Retract requests with the fewest outputs, then the longest prompts, until the others fit; keep one."""
         stay = sorted(rows, key=lambda r: (r.prompt_tokens - r.known, r.prompt_tokens))
         while len(stay) > 1 and self.generation_blocks(stay) > self.pool.free_blocks:
             self.give_up(stay.pop(), step)
         if self.generation_blocks(stay) > self.pool.free_blocks:
-            return []  # the last one waits: the engine aborts it, a simulation reports the stall
+            return []  # SGLang aborts the last request; the simulator reports the stall
         produced = sum(r.known - r.prompt_tokens for r in stay)
         wanted = sum(r.asked_known - r.prompt_tokens for r in stay)
         ratio = (produced + RETRACT_DECODE_STEPS * len(stay)) / (wanted + 1)
         self.new_token_ratio = min(1.0, ratio)
         kept = {r.index for r in stay}
         return [r for r in rows if r.index in kept]
-
-    # account
 
     def abort(self, r: Sequence) -> None:
         if r is self._chunked:

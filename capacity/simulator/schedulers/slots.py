@@ -1,6 +1,6 @@
-"""The textbook's batcher: slots, a bounded queue, rejection; no KV cache and no token budget.
+"""Slot batching with a bounded queue and rejection, without KV cache and token budget.
 
-With one slot, one output token and the right step times it is the single-server queue of queueing theory.
+With one slot, one output token and suitable step times it is the single-server queue of queueing theory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequenc
 
 
 class SlotBatching(QueuedPolicy):
-    """`max_num_seqs` slots, first come first served; of the rest at most `max_waiting` wait (None: any number)."""
+    """First come first served on `max_num_seqs` slots; at most `max_waiting` requests wait (None: unlimited)."""
 
     steps_in_flight = 1
 

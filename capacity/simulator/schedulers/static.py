@@ -1,4 +1,4 @@
-"""Static batching: a batch is formed, padded, and run to the end of its longest member before the next one starts."""
+"""Static batching: a padded batch runs until its longest member ends, and then the next one starts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from capacity.step import picoseconds
 
 
 class StaticBatching(QueuedPolicy):
-    """At most `max_num_seqs` requests, started when that many wait or the oldest has waited `batching_window_s`.
+    """Batches of at most `max_num_seqs` requests. One starts when full or when the oldest waited `batching_window_s`.
 
-    Prompts are padded to the longest, in one step; then every member takes part in every decode step until the last
-    one ends, so padding costs time like work. Tokens are delivered as they are made. KV for the padded prompt and
-    the longest output is reserved for each member at the start: outputs are taken as known, which flatters it.
-    There is no token budget. `running` are the batch, members that have ended included.
+    Prompts are padded to the longest one and computed in one step. Every member takes part in every decode step until
+    the last one ends, so padding costs time like work. Tokens are delivered as they are generated. KV for the padded
+    prompt and the longest output is reserved for each member at the start. Output lengths are assumed to be known,
+    which favours this policy. There is no token budget. `running` is the batch, including members that have ended.
     """
 
     steps_in_flight = 1
@@ -53,7 +53,7 @@ class StaticBatching(QueuedPolicy):
         return Step(rows=[Row(r, prompt_tokens, 0, 0, True, r.epoch) for r in self.running])
 
     def _gather(self) -> tuple[int, int]:
-        """Take members from the head of the queue as long as the padded batch fits: (prompt tokens, outputs)."""
+        """Take members from the queue while the padded batch fits; return its (prompt tokens, outputs)."""
         prompt_tokens = outputs = 0
         while self.waiting and len(self.running) < self.limits.max_num_seqs:
             r = self.waiting[0]

@@ -1,12 +1,11 @@
-"""TensorRT-LLM in-flight batching: a capacity scheduler picks who may hold KV, a micro-batch scheduler fills the step.
+"""TensorRT-LLM in-flight batching: a capacity scheduler selects requests, a micro-batch scheduler rows.
 
 Generation rows come first, then prompts (whole, or chunked to the token budget) in order of arrival.
-GUARANTEED_NO_EVICT admits a request only if everyone's blocks to the last token fit; MAX_UTILIZATION admits what the
-next step needs, and pauses the request started last where it does not fit.
-With *batch wait*, prompts wait for company while others generate: up to so many steps, or until the step would
-hold a share of the token budget.
-Source: TensorRT-LLM `cpp/tensorrt_llm/batch_manager/capacityScheduler.cpp`, `microBatchScheduler.cpp`;
-`_torch/pyexecutor/py_executor.py` (batch_wait_timeout_iters, batch_wait_max_tokens_ratio).
+GUARANTEED_NO_EVICT admits a request only if the blocks of all requests fit up to their last token. MAX_UTILIZATION
+admits what the next step needs, and pauses the most recently started request if it does not fit. With *batch wait*,
+prompts wait for more prompts while other requests generate: up to a number of steps, or until the step would fill a
+fraction of the token budget. Source: TensorRT-LLM `cpp/tensorrt_llm/batch_manager/capacityScheduler.cpp`,
+`microBatchScheduler.cpp`; `_torch/pyexecutor/py_executor.py` (batch_wait_timeout_iters, batch_wait_max_tokens_ratio).
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ Capacity = Literal["guaranteed_no_evict", "max_utilization"]
 
 
 class TensorRtLlm(Batching):
-    """`max_num_seqs` is max_batch_size, `max_num_batched_tokens` max_num_tokens.
+    """Policy of TensorRT-LLM; `max_num_seqs` is max_batch_size, `max_num_batched_tokens` is max_num_tokens.
 
-    `prompts_per_step`: no more prompts than these in one step. None: as many as the budget holds.
+    `prompts_per_step`: most prompts in one step. None: as many as the budget holds.
     """
 
     can_hold_prompts = True
@@ -44,14 +43,11 @@ class TensorRtLlm(Batching):
         super().__init__(limits, pool, asynchronous=asynchronous, speculation=speculation)
         if capacity not in ("guaranteed_no_evict", "max_utilization"):
             raise InvalidInput(f"capacity is {capacity!r}: must be guaranteed_no_evict or max_utilization")
-        self.capacity = capacity
         self.reserves_to_end = capacity == "guaranteed_no_evict"
         self.batch_wait_steps = batch_wait_steps
         self.batch_wait_tokens = batch_wait_tokens_fraction * limits.max_num_batched_tokens
         self.prompts_per_step = prompts_per_step
         self._waited = 0
-
-    # decide
 
     def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
         step = Step()
@@ -61,11 +57,13 @@ class TensorRtLlm(Batching):
         for r in rows[: self.limits.max_num_seqs]:
             self.generate(step, r)
         if not step.preempted:
-            self._contexts(step, self.limits.max_num_batched_tokens - sum(row.tokens for row in step.rows))
+            self._schedule_prompts(
+                step, self.limits.max_num_batched_tokens - sum(row.tokens for row in step.rows)
+            )
         return self.commit(step)
 
     def _pause(self, rows: list[Sequence], step: Step) -> list[Sequence]:
-        """Rows that find a block, once those started last have given up theirs."""
+        """Preempt the most recently started requests until the other rows fit; return these rows."""
         rows = list(rows)
         while len(self.running) > 1 and self.generation_blocks(rows) > self.pool.free_blocks:
             last = self.running[-1]
@@ -73,8 +71,8 @@ class TensorRtLlm(Batching):
             self.give_up(last, step)
         return rows if self.generation_blocks(rows) <= self.pool.free_blocks else []
 
-    def _contexts(self, step: Step, budget: int) -> None:
-        """Prompts under way, then new ones from the head of the queue until one does not fit."""
+    def _schedule_prompts(self, step: Step, budget: int) -> None:
+        """Schedule started prompts, then new ones from the head of the queue until one does not fit."""
         started = [r for r in self.running if r.computed < r.prompt_tokens or r.known - r.computed > 1]
         seats = self.limits.max_num_seqs - len(step.rows)
         most = self.prompts_per_step or seats
@@ -91,27 +89,28 @@ class TensorRtLlm(Batching):
             or self._waits(step, budget, min(seats, most))
         ):
             return
-        reserved = self._reserved_blocks()
+        reserved = 0  # blocks that running requests still need up to their last token
+        if self.reserves_to_end:
+            reserved = sum(self.pool.blocks_needed(r.table, self.last_slot(r)) for r in self.running)
         while self.waiting and min(seats, most) > 0 and len(self.running) < self.limits.max_num_seqs:
             r = self.waiting[0]
             hit = self.pool.lookup(r.table, r.known - 1)
             tokens = self._share(r.known - hit[0], budget)
             if tokens <= 0 or r.in_flight_yields:
                 return
-            until = self.last_slot(r) if self.capacity == "guaranteed_no_evict" else hit[0] + tokens
-            until = max(until, hit[0] + tokens)
+            until = max(self.last_slot(r) if self.reserves_to_end else 0, hit[0] + tokens)
             needed = self.pool.blocks_needed(r.table, until, hit)
             if needed + reserved > self.pool.free_blocks:
                 return
             self.waiting.popleft()
             before = self.pool.free_blocks
             self.prefill(step, r, tokens, hit)
-            if self.capacity == "guaranteed_no_evict":
+            if self.reserves_to_end:
                 reserved += needed - (before - self.pool.free_blocks)
             budget, seats, most = budget - tokens, seats - 1, most - 1
 
     def _share(self, wanted: int, budget: int) -> int:
-        """Tokens of a prompt that go into this step: all, or what the budget leaves of it, in whole blocks."""
+        """Return the tokens of a prompt in this step: all, or whole blocks up to the budget."""
         if wanted <= budget:
             return wanted
         if not self.limits.enable_chunked_prefill:
@@ -120,7 +119,7 @@ class TensorRtLlm(Batching):
         return budget // block * block
 
     def _waits(self, step: Step, budget: int, most: int) -> bool:
-        """Whether new prompts wait for company: only beside generation rows, and for a number of steps."""
+        """Return whether new prompts wait for more prompts: only with generation rows, and for a number of steps."""
         if not self.batch_wait_steps or not step.rows:
             return False
         tokens = 0
@@ -135,9 +134,3 @@ class TensorRtLlm(Batching):
             return True
         self._waited = 0
         return False
-
-    def _reserved_blocks(self) -> int:
-        """Blocks that those who run will still take until their last token."""
-        if self.capacity != "guaranteed_no_evict":
-            return 0
-        return sum(self.pool.blocks_needed(r.table, self.last_slot(r)) for r in self.running)

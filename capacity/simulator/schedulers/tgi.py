@@ -1,9 +1,9 @@
-"""TGI v3: all blocks of a request are taken when it starts, so nothing is ever preempted.
+"""TGI v3 scheduler: a request allocates all its blocks at its start, so no request is ever preempted.
 
-Without chunking, a prefill pauses decode, so a new batch joins only when enough wait beside those running, or after
-a number of decode steps. With chunking (kernels that allow it), prompts share steps with decode under one budget.
-With `--speculate` a decode row has its drafts, and a request takes the slots of as many tokens more when it starts.
-Source: TGI `backends/v3/src/{queue,backend,block_allocator}.rs` and the launcher's defaults.
+Without chunking, a prefill pauses decode. A new batch therefore joins only when enough requests wait relative to the
+running ones, or after a number of decode steps. With chunking (if the kernels allow it), prompts and decodes share the
+budget of a step. With `--speculate`, a decode row includes drafts, and a request allocates slots for that many more
+tokens at its start. Source: TGI `backends/v3/src/{queue,backend,block_allocator}.rs` and the launcher's defaults.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from capacity.simulator.schedulers.sequence import SchedulerLimits, Speculation,
 
 
 class Tgi(Batching):
-    """`max_num_batched_tokens` is max_batch_prefill_tokens, `max_num_seqs` max_batch_size."""
+    """Policy of TGI; `max_num_seqs` is max_batch_size, `max_num_batched_tokens` is max_batch_prefill_tokens."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Tgi(Batching):
         return self.commit(step)
 
     def _joins(self) -> bool:
-        """Whether a prefill may pause decode now."""
+        """Return whether a prefill may pause decode now."""
         if not self.running:
             return True
         least = int(len(self.running) * self.waiting_served_ratio)

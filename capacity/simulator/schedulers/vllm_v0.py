@@ -1,14 +1,15 @@
-"""vLLM V0: prefill first. A step admits prompts, whole, or else decodes everybody; it never does both.
+"""vLLM V0 scheduler: prefill first. A step either admits whole prompts or decodes all running requests.
 
-Reproduced with its quirks: a decode asks for a free block even when it needs none, so a full cache makes requests
-preempt each other repeatedly; what the prefix cache holds for a request is looked up once and remembered.
-With `forks_samples` the samples of one prompt are admitted together, as so many sequences: the prompt is computed once,
-and each of them goes on with its blocks, which are copied as they are written to. Preempted, a sample comes back alone
-(vLLM swapped such groups whole).
-With drafts a decode takes places for them too, which those that are refused leave to the next ones; a request that is
-swapped in decodes without.
-Source: vLLM 0.8.5 `core/scheduler.py` (default policy, recompute or swap), rules as its reference schedules confirm;
-0.6.3 for forks.
+Quirks of vLLM V0 are simulated too. A decode requires a free block even when it needs none, so requests preempt each
+other repeatedly when the cache is full. The prefix hit of a request is looked up once and remembered.
+
+With `forks_samples`, the samples of one prompt are admitted together as separate sequences. The prompt is computed
+once, and each sample shares its blocks, which are copied on write. A preempted sample comes back alone (vLLM swapped
+such groups as a whole).
+
+With drafts, a decode also allocates slots for the drafts, and rejected drafts leave their slots to the next ones. A
+request decodes without drafts in the step that swaps it in. Source: vLLM 0.8.5 `core/scheduler.py` (default policy,
+recompute or swap), checked against its reference schedules; 0.6.3 for forks.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ WATERMARK_FRACTION = 0.01  # vLLM 0.8.5 CacheConfig, not a flag
 
 
 class VllmV0(QueuedPolicy):
-    """The V0 scheduler over a `ContentPool`; one step in flight."""
+    """Policy of vLLM V0 over a `ContentPool`, with one step in flight."""
 
     steps_in_flight = 1
     pool: ContentPool
@@ -43,7 +44,7 @@ class VllmV0(QueuedPolicy):
         forks_samples: bool = False,
         speculation: Speculation | None = None,
     ) -> None:
-        """`num_cpu_blocks` to swap out to; a step waits `swap_block_ps` for each block that it swaps, either way."""
+        """`num_cpu_blocks` can be swapped out; a step waits `swap_block_ps` for each block that it swaps in or out."""
         super().__init__(limits, pool, speculation=speculation)
         self.preemption_mode = preemption_mode
         self.swapped: deque[Sequence] = deque()
@@ -54,12 +55,8 @@ class VllmV0(QueuedPolicy):
         self._watermark_blocks = int(WATERMARK_FRACTION * pool.num_blocks)
         self._calls = 0
         self._forks = forks_samples
-        self._first_samples: dict[int, Sequence] = {}  # those that wait, by their prompt
-        self._others: dict[int, list[Sequence]] = {}  # by the first one's index: samples that start with it
-
-    @property
-    def unfinished(self) -> int:
-        return len(self.running) + self.num_waiting
+        self._first_samples: dict[int, Sequence] = {}  # waiting first samples by prompt
+        self._others: dict[int, list[Sequence]] = {}  # index of a first sample -> samples that start with it
 
     @property
     def num_waiting(self) -> int:
@@ -68,7 +65,7 @@ class VllmV0(QueuedPolicy):
     def add(self, sequence: Sequence) -> bool:
         if self.speculation is not None and sequence.sample_of >= 0:
             raise InvalidInput(
-                "vLLM V0 drafts for one answer to a prompt: leave out --num-samples, or --speculator"
+                "vLLM V0 supports no drafts with several samples: leave out --num-samples or --speculator"
             )
         if self._forks and sequence.sample_of >= 0:
             first = self._first_samples.setdefault(sequence.sample_of, sequence)
@@ -79,12 +76,10 @@ class VllmV0(QueuedPolicy):
         return super().add(sequence)
 
     def _samples_with(self, first: Sequence) -> list[Sequence]:
-        """The samples that start with this one; it is no longer waited for."""
+        """Remove and return the samples that start with this one."""
         if self._first_samples.get(first.sample_of) is first:
             del self._first_samples[first.sample_of]
         return self._others.pop(first.index, [])
-
-    # decide
 
     def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
         self._calls += 1
@@ -109,7 +104,7 @@ class VllmV0(QueuedPolicy):
         return step
 
     def _admit(self, step: Step, budget: Budget) -> None:
-        """Prompts from the head of the queue, each whole; one that can never fit is dropped."""
+        """Admit whole prompts from the head of the queue; drop those that can never fit."""
         limits, pool = self.limits, self.pool
         while self.waiting:
             r = self.waiting[0]
@@ -148,7 +143,7 @@ class VllmV0(QueuedPolicy):
         return cached, r.known - cached
 
     def _preempt_for_priority(self, step: Step, budget: Budget) -> None:
-        """Requests that stand behind the head of the queue make room for it, if it lacks room."""
+        """Preempt requests of lower priority than the head of the queue until it fits."""
         running = sorted(self.running, key=_urgency)
         if self.waiting:
             head = self.waiting.popleft()
@@ -167,40 +162,34 @@ class VllmV0(QueuedPolicy):
         self.running = running
 
     def _decode(self, step: Step) -> None:
-        """Everybody, in list order; who finds no free block drives out the last of those not yet served."""
+        """Decode the running requests in order; one without a free block preempts the last unscheduled one."""
         queue, self.running = deque(self.running), []
         victims: list[Sequence] = []
         while queue:
             r = queue.popleft()
             drafts = self._drafts_of(r)
-            while self.pool.free_blocks < max(self._blocks_to(r, r.known + drafts), 1):
+            tokens = r.known + drafts
+            blocks = -(-tokens // self.pool.block_size) - len(r.table.blocks)
+            while self.pool.free_blocks < max(blocks, 1):
                 victim = queue.pop() if queue else r
                 if self._preempt(victim, step):
                     victims.append(victim)
                 if victim is r:
                     break
             else:
-                self._place(r, r.known + drafts)
+                for token in range(r.placed + 1, tokens + 1):
+                    self.pool.append(r.table, token)
+                r.placed = max(r.placed, tokens)
                 self.running.append(r)
                 step.rows.append(Row(r, 1 + drafts, r.known - 1, drafts, True, r.epoch))
         self.waiting.extendleft(victims)
 
     def _drafts_of(self, r: Sequence) -> int:
-        """Drafts of its next row: none beyond the last token that it may have."""
+        """Return the number of drafts of the next row, limited by the last token that the request may have."""
         return 0 if self.speculation is None else max(min(self.speculation.k, r.max_known - 1 - r.known), 0)
 
-    def _blocks_to(self, r: Sequence, tokens: int) -> int:
-        """Blocks more for so many tokens."""
-        return -(-tokens // self.pool.block_size) - len(r.table.blocks)
-
-    def _place(self, r: Sequence, tokens: int) -> None:
-        """Places for its tokens up to this number."""
-        for token in range(r.placed + 1, tokens + 1):
-            self.pool.append(r.table, token)
-        r.placed = max(r.placed, tokens)
-
     def _preempt(self, victim: Sequence, step: Step) -> bool:
-        """Free its blocks, by dropping or by swapping them out; True: dropped, so it has to start again."""
+        """Free the blocks by dropping or swapping them; return True if the request must start again."""
         victim.status = Status.WAITING
         held = len(victim.table.blocks)
         self.pool.release(victim.table)
@@ -236,11 +225,9 @@ class VllmV0(QueuedPolicy):
             self.running.append(r)
             step.rows.append(Row(r, 1, r.known - 1, 0, True, r.epoch))
 
-    # account
-
     @property
     def tier_use(self) -> tuple[TierUse, ...]:
-        """What was swapped out and in."""
+        """Return the blocks swapped out and in, as one tier."""
         if self.preemption_mode == "recompute":
             return ()
         out, back = self._swapped_out, self._swapped_in
@@ -259,7 +246,7 @@ class VllmV0(QueuedPolicy):
         )
 
     def update(self, step: Step) -> list[Sequence]:
-        """One token for every row, and its accepted drafts; returns the requests that finished, dropped ones last."""
+        """Append one token and the accepted drafts for every row; return the finished requests, dropped ones last."""
         finished: list[Sequence] = []
         for row in step.rows:
             r = row.sequence
@@ -278,7 +265,7 @@ class VllmV0(QueuedPolicy):
 
 
 class Budget:
-    """Tokens and sequences of one step; running requests hold their places from the start."""
+    """Tokens and sequences of one step; running requests count as sequences from the start."""
 
     __slots__ = ("_limits", "sequences", "tokens")
 

@@ -1,8 +1,9 @@
-"""vLLM V1: continuous batching with chunked prefill, one token budget, recompute preemption.
+"""vLLM V1 scheduler: continuous batching with chunked prefill, one token budget and preemption by recomputation.
 
-Synchronous, asynchronous (two batches in flight) and pipeline micro-batches are one policy: they differ in how many
-steps may be in flight and in the placeholders that an asynchronous step reserves for tokens not yet known.
-Source: vLLM 0.33.0 `v1/core/sched/scheduler.py` and `async_scheduler.py`; rules as the reference schedules confirm.
+Synchronous scheduling, asynchronous scheduling (two batches in flight) and pipeline micro-batches are one policy. They
+differ in the number of steps in flight and in the placeholders that an asynchronous step reserves for tokens that are
+not known yet. Source: vLLM 0.33.0 `v1/core/sched/scheduler.py` and `async_scheduler.py`, checked against the reference
+schedules.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ NO_THRESHOLD = 1 << 62  # tokens
 
 
 class FcfsQueue(deque[Sequence]):
-    """Arrival order; a preempted request goes to the front."""
+    """Waiting requests in order of arrival; a preempted request goes to the front."""
 
     add = deque.append
     put_back = deque.appendleft
@@ -27,7 +28,7 @@ class FcfsQueue(deque[Sequence]):
 
 
 class PriorityQueue(FcfsQueue):
-    """Lowest (priority, arrival, id) first, whoever comes back included."""
+    """Waiting requests by (priority, arrival, id), including preempted ones."""
 
     def add(self, sequence: Sequence) -> None:
         insort(self, sequence, key=lambda r: (r.priority, r.arrival, r.id))
@@ -36,7 +37,7 @@ class PriorityQueue(FcfsQueue):
 
 
 class VllmV1(QueuedPolicy):
-    """The V1 scheduler over a KV pool. `schedule()` decides a step, `update()` takes its output."""
+    """Policy of vLLM V1 over a KV pool."""
 
     aborts = True
     pool: PagedPool
@@ -56,10 +57,10 @@ class VllmV1(QueuedPolicy):
         self._lookahead = speculation.lookahead_slots if speculation else 0
         self._watermark_blocks = int(limits.watermark * pool.num_blocks)
         self.max_active = limits.max_num_active_seqs or limits.max_num_seqs
-        self._since_prefill: int | None = None  # executed steps since the last one with a prefill row
-        self._threshold = NO_THRESHOLD
+        self._since_prefill: int | None = None  # executed steps since the last prefill row
+        self._threshold = NO_THRESHOLD  # most tokens of one prefill in this step
         self._admission_bound = False
-        self._order_before: list[Sequence] = []  # the running list at the beginning of a step
+        self._order_before: list[Sequence] = []  # running requests at the start of the step
         self.encoder = ImageEncoder(limits.max_encoder_tokens) if limits.max_encoder_tokens else None
 
     def add(self, sequence: Sequence) -> bool:
@@ -72,11 +73,11 @@ class VllmV1(QueuedPolicy):
         else:
             insert_loaded(self.waiting, sequence, self.pool)
 
-    # decide
-
     def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
         step = Step()
-        self._threshold = self._prefill_threshold()
+        limit = self.limits.long_prefill_token_threshold
+        exempt = self.limits.lone_prefill_exempt and self.unfinished <= 1
+        self._threshold = NO_THRESHOLD if not limit or exempt else limit
         if self.encoder is not None:
             self.encoder.begin(step)
         holds = self._holds_prefill()
@@ -90,27 +91,21 @@ class VllmV1(QueuedPolicy):
         self._commit(step)
         return step
 
-    def _prefill_threshold(self) -> int:
-        """Return the most tokens of one prefill in this step."""
-        limit = self.limits.long_prefill_token_threshold
-        exempt = self.limits.lone_prefill_exempt and self.unfinished <= 1
-        return NO_THRESHOLD if not limit or exempt else limit
-
     def _holds_prefill(self) -> bool:
-        """Prefill cadence: prefills wait while decodes run, unless requests are kept waiting anyway."""
+        """Return whether prefills wait for decodes in this step (`prefill_schedule_interval`)."""
         if self._since_prefill is None or self._since_prefill >= self.limits.prefill_schedule_interval:
             return False
         return not self._admission_bound and any(r.computed >= r.prompt_tokens for r in self.running)
 
     def _schedule_running(self, step: Step, holds: bool) -> int:
-        """Schedule the running requests in order, and return the token budget that they leave."""
+        """Schedule the running requests in order and return the remaining token budget."""
         limits, pool = self.limits, self.pool
         budget = limits.max_num_batched_tokens
         self._order_before = list(self.running)
         for r in self._order_before:
             if budget <= 0:
                 break
-            if r.status != Status.RUNNING:  # preempted for one before it
+            if r.status != Status.RUNNING:  # preempted for an earlier request
                 continue
             if holds and r.computed < r.prompt_tokens:
                 continue
@@ -126,7 +121,7 @@ class VllmV1(QueuedPolicy):
             end = r.computed + tokens
             if pool.blocks_needed(r.table, self._slots(end)):
                 budget += self._make_room(r, end, step)
-            if r.status != Status.RUNNING:  # it was the last to be preempted for itself
+            if r.status != Status.RUNNING:  # preempted for itself
                 if limits.priority and limits.self_preempt_continues:
                     continue
                 break
@@ -139,18 +134,18 @@ class VllmV1(QueuedPolicy):
         return budget
 
     def _slots(self, end: int) -> int:
-        """Return the tokens that need a place for rows up to `end`, the look-ahead included."""
+        """Return the tokens that need a slot for rows up to `end`, including the lookahead."""
         return min(end + self._lookahead, self.limits.max_model_len)
 
     def _make_room(self, r: Sequence, end: int, step: Step) -> int:
-        """Blocks for its tokens up to `end`: others are preempted until there are, itself at last. Returns refunds."""
+        """Allocate blocks up to `end`, preempting others and at last the request; return the refunded budget."""
         refunds = 0
         while r.status == Status.RUNNING and not self._take_blocks(r, end):
             refunds += self._preempt(self._victim(), step)
         return refunds
 
     def _take_blocks(self, r: Sequence, end: int) -> bool:
-        """Blocks for its tokens up to `end`, and for the look-ahead; False: they are not free."""
+        """Allocate blocks for tokens up to `end` and the lookahead; return False if too few are free."""
         slots = self._slots(end)
         if self.pool.blocks_needed(r.table, slots) > self.pool.free_blocks:
             return False
@@ -163,7 +158,7 @@ class VllmV1(QueuedPolicy):
         return max(self.running, key=lambda r: (r.priority, r.arrival))
 
     def _preempt(self, victim: Sequence, step: Step) -> int:
-        """Free all its blocks and send it back; returns the budget refunded."""
+        """Free all blocks of a request and requeue it; return the refunded budget."""
         self.running.remove(victim)
         refund = 0
         for i, row in enumerate(step.rows):
@@ -181,10 +176,7 @@ class VllmV1(QueuedPolicy):
         return refund
 
     def admit_waiting(self, rows: list[Row], budget: int) -> None:
-        """Start requests from the head of the queue until one does not fit; those behind it are not tried.
-
-        Requests that are passed over keep their places.
-        """
+        """Start requests from the head of the queue until one does not fit. Skipped requests keep their places."""
         aside: list[Sequence] = []
         while self.waiting and budget > 0 and len(self.running) < self.max_active:
             if self.passes_over(self.waiting[0], rows):
@@ -198,11 +190,11 @@ class VllmV1(QueuedPolicy):
             self.waiting.put_back(r)
 
     def passes_over(self, r: Sequence, rows: list[Row]) -> bool:  # noqa: ARG002
-        """Return whether the head of the queue waits while requests behind it are tried, given the step's rows."""
+        """Return whether the head of the queue is skipped in this step, given the rows so far."""
         return False
 
     def _start(self, r: Sequence, rows: list[Row], budget: int) -> int:
-        """Start the head of the queue; returns its tokens in this step, 0 if it does not fit."""
+        """Start the head of the queue; return its tokens in this step, 0 if it does not fit."""
         hit = self.pool.lookup(r.table, r.known - 1)
         computed: int = hit[0]
         tokens = self._chunk(r.known - computed, budget)
@@ -229,14 +221,14 @@ class VllmV1(QueuedPolicy):
         return tokens
 
     def _chunk(self, wanted: int, budget: int) -> int:
-        """Return the tokens of a prompt in this step; 0 where the budget would cut it and it must not be cut."""
+        """Return the tokens of a prompt in this step; 0 if the budget would split a prompt that must not be split."""
         tokens = min(wanted, self._threshold)
         if tokens > budget:
             return budget if self.limits.enable_chunked_prefill else 0
         return tokens
 
     def _pads_speculation(self, r: Sequence, computed: int, rows: list[Row]) -> bool:
-        """A request that needs one token is padded to a verification row while no prefill runs beside it."""
+        """Return whether a request that needs one token is padded to a verification row: only if no prefill runs."""
         return r.known - computed == 1 and all(row.computed >= row.sequence.prompt_tokens for row in rows)
 
     def _admit(self, r: Sequence, tokens: int, hit: Hit) -> bool:
@@ -254,7 +246,7 @@ class VllmV1(QueuedPolicy):
         return True
 
     def _commit(self, step: Step) -> None:
-        """Count the scheduled tokens as computed, at once: the step's output corrects it."""
+        """Count the scheduled tokens as computed immediately; the step's output corrects this."""
         for r, tokens, _, drafts, yields, _, _ in step.rows:
             r.computed += tokens
             r.in_flight_tokens += tokens
@@ -264,19 +256,13 @@ class VllmV1(QueuedPolicy):
             if self.speculation is not None:
                 r.drafts = self.speculation.k if yields and self.asynchronous else 0
         if self.limits.prefill_schedule_interval > 1 and step.rows:
-            self._count_cadence(step.rows)
-
-    def _count_cadence(self, rows: list[Row]) -> None:
-        """Count the executed steps since the last one with a prefill row."""
-        if any(row.computed < row.sequence.prompt_tokens for row in rows):
-            self._since_prefill = 1
-        elif self._since_prefill is not None:
-            self._since_prefill += 1
-
-    # account
+            if any(row.computed < row.sequence.prompt_tokens for row in step.rows):
+                self._since_prefill = 1
+            elif self._since_prefill is not None:
+                self._since_prefill += 1
 
     def update(self, step: Step) -> list[Sequence]:
-        """Append what the step sampled; returns the requests that it finished, in row order."""
+        """Append the sampled tokens and return the finished requests in row order."""
         speculation = self.speculation
         for r, tokens, _, drafts, yields, epoch, _ in step.rows:
             r.in_flight_tokens -= tokens
@@ -291,7 +277,7 @@ class VllmV1(QueuedPolicy):
             step.emitted.append((r, appended))
             if r.known == r.max_known:
                 step.finished.append(r)
-            if epoch != r.epoch:  # preempted since: nothing of it is computed
+            if epoch != r.epoch:  # preempted since, so its KV is lost
                 continue
             r.computed -= drafts - accepted
             if self.asynchronous:

@@ -124,8 +124,8 @@ def test_one_line_says_that_it_is_not_there(
     assert library.load() is None
     said = capsys.readouterr().err
     assert said == (
-        "the compiled engines are not there (no C compiler was found): simulations run on the readable ones, "
-        "about 500 times slower; install gcc or clang, or `pip install ziglang`: the next run compiles them\n"
+        "the compiled engines are not available (no C compiler was found): simulations use the Python engines, "
+        "about 500 times slower; install gcc or clang, or run `pip install ziglang`, and the next run compiles them\n"
     )
 
 

@@ -142,7 +142,7 @@ def test_a_second_tier_is_reached_through_the_first() -> None:
     for content, at_s in ((first, 0), (second, 100)):
         names = stack.keys(content, 40)
         assert len(names) == 2
-        reserved = stack.reserve(names, at_s * 10**12)
+        reserved = stack.stores[0].reserve(names, at_s * 10**12)
         assert reserved == names
         stack.store(reserved, at_s * 10**12)
     now = 200 * 10**12
@@ -182,5 +182,5 @@ def test_impossible_tiers_are_refused() -> None:
     for bad in ({"capacity_chunks": -1}, {"bytes_per_s": 0.0}, {"latency_s": math.inf}):
         with pytest.raises(InvalidInput, match="cpu tier"):
             Tier(**{"name": "cpu", "capacity_chunks": 1, "bytes_per_s": 1.0, **bad})
-    with pytest.raises(InvalidInput, match="one or two tiers"):
+    with pytest.raises(InvalidInput, match="1 or 2 tiers"):
         Offload(tiers=(), block_bytes=1.0)

@@ -93,5 +93,5 @@ def test_tgi_has_all_its_adapters_or_none() -> None:
 
 
 def test_a_queue_in_another_order_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="served as they come"):
+    with pytest.raises(InvalidInput, match="first come first served"):
         run("sglang", requests([1]), AdapterSlots(max_loras=1), order="lpm")
