@@ -1,4 +1,4 @@
-"""What a deployment tells of itself: samples while it runs, and in the end how it ended and what was done."""
+"""Result of a deployment: samples over time, counters of unanswered requests, and how the run ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Account:
-    """Requests that were not answered at the first attempt, by reason, and samples over time."""
+    """Samples over time, and counters of requests that were not answered at the first attempt, by reason."""
 
     def __init__(self) -> None:
         self.timed_out = self.restarted = self.lost = self.rejected = 0
@@ -31,7 +31,7 @@ class Account:
         self.series: list[Sample] = []
 
     def sample(self, cluster: Cluster, now_ps: int) -> None:
-        """Take down the load of the deployment and the state of its engines, added up."""
+        """Record the load of the deployment and the total state of its engines."""
         serving = [number for number, member in enumerate(cluster.members) if member.serving]
         states = [cluster.engines.state(number) for number in serving]
         self.load.append(
@@ -54,7 +54,7 @@ class Account:
     def result(
         self, cluster: Cluster, *, goodput_ms: Mapping[str, float] | None, interrupted: bool
     ) -> SimulationResult:
-        """What happened, added up."""
+        """Return the result of the run, summed over all engines."""
         ledger, members, recording = cluster.ledger, cluster.members, cluster.recording
         if cluster.feeds:
             arrived = np.frombuffer(ledger.arrival_ps, dtype=np.int64) != MISSING
@@ -93,7 +93,7 @@ class Account:
         return "interrupted", f"interrupted at {now_ps / PS_PER_S:.3f} s of simulated time"
 
     def _ended(self, cluster: Cluster, engines: Sequence[EngineAccount]) -> tuple[Status, str | None]:
-        """How the run ended, and why not all requests were answered."""
+        """Return how the run ended, and why some requests were not answered."""
         if self.stalled_by is not None:
             return "stalled", self.stalled_by
         there = [engine for engine, member in zip(engines, cluster.members, strict=True) if member.alive]

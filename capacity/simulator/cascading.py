@@ -1,12 +1,12 @@
-"""A cascade: the first pool answers every request, and a share of the answers is asked for again of the next pool.
+"""Cascade of pools: the first pool answers every request, and a fraction of the requests goes on to the next pool.
 
-Who goes on is drawn by the seed, so that a higher rate only adds to those who go on. By answer, a judge reads each
-answer but the last pool's: it is shown when that is done, its first token with its last, or thrown away, and the next
-pool begins from the prompt. By prompt, the decision comes first, and one pool answers. A semantic cache before them
-answers its share without any.
+The seed decides which requests go on, so a higher rate only adds requests to those of a lower rate. With routing by
+answer, a judge reads each answer except the last pool's. It shows the answer after its decision (first token together
+with the last) or discards it, and the next pool starts from the prompt. With routing by prompt, the decision precedes
+the answer, and only one pool answers. A semantic cache in front answers its fraction of requests without any pool.
 
-To the clients a request is one, from its arrival to the last token of the answer they get: their patience, their next
-turn and their place in a closed loop are of the whole.
+For the client this is one request, from its arrival to the last token of the answer: client timeout, next turn and
+place in a closed loop apply to all pools together.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from capacity.workload.columns import IntArray
 
 
 class Cascading(Cluster):
-    """Pools one after another. A request that goes on leaves its replica, and arrives at the next pool as any other."""
+    """A cluster of pools in sequence. A request that goes on leaves its replica and arrives at the next pool."""
 
     acts_on_answers = True
 
     def __init__(
         self, workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
     ) -> None:
-        """Raises InvalidInput where rates and pools do not agree."""
+        """Raise InvalidInput if the number of rates does not match the number of pools."""
         route = dispatch.cascade
         assert route is not None
         super().__init__(workload, setups, dispatch, recording)
@@ -71,13 +71,13 @@ class Cascading(Cluster):
             self.ledger.progress = Progress(self._answers_made(steps), recording.progress)
 
     def _answers_made(self, steps: IntArray) -> int:
-        """Answers of all pools together, if none fails."""
+        """Return the number of answers of all pools together if none fails."""
         return int((steps + 1).sum()) if self._route.by_answer else int((steps >= 0).sum())
 
     # requests on their way
 
     def _later(self, act: Callable[[int, int], None], request: int, at_ps: int) -> None:
-        """Something is to be done with a request that no pool has, unless its client gives up meanwhile."""
+        """Schedule an action for a request that is in no pool, unless its client times out before `at_ps`."""
         if at_ps >= CLOCK_ENDS_PS:
             raise beyond_clock(at_ps)
         self._between[request] = None
@@ -117,7 +117,7 @@ class Cascading(Cluster):
                 self._later(self._dispatch, request, found_ps + decision_ps)
 
     def _found(self, request: int, now_ps: int) -> None:
-        """The cache has an answer, which is shown at once: no engine's server lies in its way."""
+        """Answer a request from the cache at once, without the latency of the engine's server."""
         ledger = self.ledger
         shown_ps = ledger.arrival_ps[request] + self._lookup_ps - self._server_ps
         ledger.first_token_ps[request] = ledger.finish_ps[request] = shown_ps
@@ -150,7 +150,7 @@ class Cascading(Cluster):
                 full.add(stage)
 
     def load_of(self, setup: EngineSetup) -> int:
-        """Of those that wait, whom its pool will have."""
+        """Return the requests that the pool has or that wait for it."""
         others = sum(self.stage[held] != setup.takes.pool for held in self._held)
         return super().load_of(setup) - others
 
@@ -165,7 +165,7 @@ class Cascading(Cluster):
             super().left(number, request, at_ps)
 
     def _judge(self, request: int, now_ps: int) -> None:
-        """Its answer is whole, and leaves the engine's server for the judge."""
+        """Pass a complete answer from the engine's server to the judge."""
         self._depart(request, now_ps)
         if self.waiting_for_replica:
             self._release(now_ps)
@@ -176,7 +176,7 @@ class Cascading(Cluster):
             self._later(self._show, request, judged_ps)
 
     def _show(self, request: int, now_ps: int) -> None:
-        """The answer is good enough."""
+        """Show an accepted answer to the client."""
         ledger = self.ledger
         self.made_ps[request] = ledger.first_token_ps[request]
         ledger.finish_ps[request] += self._judge_ps
@@ -184,7 +184,7 @@ class Cascading(Cluster):
         self._answered(request, now_ps)
 
     def _send_on(self, request: int, now_ps: int) -> None:
-        """The answer is not good enough: the next pool begins anew."""
+        """Discard a rejected answer; the next pool starts again from the prompt."""
         self._throw_away(request)
         self.stage[request] += 1
         self.sent_on_ps[request] = now_ps

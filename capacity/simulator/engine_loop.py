@@ -1,4 +1,4 @@
-"""Which engine loop runs: the readable one, every step an event, or the compiled one, which does the same faster."""
+"""Choice of the engine loop: readable (every step is a SimPy event) or compiled (same results, faster)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def make_engines(
     reacts: bool,
     routed: bool,
 ) -> Engines:
-    """No engines yet, but what runs those to come, which are like `setups`.
+    """Return the engine loop for engines like `setups`; it has no engines yet.
 
-    `reacts`: whoever stands before them acts on the end of a request at its very instant. Else that may be reported
-    later, as long as it is in order and before the next event. `routed`: it wants reports at all.
+    `reacts`: the caller acts on the end of a request at that instant; otherwise the report may come later, but in
+    order and before the next event. `routed`: the caller needs reports at all.
     """
     if _compiled(recording, setups, requests):
         return CompiledEngines(env, requests, ledger, reports, recording, reacts=reacts, routed=routed)
@@ -40,7 +40,8 @@ def make_engines(
 
 
 def _compiled(recording: Recording, setups: Sequence[EngineSetup], requests: Requests) -> bool:
-    """Whether the compiled engines run; "auto": where they are there and do all that is asked. Raises InvalidInput."""
+    """Return whether the compiled engines run; "auto" selects them if they are built and support all options. Raises
+    InvalidInput."""
     because = why_readable(recording, setups, requests)
     if recording.engine_loop == "core" and because is not None:
         raise InvalidInput(f"the compiled engines cannot run this: {because} (--engine-loop events)")
@@ -48,7 +49,7 @@ def _compiled(recording: Recording, setups: Sequence[EngineSetup], requests: Req
 
 
 def why_readable(recording: Recording, setups: Sequence[EngineSetup], requests: Requests) -> str | None:
-    """Why the readable engines run; None: the compiled ones do."""
+    """Return why the readable engines run, or None if the compiled ones do."""
     if recording.engine_loop == "events":
         return "they were asked for"
     if recording.observer is not None:

@@ -1,4 +1,4 @@
-"""What changes the replicas of a running deployment: failures and their repair, and an autoscaler. SimPy processes."""
+"""SimPy processes that change the replicas of a running deployment: failures, repair and autoscaling."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ MOST_SAMPLES = 1_000_000
 
 
 class NoProgress(Exception):
-    """The run would go on for ever and answer nobody; why, in one line."""
+    """The run would never end and never answer a request; the message gives the reason."""
 
 
 class InVain:
-    """Counts what happens again and again, from one request's end to the next."""
+    """Counts repeated events between the ends of two requests, to detect runs without progress."""
 
     def __init__(self) -> None:
         self.counts: dict[
@@ -40,12 +40,12 @@ class InVain:
         ] = {}  # how often each thing has happened, and first at which instant
 
     def request_ended(self) -> None:
-        """Whatever happened was not in vain."""
+        """Reset the counters because a request ended."""
         if self.counts:
             self.counts = {}
 
     def again(self, what: str, most: int, now_ps: int, remedy: str) -> None:
-        """It has happened once more; raises NoProgress beyond `most` times without a request's end."""
+        """Count an event; raise NoProgress after more than `most` events without the end of a request."""
         count, since_ps = self.counts.get(what, (0, now_ps))
         if count >= most:
             raise NoProgress(
@@ -55,7 +55,7 @@ class InVain:
         self.counts[what] = count + 1, since_ps
 
     def replica_lost(self, *, with_requests: bool, now_ps: int) -> None:
-        """A replica is lost; raises NoProgress where that is all that happens."""
+        """Count the loss of a replica; raise NoProgress if replicas are lost again and again without progress."""
         if with_requests:
             remedy = "replicas must live longer than a request takes, or its requests fail and not restart"
             self.again("replicas were lost with their requests", LOSSES_IN_VAIN, now_ps, remedy)
@@ -70,10 +70,10 @@ FAILURE_STREAM = 100  # beside the workload's streams of random numbers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """Each replica is lost after an exponential time of this mean (a spot interruption, say), with all that it holds.
+    """Failures of replicas (for example spot interruptions) after exponentially distributed lifetimes with this mean.
 
-    Its `requests` start anew on the others, or fail. A new replica, with an empty cache, takes its place
-    `recovery_s` later. For another model of failures, override `lifetime_s`.
+    A failed replica loses all its state. Its `requests` restart on other replicas, or fail. A new replica with an
+    empty cache replaces it after `recovery_s`. For another failure model, override `lifetime_s`.
     """
 
     mean_time_between_failures_s: float
@@ -86,18 +86,20 @@ class Failures:
         check_time("recovery time", self.recovery_s)
 
     def lifetime_s(self, number: int) -> float:
-        """How long after it has opened replica `number` is lost."""
+        """Return the seconds from the opening of replica `number` to its failure."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(FAILURE_STREAM, number)))
         return float(rng.exponential(self.mean_time_between_failures_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autoscaling:
-    """As many replicas as keep the outstanding requests at `target_requests` each, from those at first to the most.
+    """Autoscaling that keeps outstanding requests per replica at `target_requests`, from the initial count to the
+    maximum.
 
-    Every `interval_s` the number is compared with what is wanted. More are started at once and take requests
-    `startup_s` later; fewer are kept only after `scale_down_delay_s` in which no more were wanted, and one that goes
-    first answers what it has. Defaults of interval and delay: Kubernetes' horizontal pod autoscaler.
+    Every `interval_s` the controller compares the number of replicas with the desired number. New replicas start at
+    once and take requests after `startup_s`. It removes replicas only if no more were desired during
+    `scale_down_delay_s`; a removed replica first completes its requests. The defaults of interval and delay are those
+    of Kubernetes' horizontal pod autoscaler.
     """
 
     max_replicas: int
@@ -121,7 +123,7 @@ def _check(what: str, value: float) -> None:
 
 
 def _later(cluster: Cluster, delay_ps: int) -> Generator[simpy.Event, None, int]:
-    """Wait; returns the instant then."""
+    """Wait `delay_ps`; return the instant after the wait."""
     yield cluster.env.timeout(delay_ps)
     now_ps = int(cluster.env.now)
     if now_ps >= CLOCK_ENDS_PS and not cluster.over:
@@ -130,7 +132,7 @@ def _later(cluster: Cluster, delay_ps: int) -> Generator[simpy.Event, None, int]
 
 
 def failing(cluster: Cluster, number: int, plan: Failures) -> Process:
-    """One replica's life until it fails, and its successor's birth."""
+    """Wait until a replica fails, then add its replacement."""
     member = cluster.members[number]
     lifetime_ps = max(1, picoseconds(min(plan.lifetime_s(number), 2 * LATEST_S)))
     now_ps = yield from _later(cluster, lifetime_ps)
@@ -148,7 +150,7 @@ def failing(cluster: Cluster, number: int, plan: Failures) -> Process:
 
 
 def autoscaling(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:
-    """The control loop of the replicas of one pool, and of one role. Never fewer than at first."""
+    """Control the number of replicas of one pool and role; it never falls below the initial number."""
     least = len(cluster.like(setup))
     interval_ps = max(1, picoseconds(plan.interval_s))
     last_wanted_ps = 0  # when no fewer than now were wanted
@@ -173,7 +175,7 @@ def autoscaling(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Proc
 
 
 def _least_loaded(cluster: Cluster, setup: EngineSetup, count: int) -> list[int]:
-    """`count` of a pool's replicas that take requests, those with the fewest first, of equals the youngest."""
+    """Return `count` open replicas of a pool with the fewest requests; of equal ones the newest first."""
     taking = [number for number in cluster.like(setup) if cluster.members[number].open]
     return sorted(taking, key=lambda number: (cluster.routers[number].requests[number], -number))[:count]
 
@@ -185,7 +187,7 @@ def _starting(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Proces
 
 
 def watching(cluster: Cluster, interval_s: float) -> Process:
-    """A sample of the deployment's state every so often, before anything else of that instant happens."""
+    """Sample the deployment's state every `interval_s`, before all other events of that instant."""
     interval_ps = max(1, picoseconds(interval_s))
     at_ps = 0
     for _ in range(MOST_SAMPLES):

@@ -1,4 +1,4 @@
-"""How sure a simulated figure is: confidence intervals from one run's batches, and from runs with other seeds."""
+"""Confidence intervals of simulated metrics, from batches of one run and from runs with different seeds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FEW_BEYOND = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A figure, and the interval that holds the true one with `CONFIDENCE`; a bound that data do not give is None."""
+    """A value and its interval with `CONFIDENCE` coverage; a bound is None if the data do not determine it."""
 
     value: float
     low: float | None
@@ -33,12 +33,13 @@ class Interval:
 
 
 def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) -> list[Interval | None]:
-    """Rising percentiles of `values`, which are in order of time and may depend on each other; None of no values.
+    """Return intervals of ascending percentiles of `values`, which are in time order and may be correlated; None if
+    empty.
 
-    Batch means of the share of values below the percentile give its standard error, dependence included (with the
-    correction of a first-order autoregression for what outlasts a batch); the interval of shares, on the scale of
-    their log odds, is read back off the values. Nothing is assumed of their distribution.
-    No end of a percentile lies below that of a lower one.
+    The standard error comes from batch means of the share of values below the percentile, so it includes correlation
+    (with a first-order autoregressive correction for correlation beyond a batch). The interval of shares, on the
+    log-odds scale, is converted back to values. No distribution is assumed. Bounds of percentiles are ascending.
+
     Source: Law, Simulation Modeling and Analysis, ch. 9.
     """
     count = len(values)
@@ -69,7 +70,7 @@ def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) ->
 
 
 def _rising(intervals: Iterable[Interval]) -> list[Interval | None]:
-    """Intervals of rising percentiles: a bound of one bounds those beyond it as well."""
+    """Make bounds of ascending percentiles ascending."""
     found = list(intervals)
     for i in range(1, len(found)):
         below, low = found[i - 1].low, found[i].low
@@ -83,17 +84,17 @@ def _rising(intervals: Iterable[Interval]) -> list[Interval | None]:
 
 
 def _batch_edges(count: int) -> IntArray:
-    """Where each of `BATCHES` begins, as `np.array_split` has them."""
+    """Return where each of `BATCHES` begins, as in `np.array_split`."""
     size, more = divmod(count, BATCHES)
     at = np.arange(BATCHES)
     return at * size + np.minimum(at, more)
 
 
 def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Interval | None]:
-    """Rising percentiles of gaps between deliveries in ms, from their histograms by batch (`GapBatches`).
+    """Return intervals of ascending percentiles of gaps in ms, from their histograms by batch (`GapBatches`).
 
-    Known to the width of a bin, 0.4 %. Fewer than half of the batches there can be give no bounds: the run is short, or
-    little of it was steady. None of no gaps.
+    The precision is the width of a bin, 0.4 %. With fewer than 10 batches there are no bounds,
+    because the run or its steady part is short. None if there are no gaps.
     """
     used = np.flatnonzero(batches.any(axis=0))
     first, last = (int(used[0]), int(used[-1])) if len(used) else (0, -1)
@@ -126,9 +127,10 @@ def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Inter
 
 
 def share_interval(within: npt.NDArray[Any]) -> Interval | None:
-    """A share of requests in order of time (an SLO's attainment), by batch means on the scale of log odds.
+    """Return the interval of a share of requests in time order (SLO attainment), by batch means on the log-odds scale.
 
-    Where all or none are within, the other bound is what so many independent requests leave open. None of no requests.
+    If all or none are within, the other bound is the one of this many independent requests. None if there are no
+    requests.
     """
     count = len(within)
     if not count:
@@ -146,7 +148,7 @@ def share_interval(within: npt.NDArray[Any]) -> Interval | None:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """The interval of a percentile's place, as a share, and how many independent values lie `below` and `above` it."""
+    """Interval of a percentile's rank, as a share, and the effective number of values `below` and `above` it."""
 
     low: float
     high: float
@@ -155,11 +157,12 @@ class _Places:
 
     @classmethod
     def of(cls, batch_shares: FloatArray, share: float, count: int, *, of_share: bool = False) -> _Places:
-        """From the share of values below it by batch, on the scale of log odds.
+        """Return the interval from the share of values below the percentile in each batch, on the log-odds scale.
 
-        Few values beyond a percentile come in fewer stretches, whose own number is left to chance: that side is made
-        wider by 1 + 3 / their effective number, which M/M/1 at a load of 0.7 needs to be held in nine runs of ten.
-        `of_share`: the interval is of the share itself, and its lower side is the wide one where few lie above.
+        A few values beyond a percentile come in even fewer clusters, and the number of clusters is random. So the
+        bound on that side is 1 + 3 / (their effective number) times as far away; M/M/1 at a load of 0.7 needs this for
+        coverage in nine of ten runs. `of_share`: the interval belongs to the share itself; its lower side is the wide
+        one if few values are above.
         """
         # at least what independent values would have: batches that happen to agree prove nothing
         error = max(_standard_error(batch_shares), math.sqrt(share * (1 - share) / count))
@@ -185,7 +188,7 @@ def _standard_error(batch_means: FloatArray) -> float:
 
 
 def replicated(values: Sequence[float]) -> Interval:
-    """The mean of one figure over independent runs, with Student's interval; one run gives no bounds."""
+    """Return the mean over independent runs with Student's interval; a single run gives no bounds."""
     if not values:
         raise InvalidInput("no runs to take an interval of")
     mean = math.fsum(values) / len(values)
@@ -197,13 +200,14 @@ def replicated(values: Sequence[float]) -> Interval:
 
 
 def paired_difference(first: Iterable[float], second: Iterable[float]) -> Interval:
-    """`second` - `first` over runs that share their random numbers, seed by seed: what differs is the configuration."""
+    """Return the interval of `second` - `first` over runs with common random numbers, paired by seed."""
     pairs = list(zip(first, second, strict=True))
     return replicated([b - a for a, b in pairs])
 
 
 def t_quantile(confidence: float, degrees: int) -> float:
-    """Half-width, in standard errors, of Student's two-sided interval. Source: Hill, CACM Algorithm 396 (1970)."""
+    """Return the half-width of Student's two-sided interval in standard errors. Source: Hill, CACM Algorithm 396
+    (1970)."""
     n, tails = degrees, 1 - confidence
     if n == 1:
         return 1 / math.tan(tails * math.pi / 2)

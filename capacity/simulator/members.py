@@ -1,4 +1,4 @@
-"""The engines of a deployment as it sees them, what is kept of its run, and each one's share of the result."""
+"""Replicas of a deployment, recording options of a run, and the summary of each replica."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EngineLoop = Literal["auto", "core", "events"]
 
 
 def engine_loop_named(name: str) -> EngineLoop:
-    """Raises UnknownName."""
+    """Return the engine loop of this name. Raises UnknownName."""
     loops: dict[str, EngineLoop] = {loop: loop for loop in get_args(EngineLoop)}
     if name not in loops:
         raise UnknownName("engine loop", name, loops)
@@ -28,11 +28,11 @@ def engine_loop_named(name: str) -> EngineLoop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """What a run keeps and shows, and how its engines run. `frontend` lies between clients and engines.
+    """Data that a run keeps and reports, and the engine loop. `frontend` is the path between clients and engines.
 
-    `keep_work` keeps what the steps were like (`SimulationResult.step_work`); an `observer` sees each of them.
-    `progress(completed, total)` is called some two hundred times; `check()` between stretches of steps, a few
-    milliseconds each, and what it raises ends the run. `engine_loop`: see `simulate`.
+    `keep_work` keeps statistics of the steps (`SimulationResult.step_work`); `observer` is called for each step.
+    `progress(completed, total)` is called about 200 times. `check()` is called every few milliseconds between steps;
+    an exception from it ends the run. `engine_loop`: see `simulate`.
     """
 
     frontend: FrontendTimes | None = None
@@ -46,7 +46,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSummary:
-    """One replica's share. `from_s` to `until_s`: when it took requests (None: to the end)."""
+    """Summary of one replica. It took requests from `from_s` to `until_s` (None: to the end)."""
 
     number: int
     label: str
@@ -64,7 +64,7 @@ class ReplicaSummary:
 
 @dataclass(slots=True)
 class Member:
-    """One replica. It takes requests while it is `open`, and is there until it is stopped."""
+    """State of one replica. It takes requests while it is `open`, and exists until it is stopped."""
 
     setup: EngineSetup
     from_ps: int
@@ -85,7 +85,7 @@ class Member:
 
     @property
     def starting(self) -> bool:
-        """Whether it will take requests."""
+        """Whether the replica will take requests later."""
         return self.alive and not self.draining and not self.open
 
     def summary(self, number: int, account: EngineAccount) -> ReplicaSummary:
@@ -105,6 +105,6 @@ class Member:
         )
 
     def alive_ps(self, end_ps: int) -> int:
-        """How long it was there, if the last request ended at `end_ps`."""
+        """Return how long the replica existed if the last request ended at `end_ps`."""
         until_ps = end_ps if self.until_ps is None else min(self.until_ps, end_ps)
         return max(0, until_ps - self.from_ps)

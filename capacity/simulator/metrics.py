@@ -1,10 +1,13 @@
-"""Per-request records, and the summary that `vllm bench serve` would print of them: one path for all sources.
+"""Per-request records, and their summary as `vllm bench serve` prints it; used for all sources.
 
-The clock of each metric, as in vLLM 0.33.0's benchmark client:
-TTFT = first output token - arrival, queueing included; E2EL = last output token - arrival;
-TPOT = (E2EL - TTFT) / (output tokens - 1), one value per request, undefined for a single output token;
-ITL = gaps between successive deliveries of one request, pooled over all requests.
-Percentiles interpolate linearly (numpy's default), standard deviations are those of the population.
+Definitions, as in vLLM 0.33.0's benchmark client:
+
+- TTFT = first output token - arrival, including queueing
+- E2EL = last output token - arrival
+- TPOT = (E2EL - TTFT) / (output tokens - 1), one value per request, undefined for a single output token
+- ITL = gaps between successive deliveries of one request, pooled over all requests
+
+Percentiles interpolate linearly (numpy's default); standard deviations are population values.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ _COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "preemptions")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
-    """One request's instants (s on the run's clock; None: never happened) and sizes."""
+    """Times of one request (s on the run's clock; None: never happened) and its token counts."""
 
     index: int
     arrival_s: float
@@ -59,7 +62,7 @@ class RequestRecord:
 
     @property
     def tpot_s(self) -> float | None:
-        """Mean gap after the first token; None for a request of one output token."""
+        """Mean gap after the first token; None for a single output token."""
         if self.finish_s is None or self.first_token_s is None or self.output_tokens < 2:
             return None
         return (self.finish_s - self.first_token_s) / (self.output_tokens - 1)
@@ -67,7 +70,7 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestTable(Sequence[RequestRecord]):
-    """Requests as columns, instants in whole picoseconds (MISSING: never); indexing gives a RequestRecord."""
+    """Requests as columns, times in whole picoseconds (MISSING: never); indexing gives a RequestRecord."""
 
     arrival_ps: IntArray
     first_scheduled_ps: IntArray
@@ -105,7 +108,7 @@ class RequestTable(Sequence[RequestRecord]):
         return (self[i] for i in range(len(self)))
 
     def rows(self, chosen: slice | npt.NDArray[Any]) -> RequestTable:
-        """Return the table of some rows: a slice, a mask, or their numbers."""
+        """Return the table of some rows, given as a slice, a mask or row numbers."""
         columns = ((name, getattr(self, name)) for name in self.__dataclass_fields__)
         parts: Any = {name: None if column is None else column[chosen] for name, column in columns}
         return RequestTable(**parts)
@@ -116,21 +119,20 @@ class RequestTable(Sequence[RequestRecord]):
         return done
 
     def span_ps(self, metric: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return the time (ps) of a latency, and the parts that it is divided by, of each request. Only of those that
-        completed they mean anything."""
+        """Return the time (ps) of a latency and its divisor for each request; valid only for completed requests."""
         span = METRICS[metric].span
         assert span is not None
         time_ps, parts = span(self)
         return time_ps, np.maximum(parts, 0)
 
     def latency_s(self, metric: str) -> npt.NDArray[np.float64]:
-        """A latency of each request in s; NaN where it did not complete, and for TPOT of a single token."""
+        """Return a latency of each request in s; NaN if it did not complete, and for TPOT of a single token."""
         time_ps, parts = self.span_ps(metric)
         known = self.completed & (parts > 0)
         return np.where(known, time_ps / PS_PER_S / np.maximum(parts, 1), np.nan)
 
     def latencies(self, metric: str, *, per_ps: float) -> npt.NDArray[np.float64]:
-        """Return a latency (a picosecond is `per_ps` of its unit) of the requests that have it, in their order.
+        """Return a latency of the requests that have it, in order; `per_ps` converts from picoseconds to the unit.
 
         All requests of the table must be completed.
         """
@@ -144,7 +146,7 @@ class RequestTable(Sequence[RequestRecord]):
 
     @classmethod
     def of(cls, records: Iterable[RequestRecord]) -> RequestTable:
-        """Columns of records, a real server's included (whatever their clock's origin)."""
+        """Return the table of records, including those of real servers (with any clock origin)."""
         rows = list(records)
         columns: dict[str, IntArray] = {}
         for name in _INSTANTS:
@@ -157,7 +159,7 @@ class RequestTable(Sequence[RequestRecord]):
 
 
 def latency_of(metric: str, ttft_s: float, e2e_s: float, output_tokens: int) -> float | None:
-    """Return a latency (s) of a request with this TTFT and E2E; None where it does not have it."""
+    """Return a latency (s) of a request with this TTFT and E2E; None if it does not have it."""
     request = RequestRecord(
         index=0,
         arrival_s=0.0,
@@ -173,7 +175,7 @@ def latency_of(metric: str, ttft_s: float, e2e_s: float, output_tokens: int) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencySummary:
-    """A run in the words of `vllm bench serve`; a metric without any value is None, never 0.
+    """Summary of a run with the names of `vllm bench serve`; a metric without values is None, never 0.
 
     `duration` runs from the first arrival to the last completion.
     """
@@ -207,7 +209,7 @@ class LatencySummary:
         return self.latencies_ms["e2el"]
 
     def to_dict(self) -> dict[str, Any]:
-        """The flat keys of `vllm bench serve`'s result body."""
+        """Return the flat keys of `vllm bench serve`'s result body."""
         names = [field.name for field in fields(self) if field.name not in ("latencies_ms", "itl_resolution")]
         return {name: getattr(self, name) for name in names} | flattened_latencies(self.latencies_ms)
 
@@ -219,10 +221,10 @@ def summarize(
     goodput_ms: Mapping[str, float] | None = None,
     duration_s: float | None = None,
 ) -> LatencySummary:
-    """Summary of the completed requests; what never completed counts as failed.
+    """Return the summary of the completed requests; all others count as failed.
 
-    `goodput_ms` limits latencies of requests (ms, inclusive): requests within all limits per second are the goodput;
-    a single output token counts as TPOT 0 there, as in vLLM. `duration_s`: of the measured run, where it is known.
+    `goodput_ms` sets latency limits (ms, inclusive); goodput is the rate of requests within all of them. A single
+    output token counts as TPOT 0 there, as in vLLM. `duration_s`: of the measured run, if known.
     """
     unknown = sorted(set(goodput_ms or ()) - set(REQUEST_METRICS))
     if unknown:

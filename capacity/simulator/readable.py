@@ -1,4 +1,4 @@
-"""The engines of a deployment, readable: each is a SimPy process, and every decision and every step's end an event."""
+"""Readable engine loop: each engine is a SimPy process, and every decision and every end of a step is an event."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from capacity.simulator.step_work import StepWork
 
 
 class ReadableEngines:
-    """`Engines` of the policies and KV pools in Python. Nothing here is ever behind the clock."""
+    """`Engines` with the Python policies and KV pools; their state is always current."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ReadableEngines:
         return number
 
     def _front_end(self) -> FrontEndProcesses | None:
-        """The processes before one engine; None where nothing passes through them."""
+        """Return the processes in front of one engine; None if nothing passes through them."""
         times = self._recording.frontend
         if times is None or not (times.streams or times.takes_in):
             return None
@@ -111,12 +111,12 @@ class ReadableEngines:
             check()
 
     def close(self) -> None:
-        """Nothing: the garbage collector finds them."""
+        """Do nothing; the garbage collector frees the engines."""
 
     # what there is to know
 
     def report_at_once(self) -> None:
-        """Nothing: it is never done otherwise."""
+        """Do nothing; departures are always reported at their instant."""
 
     @property
     def busy(self) -> bool:

@@ -1,7 +1,7 @@
 """The workload's requests as engines and routers see them: sequences over a KV pool, prompts with their prefixes.
 
-A KV block names all before it, so from the first run of blocks that no other request has, none is shared: for a cache,
-and for a router that remembers, the rest is one private text and is not divided into runs.
+A KV block identifies all blocks before it. So after the first run of blocks that no other request has, nothing is
+shared: caches and routers with memory treat the rest as one private text, not divided into runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_CHAIN: Chain = ((), ())
 
 
 class Chains:
-    """The shared runs of every request of a workload, for blocks of one size."""
+    """Shared runs of every request of a workload, for one block size."""
 
     def __init__(self, workload: Workload, block_size: int) -> None:
         runs = workload.block_runs(block_size)
@@ -44,7 +44,7 @@ class Chains:
         self._stops = array("q", _stops(runs)[kept].tobytes())
 
     def of(self, request: int) -> Chain:
-        """Keys of a request's shared runs, and where each ends, in blocks from the start of the prompt."""
+        """Return the keys of a request's shared runs, and the end of each in blocks from the start of the prompt."""
         offsets = self._offsets
         if offsets is None:
             return NO_CHAIN
@@ -54,19 +54,20 @@ class Chains:
         return self._keys[begin:end].tolist(), self._stops[begin:end].tolist()
 
     def columns(self) -> tuple[IntArray, IntArray, IntArray] | None:
-        """Offsets of each request, keys of runs and where each ends; None where nothing is shared."""
+        """Return each request's offset, the keys of runs and their ends; None if nothing is shared."""
         if self._offsets is None:
             return None
         return tuple(np.frombuffer(part, dtype=np.int64) for part in (self._offsets, self._keys, self._stops))  # type: ignore[return-value]
 
     def content(self, request: int) -> Content:
-        """The request's blocks, as a KV cache tells them apart; keys are at least 0, private ones below."""
+        """Return the request's blocks as a KV cache identifies them; shared keys are at least 0, private ones
+        negative."""
         keys, stops = self.of(request)
         return Content(~request, keys, stops)
 
 
 def _stops(runs: BlockRuns) -> IntArray:
-    """Where each run ends, in blocks from the start of its prompt."""
+    """Return the end of each run, in blocks from the start of its prompt."""
     ends = np.cumsum(runs.counts)
     before = np.concatenate(([0], ends))[runs.offsets[:-1]]
     stops: IntArray = ends - np.repeat(before, np.diff(runs.offsets))
@@ -74,7 +75,7 @@ def _stops(runs: BlockRuns) -> IntArray:
 
 
 def _shared(runs: BlockRuns) -> IntArray:
-    """How many of each request's runs, from the first on, stand in another request as well."""
+    """Return how many leading runs of each request also occur in another request."""
     _, number, users = np.unique(runs.first_ids, return_inverse=True, return_counts=True)
     alone = np.concatenate((users[number] == 1, [True]))
     at = np.where(alone, np.arange(len(alone)), len(alone))
@@ -88,7 +89,7 @@ NewSequence: TypeAlias = Callable[[int, int], Sequence | None]
 
 
 class Requests:
-    """The columns of a workload, and what is made of them."""
+    """Columns of a workload, and the objects built from them."""
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
@@ -100,28 +101,28 @@ class Requests:
 
     @cached_property
     def asked_tokens(self) -> array[int]:
-        """Prompt and output that each asks for: as much as it gets, where nobody says more."""
+        """Prompt plus requested output tokens of each request."""
         return array("q", self.workload.asked_tokens.tobytes())
 
     @property
     def have_adapters(self) -> bool:
-        """Whether any is for a LoRA adapter."""
+        """Whether any request uses a LoRA adapter."""
         return self.workload.adapter is not None and bool(self.workload.adapter.any())
 
     @property
     def have_images(self) -> bool:
-        """Whether any prompt has images, or a clip."""
+        """Whether any prompt has images or an audio clip."""
         columns = (self.workload.images, self.workload.audio_tokens)
         return any(column.any() for column in columns if column is not None)
 
     @property
     def most_image_tokens(self) -> int:
-        """Tokens of the largest image or clip."""
+        """Tokens of the largest image or audio clip."""
         columns = (self.workload.image_tokens, self.workload.audio_tokens)
         return max((int(column.max()) for column in columns if column is not None), default=0)
 
     def check_engine(self, setup: EngineSetup) -> None:
-        """Raises InvalidInput where they are none that the engine takes."""
+        """Raise InvalidInput if the engine does not support these requests."""
         takes_adapters = "adapters" in setup.policy_options or not isinstance(setup.policy, str)
         if self.have_adapters and not takes_adapters:
             raise InvalidInput(
@@ -132,14 +133,14 @@ class Requests:
 
     @property
     def have_samples(self) -> bool:
-        """Whether some are answers to one prompt."""
+        """Whether some requests are samples of one prompt."""
         return self.workload.sample_of is not None
 
     def sequence_maker(self, setup: EngineSetup, pool: KvPool) -> NewSequence:
-        """A function that turns request `index`, which reaches the engine at an instant, into a Sequence.
+        """Return a function that builds the Sequence of request `index`, which reaches the engine at an instant.
 
-        It returns None for a prompt that leaves no room for one token below max_model_len: vLLM's front-end turns
-        such a one away. A request of a prefill engine ends with its first token.
+        It returns None for a prompt that leaves no room for one token below max_model_len, which vLLM's front end
+        rejects. A request of a prefill engine ends with its first token.
         """
         workload, prompts = self.workload, self.prompt_tokens
         outputs = array("q", workload.output_tokens.tobytes())
@@ -176,7 +177,7 @@ class Requests:
         return new_sequence
 
     def prompts(self, block_size: int | None = None) -> Callable[[int], Prompt]:
-        """What a router sees of each request; with its prefixes, for replicas with blocks of this size."""
+        """Return a function that gives a router's view of a request; with prefixes if `block_size` is given."""
         tokens, asked = self.prompt_tokens, self.asked_tokens
         sessions = None if self.workload.session is None else self.workload.session.tolist()
         chain_of = None if block_size is None else self.chains_of(block_size).of
@@ -199,9 +200,9 @@ class Requests:
 
     @cached_property
     def answers_are_private(self) -> bool:
-        """Whether no prompt can meet an answer that is still being generated: of use to compiled engines.
+        """Whether no prompt can contain an answer that is still being generated; compiled engines use this.
 
-        Answers that a prompt repeats must belong to requests that this one, by the workload's links, waits for.
+        Answers that a prompt repeats must belong to requests that it waits for through the workload's links.
         """
         content = self.workload.content
         if content is None:

@@ -1,6 +1,6 @@
-"""Schedules of written scenarios, step by step: what a policy decides, in the format of the reference schedules.
+"""Schedules of scenarios from a file, step by step, in the format of the reference schedules.
 
-A scenario names limits, step times and requests by their tokens; the answer lists every step with its rows,
+A scenario defines limits, step times and requests by their tokens. The result lists every step with its rows,
 preemptions, completions and free blocks. It runs on the simulator's own engines, compiled or readable.
 """
 
@@ -41,9 +41,10 @@ SCHEDULE_POLICIES = ("vllm-v1", "vllm-v1-async", "vllm-v0", "sglang-radix")
 
 
 def read_scenarios(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Scenarios of a file: one JSON object, or JSON lines, plain or gzipped; a reference line's scenario is taken.
+    """Read scenarios from a file: one JSON object, or JSON lines, plain or gzipped; a reference line contains a
+    scenario.
 
-    Raises MalformedFile with the line that cannot be read.
+    Raises MalformedFile with the line that is invalid.
     """
     text = read_text(path, "a scenario")
     if not text.strip():
@@ -77,10 +78,10 @@ def _documents(text: str, path: str | Path) -> Iterator[tuple[str, Any]]:
 def schedule_scenario(
     scenario: Mapping[str, Any], policy: str = "vllm-v1", *, engine_loop: str = "auto"
 ) -> dict[str, Any]:
-    """The schedule of one scenario (or the trace of one radix program) as a reference line.
+    """Return the schedule of a scenario (or the trace of a radix program) in the format of a reference line.
 
-    `status` is "ok", or "stalled" with the reason as `error`. `engine_loop` as of `simulate`: both decide alike.
-    Raises InvalidInput, UnknownName.
+    `status` is "ok", or "stalled" with the reason as `error`. `engine_loop`: see `simulate`; both loops give the same
+    schedule. Raises InvalidInput, UnknownName.
     """
     loop = engine_loop_named(engine_loop)
     if policy not in SCHEDULE_POLICIES:
@@ -100,7 +101,7 @@ def schedule_scenario(
 
 
 class _Schedule:
-    """One run of a scenario on one engine, step by step."""
+    """One run of a scenario on one engine."""
 
     def __init__(self, scenario: Mapping[str, Any], policy: str) -> None:
         self.scenario = scenario
@@ -186,7 +187,7 @@ class _Schedule:
         self.steps.append([start_s, end_s, [row[:columns] for row in rows], preempted, finished, free_blocks])
 
     def _requests(self) -> tuple[list[WrittenRequest], list[Any]]:
-        """The requests that the front-end lets in, and the ids of those that it turns away."""
+        """Return the requests that the front end admits, and the ids of those that it rejects."""
         scenario, max_model_len = self.scenario, self.setup.limits.max_model_len
         interned: dict[tuple[int, tuple[int, ...]], int] = {}
         requests: list[WrittenRequest] = []
@@ -283,7 +284,7 @@ def _speculation(spec: Mapping[str, Any] | None) -> Speculation | None:
 
 
 def _tokens(segments: Sequence[Sequence[Any]]) -> list[int]:
-    """Token ids of a prompt: [s, n] is a text, ["o", s, n] the first n output tokens of seed s."""
+    """Return the token ids of a prompt: [s, n] is a text, ["o", s, n] the first n output tokens of seed s."""
     tokens: list[int] = []
     for segment in segments:
         count = check_segment(segment)
@@ -303,7 +304,7 @@ def _answer(seed: int, count: int) -> list[int]:
 
 
 def _radix_trace(program: Mapping[str, Any]) -> list[dict[str, object]]:
-    """Every operation of a radix program with its result and the tree after it."""
+    """Return every operation of a radix program with its result and the tree after it."""
     cache = RadixCache(program["page_size"])
     locked: dict[str, list[RadixNode]] = {}
     trace: list[dict[str, object]] = []
@@ -351,7 +352,7 @@ LONGEST_STEP_S = 1e5  # of a step, or of a token in it
 
 
 def check_scenario(scenario: Mapping[str, Any]) -> None:
-    """Raises InvalidInput for a field of another kind; what is missing is found by who reads it."""
+    """Raise InvalidInput for a field of the wrong type; missing fields raise KeyError when they are read."""
     _check_whole(scenario, WHOLE)
     _number("watermark", scenario.get("watermark", 0), 1)
     times = scenario.get("step_time", {})
@@ -372,7 +373,7 @@ def check_scenario(scenario: Mapping[str, Any]) -> None:
 
 
 def check_segment(segment: Any) -> int:
-    """The length of a prompt's segment, [seed, length] or ["o", seed, length]."""
+    """Return the length of a prompt's segment, [seed, length] or ["o", seed, length]."""
     if not isinstance(segment, list) or len(segment) not in (2, 3):
         raise InvalidInput(f"segment {segment!r:.60}: it must be [seed, length] or ['o', seed, length]")
     for number in segment[-2:]:

@@ -1,8 +1,8 @@
-"""Whether a run shows a steady state at all: stable, saturated, overloaded, or too short to tell; with the evidence.
+"""Verdict on a run: stable, saturated, overloaded or inconclusive because it is too short, with the evidence.
 
-Two independent witnesses. *Capacity*: the same requests sent all at once, and the rate at which the deployment works
-off its backlog; offered load is compared with that. *Growth*: the trend of the requests in the system over the run
-itself. Latencies of an overloaded run depend on its length and are no property of the deployment.
+There are two independent tests. *Capacity*: offered load is compared with the rate at which the deployment drains a
+backlog of the same requests, sent all at once. *Growth*: the trend of the number of requests in the system over the
+run. Latencies of an overloaded run depend on its length, so they are no property of the deployment.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BOUND = 0.95  # busy for more than this share, the API servers set the rate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontEndLimit:
-    """The most that the API servers of a deployment pass on, whatever its engines do."""
+    """Maximum throughput of a deployment's API servers, independent of its engines."""
 
     requests_per_s: float
     output_tokens_per_s: float
@@ -58,14 +58,14 @@ class FrontEndLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a run shows, and why. None: does not apply (no arrivals by the clock) or could not be measured.
+    """Verdict on a run and its reason. None: not applicable (arrivals not on the clock) or not measurable.
 
-    `load_fraction` is offered rate over capacity, over the whole run; `peak_load_fraction` that of the stretch in
-    `peak_s` in which it was above 1 beyond chance. `growth_fraction` is the share of arrivals that pile up in the
-    system. `measured_s` is what warm-up and drain leave, on the run's clock, with `measured_requests` in it and the
-    means of these as `steady`, None where there is no steady state to speak of: overloaded, or too short.
-    `is_stable`: what was served is of a steady state without a backlog, whose percentiles have intervals. `bound_by`:
-    the API server, where it limits what is served; it is in the reason too.
+    `load_fraction` is offered rate over capacity for the whole run; `peak_load_fraction` the same for the stretch
+    `peak_s` in which it was above 1 beyond random variation. `growth_fraction` is the share of arrivals that
+    accumulate in the system. `measured_s` is the run without warm-up and drain, on the run's clock;
+    `measured_requests` arrived in it, and `steady` has their means, None without a steady state (overloaded or too
+    short). `is_stable`: the completed requests are from a steady state without backlog, and their percentiles have
+    intervals. `bound_by`: the API server if it limits throughput; `reason` states it too.
     """
 
     verdict: Judgement
@@ -85,7 +85,7 @@ class Verdict:
     bound_by: str | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """JSON values: `verdict`, its `evidence`, and `intervals` of the steady part (null without one)."""
+        """Return JSON values: `verdict`, its `evidence`, and `intervals` of the steady part (null without one)."""
         names = (
             "offered_requests_per_s",
             "capacity_requests_per_s",
@@ -121,11 +121,11 @@ def judge(
     front_end: FrontEndLimit | None = None,
     way_s: float = 0.0,
 ) -> Verdict:
-    """The verdict on a run of `workload` that left `records`. Without `capacity` growth alone speaks.
+    """Return the verdict on a run of `workload` with these `records`. Without `capacity` only growth is tested.
 
-    `gaps` between deliveries, where they are known, have intervals as well. `losses`: what became of requests that
-    were not completed, and how many. `front_end`: the limit of the API servers, which is the capacity where it is the
-    lower one. `way_s`: from the client to the engine, which is no waiting for a place.
+    If `gaps` between deliveries are given, they get intervals too. `losses`: counts of requests that did not complete,
+    by what happened to them. `front_end`: limit of the API servers, which is the capacity if it is lower. `way_s`:
+    latency from the client to the engine, which does not count as waiting.
     """
     order = np.argsort(records.arrival_ps, kind="stable")
     arrival = records.arrival_ps[order] / PS_PER_S
@@ -190,7 +190,7 @@ def judge(
 
 
 def limited_capacity(capacity: Capacity | None, front_end: FrontEndLimit | None) -> Capacity | None:
-    """Return the capacity of the engines, or that of the API servers where it is the lower one."""
+    """Return the capacity of the engines, or of the API servers if that is lower."""
     if front_end is None or (capacity is not None and capacity.requests_per_s <= front_end.requests_per_s):
         return capacity
     means = None if capacity is None else capacity.means
@@ -198,7 +198,7 @@ def limited_capacity(capacity: Capacity | None, front_end: FrontEndLimit | None)
 
 
 def _busy(records: RequestTable, front_end: FrontEndLimit) -> float:
-    """The share of the time from the first token to the last for which the API servers work."""
+    """Return the utilisation of the API servers between the first and the last token."""
     done = records.completed
     if not done.any():
         return 0.0
@@ -209,9 +209,8 @@ def _busy(records: RequestTable, front_end: FrontEndLimit) -> float:
 def _with_losses(
     verdict: Judgement, reason: str, completed: Bools, losses: Mapping[str, int]
 ) -> tuple[Judgement, str]:
-    """The verdict with the number of requests that were lost; "not all served" where they are many and nothing
-    else is amiss, "too short to tell" where all were.
-    """
+    """Add the number of lost requests to the verdict: "not all served" if they are many and the rest is fine, "too
+    short to tell" if all were lost."""
     lost = len(completed) - int(completed.sum())
     kinds = ", ".join(f"{count:,} {what}" for what, count in losses.items() if count)
     became = f" ({kinds})" if kinds else ""
@@ -226,7 +225,7 @@ def _with_losses(
 
 
 def _rate(per_s: float) -> str:
-    """Three digits, or as many as stand before the point."""
+    """Format a rate with three digits, or with all digits before the point."""
     return f"{per_s:,.0f}" if per_s >= 100 else f"{per_s:.3g}"
 
 
@@ -274,7 +273,7 @@ def _of_open_loop(
 
 
 def _lasting(peak: Peak, capacity: Capacity, span_s: float, load: float | None) -> bool:
-    """Whether bursts and the time in which they are worked off are more than a short part of the run."""
+    """Return whether bursts and the time to drain them take more than a short part of the run."""
     if load is None or load >= STABLE_LOAD:
         return True
     aftermath_s = peak.all_excess / (capacity.requests_per_s * (1 - load))
@@ -282,7 +281,7 @@ def _lasting(peak: Peak, capacity: Capacity, span_s: float, load: float | None) 
 
 
 def _burst(peak: Peak, capacity: Capacity) -> str:
-    """When most above the capacity arrives, how much, and how long that is in its work."""
+    """Describe the highest burst above capacity, its excess, and the time to serve the excess."""
     behind_s = peak.excess / capacity.requests_per_s
     others = round(peak.all_s / (peak.end_s - peak.start_s)) - 1
     beside = f", and in {others} more stretches as long" if others else ""
@@ -295,7 +294,8 @@ def _burst(peak: Peak, capacity: Capacity) -> str:
 def _of_closed_loop(
     records: RequestTable, workload: Workload, growth: float | None, long_enough: bool, way_s: float
 ) -> tuple[Judgement, str]:
-    """The load follows the service, so nothing grows for ever; saturated is what makes requests wait in a queue."""
+    """Judge a closed loop. Load follows the service rate, so queues cannot grow; a saturated run has requests that
+    wait."""
     done = records.completed
     until_scheduled_ps = (records.first_scheduled_ps - records.arrival_ps)[done]
     waited_ps = (until_scheduled_ps - way_s * PS_PER_S).clip(0)
@@ -322,12 +322,13 @@ def _steady_part(
     first_wave: int,
     peak: Peak | None,
 ) -> Bools:
-    """Requests after the warm-up and before the drain.
+    """Return the requests after the warm-up and before the drain.
 
-    Warm-up ends where the mean latency of the rest is known best (MSER-5: White, 1997), in the first half; requests
-    that arrive within a stay of the last arrival see the load fall, and are left out if half remain. So are the
-    `first_wave` of a closed loop, which arrive together as none do later: of their latency only the TTFT is long,
-    which a mean over random outputs may not show. A burst is no warm-up: what is left out ends before the `peak`.
+    Warm-up ends where the standard error of the remaining mean latency is smallest (MSER-5: White, 1997), in the first
+    half. Requests that arrive within one residence time of the last arrival see a falling load and are left out if
+    half of all remain. So are the `first_wave` requests of a closed loop, which arrive together: only their TTFT is
+    long, which a mean over random output lengths may not show. Because a burst is no warm-up, the part left out ends
+    before `peak`.
     """
     count = len(arrival)
     kept = np.ones(count, dtype=bool)
@@ -345,7 +346,7 @@ def _steady_part(
 
 
 def _least_error(means: FloatArray) -> int:
-    """How many leading values to leave out, at most half, so that the standard error of the rest's mean is least."""
+    """Return how many leading values to omit, at most half, to minimise the standard error of the mean of the rest."""
     backwards = means[::-1]
     counts = np.arange(1, len(means) + 1)
     sums, squares = np.cumsum(backwards), np.cumsum(backwards**2)
@@ -355,9 +356,10 @@ def _least_error(means: FloatArray) -> int:
 
 
 def _growth(arrival: FloatArray, finish: FloatArray) -> float | None:
-    """Share of arrivals that pile up: the slope of the requests in the system over the rate, beyond chance; else 0.
+    """Return the share of arrivals that accumulate: slope of the requests in the system over the arrival rate; 0 if
+    random.
 
-    Over the last three quarters of the arrivals, in windows of equal time. None with too few of them.
+    Uses the last three quarters of the arrivals in windows of equal time; None if there are too few.
     """
     count = len(arrival)
     if count < LEAST_REQUESTS or arrival[-1] <= arrival[0]:
