@@ -25,7 +25,7 @@ class Account:
 
     def __init__(self) -> None:
         self.timed_out = self.restarted = self.lost = self.rejected = 0
-        self.passed_on = self.from_cache = 0  # answers of engines that no client gets, and of no engine
+        self.passed_on = self.from_cache = 0  # discarded answers of engines; answers of the cache
         self.stalled_by: str | None = None
         self.load: list[LoadSample] = []
         self.series: list[Sample] = []
@@ -102,8 +102,7 @@ class Account:
                 return "stalled", engine.stalled_by
         waiting = cluster.waiting_for_replica
         if waiting:
-            return "stalled", f"{waiting} requests wait for a replica, and there is none"
-        # facts about our own code, cheap enough to check always
+            return "stalled", f"{waiting} requests wait for a replica, but no replica is available"
         assert all(engine.free_blocks == engine.num_blocks for engine in there), "KV blocks leaked"
         answered = sum(engine.completed + engine.rejected for engine in engines)
         turned_away = self.rejected + self.timed_out + self.lost

@@ -19,8 +19,8 @@ from capacity.workload.columns import FloatArray
 
 WINDOWS = 10
 PROBE_REQUESTS = (1500, 20_000)
-PROBE_BATCHES = 10  # requests probed, in times what runs at once
-PROBE_COPIES = 4  # but no more than so many times the run itself, or what runs at once
+PROBE_BATCHES = 10  # requests of a probe, as a multiple of those that run at once
+PROBE_COPIES = 4  # upper bound, as a multiple of the run or of the requests that run at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Capacity:
         return replace(self, requests_per_s=self.requests_per_s * factor)
 
 
-Known = MutableMapping[str, Capacity | None]  # what probes of one deployment have found, by their backlog
+Known = MutableMapping[str, Capacity | None]  # results of probes of one deployment, by backlog
 
 
 def probe_capacity(
@@ -121,7 +121,7 @@ def _backlog(workload: Workload, count: int) -> Workload:
         return part.all_at_once()
     copies = -(-count // size)
     rows = np.arange(size * copies) % size
-    if workload.session is None and workload.sample_of is None:  # no router repeats its assignment
+    if workload.session is None and workload.sample_of is None:  # so that no router repeats its assignment
         rows = (rows + np.arange(copies).repeat(size)) % size
     given = workload.in_open_loop().optional_columns
     columns: Mapping[str, Any] = {

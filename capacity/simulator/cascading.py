@@ -48,8 +48,8 @@ class Cascading(Cluster):
         pools = {setup.takes.pool for setup in setups}
         if not isinstance(self.router, ByCascade) or pools != set(range(len(route.rates) + 1)):
             raise InvalidInput(
-                f"a cascade of {len(route.rates)} rates needs {len(route.rates) + 1} pools behind the router "
-                f"`cascade`; here are {len(pools)} behind {dispatch.router}"
+                f"a cascade with {len(route.rates)} rates needs {len(route.rates) + 1} pools behind the router "
+                f"`cascade`, not {len(pools)} behind {dispatch.router}"
             )
         self._route = route
         steps = route.steps(len(workload), dispatch.seed)
@@ -63,9 +63,11 @@ class Cascading(Cluster):
         self._lookup_ps = picoseconds(route.lookup_s)
         server = (recording.frontend or FrontendTimes()).from_client(-(workload.client_latency_s or 0.0))
         self._server_ps = picoseconds(server.request_latency_s) + picoseconds(server.response_latency_s)
-        self._between: dict[int, None] = {}  # requests that no pool has: before a decision, or on their way
-        self.made_ps = array("q", [MISSING]) * len(workload)  # first token, shown only with the last
-        self.sent_on_ps = array("q", [MISSING]) * len(workload)  # to the pool that answers, where not at once
+        self._between: dict[int, None] = {}  # requests in no pool: before a decision, or between pools
+        self.made_ps = array("q", [MISSING]) * len(workload)  # first token, before the judgement
+        self.sent_on_ps = array("q", [MISSING]) * len(
+            workload
+        )  # arrival at the pool that answers, if not the first
         self.unseen_answers = self.unseen_tokens = 0
         if recording.progress is not None:
             self.ledger.progress = Progress(self._answers_made(steps), recording.progress)
@@ -100,7 +102,7 @@ class Cascading(Cluster):
     def _is_outstanding(self, request: int) -> bool:
         return request in self._between or super()._is_outstanding(request)
 
-    # they come: to the cache, to a decision by prompt, to the first pool
+    # arrivals: cache, decision by prompt, first pool
 
     def _arrive(self, sent: list[tuple[int, int]]) -> None:
         decision_ps = 0 if self._route.by_answer else self._judge_ps
@@ -127,7 +129,7 @@ class Cascading(Cluster):
         self.in_vain.request_ended()
         self._answered(request, now_ps)
 
-    # they wait for a replica of their pool, in order
+    # waiting for a replica of the pool, in order
 
     def _send(self, request: int, at_ps: int) -> bool:
         assert isinstance(self.router, ByCascade)
@@ -154,7 +156,7 @@ class Cascading(Cluster):
         others = sum(self.stage[held] != setup.takes.pool for held in self._held)
         return super().load_of(setup) - others
 
-    # they are answered, and judged
+    # answers and their judgement
 
     def left(self, number: int, request: int, at_ps: int) -> None:
         judged = self._route.by_answer and self.stage[request] < self._last
@@ -205,8 +207,6 @@ class Cascading(Cluster):
         if self.ledger.finish_ps[request] != MISSING:
             self._throw_away(request)
         self._done(request)
-
-    # what there is to know
 
     def result(
         self, *, goodput_ms: Mapping[str, float] | None = None, interrupted: bool = False

@@ -42,8 +42,8 @@ class Client:
         self._cap = workload.concurrency
         self._in_flight = 0
         self._next = 0
-        self._ready: list[tuple[int, int]] = []  # requests that became ready by a completion
-        self._held: deque[int] = deque()  # ready, but the cap is reached
+        self._ready: list[tuple[int, int]] = []  # (time, request) of requests that a completion made ready
+        self._held: deque[int] = deque()  # ready requests that the cap holds back
         self._followers: dict[int, list[int]] = {}
         self._think_ps: list[int] = []
         if workload.after_request is not None and workload.think_s is not None:
@@ -94,7 +94,7 @@ class Client:
     def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]:
         """Record that a request completed or was rejected; return (request, send time) of requests sent by then or in
         its place."""
-        sent = self.take(now_ps) if self._cap is not None else []  # with the cap as it was until now
+        sent = self.take(now_ps) if self._cap is not None else []  # with the cap before this completion
         self._in_flight -= 1
         for follower in self._followers.pop(request, ()):
             at_ps = now_ps + self._think_ps[follower]
@@ -115,18 +115,18 @@ def _check_clock(workload: Workload) -> None:
     what = "the last request"
     after, think_s = workload.after_request, workload.think_s
     if after is not None and think_s is not None and think_s.sum() + latest_s > LATEST_S:
-        sent_s = workload.arrival_s.tolist()  # at the earliest: after the thinking of all turns before
+        sent_s = workload.arrival_s.tolist()  # earliest possible: after the think times of all earlier turns
         for request, (trigger, thinking_s) in enumerate(zip(after.tolist(), think_s.tolist(), strict=True)):
             if trigger >= 0:
                 sent_s[request] = sent_s[trigger] + thinking_s
         last = int(np.argmax(sent_s))
         latest_s, what = sent_s[last], f"request {last}"
         if after[last] >= 0:
-            what += ", with the think times before it,"
+            what += ", including think times,"
     if latest_s > LATEST_S:
         raise InvalidInput(
-            f"{what} of {workload.name} arrives after {latest_s:g} s; simulated time holds {LATEST_S:g} s: "
-            "take a part of the trace, or scale its time"
+            f"{what} of {workload.name} arrives after {latest_s:g} s, but simulated time ends at {LATEST_S:g} s: "
+            "use a part of the trace, or compress its time"
         )
 
 
@@ -187,7 +187,7 @@ class Patience:
         self._is_outstanding = is_outstanding
         self._give_up = give_up
         self._deadlines: deque[tuple[int, int]] = deque()  # (instant, request), in order
-        self._first: simpy.Event | None = None  # while no request has a deadline: the first one's coming
+        self._first: simpy.Event | None = None  # triggered by the next request while no deadline is pending
 
     def begin(self, request: int, at_ps: int) -> None:
         """Start the timeout of a request."""

@@ -36,7 +36,7 @@ from capacity.workload import Workload
 class Cluster:
     """The replicas, the router in front of them and the clients; implements the engines' `Reports`."""
 
-    acts_on_answers = False  # whether a request may go on after an answer, so its end must be known at once
+    acts_on_answers = False  # True if requests may go on after an answer
 
     def __init__(
         self, workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
@@ -56,16 +56,16 @@ class Cluster:
         surroundings = self.env, self.requests, self.ledger, self, recording
         self.engines = make_engines(*surroundings, setups, reacts=self._reacts, routed=not self.feeds)
         self.members: list[Member] = []
-        self.coming = 0  # replicas that are being repaired
+        self.coming = 0  # replacements of failed replicas under way
         self.account = Account()
         self.in_vain = InVain()
         self.routers: list[Router] = []  # by replica
         self._prompts: dict[int | None, Callable[[int], Prompt]] = {}  # by size of blocks
-        self._home: dict[int, int] = {}  # replica of each request that is outstanding
-        self.replica_of = array("q", [MISSING]) * len(workload)  # the last of each
-        self._held: dict[int, None] = {}  # requests that wait at the router, in order: no replica takes any
-        self._news: deque[tuple[Callable[[int, int], None], int]] = deque()  # (what to do, request), in order
-        self._planned_ps: set[int] = set()  # when requests come, or news are acted on
+        self._home: dict[int, int] = {}  # replica of each outstanding request
+        self.replica_of = array("q", [MISSING]) * len(workload)  # last replica of each request
+        self._held: dict[int, None] = {}  # requests held at the router, in order
+        self._news: deque[tuple[Callable[[int, int], None], int]] = deque()  # (action, request), in order
+        self._planned_ps: set[int] = set()  # scheduled calls of `_arrivals`
         self._patience: Patience | None = None
         if dispatch.timeout_s is not None:
             limit_ps = picoseconds(dispatch.timeout_s)
@@ -111,14 +111,14 @@ class Cluster:
         """Whether no work remains, so that endless processes may end."""
         if self.engines.busy or self._news:
             return False
-        if self.client.due_ps < NEVER and not self.feeds:  # who is fed has had all that the client sends
+        if self.client.due_ps < NEVER and not self.feeds:  # fed engines already have all requests
             return False
         if self._patience is not None and self.outstanding:
             return False
-        hope = self.coming or any(member.starting for member in self.members)
-        return not (self.waiting_for_replica and hope)
+        may_open = self.coming or any(member.starting for member in self.members)
+        return not (self.waiting_for_replica and may_open)
 
-    # requests come
+    # arrivals
 
     def _expect(self, at_ps: int) -> None:
         """Schedule the handling of arrivals and reports at an instant."""
@@ -212,7 +212,7 @@ class Cluster:
                 return
             del self._held[request]
 
-    # requests leave: what the engines report
+    # reports of the engines
 
     def left(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
         self.in_vain.request_ended()
@@ -256,7 +256,7 @@ class Cluster:
                 member.paused = False
                 router.resume(number)
 
-    # clients give up
+    # client timeouts
 
     def _give_up(self, request: int, now_ps: int) -> None:
         self.account.timed_out += 1
@@ -278,7 +278,7 @@ class Cluster:
         """Add an empty replica and return its number; with `ready` it takes requests at once. Raises InvalidInput."""
         if self._patience is not None and not can_abort(setup):
             raise InvalidInput(
-                f"requests cannot time out under the {setup.policy_name} scheduler: it cannot abort any"
+                f"the {setup.policy_name} scheduler cannot abort requests: leave out the client timeout"
             )
         self.requests.check_engine(setup)
         number = self.engines.add(setup, now_ps)
@@ -306,7 +306,7 @@ class Cluster:
         if self._idle(number):
             self._retire(number, now_ps)
         else:
-            self.engines.report_at_once()  # it is stopped as the last one leaves
+            self.engines.report_at_once()  # the replica stops when its last request leaves
 
     def fail(self, number: int, now_ps: int) -> None:
         """Remove a failed replica with its KV cache; its requests restart on other replicas from their prompt, or
@@ -358,7 +358,7 @@ class Cluster:
             self.account.lost += 1
             self._done(request)
 
-    # what there is to know
+    # queries
 
     def _router_for(self, role: Role) -> Router:  # noqa: ARG002
         """Return the router that sends requests to replicas of a role."""

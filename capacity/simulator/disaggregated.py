@@ -31,15 +31,15 @@ from capacity.simulator.setup import EngineSetup, Role
 from capacity.simulator.transfer import Port, Transfer, Transfers
 from capacity.workload import Workload
 
-MOST_IN_VAIN = 1000  # prompts computed anew, one after the other, while nobody gets on
+MOST_IN_VAIN = 1000  # repeated prefills in a row without progress
 
 
 class Handoff(Transfer):
     """A prefilled request until a decode replica has its KV; the sender keeps the KV until then."""
 
-    receiver: int | None = None  # None: no decode replica takes any request
-    begun = False  # its KV has set out
-    taken = False  # the receiver runs it already: its transfer took no time
+    receiver: int | None = None  # None: no decode replica takes requests
+    begun = False  # the transfer has begun
+    taken = False  # the receiver already runs it: the transfer took no time
 
     def __init__(self, request: int, tokens: int, sender: int) -> None:
         super().__init__(tokens, ())
@@ -55,7 +55,7 @@ class Disaggregated(Cluster):
     ) -> None:
         """Raise InvalidInput if there is no KV link."""
         if dispatch.link is None:
-            raise InvalidInput("disaggregated pools need a link for their KV")
+            raise InvalidInput("disaggregated pools need a KV link")
         super().__init__(workload, setups, dispatch, recording)
         self.decoders = self._make_router(dispatch.decode_router)
         self.transfers = Transfers(self.env, dispatch.link, self._arrived)
@@ -64,7 +64,7 @@ class Disaggregated(Cluster):
         self._ports: defaultdict[tuple[int, int], Port] = defaultdict(Port)  # of each engine's ranks
         self._handoffs: dict[int, Handoff] = {}
         self._without_decoder: dict[int, None] = {}  # prefilled requests, in order
-        self._in_vain = 0  # prompts computed whose KV was gone, since somebody last got on
+        self._in_vain = 0  # prefills whose KV was lost since the last progress
 
     # replicas
 
@@ -142,8 +142,8 @@ class Disaggregated(Cluster):
         self._in_vain += 1
         if self._in_vain >= MOST_IN_VAIN and not self._gets_on():
             raise NoProgress(
-                f"prompts are computed again and again, {self._in_vain} times by now, and their KV is gone each time "
-                "before it can be kept: the prefill replicas need more KV blocks"
+                f"the KV of prefilled requests was lost {self._in_vain} times in a row before it could be kept: "
+                "the prefill replicas need more KV blocks"
             )
         self._dispatch(request, now_ps)
 
@@ -168,7 +168,7 @@ class Disaggregated(Cluster):
         self._withdraw(handoff, now_ps)
         self._done(request)
 
-    # from one to the other
+    # KV transfers
 
     def _hand_over(self, handoff: Handoff, now_ps: int) -> None:
         """Let a decode replica load a request's KV, or keep the KV until a replica takes requests."""
@@ -253,7 +253,7 @@ def check_roles(setups: Iterable[EngineSetup]) -> None:
     roles = sorted({setup.role for setup in setups})
     if roles != ["decode", "prefill"]:
         raise InvalidInput(
-            f"a disaggregated deployment needs prefill and decode replicas, and no others; here are {', '.join(roles)}"
+            f"a disaggregated deployment needs prefill and decode replicas only, not {', '.join(roles)}"
         )
     able = schedulers_that("hands_over")
     for setup in setups:
@@ -264,9 +264,9 @@ def check_roles(setups: Iterable[EngineSetup]) -> None:
                 else f"the {setup.policy_name} scheduler"
             )
             raise InvalidInput(
-                f"{kept} hands no KV over: disaggregated pools need paged KV and one of {', '.join(able)}"
+                f"{kept} cannot transfer KV: disaggregated pools need paged KV and one of {', '.join(able)}"
             )
     if len({setup.kv_windows for setup in setups}) > 1:
         raise InvalidInput(
-            "prefill and decode pools keep different groups of layers: they need the same model and kinds of KV"
+            "prefill and decode pools have different groups of layers: use the same model and KV cache options"
         )

@@ -35,8 +35,8 @@ from capacity.simulator.shapes import sum_step
 from capacity.simulator.transfer import hold_computed
 from capacity.step import JointStepTimes, SlowestRank, StepShape
 
-ZERO_TIME_STEPS = 10_000  # steps without rows in a row: nothing will ever come of them
-PREEMPTIONS_IN_VAIN = 10_000  # since a token was last sampled: nothing will come of them either
+ZERO_TIME_STEPS = 10_000  # consecutive steps without rows: the run cannot progress
+PREEMPTIONS_IN_VAIN = 10_000  # since the last sampled token: the run cannot progress
 
 
 class StepObserver(Protocol):
@@ -79,21 +79,21 @@ class Engine:
         self.front_end = front_end
         self.alive = True
         self.stalled_by: str | None = None
-        self.sequences: dict[int, Sequence] = {}  # requests inside
+        self.sequences: dict[int, Sequence] = {}  # requests in the engine
         self.kept: dict[int, tuple[int, Table]] = {}  # rank and KV of requests that left a prefill engine
-        self._tokenized: set[int] = set()  # requests that the front end still has
+        self._tokenized: set[int] = set()  # requests still in the front end
         self._mail: deque[Callable[[], None]] = deque()
         self._cancelled: set[int] = set()  # requests whose cancellation is in the mail
-        self._loads: deque[tuple[Sequence, int]] = deque()  # requests, and tokens to be loaded for each
+        self._loads: deque[tuple[Sequence, int]] = deque()  # (request, tokens to load)
         self._in_flight: deque[Step] = deque()
         self._stage_free_ps = [0] * setup.limits.pipeline_stages
         self._without_rows = 0
         self._in_vain = 0
         self._ended = False
         self._first = Instant(env, DECIDE, number)
-        self._bell: Instant | None = self._first  # while it rests: who comes, rings
-        self._alarm = False  # while it rests: the policy waits for the clock
-        self._fed = False  # requests come by themselves
+        self._bell: Instant | None = self._first  # set while the engine sleeps; a message triggers it
+        self._alarm = False  # while the engine sleeps: the policy has set a wake-up time
+        self._fed = False  # requests still arrive by schedule
         has_joint = hasattr(setup.step_times, "joint_ps")
         self._joint = cast(JointStepTimes, setup.step_times if has_joint else SlowestRank(setup.step_times))
 
@@ -130,7 +130,7 @@ class Engine:
             self._bell.at(int(self.env.now))
             self._bell = None
 
-    # its state now
+    # state
 
     @property
     def busy(self) -> bool:
@@ -160,7 +160,7 @@ class Engine:
             rank_requests=tuple(policy.rank_requests),
         )
 
-    # from outside
+    # calls from outside
 
     def feed(self, requests: Items[int], instants_ps: Items[int]) -> None:
         """Deliver requests at given instants, in time order."""
@@ -188,7 +188,7 @@ class Engine:
         return True
 
     def _leave_front_end(self, request: int) -> None:
-        if not self.alive or request not in self._tokenized:  # its client is gone
+        if not self.alive or request not in self._tokenized:  # its client timed out
             return
         assert self.front_end is not None
         now_ps = int(self.env.now)
@@ -279,7 +279,7 @@ class Engine:
         self._mail.append(act)
         self._ring()
 
-    # decide
+    # schedule
 
     def _decide(self, now_ps: int) -> None:
         """Process the mailbox, begin KV loads, and launch steps up to the limit of steps in flight."""
@@ -355,7 +355,7 @@ class Engine:
             and len(stages) == 1
             and any(s.prefill_tokens for s in shapes)
         ):
-            before = self._in_flight[-1]  # its results are read when this one is launched
+            before = self._in_flight[-1]  # its results are read when this step is launched
             before.end = max(before.end, step.start + int(self.setup.launch_lag * (step.end - step.start)))
         self._in_flight.append(step)
 
@@ -369,7 +369,7 @@ class Engine:
             work.step(max(shapes, key=lambda shape: shape.num_tokens), duration_ps)
         return duration_ps
 
-    # account
+    # record
 
     def _settle(self, step: Step) -> None:
         """Record a step that has ended, and report the requests that ended with it."""

@@ -44,21 +44,21 @@ def _compiled(recording: Recording, setups: Sequence[EngineSetup], requests: Req
     InvalidInput."""
     because = why_readable(recording, setups, requests)
     if recording.engine_loop == "core" and because is not None:
-        raise InvalidInput(f"the compiled engines cannot run this: {because} (--engine-loop events)")
+        raise InvalidInput(f"the compiled engines cannot run this: {because}; use --engine-loop events")
     return because is None
 
 
 def why_readable(recording: Recording, setups: Sequence[EngineSetup], requests: Requests) -> str | None:
     """Return why the readable engines run, or None if the compiled ones do."""
     if recording.engine_loop == "events":
-        return "they were asked for"
+        return 'engine_loop is "events"'
     if recording.observer is not None:
-        return "each step is observed"
+        return "an observer is set"
     if requests.have_images:
-        return "images are not among what is compiled"
+        return "images are not supported"
     for setup in setups:
         if not covers(setup):
-            return f"the scheduler {setup.policy_name} with these options is not one of the compiled"
+            return f"the scheduler {setup.policy_name} is not supported with these options"
     if requests.have_samples and any(setup.policy_options.get("forks_samples") for setup in setups):
-        return "samples that fork are not among what is compiled"
-    return "the others were not compiled here" if library.load() is None else None
+        return "forked samples are not supported"
+    return "the compiled engines are not built on this machine" if library.load() is None else None

@@ -22,7 +22,7 @@ def stall_reason(num_waiting: int, num_blocks: int) -> str:
     """Return why no request can be scheduled although requests remain and no event is due."""
     return (
         f"{num_waiting} requests wait and none can be scheduled: the first needs more KV blocks than the {num_blocks} "
-        "there are, and no request behind it is tried"
+        "of the engine, and the others wait behind it"
     )
 
 

@@ -11,8 +11,8 @@ from capacity.base.clock import check_time
 from capacity.base.errors import InvalidInput
 from capacity.workload.columns import IntArray
 
-ESCALATION_STREAM = 101  # beside the workload's streams of random numbers
-CACHE_DRAW = 1 << 10  # beyond all pools
+ESCALATION_STREAM = 101  # random stream, in addition to the workload's
+CACHE_DRAW = 1 << 10  # larger than any pool number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +33,10 @@ class Escalation:
 
     def __post_init__(self) -> None:
         if not self.rates:
-            raise InvalidInput(
-                "a cascade needs two pools at least: one that is asked first, and one after it"
-            )
+            raise InvalidInput("a cascade needs at least 2 pools, so at least 1 rate")
         for share in (*self.rates, self.cache_hit_rate):
             if not 0 <= share <= 1:
-                raise InvalidInput(f"a share of requests is {share}: must be from 0 to 1")
+                raise InvalidInput(f"a fraction of requests must be from 0 to 1, not {share}")
         check_time("time of a decision", self.judge_s)
         check_time("time of a lookup", self.lookup_s)
 

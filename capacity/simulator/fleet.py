@@ -19,8 +19,8 @@ from capacity.step import PS_PER_S, picoseconds
 if TYPE_CHECKING:
     from capacity.simulator.cluster import Cluster
 
-# Of each, while no request ends. A request that survives one life of a replica in a hundred is still answered:
-# a thousand lives in vain have then a chance of 4e-5. The others cost time and memory, and nobody waits for them.
+# Limits of each event without the end of a request. If a request completes in only one replica lifetime of a hundred,
+# the probability of a thousand failed lifetimes is still only 4e-5. The other limits bound time and memory.
 LOSSES_IN_VAIN = 1_000
 IDLE_LOSSES_IN_VAIN = 100_000
 DECISIONS_IN_VAIN = 1_000_000
@@ -35,9 +35,7 @@ class InVain:
     """Counts repeated events between the ends of two requests, to detect runs without progress."""
 
     def __init__(self) -> None:
-        self.counts: dict[
-            str, tuple[int, int]
-        ] = {}  # how often each thing has happened, and first at which instant
+        self.counts: dict[str, tuple[int, int]] = {}  # by event: count and first instant
 
     def request_ended(self) -> None:
         """Reset the counters because a request ended."""
@@ -50,22 +48,22 @@ class InVain:
         if count >= most:
             raise NoProgress(
                 f"{what} {count:,} times from {since_ps / PS_PER_S:,.3f} s to {now_ps / PS_PER_S:,.3f} s, and no "
-                f"request has ended meanwhile: {remedy}"
+                f"request has ended: {remedy}"
             )
         self.counts[what] = count + 1, since_ps
 
     def replica_lost(self, *, with_requests: bool, now_ps: int) -> None:
         """Count the loss of a replica; raise NoProgress if replicas are lost again and again without progress."""
         if with_requests:
-            remedy = "replicas must live longer than a request takes, or its requests fail and not restart"
+            remedy = "increase the mean time between failures, or let requests fail instead of restart"
             self.again("replicas were lost with their requests", LOSSES_IN_VAIN, now_ps, remedy)
         else:
-            remedy = "the mean time between failures is too short beside the time between requests"
+            remedy = "increase the mean time between failures relative to the time between requests"
             self.again("idle replicas were lost", IDLE_LOSSES_IN_VAIN, now_ps, remedy)
 
 
 Process = Generator[simpy.Event, None, None]
-FAILURE_STREAM = 100  # beside the workload's streams of random numbers
+FAILURE_STREAM = 100  # random stream, in addition to the workload's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +108,8 @@ class Autoscaling:
 
     def __post_init__(self) -> None:
         if self.max_replicas < 1:
-            raise InvalidInput(f"the most replicas must be at least 1, not {self.max_replicas}")
-        _check("target of requests per replica", self.target_requests)
+            raise InvalidInput(f"max_replicas must be at least 1, not {self.max_replicas}")
+        _check("target of outstanding requests per replica", self.target_requests)
         check_time("autoscaling interval", self.interval_s, above_zero=True)
         for name in ("startup_s", "scale_down_delay_s"):
             check_time(name, getattr(self, name))
@@ -153,7 +151,7 @@ def autoscaling(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Proc
     """Control the number of replicas of one pool and role; it never falls below the initial number."""
     least = len(cluster.like(setup))
     interval_ps = max(1, picoseconds(plan.interval_s))
-    last_wanted_ps = 0  # when no fewer than now were wanted
+    last_wanted_ps = 0  # last time without a surplus of replicas
     while True:
         now_ps = yield from _later(cluster, interval_ps)
         members = [cluster.members[number] for number in cluster.like(setup)]
@@ -163,7 +161,7 @@ def autoscaling(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Proc
         wanted = min(max(wanted, least), plan.max_replicas)
         if cluster.over and not (cluster.waiting_for_replica and wanted > current):
             return
-        remedy = "a longer autoscaling interval"
+        remedy = "increase the autoscaling interval"
         cluster.in_vain.again("the autoscaler decided", DECISIONS_IN_VAIN, now_ps, remedy)
         if wanted >= current:
             last_wanted_ps = now_ps
@@ -197,6 +195,6 @@ def watching(cluster: Cluster, interval_s: float) -> Process:
         cluster.account.sample(cluster, at_ps)
         at_ps += interval_ps
     raise InvalidInput(
-        f"a sample every {interval_s:g} s is too many: {MOST_SAMPLES:,} by {at_ps / PS_PER_S:g} s of simulated time; "
-        "a longer interval"
+        f"a sample every {interval_s:g} s gives more than {MOST_SAMPLES:,} samples by {at_ps / PS_PER_S:g} s "
+        "of simulated time: increase the sampling interval"
     )

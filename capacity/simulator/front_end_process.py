@@ -25,14 +25,15 @@ from dataclasses import dataclass, replace
 from capacity.base.errors import InvalidInput
 from capacity.step import picoseconds
 
-# of Hugging Face's fast tokenizers, one sequence at a time: 1.1 s for 4 MB, about a million tokens
+# Hugging Face's fast tokenizers, one sequence at a time: 1.1 s for 4 MB, about a million tokens
 # (charlesxu.io/parallel-tokenizer, read 2026-11; measured there)
 MEASURED_INPUT_TOKEN_S = 1.1e-6
 
-# of a chat request in vLLM 0.11.0, which parses the model's chat template anew for each (pull request 25794,
-# `resolve_chat_template_kwargs` in the wheel; that of 0.11.1 keeps what it found): 9.3 ms for the 4,101 characters of
-# Qwen3's (jinja2 3.1.6, AMD EPYC, measured 2026-11); of bursts of 1,000 the first tokens of DeepSeek-R1 and
-# GLM-4.5-Air came 13.6 s later than from the engine (gpustack performance-lab; chosen with those two runs in view)
+# Seconds per chat request in vLLM 0.11.0, which parses the model's chat template again for each request (pull request
+# 25794, `resolve_chat_template_kwargs` in the wheel; 0.11.1 caches the result). Measured: 9.3 ms for the 4,101
+# characters of Qwen3's template (jinja2 3.1.6, AMD EPYC, 2026-11). In bursts of 1,000 requests, first tokens of
+# DeepSeek-R1 and GLM-4.5-Air came 13.6 s later than from the engine (gpustack performance-lab; the value was chosen
+# with those two runs known).
 CHAT_TEMPLATE_S = 0.014
 
 
@@ -50,7 +51,7 @@ class FrontendTimes:
 
     def __post_init__(self) -> None:
         if self.processes < 1:
-            raise InvalidInput(f"a front end has at least 1 process, not {self.processes}")
+            raise InvalidInput(f"a front end needs at least 1 process, not {self.processes}")
 
     @property
     def streams(self) -> bool:
@@ -86,9 +87,9 @@ class FrontEndProcess:
         self._message_ps = picoseconds(times.output_token_s)
         self._request_ps = picoseconds(times.request_s)
         self._turn_ends_ps = 0
-        self.last_taken_in_ps = 0  # when it will be done with the request that came last
+        self.last_taken_in_ps = 0  # when the last request is taken in
         self._now_ps = 0
-        self.free_ps = 0  # when it will have done all that it was given
+        self.free_ps = 0  # when all work given so far is done
         self.busy_ps = 0
 
     def take_in(self, prompt_tokens: int, now_ps: int) -> int:
@@ -113,7 +114,7 @@ class FrontEndProcess:
         return self._serve(self._message_ps, now_ps)
 
     def _serve(self, work_ps: int, now_ps: int) -> int:
-        assert now_ps >= self._now_ps, "the front end is told of what happens in order of time"
+        assert now_ps >= self._now_ps, "calls of the front end must be in time order"
         self._now_ps = now_ps
         self.busy_ps += work_ps
         self.free_ps = max(self.free_ps, now_ps) + work_ps

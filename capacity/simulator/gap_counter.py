@@ -11,12 +11,12 @@ from capacity.simulator.distribution import PERCENTILES, Distribution
 from capacity.step import PS_PER_S
 from capacity.workload.columns import IntArray
 
-EXACT_GAPS = 1 << 16  # distinct gaps kept exactly; beyond, they are counted in bins
-BIN_BITS = 11  # bins per octave of gap, as a power of two: a gap is known to 2**-11, 0.05 %
-MOST_BATCHES = 40  # two are made one when there are more: 20 or more of a long run
-BATCH_BIN_BITS = 8  # of a batch: a gap is known to 0.4 %
+EXACT_GAPS = 1 << 16  # distinct gaps kept exactly; more are counted in bins
+BIN_BITS = 11  # bins per octave, as a power of two: precision 2**-11, 0.05 %
+MOST_BATCHES = 40  # with more, pairs are merged: a long run has at least 20
+BATCH_BIN_BITS = 8  # of a batch: precision 0.4 %
 NUM_BATCH_BINS = 64 << BATCH_BIN_BITS
-FIRST_SIZE = 16  # gaps of a batch at first
+FIRST_SIZE = 16  # initial gaps per batch
 
 
 class GapBatches:

@@ -14,17 +14,17 @@ import simpy
 from capacity.base.errors import InvalidInput
 from capacity.step import PS_PER_S
 
-BEFORE, SETTLE, ARRIVE, DECIDE = -1, 0, 1, 2  # what happens at one instant, in this order
-CLIENT, TIMER, DEADLINE = 0, 1, 2  # ranks of what arrives
-NEVER = 1 << 62  # an instant after all others
-CLOCK_ENDS_PS = NEVER // 4  # what is due then or later never happens; the compiled engines' keys hold no more
+BEFORE, SETTLE, ARRIVE, DECIDE = -1, 0, 1, 2  # kinds of events, in the order within an instant
+CLIENT, TIMER, DEADLINE = 0, 1, 2  # ranks of arrivals
+NEVER = 1 << 62  # after all other instants
+CLOCK_ENDS_PS = NEVER // 4  # no event at or after this; limit of the compiled engines' keys
 RANKS = 1 << 20
 
 
 class Instant(simpy.Event):  # type: ignore[misc]
     """An event ordered by its kind and then its rank, through SimPy's priorities."""
 
-    _ok, _value = True, None  # it will happen, and has nothing to say
+    _ok, _value = True, None  # triggered, without a value
 
     def __init__(self, env: simpy.Environment, kind: int, rank: int = 0) -> None:
         self.env = env

@@ -17,9 +17,9 @@ from capacity.step import PS_PER_S
 from capacity.workload.columns import FloatArray, IntArray
 
 CONFIDENCE = 0.95
-BATCHES = 20  # of one run: enough for a variance, and each long enough to outlast the memory of a queue
+BATCHES = 20  # of one run: enough for a variance, and each longer than the correlation time of a queue
 LEAST_PER_BATCH = 5
-LEAST_BEYOND = 5  # independent values beyond a percentile; with fewer, that bound is left open
+LEAST_BEYOND = 5  # independent values beyond a percentile; with fewer, that bound is None
 FEW_BEYOND = 3.0
 
 
@@ -139,7 +139,9 @@ def share_interval(within: npt.NDArray[Any]) -> Interval | None:
     if count < BATCHES * LEAST_PER_BATCH:
         return Interval(value=value, low=None, high=None)
     if value in (0.0, 1.0):
-        open_end = (1 - CONFIDENCE) ** (1 / count)  # the share at which so many in a row are that unlikely
+        open_end = (1 - CONFIDENCE) ** (
+            1 / count
+        )  # the share at which this many in a row have probability 1 - CONFIDENCE
         return Interval(value=value, low=open_end if value else 0.0, high=1.0 if value else 1 - open_end)
     batches = np.array([part.mean() for part in np.array_split(within, BATCHES)])
     places = _Places.of(batches, value, count, of_share=True)
@@ -164,7 +166,7 @@ class _Places:
         coverage in nine of ten runs. `of_share`: the interval belongs to the share itself; its lower side is the wide
         one if few values are above.
         """
-        # at least what independent values would have: batches that happen to agree prove nothing
+        # at least the error of independent values, because batches may agree by chance
         error = max(_standard_error(batch_shares), math.sqrt(share * (1 - share) / count))
         independent = share * (1 - share) / error**2
         below, above = independent * share, independent * (1 - share)
@@ -190,7 +192,7 @@ def _standard_error(batch_means: FloatArray) -> float:
 def replicated(values: Sequence[float]) -> Interval:
     """Return the mean over independent runs with Student's interval; a single run gives no bounds."""
     if not values:
-        raise InvalidInput("no runs to take an interval of")
+        raise InvalidInput("an interval needs at least 1 run")
     mean = math.fsum(values) / len(values)
     if len(values) < 2:
         return Interval(value=mean, low=None, high=None)

@@ -69,7 +69,7 @@ class Ledger:
     output_tokens: memoryview
     cached_tokens: memoryview
     preemptions: memoryview
-    preempted_ps: memoryview  # after the first token, waiting to run again
+    preempted_ps: memoryview  # time between a preemption and resuming, after the first token
 
     def __init__(self, count: int, progress: Callable[[int, int], None] | None = None) -> None:
         columns = np.zeros((len(INSTANTS) + len(COUNTS), count), dtype=np.int64)
@@ -98,7 +98,7 @@ class EngineLedger:
     def __init__(self, ledger: Ledger, gaps: GapCounter, work: StepWork | None = None) -> None:
         self.columns = ledger
         self.gaps = gaps  # of all engines together
-        self.work = work  # kinds of steps, with `keep_work`
+        self.work = work  # statistics of steps, with `keep_work`
         self.steps = self.rows = self.busy_ps = 0
         self.rejected = self.completed = self.preemptions = 0
         self.kv_block_ps = self.kv_busy_ps = self.kv_peak_blocks = 0
@@ -144,7 +144,7 @@ class EngineLedger:
         for r, _ in emitted:
             r.last_token = now_ps
         for last_ps, count in sorted(before.items(), reverse=True):
-            self.gaps.add(now_ps - last_ps, count)  # equal ones are one entry, the shortest first
+            self.gaps.add(now_ps - last_ps, count)  # equal gaps are one entry, the shortest first
 
     def use_kv(self, blocks: int, duration_ps: int) -> None:
         self.kv_block_ps += blocks * duration_ps
@@ -153,7 +153,7 @@ class EngineLedger:
             self.kv_peak_blocks = blocks
 
     def finished(self, r: Sequence, now_ps: int) -> None:
-        if r.known == r.prompt_tokens:  # dropped by the scheduler, without a token
+        if r.known == r.prompt_tokens:  # dropped by the scheduler without a token
             self.rejected += 1
             return
         self.completed += 1

@@ -97,7 +97,7 @@ def check_window(slo_window: str, slos: Sequence[Slo]) -> None:
     """Raise InvalidInput for a window that is not a duration, or that is set without SLOs."""
     parse_window_s(slo_window)
     if slo_window != "15m" and not slos:
-        raise InvalidInput("--slo-window changes nothing without service levels: add --slo, or leave it out")
+        raise InvalidInput("--slo-window changes nothing without SLOs: add --slo, or leave it out")
 
 
 def hold_in_windows(
@@ -125,7 +125,7 @@ def hold_in_windows(
 
 def _values_s(slo: Slo, records: RequestTable) -> npt.NDArray[np.float64]:
     """Return the latency (s) of every request under a limit; infinite if it did not complete."""
-    # of a single token, TPOT is 0: as `vllm bench serve` counts goodput
+    # TPOT of a single token is 0, as in the goodput of `vllm bench serve`
     return np.where(records.completed, np.nan_to_num(records.latency_s(slo.metric)), np.inf)
 
 
@@ -135,7 +135,7 @@ def _of_requests(slo: Slo, records: RequestTable, steady: bool) -> SloLevel:
     low, high = _bounds(within, steady)
     value_s = None
     if slo.percentile is not None:
-        # the smallest value that the share reaches where infinity is beside it: no interpolation with it
+        # no interpolation next to infinity
         lower = float(np.percentile(values_s, slo.percentile, method="lower"))
         higher = float(np.percentile(values_s, slo.percentile, method="higher"))
         value_s = slo.value_s(values_s) if np.isfinite(higher) else (lower if lower == higher else np.inf)
@@ -153,7 +153,9 @@ def _of_requests(slo: Slo, records: RequestTable, steady: bool) -> SloLevel:
 
 def _of_gaps(slo: Slo, summary: LatencySummary) -> SloLevel:
     if slo.percentile not in PERCENTILES:
-        raise InvalidInput(f"{slo}: gaps have the percentiles {', '.join(f'p{p}' for p in PERCENTILES)}")
+        raise InvalidInput(
+            f"{slo}: gaps between tokens have only the percentiles {', '.join(f'p{p}' for p in PERCENTILES)}"
+        )
     gaps_ms = summary.latencies_ms[slo.metric]
     value_ms = None if gaps_ms is None else gaps_ms.percentiles[int(slo.percentile)]
     return SloLevel(

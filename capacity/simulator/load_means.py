@@ -97,7 +97,7 @@ def _in_flight(records: RequestTable, start_ps: int, end_ps: int) -> float:
     done = records.completed
     arrival, finish = records.arrival_ps[done], records.finish_ps[done]
     inside = np.clip(finish, start_ps, end_ps) - np.clip(arrival, start_ps, end_ps)
-    return float(inside.sum(dtype=float)) / (end_ps - start_ps)  # over 2**63 in a day of many
+    return float(inside.sum(dtype=float)) / (end_ps - start_ps)  # an int64 sum may overflow on long runs
 
 
 def steady_intervals(

@@ -59,7 +59,7 @@ class ReplicaSummary:
     from_s: float
     until_s: float | None
     ended: str | None = None  # failed, or scaled down
-    pool: int = 0  # its place among the deployment's
+    pool: int = 0  # index in the deployment's pools
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Member:
     until_ps: int | None = None
     ended: str | None = None
     open: bool = False
-    paused: bool = False  # it has as many requests as it may have
+    paused: bool = False  # it has as many outstanding requests as allowed
     draining: bool = False
 
     @property

@@ -29,7 +29,7 @@ from capacity.workload.columns import IntArray
 
 PS_PER_MS = PS_PER_S // 1000
 PS_TO_MS = 1e3 / PS_PER_S
-MISSING = -1  # an instant that never came
+MISSING = -1  # an instant that never happened
 _INSTANTS = ("arrival", "first_scheduled", "first_token", "finish")
 _COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "preemptions")
 
@@ -80,8 +80,7 @@ class RequestTable(Sequence[RequestRecord]):
     output_tokens: IntArray
     cached_tokens: IntArray
     preemptions: IntArray
-    # after the first token, without a place in the batch; None: not known
-    preempted_ps: IntArray | None = None
+    preempted_ps: IntArray | None = None  # without a place in the batch, after the first token; None: unknown
 
     def __len__(self) -> int:
         return len(self.arrival_ps)
@@ -228,16 +227,15 @@ def summarize(
     """
     unknown = sorted(set(goodput_ms or ()) - set(REQUEST_METRICS))
     if unknown:
-        raise InvalidInput(f"no goodput metric {unknown[0]!r}; known: {', '.join(REQUEST_METRICS)}")
+        raise InvalidInput(f"unknown goodput metric {unknown[0]!r}; known: {', '.join(REQUEST_METRICS)}")
     completed = int(requests.completed.sum())
-    # of all, no column is copied
-    done = requests if completed == len(requests) else requests.rows(requests.completed)
+    done = requests if completed == len(requests) else requests.rows(requests.completed)  # without a copy
     if duration_s is None:
         start_ps = int(requests.arrival_ps.min()) if len(requests) else 0
         duration_s = (int(done.finish_ps.max()) - start_ps) / PS_PER_S if completed else 0.0
     good = np.ones(completed, dtype=bool)
     for metric, limit_ms in (goodput_ms or {}).items():
-        # in picoseconds, where a latency that equals its limit does so exactly
+        # in picoseconds, so that a latency equal to its limit compares exactly
         time_ps, parts = done.span_ps(metric)
         good &= time_ps <= limit_ms * PS_PER_MS * parts
     input_tokens, output_tokens = int(done.prompt_tokens.sum()), int(done.output_tokens.sum())

@@ -8,7 +8,7 @@ import numpy as np
 
 from capacity.workload.columns import FloatArray
 
-LEAST_RESIDENCES = 10  # a stretch, or a run, in times that a request stays
+LEAST_RESIDENCES = 10  # minimum length of a stretch or run, in residence times of a request
 
 
 def local_variation(arrival: FloatArray) -> float:

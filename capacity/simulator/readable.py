@@ -79,7 +79,7 @@ class ReadableEngines:
     def cancel(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
         self.engines[number].cancel(request)
 
-    # KV from one to the other
+    # KV transfers
 
     def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:  # noqa: ARG002
         return self.engines[number].want_load(request, tokens)
@@ -113,7 +113,7 @@ class ReadableEngines:
     def close(self) -> None:
         """Do nothing; the garbage collector frees the engines."""
 
-    # what there is to know
+    # queries
 
     def report_at_once(self) -> None:
         """Do nothing; departures are always reported at their instant."""

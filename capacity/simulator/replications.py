@@ -123,7 +123,7 @@ def _variance(values: Sequence[float]) -> float:
 def _columns(summaries: Iterable[LatencySummary]) -> dict[str, list[float] | None]:
     rows = [summary.to_dict() for summary in summaries]
     if not rows:
-        raise InvalidInput("no runs to put together")
+        raise InvalidInput("replications need at least 1 run")
     return {
         name: None if any(row[name] is None for row in rows) else [float(row[name]) for row in rows]
         for name in FIGURES

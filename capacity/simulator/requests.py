@@ -23,7 +23,7 @@ from capacity.simulator.setup import EngineSetup, check_encoding
 from capacity.workload import BlockRuns, Workload
 from capacity.workload.columns import IntArray
 
-Chain = tuple[Items[int], Items[int]]  # keys of runs, and the blocks at which each ends
+Chain = tuple[Items[int], Items[int]]  # keys of runs, and the end of each in blocks
 NO_CHAIN: Chain = ((), ())
 
 
@@ -126,7 +126,7 @@ class Requests:
         takes_adapters = "adapters" in setup.policy_options or not isinstance(setup.policy, str)
         if self.have_adapters and not takes_adapters:
             raise InvalidInput(
-                f"requests are for LoRA adapters, and {setup.label} takes none: add --max-loras"
+                f"requests use LoRA adapters, but {setup.label} supports none: add --max-loras"
             )
         if self.have_images:
             check_encoding(setup, self.most_image_tokens)
@@ -171,7 +171,7 @@ class Requests:
             )
             if not sequence.images:
                 sequence.image_tokens = 0
-            sequence.images += sequence.audio_tokens > 0  # its clip is the last of its images
+            sequence.images += sequence.audio_tokens > 0  # the clip is the last image
             return sequence
 
         return new_sequence

@@ -22,7 +22,7 @@ from capacity.simulator.step_work import StepWork
 from capacity.step import PS_PER_S
 
 Status = Literal["complete", "stalled", "interrupted"]
-# figures that `to_dict` writes as they are
+# fields that `to_dict` copies
 OF_ENGINES = (
     "status", "reason", "rejected", "preemptions", "prefix_cache_hit_fraction", "kv_utilization_mean",
     "kv_utilization_peak", "mean_batch_size", "steps",

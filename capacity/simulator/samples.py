@@ -21,7 +21,7 @@ def parallel_samples(workload: Workload, samples: int) -> Workload:
     """
     if workload.images is not None or workload.audio_tokens is not None:
         raise InvalidInput(
-            "images are simulated for prompts that share nothing: leave out the images, or --num-samples"
+            "images are simulated only for prompts that share nothing: leave out the images or --num-samples"
         )
     count = len(workload)
     rows = np.repeat(np.arange(count), samples)

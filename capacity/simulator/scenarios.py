@@ -32,10 +32,10 @@ from capacity.simulator.setup import EngineSetup, make_pool, make_scheduler
 from capacity.step import PS_PER_S, AffineStepTimes
 
 SEED_STRIDE = 1_000_003  # of token ids: segment [s, n] is s * SEED_STRIDE + 0 ... n - 1
-ANSWER_OFFSET = 500_000  # of output tokens within their seed
-FIRST_ANSWER_SEED = 900  # plus the index of the request, unless it says out_seed
+ANSWER_OFFSET = 500_000  # of output tokens within their seed's ids
+FIRST_ANSWER_SEED = 900  # plus the index of the request, unless out_seed is set
 MAX_BLOCKS = 10_000_000
-MAX_TOKENS = 10_000_000  # of one scenario: a mistyped length must not fill the memory
+MAX_TOKENS = 10_000_000  # of one scenario, so that a mistyped length does not fill the memory
 
 SCHEDULE_POLICIES = ("vllm-v1", "vllm-v1-async", "vllm-v0", "sglang-radix")
 
@@ -48,11 +48,11 @@ def read_scenarios(path: str | Path) -> Iterator[dict[str, Any]]:
     """
     text = read_text(path, "a scenario")
     if not text.strip():
-        raise MalformedFile(path, "the file is empty: it must hold at least one scenario")
+        raise MalformedFile(path, "the file is empty: it must contain at least one scenario")
     for where, line in _documents(text, path):
         scenario = line.get("scenario", line.get("spec", line)) if isinstance(line, dict) else line
         if isinstance(line, dict) and "scenario" not in line and "requests" in line:
-            scenario = line  # its own `spec` is speculative decoding
+            scenario = line  # here `spec` is speculative decoding
         if not isinstance(scenario, dict):
             raise MalformedFile(
                 path, f"a scenario must be an object, not {type(scenario).__name__}", where=where
@@ -181,7 +181,7 @@ class _Schedule:
         free_blocks: int,
     ) -> None:
         if self.v0 and not rows and not finished:
-            return  # a call that only preempted is no step in V0
+            return  # in V0 a call that only preempts is not a step
         start_s, end_s = (at_ps / PS_PER_S for at_ps in times_ps)
         columns = 3 if self.v0 else 4
         self.steps.append([start_s, end_s, [row[:columns] for row in rows], preempted, finished, free_blocks])
@@ -341,14 +341,14 @@ def _radix_trace(program: Mapping[str, Any]) -> list[dict[str, object]]:
     return trace
 
 
-MOST = 1 << 40  # of any count or seed: sums of them stay within 64 bits
+MOST = 1 << 40  # limit of counts and seeds, so that their sums fit in 64 bits
 WHOLE = (
     "num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len",
     "long_prefill_token_threshold", "max_num_active_seqs", "prefill_schedule_interval", "pp",
     "num_cpu_blocks", "sliding_window", "hybrid_window", "page_size",
 )  # fmt: skip
 WHOLE_OF_A_REQUEST = ("max_tokens", "priority", "out_seed")
-LONGEST_STEP_S = 1e5  # of a step, or of a token in it
+LONGEST_STEP_S = 1e5  # of a step, or per token
 
 
 def check_scenario(scenario: Mapping[str, Any]) -> None:

@@ -136,11 +136,11 @@ def check_encoding(setup: EngineSetup, image_tokens: int) -> None:
         )
     if not most:
         raise InvalidInput(
-            "prompts have images, and the model has no vision encoder of a known formula: leave out --images-per-prompt"
+            "prompts have images, but the model has no vision encoder of a known formula: leave out --images-per-prompt"
         )
     if image_tokens > most:
         raise InvalidInput(
-            f"an image of {image_tokens:,} tokens is larger than the encoder's {most:,} a step"
+            f"an image of {image_tokens:,} tokens exceeds the encoder's limit of {most:,} tokens per step"
         )
     others = {
         "--kv-offloading-size": "offload" in setup.policy_options,

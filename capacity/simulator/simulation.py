@@ -138,7 +138,9 @@ def _deployment(
         kind = Cluster if dispatch.cascade is None else Cascading
         cluster = kind(workload, setups, dispatch, recording)
     elif dispatch.cascade is not None:
-        raise InvalidInput("a cascade is of engines that prefill and decode: leave out roles, or the cascade")
+        raise InvalidInput(
+            "a cascade needs engines that prefill and decode: leave out the roles or the cascade"
+        )
     else:
         check_roles(setups)
         cluster = Disaggregated(workload, setups, dispatch, recording)
@@ -157,5 +159,5 @@ def _scale(cluster: Cluster, setups: Sequence[EngineSetup], role: Role, plan: Au
         raise InvalidInput(f"there are no {role} replicas to scale")
     for like in pools.values():
         if plan.max_replicas < len(like):
-            raise InvalidInput(f"{len(like)} replicas at first are more than the {plan.max_replicas} at most")
+            raise InvalidInput(f"{len(like)} initial replicas exceed the maximum of {plan.max_replicas}")
         cluster.env.process(autoscaling(cluster, like[0], plan))

@@ -25,7 +25,7 @@ FACTORS = 4096  # 2**12: the highest bits of a draw are the index
 STRAGGLERS = 205  # of them: 5 %
 MEASURED_CV = 0.017
 MOST_CV = 0.5
-LEAST_CV = 1e-9  # below, no step of seconds is a picosecond longer
+LEAST_CV = 1e-9  # smaller values change a step of seconds by less than 1 ps
 BODY, LATE = 0.012 / MEASURED_CV, 0.04 / MEASURED_CV  # deviation of the body, mean lateness, for a cv of 1
 
 
@@ -38,7 +38,7 @@ class StepNoise:
 
     def __post_init__(self) -> None:
         if len(self.factors) != FACTORS or not all(0 < factor < math.inf for factor in self.factors):
-            raise InvalidInput(f"the noise of steps needs {FACTORS} finite factors above 0")
+            raise InvalidInput(f"step noise needs {FACTORS} finite factors above 0")
 
     def noisy(self, duration_ps: int, engine_number: int, step_number: int) -> int:
         """Return the time of an engine's step (numbered from 0) that would take `duration_ps`; at least 1 ps.
@@ -53,7 +53,9 @@ def step_noise(cv: float, seed: int = 0) -> StepNoise | None:
     """Return noise with this coefficient of variation; None if 0 or without effect on any step. Raises
     InvalidInput."""
     if not 0 <= cv <= MOST_CV:
-        raise InvalidInput(f"the noise of steps must be from 0 to {MOST_CV:g}, not {cv}")
+        raise InvalidInput(
+            f"the coefficient of variation of step times must be from 0 to {MOST_CV:g}, not {cv}"
+        )
     return StepNoise(noise_factors(cv), seed) if cv >= LEAST_CV else None
 
 

@@ -30,7 +30,7 @@ class StepWork:
 
     def __init__(self, step_times: StepTimes) -> None:
         self.step_times = step_times
-        self.held_ps = 0  # steps waited for KV to come back
+        self.held_ps = 0  # time in which steps waited for offloaded KV
         self._decodes: dict[tuple[int, int, int, int], tuple[StepShape, list[int]]] = {}
         self._prefills: list[tuple[StepShape, int]] = []
         self._stride = 1

@@ -92,7 +92,7 @@ def time_parts(
         made = np.where(judged != MISSING, judged, first)
         ended = np.where(judged != MISSING, finish - picoseconds(cascade.judge_s), finish)
         sent_on = np.where(moved != MISSING, moved, arrival)
-        # what the cache answered was in no engine, nor in its server
+        # cached answers were in no engine and no API server
         server_ps[cached] = 0
         made, ended, scheduled = (
             np.where(cached, finish + served, each) for each in (made, ended, scheduled)

@@ -27,7 +27,7 @@ class Timeline:
 
     def __init__(self) -> None:
         self._events: list[Mapping[str, object]] = []
-        self._stopped_us: dict[int, float] = {}  # requests without a place in the batch, and since when
+        self._stopped_us: dict[int, float] = {}  # preempted requests, and since when
         self._pauses_us: dict[int, list[tuple[float, float]]] = {}
 
     def __call__(self, step: Step, engine: Engine) -> None:

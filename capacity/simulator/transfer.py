@@ -38,7 +38,7 @@ class KvLink:
     window_bytes_per_token: float = 0.0
     window_tokens: int = 0
     bytes_per_request: float = 0.0
-    layers: int = 0  # sent one by one, each as soon as it is computed; 0: all together, once all are
+    layers: int = 0  # sent one by one, each once it is computed; 0: sent together at the end
 
     def __post_init__(self) -> None:
         if not self.bytes_per_s > 0:
@@ -117,7 +117,7 @@ class Transfers:
         waiting = [other for other in self._under_way if other.begin_ps > now_ps]
         for port in {port: None for other in (transfer, *waiting) for port in other.ports}:
             port.free_ps = now_ps
-        for other in self._under_way:  # who is on the way stays there
+        for other in self._under_way:  # active transfers keep their ports
             if other.begin_ps <= now_ps:
                 for port in other.ports:
                     port.free_ps = max(port.free_ps, other.end_ps - self._latency_ps)
@@ -140,7 +140,7 @@ class Transfers:
         if end_ps > picoseconds(LATEST_S):
             raise InvalidInput(
                 f"KV of {tokens} tokens arrives after {end_ps / PS_PER_S:.3g} s at {link.bytes_per_s:g} bytes/s; "
-                f"simulated time holds {LATEST_S:g} s: raise --kv-transfer-bytes-per-s"
+                f"simulated time ends at {LATEST_S:g} s: increase --kv-transfer-bytes-per-s"
             )
         transfer.begin_ps, transfer.end_ps = begin_ps, end_ps
         call_at(self._env, end_ps, lambda _: self._end(transfer, end_ps), ARRIVE, TIMER)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,22 +26,21 @@ from capacity.step import PS_PER_S
 from capacity.workload import Workload
 from capacity.workload.columns import FloatArray
 
+TOO_SHORT: Final = "too short to tell"
 Judgement = Literal[
     "stable", "stable with bursts", "not all served", "saturated", "overloaded", "too short to tell"
 ]
 STABLE: tuple[Judgement, ...] = ("stable", "stable with bursts")
-UNSETTLED: tuple[Judgement, ...] = ("overloaded", "too short to tell")  # no steady state to price
+UNSETTLED: tuple[Judgement, ...] = ("overloaded", TOO_SHORT)  # without a steady state to price
 Bools = npt.NDArray[np.bool_]
 
-STABLE_LOAD = 0.95  # of capacity: above, queues have a memory longer than most runs
+STABLE_LOAD = 0.95  # of capacity; above, the correlation time of queues is longer than most runs
 LEAST_REQUESTS = 100
-GROWTH = 0.05  # of the arrivals that pile up
-BURSTS = 0.1  # of the run: bursts that take longer, with their aftermath, are what the run is about
-LOST = 0.01  # of the requests: more that are not completed are the verdict
+GROWTH = 0.05  # share of arrivals that accumulate, above which a run is overloaded
+BURSTS = 0.1  # share of the run; longer bursts, including their drain, make it overloaded
+LOST = 0.01  # share of requests; if more do not complete, the verdict is "not all served"
 WINDOWS = 10
-
-
-BOUND = 0.95  # busy for more than this share, the API servers set the rate
+BOUND = 0.95  # utilisation of the API servers above which they limit the rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +137,7 @@ def judge(
     first_wave = 0 if clocked else int(np.searchsorted(arrival, arrival[0], side="right"))
     growth = _growth(arrival, finish)
     offered = len(arrival) / span_s if clocked and span_s else (math.inf if clocked else None)
-    own = math.inf if capacity is None else capacity.requests_per_s  # of the engines
+    own = math.inf if capacity is None else capacity.requests_per_s
     if offered and math.isfinite(offered):
         capacity = limited_capacity(capacity, front_end)
     load = offered / capacity.requests_per_s if offered and capacity else None
@@ -161,10 +160,10 @@ def judge(
         if not clocked and verdict == "stable":
             verdict = "saturated"
         reason = f"{reason}; {bound_by}"
-    served = verdict  # of those that were
+    served = verdict  # of the completed requests
     if not completed.all():
         verdict, reason = _with_losses(verdict, reason, completed, losses or {})
-    is_stable = served in STABLE and verdict != "too short to tell"
+    is_stable = served in STABLE and verdict != TOO_SHORT
     bounds = arrival[measured]
     return Verdict(
         verdict=verdict,
@@ -180,7 +179,7 @@ def judge(
         measured_requests=int(measured.sum()),
         steady=(
             steady_means(records, order[measured], clocked=clocked)
-            if served in (*STABLE, "saturated") and verdict != "too short to tell"
+            if is_stable or (served == "saturated" and verdict != TOO_SHORT)
             else None
         ),
         is_stable=is_stable,
@@ -209,19 +208,22 @@ def _busy(records: RequestTable, front_end: FrontEndLimit) -> float:
 def _with_losses(
     verdict: Judgement, reason: str, completed: Bools, losses: Mapping[str, int]
 ) -> tuple[Judgement, str]:
-    """Add the number of lost requests to the verdict: "not all served" if they are many and the rest is fine, "too
-    short to tell" if all were lost."""
+    """Add the number of lost requests to the verdict: "not all served" if they are many and the rest is not overloaded,
+    TOO_SHORT if all were lost."""
     lost = len(completed) - int(completed.sum())
     kinds = ", ".join(f"{count:,} {what}" for what, count in losses.items() if count)
     became = f" ({kinds})" if kinds else ""
-    if completed.any() and lost > LOST * len(completed) and verdict != "overloaded":
-        share = f"{lost:,} of {len(completed):,} requests, {lost / len(completed):.0%}, were not completed{became}"
-        return "not all served", f"{share}; of the others: {verdict}, {reason}"
-    if completed.any():
-        return verdict, f"{reason}; {lost:,} of {len(completed):,} requests were not completed{became}"
-    if verdict == "overloaded":
-        return verdict, f"{reason}; none of the {lost:,} requests was completed{became}"
-    return "too short to tell", f"none of the {lost:,} requests was completed{became}: nothing was served"
+    if not completed.any():
+        none = f"none of the {lost:,} requests completed{became}"
+        return (verdict, f"{reason}; {none}") if verdict == "overloaded" else (TOO_SHORT, none)
+    lost_of_all = f"{lost:,} of {len(completed):,} requests"
+    if lost > LOST * len(completed) and verdict != "overloaded":
+        share = f"{lost / len(completed):.0%}"
+        return (
+            "not all served",
+            f"{lost_of_all} ({share}) did not complete{became}; the others: {verdict}, {reason}",
+        )
+    return verdict, f"{reason}; {lost_of_all} did not complete{became}"
 
 
 def _rate(per_s: float) -> str:
@@ -240,41 +242,40 @@ def _of_open_loop(
 ) -> tuple[Judgement, str]:
     span_s = float(arrival[-1] - arrival[0])
     count = len(arrival)
-    offered = "all requests at once" if not span_s else f"{_rate(count / span_s)} requests/s arrive"
-    beside = "" if capacity is None else f", capacity is {_rate(capacity.requests_per_s)}/s"
+    offered = f"{_rate(count / span_s)} requests/s offered" if span_s else "all requests arrive at once"
+    bursts = ""
     if load is not None and capacity is not None:
+        share = f"{load:.0%} of the capacity" if math.isfinite(load) else "capacity"
+        offered += f", {share} of {_rate(capacity.requests_per_s)} requests/s"
         chance = math.hypot(capacity.error_fraction, math.sqrt(local_variation(arrival) / count))
         if load > 1 + 2 * chance:
-            return "overloaded", f"{offered}{beside}: the queue grows for as long as this lasts"
-    bursts = "" if peak is None or capacity is None else _burst(peak, capacity)
-    if peak is not None and capacity is not None and _lasting(peak, capacity, span_s, load):
-        return "overloaded", bursts
+            return "overloaded", f"{offered}; the queue grows without bound"
+        if peak is not None:
+            bursts = _burst(peak, capacity)
+            if _lasting(peak, capacity, span_s, load):
+                return "overloaded", bursts
     if growth is not None and growth > GROWTH and long_enough:
-        return "overloaded", f"{offered}{beside}; {growth:.0%} of them pile up"
+        return "overloaded", f"{offered}; {growth:.0%} of the requests accumulate in the queue"
     if not long_enough:
         if load is None and not span_s:
-            return "too short to tell", "all requests at once, and no backlog formed"
+            return TOO_SHORT, "all requests arrive at once, and no backlog forms"
         return (
-            "too short to tell",
-            f"{count} requests over {span_s:.3g} s, each of which stays {stay_s:.3g} s; needed are {LEAST_REQUESTS} "
-            f"requests over {LEAST_RESIDENCES * stay_s:.3g} s",
+            TOO_SHORT,
+            f"{count} requests over {span_s:.3g} s; a steady-state estimate needs {LEAST_REQUESTS} requests over at "
+            f"least {LEAST_RESIDENCES * stay_s:.3g} s ({LEAST_RESIDENCES} times the latency)",
         )
-    if load is not None and load > STABLE_LOAD:
-        return (
-            "saturated",
-            f"{offered}{beside}: {load:.0%} of it, where waiting times have no bound to rely on",
-        )
-    if load is None and growth is None:
-        return "too short to tell", f"{offered}, and neither capacity nor growth could be measured"
-    share = "no backlog forms" if load is None else f"{load:.0%} of it"
-    if bursts:
-        return "stable with bursts", f"{offered}{beside}: {share}; {bursts}"
-    return "stable", f"{offered}{beside}: {share}"
+    if load is None:
+        if growth is None:
+            return TOO_SHORT, f"{offered}; neither capacity nor queue growth could be measured"
+        return "stable", f"{offered}; no backlog forms"
+    if load > STABLE_LOAD:
+        return "saturated", f"{offered}; waiting times this close to the capacity are not reliable"
+    return ("stable with bursts", f"{offered}; {bursts}") if bursts else ("stable", offered)
 
 
-def _lasting(peak: Peak, capacity: Capacity, span_s: float, load: float | None) -> bool:
+def _lasting(peak: Peak, capacity: Capacity, span_s: float, load: float) -> bool:
     """Return whether bursts and the time to drain them take more than a short part of the run."""
-    if load is None or load >= STABLE_LOAD:
+    if load >= STABLE_LOAD:
         return True
     aftermath_s = peak.all_excess / (capacity.requests_per_s * (1 - load))
     return peak.all_s + aftermath_s > BURSTS * span_s
@@ -284,10 +285,10 @@ def _burst(peak: Peak, capacity: Capacity) -> str:
     """Describe the highest burst above capacity, its excess, and the time to serve the excess."""
     behind_s = peak.excess / capacity.requests_per_s
     others = round(peak.all_s / (peak.end_s - peak.start_s)) - 1
-    beside = f", and in {others} more stretches as long" if others else ""
+    more = f"; {others} more stretches of this length exceed the capacity" if others else ""
     return (
-        f"from {peak.start_s:,.0f} s to {peak.end_s:,.0f} s {peak.load:.2f} times the capacity arrives: "
-        f"{peak.excess:,.0f} requests too many, {behind_s:,.0f} s of work{beside}"
+        f"from {peak.start_s:,.0f} s to {peak.end_s:,.0f} s the offered load is {peak.load:.2f} times the capacity: "
+        f"{peak.excess:,.0f} excess requests, {behind_s:,.0f} s of work{more}"
     )
 
 
@@ -299,19 +300,23 @@ def _of_closed_loop(
     done = records.completed
     until_scheduled_ps = (records.first_scheduled_ps - records.arrival_ps)[done]
     waited_ps = (until_scheduled_ps - way_s * PS_PER_S).clip(0)
-    stayed_ps = (records.finish_ps - records.arrival_ps)[done].sum(dtype=float)  # over 2**63 in a day of many
+    stayed_ps = (records.finish_ps - records.arrival_ps)[done].sum(dtype=float)  # an int64 sum may overflow
     share = float(waited_ps.sum(dtype=float) / stayed_ps) if stayed_ps else 0.0
     sent = "a closed loop" if workload.concurrency is None else f"a closed loop of {workload.concurrency}"
-    if len(records) < max(LEAST_REQUESTS, 5 * (workload.concurrency or 0)):
-        return "too short to tell", f"{sent}, and only {len(records)} requests"
+    needed = max(LEAST_REQUESTS, 5 * (workload.concurrency or 0))
+    if len(records) < needed:
+        return TOO_SHORT, f"{sent}: {len(records)} requests; a steady-state estimate needs {needed}"
     if workload.concurrency is None:
         if not long_enough:
-            return "too short to tell", f"sessions over less than {LEAST_RESIDENCES} times a request's stay"
+            needed_s = f"{LEAST_RESIDENCES} times the latency of a request"
+            return TOO_SHORT, f"{sent}: a steady-state estimate needs sessions over at least {needed_s}"
         if growth is not None and growth > GROWTH:
-            return "overloaded", f"sessions begin faster than they end: {growth:.0%} of the requests pile up"
-    if share > 0.1:
-        return "saturated", f"{sent}: {share:.0%} of a request's time is waiting for a place"
-    return "stable", f"{sent}: {share:.0%} of a request's time is waiting"
+            return (
+                "overloaded",
+                f"sessions start faster than they end; {growth:.0%} of the requests accumulate",
+            )
+    verdict: Judgement = "saturated" if share > 0.1 else "stable"
+    return verdict, f"{sent}: requests wait for {share:.0%} of their time"
 
 
 def _steady_part(
