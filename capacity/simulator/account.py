@@ -63,7 +63,7 @@ class Account:
         if recording.frontend is not None and recording.frontend.delays:
             to_client_clock(ledger, recording.frontend)
         engines = [cluster.engines.account(number) for number in range(len(members))]
-        status, reason = self._interrupted(cluster, engines) if interrupted else self._ended(cluster, engines)
+        status, reason = self._ended(cluster, engines, interrupted)
         result = add_up(
             members,
             engines,
@@ -88,12 +88,13 @@ class Account:
             series=tuple(self.series),
         )
 
-    def _interrupted(self, cluster: Cluster, engines: Sequence[EngineAccount]) -> tuple[Status, str]:
-        now_ps = max([int(cluster.env.now), *(engine.now_ps for engine in engines)])
-        return "interrupted", f"interrupted at {now_ps / PS_PER_S:.3f} s of simulated time"
-
-    def _ended(self, cluster: Cluster, engines: Sequence[EngineAccount]) -> tuple[Status, str | None]:
+    def _ended(
+        self, cluster: Cluster, engines: Sequence[EngineAccount], interrupted: bool
+    ) -> tuple[Status, str | None]:
         """Return how the run ended, and why some requests were not answered."""
+        if interrupted:
+            now_ps = max([int(cluster.env.now), *(engine.now_ps for engine in engines)])
+            return "interrupted", f"interrupted at {now_ps / PS_PER_S:.3f} s of simulated time"
         if self.stalled_by is not None:
             return "stalled", self.stalled_by
         there = [engine for engine, member in zip(engines, cluster.members, strict=True) if member.alive]

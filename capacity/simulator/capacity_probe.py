@@ -57,10 +57,12 @@ def probe_capacity(
     last one begins; so it depends little on which requests end in that window. Backlogs in `known` are not simulated
     again.
     """
-    backlog = _backlog(workload, _probe_size(workload, in_flight))
-    name = backlog.fingerprint()
+    least, most = PROBE_REQUESTS
+    copies = PROBE_COPIES * max(len(workload), in_flight)
+    backlog = _backlog(workload, int(min(max(PROBE_BATCHES * in_flight, least), most, max(copies, least))))
     if known is None:
         return _capacity(run(backlog))
+    name = backlog.fingerprint()
     if name not in known:
         known[name] = _capacity(run(backlog))
     return known[name]
@@ -95,12 +97,6 @@ def _capacity(records: RequestTable) -> Capacity | None:
         error_fraction=t_quantile(0.95, WINDOWS - 1) * error,
         means=steady_means(scheduled, rows, clocked=False),
     )
-
-
-def _probe_size(workload: Workload, in_flight: float) -> int:
-    least, most = PROBE_REQUESTS
-    copies = PROBE_COPIES * max(len(workload), in_flight)
-    return int(min(max(PROBE_BATCHES * in_flight, least), most, max(copies, least)))
 
 
 def _progress(begin: FloatArray, end: FloatArray, weight: FloatArray, edges: FloatArray) -> FloatArray:

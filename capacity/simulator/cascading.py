@@ -30,7 +30,6 @@ from capacity.simulator.result import CascadeUse, SimulationResult
 from capacity.simulator.setup import EngineSetup
 from capacity.step import picoseconds
 from capacity.workload import Workload
-from capacity.workload.columns import IntArray
 
 
 class Cascading(Cluster):
@@ -70,13 +69,8 @@ class Cascading(Cluster):
         )  # arrival at the pool that answers, if not the first
         self.unseen_answers = self.unseen_tokens = 0
         if recording.progress is not None:
-            self.ledger.progress = Progress(self._answers_made(steps), recording.progress)
-
-    def _answers_made(self, steps: IntArray) -> int:
-        """Return the number of answers of all pools together if none fails."""
-        return int((steps + 1).sum()) if self._route.by_answer else int((steps >= 0).sum())
-
-    # requests on their way
+            answers = (steps + 1).sum() if route.by_answer else (steps >= 0).sum()
+            self.ledger.progress = Progress(int(answers), recording.progress)
 
     def _later(self, act: Callable[[int, int], None], request: int, at_ps: int) -> None:
         """Schedule an action for a request that is in no pool, unless its client times out before `at_ps`."""
@@ -101,8 +95,6 @@ class Cascading(Cluster):
 
     def _is_outstanding(self, request: int) -> bool:
         return request in self._between or super()._is_outstanding(request)
-
-    # arrivals: cache, decision by prompt, first pool
 
     def _arrive(self, sent: list[tuple[int, int]]) -> None:
         decision_ps = 0 if self._route.by_answer else self._judge_ps
@@ -129,8 +121,6 @@ class Cascading(Cluster):
         self.in_vain.request_ended()
         self._answered(request, now_ps)
 
-    # waiting for a replica of the pool, in order
-
     def _send(self, request: int, at_ps: int) -> bool:
         assert isinstance(self.router, ByCascade)
         return self.router.has_ready(self.stage[request]) and super()._send(request, at_ps)
@@ -155,8 +145,6 @@ class Cascading(Cluster):
         """Return the requests that the pool has or that wait for it."""
         others = sum(self.stage[held] != setup.takes.pool for held in self._held)
         return super().load_of(setup) - others
-
-    # answers and their judgement
 
     def left(self, number: int, request: int, at_ps: int) -> None:
         judged = self._route.by_answer and self.stage[request] < self._last

@@ -28,7 +28,7 @@ from capacity.simulator.members import Member, Recording
 from capacity.simulator.metrics import MISSING
 from capacity.simulator.requests import Requests
 from capacity.simulator.result import SimulationResult
-from capacity.simulator.setup import EngineSetup, Role, can_abort
+from capacity.simulator.setup import EngineSetup, Role, make_pool, make_scheduler
 from capacity.step import PS_PER_S, picoseconds
 from capacity.workload import Workload
 
@@ -276,7 +276,7 @@ class Cluster:
 
     def add(self, setup: EngineSetup, now_ps: int = 0, *, ready: bool = True) -> int:
         """Add an empty replica and return its number; with `ready` it takes requests at once. Raises InvalidInput."""
-        if self._patience is not None and not can_abort(setup):
+        if self._patience is not None and not make_scheduler(setup, make_pool(setup)).aborts:
             raise InvalidInput(
                 f"the {setup.policy_name} scheduler cannot abort requests: leave out the client timeout"
             )

@@ -66,8 +66,6 @@ class Disaggregated(Cluster):
         self._without_decoder: dict[int, None] = {}  # prefilled requests, in order
         self._in_vain = 0  # prefills whose KV was lost since the last progress
 
-    # replicas
-
     def _router_for(self, role: Role) -> Router:
         return self.router if role == "prefill" else self.decoders
 
@@ -119,8 +117,6 @@ class Disaggregated(Cluster):
         for handoff in saved:
             self._hand_over(self._handoffs[handoff.request], now_ps)
 
-    # requests
-
     def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:  # noqa: ARG002
         self._tell(self._hand_on if kept else self._prefill_anew, request, at_ps)
 
@@ -167,8 +163,6 @@ class Disaggregated(Cluster):
         self.account.timed_out += 1
         self._withdraw(handoff, now_ps)
         self._done(request)
-
-    # KV transfers
 
     def _hand_over(self, handoff: Handoff, now_ps: int) -> None:
         """Let a decode replica load a request's KV, or keep the KV until a replica takes requests."""
@@ -257,12 +251,9 @@ def check_roles(setups: Iterable[EngineSetup]) -> None:
         )
     able = schedulers_that("hands_over")
     for setup in setups:
-        if setup.policy not in able or setup.kv_contiguous_tokens is not None:
-            kept = (
-                "contiguous KV"
-                if setup.kv_contiguous_tokens is not None
-                else f"the {setup.policy_name} scheduler"
-            )
+        contiguous = setup.kv_contiguous_tokens is not None
+        if contiguous or setup.policy not in able:
+            kept = "contiguous KV" if contiguous else f"the {setup.policy_name} scheduler"
             raise InvalidInput(
                 f"{kept} cannot transfer KV: disaggregated pools need paged KV and one of {', '.join(able)}"
             )

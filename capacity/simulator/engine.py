@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 from collections.abc import Sequence as Items
-from typing import Protocol, cast
+from typing import TypeAlias, cast
 
 import simpy
 
@@ -37,12 +37,6 @@ from capacity.step import JointStepTimes, SlowestRank, StepShape
 
 ZERO_TIME_STEPS = 10_000  # consecutive steps without rows: the run cannot progress
 PREEMPTIONS_IN_VAIN = 10_000  # since the last sampled token: the run cannot progress
-
-
-class StepObserver(Protocol):
-    """Callback that gets every completed step."""
-
-    def __call__(self, step: Step, engine: Engine) -> None: ...
 
 
 class Engine:
@@ -402,3 +396,6 @@ class Engine:
         if kept:
             self.kept[r.index] = (r.rank, table)
         self.reports.prefilled(self.number, r.index, now_ps, kept=kept)
+
+
+StepObserver: TypeAlias = Callable[[Step, Engine], None]  # called with every completed step

@@ -29,23 +29,17 @@ def make_engines(
     reacts: bool,
     routed: bool,
 ) -> Engines:
-    """Return the engine loop for engines like `setups`; it has no engines yet.
+    """Return the engine loop for engines like `setups`; it has no engines yet. Raises InvalidInput.
 
     `reacts`: the caller acts on the end of a request at that instant; otherwise the report may come later, but in
     order and before the next event. `routed`: the caller needs reports at all.
     """
-    if _compiled(recording, setups, requests):
-        return CompiledEngines(env, requests, ledger, reports, recording, reacts=reacts, routed=routed)
-    return ReadableEngines(env, requests, ledger, reports, recording)
-
-
-def _compiled(recording: Recording, setups: Sequence[EngineSetup], requests: Requests) -> bool:
-    """Return whether the compiled engines run; "auto" selects them if they are built and support all options. Raises
-    InvalidInput."""
     because = why_readable(recording, setups, requests)
-    if recording.engine_loop == "core" and because is not None:
+    if because is None:
+        return CompiledEngines(env, requests, ledger, reports, recording, reacts=reacts, routed=routed)
+    if recording.engine_loop == "core":
         raise InvalidInput(f"the compiled engines cannot run this: {because}; use --engine-loop events")
-    return because is None
+    return ReadableEngines(env, requests, ledger, reports, recording)
 
 
 def why_readable(recording: Recording, setups: Sequence[EngineSetup], requests: Requests) -> str | None:
@@ -59,6 +53,7 @@ def why_readable(recording: Recording, setups: Sequence[EngineSetup], requests: 
     for setup in setups:
         if not covers(setup):
             return f"the scheduler {setup.policy_name} is not supported with these options"
-    if requests.have_samples and any(setup.policy_options.get("forks_samples") for setup in setups):
+    has_samples = requests.workload.sample_of is not None
+    if has_samples and any(setup.policy_options.get("forks_samples") for setup in setups):
         return "forked samples are not supported"
     return "the compiled engines are not built on this machine" if library.load() is None else None

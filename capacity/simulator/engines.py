@@ -63,19 +63,15 @@ class Reports(Protocol):
 
     def left(self, number: int, request: int, at_ps: int) -> None:
         """A request ended with its last token, or was dropped without a token."""
-        ...
 
     def refused(self, number: int, request: int, at_ps: int) -> None:
         """A request was rejected on arrival."""
-        ...
 
     def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
         """A prefill engine finished a request; its KV is `kept` until `release_kept`, or already lost."""
-        ...
 
     def load_begins(self, number: int, request: int, at_ps: int) -> int:
         """Blocks are allocated for the KV that a request waits for; return the arrival time of the KV."""
-        ...
 
 
 class Nobody:
@@ -93,61 +89,47 @@ class Engines(Protocol):
 
     def rank_of(self, number: int, request: int) -> int:
         """Return the data-parallel rank that has a request's KV; 0 without ranks."""
-        ...
 
     def add(self, setup: EngineSetup, now_ps: int) -> int:
         """Add an empty engine and return its number. Raises InvalidInput and UnknownName."""
-        ...
 
     def feed(self, number: int, requests: Sequence[int], instants_ps: Sequence[int]) -> None:
         """Schedule requests that arrive at fixed instants, in time order; no calls of `deliver` are needed. Writes
         their arrivals into the ledger and reports rejected ones as refused."""
-        ...
 
     def deliver(self, number: int, request: int, at_ps: int) -> bool:
         """Deliver a request, whose arrival is in the ledger; return False (without a report) if it is rejected."""
-        ...
 
     def cancel(self, number: int, request: int, at_ps: int) -> None:
         """Cancel a request of a client that timed out. Its end is not recorded; it leaves at the next decision."""
-        ...
 
     def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:
         """Load a request's KV from elsewhere as soon as blocks are free; return False if the request is rejected."""
-        ...
 
     def loaded(self, number: int, request: int, at_ps: int) -> None:
         """Let a request run after its KV has arrived."""
-        ...
 
     def unload(self, number: int, request: int, at_ps: int) -> None:
         """Cancel the load of a request's KV: free its blocks, or its place in the queue for blocks."""
-        ...
 
     def release_kept(self, number: int, request: int, at_ps: int) -> None:
         """Free the KV that a prefill engine kept, after it was sent."""
-        ...
 
     def stop(self, number: int) -> None:
         """Stop an engine and lose its contents."""
-        ...
 
     def run(self) -> None:
         """Run the clock until no events remain. Work due before an event is done and reported before that event."""
-        ...
 
     def report_at_once(self) -> None:
         """Report departures at their instant from now on, because the caller acts on them."""
-        ...
 
     @property
     def busy(self) -> bool:
         """Whether any engine will act on its own, including requests that were fed to it."""
-        ...
 
     def close(self) -> None:
         """Free the memory of the engines after the run and all queries."""
-        ...
 
     def state(self, number: int) -> EngineState: ...
     def account(self, number: int) -> EngineAccount: ...
@@ -155,4 +137,3 @@ class Engines(Protocol):
     @property
     def gaps(self) -> GapCounter:
         """Gaps between deliveries of all engines together."""
-        ...

@@ -168,14 +168,10 @@ def autoscaling(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Proc
         for _ in range(wanted - current):
             cluster.env.process(_starting(cluster, setup, plan))
         if wanted < current and now_ps - last_wanted_ps >= picoseconds(plan.scale_down_delay_s):
-            for number in _least_loaded(cluster, setup, min(current - wanted, taking - 1)):
+            opened = [number for number in cluster.like(setup) if cluster.members[number].open]
+            opened.sort(key=lambda number: (cluster.routers[number].requests[number], -number))
+            for number in opened[: min(current - wanted, taking - 1)]:  # of equal loads the newest first
                 cluster.drain(number, now_ps, "scaled down")
-
-
-def _least_loaded(cluster: Cluster, setup: EngineSetup, count: int) -> list[int]:
-    """Return `count` open replicas of a pool with the fewest requests; of equal ones the newest first."""
-    taking = [number for number in cluster.like(setup) if cluster.members[number].open]
-    return sorted(taking, key=lambda number: (cluster.routers[number].requests[number], -number))[:count]
 
 
 def _starting(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:

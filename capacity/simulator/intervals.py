@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from typing import Any
 
 import numpy as np
@@ -49,8 +49,8 @@ def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) ->
     found = [float(value) for value in np.percentile(ordered, percents)]
     if count < BATCHES * LEAST_PER_BATCH:
         return [Interval(value=value, low=None, high=None) for value in found]
-    edges = _batch_edges(count)
-    sizes = np.diff(np.append(edges, count))
+    sizes = np.array([len(part) for part in np.array_split(ordered, BATCHES)])
+    edges = np.cumsum(sizes) - sizes
     places = [
         _Places.of(np.add.reduceat(values <= value, edges, dtype=np.int64) / sizes, percent / 100, count)
         for value, percent in zip(found, percents, strict=True)
@@ -81,13 +81,6 @@ def _rising(intervals: Iterable[Interval]) -> list[Interval | None]:
         if above is not None and high is not None and high > above:
             found[i] = replace(found[i], high=above)
     return [*found]
-
-
-def _batch_edges(count: int) -> IntArray:
-    """Return where each of `BATCHES` begins, as in `np.array_split`."""
-    size, more = divmod(count, BATCHES)
-    at = np.arange(BATCHES)
-    return at * size + np.minimum(at, more)
 
 
 def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Interval | None]:
@@ -193,18 +186,22 @@ def replicated(values: Sequence[float]) -> Interval:
     """Return the mean over independent runs with Student's interval; a single run gives no bounds."""
     if not values:
         raise InvalidInput("an interval needs at least 1 run")
-    mean = math.fsum(values) / len(values)
+    mean = fmean(values)
     if len(values) < 2:
         return Interval(value=mean, low=None, high=None)
-    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    half = t_quantile(CONFIDENCE, len(values) - 1) * math.sqrt(variance / len(values))
+    half = t_quantile(CONFIDENCE, len(values) - 1) * math.sqrt(variance(values) / len(values))
     return Interval(value=mean, low=mean - half, high=mean + half)
 
 
 def paired_difference(first: Iterable[float], second: Iterable[float]) -> Interval:
     """Return the interval of `second` - `first` over runs with common random numbers, paired by seed."""
-    pairs = list(zip(first, second, strict=True))
-    return replicated([b - a for a, b in pairs])
+    return replicated([b - a for a, b in zip(first, second, strict=True)])
+
+
+def variance(values: Sequence[float]) -> float:
+    """Return the sample variance of at least two values."""
+    mean = fmean(values)
+    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
 def t_quantile(confidence: float, degrees: int) -> float:

@@ -38,9 +38,7 @@ class Progress:
 
     def completed(self) -> None:
         """Count one completed request."""
-        self._completed += 1
-        if self._completed % self._every == 0:
-            self._report(self._completed, self._total)
+        self.reached(self._completed + 1)
 
     def reached(self, completed: int) -> int:
         """Set the number of completed requests; report once if reports are due, and return how many were due."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from capacity.base.errors import UnknownName
+from capacity.base.record import make_from
 from capacity.simulator.engines import EngineAccount
 from capacity.simulator.front_end_process import FrontendTimes
 from capacity.simulator.setup import EngineSetup, Role
@@ -89,18 +90,16 @@ class Member:
         return self.alive and not self.draining and not self.open
 
     def summary(self, number: int, account: EngineAccount) -> ReplicaSummary:
-        return ReplicaSummary(
+        return make_from(
+            ReplicaSummary,
+            self,
+            account,
+            self.setup,
             number=number,
-            label=self.setup.label,
-            role=self.setup.role,
-            requests=self.requests,
             busy_s=account.busy_ps / PS_PER_S,
-            steps=account.steps,
-            preemptions=account.preemptions,
             kv_utilization_peak=account.kv_peak_blocks / account.num_blocks,
             from_s=self.from_ps / PS_PER_S,
             until_s=None if self.until_ps is None else self.until_ps / PS_PER_S,
-            ended=self.ended,
             pool=self.setup.takes.pool,
         )
 

@@ -13,7 +13,7 @@ Percentiles interpolate linearly (numpy's default); standard deviations are popu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, overload
 
@@ -91,20 +91,14 @@ class RequestTable(Sequence[RequestRecord]):
     def __getitem__(self, index: slice) -> list[RequestRecord]: ...
     def __getitem__(self, index: int | slice) -> RequestRecord | list[RequestRecord]:
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        index %= len(self)
-
+            return [self[i] for i in range(len(self))[index]]
+        index = range(len(self))[index]
         instants: Any = {}
         for name in _INSTANTS:
             ps = int(getattr(self, f"{name}_ps")[index])
             instants[f"{name}_s"] = None if ps == MISSING else ps / PS_PER_S
         counts = {name: int(getattr(self, name)[index]) for name in _COUNTS}
         return RequestRecord(index=index, **instants, **counts)
-
-    def __iter__(self) -> Iterator[RequestRecord]:
-        return (self[i] for i in range(len(self)))
 
     def rows(self, chosen: slice | npt.NDArray[Any]) -> RequestTable:
         """Return the table of some rows, given as a slice, a mask or row numbers."""
@@ -246,7 +240,7 @@ def summarize(
     latencies_ms = {
         key: Distribution.of(done.latencies(key, per_ps=PS_TO_MS), reorder=True) for key in REQUEST_METRICS
     }
-    latencies_ms |= {"itl": gaps.distribution_ms() if gaps is not None else None}
+    latencies_ms["itl"] = gaps.distribution_ms() if gaps is not None else None
     return LatencySummary(
         duration=duration_s,
         completed=completed,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.latency_metrics import METRICS
 from capacity.base.record import Written
 from capacity.simulator.distribution import PERCENTILES
-from capacity.simulator.intervals import CONFIDENCE, Interval, paired_difference, replicated, t_quantile
+from capacity.simulator.intervals import CONFIDENCE, Interval, replicated, t_quantile, variance
 from capacity.simulator.metrics import LatencySummary
 
 MOST_REPLICATIONS = 1000
@@ -101,23 +102,18 @@ def _pair(name: str, first: list[float], second: list[float]) -> PairedMetric:
     together = [b - a for a, b in zip(first, second, strict=True)]
     alone = half = ratio = None
     if count > 1:
-        alone = _variance(first) + _variance(second)
-        paired = _variance(together)
+        alone = variance(first) + variance(second)
+        paired = variance(together)
         half = t_quantile(CONFIDENCE, 2 * (count - 1)) * math.sqrt(alone / count)
         ratio = alone / paired if paired else None
     return PairedMetric(
         metric=name,
-        first=math.fsum(first) / count,
-        second=math.fsum(second) / count,
-        difference=paired_difference(first, second),
+        first=fmean(first),
+        second=fmean(second),
+        difference=replicated(together),
         independent_half=half,
         variance_ratio=ratio,
     )
-
-
-def _variance(values: Sequence[float]) -> float:
-    mean = math.fsum(values) / len(values)
-    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
 def _columns(summaries: Iterable[LatencySummary]) -> dict[str, list[float] | None]:

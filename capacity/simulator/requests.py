@@ -105,36 +105,22 @@ class Requests:
         return array("q", self.workload.asked_tokens.tobytes())
 
     @property
-    def have_adapters(self) -> bool:
-        """Whether any request uses a LoRA adapter."""
-        return self.workload.adapter is not None and bool(self.workload.adapter.any())
-
-    @property
     def have_images(self) -> bool:
         """Whether any prompt has images or an audio clip."""
         columns = (self.workload.images, self.workload.audio_tokens)
         return any(column.any() for column in columns if column is not None)
 
-    @property
-    def most_image_tokens(self) -> int:
-        """Tokens of the largest image or audio clip."""
-        columns = (self.workload.image_tokens, self.workload.audio_tokens)
-        return max((int(column.max()) for column in columns if column is not None), default=0)
-
     def check_engine(self, setup: EngineSetup) -> None:
         """Raise InvalidInput if the engine does not support these requests."""
-        takes_adapters = "adapters" in setup.policy_options or not isinstance(setup.policy, str)
-        if self.have_adapters and not takes_adapters:
+        adapter, takes_adapters = self.workload.adapter, "adapters" in setup.policy_options
+        if adapter is not None and adapter.any() and not takes_adapters and isinstance(setup.policy, str):
             raise InvalidInput(
                 f"requests use LoRA adapters, but {setup.label} supports none: add --max-loras"
             )
         if self.have_images:
-            check_encoding(setup, self.most_image_tokens)
-
-    @property
-    def have_samples(self) -> bool:
-        """Whether some requests are samples of one prompt."""
-        return self.workload.sample_of is not None
+            columns = (self.workload.image_tokens, self.workload.audio_tokens)
+            largest = max((int(column.max()) for column in columns if column is not None), default=0)
+            check_encoding(setup, largest)
 
     def sequence_maker(self, setup: EngineSetup, pool: KvPool) -> NewSequence:
         """Return a function that builds the Sequence of request `index`, which reaches the engine at an instant.
@@ -207,20 +193,12 @@ class Requests:
         content = self.workload.content
         if content is None:
             return True
-        if (
-            len(np.unique(content.answer_ids)) == len(self.workload)
-            and not np.isin(content.segment_ids, content.answer_ids).any()
-        ):
+        if len(np.unique(content.answer_ids)) < len(self.workload):
+            return False
+        if not np.isin(content.segment_ids, content.answer_ids).any():
             return True
-        return self._repeats_only_what_it_waits_for()
-
-    def _repeats_only_what_it_waits_for(self) -> bool:
-        content, after_request = self.workload.content, self.workload.after_request
-        assert content is not None
-        owner: dict[int, int] = {}
-        for request, answer in enumerate(content.answer_ids.tolist()):
-            if owner.setdefault(answer, request) != request:
-                return False
+        owner = {answer: request for request, answer in enumerate(content.answer_ids.tolist())}
+        after_request = self.workload.after_request
         after = after_request.tolist() if after_request is not None else None
         offsets = content.offsets.tolist()
         segments = content.segment_ids.tolist()

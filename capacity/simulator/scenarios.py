@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -226,17 +227,25 @@ def _setup(scenario: Mapping[str, Any], policy: str) -> EngineSetup:
         raise InvalidInput(f"num_blocks is at most {MAX_BLOCKS:,}, not {blocks}")
     times = scenario["step_time"] if scenario["requests"] else {"base": 0, "per_token": 0}
     windows: tuple[int | None, ...] = (None,)
-    if scenario.get("sliding_window") and not v0:
-        windows = (scenario["sliding_window"],)
-    if scenario.get("hybrid_window") and not v0:
-        windows = (None, scenario["hybrid_window"])
+    options, speculation, spec = {}, None, scenario.get("spec")
+    if v0:
+        defaults = {"preemption_mode": "recompute", "num_cpu_blocks": 0}
+        options = {name: scenario.get(name, default) for name, default in defaults.items()}
+    else:
+        if scenario.get("hybrid_window"):
+            windows = (None, scenario["hybrid_window"])
+        elif scenario.get("sliding_window"):
+            windows = (scenario["sliding_window"],)
+        if spec:
+            slots = spec["k"] if spec["lookahead"] else 0
+            speculation = Speculation(spec["k"], tuple(spec["accept"]), lookahead_slots=slots)
     return EngineSetup(
         step_times=AffineStepTimes(times["base"], times["per_token"]),
         num_blocks=blocks,
         block_size=block_size,
         policy=policy,
-        policy_options=_swapping(scenario) if v0 else {},
-        speculation=None if v0 else _speculation(scenario.get("spec")),
+        policy_options=options,
+        speculation=speculation,
         limits=limits,
         enable_prefix_caching=scenario.get("enable_prefix_caching", True),
         kv_windows=windows,
@@ -244,21 +253,9 @@ def _setup(scenario: Mapping[str, Any], policy: str) -> EngineSetup:
 
 
 def _limits(scenario: Mapping[str, Any], v0: bool) -> SchedulerLimits:
-    limits = {
-        name: scenario[name]
-        for name in (
-            "max_num_seqs",
-            "max_num_batched_tokens",
-            "max_model_len",
-            "enable_chunked_prefill",
-            "long_prefill_token_threshold",
-            "watermark",
-            "reserve_full_isl",
-            "max_num_active_seqs",
-            "prefill_schedule_interval",
-        )
-        if name in scenario
-    }
+    names = {*WHOLE, "enable_chunked_prefill", "watermark", "reserve_full_isl"}
+    names &= {field.name for field in fields(SchedulerLimits)}
+    limits = {name: scenario[name] for name in names if name in scenario}
     for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
         if not isinstance(limits.get(name, 0), int) or limits.get(name, 1) < 1:
             raise InvalidInput(f"{name} must be a whole number of at least 1, not {limits[name]!r}")
@@ -267,20 +264,6 @@ def _limits(scenario: Mapping[str, Any], v0: bool) -> SchedulerLimits:
         priority=scenario.get("policy") == "priority",
         pipeline_stages=1 if v0 else scenario.get("pp", 1),
     )
-
-
-def _swapping(scenario: Mapping[str, Any]) -> dict[str, object]:
-    return {
-        "preemption_mode": scenario.get("preemption_mode", "recompute"),
-        "num_cpu_blocks": scenario.get("num_cpu_blocks", 0),
-    }
-
-
-def _speculation(spec: Mapping[str, Any] | None) -> Speculation | None:
-    if not spec:
-        return None
-    slots = spec["k"] if spec["lookahead"] else 0
-    return Speculation(spec["k"], tuple(spec["accept"]), lookahead_slots=slots)
 
 
 def _tokens(segments: Sequence[Sequence[Any]]) -> list[int]:
@@ -382,9 +365,9 @@ def check_segment(segment: Any) -> int:
     return int(segment[-1])
 
 
-def _check_whole(fields: Mapping[str, Any], names: Iterable[str]) -> None:
+def _check_whole(document: Mapping[str, Any], names: Iterable[str]) -> None:
     for name in names:
-        value = fields.get(name)
+        value = document.get(name)
         if value is not None and not _whole(value):
             raise InvalidInput(f"{name} is {value!r:.60}: it must be a whole number below 2^40")
 

@@ -110,11 +110,6 @@ def make_scheduler(setup: EngineSetup, pool: KvPool) -> Policy:
     return Lockstep(ranks, balance=setup.data_parallel_balance, prompt_wait_steps=setup.prompt_wait_steps)
 
 
-def can_abort(setup: EngineSetup) -> bool:
-    """Return whether the scheduler can abort a request at any time. Raises InvalidInput and UnknownName."""
-    return make_scheduler(setup, make_pool(setup)).aborts
-
-
 def check_setup(setup: EngineSetup) -> None:
     """Raise InvalidInput or UnknownName if the KV pool or the scheduler rejects the setup."""
     make_pool(setup) if setup.num_blocks < 1 else make_scheduler(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from capacity.base.clock import check_time
@@ -115,18 +116,14 @@ def simulate(
     if scaling is not None:
         _scale(cluster, setups, setups[0].role if link is None else "prefill", scaling)
     interrupted = False
-    try:
-        cluster.run()
-    except KeyboardInterrupt:
-        if not keep_interrupted:
-            cluster.engines.close()
-            raise
-        interrupted = True
-    except BaseException:
-        cluster.engines.close()
-        raise
-    result = cluster.result(goodput_ms=goodput_ms, interrupted=interrupted)
-    cluster.engines.close()
+    with closing(cluster.engines):
+        try:
+            cluster.run()
+        except KeyboardInterrupt:
+            if not keep_interrupted:
+                raise
+            interrupted = True
+        result = cluster.result(goodput_ms=goodput_ms, interrupted=interrupted)
     return replace(result, readable_because=why_readable(recording, setups, cluster.requests))
 
 

@@ -61,7 +61,13 @@ class StepWork:
     def step(self, shape: StepShape, duration_ps: int) -> None:
         """Add a scheduled step."""
         if not shape[1]:
-            self._count(shape, duration_ps)
+            key = _kind_key(shape[7] + shape[8], shape[9])
+            kind = self._decodes.get(key)
+            if kind is None:
+                kind = self._decodes[key] = (shape, [0, 0])
+            sums = kind[1]
+            sums[0] += 1
+            sums[1] += duration_ps
             return
         if self._prefill_steps % self._stride == 0:
             self._prefills.append((shape, duration_ps))
@@ -70,15 +76,6 @@ class StepWork:
                 self._stride *= 2
         self._prefill_steps += 1
         self._prefill_ps += duration_ps
-
-    def _count(self, shape: StepShape, duration_ps: int) -> None:
-        key = _kind_key(shape[7] + shape[8], shape[9])
-        kind = self._decodes.get(key)
-        if kind is None:
-            kind = self._decodes[key] = (shape, [0, 0])
-        sums = kind[1]
-        sums[0] += 1
-        sums[1] += duration_ps
 
     def kinds(self) -> Iterator[Kind]:
         """Yield all steps by kind; their numbers and times sum to those of the run."""

@@ -94,12 +94,9 @@ def time_parts(
         sent_on = np.where(moved != MISSING, moved, arrival)
         # cached answers were in no engine and no API server
         server_ps[cached] = 0
-        made, ended, scheduled = (
-            np.where(cached, finish + served, each) for each in (made, ended, scheduled)
-        )
-        sent_on, finish = (
-            np.where(cached, finish + served, sent_on),
-            np.where(cached, finish + served, finish),
+        shown = finish + served
+        made, ended, scheduled, sent_on, finish = (
+            np.where(cached, shown, each) for each in (made, ended, scheduled, sent_on, finish)
         )
     return TimeParts(
         client=nothing + (there + back - served),

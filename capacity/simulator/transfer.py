@@ -58,10 +58,6 @@ class KvLink:
         """Return the part of `payload_ps` for the layer that is computed last."""
         return -(-self.payload_ps(tokens) // max(self.layers, 1))
 
-    @property
-    def latency_ps(self) -> int:
-        return picoseconds(self.latency_s)
-
 
 class Port:
     """One end of a link; it sends or receives one transfer at a time."""
@@ -97,7 +93,7 @@ class Transfers:
         self._env = env
         self._on_arrival = on_arrival
         self._under_way: dict[Transfer, None] = {}
-        self._latency_ps = link.latency_ps
+        self._latency_ps = picoseconds(link.latency_s)
         self._payload_ps = lru_cache(maxsize=1 << 16)(link.payload_ps)
 
     @property

@@ -50,10 +50,6 @@ class FrontEndLimit:
     requests_per_s: float
     output_tokens_per_s: float
 
-    @property
-    def text(self) -> str:
-        return f"bound by the API server: {self.output_tokens_per_s:,.0f} output tokens/s"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
@@ -94,7 +90,8 @@ class Verdict:
             "growth_fraction",
             "measured_requests",
         )
-        evidence: dict[str, object] = {name: _finite(getattr(self, name)) for name in names}
+        values = ((name, getattr(self, name)) for name in names)
+        evidence: dict[str, object] = {name: None if value == math.inf else value for name, value in values}
         evidence["peak_s"] = None if self.peak_s is None else list(self.peak_s)
         evidence["measured_s"] = list(self.measured_s)
         evidence["steady"] = None if self.steady is None else self.steady.to_dict()
@@ -104,10 +101,6 @@ class Verdict:
             "evidence": evidence,
             "intervals": plain(self.intervals_ms),
         }
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or math.isinf(value) else value
 
 
 def judge(
@@ -156,7 +149,7 @@ def judge(
     bound_by = None
     exceeded = front_end and front_end.requests_per_s < own and load is not None and load > STABLE_LOAD
     if front_end and (exceeded or _busy(records, front_end) >= BOUND):
-        bound_by = front_end.text
+        bound_by = f"bound by the API server: {front_end.output_tokens_per_s:,.0f} output tokens/s"
         if not clocked and verdict == "stable":
             verdict = "saturated"
         reason = f"{reason}; {bound_by}"
