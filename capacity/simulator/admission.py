@@ -52,8 +52,7 @@ class OutstandingLimit(Admission):
 
 
 class Rules:
-    """Several rules combined: the first rule that does not admit decides. Methods that no rule overrides are not
-    called."""
+    """Combination of rules: the first that does not admit decides. Methods that no rule overrides are not called."""
 
     def __init__(self, rules: Sequence[Admission]) -> None:
         def overriding(name: str) -> list[Admission]:

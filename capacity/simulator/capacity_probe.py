@@ -106,8 +106,7 @@ def _progress(begin: FloatArray, end: FloatArray, weight: FloatArray, edges: Flo
 
 
 def _backlog(workload: Workload, count: int) -> Workload:
-    """Return about `count` of these requests, all at once: samples from the whole workload, or several copies of
-    it."""
+    """Return about `count` requests, all at once: stretches from the whole workload, or several copies of it."""
     size = len(workload)
     if size > count:
         stretches = 8
@@ -135,8 +134,7 @@ def _backlog(workload: Workload, count: int) -> Workload:
 
 
 def _copied(content: PromptContent, rows: npt.NDArray[np.int64], copies: int) -> PromptContent:
-    """Return `copies` of the content: prefixes that several prompts share stay shared, other segments are new per
-    copy."""
+    """Return `copies` of the content: segments that prompts share stay shared, the others are new per copy."""
     taken = content.take(rows)
     ids, answers = taken.segment_ids, taken.answer_ids
     unique, users = np.unique(content.segment_ids, return_counts=True)

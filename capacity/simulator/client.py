@@ -28,8 +28,7 @@ class Arrivals(Protocol):
 
 
 class Client:
-    """Sends the workload's requests: on the clock, after other requests complete, or within a cap on requests in
-    flight.
+    """Sends the workload's requests on the clock, after other requests complete, or within a concurrency cap.
 
     `due_ps` is the time of the next request as far as it is known now; NEVER if there is none.
     """
@@ -92,8 +91,7 @@ class Client:
         return sent
 
     def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]:
-        """Record that a request completed or was rejected; return (request, send time) of requests sent by then or in
-        its place."""
+        """Record that a request completed or was rejected; return (request, send time) of requests sent since."""
         sent = self.take(now_ps) if self._cap is not None else []  # with the cap before this completion
         self._in_flight -= 1
         for follower in self._followers.pop(request, ()):
@@ -109,8 +107,7 @@ class Client:
 
 
 def _check_clock(workload: Workload) -> None:
-    """Raise InvalidInput if a request cannot be sent within simulated time even if all earlier requests take no
-    time."""
+    """Raise InvalidInput if a request cannot be sent within simulated time even after instant answers."""
     latest_s = float(workload.arrival_s[-1])
     what = "the last request"
     after, think_s = workload.after_request, workload.think_s
@@ -141,8 +138,7 @@ class OpenLoopClient(Client):
             self._update_due()
 
     def take_all(self) -> Sequence[int]:
-        """Return the time at which each request reaches the engines, in order; afterwards no request is left to
-        send."""
+        """Return when each request reaches the engines, in order; afterwards no request is left to send."""
         self.due_ps = NEVER
         return self._timed_ps
 
@@ -171,8 +167,7 @@ def client_of(workload: Workload) -> Client:
 class Patience:
     """Client timeouts: one event per deadline. All clients have the same timeout, so deadlines are in order.
 
-    `is_outstanding(request)` returns whether a client still waits; `give_up(request, now_ps)` is called when one times
-    out.
+    `is_outstanding(request)`: whether a client still waits; `give_up(request, now_ps)` is called at a timeout.
     """
 
     def __init__(

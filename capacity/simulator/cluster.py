@@ -309,8 +309,7 @@ class Cluster:
             self.engines.report_at_once()  # the replica stops when its last request leaves
 
     def fail(self, number: int, now_ps: int) -> None:
-        """Remove a failed replica with its KV cache; its requests restart on other replicas from their prompt, or
-        fail."""
+        """Remove a failed replica with its KV cache; its requests restart from their prompt elsewhere, or fail."""
         if not self.members[number].draining:
             self._close(number)
         self.members[number].ended = "failed"

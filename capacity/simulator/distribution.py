@@ -29,8 +29,7 @@ class Distribution:
 
     @classmethod
     def of(cls, values_ms: npt.NDArray[Any], *, reorder: bool = False) -> Distribution | None:
-        """Return the distribution of values in ms, or None if there are none. `reorder` sorts them in place, without a
-        copy."""
+        """Return the distribution of values in ms; None without values. `reorder` sorts them in place."""
         if not len(values_ms):
             return None
         mean, std = float(values_ms.mean()), float(values_ms.std())

@@ -217,8 +217,7 @@ class Engine:
         self._post(abort)
 
     def want_load(self, request: int, tokens: int) -> bool:
-        """Load a request's KV from another engine as soon as blocks are free; return False if the request is
-        rejected."""
+        """Load a request's KV from another engine as soon as blocks are free; return False if it is rejected."""
         sequence = self.new_sequence(request, self.ledger.columns.arrival_ps[request])
         if sequence is None:
             return False
@@ -258,8 +257,7 @@ class Engine:
         self._post(release)
 
     def rank_of(self, request: int) -> int:
-        """Return the data-parallel rank that has a request's KV; 0 without ranks or if the request is not in the
-        engine."""
+        """Return the data-parallel rank that has a request's KV; 0 without ranks or if it is not in the engine."""
         if request in self.kept:
             return self.kept[request][0]
         sequence = self.sequences.get(request)
@@ -292,8 +290,7 @@ class Engine:
         return cast(PagedPool, self.pool.parts[rank] if isinstance(self.pool, JointPool) else self.pool)
 
     def _begin_loads(self, now_ps: int) -> None:
-        """Begin the transfers that blocks are free for: per rank in order of arrival, up to the first that does not
-        fit."""
+        """Begin transfers while blocks are free: per rank in order of arrival, up to the first that does not fit."""
         full: set[int] = set()
         for load in tuple(self._loads):
             sequence, tokens = load
@@ -385,8 +382,7 @@ class Engine:
                 self.reports.left(self.number, r.index, step.end)
 
     def _keep(self, r: Sequence, now_ps: int) -> None:
-        """Keep the KV of a computed prompt: its blocks became free at this instant, so take them back until they are
-        sent.
+        """Take back the KV blocks of a computed prompt, which became free at this instant, until the KV is sent.
 
         The blocks are already lost if the request was preempted while its last tokens were in flight.
         """

@@ -17,8 +17,7 @@ CACHE_DRAW = 1 << 10  # larger than any pool number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Escalation:
-    """Rates of a cascade: `rates[k]` is the fraction of the requests of pool `k` that go on; the last pool has no
-    rate.
+    """Rates of a cascade: `rates[k]` is the fraction of pool `k`'s requests that go on; the last pool has no rate.
 
     With `by_answer`, a judge decides after the answer and takes `judge_s`; otherwise the decision comes before the
     answer and takes as long. A semantic cache answers `cache_hit_rate` of all requests; every request waits `lookup_s`

@@ -91,8 +91,7 @@ class Failures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autoscaling:
-    """Autoscaling that keeps outstanding requests per replica at `target_requests`, from the initial count to the
-    maximum.
+    """Autoscaling between the initial count and the maximum: `target_requests` outstanding requests per replica.
 
     Every `interval_s` the controller compares the number of replicas with the desired number. New replicas start at
     once and take requests after `startup_s`. It removes replicas only if no more were desired during

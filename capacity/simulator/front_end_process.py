@@ -143,8 +143,7 @@ class FrontEndProcesses:
         return at_ps
 
     def goes_on(self, request: int, now_ps: int) -> int:
-        """Return when a request goes to the engine: now, or at the end of its turn. Call it at the instant from
-        `take_in`."""
+        """Return when a request goes to the engine: now or at the end of its turn. Call it at `take_in`'s instant."""
         if request not in self._waiting:
             return now_ps
         self._waiting.remove(request)

@@ -20,8 +20,7 @@ FIRST_SIZE = 16  # initial gaps per batch
 
 
 class GapBatches:
-    """Histograms of successive batches with equal numbers of gaps, in picoseconds; they give the variance of
-    percentiles.
+    """Histograms of successive batches of equally many gaps (ps), for the variance of percentiles.
 
     Equal gaps of one step stay in one batch, so a batch may have slightly more gaps than another.
     """

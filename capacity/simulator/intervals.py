@@ -33,8 +33,7 @@ class Interval:
 
 
 def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) -> list[Interval | None]:
-    """Return intervals of ascending percentiles of `values`, which are in time order and may be correlated; None if
-    empty.
+    """Return intervals of ascending percentiles of correlated `values` in time order; None without values.
 
     The standard error comes from batch means of the share of values below the percentile, so it includes correlation
     (with a first-order autoregressive correction for correlation beyond a batch). The interval of shares, on the
@@ -122,8 +121,7 @@ def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Inter
 def share_interval(within: npt.NDArray[Any]) -> Interval | None:
     """Return the interval of a share of requests in time order (SLO attainment), by batch means on the log-odds scale.
 
-    If all or none are within, the other bound is the one of this many independent requests. None if there are no
-    requests.
+    If all or none are within, the other bound is that of independent requests. None without requests.
     """
     count = len(within)
     if not count:
@@ -205,8 +203,7 @@ def variance(values: Sequence[float]) -> float:
 
 
 def t_quantile(confidence: float, degrees: int) -> float:
-    """Return the half-width of Student's two-sided interval in standard errors. Source: Hill, CACM Algorithm 396
-    (1970)."""
+    """Return the two-sided quantile of Student's t in standard errors. Source: Hill, CACM Algorithm 396 (1970)."""
     n, tails = degrees, 1 - confidence
     if n == 1:
         return 1 / math.tan(tails * math.pi / 2)

@@ -54,8 +54,7 @@ COUNTS = ("output_tokens", "cached_tokens", "preemptions", "preempted_ps")
 
 
 class Ledger:
-    """Columns with one entry per request, for all engines. The columns never move, so callers may keep their
-    addresses.
+    """Columns with one entry per request, for all engines. They never move, so callers may keep their addresses.
 
     All columns share one block of memory, so the system can use a few large pages; Python reads entries as int.
     """

@@ -12,8 +12,7 @@ LEAST_RESIDENCES = 10  # minimum length of a stretch or run, in residence times 
 
 
 def local_variation(arrival: FloatArray) -> float:
-    """Return the squared coefficient of variation of arrival gaps in short stretches: randomness without rate
-    changes."""
+    """Return the squared coefficient of variation of gaps in short stretches: randomness without rate changes."""
     gaps = np.diff(arrival)
     size = 25
     stretches = len(gaps) // size
@@ -45,8 +44,7 @@ class Peak:
 def peak_load(arrival: FloatArray, capacity: float, stay_s: float) -> Peak | None:
     """Return the stretch with the most arrivals above capacity; None if it may be random or passes quickly.
 
-    Stretches are halves, quarters, ... down to ten residence times of a request; "beyond random" means 5 standard
-    errors.
+    Stretches are halves, quarters, ... down to ten residence times; "beyond random" means 5 standard errors.
     """
     start_s, end_s = float(arrival[0]), float(arrival[-1])
     variation = max(local_variation(arrival), 1.0)

@@ -47,8 +47,7 @@ def replication_seeds(seed: int, count: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replications:
-    """Mean of every metric over runs with these seeds, with its 95 % interval; None if a run does not have the
-    metric."""
+    """Mean of every metric over runs with these seeds, with its 95 % interval; None if a run lacks the metric."""
 
     seeds: tuple[int, ...]
     metrics: Mapping[str, Interval | None]

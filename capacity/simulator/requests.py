@@ -60,8 +60,7 @@ class Chains:
         return tuple(np.frombuffer(part, dtype=np.int64) for part in (self._offsets, self._keys, self._stops))  # type: ignore[return-value]
 
     def content(self, request: int) -> Content:
-        """Return the request's blocks as a KV cache identifies them; shared keys are at least 0, private ones
-        negative."""
+        """Return the request's blocks as a KV cache identifies them: shared keys from 0 up, private ones negative."""
         keys, stops = self.of(request)
         return Content(~request, keys, stops)
 

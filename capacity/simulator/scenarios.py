@@ -42,8 +42,7 @@ SCHEDULE_POLICIES = ("vllm-v1", "vllm-v1-async", "vllm-v0", "sglang-radix")
 
 
 def read_scenarios(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Read scenarios from a file: one JSON object, or JSON lines, plain or gzipped; a reference line contains a
-    scenario.
+    """Read scenarios: one JSON object, or JSON lines, plain or gzipped; a reference line contains a scenario.
 
     Raises MalformedFile with the line that is invalid.
     """

@@ -118,8 +118,7 @@ def check_setup(setup: EngineSetup) -> None:
 
 
 def check_encoding(setup: EngineSetup, image_tokens: int) -> None:
-    """Raise InvalidInput if the engine cannot encode images of up to `image_tokens`; custom policies are not
-    checked."""
+    """Raise InvalidInput if the engine cannot encode images of `image_tokens`; custom policies are not checked."""
     scheduler, most = find_scheduler(setup.policy), setup.limits.max_encoder_tokens
     if not isinstance(setup.policy, str):
         return

@@ -50,8 +50,7 @@ class StepNoise:
 
 
 def step_noise(cv: float, seed: int = 0) -> StepNoise | None:
-    """Return noise with this coefficient of variation; None if 0 or without effect on any step. Raises
-    InvalidInput."""
+    """Return noise with this coefficient of variation; None if it has no effect. Raises InvalidInput."""
     if not 0 <= cv <= MOST_CV:
         raise InvalidInput(
             f"the coefficient of variation of step times must be from 0 to {MOST_CV:g}, not {cv}"

@@ -54,8 +54,7 @@ class Timeline:
             )
 
     def chrome_trace(self, records: RequestTable) -> dict[str, Any]:
-        """Return the trace for `json.dump`: observed steps, and each request's queueing, prefill, decode and
-        preemptions."""
+        """Return the trace for `json.dump`: observed steps, and queueing, prefill, decode, preemptions of requests."""
         events: list[Mapping[str, object]] = [
             {"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}}
             for pid, name in ((ENGINE, "engine steps"), (REQUESTS, "requests"))

@@ -288,8 +288,7 @@ def _burst(peak: Peak, capacity: Capacity) -> str:
 def _of_closed_loop(
     records: RequestTable, workload: Workload, growth: float | None, long_enough: bool, way_s: float
 ) -> tuple[Judgement, str]:
-    """Judge a closed loop. Load follows the service rate, so queues cannot grow; a saturated run has requests that
-    wait."""
+    """Judge a closed loop: load follows the service rate, so queues cannot grow; if saturated, requests wait."""
     done = records.completed
     until_scheduled_ps = (records.first_scheduled_ps - records.arrival_ps)[done]
     waited_ps = (until_scheduled_ps - way_s * PS_PER_S).clip(0)
@@ -354,8 +353,7 @@ def _least_error(means: FloatArray) -> int:
 
 
 def _growth(arrival: FloatArray, finish: FloatArray) -> float | None:
-    """Return the share of arrivals that accumulate: slope of the requests in the system over the arrival rate; 0 if
-    random.
+    """Return the share of arrivals that accumulate (slope of requests in the system / arrival rate); 0 if random.
 
     Uses the last three quarters of the arrivals in windows of equal time; None if there are too few.
     """
