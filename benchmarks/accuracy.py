@@ -39,7 +39,7 @@ from step_evidence import Evidence, all_evidence
 from steps_aside import aside
 
 from capacity.hardware.coefficients import GemmCoefficients
-from capacity.hardware.power import sustained
+from capacity.hardware.power import sustained_constants
 from capacity.hardware.spreads import Spreads, spreads
 
 SAMPLE = Path(__file__).parent.parent / "tests" / "data" / "measured"
@@ -160,7 +160,7 @@ def shipped_pairs(operator: Operator, *, in_steps: bool = False) -> dict[Key, li
         stored = stored_constants(BUNDLED, operator, key)
         constants = {k: v for k, v in stored.items() if k != "fit"}
         if in_steps and "compute_fraction" in stored:
-            constants["compute_fraction"] = sustained(
+            constants["compute_fraction"] = sustained_constants(
                 GemmCoefficients(**stored), profile_of(key[0])
             ).compute_fraction
         found[key] = [(operator.predict(constants, m.row), m.seconds) for m in rows]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from capacity_validate.posterior import DIFFERENCE, Matrix, MeasuredFigure, Vector
-from capacity_validate.replaying import adjustment_at, deployed
+from capacity_validate.replaying import adjustment_at, engine_and_gpu
 from served_data import ServedRow
 from served_rows import Server, client_seconds, server_of, simulated
 
@@ -66,7 +66,7 @@ class Row:
     @property
     def prior(self) -> Adjustment:
         """What is known of such deployments."""
-        return prior(*deployed(self.server.resolved), is_moe=not self.row.dense, known=self.spread)
+        return prior(*engine_and_gpu(self.server.resolved), is_moe=not self.row.dense, known=self.spread)
 
     def ends(self, metric: Metric, adjustment: Adjustment | None) -> tuple[float, float]:
         """Of the 90 % interval of measured over predicted, as every verb makes it; None: nothing was learnt."""
@@ -116,7 +116,7 @@ def prepared(row: ServedRow, known: Spreads) -> Row | None:
         server = server_of(row)
     except CapacityError:
         return None
-    before = prior(*deployed(server.resolved), is_moe=not row.dense, known=known)
+    before = prior(*engine_and_gpu(server.resolved), is_moe=not row.dense, known=known)
     steps = DIFFERENCE * np.sqrt(np.diag(before.covariance_matrix))
     origin = np.zeros(len(NAMES))
     at = predicted(row, server, origin)
@@ -138,7 +138,7 @@ def prepared(row: ServedRow, known: Spreads) -> Row | None:
         asked=Asked(
             engine=server.resolved.engine.name,
             engine_label=server.resolved.engine.label,
-            gpu=deployed(server.resolved)[1],
+            gpu=engine_and_gpu(server.resolved)[1],
             model=server.resolved.model.name,
             is_moe=not row.dense,
             ttft_share=load.ttft_s / load.e2e_s,

@@ -215,7 +215,7 @@ def latencies_ms(records: RequestTable, counted: slice) -> dict[str, Any]:
 def _around(answer: Simulation, metric: str, value: float) -> Quantity:
     """The value with the relative interval of its mean."""
     mean = answer.as_found_ms.get({"e2e": "mean_e2el_ms"}.get(metric, f"mean_{metric}_ms"))
-    return Quantity(value=value) if mean is None else mean.scaled(value / mean.value)
+    return Quantity(value=value) if mean is None else mean.scale(value / mean.value)
 
 
 def throughput_of(records: RequestTable, row: Mapping[str, str]) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from capacity_validate.replaying import replayed
+from capacity_validate.replaying import replay_metrics
 
 from capacity.answers.engine_setup import requests_of
 from capacity.deployment import Pool, Traffic
@@ -21,7 +21,7 @@ MODEL, GPU, RANKS = "llama-3.1-70b", "h200", 4
 
 def server(**planted: float) -> ResolvedPool:
     """A server whose constants are off by this much (`capacity.hardware.adjustment`)."""
-    return resolve(MODEL, Pool(gpu=GPU, tensor_parallel_size=RANKS)).adjusted_by(NONE.shifted(planted))
+    return resolve(MODEL, Pool(gpu=GPU, tensor_parallel_size=RANKS)).adjusted_by(NONE.shift_means(planted))
 
 
 def result_file(path: Path, served: ResolvedPool, concurrency: int, **changes: Any) -> Path:
@@ -38,7 +38,7 @@ def result_file(path: Path, served: ResolvedPool, concurrency: int, **changes: A
             seed=3,
         ),
     )
-    metrics: Mapping[str, Any] = replayed(served, workload)
+    metrics: Mapping[str, Any] = replay_metrics(served, workload)
     document = {
         "backend": "vllm",
         "model_id": "meta-llama/Llama-3.1-70B-Instruct",

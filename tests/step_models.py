@@ -58,7 +58,7 @@ def steps(
 ) -> StepModel:
     spec, profile = load_model(model), load_profile(gpu)
     if experts_tilt:
-        profile = profile.adjusted_by(NONE.shifted({"experts_tilt": experts_tilt}))
+        profile = profile.adjusted_by(NONE.shift_means({"experts_tilt": experts_tilt}))
     setting = StepSetting(
         model=spec,
         profile=profile,

@@ -39,10 +39,10 @@ def boundary() -> Iterator[None]:
 def show_refusal(error: CapacityError) -> None:
     """The line that the command line would print: a warning where it does not fit, an error for bad input."""
     show = st.warning if isinstance(error, DoesNotFit) else st.error
-    show(with_code(said(error)), icon=":material/block:")
+    show(with_code(page_message(error)), icon=":material/block:")
 
 
-def said(error: CapacityError) -> str:
+def page_message(error: CapacityError) -> str:
     """The message as a page says it: flags by the names of inputs, uploads by theirs, no name of a class before it."""
     return in_words(without_folders(str(error)))
 
@@ -54,14 +54,16 @@ def in_words(text: str) -> str:
 
 def plain(text: str) -> str:
     """Text from outside as it is, in one line: no markdown, no links, no images."""
-    return _escaped(" ".join(text.split()))
+    return _escape_markdown(" ".join(text.split()))
 
 
 def with_code(text: str) -> str:
     """The same, but that words between backticks are code, in which no markdown is anything."""
     pieces = CODE.split(" ".join(text.split()))
-    return "".join(f"`{piece}`" if place % 2 else _escaped(piece) for place, piece in enumerate(pieces))
+    return "".join(
+        f"`{piece}`" if place % 2 else _escape_markdown(piece) for place, piece in enumerate(pieces)
+    )
 
 
-def _escaped(one_line: str) -> str:
+def _escape_markdown(one_line: str) -> str:
     return "".join("\\" + c if c in "\\`*_{}[]()<>#+-!|$~:^" else c for c in one_line)

@@ -18,7 +18,7 @@ from capacity_app.state import WIDGETS, Inputs
 
 
 @contextmanager
-def offered(inputs: Inputs) -> Iterator[None]:
+def show_ways_to_fit(inputs: Inputs) -> Iterator[None]:
     """Show a refusal for want of memory with its bars and the ways out, in place of what it ended."""
     try:
         yield

@@ -18,7 +18,7 @@ from capacity.report.views.frontier import frontier_facts, frontier_tables
 from capacity.report.views.view import View
 from capacity_app import parts, state, views
 from capacity_app.pages import LOOP, THIS_LOAD
-from capacity_app.questions import answered
+from capacity_app.questions import ask_in_background
 from capacity_app.state import AS_PUBLISHED, Inputs
 from capacity_app.widgets import draw, show_field, widget_row
 
@@ -58,14 +58,14 @@ def show(inputs: Inputs) -> None:
     }
     sizes = tuple(SIZES[size] for size in asked.get("tensor_parallel_sizes", (None,)))
     typed = {**options, "tensor_parallel_sizes": sizes, "tpot": tpot_ms}
-    found: Frontier | None = answered(
+    found: Frontier | None = ask_in_background(
         "frontier", inputs, options, doing="Asking each deployment", typed=typed
     ).value
     if found is not None:
-        _drawn(found, tpot_ms / 1e3)
+        _draw_best_points(found, tpot_ms / 1e3)
 
 
-def _drawn(found: Frontier, tpot_s: float) -> None:
+def _draw_best_points(found: Frontier, tpot_s: float) -> None:
     st.caption(
         "Each deployment at the fewest GPUs that hold the model by tensor parallelism, or at the sizes chosen, from 1 "
         "request in flight to as many as it runs at once, in a closed loop. Bands go from the slow to the fast end of "

@@ -57,9 +57,9 @@ class Guard:
             refusal = self._refusal(asked)
             if refusal is None and self._password is not None and scope["path"] != HEALTH:
                 password = _given_password(asked)
-                if password is not None and _same(password, self._password):
+                if password is not None and _are_equal(password, self._password):
                     send = _with_cookie(send, f"{COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/")
-                elif not _same(asked.cookies.get(COOKIE, ""), self._token):
+                elif not _are_equal(asked.cookies.get(COOKIE, ""), self._token):
                     refusal = await self._wrong(password)
         if refusal is None:
             await self._app(scope, receive, send)
@@ -72,7 +72,7 @@ class Guard:
 
     def _refusal(self, asked: HTTPConnection) -> tuple[int, str] | None:
         hosts = asked.headers.getlist("host")
-        if len(hosts) != 1 or not self._known(hosts[0]):
+        if len(hosts) != 1 or not self._is_known_host(hosts[0]):
             return 403, (
                 f"{one_line(', '.join(hosts))[:100] or 'No name'} is no name of this dashboard. "
                 "Names beside its own: capacity dashboard --allow-host NAME"
@@ -85,7 +85,7 @@ class Guard:
             return 404, "Not found"
         return None
 
-    def _known(self, host: str) -> bool:
+    def _is_known_host(self, host: str) -> bool:
         name = _hostname(host)
         return name not in (None, ANY_ADDRESS) and (
             name in self._names or (ANY_ADDRESS in self._names and _is_address(name))
@@ -145,7 +145,7 @@ def _is_address(name: str) -> bool:
     return False
 
 
-def _same(one: str, other: str) -> bool:
+def _are_equal(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 
@@ -160,9 +160,9 @@ def _given_password(asked: HTTPConnection) -> str | None:
 
 
 def _with_cookie(send: Send, cookie: str) -> Send:
-    async def sending(message: Message) -> None:
+    async def send_with_cookie(message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.accept"):
             message["headers"] = [*message.get("headers", ()), (b"set-cookie", cookie.encode())]
         await send(message)
 
-    return sending
+    return send_with_cookie

@@ -151,7 +151,7 @@ class Runner:
         self._alive = alive
         self._lock = threading.RLock()
         self._waiting: list[Job] = []
-        self._slots = [Slot(self._freed, quota) for _ in range(slots)]
+        self._slots = [Slot(self._on_slot_free, quota) for _ in range(slots)]
         self._idle = list(self._slots)
         self._used: dict[str, Used] = {}
         self._gone_since: dict[str, float] = {}
@@ -177,7 +177,7 @@ class Runner:
             self._dispatch()
         return job
 
-    def known(self, task: Task) -> Job | None:
+    def finished_job(self, task: Task) -> Job | None:
         """The finished job of this task, if its result is still kept."""
         with self._lock:
             job = self._jobs.get(task.key)
@@ -228,13 +228,13 @@ class Runner:
 
     def _dispatch(self) -> None:
         """Give waiting jobs to idle slots, the one that worked last first: its process is there already."""
-        while self._idle and (job := self._next()) is not None:
+        while self._idle and (job := self._next_job()) is not None:
             self._waiting.remove(job)
             slot = max(reversed(self._idle), key=lambda each: each.group > 0)
             self._idle.remove(slot)
             slot.give(job)
 
-    def _next(self) -> Job | None:
+    def _next_job(self) -> Job | None:
         """Whose turn it is. Who has a job at work gets no second one where that would be the last slot."""
         running = Counter(slot.job.owner for slot in self._slots if slot.job is not None)
         most = self._quota.session_running if len(self._idle) > 1 else 1
@@ -243,7 +243,7 @@ class Runner:
             ready, key=lambda job: (running[job.owner], self._used_of(job.owner).seconds()), default=None
         )
 
-    def _freed(self, slot: Slot, owner: str, cpu_s: float) -> None:
+    def _on_slot_free(self, slot: Slot, owner: str, cpu_s: float) -> None:
         with self._lock:
             self._used_of(owner).add(cpu_s)
             self._idle.append(slot)
@@ -280,10 +280,10 @@ class Runner:
         working = {slot.group: slot for slot in self._slots if slot.job is not None and slot.group}
         for group, usage in usage_of(set(working)).items() if working else ():
             slot = working[group]
-            job, cpu_s = slot.measured(group, usage)
+            job, cpu_s = slot.job_and_cpu_seconds(group, usage)
             if job is None:
                 continue
-            reason = self._quota.exceeded(cpu_s, usage.held_bytes)
+            reason = self._quota.reason_to_stop(cpu_s, usage.held_bytes)
             if reason is not None:
                 job.end("failed", error=InvalidInput(reason))
                 slot.abandon(job)

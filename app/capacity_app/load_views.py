@@ -18,7 +18,7 @@ from capacity.report.views.side_by_side import engine_comparison_view, gpu_compa
 from capacity.report.views.view import Drawing
 from capacity_app import parts, state, views
 from capacity_app.boundary import plain
-from capacity_app.questions import answered
+from capacity_app.questions import ask_in_background
 from capacity_app.state import Inputs
 from capacity_app.widgets import draw, show_field
 
@@ -34,7 +34,7 @@ def over_loads(inputs: Inputs, load: Mapping[str, Any]) -> None:
     """TTFT, TPOT, throughput and price against the load, with the chosen one marked and where the engine is full."""
     over, chosen = next(iter(load.items()))
     options = {"over": over, **inputs.pool, **_at_load(inputs, omit(load, over))}
-    sweep = answered("load_sweep", inputs, options, doing="Trying loads", command=None).value
+    sweep = ask_in_background("load_sweep", inputs, options, doing="Trying loads", command=None).value
     if sweep is not None:
         st.caption(plain(full_sentence(sweep)))
         blocks = load_sweep_view(sweep, chosen).blocks
@@ -51,7 +51,9 @@ def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
     pool = omit(inputs.pool, "gpu", "tensor_parallel_size")
     levels = {"slo": list(inputs.slo)} if "request_rate" in load else {}
     options = {"gpu": "all", "order": order, **levels, **pool, **_at_load(inputs, load)}
-    compared = answered("compare_gpus", inputs, options, doing="Asking every GPU", command="estimate").value
+    compared = ask_in_background(
+        "compare_gpus", inputs, options, doing="Asking every GPU", command="estimate"
+    ).value
     if compared is not None:
         st.caption(
             "Each GPU with the tensor-parallel size and, at a request rate, the replicas that serve this load "
@@ -69,7 +71,7 @@ def every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
     chosen = draw(engines, stretch=True)
     title = state.segments("Draw", "engine_of", tuple(titles), "Output tokens/s")
     options = {**chosen, **omit(inputs.pool, "engine"), **_at_load(inputs, load)}
-    compared = answered(
+    compared = ask_in_background(
         "compare_engines", inputs, options, doing="Asking every engine", command="engines --compare"
     ).value
     if compared is not None:

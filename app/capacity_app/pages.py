@@ -51,7 +51,7 @@ class PageEntry:
         """The keys of the sidebar's widgets that its answer depends on, with its own widgets as they stand."""
         keys = _keys(self.reads)
         for widget, rows in self.by.items():
-            keys |= _keys(rows.get(state.chosen(widget, OTHERWISE), rows.get(OTHERWISE, ())))
+            keys |= _keys(rows.get(state.page_choice(widget, OTHERWISE), rows.get(OTHERWISE, ())))
         return keys
 
 

@@ -188,13 +188,13 @@ def record_downloads(name: str, answer: Any, page: Callable[[], str]) -> None:
 
 
 def _record_files(name: str, answer: Any, page: Callable[[], str]) -> None:
-    from capacity.base.rows import flattened
+    from capacity.base.rows import flatten
     from capacity.report.tables import finite
 
     record: Any = finite(answer.to_dict())
     as_json = partial(json.dumps, record, indent=2, allow_nan=False)
     download("JSON", f"{name}.json", as_json, mime="application/json")
-    download("CSV", f"{name}.csv", partial(to_csv, [flattened(record)]), mime="text/csv")
+    download("CSV", f"{name}.csv", partial(to_csv, [flatten(record)]), mime="text/csv")
     download("Page to print", f"{name}_page.html", page, mime="text/html")
 
 
@@ -221,13 +221,13 @@ Reading = Callable[..., tuple[float, str]]
 """What a task's report says: a share from 0 to 1, and words."""
 
 
-def counted(done: int, total: int) -> tuple[float, str]:
+def progress_fraction(done: int, total: int) -> tuple[float, str]:
     """A report of so many of so many."""
     return min(done / max(total, 1), 1.0), f"{done:,} of {total:,}"
 
 
 def background(
-    place: str, task: Task, *, doing: str, button: str | None = None, reading: Reading = counted
+    place: str, task: Task, *, doing: str, button: str | None = None, reading: Reading = progress_fraction
 ) -> Answer:
     """The answer to a task that may take long. Draws its progress, its way to cancel, and a mark when it is stale.
 
@@ -265,7 +265,7 @@ def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
         job = kept["job"] = None
     if (job is not None and job.key == task.key) or kept.get("stopped") == task.key:
         return job
-    job_of_task = runner().known(task)
+    job_of_task = runner().finished_job(task)
     if job_of_task is None and not wanted:
         return job
     _leave(job)

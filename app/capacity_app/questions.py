@@ -29,14 +29,14 @@ def asker(verb: str, inputs: Inputs) -> sides.Ask:
     return ask
 
 
-def answered(
+def ask_in_background(
     verb: str,
     inputs: Inputs,
     options: Mapping[str, Any],
     *,
     doing: str,
     button: str | None = None,
-    reading: parts.Reading = parts.counted,
+    reading: parts.Reading = parts.progress_fraction,
     command: str | None = "",
     typed: Mapping[str, Any] | None = None,
 ) -> parts.Answer:
@@ -46,7 +46,7 @@ def answered(
     another or none; `typed` has the options as flags, where they are not the keywords.
     """
     task = task_of(verb, inputs.model, options)
-    if any(side.page == verb for side in sides.pinned()):
+    if any(side.page == verb for side in sides.pinned_sides()):
         button = None
     answer = parts.background(verb, task, doing=doing, button=button, reading=reading)
     name = verb if command == "" else command

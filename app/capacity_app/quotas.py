@@ -34,7 +34,7 @@ class Quota:
     heavy_after_s: float = 2.0  # of CPU: then others go first
     grace_s: float = 10.0  # a tab may lose its line for so long
 
-    def exceeded(self, cpu_s: float, held_bytes: int) -> str | None:
+    def reason_to_stop(self, cpu_s: float, held_bytes: int) -> str | None:
         """Why a job that has used this much is ended, and what else there is; None where it may go on."""
         if cpu_s > self.job_cpu_s:
             return (

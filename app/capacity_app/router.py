@@ -17,7 +17,7 @@ import streamlit as st
 from capacity.base.mappings import omit
 from capacity_app import what_if
 from capacity_app.boundary import boundary, plain
-from capacity_app.fitting import offered
+from capacity_app.fitting import show_ways_to_fit
 from capacity_app.pages import PAGES, PRESETS
 from capacity_app.state import INPUTS, REMOVED, RENAMED, begin, link_query, sidebar, wrong_parts
 from capacity_app.state import current_inputs as current_inputs
@@ -44,7 +44,7 @@ def run() -> None:
     _presets()
     with boundary():
         st.session_state[INPUTS] = inputs = sidebar()
-        with offered(inputs):
+        with show_ways_to_fit(inputs):
             page.run()
     with st.sidebar:
         _share()

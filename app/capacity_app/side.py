@@ -59,7 +59,7 @@ class Side:
         """All of it by name."""
         return {"model": self.model, **self.options, **self.cost}
 
-    def of(self, names: Container[str]) -> dict[str, Any]:
+    def select_fields(self, names: Container[str]) -> dict[str, Any]:
         """The keywords of these names."""
         return select(self.said, names)
 
@@ -80,7 +80,7 @@ class Side:
     @property
     def traffic(self) -> dict[str, Any]:
         """Who asks what, when."""
-        return self.of(Traffic.model_fields)
+        return self.select_fields(Traffic.model_fields)
 
     @property
     def load(self) -> dict[str, Any]:
@@ -97,10 +97,10 @@ class Side:
         """The fields of a deployment file."""
         return {
             "model": self.model,
-            "pools": [omit(self.of(Pool.model_fields), "model")],
+            "pools": [omit(self.select_fields(Pool.model_fields), "model")],
             "traffic": self.traffic,
-            "service": self.of(Service.model_fields),
-            "cost": self.of(Cost.model_fields),
+            "service": self.select_fields(Service.model_fields),
+            "cost": self.select_fields(Cost.model_fields),
         }
 
     def asked_on(self, current: Side) -> Side:
@@ -108,7 +108,7 @@ class Side:
         if self.page == current.page:
             return self
         shared = select(self.options, current.options)
-        pool = (self if self.deployed else current).of(POOL) if current.deployed else {}
+        pool = (self if self.deployed else current).select_fields(POOL) if current.deployed else {}
         kept = omit(current.options, *POOL)
         return replace(
             current,

@@ -43,7 +43,7 @@ def figures(current: Side, answer: Any, *, ask: Ask, row: Row, slo: tuple[str, .
     compared at the same rate. Returns the answers by letter, the one in sight last.
     """
     st.session_state[IN_SIGHT] = current
-    sides = pinned()
+    sides = pinned_sides()
     here = LETTERS[len(sides)]
     others = dict(zip(LETTERS, (side.asked_on(current) for side in sides), strict=False))
     asked = {**others, here: current}
@@ -53,14 +53,14 @@ def figures(current: Side, answer: Any, *, ask: Ask, row: Row, slo: tuple[str, .
         with boundary():
             _replicas_of_sides(asked, current, ask, slo)
     alike = sides and "A" in answers and asked["A"].load == current.load
-    parts.kpis(against(shown[here], shown["A"]) if alike else shown[here])
+    parts.kpis(compare_with_first(shown[here], shown["A"]) if alike else shown[here])
     _buttons(current, sides)
     if len(answers) > 1:
-        _beside(asked, here, shown)
+        _show_all_sides(asked, here, shown)
     return answers
 
 
-def pinned() -> list[Side]:
+def pinned_sides() -> list[Side]:
     """What is pinned, A first; a side of the link that cannot be read is said and let go."""
     texts: list[str] = st.session_state[SIDES]
     found = {}
@@ -121,7 +121,7 @@ def _buttons(current: Side, sides: list[Side]) -> None:
 
 def _set_same_load(current: Side) -> None:
     """Put every pinned deployment under the load in sight."""
-    asked = [side.under_load_of(current).text for side in pinned()]
+    asked = [side.under_load_of(current).text for side in pinned_sides()]
     st.session_state[SIDES] = list(dict.fromkeys(asked))
 
 
@@ -144,9 +144,9 @@ def replicas_task(model: Any, side: Side, slo: Sequence[str]) -> Task:
     """Return the task that counts the replicas of a side's deployment for its load."""
     arguments = {
         "model": model,
-        "pool": omit(side.of(Pool.model_fields), "model", "replicas"),
+        "pool": omit(side.select_fields(Pool.model_fields), "model", "replicas"),
         "traffic": side.load,
-        "cost": side.of(Cost.model_fields),
+        "cost": side.select_fields(Cost.model_fields),
         "slo": tuple(slo),
     }
     return Task(function="capacity_app.tasks:replicas", arguments=arguments)
@@ -202,7 +202,7 @@ def _unpin(text: str) -> None:
     st.session_state[SIDES] = [each for each in st.session_state[SIDES] if each != text]
 
 
-def against(row: Sequence[parts.Kpi], first: Sequence[parts.Kpi]) -> list[parts.Kpi]:
+def compare_with_first(row: Sequence[parts.Kpi], first: Sequence[parts.Kpi]) -> list[parts.Kpi]:
     """Figures of merit with how far each is from A's."""
     before = {kpi.label: kpi for kpi in first}
     changes = [_change_text(kpi, before.get(kpi.label), of="A") for kpi in row]
@@ -264,7 +264,7 @@ def _setting(value: Any) -> str:
     return " + ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _beside(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[parts.Kpi]]) -> None:
+def _show_all_sides(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[parts.Kpi]]) -> None:
     """Every side in a table, what differs between them, and, of the same traffic, both request by request."""
     st.subheader(f"Beside A: {here} is in sight")
     first, current = asked["A"], asked[here]
@@ -288,10 +288,10 @@ def _beside(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[p
     st.caption("outside: the two 90 % intervals have nothing in common; within: they overlap.")
     same_traffic = current.deployed and current.traffic == first.traffic and current != first
     if current.page in PAIRED and same_traffic and {"concurrency", "request_rate"} & current.options.keys():
-        _paired(first, current, here)
+        _show_paired_diff(first, current, here)
 
 
-def _paired(first: Side, current: Side, here: str) -> None:
+def _show_paired_diff(first: Side, current: Side, here: str) -> None:
     """The same arrivals through both, as `capacity diff`."""
     task = Task(function="capacity:diff", arguments={"first": first.deployment, "second": current.deployment})
     found: Diff | None = parts.background(

@@ -73,7 +73,7 @@ class Slot:
             self._closed = True
             self._kill()
 
-    def measured(self, group: int, usage: Usage) -> tuple[Job | None, float]:
+    def job_and_cpu_seconds(self, group: int, usage: Usage) -> tuple[Job | None, float]:
         """The job at work in this group of processes, and the CPU seconds that it has taken by its usage."""
         with self._lock:
             if group != self.group:

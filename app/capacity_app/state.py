@@ -155,9 +155,11 @@ def sidebar() -> Inputs:
     with st.sidebar:
         model, model_name, refused = _model()
         pool = {
-            **_drawn("gpu"),
+            **_shown_fields("gpu"),
             **_side_by_side("tensor_parallel_size", "pipeline_parallel_size"),
-            **_drawn("enable_expert_parallel", "quantization", "kv_cache_dtype", "engine", "max_model_len"),
+            **_shown_fields(
+                "enable_expert_parallel", "quantization", "kv_cache_dtype", "engine", "max_model_len"
+            ),
         }
         st.divider()
         load = {**_side_by_side("input_len", "output_len"), **_side_by_side("concurrency", "request_rate")}
@@ -193,7 +195,7 @@ def sidebar() -> Inputs:
     )
 
 
-def _drawn(*names: str) -> dict[str, Any]:
+def _shown_fields(*names: str) -> dict[str, Any]:
     """Draw fields; those that differ from the library's defaults, under its names."""
     return draw(*(WIDGETS[name] for name in names), stretch=True)
 
@@ -203,14 +205,14 @@ def _side_by_side(*names: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for column, name in zip(st.columns(len(names)), names, strict=True):
         with column:
-            found |= _drawn(name)
+            found |= _shown_fields(name)
     return found
 
 
 def _model() -> tuple[str | ModelSpec, str, CapacityError | None]:
     """The model and its name; what is wrong with it comes back, so that the rest of the sidebar stays."""
     if segments("Model from", "source", (PRESET, OWN_MODEL), PRESET) == PRESET:
-        name = _drawn("model")["model"]
+        name = _shown_fields("model")["model"]
         return name, name, None
     try:
         return _own_model(), OWN_MODEL, None
@@ -269,7 +271,7 @@ def parse_model(raw: bytes) -> ModelSpec:
     return from_hf_config(config, name=name[:80] or "your-model", source=OWN_MODEL, origin=OWN_MODEL)
 
 
-def chosen(key: str, default: str) -> str:
+def page_choice(key: str, default: str) -> str:
     """What a page's own choice stands at before it is drawn: the sidebar comes first."""
     link = st.query_params.get(key, default)
     return str(_url_value(st.session_state.get(key) or link))

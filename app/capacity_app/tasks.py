@@ -18,7 +18,7 @@ ACCEPTANCES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 DRAFT_LENGTHS = (1, 2, 3, 4, 6, 8)
 
 
-def estimated(
+def estimate_and_bounds(
     model: str | ModelSpec, *, options: Mapping[str, Any], cost: Mapping[str, Any]
 ) -> tuple[Estimate, Attribution | None]:
     """An estimate, and what bounds it, which a load without a steady state has not."""

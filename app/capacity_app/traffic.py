@@ -88,7 +88,7 @@ def traffic_widgets(inputs: Inputs) -> Keywords | None:
     """Draw the widgets; the traffic as keywords of `simulate`, or None until there is a trace."""
     kind = state.choice("Arrivals", "sim_arrivals", ARRIVALS, "Poisson", help=_HELP)
     if kind == TRACE:
-        return _uploaded()
+        return _upload_fields()
     said, asked = _ARRIVING.get(kind, ({}, ()))
     rate = float("inf") if kind == TOGETHER_AT_ONCE else inputs.request_rate
     load: Keywords = {"concurrency": inputs.concurrency} if kind == CLOSED_LOOP else {"request_rate": rate}
@@ -102,7 +102,7 @@ def traffic_widgets(inputs: Inputs) -> Keywords | None:
     return {**inputs.lengths, **inputs.spread, **load, **said, **drawn}
 
 
-def _uploaded() -> Keywords | None:
+def _upload_fields() -> Keywords | None:
     """Requests from a file; None until there is one."""
     with widget_row():
         drawn = draw(
@@ -111,7 +111,7 @@ def _uploaded() -> Keywords | None:
             _of("max_request_tokens", "sim_longest", LONGER, start=32_768, most=2_000_000),
         )
     file = st.file_uploader("Trace", type=TRACE_TYPES, key="sim_trace", help="It stays on this machine.")
-    return None if file is None else {"trace": str(uploads.kept(file)), **drawn}
+    return None if file is None else {"trace": str(uploads.store_upload(file)), **drawn}
 
 
 def duration_s(traffic: Mapping[str, Any], inputs: Inputs) -> float:

@@ -19,7 +19,7 @@ def _folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="capacity-uploads-"))
 
 
-def kept(upload: Any) -> Path:
+def store_upload(upload: Any) -> Path:
     """The file of a streamlit upload, under its own name as far as that is letters, digits, dots and dashes."""
     content: bytes = upload.getvalue()
     name = re.sub(r"[^A-Za-z0-9._-]", "_", Path(upload.name).name).lstrip(".")[-80:] or "upload"

@@ -10,7 +10,7 @@ import streamlit as st
 
 from capacity.answers.records import Quantity
 from capacity.report.figures.drawing import draw_block, to_quantity
-from capacity.report.layout import marked
+from capacity.report.layout import parse_marks
 from capacity.report.views.layout import table_records
 from capacity.report.views.view import Drawing, Fact, Facts, OwnChart, Refused, Table, View
 from capacity_app import parts
@@ -68,7 +68,7 @@ def show_facts(block: Facts) -> None:
 def show_line(line: str) -> None:
     """Draw a line: in a box of its colour where it begins in one, else as small text."""
     draw = BOXES.get(line[: line.find("]") + 1], st.caption)
-    draw(plain(marked(line).plain))
+    draw(plain(parse_marks(line).plain))
 
 
 def show_chart(drawing: Drawing | OwnChart, answer: Any = None) -> None:

@@ -33,7 +33,7 @@ TYPED = (
 USUAL_BESIDE = ("l40s-48gb", "h100-sxm-80gb")
 
 
-def recorded(inputs: Inputs, options: Mapping[str, Any], replicas: int) -> None:
+def show_recording(inputs: Inputs, options: Mapping[str, Any], replicas: int) -> None:
     """The run's first minute, every step recorded on request: requests over batch and KV cache, then the steps."""
     st.subheader("Watch it run")
     if replicas > 1:
@@ -64,7 +64,7 @@ def first_minute(options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     return {**options, "num_prompts": most}, f"The first {most:,} requests"
 
 
-def beside(inputs: Inputs, options: Mapping[str, Any]) -> Estimate | None:
+def estimate_of_other_gpu(inputs: Inputs, options: Mapping[str, Any]) -> Estimate | None:
     """The same question to another GPU, where nothing is pinned: whom to type beside."""
     others = tuple(name for name in profile_names() if name != inputs.pool["gpu"])
     usual = next((name for name in USUAL_BESIDE if name in others), others[0])
@@ -72,18 +72,18 @@ def beside(inputs: Inputs, options: Mapping[str, Any]) -> Estimate | None:
     if gpu == NOTHING:
         return None
     task = Task(
-        function="capacity_app.tasks:estimated",
+        function="capacity_app.tasks:estimate_and_bounds",
         arguments={"model": inputs.model, "options": {**options, "gpu": gpu}, "cost": {}},
     )
     found = parts.background("typing_beside", task, doing=f"Asking {gpu}").value
     return None if found is None else found[0]
 
 
-def typing(answers: Mapping[str, Estimate], inputs: Inputs) -> None:
+def show_typing_speeds(answers: Mapping[str, Estimate], inputs: Inputs) -> None:
     """Deployments that type at their mean TTFT and TPOT, by their names."""
     sides = []
     for name, answer in answers.items():
-        if (side := typed(name, answer, inputs)) is not None:
+        if (side := typing_data(name, answer, inputs)) is not None:
             sides.append(side)
         else:
             st.caption(plain(f"{name}: nothing to type: {answer.verdict or 'a single output token'}"))
@@ -96,7 +96,7 @@ def typing(answers: Mapping[str, Estimate], inputs: Inputs) -> None:
     draw_typing(sides)
 
 
-def typed(name: str, answer: Estimate, inputs: Inputs) -> dict[str, Any] | None:
+def typing_data(name: str, answer: Estimate, inputs: Inputs) -> dict[str, Any] | None:
     """What one side needs to type; None where there is no latency."""
     if answer.ttft_s is None or answer.tpot_s is None:
         return None

@@ -14,7 +14,7 @@ from capacity.base.keywords import flags_of
 from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.hardware import load_profile
 from capacity.model import load_model
-from capacity_app.boundary import plain, said
+from capacity_app.boundary import page_message, plain
 from capacity_app.sides import pin, pinned_texts
 from capacity_app.state import AS_PUBLISHED, PRESET, WIDGETS
 
@@ -54,7 +54,7 @@ def read(text: str, *, request_rate: float) -> dict[str, Any]:
         words = shlex.split(text)
     except ValueError as error:
         raise InvalidInput(f"what if: cannot be split into words: {str(error).lower()}") from None
-    return _checked(found | _of_words(words))
+    return _valid_fields(found | _of_words(words))
 
 
 def _of_words(words: list[str]) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def _of_words(words: list[str]) -> dict[str, Any]:
     while words:
         word, _, value = words.pop(0).partition("=")
         if not word.startswith("-"):
-            found |= _named(word)
+            found |= _fields_of_word(word)
             continue
         name = SPELLINGS.get(word.lstrip("-").replace("-", "_"))
         if name not in WIDGETS:
@@ -76,7 +76,7 @@ def _of_words(words: list[str]) -> dict[str, Any]:
     return found
 
 
-def _named(word: str) -> dict[str, Any]:
+def _fields_of_word(word: str) -> dict[str, Any]:
     """A word alone, by what it names."""
     lower = word.lower()
     if lower in FILLERS:
@@ -91,7 +91,7 @@ def _named(word: str) -> dict[str, Any]:
         ) from None
 
 
-def _checked(found: dict[str, Any]) -> dict[str, Any]:
+def _valid_fields(found: dict[str, Any]) -> dict[str, Any]:
     """The same as the sidebar holds it: whole names, numbers within what its inputs take."""
     if "gpu" in found:
         found["gpu"] = load_profile(str(found["gpu"]).lower()).name
@@ -142,20 +142,20 @@ def _apply(page: str) -> None:
     try:
         changed = read(text[:500], request_rate=float(st.session_state.get("rate") or 4.0))
     except CapacityError as error:
-        st.session_state[REFUSED] = said(error)
+        st.session_state[REFUSED] = page_message(error)
         return
     if not pinned_texts():
         pin()
     for name, value in changed.items():
         st.session_state[WIDGETS[name].key] = WIDGETS[name].as_shown(value)
-    st.session_state.update(beside(page, changed))
+    st.session_state.update(implied_page_state(page, changed))
     if "model" in changed:
         st.session_state["source"] = PRESET
     st.session_state[KEY] = ""
     st.session_state[DONE] = ", ".join(f"{WIDGETS[name].label} {value}" for name, value in changed.items())
 
 
-def beside(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:
+def implied_page_state(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:
     """The way in which requests run that a rate or a concurrency means, on pages that know several; on pages that
     search, the GPUs to choose from."""
     from capacity_app.pages import LOOP, RATE

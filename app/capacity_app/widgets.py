@@ -114,7 +114,7 @@ def show_field(question: Question, name: str, key: str, label: str, **page: Any)
 @cache
 def find_field(question: Question, name: str) -> Field | None:
     """Return a field as the signature of the function, or its spec, declares it; None where neither does."""
-    info = _declared(question, name)
+    info = _declared_field(question, name)
     if info is None:
         return None
     limits = {
@@ -138,20 +138,20 @@ def find_field(question: Question, name: str) -> Field | None:
     )
 
 
-def _declared(question: Question, name: str) -> FieldInfo | None:
+def _declared_field(question: Question, name: str) -> FieldInfo | None:
     """Return what a function's signature or specs declare of a field, with the function's default."""
     if isinstance(question, tuple):
         return fields_of(*question).get(name)
     if name not in (function := inspect.unwrap(question)).__annotations__:
         return fields_of(*getattr(question, "specs", ())).get(name)
     default = inspect.signature(question).parameters[name].default
-    hint = _evaluated(function, name)
+    hint = _annotation_of(function, name)
     if default is inspect.Parameter.empty:
         return FieldInfo.from_annotation(hint)
     return FieldInfo.from_annotated_attribute(hint, default)
 
 
-def _evaluated(function: Any, name: str) -> Any:
+def _annotation_of(function: Any, name: str) -> Any:
     """Return the annotation of a parameter; those of others may name what only a type checker imports."""
     alone = SimpleNamespace(__annotations__={name: function.__annotations__[name]})
     return get_type_hints(alone, function.__globals__, include_extras=True)[name]
@@ -165,12 +165,12 @@ def draw(*fields: Field, disabled: bool = False, stretch: bool = False) -> dict[
 
     `stretch`: as wide as the place they stand in, not as their words.
     """
-    values = {each.name: _drawn(each, disabled, stretch) for each in fields}
+    values = {each.name: _draw_widget(each, disabled, stretch) for each in fields}
     defaults = {each.name: None if each.start is None else each.default for each in fields}
     return {} if disabled else {n: v for n, v in values.items() if v is not None and v != defaults[n]}
 
 
-def _drawn(shown: Field, disabled: bool, stretch: bool) -> Any:
+def _draw_widget(shown: Field, disabled: bool, stretch: bool) -> Any:
     """Draw a widget and return its value in the field's unit."""
     options: dict[str, Any] = {"help": with_code(in_words(shown.help)) or None, "disabled": disabled}
     kind, label, key, first, offered = shown.kind, shown.label, shown.key, shown.first, shown.offered

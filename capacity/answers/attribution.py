@@ -123,12 +123,12 @@ def responses(resolved: ResolvedPool, load: float, timed: PhaseTimer) -> tuple[R
     before, profile, engine = timed(resolved, load), resolved.profile, resolved.engine
     links = {name: getattr(profile, name) for name in ("scale_up", "pcie", "inter_node")}
     faster: dict[str, dict[str, object]] = {
-        "HBM bandwidth": {"hbm_bytes_per_s": scaled(profile.hbm_bytes_per_s)},
+        "HBM bandwidth": {"hbm_bytes_per_s": scale_rate(profile.hbm_bytes_per_s)},
         "compute rate": {
-            "dense_flops_per_s": {name: scaled(rate) for name, rate in profile.dense_flops_per_s.items()}
+            "dense_flops_per_s": {name: scale_rate(rate) for name, rate in profile.dense_flops_per_s.items()}
         },
         "link bandwidth": {
-            name: link.model_copy(update={"bytes_per_s": scaled(link.bytes_per_s)})
+            name: link.model_copy(update={"bytes_per_s": scale_rate(link.bytes_per_s)})
             for name, link in links.items()
         },
     }
@@ -140,13 +140,13 @@ def responses(resolved: ResolvedPool, load: float, timed: PhaseTimer) -> tuple[R
     after = timed(replace(resolved, engine=engine.model_copy(update=host)), load)
     answers.append(_response("host time", -CHANGE, before, after))
     counted = isinstance(load, int)
-    more = max(load + 1, math.ceil(load * (1 + CHANGE))) if counted else scaled(load)
+    more = max(load + 1, math.ceil(load * (1 + CHANGE))) if counted else scale_rate(load)
     name = "requests at a time" if counted else "requests/s"
     answers.append(_response(name, more / load - 1, before, timed(resolved, more)))
     return tuple(answers)
 
 
-def scaled(value: float) -> float:
+def scale_rate(value: float) -> float:
     """Return the rate of a resource with the change applied."""
     return value * (1 + CHANGE)
 

@@ -35,13 +35,13 @@ class ServedLoad:
     in_flight: float | None = None
     hit_fraction: float = 0.0
 
-    def at(self, requests_per_s: float) -> ServedLoad:
+    def at_rate(self, requests_per_s: float) -> ServedLoad:
         """Return the same requests at another rate."""
         return replace(self, requests_per_s=requests_per_s)
 
     def at_most(self, requests_per_s: float) -> ServedLoad:
         """Return the same requests at this rate, or at their own rate if that is lower."""
-        return self.at(min(self.requests_per_s, requests_per_s))
+        return self.at_rate(min(self.requests_per_s, requests_per_s))
 
 
 def cost_of(price: Price | Prices | None, pools: Pools, load: ServedLoad) -> CostEstimate | None:

@@ -59,7 +59,7 @@ def run_service(
         * pool.pool.replicas
         * pool.independent_ranks  # data-parallel ranks of a dense model step on their own
     ]
-    failures, scaling = _failures(service, seed), _autoscaling(service, pools[0])
+    failures, scaling = _failures(service, seed), _autoscaling_of(service, pools[0])
     if observer is not None and (len(setups) > 1 or failures is not None or scaling is not None):
         raise InvalidInput("a timeline is of one engine alone: leave out --replicas, --router and the like")
     alone = len(setups) == 1 and setups[0].role == "both" and service == Service()
@@ -72,7 +72,7 @@ def run_service(
         timeout_s=service.request_timeout_s,
         failures=failures,
         scaling=scaling,
-        decode_scaling=_autoscaling(service, pools[-1], "decode-"),
+        decode_scaling=_autoscaling_of(service, pools[-1], "decode-"),
         link=kv_link(pools, service) if setups[0].role != "both" else None,
         decode_router=service.decode_router,
         cascade=escalation(pools, service),
@@ -148,7 +148,7 @@ def _failures(service: Service, seed: int) -> Failures | None:
     )
 
 
-def _autoscaling(
+def _autoscaling_of(
     service: Service, pool: ResolvedPool, kind: Literal["", "decode-"] = ""
 ) -> Autoscaling | None:
     """Return the autoscaling of a pool's replicas, or of a decode pool's (`kind`); None if the pool is not scaled."""

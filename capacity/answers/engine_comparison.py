@@ -19,9 +19,9 @@ from capacity.answers.load_point import (
     smallest_pool,
 )
 from capacity.answers.phases import estimate_fields
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
 from capacity.deployment.engines import find_engine
@@ -79,8 +79,8 @@ class EngineComparison(AnswerRecord):
     rows: tuple[EngineOnLoad, ...]
 
 
-@documented(Pool, Traffic, Cost)
-@checked
+@document_options(Pool, Traffic, Cost)
+@validate_arguments
 def compare_engines(
     model: str | Path | ModelSpec | DeploymentFile,
     *,

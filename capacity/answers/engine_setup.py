@@ -30,7 +30,7 @@ from capacity.simulator.step_noise import step_noise
 from capacity.simulator.verdict import FrontEndLimit
 from capacity.step import picoseconds
 from capacity.workload import Workload
-from capacity.workload.described import described
+from capacity.workload.described import workload_of
 
 WINDOW_PAGE_TOKENS = 16
 LMCACHE_CHUNK_TOKENS = 256  # LMCache's default chunk_size
@@ -47,7 +47,7 @@ def make_workload(traffic: Traffic, max_model_len: int | None = None) -> Workloa
         raise InvalidInput(
             "--batch-size is for `estimate`; to send N at once use --num-prompts N --request-rate inf"
         )
-    workload = _from_client(described(traffic, max_model_len), traffic)
+    workload = _from_client(workload_of(traffic, max_model_len), traffic)
     return workload if traffic.num_samples == 1 else parallel_samples(workload, traffic.num_samples)
 
 
@@ -158,14 +158,14 @@ def offline_notes(pools: Sequence[ResolvedPool], workload: Workload) -> tuple[st
     )
 
 
-def _offloading(resolved: ResolvedPool, policy: str) -> dict[str, object]:
+def _offloading_keywords(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     """Return the policy's keywords for KV offloading; empty if evicted KV is dropped.
 
     Raises InvalidInput if the engine or the model's cache does not support the offloading.
     """
     pool, plan = resolved.pool, resolved.memory
     if pool.preemption_mode == "swap":
-        return _swapping(resolved, policy)
+        return _swap_keywords(resolved, policy)
     if pool.kv_offloading_size is None:
         return {}
     able = schedulers_that("offloads")
@@ -203,7 +203,7 @@ def _offloading(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     return {"offload": offload}
 
 
-def _adapting(resolved: ResolvedPool, policy: str) -> dict[str, object]:
+def _adapter_keywords(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     """Return the policy's keywords for loading LoRA adapters to the GPU; empty without --max-loras.
 
     Raises InvalidInput if the engine does not schedule adapters here.
@@ -233,7 +233,7 @@ def _adapting(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     return {"adapters": slots}
 
 
-def _swapping(resolved: ResolvedPool, policy: str) -> dict[str, object]:
+def _swap_keywords(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     pool, block_bytes = resolved.pool, resolved.memory.kv_block_bytes
     if policy not in schedulers_that("swaps"):
         raise InvalidInput(
@@ -269,7 +269,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
         num_blocks=blocks,
         block_size=block_tokens,
         policy=policy,
-        policy_options=options | _offloading(resolved, policy) | _adapting(resolved, policy),
+        policy_options=options | _offloading_keywords(resolved, policy) | _adapter_keywords(resolved, policy),
         data_parallel_size=resolved.lockstep_ranks,
         data_parallel_balance=PUBLISHED_QUEUES if own is None else own.balance,
         limits=scheduler_limits(resolved),
@@ -283,7 +283,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
         role=pool.role,
     )
     if pool.speculator is not None:
-        return _drafting(resolved, setup)
+        return _with_drafts(resolved, setup)
     speculative.check_drafts_said(pool)
     return setup
 
@@ -337,7 +337,7 @@ OWN_DRAFTERS = {  # engines that draft in a few ways, by the kinds of `speculato
 }
 
 
-def _drafting(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
+def _with_drafts(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
     """Return the setup with drafts: each drafted step takes longer, and the draft's weights and KV occupy blocks."""
     pool, able = resolved.pool, schedulers_that("drafts")
     if setup.policy not in able:

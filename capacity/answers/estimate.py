@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from capacity.answers.costs import ServedLoad, cost_of
 from capacity.answers.fit import draft_memory_notes, drafting_notes, fit_with, stored_kv_format
 from capacity.answers.intervals import Latencies, predicted_latencies
-from capacity.answers.phases import Phases, phases_of, request_lengths, synchronised, tower_notes
+from capacity.answers.phases import Phases, is_synchronised, phases_of, request_lengths, tower_notes
 from capacity.answers.records import (
     Bounds,
     Breakdown,
@@ -50,8 +50,8 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     latencies = predicted_latencies(resolved, phases, traffic, lengths)
     found = predicted_latencies(resolved, phases, traffic, lengths, as_found=True)
     requests_per_s = _throughput(traffic, times, latencies, load)
-    billed = _billed(lengths, load).at(requests_per_s.value)
-    output_rate = requests_per_s.scaled(billed.output_tokens)
+    billed = _billed_load(lengths, load).at_rate(requests_per_s.value)
+    output_rate = requests_per_s.scale(billed.output_tokens)
     in_flight = _in_flight(phases, requests_per_s, latencies)
     bill = cost_of(price, [(resolved, 1)], billed)
     of_drafts = (*drafting_notes(resolved), *draft_memory_notes(resolved))
@@ -64,7 +64,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         traffic,
         verdict=None if load is None else load.verdict.verdict,
         verdict_reason=None if load is None else load.verdict.reason,
-        in_step=None if load is None else synchronised(traffic),
+        in_step=None if load is None else is_synchronised(traffic),
         launch=make_from(
             LaunchSettings,
             resolved,
@@ -80,7 +80,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         requests_in_flight=in_flight,
         whole_run=_whole_run(load),
         output_tokens_per_s=output_rate,
-        output_tokens_per_s_per_gpu=output_rate.scaled(1 / gpus),
+        output_tokens_per_s_per_gpu=output_rate.scale(1 / gpus),
         output_tokens_per_s_per_user=_per_user(output_rate, in_flight, latencies, lengths.output_len),
         requests_per_s=requests_per_s,
         bound=Bounds(prefill=main_bound(prefill), decode=None if decode is None else main_bound(decode)),
@@ -136,7 +136,7 @@ def _throughput(
     return latencies.e2e_s.inverse(times.requests_per_s * own_s)
 
 
-def _billed(lengths: RequestLengths, load: Served | None) -> ServedLoad:
+def _billed_load(lengths: RequestLengths, load: Served | None) -> ServedLoad:
     """Return the load that divides the bill: the steady-state load of the run, or the batch itself."""
     if load is not None and load.load is not None:
         return load.load
@@ -153,7 +153,7 @@ def _per_user(
         return None
     if latencies is not None and output_rate.low is None and latencies.e2e_s.low is not None:
         return latencies.e2e_s.inverse(output_len)
-    return output_rate.scaled(1 / in_flight)
+    return output_rate.scale(1 / in_flight)
 
 
 def _in_flight(phases: Phases, requests_per_s: Quantity, latencies: Latencies | None) -> float | None:

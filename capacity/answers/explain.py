@@ -39,9 +39,9 @@ from capacity.answers.phases import (
     request_lengths,
 )
 from capacity.answers.records import Attribution, Quantity
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.base.record import make_from
 from capacity.deployment import DeploymentFile, Pool, Traffic, deployment_of
 from capacity.hardware.adjustment import Adjustment
@@ -88,10 +88,10 @@ def explained_intervals(
             ExplainedInterval(
                 metric=title,
                 predicted_s=quantity,
-                parts=_shared(parts),
+                parts=_with_shares(parts),
                 holds=_holds(phases, metric),
                 as_found_s=getattr(wider, f"{metric}_s"),
-                as_found_parts=_shared(as_found),
+                as_found_parts=_with_shares(as_found),
             )
         )
     return tuple(explained)
@@ -134,7 +134,7 @@ def _client(
     yield part, max(low, -1.0), high
 
 
-def _shared(parts: list[tuple[Part, float, float]]) -> tuple[IntervalPart, ...]:
+def _with_shares(parts: list[tuple[Part, float, float]]) -> tuple[IntervalPart, ...]:
     """Return the parts with their shares of the variance, the largest first."""
     total = deviation_of(part for part, _, _ in parts) ** 2
     shown = [
@@ -157,8 +157,8 @@ def _holds(phases: Phases, metric: Metric) -> tuple[str, ...]:
     return tuple(held)
 
 
-@documented(Pool, Traffic)
-@checked
+@document_options(Pool, Traffic)
+@validate_arguments
 def explain(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
@@ -213,10 +213,10 @@ def _responses(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths
     loads = ("batch_size", "request_rate", "concurrency")
     field = next(name for name in loads if getattr(traffic, name) is not None)
 
-    def timed(pool: ResolvedPool, load: float) -> PhaseTimes:
+    def times_at(pool: ResolvedPool, load: float) -> PhaseTimes:
         if field == "batch_size":
             limits = pool.limits_from(traffic.client_latency_s)
             return batch_over_ranks(pool, limits, round(load), lengths)
         return load_times(pool, traffic.model_copy(update={field: load}), lengths)[0]
 
-    return responses(resolved, getattr(traffic, field), timed)
+    return responses(resolved, getattr(traffic, field), times_at)

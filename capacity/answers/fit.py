@@ -7,8 +7,8 @@ from typing import Any
 
 from capacity.answers.records import Fit, GpuSummary, MemorySummary, ModelSummary
 from capacity.answers.startup import startup_of
-from capacity.base.checked import checked
-from capacity.base.keywords import documented, split
+from capacity.base.checked import validate_arguments
+from capacity.base.keywords import document_options, split
 from capacity.base.record import make_from
 from capacity.deployment import DeploymentFile, Pool, deployment_of
 from capacity.deployment.drafts import TREE
@@ -18,8 +18,8 @@ from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.pool.why_not import Change
 
 
-@documented(Pool)
-@checked
+@document_options(Pool)
+@validate_arguments
 def fit(
     model: str | Path | ModelSpec | DeploymentFile,
     *,

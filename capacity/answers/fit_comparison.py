@@ -15,9 +15,9 @@ from capacity.answers.load_point import (
     raise_common_refusal,
     sizes_to_try,
 )
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, build, deployment_of
 from capacity.hardware import load_profile, profile_names
@@ -66,8 +66,8 @@ class FitComparison(AnswerRecord):
     rows: tuple[FitPoint, ...]
 
 
-@documented(Pool)
-@checked
+@document_options(Pool)
+@validate_arguments
 def compare_fits(
     model: str | Path | ModelSpec | DeploymentFile,
     *,

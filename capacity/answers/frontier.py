@@ -21,9 +21,9 @@ from capacity.answers.load_point import (
 )
 from capacity.answers.load_sweep import REQUESTS
 from capacity.answers.phases import estimate_fields
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, Pool, Traffic, build, deployment_of
 from capacity.model import ModelSpec, load_model
@@ -79,7 +79,7 @@ class Frontier(AnswerRecord):
         found = [(line, point) for line in self.lines if (point := line.best(tpot_s)) is not None]
         return sorted(found, key=lambda pair: -_per_gpu(pair[1]))
 
-    def undominated(self) -> set[tuple[int, int]]:
+    def pareto_points(self) -> set[tuple[int, int]]:
         """Return the indexes (line, point) of the points that are not dominated in speed per user and throughput per
         GPU."""
         places = [
@@ -96,8 +96,8 @@ class Frontier(AnswerRecord):
         return front
 
 
-@documented(Pool, Traffic, Cost)
-@checked
+@document_options(Pool, Traffic, Cost)
+@validate_arguments
 def frontier(
     model: str | Path | ModelSpec,
     *,

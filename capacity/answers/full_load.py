@@ -35,4 +35,4 @@ def full_load(
         lengths = (load.input_tokens, load.output_tokens)
         bands = load_bands(engines, capacity.means, lengths, client_latency_s=0.0, load_fraction=None)
         ends = bands.ends("e2e")
-    return load.at(rate), ends
+    return load.at_rate(rate), ends

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from capacity.answers.fit import fit
 from capacity.base.errors import InvalidInput
-from capacity.base.keywords import documented
+from capacity.base.keywords import document_options
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Pool
 from capacity.hardware import profile_names
@@ -40,7 +40,7 @@ class FitGrid(AnswerRecord):
     cells: tuple[GridCell, ...]
 
 
-@documented(Pool)
+@document_options(Pool)
 def fit_grid(
     model: str | Path | ModelSpec,
     *,

@@ -162,11 +162,13 @@ class LoadBands:
     def parts(self, metric: Metric, statistic: str = "mean") -> tuple[Part, ...]:
         """Return the parts of a metric's interval without the client's distance; empty without such a metric."""
         own = getattr(self.sensitivities, metric)
-        return () if own is None else interval_parts(metric, own, self.asked(statistic), spreads())
+        return (
+            () if own is None else interval_parts(metric, own, self.prediction_context(statistic), spreads())
+        )
 
     def kind(self, metric: Metric) -> Kind:
         """Return the kind whose interval ends apply to a metric."""
-        return kind_of(metric, self.asked("mean"), spreads())
+        return kind_of(metric, self.prediction_context("mean"), spreads())
 
     def ends(self, metric: Metric, statistic: str = "mean") -> tuple[float, float]:
         """Return the 90 % interval of measured over predicted."""
@@ -177,21 +179,21 @@ class LoadBands:
         other_s = other_side_s(self.resolved, seen.input_len + max(seen.in_flight - 1, 0))
         return with_other_side(own, other_s, seen.ttft_s if metric == "ttft" else seen.e2e_s)
 
-    def beyond(self, metric: Metric) -> float:
+    def calibration_factor(self, metric: Metric) -> float:
         """Return the correction factor that calibration runs of this deployment give beyond its constants."""
         adjustment = self.resolved.profile.adjustment
         if adjustment is None:
             return 1.0
-        shares = beyond_constants(metric, self.asked("mean"))
+        shares = beyond_constants(metric, self.prediction_context("mean"))
         return math.exp(sum(share * adjustment.mean(name) for name, share in shares.items()))
 
-    def around(self, metric: Metric, value: float, statistic: str = "mean") -> Quantity:
+    def with_interval(self, metric: Metric, value: float, statistic: str = "mean") -> Quantity:
         """Return a value of the metric, corrected by calibration runs, with its interval."""
         low, high = self.ends(metric, statistic)
-        value *= self.beyond(metric)
+        value *= self.calibration_factor(metric)
         return Quantity(value=value, low=value * low, high=value * high)
 
-    def asked(self, statistic: str) -> Asked:
+    def prediction_context(self, statistic: str) -> Asked:
         """Return the prediction context of a statistic."""
         resolved, seen = self.resolved, self.seen
         profile, pool = resolved.profile, resolved.pool
@@ -308,13 +310,13 @@ def served_latencies(
     bands = bands_of(resolved, load, traffic, as_found=as_found)
     if bands is None or load.steady is None:
         return None
-    covered = _latencies(load.steady, bands.around)
+    covered = _latencies(load.steady, bands.with_interval)
     if load.whole is not None:
         whole = _latencies(load.whole, lambda _, value: with_interval(value, 0.0, 0.0))
         covered = Latencies(
-            covered.ttft_s.covering(whole.ttft_s),
-            None if covered.tpot_s is None else covered.tpot_s.covering(whole.tpot_s),
-            covered.e2e_s.covering(whole.e2e_s),
+            covered.ttft_s.cover(whole.ttft_s),
+            None if covered.tpot_s is None else covered.tpot_s.cover(whole.tpot_s),
+            covered.e2e_s.cover(whole.e2e_s),
         )
     if load.verdict.verdict == "saturated" and load.verdict.load_fraction is not None:
         ttft_s, e2e_s = (replace(each, high=None) for each in (covered.ttft_s, covered.e2e_s))
@@ -336,7 +338,7 @@ def batch_latencies(
     """Return the closed form of a batch with the bands of its steps, or with interval parts if the profile is
     calibrated."""
     if resolved.profile.adjustment is not None:
-        return _latencies(times, batch_bands(resolved, times, lengths, batch_size).around)
+        return _latencies(times, batch_bands(resolved, times, lengths, batch_size).with_interval)
     ttft = _of_steps(resolved, "prefill", times.ttft_s)
     if ttft.low is not None and ttft.high is not None:
         other_s = other_side_s(resolved, lengths.input_len * batch_size)

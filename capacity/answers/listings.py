@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypedDict
 
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.deployment.use_cases import use_cases as known_use_cases
 from capacity.hardware import load_profile, profile_names
 from capacity.model import kept_names, load_model, model_names
@@ -82,7 +82,7 @@ def use_cases() -> list[UseCaseListing]:
     ]
 
 
-@checked
+@validate_arguments
 def gpus(*, profiles: str | Path | None = None) -> list[GpuListing]:
     """Return every GPU profile: memory as the engine sees it, HBM bandwidth, dense rates, link per direction, power."""
     directories = [profiles] if profiles else []

@@ -103,7 +103,7 @@ def load_point(
     _, load = load_of(traffic)
     tokens = (traffic.input_len or 0) + (traffic.output_len or 0)
     ranks, pool = resolved.pool.data_parallel_size, resolved.pool
-    held, seats = ranks * _held(resolved, tokens), ranks * resolved.max_num_seqs
+    held, seats = ranks * _requests_that_fit(resolved, tokens), ranks * resolved.max_num_seqs
     place: Mapping[str, Any] = {
         "gpu": resolved.profile.name,
         "num_gpus": pool.num_gpus,
@@ -127,7 +127,7 @@ def load_point(
     return make_from(LoadPoint, answer, bill, **place, usd_per_thousand_requests=requests_usd)
 
 
-def _held(resolved: ResolvedPool, tokens: int) -> int:
+def _requests_that_fit(resolved: ResolvedPool, tokens: int) -> int:
     try:
         return TokenSteps(resolved).concurrent_requests(tokens)
     except DoesNotFit:  # the drafter leaves no room

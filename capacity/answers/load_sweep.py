@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from capacity.answers.estimate import estimate_of
 from capacity.answers.load_point import LOAD_FIELDS, LoadField, LoadPoint, load_point, price_or_why_not
 from capacity.answers.phases import estimate_fields
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, Pool, Traffic, build, deployment_of
 from capacity.model import ModelSpec
@@ -67,8 +67,8 @@ class LoadSweep(AnswerRecord):
         return next(full, None)
 
 
-@documented(Pool, Traffic, Cost)
-@checked
+@document_options(Pool, Traffic, Cost)
+@validate_arguments
 def load_sweep(
     model: str | Path | ModelSpec,
     *,
@@ -105,12 +105,12 @@ def sweep_of(
 ) -> LoadSweep:
     """Return `load_sweep` of a resolved pool. Raises as `load_sweep`."""
     resolved.memory.require_fit()
-    first = estimate_of(resolved, _at(traffic, over, 1), None)  # raises for what cannot be asked
+    first = estimate_of(resolved, _traffic_at(traffic, over, 1), None)  # raises for what cannot be asked
     price, note = price_or_why_not(resolved.profile.name, cost)
     tokens, ranks = first.input_len + first.output_len, resolved.pool.data_parallel_size
     held, seats = ranks * resolved.concurrent_requests(tokens), ranks * resolved.max_num_seqs
     together: LoadField = "batch_size" if over == "batch_size" else "concurrency"
-    full = estimate_of(resolved, _at(traffic, together, min(held, seats)), None)
+    full = estimate_of(resolved, _traffic_at(traffic, together, min(held, seats)), None)
     full_rate = full.requests_per_s.value
     if loads is None:
         rates = [float(f"{share * full_rate:.3g}") for share in SHARES]
@@ -118,7 +118,8 @@ def sweep_of(
     if not len(loads) or not all(0 < load < float("inf") for load in loads):
         raise InvalidInput("loads must be finite numbers above 0, at least one")
     points = tuple(
-        load_point(resolved, _at(traffic, over, load), price, price_note=note) for load in sorted(loads)
+        load_point(resolved, _traffic_at(traffic, over, load), price, price_note=note)
+        for load in sorted(loads)
     )
     return LoadSweep(
         model=resolved.model.name,
@@ -136,7 +137,7 @@ def sweep_of(
     )
 
 
-def _at(traffic: Traffic, field: LoadField, load: float) -> Traffic:
+def _traffic_at(traffic: Traffic, field: LoadField, load: float) -> Traffic:
     """Return the traffic at another load of this field, without other loads."""
     left = (*LOAD_FIELDS, "users", "response_s")
     said = {name: getattr(traffic, name) for name in traffic.model_fields_set if name not in left}

@@ -143,7 +143,7 @@ def tower_notes(resolved: ResolvedPool, *, pictured: bool) -> tuple[str, ...]:
     )
 
 
-def synchronised(traffic: Traffic) -> bool:
+def is_synchronised(traffic: Traffic) -> bool:
     """Return whether requests of a closed loop have equal lengths, so that they begin and end together."""
     loop = traffic.trace is None and traffic.request_rate is None and (traffic.concurrency or 1) > 1
     return loop and traffic.length_distribution == "uniform" and traffic.random_range_ratio < ALL_BUT_EQUAL
@@ -151,7 +151,7 @@ def synchronised(traffic: Traffic) -> bool:
 
 def equal_length_notes(traffic: Traffic) -> tuple[str, ...]:
     """Return a note on the effect of equal lengths in a closed loop."""
-    if not synchronised(traffic):
+    if not is_synchronised(traffic):
         return ()
     return (
         "with identical request lengths a closed loop synchronises: requests queue behind each other's prefills, and "
@@ -171,7 +171,7 @@ def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths)
         notes += _eager_notes(resolved, traffic.batch_size, lengths)
         return Phases(times=times, requests=traffic.batch_size, served=None, warnings=notes)
     times, load = load_times(resolved, traffic, lengths)
-    requests = _running(load, slots)
+    requests = _running_requests(load, slots)
     return Phases(
         times=times,
         requests=requests,
@@ -217,15 +217,15 @@ def load_times(
     resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths
 ) -> tuple[PhaseTimes, Served]:
     """Return the times of a load as its clients see them, and its run. Raises as `phases_of`."""
-    from capacity.answers.served import served  # loads the simulator
+    from capacity.answers.served import serve_load  # loads the simulator
 
     slots = _slots(resolved, traffic, lengths)
-    load = served(resolved, traffic, slots)
+    load = serve_load(resolved, traffic, slots)
     limits = _limits(resolved, traffic, lengths)
-    return _as_served(_loop_over_ranks(resolved, limits, _running(load, slots), lengths), load), load
+    return _as_served(_loop_over_ranks(resolved, limits, _running_requests(load, slots), lengths), load), load
 
 
-def _running(load: Served, slots: int) -> int:
+def _running_requests(load: Served, slots: int) -> int:
     """Return how many requests run at a time: those in flight, up to the number of slots."""
     in_flight = slots if load.steady is None else load.steady.in_flight
     return max(min(round(in_flight), slots), 1)

@@ -122,7 +122,7 @@ def _pool_run(
         if prices is None
         else usd_per_hour(prices[resolved.profile.name], pool.num_gpus * pool.replicas),
         latencies_ms={
-            key: Distribution.of(run.records.latency_s(key)[own] * 1e3)
+            key: Distribution.from_values(run.records.latency_s(key)[own] * 1e3)
             for key, metric in METRICS.items()
             if metric.from_arrival
         },

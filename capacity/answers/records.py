@@ -342,23 +342,23 @@ class Simulation(AnswerRecord):
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain JSON values, `schema` first; the keys of the run and of its verdict on one level."""
 
-        def written(*names: str) -> dict[str, object]:
+        def plain_fields(*names: str) -> dict[str, object]:
             return {name: plain(getattr(self, name)) for name in names}
 
         judged: dict[str, object] = dict.fromkeys(("verdict", "verdict_reason", "evidence", "intervals"))
         return {
             "schema": self.SCHEMA,
-            **written("model", "gpu", "engine", "kv_capacity_tokens", "kv_capacity_blocks"),
-            **written("max_num_seqs", "max_num_batched_tokens", "workload"),
+            **plain_fields("model", "gpu", "engine", "kv_capacity_tokens", "kv_capacity_blocks"),
+            **plain_fields("max_num_seqs", "max_num_batched_tokens", "workload"),
             **self.run.to_dict(),
             **(judged if self.verdict is None else self.verdict.to_dict()),
-            **written("slos", "slo_window", "replications", "goodput", "time_parts", "step_bounds"),
+            **plain_fields("slos", "slo_window", "replications", "goodput", "time_parts", "step_bounds"),
             "priorities": [each.to_dict() for each in self.priorities],
             "prediction_intervals": _intervals(self.predicted_ms),
             "prediction_intervals_as_found": _intervals(self.as_found_ms),
-            **written("cost"),
+            **plain_fields("cost"),
             **({"pools": [pool.to_dict() for pool in self.pools]} if self.pools else {}),
-            **written("warnings"),
+            **plain_fields("warnings"),
         }
 
     @classmethod

@@ -41,7 +41,7 @@ def predicted_ms(
             return {}
         known = latency_intervals(replace(bands, as_found=as_found), run, traffic, verdict)
         for name, quantity in known.items():
-            found[name] = found[name].covering(quantity) if name in found else quantity
+            found[name] = found[name].cover(quantity) if name in found else quantity
     return found
 
 
@@ -71,7 +71,7 @@ def run_bands(
     )
 
 
-def _judged(run: SimulationResult) -> bool:
+def _has_judge(run: SimulationResult) -> bool:
     """Return whether responses are shown only when complete, because a judge reads them first."""
     return run.cascade is not None and run.cascade.by_answer
 
@@ -79,7 +79,7 @@ def _judged(run: SimulationResult) -> bool:
 def _as_made(whole: LoadMeans, run: SimulationResult) -> LoadMeans:
     """Return the means with tokens timed when the engine made them, if a judge held them back: a slower step affects
     those."""
-    if run.cascade is None or not _judged(run):
+    if run.cascade is None or not _has_judge(run):
         return whole
     records, done = run.records, run.records.completed
     made_ps = np.where(run.cascade.made_ps != MISSING, run.cascade.made_ps, records.first_token_ps)
@@ -108,20 +108,20 @@ def latency_intervals(
     steady = None if verdict is None else verdict.steady
     for name in names:
         latency, metric = run.summary.latencies_ms[name], METRICS[name].error
-        if metric == "ttft" and _judged(run):
+        if metric == "ttft" and _has_judge(run):
             metric = "e2e"
-        if latency is None or (_judged(run) and getattr(bands.sensitivities, metric) is None):
+        if latency is None or (_has_judge(run) and getattr(bands.sensitivities, metric) is None):
             continue
-        mean = bands.around(metric, latency.mean)
+        mean = bands.with_interval(metric, latency.mean)
         lasting_s = (
             None if steady is None else steady.latencies_s[name if name in REQUEST_METRICS else "tpot"]
         )
         if lasting_s is not None:
-            mean = mean.covering(with_interval(lasting_s * 1e3, 0.0, 0.0))
+            mean = mean.cover(with_interval(lasting_s * 1e3, 0.0, 0.0))
         quantities = {f"mean_{name}_ms": mean}
         for percentile in percentiles:
             value = latency.percentiles[percentile]
-            quantities[f"p{percentile}_{name}_ms"] = bands.around(metric, value, f"p{percentile}")
+            quantities[f"p{percentile}_{name}_ms"] = bands.with_interval(metric, value, f"p{percentile}")
         for key, quantity in quantities.items():
             if metric != "tpot":
                 adjustment = bands.resolved.profile.adjustment
@@ -145,7 +145,7 @@ def rate_intervals(
     clocked_s = 0.0 if requests.is_closed_loop else float(arrivals.max() - arrivals.min()) / PS_PER_S
     behind = verdict is not None and verdict.verdict in ("saturated", "overloaded")
     of_engine_s = summary.duration if behind else summary.duration - clocked_s
-    whole = bands.around("e2e", of_engine_s)
+    whole = bands.with_interval("e2e", of_engine_s)
     given_s = summary.duration - of_engine_s
     duration = Quantity(
         value=max(given_s + whole.value, clocked_s),

@@ -63,7 +63,7 @@ def sensitivities(resolved: ResolvedPool, load: LoadSeen) -> Sensitivities:
     of_prefill = _effects(resolved, steps, times.prefill_shape)
     served_s = max(load.ttft_s - load.server_s, 0.0)
     queue_s = min(max(load.waiting_s - load.server_s, 0.0), served_s)
-    amplified = _amplified(resolved, load, times)
+    amplified = _tpot_amplification(resolved, load, times)
     of_ttft_s = served_s
     if amplified > 1:
         alone = prefill_steps(1, max(round(load.input_len), 1), resolved.limits)
@@ -118,7 +118,7 @@ def step_shares(steps: StepModel | TokenSteps, shape: StepShape) -> Shares:
     return shares
 
 
-def _amplified(resolved: ResolvedPool, load: LoadSeen, times: PhaseTimes) -> float:
+def _tpot_amplification(resolved: ResolvedPool, load: LoadSeen, times: PhaseTimes) -> float:
     """Return the amplification of slower steps in TPOT under open-loop arrivals: they hold more requests, whose steps
     are slower again.
 

@@ -43,7 +43,7 @@ class Served:
     load: ServedLoad | None
 
 
-def served(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
+def serve_load(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
     """Return the load of `traffic` on one engine that runs about `slots` such requests at once; the rest waits.
 
     Raises InvalidInput for traffic that cannot be simulated.
@@ -63,14 +63,14 @@ def served(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
     if wanted is None or wanted == simulated.concurrency:
         whole = whole_means(run.summary, run.records)
     else:
-        steady = _queued(steady, wanted)
+        steady = _means_with_queue(steady, wanted)
         reason = f"a closed loop of {wanted:,}, of which about {slots:,} run at a time and the others wait"
         bound = "" if verdict.bound_by is None else f"; {verdict.bound_by}"
         verdict = replace(verdict, reason=reason + bound)
     return Served(verdict=verdict, num_prompts=num_prompts, steady=steady, whole=whole, load=load)
 
 
-def _queued(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
+def _means_with_queue(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
     """Return the means of a full engine with more requests waiting, which increases only TTFT."""
     if means is None:
         return None

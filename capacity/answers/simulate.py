@@ -19,10 +19,10 @@ from capacity.answers.records import Simulation
 from capacity.answers.routes import check_routed_traffic, route_notes
 from capacity.answers.run_intervals import predicted_ms
 from capacity.answers.steady_load import steady_load
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, deployment_of
 from capacity.deployment.use_cases import levels_of
 from capacity.hardware.cost_estimate import CostEstimate
@@ -40,8 +40,8 @@ from capacity.simulator.verdict import Verdict
 from capacity.workload import Workload, parse_slos, write_for_client
 
 
-@documented(Pool, Traffic, Service, Cost)
-@checked
+@document_options(Pool, Traffic, Service, Cost)
+@validate_arguments
 def simulate(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
@@ -133,7 +133,7 @@ def simulate(
     )
     steady = verdict is not None and verdict.is_stable
     limits = parse_slos(goodput or ())
-    answer = _described(pools[0], requests, run)
+    answer = _simulation_of(pools[0], requests, run)
     held, window = hold_in_windows(levels, requests, run.records, run.summary, slo_window, steady=steady)
     return replace(
         answer,
@@ -192,7 +192,7 @@ def _longest_request(pools: Sequence[ResolvedPool]) -> int:
     return min(limits or [pool.max_model_len for pool in pools])
 
 
-def _described(resolved: ResolvedPool, requests: Workload, run: SimulationResult) -> Simulation:
+def _simulation_of(resolved: ResolvedPool, requests: Workload, run: SimulationResult) -> Simulation:
     """Return the run with its engine and its time attribution."""
     plan = memory_with_draft(resolved)
     return Simulation(

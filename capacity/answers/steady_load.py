@@ -33,7 +33,7 @@ def steady_load(
         in_flight=None if workload.concurrency is None else float(workload.concurrency),
         hit_fraction=float(records.cached_tokens[done].sum() / max(prompts.sum(), 1)),
     )
-    return load.at(long_run_rate(records, verdict, workload, most_per_s=most_per_s(pools, load)))
+    return load.at_rate(long_run_rate(records, verdict, workload, most_per_s=most_per_s(pools, load)))
 
 
 def long_run_rate(

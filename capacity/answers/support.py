@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.platforms import TITLES
 from capacity.base.record import AnswerRecord
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
@@ -66,7 +66,7 @@ class SupportMatrix(AnswerRecord):
         return next(cell.status for cell, place in zip(self.rows, cells, strict=True) if place == wanted)
 
 
-@checked
+@validate_arguments
 def gpu_support(*, gpus: Sequence[str] | None = None, profiles: str | Path | None = None) -> SupportMatrix:
     """Return the evidence for `gpus` (None: every profile) under each engine in each weight format. Raises
     UnknownName."""
@@ -84,15 +84,18 @@ def gpu_support(*, gpus: Sequence[str] | None = None, profiles: str | Path | Non
 
 
 def _cell(profile: HardwareProfile, engine: EngineSpec, family: FormatFamily) -> SupportCell:
-    status, why = _known(profile, engine, family)
+    status, why = _format_support(profile, engine, family)
     return SupportCell(gpu=profile.name, engine=engine.label, weight_format=family, status=status, why=why)
 
 
-def _known(profile: HardwareProfile, engine: EngineSpec, family: FormatFamily) -> tuple[Status, str]:
+def _format_support(profile: HardwareProfile, engine: EngineSpec, family: FormatFamily) -> tuple[Status, str]:
     if not engine.runs(profile.platform, profile.capability):
-        return "impossible", f"{engine.name} does not run on {_there(profile, engine)}"
+        return "impossible", f"{engine.name} does not run on {_device_name(profile, engine)}"
     if not engine.loads_there(family, profile.platform, profile.capability):
-        return "impossible", f"{engine.name} does not load {family} weights on {_there(profile, engine)}"
+        return (
+            "impossible",
+            f"{engine.name} does not load {family} weights on {_device_name(profile, engine)}",
+        )
     stored = find_format(FORMATS[family])
     execution = stored.execution(profile.dense_flops_per_s)
     if execution.compute_dtype not in (*profile.dense_flops_per_s, "bf16"):
@@ -105,16 +108,16 @@ def _known(profile: HardwareProfile, engine: EngineSpec, family: FormatFamily) -
             "assumed",
             f"native from compute capability {stored.min_compute_capability:.1f}: {kernel} stands in",
         )
-    return _fitted(profile, engine, kernel)
+    return _kernel_support(profile, engine, kernel)
 
 
-def _there(profile: HardwareProfile, engine: EngineSpec) -> str:
+def _device_name(profile: HardwareProfile, engine: EngineSpec) -> str:
     if profile.platform in engine.runs_on and profile.platform == "cuda":
         return f"compute capability {profile.compute_capability}"
     return TITLES[profile.platform]
 
 
-def _fitted(profile: HardwareProfile, engine: EngineSpec, kernel: Kernel) -> tuple[Status, str]:
+def _kernel_support(profile: HardwareProfile, engine: EngineSpec, kernel: Kernel) -> tuple[Status, str]:
     """Return the status of a kernel that the tables have for some GPU and engine."""
     lookup = Lookup(coefficient_sources(profile), engine.kernel_family)
     lookup.kernel("gemm", kernel)

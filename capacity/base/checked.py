@@ -18,7 +18,7 @@ _SAID = {str: "text", int: "a whole number", float: "a number", bool: "True or F
 _MODULES = re.compile(r"\b(\w+\.)+(?=\w)")
 
 
-def checked(function: Function) -> Function:
+def validate_arguments(function: Function) -> Function:
     """Raise InvalidInput for arguments that are missing, unknown, or of another type than the annotations."""
     raw = signature(function)
     named = {
@@ -47,8 +47,8 @@ def _check(name: str, value: object, kind: Any) -> None:
     if isinstance(value, float) and math.isnan(value):
         raise InvalidInput(f"{name} is nan: a number is needed")
     if not _accepts(kind, value):
-        expected = " or ".join(map(_said, _alternatives(kind)))
-        raise InvalidInput(f"{name} is {_shown(value)}: it must be {expected}")
+        expected = " or ".join(map(_describe_type, _alternatives(kind)))
+        raise InvalidInput(f"{name} is {_short_repr(value)}: it must be {expected}")
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:
@@ -83,7 +83,7 @@ def _is_of(kind: Any, value: object) -> bool:
     return isinstance(value, kind) and not (kind is str and "\0" in str(value))
 
 
-def _said(kind: Any) -> str:
+def _describe_type(kind: Any) -> str:
     """Return a description of the type."""
     if kind is NoneType:
         return "None"
@@ -93,7 +93,7 @@ def _said(kind: Any) -> str:
     return text if get_origin(kind) is Callable else f"a sequence ({text})"
 
 
-def _shown(value: object) -> str:
+def _short_repr(value: object) -> str:
     text = (
         ascii(value) if isinstance(value, str | int | float | bytes | None) else f"a {type(value).__name__}"
     )

@@ -29,7 +29,7 @@ class CapacityError(Exception):
         return brief(super().__str__())
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restored, (type(self), self.args, self.__dict__)
+        return _restore_error, (type(self), self.args, self.__dict__)
 
 
 class InvalidInput(CapacityError, ValueError):
@@ -94,7 +94,7 @@ def _brief(path: object) -> str:
     return text if len(text) <= LONGEST_PATH else f"{text[:80]}...{text[-40:]}"
 
 
-def _restored(
+def _restore_error(
     kind: type[CapacityError], args: tuple[object, ...], attributes: dict[str, object]
 ) -> CapacityError:
     """Return an error as it was before pickling."""

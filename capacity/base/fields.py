@@ -37,7 +37,7 @@ class Fields:
         """`count`, or None where no key is there."""
         key, value = self._first(keys, int, "a whole number")
         if value is not None and not minimum <= value <= maximum:
-            raise self.problem(key, f"{_shown(value)} is outside of {minimum}..{maximum}")
+            raise self.problem(key, f"{_short_repr(value)} is outside of {minimum}..{maximum}")
         return value  # type: ignore[no-any-return]
 
     def number(self, key: str, *, default: float, minimum: float, maximum: float) -> float:
@@ -46,7 +46,7 @@ class Fields:
         if value is None:
             return default
         if not minimum <= value <= maximum:
-            raise self.problem(key, f"{_shown(value)} is outside of {minimum:g}..{maximum:g}")
+            raise self.problem(key, f"{_short_repr(value)} is outside of {minimum:g}..{maximum:g}")
         return float(value)
 
     def flag(self, key: str, *, default: bool = False) -> bool:
@@ -76,15 +76,15 @@ class Fields:
             if value is None:
                 continue
             if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
-                raise self.problem(key, f"{_shown(value)} is not {what}")
+                raise self.problem(key, f"{_short_repr(value)} is not {what}")
             return key, value
         return "", None
 
-    def updated(self, values: Mapping[str, Any]) -> "Fields":
+    def update(self, values: Mapping[str, Any]) -> "Fields":
         """The same configuration with these values in place of its own."""
         return Fields({**self.values, **values}, self.origin, prefix=self.prefix)
 
-    def listed(self, key: str, layer: int) -> Any:
+    def entry_of_layer(self, key: str, layer: int) -> Any:
         """Return this layer's entry of a list by layer; None without a list or an entry."""
         entries = self.items(key) or []
         return entries[layer] if layer < len(entries) else None
@@ -125,6 +125,6 @@ def parse_json_object(raw: bytes, origin: object) -> dict[str, Any]:
     return value
 
 
-def _shown(value: object) -> str:
+def _short_repr(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -16,13 +16,13 @@ DEEPEST = 200  # nested lists; parsers accept fewer
 
 def printable(text: str, *, colours: bool = False) -> str:
     r"""Text with `\x1b` in place of an escape, and so for all that is not shown; `colours` may stay."""
-    if text.isprintable() or not (UNSHOWN.search(text) or _unknown(text)):
+    if text.isprintable() or not (UNSHOWN.search(text) or _has_unknown_characters(text)):
         return text
     parts = COLOUR.split(text) if colours else [text]
     return "".join(part if place % 2 else _all_shown(part) for place, part in enumerate(parts))
 
 
-def _unknown(text: str) -> bool:
+def _has_unknown_characters(text: str) -> bool:
     """Return whether the text contains an unassigned or private-use character."""
     return any(
         category(c) in NO_CHARACTERS for line in text.splitlines() if not line.isprintable() for c in line
@@ -30,8 +30,8 @@ def _unknown(text: str) -> bool:
 
 
 def _all_shown(text: str) -> str:
-    shown = UNSHOWN.sub(_escaped, text)
-    if not _unknown(shown):
+    shown = UNSHOWN.sub(_escape_match, text)
+    if not _has_unknown_characters(shown):
         return shown
     return "".join(_escape(c) if category(c) in NO_CHARACTERS else c for c in shown)
 
@@ -63,7 +63,7 @@ def printable_values(value: Any, depth: int = 0) -> Any:
     return value
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     return _escape(match[0])
 
 

@@ -39,7 +39,7 @@ def records_html(records: Sequence[Mapping[str, object]]) -> str:
         return ""
     names = list(dict.fromkeys(name for record in records for name in record))
     columns = [_numeric(record.get(name) for record in records) for name in names]
-    rows = ([_shown(record.get(name)) for name in names] for record in records)
+    rows = ([_format_value(record.get(name)) for name in names] for record in records)
     return f'<div class="wide">{table_html(names, rows, columns=columns)}</div>'
 
 
@@ -48,7 +48,7 @@ def _numeric(values: Iterable[object]) -> str:
     return ' class="n"' if known and all(isinstance(value, (int, float)) for value in known) else ""
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)

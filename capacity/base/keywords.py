@@ -39,7 +39,7 @@ def split(options: Mapping[str, object], *specs: type[Spec]) -> tuple[dict[str, 
     return tuple({n: v for n, v in options.items() if n in spec.model_fields} for spec in specs)
 
 
-def documented(*specs: type[Spec]) -> Callable[[Function], Function]:
+def document_options(*specs: type[Spec]) -> Callable[[Function], Function]:
     """Show the fields of the specs as keywords of a `**options` function, in `help()` and in editors.
 
     The function's attribute `specs` has the specs, for the command line.

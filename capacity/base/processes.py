@@ -45,7 +45,7 @@ def local_workers(
     ) as executor:
         try:
             for _ in range(count):
-                executor.submit(_nothing)  # starts a process: there is no idle one yet
+                executor.submit(_do_nothing)  # starts a process: there is no idle one yet
             yield executor
         except BaseException:
             executor.shutdown(wait=False, cancel_futures=True)
@@ -110,5 +110,5 @@ def _begin(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -
         initializer(*initargs)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass

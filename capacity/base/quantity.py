@@ -13,7 +13,7 @@ class Quantity:
     low: float | None = None
     high: float | None = None
 
-    def scaled(self, factor: float) -> Quantity:
+    def scale(self, factor: float) -> Quantity:
         """The same prediction in another unit."""
         return Quantity(
             value=self.value * factor,
@@ -21,7 +21,7 @@ class Quantity:
             high=None if self.high is None else self.high * factor,
         )
 
-    def covering(self, *others: Quantity | None) -> Quantity:
+    def cover(self, *others: Quantity | None) -> Quantity:
         """Return the same prediction with an interval that covers those of the others too; none if one of them has
         none."""
         spans = [self, *(other for other in others if other is not None)]

@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, get_type_hints
 
-from capacity.base.rows import flattened
+from capacity.base.rows import flatten
 from capacity.base.spec import Spec
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class AnswerRecord(Written):
         record = self.to_dict()
         rows = record.get(self.ROWS)
         several = isinstance(rows, (list, tuple)) and rows and isinstance(rows[0], dict)
-        return [flattened(row) for row in (rows if several else [record])]  # type: ignore[union-attr]
+        return [flatten(row) for row in (rows if several else [record])]  # type: ignore[union-attr]
 
     def to_frame(self) -> pandas.DataFrame:
         """`to_rows()` as a table of pandas, a line each."""

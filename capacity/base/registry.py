@@ -73,11 +73,15 @@ class Verb(NamedTuple):
 _FILE = json.loads(Path(__file__).with_name("verbs.json").read_bytes())
 
 
-def _filled(texts: Iterable[str]) -> tuple[str, ...]:
+def _fill_placeholders(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the texts with placeholders filled in; a text such as `+PLACE` becomes the list of that name."""
     found: list[str] = []
     for text in texts:
-        found += _filled(_FILE["lists"][text[1:]]) if text[0] == "+" else [text.format(**_FILE["words"])]
+        found += (
+            _fill_placeholders(_FILE["lists"][text[1:]])
+            if text[0] == "+"
+            else [text.format(**_FILE["words"])]
+        )
     return tuple(found)
 
 
@@ -89,7 +93,7 @@ def _verb(name: str, row: Mapping[str, Any]) -> Verb:
     )
     options = fields.pop("options", {})
     for key, value in fields.items():
-        fields[key] = _filled(value) if isinstance(value, list) else value.format(**_FILE["words"])
+        fields[key] = _fill_placeholders(value) if isinstance(value, list) else value.format(**_FILE["words"])
     return Verb(name, answers=answers, alternatives=others, options=options, **fields)
 
 

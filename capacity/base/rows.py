@@ -11,12 +11,12 @@ from capacity.base.foreign import printable
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
-def flattened(record: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
+def flatten(record: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
     """Flatten nested mappings to one level of dotted names; lists stay as JSON text."""
     flat: dict[str, object] = {}
     for name, value in record.items():
         if isinstance(value, Mapping):
-            flat |= flattened(value, f"{prefix}{name}.")
+            flat |= flatten(value, f"{prefix}{name}.")
         else:
             flat[prefix + name] = json.dumps(value) if isinstance(value, (list, tuple)) else value
     return flat
@@ -29,7 +29,7 @@ def to_csv(rows: Iterable[Mapping[str, object]]) -> str:
     names = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.DictWriter(output, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _guarded(value) for name, value in row.items()} for row in rows)
+    writer.writerows({name: _guard_text(value) for name, value in row.items()} for row in rows)
     return output.getvalue()
 
 
@@ -39,5 +39,5 @@ def guarded_cell(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
-def _guarded(value: object) -> object:
+def _guard_text(value: object) -> object:
     return guarded_cell(printable(value)) if isinstance(value, str) else value

@@ -20,12 +20,12 @@ from capacity.cli.options import (
     EngineLoopOption,
     ListFormatOption,
     check_format,
-    dashed,
     fail,
     progress_bar,
     refuse_alone,
     show,
     show_answer,
+    with_dashes,
     write,
 )
 from capacity.cli.question import Question, changed_gpu, request_of
@@ -234,7 +234,7 @@ def gpus(
         show(f"written: {added.path}; use it with --gpu {added.name}")
         return
     if facts:
-        flag = f"--{dashed(next(iter(facts)))}"
+        flag = f"--{with_dashes(next(iter(facts)))}"
         raise InvalidInput(
             f"{flag} changes nothing without `capacity gpus add NAME`: add it, or leave {flag} out"
         )
@@ -282,7 +282,7 @@ def frontier(
     format: str,
     **keywords: Any,
 ) -> None:
-    from capacity.cli.question_flags import listed, numbers
+    from capacity.cli.question_flags import numbers, split_list
     from capacity.report.views.frontier import frontier_view
     from capacity.report.views.layout import parts
 
@@ -296,10 +296,10 @@ def frontier(
     with progress_bar("deployments") as progress:
         answer = capacity.frontier(
             model,
-            gpus=listed(gpus),
-            quantizations=[None if name == "default" else name for name in listed(quantizations)],
-            engines=listed(engines),
-            tensor_parallel_sizes=[_size(text) for text in listed(tensor_parallel_sizes)],
+            gpus=split_list(gpus),
+            quantizations=[None if name == "default" else name for name in split_list(quantizations)],
+            engines=split_list(engines),
+            tensor_parallel_sizes=[_size(text) for text in split_list(tensor_parallel_sizes)],
             progress=progress,
             **keywords,
             **options,
@@ -328,7 +328,7 @@ def engines(
         idle = [*(name for name in question.flags if name != "gpu"), *(["engines"] if engines else [])]
         if idle:
             raise InvalidInput(
-                f"--{dashed(idle[0])} changes nothing without --compare MODEL: add it, or leave --{dashed(idle[0])} out"
+                f"--{with_dashes(idle[0])} changes nothing without --compare MODEL: add it, or leave --{with_dashes(idle[0])} out"
             )
         gpu = question.flags.get("gpu", "h100")
         gpu = changed_gpu(gpu, question.change) if question.change else gpu
@@ -336,8 +336,8 @@ def engines(
         return
     if claims:
         raise InvalidInput("--claims and --compare are two questions: ask one at a time")
-    from capacity.cli.question_flags import listed
+    from capacity.cli.question_flags import split_list
 
     request = request_of(replace(question, model=compare, verb="estimate"))
-    which: Mapping[str, Any] = {} if engines is None else {"engines": listed(engines)}
+    which: Mapping[str, Any] = {} if engines is None else {"engines": split_list(engines)}
     show_answer(capacity.compare_engines(request, profiles=question.profiles, **which), question.format)

@@ -27,7 +27,7 @@ class VerbCommand(typer.core.TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse, unless `--help-all` is given."""
         if "--help-all" in args:
-            typer.echo("\n".join(_everything(self, ctx)))
+            typer.echo("\n".join(_all_flags(self, ctx)))
             ctx.exit()
         return super().parse_args(ctx, args)
 
@@ -77,7 +77,7 @@ def _further(command: VerbCommand, left: int) -> str:
     return f"`capacity explain TERM` explains a word, `capacity schema {command.name}` the JSON of `--format json`."
 
 
-def _everything(command: VerbCommand, ctx: Any) -> Iterator[str]:
+def _all_flags(command: VerbCommand, ctx: Any) -> Iterator[str]:
     yield from _head(command, ctx)
     groups: dict[str, list[Any]] = {}
     for option in _options(command, ctx):
@@ -110,10 +110,10 @@ def _spelled(option: Any, *, shortest: bool = False) -> str:
         spellings = [*short[:1], next(flag for flag in option.opts if flag.startswith("--"))]
     if option.is_flag:
         return ", ".join(spellings)
-    return f"{', '.join(spellings)} {_taken(option)}"
+    return f"{', '.join(spellings)} {_type_name(option)}"
 
 
-def _taken(option: Any) -> str:
+def _type_name(option: Any) -> str:
     """Return the type of a flag: the one that its field declares, or that of its own parameter."""
     annotation = option.type_descriptor.annotation
     named = str(option.metavar or getattr(annotation, "__name__", "str"))

@@ -17,7 +17,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from capacity.base.errors import CapacityError, InvalidInput
-from capacity.cli.options import CLOSED_PIPE, INTERRUPTED, dashed, fail, show, silence
+from capacity.cli.options import CLOSED_PIPE, INTERRUPTED, fail, show, silence, with_dashes
 from capacity.cli.verbs import register
 
 NO_MEMORY = "there is not enough memory for this: ask for fewer requests or points, or give the process more"
@@ -35,13 +35,13 @@ app = typer.Typer(
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 110,
-        "token_normalize_func": dashed,  # vLLM's flags may have underscores
+        "token_normalize_func": with_dashes,  # vLLM's flags may have underscores
     },
 )
 register(app)
 
 
-def _repeated(arguments: list[str]) -> list[str]:
+def _repeat_flags(arguments: list[str]) -> list[str]:
     """Repeat a flag for each of its values, because vLLM takes several: `--goodput ttft:500 tpot:50`.
 
     Raises InvalidInput for a flag with an empty value.
@@ -103,7 +103,7 @@ def main() -> None:
     try:
         _travel_light()
         _print_what_can_be()
-        code = app(args=_repeated(sys.argv[1:]), prog_name="capacity", standalone_mode=False)
+        code = app(args=_repeat_flags(sys.argv[1:]), prog_name="capacity", standalone_mode=False)
         if code == INTERRUPTED:  # the parser turns Ctrl-C into a code
             raise KeyboardInterrupt
         sys.stdout.flush()

@@ -36,7 +36,7 @@ EngineLoopOption = Annotated[str, typer.Option(ENGINE_LOOP.spelled, help=ENGINE_
 WorkersOption = Annotated[int, typer.Option("--workers", help="Processes that simulate side by side.")]
 
 
-def dashed(name: str) -> str:
+def with_dashes(name: str) -> str:
     """A name as flags and verbs spell it."""
     return name.replace("_", "-")
 
@@ -73,10 +73,10 @@ def show_answer(
     from capacity.report.tables import render
 
     check_format(format)
-    show(render(answer, format, tables=tables, detail=detail, command=typed()))
+    show(render(answer, format, tables=tables, detail=detail, command=command_line_text()))
 
 
-def typed() -> str:
+def command_line_text() -> str:
     """Return the command as typed, to paste."""
     return shlex.join(["capacity", *sys.argv[1:]])
 

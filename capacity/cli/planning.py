@@ -22,26 +22,26 @@ from capacity.cli.options import (
     FormatOption,
     WorkersOption,
     check_format,
-    dashed,
+    command_line_text,
     progress_bar,
     refuse_alone,
     say,
     show,
     show_answer,
-    typed,
+    with_dashes,
     write,
 )
 from capacity.cli.question import (
     NO_GPU,
     Question,
     changed_gpu,
+    merge_flags,
     note,
     note_command,
-    over,
     request_of,
     stored_deployment,
 )
-from capacity.cli.question_flags import listed
+from capacity.cli.question_flags import split_list
 from capacity.cli.registered import deployment_request
 from capacity.cli.search_progress import search_progress
 
@@ -66,7 +66,7 @@ def plan(
     if output is not None:
         from capacity.deployment.launching import is_launched
 
-        for engine in listed(options.get("engines")):
+        for engine in split_list(options.get("engines")):
             if not is_launched(engine):
                 say(
                     f"note: nothing launches {engine}, a baseline: {output} gets the report and plan.json alone"
@@ -140,7 +140,7 @@ def curve(question: Question, *, output: str | None = None, **keywords: Any) -> 
     if output is not None:
         from capacity.report.tables import render
 
-        write(output, render(answer, "html", command=typed()))
+        write(output, render(answer, "html", command=command_line_text()))
 
 
 def diff(
@@ -175,14 +175,14 @@ def _two_deployments(question: Question, files: list[str]) -> tuple[DeploymentFi
     line = question.from_launch
     stored = question.deployment is not None or line is not None
     places = [question.deployment, *files] if stored else files
-    pool, service = dict(question.of(Pool)), question.of(Service)
+    pool, service = dict(question.flags_of(Pool)), question.flags_of(Service)
     common = omit(question.flags, *pool, *service)
     if line is not None and question.deployment is None and read_launch(line).gpu is None and "gpu" in pool:
         common["gpu"] = pool.pop("gpu")  # a launch command has no GPU: both use this one
     changed = [*pool, *service, *(("change",) if question.change else ())]
     if len(places) + bool(changed) != 2:
         given = [*(["--deployment or --from-launch"] if stored else []), *files]
-        changes = f" and the change --{dashed(changed[0])}" if changed else ""
+        changes = f" and the change --{with_dashes(changed[0])}" if changed else ""
         raise InvalidInput(
             f"two deployments are compared, and given are {', '.join(given) or 'none'}{changes}: give two files, or "
             "one (or --deployment FILE, --from-launch 'vllm serve ...') and the flags to change in it, as -q fp8"
@@ -196,8 +196,8 @@ def _two_deployments(question: Question, files: list[str]) -> tuple[DeploymentFi
         return first, first  # `capacity.diff` rejects this
     second = first.model_copy(
         update={
-            "pools": (over(Pool, first.pools[0], pool, as_flags=False),),
-            "service": over(Service, first.service, service, as_flags=False),
+            "pools": (merge_flags(Pool, first.pools[0], pool, as_flags=False),),
+            "service": merge_flags(Service, first.service, service, as_flags=False),
         }
     )
     refuse_idle("diff", (*second.pools, second.traffic, second.service, second.cost), [*pool, *service])
@@ -245,7 +245,7 @@ def _over_deployment(question: Question, path: str) -> SweepSpec:
         return spec
     stored = stored_deployment(question.deployment, question.from_launch, {})
     unused = list(unread(spec.question, stored.specs, stored.fields))
-    note("not used by sweep", (f"--{dashed(name)}" for name in unused))
+    note("not used by sweep", (f"--{with_dashes(name)}" for name in unused))
     fields = {**({"model": stored.model} if stored.model else {}), **stored.fields}
     fixed = {
         name: json.dumps(value) if isinstance(value, Mapping) else value
@@ -275,7 +275,7 @@ def from_launch(
         raise InvalidInput(f"a launch line names {NO_GPU}")
     deployment = DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
     pool = deployment.pools[0]
-    note("not used", (f"--{dashed(name)}" for name in unread("simulate", (pool,), read.fields)))
+    note("not used", (f"--{with_dashes(name)}" for name in unread("simulate", (pool,), read.fields)))
     if output is None:
         show(to_toml(deployment))
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from capacity.base.errors import InvalidInput
 from capacity.base.mappings import omit, select
-from capacity.cli.options import dashed, say
+from capacity.cli.options import say, with_dashes
 
 if TYPE_CHECKING:
     from capacity.base.spec import Spec
@@ -42,7 +42,7 @@ class Question:
     download: bool = False
     change: tuple[str, ...] = ()
 
-    def of(self, spec: type[Spec]) -> Fields:
+    def flags_of(self, spec: type[Spec]) -> Fields:
         """Return the flags that are fields of `spec`."""
         return select(self.flags, spec.model_fields)
 
@@ -55,7 +55,7 @@ class Question:
         """Return the flags of a bill except the replicas, which belong to the pool."""
         from capacity.deployment import Billing
 
-        return omit(self.of(Billing), "replicas")
+        return omit(self.flags_of(Billing), "replicas")
 
 
 def request_of(question: Question, *, as_flags: bool = True, **beside: object) -> DeploymentFile:
@@ -72,13 +72,13 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
     stored = None if question.deployment is None else read_deployment(question.deployment)
     pasted_model, pasted = pasted_command(question.from_launch)
     defaults = {} if question.from_launch is None else LAUNCH_DEFAULTS
-    pool = {**defaults, **pasted, **question.of(Pool)}
+    pool = {**defaults, **pasted, **question.flags_of(Pool)}
     pools = () if stored is None else stored.pools
     if question.change:
         pool["gpu"] = changed_gpu(pool.get("gpu", pools[0].gpu if pools else None), question.change)
     if pool and len(pools) > 1:
         raise InvalidInput(
-            f"{question.deployment} has {len(pools)} pools: change them there, not by --{dashed(next(iter(pool)))}"
+            f"{question.deployment} has {len(pools)} pools: change them there, not by --{with_dashes(next(iter(pool)))}"
         )
     model = question.model or pasted_model or (None if stored is None else stored.model)
     if model is None:
@@ -86,14 +86,14 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
     if stored is None and "gpu" not in pool:
         raise InvalidInput(NO_GPU)
     traffic, service, cost = (stored.traffic, stored.service, stored.cost) if stored else (None, None, None)
-    first = over(Pool, pools[0] if pools else None, pool, as_flags=as_flags)
+    first = merge_flags(Pool, pools[0] if pools else None, pool, as_flags=as_flags)
     request = DeploymentFile(
         schema="capacity/deployment/v1",
         model=model,
         pools=(first, *pools[1:]),
-        traffic=over(Traffic, traffic, question.of(Traffic), as_flags=as_flags),
-        service=over(Service, service, question.of(Service), as_flags=as_flags),
-        cost=over(Cost, cost, question.of(Cost), as_flags=as_flags),
+        traffic=merge_flags(Traffic, traffic, question.flags_of(Traffic), as_flags=as_flags),
+        service=merge_flags(Service, service, question.flags_of(Service), as_flags=as_flags),
+        cost=merge_flags(Cost, cost, question.flags_of(Cost), as_flags=as_flags),
     )
     if question.write_deployment is None:  # a file is for other verbs too
         _refuse_unread(question, request, pasted, as_flags=as_flags, **beside)
@@ -114,7 +114,7 @@ def _refuse_unread(
     specs = (build(Billing, billing, flags=as_flags), *said) if billing else said
     refuse_idle(question.verb, specs, question.flags, **beside)
     noted = [*pasted, *(name for name in NEVER_REFUSED if name in question.flags)]
-    note("not used", (f"--{dashed(name)}" for name in unread(question.verb, said, noted)))
+    note("not used", (f"--{with_dashes(name)}" for name in unread(question.verb, said, noted)))
 
 
 def changed_gpu(gpu: str | None, changes: Iterable[str]) -> str:
@@ -160,15 +160,15 @@ def stored_deployment(deployment: str | None, from_launch: str | None, flags: Fi
         own = {name: getattr(part, name) for name in spec.model_fields if name in set_in_file}
         own |= pasted if spec is Pool else {}
         needed = {"gpu": gpu} if spec is Pool else {}
-        checked = over(spec, None, {**needed, **own}, as_flags=True)
+        checked = merge_flags(spec, None, {**needed, **own}, as_flags=True)
         set_there = checked.model_fields_set.difference(needed.keys() - own.keys())
         fields |= {name: getattr(checked, name) for name in spec.model_fields if name in set_there}
         said = select(flags, spec.model_fields)
-        specs.append(over(spec, None, {**needed, **own, **said}, as_flags=True))
+        specs.append(merge_flags(spec, None, {**needed, **own, **said}, as_flags=True))
     return StoredDeployment(model=model, specs=tuple(specs), fields=fields)
 
 
-def over(spec: type[AnySpec], stored: AnySpec | None, flags: Fields, *, as_flags: bool) -> AnySpec:
+def merge_flags(spec: type[AnySpec], stored: AnySpec | None, flags: Fields, *, as_flags: bool) -> AnySpec:
     """Return a file's spec with its fields overridden by flags. Raises InvalidInput."""
     from capacity.deployment import build
 

@@ -56,7 +56,7 @@ class Keyword:
         spelling = self.spellings[-1]
         if self.by_commas:
             if self.kind is str:
-                return listed(parsed)
+                return split_list(parsed)
             return numbers(spelling, parsed) if self.kind is float else token_list(parsed, spelling)
         if self.flag is None or not self.flag.milliseconds:
             return parsed
@@ -126,11 +126,13 @@ def _option_of(keyword: Keyword) -> Parameter:
         held = held | None
     flags, help = keyword.spellings, keyword.flag.help or None
     if keyword.kind is int and not keyword.many:
-        return option(keyword.name, held, default, *flags, help=help, parser=_counted(keyword.flag.least))
+        return option(
+            keyword.name, held, default, *flags, help=help, parser=_count_parser(keyword.flag.least)
+        )
     return option(keyword.name, held, default, *flags, help=help, min=keyword.flag.least)
 
 
-def _counted(least: int | None) -> Callable[[Any], int]:
+def _count_parser(least: int | None) -> Callable[[Any], int]:
     """Return a parser of whole numbers, short forms included, with the minimum `least`."""
 
     def whole(value: Any) -> int:
@@ -165,7 +167,7 @@ def token_list(text: str, flag: str) -> list[int]:
     return counts
 
 
-def listed(value: Any) -> Sequence[str]:
+def split_list(value: Any) -> Sequence[str]:
     """Split `a,b` into a list; None becomes an empty list."""
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value or ()
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from capacity.base.errors import InvalidInput
-from capacity.cli.options import MODEL_HELP, check_format, dashed, progress_bar, show, typed
+from capacity.cli.options import MODEL_HELP, check_format, command_line_text, progress_bar, show, with_dashes
 from capacity.cli.question import Question, StoredDeployment, note, stored_deployment
 
 NOT_LAUNCHED = ("gpu", "engine", "model", "replicas", "role", "route_up_to_tokens", "route_up_to_requests")
@@ -39,7 +39,7 @@ def validate(
     if question.deployment is not None or question.from_launch is not None:
         stored = stored_deployment(question.deployment, question.from_launch, {})
         gpu = gpu or stored.fields.get("gpu")
-        served = {**_launched(stored, serving=engine is not None), **served}
+        served = {**_launch_settings(stored, serving=engine is not None), **served}
     with progress_bar() as progress:
         report = run(
             budget_s=parse_budget(budget) if budget else None,
@@ -60,7 +60,7 @@ def validate(
         raise typer.Exit(report.exit_code)
 
 
-def _launched(stored: StoredDeployment, *, serving: bool) -> Mapping[str, Any]:
+def _launch_settings(stored: StoredDeployment, *, serving: bool) -> Mapping[str, Any]:
     """Return the checkpoint and the launch settings of a real engine; report unused settings on stderr."""
     from capacity.deployment import Pool
     from capacity.model import load_model
@@ -71,7 +71,7 @@ def _launched(stored: StoredDeployment, *, serving: bool) -> Mapping[str, Any]:
         if serving and name in Pool.model_fields and name not in NOT_LAUNCHED
     }
     unused = stored.fields.keys() - settings.keys() - {"gpu"}
-    note("not used by validate", (f"--{dashed(name)}" for name in stored.fields if name in unused))
+    note("not used by validate", (f"--{with_dashes(name)}" for name in stored.fields if name in unused))
     if not serving or stored.model is None:
         return {}
     return {"model": load_model(stored.model).hf_id or stored.model, "engine_settings": settings}
@@ -137,4 +137,4 @@ def compare(
     check_format(format)
     _refuse_models(results)
     answer = run(results, model=model, **keywords, **options)
-    show(render(answer, format, command=typed()))
+    show(render(answer, format, command=command_line_text()))

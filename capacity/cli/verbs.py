@@ -18,7 +18,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.registry import BY_NAME, GROUPS, SHARED_OPTIONS, STORED, Verb
 from capacity.cli import options as common
 from capacity.cli.help import VerbCommand
-from capacity.cli.options import dashed
+from capacity.cli.options import with_dashes
 from capacity.cli.question import NO_MODEL, Question, changed_gpu, note, stored_deployment
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def command_of(entry: Verb) -> Any:
         else:
             function, specs = registered.asking_function(entry)
     if specs or entry.shared or not entry.command:
-        function = _with_flags(entry, function, list(_generated(entry, specs)))
+        function = _with_flags(entry, function, list(_spec_flags(entry, specs)))
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(name=entry.name, help=entry.help, cls=VerbCommand)(function)
     return typer.main.get_command(alone)
@@ -115,11 +115,11 @@ def _declare(command: Callable[..., None], parameters: Sequence[Parameter]) -> C
 def _option(name: str, row: str | Mapping[str, Any]) -> Any:
     """Return the parser settings of a flag from its row: a help text, or a table of settings."""
     settings: Mapping[str, Any] = {"help": row} if isinstance(row, str) else row
-    flags = settings.get("flags", (f"--{dashed(name)}",))
+    flags = settings.get("flags", (f"--{with_dashes(name)}",))
     return typer.Option(*flags, **{key: value for key, value in settings.items() if key != "flags"})
 
 
-def _generated(entry: Verb, specs: Sequence[type[Spec]]) -> Iterator[Parameter]:
+def _spec_flags(entry: Verb, specs: Sequence[type[Spec]]) -> Iterator[Parameter]:
     """Yield the flags of specs. The flags of an engine's place in a deployment are included only for deployment
     questions."""
     from capacity.deployment import Pool, Service, Traffic
@@ -150,8 +150,8 @@ def _flag(name: str, field: Any, panel: str, *, hidden: bool) -> Parameter:
     from capacity.base.keywords import flags_of
 
     base = _base_type(field.annotation)
-    flag = f"--{dashed(name)}"
-    declared = [f"{flag}/--no-{dashed(name)}" if base is bool else flag, *flags_of(field)]
+    flag = f"--{with_dashes(name)}"
+    declared = [f"{flag}/--no-{with_dashes(name)}" if base is bool else flag, *flags_of(field)]
     # numbers are passed as text: the spec parses them with better errors
     annotation: Any = bool | None if base is bool else str | None
     info = typer.Option(
@@ -190,15 +190,15 @@ def _with_flags(
         if get_origin(p.annotation) is Annotated
     }
     keywords = _flagged_keywords(entry, own)
-    shared = [own.get(name) or _shared(name, keywords) for name in entry.shared]
+    shared = [own.get(name) or _shared_option(name, keywords) for name in entry.shared]
     further = [_optional_model(p) for name, p in own.items() if name not in entry.shared]
     first = 1 if "model" in entry.shared else 0  # arguments stand in the order that they are declared in
-    stored = [_shared(name) for name in STORED] if _takes_model(declared) else []
+    stored = [_shared_option(name) for name in STORED] if _takes_model(declared) else []
     names = [p.name for p in generated]
     gpu = "gpu" if "gpu" in names else next((name for name, p in own.items() if _is_gpu(p)), None)
     parameters = [*shared[:first], *further, *shared[first:], *stored]
     if gpu is not None and not declared.keys().isdisjoint(("question", "options")):
-        parameters.append(_shared("change"))
+        parameters.append(_shared_option("change"))
 
     def command(**values: Any) -> None:
         context = values.pop("context", None)
@@ -293,7 +293,7 @@ def _fill_in(
             elif not {name, axis} & given:
                 target = flags if axis in names else values
                 target[axis] = _as_typed(value if axis == name else str(value), context, axis)
-        note(f"not used by {verb}", (f"--{dashed(name)}" for name in unused))
+        note(f"not used by {verb}", (f"--{with_dashes(name)}" for name in unused))
     needed = inspect.signature(function).parameters[key].default is Parameter.empty
     if needed and not values[key]:
         raise InvalidInput(NO_MODEL)
@@ -325,7 +325,7 @@ def _as_typed(value: Any, context: typer.Context, name: str) -> Any:
     return [value] if getattr(parameter, "multiple", False) or parameter.nargs == -1 else value
 
 
-def _shared(name: str, keywords: Mapping[str, Keyword] = MappingProxyType({})) -> Parameter:
+def _shared_option(name: str, keywords: Mapping[str, Keyword] = MappingProxyType({})) -> Parameter:
     if name in keywords:
         from capacity.cli.question_flags import parameter
 

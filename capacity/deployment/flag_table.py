@@ -31,7 +31,7 @@ Place = Literal["line", "environment", "file"]
 Values = Mapping[str, object]  # pool fields and terms, by name
 
 
-def _same(value: str) -> str:
+def _unchanged_value(value: str) -> str:
     return value
 
 
@@ -42,12 +42,12 @@ def _ggml_layers(text: str) -> int | None:
 
 CONVERSIONS: Mapping[str, tuple[Callable[[object, Collection[str]], object], Callable[[str], object]]] = {
     # to the engine's word (from a value and the formats created while loading), and back
-    "online_format": (lambda value, online: value if value in online else None, _same),
+    "online_format": (lambda value, online: value if value in online else None, _unchanged_value),
     "vllm_format": (
         lambda value, online: value if value in online else vllm_checkpoint(str(value)),
         lambda text: FORCED.get(text, text),
     ),
-    "float_name": (lambda value, _: FLOATS.get(str(value), value), _same),
+    "float_name": (lambda value, _: FLOATS.get(str(value), value), _unchanged_value),
     "ggml_cache": (
         lambda value, _: GGML_CACHES.get(str(value), GGML_16_BIT),
         lambda text: None if text == GGML_16_BIT else backwards(GGML_CACHES, text),
@@ -207,7 +207,7 @@ class FlagTable(Spec):
                 listed[name] = row.model_copy(update=own)
         return tuple(listed.values())
 
-    def written(self, place: Place, values: Values) -> list[tuple[str, str | bool]]:
+    def write_options(self, place: Place, values: Values) -> list[tuple[str, str | bool]]:
         """Return the options of one place of the launch, as (name, text) pairs; True: the name without a value."""
         pairs: list[tuple[str, str | bool]] = []
         for row in self.flags:

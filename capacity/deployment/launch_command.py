@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
 
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.deployment.file import DeploymentFile
 from capacity.deployment.flag_table import FlagTable, flag_table
@@ -41,7 +41,7 @@ _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)|server-(?:\w+-)?(b\d+)")  # llama
 _PLANNED = re.compile(r"^\s*#\s*planned for (\S+) ([\w.]+)", re.MULTILINE)
 
 
-@checked
+@validate_arguments
 def from_launch(command: str, *, gpu: str | None = None) -> DeploymentFile:
     """Return the deployment of a launch command, or of a launch file by path, in place of a model.
 
@@ -167,7 +167,7 @@ def read_words(
     read = {name: value for name, value in fields.items() if name in Pool.model_fields and value is not None}
     label = f"{engine}@{release}" if release else engine
     own = {} if label == Pool.model_fields["engine"].default else {"engine": label}
-    left = [(name, name.partition(".")[0], text) for name, text in flags.left()]
+    left = [(name, name.partition(".")[0], text) for name, text in flags.remaining_flags()]
     return LaunchCommand(
         model=model,
         fields=own | read,

@@ -157,7 +157,7 @@ class Flags:
             return None
         return self._values.pop(name, None)
 
-    def left(self) -> Iterator[tuple[str, str]]:
+    def remaining_flags(self) -> Iterator[tuple[str, str]]:
         """Yield the remaining flags: the name and the original spelling."""
         for name in self._values:
             yield name, self._spelled[name]

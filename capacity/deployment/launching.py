@@ -73,15 +73,15 @@ def engine_name(engine: str) -> str:
 def _server(engine: str, model_id: str, pool: Pool) -> Launch:
     """Return the launch of a server that is configured by its command line or an options file."""
     table, values = flag_table(engine), launch_values(engine, model_id, pool)
-    options = _yaml(table.written("file", values))
+    options = _yaml(table.write_options("file", values))
     file = "trtllm.yaml" if pool.role == "both" else f"trtllm-{pool.role}.yaml"
     values["options_file"] = file if options else None
-    settings = [f"{name}={value}" for name, value in table.written("environment", values)]
+    settings = [f"{name}={value}" for name, value in table.write_options("environment", values)]
     words = (
         *(("env", *settings) if settings else ()),
         *table.program,
         *((model_id,) if table.positional_model else ()),
-        *flag_words(table.written("line", values)),
+        *flag_words(table.write_options("line", values)),
     )
     notes = (*_notes(engine, pool), *table.notes(values))
     return Launch(words=words, notes=notes, files=((file, options),) if options else ())
@@ -146,12 +146,12 @@ def _gguf_note(pool: Pool) -> str:
 def _ollama(model_id: str, pool: Pool) -> Launch:
     """Return the launch of a server that is configured by environment variables, with a Modelfile for its model."""
     table, values = flag_table("ollama"), launch_values("ollama", model_id, pool)
-    parameters = [f"PARAMETER {name} {value}" for name, value in table.written("file", values)]
+    parameters = [f"PARAMETER {name} {value}" for name, value in table.write_options("file", values)]
     model = [f"# model {model_id}", f"FROM ./{gguf_file(pool)}", *parameters]
     name = shlex.quote(model_id.rpartition("/")[2].lower())
     script = [
         "#!/bin/sh",
-        *(f"export {key}={value}" for key, value in table.written("environment", values)),
+        *(f"export {key}={value}" for key, value in table.write_options("environment", values)),
         f"{' '.join(table.program)} &",
         "until ollama list > /dev/null 2>&1; do sleep 1; done",
         f'ollama create {name} -f "$(dirname "$0")/Modelfile"',

@@ -182,10 +182,10 @@ def _line(words: list[str], container: dict[object, object]) -> str:
     """
     environment = dict(_settings(container.get("env", container.get("environment"))))
 
-    def filled(found: re.Match[str]) -> str:
+    def fill_variable(found: re.Match[str]) -> str:
         return environment.get(found[1] or found[2] or found[3], found[0])
 
-    said = [_VARIABLE.sub(filled, word) for word in words]
+    said = [_VARIABLE.sub(fill_variable, word) for word in words]
     if _SHELL.fullmatch(said[0]):
         said = [word for script in said[1:] if not script.startswith("-") for word in _script(script)]
     image = container.get("image")

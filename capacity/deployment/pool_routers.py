@@ -57,7 +57,7 @@ class ByPromptLength(Router):
 
     def _choose(self, prompt: Prompt) -> int:
         pool = self._pool_asked(prompt)
-        replica = self._least(self.requests, pool.ready, pool.turn)
+        replica = self._least_loaded(self.requests, pool.ready, pool.turn)
         pool.turn = replica + 1
         return replica
 
@@ -135,7 +135,7 @@ class WithinTtft(ByPromptLength):
             if replica >= 0 and expected_s <= self._limit_s(each):
                 break
         if chosen < 0:  # every pool is full, or the request is too long for all
-            chosen = self._least(self.requests, pool.ready, pool.turn)
+            chosen = self._least_loaded(self.requests, pool.ready, pool.turn)
         pool.turn = chosen + 1
         self._read_s[chosen] = self._ready_s(chosen) + tokens * self._token_s(chosen)
         return chosen

@@ -30,7 +30,7 @@ class LeastOutstanding(Router):
     _turn = 0
 
     def _choose(self, prompt: Prompt) -> int:  # noqa: ARG002
-        replica = self._least(self.requests, self.ready, self._turn)
+        replica = self._least_loaded(self.requests, self.ready, self._turn)
         self._turn = replica + 1
         return replica
 
@@ -41,7 +41,7 @@ class LeastKv(Router):
     _turn = 0
 
     def _choose(self, prompt: Prompt) -> int:  # noqa: ARG002
-        replica = self._least(self.prompt_tokens, self.ready, self._turn)
+        replica = self._least_loaded(self.prompt_tokens, self.ready, self._turn)
         self._turn = replica + 1
         return replica
 
@@ -85,9 +85,9 @@ class PrefixAware(LeastOutstanding):
         elif matching & (matching - 1) == 0:
             replica = matching.bit_length() - 1
         elif matching == self._open:
-            replica = self._least(self.requests, self.ready, self._turn)
+            replica = self._least_loaded(self.requests, self.ready, self._turn)
         else:
-            replica = self._least(self.requests, _replicas(matching), self._turn)
+            replica = self._least_loaded(self.requests, _replicas(matching), self._turn)
         if keys and not (len(keys) == 1 and matching >> replica & 1):  # the replica already has this run
             self._remember(keys, stops, blocks, replica)
         return replica

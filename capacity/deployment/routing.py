@@ -68,14 +68,14 @@ class Router:
     def belongs(self, replica: int, takes: Takes) -> None:
         """Assign a replica to a pool before it joins, for routers that distinguish pools."""
 
-    def joined(self, replica: int) -> None:
+    def add_replica(self, replica: int) -> None:
         """Add a replica that accepts requests from now on."""
         while len(self.requests) <= replica:
             self.requests.append(0)
             self.prompt_tokens.append(0)
         self.resume(replica)
 
-    def gone(self, replica: int) -> None:
+    def remove_replica(self, replica: int) -> None:
         """Remove a replica; it accepts no more requests."""
         self.pause(replica)
 
@@ -94,7 +94,7 @@ class Router:
         self.prompt_tokens[replica] += prompt.tokens
         return replica
 
-    def left(self, replica: int, prompt_tokens: int) -> None:
+    def on_request_end(self, replica: int, prompt_tokens: int) -> None:
         """Record the end of a request, completed or not."""
         self.requests[replica] -= 1
         self.prompt_tokens[replica] -= prompt_tokens
@@ -102,7 +102,7 @@ class Router:
     def _choose(self, prompt: Prompt) -> int:
         raise NotImplementedError
 
-    def _least(self, loads: list[int], ready: Sequence[int], turn: int) -> int:
+    def _least_loaded(self, loads: list[int], ready: Sequence[int], turn: int) -> int:
         """Return the least loaded replica; ties by turn."""
         if len(ready) == len(loads):
             least = min(loads)

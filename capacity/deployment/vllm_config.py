@@ -77,7 +77,7 @@ def kv_role(config: str | JsonObject) -> JsonObject:
     connector = str(options.get("kv_connector", ""))
     if connector == "OffloadingConnector":
         extra = options.get("kv_connector_extra_config")
-        return _offloading(extra.get("cpu_bytes_to_use") if isinstance(extra, dict) else None)
+        return _offloading_size(extra.get("cpu_bytes_to_use") if isinstance(extra, dict) else None)
     if connector.lower().startswith(OTHER_OFFLOADING):
         raise ValueError(
             f"connector {connector} offloads KV, it does not hand it over: leave it out, and say how much by "
@@ -89,7 +89,7 @@ def kv_role(config: str | JsonObject) -> JsonObject:
     return {} if role == "kv_both" else {"role": ROLES[role]}
 
 
-def _offloading(size: object) -> JsonObject:
+def _offloading_size(size: object) -> JsonObject:
     """Return the host memory of vLLM's own connector; its older `num_cpu_blocks` leaves the size to the engine."""
     if isinstance(size, bool) or not isinstance(size, int | float) or not size >= 0:
         raise ValueError(

@@ -144,7 +144,7 @@ class Adjustment(Spec):
         places = [(NAMES.index(name), weight) for name, weight in weights.items() if name in NAMES]
         return sum(self.covariance[i][j] * of_i * of_j for i, of_i in places for j, of_j in places)
 
-    def shifted(self, shift: Mapping[str, float]) -> Adjustment:
+    def shift_means(self, shift: Mapping[str, float]) -> Adjustment:
         """The same with other means: `shift` is added, in each parameter's unit."""
         moved = {name: self.mean(name) + shift.get(name, 0.0) for name in NAMES}
         return self.model_copy(update={"means": {name: value for name, value in moved.items() if value}})
@@ -166,7 +166,7 @@ class Adjustment(Spec):
 
     # where it is applied
 
-    def adjusted(self, operator: str, constants: Constants) -> tuple[Constants, tuple[str, ...]]:
+    def adjust(self, operator: str, constants: Constants) -> tuple[Constants, tuple[str, ...]]:
         """The constants of a kernel (`operator` as in `KernelFamily`, or "nccl") with its factors on them.
 
         Besides, the parameters by which a fraction of a peak would be well above 1; it is held there.

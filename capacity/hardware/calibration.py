@@ -117,11 +117,11 @@ def fit_constants(
     start = np.log([(centre or {}).get(parameter.name, parameter.start) for parameter in parameters])
     objective = Objective(predict=predict, measurements=measurements, parameters=parameters, centre=centre)
 
-    def named(point: FloatArray) -> dict[str, float]:
+    def name_values(point: FloatArray) -> dict[str, float]:
         return dict(zip(names, np.exp(point).tolist(), strict=True))
 
     def residuals(point: FloatArray) -> list[float]:
-        return objective.residuals(named(point))
+        return objective.residuals(name_values(point))
 
     optimum = least_squares(
         residuals,
@@ -132,7 +132,7 @@ def fit_constants(
         xtol=1e-5,
         ftol=1e-6,
     )
-    return named(optimum.x)
+    return name_values(optimum.x)
 
 
 def summarise(pairs: Sequence[tuple[float, float]], *, groups: int = 0) -> ErrorSummary:

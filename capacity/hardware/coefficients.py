@@ -42,7 +42,7 @@ class Coefficients(Spec):
 
     fit: Fit
 
-    def assumed(self, note: str | None = None, **values: object) -> Self:
+    def mark_assumed(self, note: str | None = None, **values: object) -> Self:
         """The same kernel with other values, which count as assumed; `note` is added to their source."""
         source = self.fit.source if note is None else f"{self.fit.source}; {note}"
         fit = self.fit.model_copy(update={"basis": "assumed", "source": source})
@@ -159,7 +159,7 @@ class Residuals(Spec):
     high: Annotated[float, Field(ge=0)]  # 95 %
     fit: Fit
 
-    def widened(self, factor: float) -> Residuals:
+    def widen(self, factor: float) -> Residuals:
         """The band of times that lie within a further `factor`, up or down: by assumption, if it is not 1."""
         if factor == 1.0:
             return self
@@ -186,7 +186,7 @@ class ChipShare(Coefficients):
                 found[name] = value * self.share
             elif name.endswith("_s"):
                 found[name] = value / self.share
-        return constants.assumed(f"at {self.share:g} of the rates: {self.fit.source}", **found)
+        return constants.mark_assumed(f"at {self.share:g} of the rates: {self.fit.source}", **found)
 
 
 class StepCoefficients(Spec):

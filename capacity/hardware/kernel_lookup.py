@@ -134,7 +134,7 @@ class Lookup:
                     constants = self._on_this_card(constants)
                 if self._in_steps is not None:
                     constants = self._in_steps(constants, kernel=(operator, name))
-                return self.adjusted(operator, constants)
+                return self.adjust(operator, constants)
         known = ", ".join(getattr(universal_family(), operator))
         raise InvalidInput(
             f"the step model has no constants for {operator} kernel {key!r}, it knows {known}: use another format, "
@@ -149,7 +149,7 @@ class Lookup:
         fraction = sixteen / MARLIN_SLOWDOWN[key]
         if constants.compute_fraction <= fraction:
             return constants
-        return constants.assumed(compute_fraction=fraction)
+        return constants.mark_assumed(compute_fraction=fraction)
 
     def all_reduce(self, family_name: str | None = None) -> AllReduceCoefficients:
         """The engine's own all-reduce kernel, or that of another family which it calls."""
@@ -158,7 +158,7 @@ class Lookup:
             if family.all_reduce is not None:
                 if not own:
                     self.assumed.append("all_reduce")
-                return self.adjusted("all_reduce", family.all_reduce)
+                return self.adjust("all_reduce", family.all_reduce)
         raise AssertionError("the universal family has an all-reduce")
 
     def elementwise(self) -> ElementwiseCoefficients:
@@ -166,15 +166,15 @@ class Lookup:
         own = (s.families[self._family].elementwise for s in self._sources if self._family in s.families)
         fitted = (s.elementwise for s in self._every_source())
         found = next(entry for entry in chain(own, fitted) if entry is not None)
-        return self.adjusted("elementwise", found)
+        return self.adjust("elementwise", found)
 
     def nccl(self, kind: str) -> CollectiveCoefficients:
         found = next(s.nccl[kind] for s in self._every_source() if kind in s.nccl)
-        return self.adjusted("nccl", found)
+        return self.adjust("nccl", found)
 
-    def adjusted(self, operator: str, constants: Found) -> Found:
+    def adjust(self, operator: str, constants: Found) -> Found:
         """Constants of an operator that stand elsewhere, with the adjustment's factors on them."""
-        values, capped = self._adjustment.adjusted(operator, constants)
+        values, capped = self._adjustment.adjust(operator, constants)
         self.capped += [(name, operator) for name in capped]
         return values
 

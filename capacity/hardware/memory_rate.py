@@ -52,4 +52,4 @@ def with_memory_of(constants: Coefficients, card: HardwareProfile, sister: Hardw
     share = rate_share(card, sister, fraction)
     if share == fraction:
         return constants
-    return constants.assumed(NOTE.format(card.hbm_bytes_per_s / 1e12), bandwidth_fraction=share)
+    return constants.mark_assumed(NOTE.format(card.hbm_bytes_per_s / 1e12), bandwidth_fraction=share)

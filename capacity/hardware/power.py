@@ -98,7 +98,7 @@ def with_halved_tensor_cores(constants: Found, card: HardwareProfile, sister: Ha
         return constants
     peaks = sister.dense_flops_per_s["bf16"] / card.dense_flops_per_s["bf16"]
     share = max(min(fraction * peaks * card.sm_count / sister.sm_count, POWER.halved_keep), fraction)
-    return constants.assumed(HALVED_NOTE, compute_fraction=share)
+    return constants.mark_assumed(HALVED_NOTE, compute_fraction=share)
 
 
 def _is_halved(card: HardwareProfile) -> bool:
@@ -114,10 +114,12 @@ def under_limit(constants: Coefficients, card: HardwareProfile, sister: Hardware
     if fraction is None or share == 1.0:
         return constants
     note = NOTE.format(card.tdp_watts, sister.name, sister.tdp_watts)
-    return constants.assumed(note, compute_fraction=fraction * share)
+    return constants.mark_assumed(note, compute_fraction=fraction * share)
 
 
-def sustained(constants: Found, card: HardwareProfile, kernel: tuple[str, str] | None = None) -> Found:
+def sustained_constants(
+    constants: Found, card: HardwareProfile, kernel: tuple[str, str] | None = None
+) -> Found:
     """A table's constants as steps run them, which keep tensor cores busy for longer than the table's few runs did.
 
     Constants of another source stay as they are, and those of a `kernel` (operator, key) of `POWER.keep_their_rate`.

@@ -63,13 +63,13 @@ def profile_paths(directories: Sequence[Path | str] = ()) -> list[Path]:
 def _refuse_counts(name: str, known: set[str]) -> None:
     """Raises InvalidInput for several GPUs in the place of one: `8xH100`, `h100:8`, `h100,a100`."""
     for counted in (pattern.fullmatch(name.strip()) for pattern in _COUNTED):
-        if counted and _normalised(counted["gpu"]) in known:
+        if counted and _normalise(counted["gpu"]) in known:
             raise InvalidInput(
                 f"{name!r}: one GPU is named here, and how many by --tensor-parallel-size: --gpu {counted['gpu']} "
                 f"-tp {counted['count']}"
             )
     several = [each.strip() for each in name.split(",")]
-    if len(several) > 1 and all(_normalised(each) in known for each in several):
+    if len(several) > 1 and all(_normalise(each) in known for each in several):
         raise InvalidInput(
             f"{name!r}: one GPU is named here; to compare, `capacity estimate --gpu all`, or "
             f"`capacity plan --gpus {','.join(several)}`"
@@ -77,7 +77,7 @@ def _refuse_counts(name: str, known: set[str]) -> None:
 
 
 def find_profile(name: str, directories: Sequence[Path | str]) -> Path:
-    wanted = _normalised(name)
+    wanted = _normalise(name)
     if Path(wanted).name == wanted:
         for folder in _directories(directories):
             path = folder / f"{wanted}.toml"
@@ -109,9 +109,9 @@ def _aliases(paths: tuple[Path, ...]) -> dict[str, str]:
         except MalformedFile:
             continue  # said in full when that profile is asked for by its name
         for alias in aliases if isinstance(aliases, list) else ():
-            names.setdefault(_normalised(str(alias)), path.stem)
+            names.setdefault(_normalise(str(alias)), path.stem)
     return names
 
 
-def _normalised(name: str) -> str:
+def _normalise(name: str) -> str:
     return name.strip().lower().replace("_", "-").replace(" ", "-")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.flags import Flag
 from capacity.base.outside import outside_path
@@ -93,7 +93,7 @@ def load_profile(name: str, directories: Sequence[Path | str] = ()) -> HardwareP
     return read_profile(find_profile(name, directories))
 
 
-@checked
+@validate_arguments
 def add_gpu(
     name: str,
     *,

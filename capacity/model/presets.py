@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.data_files import Table, read_data
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.fields import read_json_object
@@ -66,10 +66,10 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
         near = UnknownName("model", name, model_names(), aliases=_aliases()).suggestions
         suggestion = f" Or did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise InvalidInput(f"{message}use --download (download=True).{suggestion}")
-    return _load_path(_downloaded(name), hf_id=name)
+    return _load_path(_download_config(name), hf_id=name)
 
 
-@checked
+@validate_arguments
 def add_model(name_or_path: str | Path, *, name: str | None = None) -> KeptModel:
     """Keep a model in the user's folder, from a `config.json`, its folder, or the Hugging Face hub (ORG/NAME).
 
@@ -84,7 +84,7 @@ def add_model(name_or_path: str | Path, *, name: str | None = None) -> KeptModel
             raise InvalidInput(
                 f"{given!r} is no file or folder here, and no ORG/NAME of the Hugging Face hub"
             )
-        hf_id, path = given.strip(), _downloaded(given.strip())
+        hf_id, path = given.strip(), _download_config(given.strip())
     found = _load_path(path, hf_id=hf_id)
     chosen = name or found.name
     if _normal(chosen) in _aliases():
@@ -239,7 +239,7 @@ def _with_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
     return {**config, **parts}
 
 
-def _downloaded(hf_id: str) -> Path:
+def _download_config(hf_id: str) -> Path:
     """The folder of the hub's cache with this model's `config.json` (and `hf_quant_config.json` if it has one)."""
     try:
         from huggingface_hub import hf_hub_download

@@ -101,7 +101,7 @@ class _Sizes:
             fields, names = self.config, [names[0].removeprefix("outer.")]
         pair = fields.values.get(names[0])
         if isinstance(pair, list) and pair:  # some configs give sides as pairs
-            fields = fields.updated({names[0]: pair[0]})
+            fields = fields.update({names[0]: pair[0]})
         return fields.count(*names, default=last)
 
 

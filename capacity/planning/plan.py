@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.flags import CLUSTER
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.deployment import Cost, Traffic, build
 from capacity.model import ModelSpec
 from capacity.planning.search.snapshot import Progress
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from capacity.planning.records import Plan
 
 
-@documented(Search, Traffic, Cost)
-@checked
+@document_options(Search, Traffic, Cost)
+@validate_arguments
 def plan(
     model: str | Path | ModelSpec,
     *,
@@ -48,7 +48,7 @@ def plan(
 
     started_s = time.monotonic()
     search, traffic, cost = split(options, Search, Traffic, Cost)
-    asked = PlanRequest.of(
+    asked = PlanRequest.build(
         model,
         build(Search, search),
         build(Traffic, traffic),

@@ -52,9 +52,9 @@ class QualityChange:
     @property
     def lossless(self) -> bool:
         """Return whether even the worst published loss is within the noise of an evaluation."""
-        return self.within(EVALUATION_NOISE)
+        return self.is_within(EVALUATION_NOISE)
 
-    def within(self, max_loss_fraction: float | None) -> bool:
+    def is_within(self, max_loss_fraction: float | None) -> bool:
         """Return whether even the worst published loss is allowed; an unknown loss is allowed only without a limit."""
         if max_loss_fraction is None:
             return True
@@ -116,12 +116,12 @@ def quality_change(
     parts = []
     if scheme.name != checkpoint.name and scheme.quantized:
         weights = scheme.format_of("dense_ffn")
-        parts.append(_known(weights.quality, f"{weights.name} weights", params))
+        parts.append(_published_or_unknown(weights.quality, f"{weights.name} weights", params))
     if kv_cache_dtype not in (*SIXTEEN_BIT, checkpoint.kv_cache_dtype):
         family = next((name for name in ("fp8", "int8") if kv_cache_dtype.startswith(name)), "")
-        parts.append(_known(f"kv-{family}", f"{kv_cache_dtype} KV cache", params))
+        parts.append(_published_or_unknown(f"kv-{family}", f"{kv_cache_dtype} KV cache", params))
     if kv_eviction is not None:
-        parts.append(_known("", f"KV eviction by {kv_eviction} at this budget", params))
+        parts.append(_published_or_unknown("", f"KV eviction by {kv_eviction} at this budget", params))
     if len(parts) < 2:
         return parts[0] if parts else AS_PUBLISHED
     return QualityChange(
@@ -146,7 +146,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if len(known) == len(losses) else None
 
 
-def _known(family: str, what: str, params: float) -> QualityChange:
+def _published_or_unknown(family: str, what: str, params: float) -> QualityChange:
     unknown = QualityChange(
         typical_loss_fraction=None,
         worst_loss_fraction=None,

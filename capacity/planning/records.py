@@ -55,7 +55,9 @@ class Rejection:
     reason: str
 
     @classmethod
-    def of(cls, candidate: Candidate, kind: Kind, reason: str, *, replicas: int | None) -> Rejection:
+    def from_candidate(
+        cls, candidate: Candidate, kind: Kind, reason: str, *, replicas: int | None
+    ) -> Rejection:
         """Return the rejection of a candidate."""
         alone = Rejection(pool=candidate.pool, replicas=replicas, kind=kind, reason=reason)
         if candidate.prefill is None:

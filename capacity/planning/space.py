@@ -250,7 +250,7 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
     fixed = search.model_dump(include=set(FIXED), exclude_unset=True)
     without_drafts = {name: value for name, value in fixed.items() if name not in DRAFT_FIELDS}
     for drafts in _drafts(search, model):
-        tuned = _untuned(search) if drafts else search
+        tuned = _without_tuning(search) if drafts else search
         axes: dict[str, Iterable[Any]] = {
             "engine": search.engines,
             "parallelism": _parallelisms(search, has_experts=model.is_moe),
@@ -280,7 +280,7 @@ def _formats(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
     from capacity.base.errors import CapacityError
     from capacity.model.quantization import scheme_for
 
-    def own(name: str | None) -> bool:
+    def is_checkpoint_format(name: str | None) -> bool:
         try:
             return name is not None and scheme_for(model, name) == model.checkpoint
         except CapacityError:
@@ -290,10 +290,10 @@ def _formats(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
         return (None,) if model.checkpoint.quantized else QUANTIZATIONS
     if None not in search.quantizations:
         return search.quantizations
-    return tuple(name for name in search.quantizations if not own(name))
+    return tuple(name for name in search.quantizations if not is_checkpoint_format(name))
 
 
-def _untuned(search: Search) -> Search:
+def _without_tuning(search: Search) -> Search:
     return search.model_copy(update={name: getattr(search, name)[:1] for name in TUNING})
 
 
@@ -344,7 +344,7 @@ def pairs(search: Search, gpu: str, model: ModelSpec) -> Iterator[tuple[Pool, Po
     if they are named (`asked_apart`), because each multiplies the pairs.
     """
     drafts, ranks = asked_apart(search, model)
-    narrowed = _untuned(search)
+    narrowed = _without_tuning(search)
     if not drafts:
         narrowed = narrowed.model_copy(update={"speculators": (None,)})
     if not ranks:

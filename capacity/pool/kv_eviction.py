@@ -93,7 +93,7 @@ def find_eviction(name: str) -> KvEviction:
     return known[key]
 
 
-def evicting(model: ModelSpec, pool: Pool) -> ModelSpec:
+def evict_to_budget(model: ModelSpec, pool: Pool) -> ModelSpec:
     """Return the model with every layer limited to the pool's token budget. Raises InvalidInput."""
     whole = with_attention(
         model,

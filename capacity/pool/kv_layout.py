@@ -120,7 +120,7 @@ class _Kind:
     eviction: Eviction = "none"
 
     @classmethod
-    def of(cls, group: KvCacheGroup, layers: set[int], tp: int) -> "_Kind":
+    def from_group(cls, group: KvCacheGroup, layers: set[int], tp: int) -> "_Kind":
         heads = group.num_kv_heads
         share = math.ceil(heads / tp) / heads
         return make_from(
@@ -146,7 +146,7 @@ def _kinds(settings: PoolSettings, layers: Iterable[int]) -> list[_Kind]:
     """Return the kinds of KV that these layers keep on one GPU."""
     held, ranks = set(layers), settings.pool.tensor_parallel_size
     groups = settings.model.kv_cache_groups(settings.kv_cache_dtype)
-    kinds = [_Kind.of(group, held, ranks) for group in groups]
+    kinds = [_Kind.from_group(group, held, ranks) for group in groups]
     return [kind for kind in kinds if kind.num_layers]
 
 

@@ -18,7 +18,7 @@ from capacity.hardware.adjustment import Adjustment
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import QuantizationScheme, bits_per_weight, find_kv_cache_format, scheme_for
 from capacity.pool.defaults import kv_format, longest_request, step_limits
-from capacity.pool.kv_eviction import evicting, eviction_notes, keeps_whole_prompts
+from capacity.pool.kv_eviction import evict_to_budget, eviction_notes, keeps_whole_prompts
 from capacity.pool.memory import GIB, MemoryPlan, memory_plan, states_of
 from capacity.pool.offload import check_offload, host_weight_share, offload_notes
 from capacity.pool.parallelism import largest_tensor_parallel_size, shares_contexts, tensor_parallel_sizes
@@ -62,7 +62,7 @@ class ResolvedPool(PoolSettings):
     def memory(self) -> MemoryPlan:
         """Return the memory plan, including the KV cache. Raises InvalidInput for invalid parallelism."""
         plan = self.memory_in_short
-        return plan if plan.fits else replace(plan, reason=why_not(self, plan, self.changed))
+        return plan if plan.fits else replace(plan, reason=why_not(self, plan, self.change))
 
     @cached_property
     def memory_in_short(self) -> MemoryPlan:
@@ -73,9 +73,9 @@ class ResolvedPool(PoolSettings):
     @property
     def ways_out(self) -> tuple[Change, ...]:
         """Return the smallest change of each kind to the pool's fields that makes the model fit; empty if it fits."""
-        return () if self.memory.fits else ways_out(self, self.memory, self.changed)
+        return () if self.memory.fits else ways_out(self, self.memory, self.change)
 
-    def changed(self, fields: Mapping[str, object]) -> "ResolvedPool":
+    def change(self, fields: Mapping[str, object]) -> "ResolvedPool":
         """Return a copy with other pool fields and new defaults. Raises InvalidInput for invalid fields."""
         pool = build(Pool, {**self.pool.model_dump(), **fields})
         scheme = scheme_for(self.model, pool.quantization) if "quantization" in fields else self.scheme
@@ -291,7 +291,7 @@ def with_defaults(
     `scheme`: format of the weights; None: the checkpoint's. Raises InvalidInput for contradictory limits.
     """
     scheme = scheme or model.checkpoint
-    model = evicting(model, pool)
+    model = evict_to_budget(model, pool)
     max_model_len = longest_request(model, pool)
     chunked = pool.enable_chunked_prefill
     if chunked is None:  # eviction needs unchunked prompts

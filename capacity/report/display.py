@@ -75,7 +75,7 @@ class Units:
 
     def _place(self, seconds: float, like: Quantity | None, unit: str) -> int | None:
         """The last digit of a time in a unit that its interval leaves, of the time itself at least its first."""
-        place = None if like is None else last_place(like.scaled(1 / _SECONDS[unit]))
+        place = None if like is None else last_place(like.scale(1 / _SECONDS[unit]))
         return (
             min(place, math.floor(math.log10(abs(seconds) / _SECONDS[unit]))) if place and seconds else place
         )
@@ -134,7 +134,7 @@ def text_and_interval(
 ) -> tuple[str, str]:
     """A number and its interval, `low to high unit`, which is empty where there is none; then the number has so many
     `digits` after the point."""
-    shown = quantity.scaled(scale)
+    shown = quantity.scale(scale)
     place = last_place(shown)
     value = _to_place(shown.value, place, digits, sign) + unit
     if shown.low is None or shown.high is None or shown.low == shown.high:
@@ -148,7 +148,7 @@ def number_text(value: float, like: Quantity | None = None, digits: int = 1) -> 
     return _to_place(value, None if like is None else last_place(like), digits)
 
 
-def rounded(value: float, like: Quantity | None = None, digits: int = 3) -> float:
+def round_like(value: float, like: Quantity | None = None, digits: int = 3) -> float:
     """A number for tables that sort: as exact as the interval of `like` leaves it, else with so many digits in all."""
     place = None if like is None else last_place(like)
     return float(f"{value:.{digits}g}") if place is None else round(value, -place)
@@ -158,7 +158,7 @@ def as_sure(value: float, quantity: Quantity | None) -> Quantity:
     """Return `value` with the same relative interval as the prediction that it depends on."""
     if quantity is None or not quantity.value:
         return Quantity(value=value)
-    return quantity.scaled(value / quantity.value)
+    return quantity.scale(value / quantity.value)
 
 
 def time_and_interval(quantity: Quantity, units: Units = STANDARD) -> tuple[str, str]:
@@ -211,7 +211,7 @@ def usd_and_interval(quantity: Quantity | None) -> tuple[str, str]:
     return f"${text}", within and f"{within}, by share of GPU time"
 
 
-def shown(value: float | None, form: str) -> str:
+def format_number(value: float | None, form: str) -> str:
     """A number in a format of `format()`; "-" for None."""
     return "-" if value is None else format(value, form)
 

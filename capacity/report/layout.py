@@ -41,7 +41,7 @@ def grid(title: str, *columns: tuple[str, Side]) -> Table:
     return table
 
 
-def listed(title: str, rows: Iterable[Row], *columns: Column[Row]) -> Table:
+def table_of_records(title: str, rows: Iterable[Row], *columns: Column[Row]) -> Table:
     """A table of records: each column as heading, side and what it shows of a record."""
     table = grid(title, *((heading, side) for heading, side, _ in columns))
     for row in rows:
@@ -49,7 +49,7 @@ def listed(title: str, rows: Iterable[Row], *columns: Column[Row]) -> Table:
     return table
 
 
-def crossed(title: str, heads: Sequence[str], rows: Iterable[tuple[str, Iterable[str]]]) -> Table:
+def table_of_numbers(title: str, heads: Sequence[str], rows: Iterable[tuple[str, Iterable[str]]]) -> Table:
     """A table of numbers: a heading for each column, a name before each row."""
     table = grid(title, ("", "left"), *((head, "right") for head in heads))
     for name, cells in rows:
@@ -81,7 +81,7 @@ def notes(warnings: Iterable[str]) -> list[Part]:
     return [f"[yellow]note:[/yellow] {warning}" for warning in warnings]
 
 
-def printed(parts: Iterable[Part]) -> str:
+def render_text(parts: Iterable[Part]) -> str:
     """Lines and tables as text, in colour on a terminal."""
     on_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size((WIDTH, 24)).columns if on_terminal else WIDTH
@@ -102,10 +102,10 @@ def _taken_title(part: Part) -> Text | None:
     if not isinstance(part, Table) or not part.title:
         return None
     title, part.title = str(part.title), None
-    return marked(title, style="table.title")
+    return parse_marks(title, style="table.title")
 
 
-def marked(text: str, style: str = "") -> Text:
+def parse_marks(text: str, style: str = "") -> Text:
     """Text with our own marks read and all other brackets kept: names from outside may hold any."""
     from rich.errors import MarkupError
     from rich.text import Text
@@ -123,7 +123,7 @@ def _console(output: io.StringIO, width: int, on_terminal: bool) -> Console:
 
     class Screen(Console):
         def render_str(self, text: str, *, style: Any = "", **settings: Any) -> Text:
-            shown = marked(text, style)
+            shown = parse_marks(text, style)
             for name in ("justify", "overflow"):
                 setattr(shown, name, settings.get(name))
             return shown
@@ -137,7 +137,9 @@ def _keep_words(part: Part, width: int) -> None:
 
     if not isinstance(part, Table):
         return
-    texts = [[marked(str(cell)).plain for cell in (column.header, *column.cells)] for column in part.columns]
+    texts = [
+        [parse_marks(str(cell)).plain for cell in (column.header, *column.cells)] for column in part.columns
+    ]
     widths = [max(len(line) for text in column for line in text.split("\n")) for column in texts]
     least = [max(len(word) for text in column for word in text.split() or [""]) for column in texts]
     least = [

@@ -56,7 +56,7 @@ def plan_blocks(plan: Plan) -> Iterator[Block]:
         yield Table("Fastest per user against most per GPU, of what was simulated", plan.speed_front, FRONT)
         yield Table("Price against margin, of what was simulated", plan.cost_front, FRONT)
     else:
-        yield from missed(plan)
+        yield from missed_levels(plan)
     if plan.conditional:
         yield f"{CONDITIONAL}:"
         yield from (f"  {text}" for text in conditional_texts(plan))
@@ -178,7 +178,7 @@ def launch_lines(best: Ranked) -> Iterator[str]:
     for line in best.launch:
         yield f"\n{started_by(line)}:" if line.replicas > 1 or line.role != "both" else ""
         yield from (escape(f"  # {note}") for note in line.notes)
-        yield from escape("\n".join(wrapped(line.command))).split(
+        yield from escape("\n".join(wrap_command(line.command))).split(
             "\n"
         )  # escape doubles a backslash at the end
         if line.files:
@@ -193,7 +193,7 @@ def started_by(line: LaunchLine) -> str:
     return f"each of {line.replicas} replicas{role}" if line.replicas > 1 else f"1 replica{role}"
 
 
-def wrapped(command: str) -> list[str]:
+def wrap_command(command: str) -> list[str]:
     """A shell command in lines of at most `COMMAND_WIDTH`, where its words allow that; a flag keeps its value."""
     groups: list[str] = []
     for word in shlex.split(command):
@@ -231,7 +231,7 @@ def quality_text(answer: Ranked) -> str:
     return f"{text} (within noise)" if quality.lossless else text
 
 
-def saved(minimised: Objective, less: float, more: float) -> tuple[str, float]:
+def describe_saving(minimised: Objective, less: float, more: float) -> tuple[str, float]:
     """The difference of two objectives in words, and as a share of the larger one."""
     return OF_MONEY[minimised].format(more - less), 1 - less / more
 
@@ -248,7 +248,7 @@ def conditional_text(minimised: Objective, best: float | None, each: Conditional
     price = OF_MONEY[minimised].format(answer.objective)
     saving = ""
     if best:
-        more, share = saved(minimised, answer.objective, best)
+        more, share = describe_saving(minimised, answer.objective, best)
         saving = f", saves {more} ({share:.0%})"
     loss = "" if answer.quality.lossless else f"; loss of quality: {quality_text(answer)}"
     return f"with {' and '.join(each.conditions)}: {price}{saving}: {answer.label}{loss}"
@@ -305,7 +305,7 @@ def quality_sources(ranked: Sequence[Ranked]) -> dict[str, str]:
     return {a.quality.what: a.quality.source for a in ranked if a.quality.worst_loss_fraction != 0}
 
 
-def missed(plan: Plan) -> Iterator[Block]:
+def missed_levels(plan: Plan) -> Iterator[Block]:
     """Return the parts of the SLO that nothing meets."""
     title = (
         f"[red]Nothing {'in the space' if plan.proved else 'that was simulated'} meets the SLO"

@@ -13,17 +13,17 @@ from capacity.report.plan import (
     CONDITIONAL,
     conditional_texts,
     confidence_text,
+    describe_saving,
     doubt,
     gpus_text,
     launch_lines,
     level_name,
     level_text,
     level_value,
-    missed,
+    missed_levels,
     plan_blocks,
     quality_text,
     question_text,
-    saved,
     search_text,
     share_of_limit,
     turned_down,
@@ -58,7 +58,7 @@ def _screen(plan: Plan) -> Iterator[Block]:
     """The answer in short."""
     yield from doubt(plan)
     if plan.best is None:
-        yield from missed(plan)
+        yield from missed_levels(plan)
     else:
         yield from _winner(plan, plan.best)
         yield from launch_lines(plan.best)
@@ -100,7 +100,7 @@ def _saving(plan: Plan, best: Ranked) -> str:
         found.append(f"the next, {second.label}, {costs} the same")
         place = f"the next {dearer}"
     if following is not None:
-        more, share = saved(plan.objective, best.objective, following.objective)
+        more, share = describe_saving(plan.objective, best.objective, following.objective)
         found.append(f"saves {more} ({share:.0%}) over {place}, {following.label}")
     return "; ".join(found)
 

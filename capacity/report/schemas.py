@@ -31,11 +31,11 @@ def json_schema(name: str) -> Schema:
     answer = ANSWERS.get(_BY_VERB.get(name, name))
     if answer is None:
         raise UnknownName("schema", name, schema_names())
-    described = _described(answer.record)
+    described = _record_schema(answer.record)
     return {"$schema": DIALECT, **(_with_null(described) if answer.unbounded else described)}
 
 
-def _described(path: str) -> Schema:
+def _record_schema(path: str) -> Schema:
     """Return the schema of a record, with its version."""
     from pydantic import TypeAdapter
 
@@ -101,8 +101,8 @@ def _gpu_profile() -> Schema:
 
 
 _FILES: Mapping[str, Callable[[], Schema]] = {
-    "deployment": lambda: _described("capacity.deployment:DeploymentFile"),
+    "deployment": lambda: _record_schema("capacity.deployment:DeploymentFile"),
     "gpu-profile": _gpu_profile,
-    "sweep-file": lambda: _described("capacity.planning.sweeps.sweep_spec:SweepSpec"),
+    "sweep-file": lambda: _record_schema("capacity.planning.sweeps.sweep_spec:SweepSpec"),
 }
 _BY_VERB = {verb.name: verb.answers[0].name for verb in VERBS if verb.answers}

@@ -125,10 +125,10 @@ def _profile_sources(gpu: str) -> list[str]:
     for name, origin in origins.items():
         if origin.basis != "assumed":
             kept.setdefault((f"{origin.basis}, {origin.date}", origin.source), []).append(name)
-    return [f"{gpu}: {_some(names)} ({basis}): {source}" for (basis, source), names in kept.items()]
+    return [f"{gpu}: {_first_few(names)} ({basis}): {source}" for (basis, source), names in kept.items()]
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_few(names: Sequence[str]) -> str:
     """The first few, and how many there are beside them."""
     left = len(names) - SOURCES_NAMED
     return ", ".join(names[:SOURCES_NAMED]) + (f" and {left} more" if left > 0 else "")

@@ -14,17 +14,17 @@ LOADS = {  # at length, and in short
 def subject_of(answer: Any) -> str:
     """`llama-3.1-70b, 4 x h100-sxm-80gb, vllm@0.33, bf16 weights, 1,024 tokens in, 256 out, 32 in flight`."""
 
-    def said(name: str) -> Any:
+    def field(name: str) -> Any:
         return getattr(answer, name, None)
 
-    weights = said("weight_format")
-    model = said("model")
-    words = [said("deployment") or getattr(model, "name", model), *_gpus(answer)]
-    words += [said("engine"), weights and f"{weights} weights"]
-    if said("input_len") is not None:
-        words.append(f"{said('input_len'):,} tokens in, {said('output_len'):,} out")
+    weights = field("weight_format")
+    model = field("model")
+    words = [field("deployment") or getattr(model, "name", model), *_gpus(answer)]
+    words += [field("engine"), weights and f"{weights} weights"]
+    if field("input_len") is not None:
+        words.append(f"{field('input_len'):,} tokens in, {field('output_len'):,} out")
     words.append(load_text(answer, short=True))
-    workload = said("workload")
+    workload = field("workload")
     words.append(workload and f"workload: {workload}")
     return ", ".join(str(word) for word in words if word)
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS
-from capacity.base.rows import flattened, to_csv
-from capacity.report.layout import Part, printed
+from capacity.base.rows import flatten, to_csv
+from capacity.report.layout import Part, render_text
 
 Tables = Callable[[Any], list[Part]]
 
@@ -32,7 +32,7 @@ def render(
     has none), or html, a page to print with the `command` or the `python` that asks again. Without `detail`, a table is
     one screen."""
     if format == "table":
-        return printed((tables or tables_of(answer, "tables" if detail else "summary"))(answer))
+        return render_text((tables or tables_of(answer, "tables" if detail else "summary"))(answer))
     if format == "html":
         from capacity.report.sheet import answer_html
 
@@ -69,9 +69,9 @@ def listing(rows: Sequence[Mapping[str, object]], format: str, *, title: str) ->
     if format == "json":
         return json.dumps(list(rows), indent=2)
     if format == "csv":
-        return to_csv([flattened(row) for row in rows])
+        return to_csv([flatten(row) for row in rows])
     from capacity.report.figures.listings import LISTED
     from capacity.report.views.layout import draw_table
     from capacity.report.views.view import Table
 
-    return printed([draw_table(Table(title, rows, LISTED[title]))])
+    return render_text([draw_table(Table(title, rows, LISTED[title]))])

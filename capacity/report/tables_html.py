@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING
 
-from capacity.report.layout import Part, marked
+from capacity.report.layout import Part, parse_marks
 
 if TYPE_CHECKING:
     from rich.table import Column, Table
@@ -63,12 +63,12 @@ def _row(tag: str, scope: str, columns: Iterable[Column], cells: Iterable[object
 
 def words_html(words: str) -> str:
     """A line with our own marks as HTML; whatever else stands there stands there as text."""
-    text = marked(words)
+    text = parse_marks(words)
     ends = sorted({end for span in text.spans for end in (span.start, span.end)})
-    return "".join(_styled(piece) for piece in text.divide(ends))
+    return "".join(_style_text(piece) for piece in text.divide(ends))
 
 
-def _styled(piece: Text) -> str:
+def _style_text(piece: Text) -> str:
     """Text of one style throughout."""
     shown = escape(piece.plain)
     for style in " ".join(str(span.style) for span in piece.spans).split():

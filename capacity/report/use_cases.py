@@ -8,7 +8,7 @@ from capacity.answers.listings import UseCaseListing
 from capacity.base.latency_metrics import METRICS
 from capacity.deployment import Traffic
 from capacity.deployment.use_cases import Known, find_use_case
-from capacity.report.layout import printed
+from capacity.report.layout import render_text
 from capacity.report.tables import listing
 from capacity.report.views import units
 from capacity.report.views.layout import draw_table
@@ -40,7 +40,7 @@ def listed_use_cases(cases: Sequence[UseCaseListing], format: str) -> str:
         for case in cases
         for place, (field, origin) in enumerate(case["sources"].items())
     ]
-    return printed(map(draw_table, (Table("Use cases", cases, VALUES), Table(FROM, sources, SOURCES))))
+    return render_text(map(draw_table, (Table("Use cases", cases, VALUES), Table(FROM, sources, SOURCES))))
 
 
 def assumption_rows(traffic: Traffic, slo: Sequence[str]) -> list[dict[str, object]]:
@@ -66,11 +66,11 @@ def assumption_rows(traffic: Traffic, slo: Sequence[str]) -> list[dict[str, obje
             }
         )
     own = tuple(slo) != case.slo.limits
-    rows.append({"what": "owed", "value": _owed(slo), "from": YOURS if own else case.slo.origin})
+    rows.append({"what": "owed", "value": _format_levels(slo), "from": YOURS if own else case.slo.origin})
     return rows
 
 
-def _owed(levels: Sequence[str]) -> str:
+def _format_levels(levels: Sequence[str]) -> str:
     """`p99 TTFT 450 ms, p99 TPOT 40 ms`."""
     return ", ".join(
         f"{'' if level.percentile is None else f'p{level.percentile:g} '}{METRICS[level.metric].label} "

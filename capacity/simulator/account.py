@@ -63,7 +63,7 @@ class Account:
         if recording.frontend is not None and recording.frontend.delays:
             to_client_clock(ledger, recording.frontend)
         engines = [cluster.engines.account(number) for number in range(len(members))]
-        status, reason = self._ended(cluster, engines, interrupted)
+        status, reason = self._end_status(cluster, engines, interrupted)
         result = add_up(
             members,
             engines,
@@ -88,7 +88,7 @@ class Account:
             series=tuple(self.series),
         )
 
-    def _ended(
+    def _end_status(
         self, cluster: Cluster, engines: Sequence[EngineAccount], interrupted: bool
     ) -> tuple[Status, str | None]:
         """Return how the run ended, and why some requests were not answered."""

@@ -55,12 +55,12 @@ class Rules:
     """Combination of rules: the first that does not admit decides. Methods that no rule overrides are not called."""
 
     def __init__(self, rules: Sequence[Admission]) -> None:
-        def overriding(name: str) -> list[Admission]:
+        def rules_with(name: str) -> list[Admission]:
             return [rule for rule in rules if getattr(type(rule), name) is not getattr(Admission, name)]
 
-        self._at_router = overriding("at_router")
-        self._at_replica = overriding("at_replica")
-        self._full = overriding("full")
+        self._at_router = rules_with("at_router")
+        self._at_replica = rules_with("at_replica")
+        self._full = rules_with("full")
         self.holds = bool(self._at_router or self._full)  # whether they look at what has left
         self.looks_at_replicas = bool(self._at_replica)
         self.looks_at_requests = bool(self._at_router)
@@ -70,7 +70,7 @@ class Rules:
         decisions = (rule.at_router(prompt, outstanding) for rule in self._at_router)
         return next((decision for decision in decisions if decision != "admit"), "admit")
 
-    def refused(self, request: int, state: EngineState) -> bool:
+    def is_refused(self, request: int, state: EngineState) -> bool:
         return any(rule.at_replica(request, state) != "admit" for rule in self._at_replica)
 
     def full(self, outstanding: int) -> bool:

@@ -127,13 +127,13 @@ def _backlog(workload: Workload, count: int) -> Workload:
         arrival_s=np.zeros(size * copies),
         prompt_tokens=workload.prompt_tokens[rows],
         output_tokens=workload.output_tokens[rows],
-        content=None if workload.content is None else _copied(workload.content, rows, copies),
+        content=None if workload.content is None else _copy_content(workload.content, rows, copies),
         name=workload.name,
         **columns,
     )
 
 
-def _copied(content: PromptContent, rows: npt.NDArray[np.int64], copies: int) -> PromptContent:
+def _copy_content(content: PromptContent, rows: npt.NDArray[np.int64], copies: int) -> PromptContent:
     """Return `copies` of the content: segments that prompts share stay shared, the others are new per copy."""
     taken = content.take(rows)
     ids, answers = taken.segment_ids, taken.answer_ids

@@ -105,12 +105,12 @@ class Cascading(Cluster):
             self._begin(request, at_ps)
             found_ps = max(at_ps, int(self.env.now)) + self._lookup_ps
             if self._final[request] < 0:
-                self._later(self._found, request, found_ps)
+                self._later(self._on_cache_hit, request, found_ps)
             else:
                 self.sent_on_ps[request] = found_ps + decision_ps
                 self._later(self._dispatch, request, found_ps + decision_ps)
 
-    def _found(self, request: int, now_ps: int) -> None:
+    def _on_cache_hit(self, request: int, now_ps: int) -> None:
         """Answer a request from the cache at once, without the latency of the engine's server."""
         ledger = self.ledger
         shown_ps = ledger.arrival_ps[request] + self._lookup_ps - self._server_ps
@@ -119,7 +119,7 @@ class Cascading(Cluster):
         ledger.output_tokens[request] = int(self.workload.output_tokens[request])
         self.account.from_cache += 1
         self.in_vain.request_ended()
-        self._answered(request, now_ps)
+        self._on_answer(request, now_ps)
 
     def _send(self, request: int, at_ps: int) -> bool:
         assert isinstance(self.router, ByCascade)
@@ -146,7 +146,7 @@ class Cascading(Cluster):
         others = sum(self.stage[held] != setup.takes.pool for held in self._held)
         return super().load_of(setup) - others
 
-    def left(self, number: int, request: int, at_ps: int) -> None:
+    def on_request_end(self, number: int, request: int, at_ps: int) -> None:
         judged = self._route.by_answer and self.stage[request] < self._last
         if judged and self.ledger.finish_ps[request] != MISSING:
             self.in_vain.request_ended()
@@ -171,7 +171,7 @@ class Cascading(Cluster):
         self.made_ps[request] = ledger.first_token_ps[request]
         ledger.finish_ps[request] += self._judge_ps
         ledger.first_token_ps[request] = ledger.finish_ps[request]
-        self._answered(request, now_ps)
+        self._on_answer(request, now_ps)
 
     def _send_on(self, request: int, now_ps: int) -> None:
         """Discard a rejected answer; the next pool starts again from the prompt."""
@@ -194,7 +194,7 @@ class Cascading(Cluster):
         self.account.timed_out += 1
         if self.ledger.finish_ps[request] != MISSING:
             self._throw_away(request)
-        self._done(request)
+        self._on_early_end(request)
 
     def result(
         self, *, goodput_ms: Mapping[str, float] | None = None, interrupted: bool = False

@@ -24,7 +24,7 @@ class Arrivals(Protocol):
     due_ps: int
 
     def take(self, now_ps: int) -> list[tuple[int, int]]: ...
-    def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]: ...
+    def on_completion(self, request: int, now_ps: int) -> list[tuple[int, int]]: ...
 
 
 class Client:
@@ -90,7 +90,7 @@ class Client:
         self._update_due()
         return sent
 
-    def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]:
+    def on_completion(self, request: int, now_ps: int) -> list[tuple[int, int]]:
         """Record that a request completed or was rejected; return (request, send time) of requests sent since."""
         sent = self.take(now_ps) if self._cap is not None else []  # with the cap before this completion
         self._in_flight -= 1
@@ -152,7 +152,7 @@ class OpenLoopClient(Client):
         self._next, self.due_ps = request, due_ps
         return sent
 
-    def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]:  # noqa: ARG002
+    def on_completion(self, request: int, now_ps: int) -> list[tuple[int, int]]:  # noqa: ARG002
         return NOTHING_SENT
 
 

@@ -20,7 +20,7 @@ from capacity.simulator.account import Account
 from capacity.simulator.client import OpenLoopClient, Patience
 from capacity.simulator.dispatch import Dispatch
 from capacity.simulator.engine_loop import make_engines
-from capacity.simulator.fleet import InVain, NoProgress, failing, watching
+from capacity.simulator.fleet import InVain, NoProgress, fail_replica, sample_states
 from capacity.simulator.frontend import client_before
 from capacity.simulator.instants import ARRIVE, CLIENT, NEVER, call_at
 from capacity.simulator.ledger import Ledger
@@ -98,7 +98,7 @@ class Cluster:
         else:
             self._expect(self.client.due_ps)
         if self.recording.sample_interval_s is not None:
-            self.env.process(watching(self, self.recording.sample_interval_s))
+            self.env.process(sample_states(self, self.recording.sample_interval_s))
         if self._patience is not None:
             self.env.process(self._patience.run())
         try:
@@ -174,10 +174,10 @@ class Cluster:
             if decision != "admit":
                 if decision == "refuse":
                     self.account.rejected += 1
-                    self._done(request)
+                    self._on_early_end(request)
                 return decision == "refuse"
         number = self._choose(request, prompt, router)
-        refused = rules.looks_at_replicas and rules.refused(request, self.engines.state(number))
+        refused = rules.looks_at_replicas and rules.is_refused(request, self.engines.state(number))
         if refused or not self.engines.deliver(number, request, at_ps):
             self._turn_away(request, at_ps)
         return True
@@ -202,7 +202,7 @@ class Cluster:
     def _turn_away(self, request: int, now_ps: int) -> None:
         self.account.rejected += 1
         self._depart(request, now_ps)
-        self._done(request)
+        self._on_early_end(request)
 
     def _release(self, now_ps: int) -> None:
         """Send the requests held at the router, in order, until no replica takes the next one."""
@@ -214,42 +214,42 @@ class Cluster:
 
     # reports of the engines
 
-    def left(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
+    def on_request_end(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
         self.in_vain.request_ended()
         if self._reacts:
-            self._tell(self._answered, request, at_ps)
+            self._tell(self._on_answer, request, at_ps)
         else:
             self._depart(request, at_ps)
 
-    def refused(self, number: int, request: int, at_ps: int) -> None:
+    def on_refusal(self, number: int, request: int, at_ps: int) -> None:
         self.account.rejected += 1
-        self.left(number, request, at_ps)
+        self.on_request_end(number, request, at_ps)
 
-    def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
+    def on_prefill(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
         raise NotImplementedError
 
     def load_begins(self, number: int, request: int, at_ps: int) -> int:
         raise NotImplementedError
 
-    def _answered(self, request: int, now_ps: int) -> None:
+    def _on_answer(self, request: int, now_ps: int) -> None:
         """Free the place of an ended request; its client may send the next one."""
         self._depart(request, now_ps)
         if self.waiting_for_replica:
             self._release(now_ps)
-        self._arrive(self.client.completed(request, now_ps))
+        self._arrive(self.client.on_completion(request, now_ps))
 
-    def _done(self, request: int) -> None:
+    def _on_early_end(self, request: int) -> None:
         """End a request that got no complete answer."""
         self.in_vain.request_ended()
         if self._reacts:
-            self._tell(self._answered, request, int(self.env.now))
+            self._tell(self._on_answer, request, int(self.env.now))
 
     def _depart(self, request: int, now_ps: int) -> None:
         """Remove a request from its replica, if it has one; the replica may then take another request, or retire."""
         number = self._home.pop(request, None)
         if number is not None:
             member, router = self.members[number], self.routers[number]
-            router.left(number, self.requests.prompt_tokens[request])
+            router.on_request_end(number, self.requests.prompt_tokens[request])
             if member.draining and self._idle(number):
                 self._retire(number, now_ps)
             if member.paused and not self.rules.full(router.requests[number]):
@@ -267,7 +267,7 @@ class Cluster:
             self._depart(request, now_ps)
             if self.members[number].alive:
                 self.engines.cancel(number, request, now_ps)
-        self._done(request)
+        self._on_early_end(request)
 
     def _is_outstanding(self, request: int) -> bool:
         return request in self._home or request in self._held
@@ -293,9 +293,9 @@ class Cluster:
     def open(self, number: int, now_ps: int) -> None:
         """Let a replica take requests, held requests first."""
         self.members[number].open = True
-        self.routers[number].joined(number)
+        self.routers[number].add_replica(number)
         if self.dispatch.failures is not None:
-            self.env.process(failing(self, number, self.dispatch.failures))
+            self.env.process(fail_replica(self, number, self.dispatch.failures))
         self._release(now_ps)
 
     def drain(self, number: int, now_ps: int, why: str) -> None:
@@ -327,7 +327,7 @@ class Cluster:
         if member.paused:
             member.paused = False
             self.routers[number].resume(number)
-        self.routers[number].gone(number)
+        self.routers[number].remove_replica(number)
 
     def _retire(self, number: int, now_ps: int) -> None:
         self.members[number].until_ps = now_ps
@@ -340,7 +340,7 @@ class Cluster:
     def _lose(self, request: int) -> None:
         """Remove a request and its results from its failed replica."""
         number = self._home.pop(request)
-        self.routers[number].left(number, self.requests.prompt_tokens[request])
+        self.routers[number].on_request_end(number, self.requests.prompt_tokens[request])
         self._forget(request)
 
     def _forget(self, request: int) -> None:
@@ -355,7 +355,7 @@ class Cluster:
             self._dispatch(request, now_ps)
         else:
             self.account.lost += 1
-            self._done(request)
+            self._on_early_end(request)
 
     # queries
 
@@ -377,7 +377,7 @@ class Cluster:
         """Number of requests that have no replica yet."""
         return len(self._held)
 
-    def like(self, setup: EngineSetup) -> list[int]:
+    def replicas_of(self, setup: EngineSetup) -> list[int]:
         """Return the numbers of all current and former replicas of a setup's pool and role."""
         pool = setup.takes.pool
         return [n for n in self.of_role(setup.role) if self.members[n].setup.takes.pool == pool]
@@ -385,7 +385,7 @@ class Cluster:
     def load_of(self, setup: EngineSetup) -> int:
         """Return the requests that the setup's pool has or that wait for it, as far as this is known."""
         requests = self._router_for(setup.role).requests
-        return len(self._held) + sum(requests[n] for n in self.like(setup) if n < len(requests))
+        return len(self._held) + sum(requests[n] for n in self.replicas_of(setup) if n < len(requests))
 
     @property
     def by_role(self) -> dict[Role, int] | None:

@@ -58,7 +58,7 @@ class Disaggregated(Cluster):
             raise InvalidInput("disaggregated pools need a KV link")
         super().__init__(workload, setups, dispatch, recording)
         self.decoders = self._make_router(dispatch.decode_router)
-        self.transfers = Transfers(self.env, dispatch.link, self._arrived)
+        self.transfers = Transfers(self.env, dispatch.link, self._on_arrival)
         self.prefilled_ps = array("q", [MISSING]) * len(workload)
         self.loaded_ps = array("q", [MISSING]) * len(workload)
         self._ports: defaultdict[tuple[int, int], Port] = defaultdict(Port)  # of each engine's ranks
@@ -78,7 +78,7 @@ class Disaggregated(Cluster):
         return len(self._held) + len(self._without_decoder)
 
     def load_of(self, setup: EngineSetup) -> int:
-        return self._load(setup.role, self.like(setup))
+        return self._load(setup.role, self.replicas_of(setup))
 
     def _load(self, role: Role, numbers: Iterable[int]) -> int:
         """Return the requests that these replicas of a role have, plus all requests that wait for the role."""
@@ -117,7 +117,7 @@ class Disaggregated(Cluster):
         for handoff in saved:
             self._hand_over(self._handoffs[handoff.request], now_ps)
 
-    def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:  # noqa: ARG002
+    def on_prefill(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:  # noqa: ARG002
         self._tell(self._hand_on if kept else self._prefill_anew, request, at_ps)
 
     def _hand_on(self, request: int, now_ps: int) -> None:
@@ -162,7 +162,7 @@ class Disaggregated(Cluster):
             return
         self.account.timed_out += 1
         self._withdraw(handoff, now_ps)
-        self._done(request)
+        self._on_early_end(request)
 
     def _hand_over(self, handoff: Handoff, now_ps: int) -> None:
         """Let a decode replica load a request's KV, or keep the KV until a replica takes requests."""
@@ -190,12 +190,12 @@ class Disaggregated(Cluster):
         """Return the port of the GPUs that have a request's KV; each data-parallel rank has its own links."""
         return self._ports[number, self.engines.rank_of(number, request)]
 
-    def _arrived(self, handoff: Handoff, now_ps: int) -> None:
+    def _on_arrival(self, handoff: Handoff, now_ps: int) -> None:
         self.loaded_ps[handoff.request] = now_ps
         self._free_kept(handoff, now_ps)
         if not handoff.taken:
             assert handoff.receiver is not None
-            self.engines.loaded(handoff.receiver, handoff.request, now_ps)
+            self.engines.on_kv_arrival(handoff.receiver, handoff.request, now_ps)
 
     def _free_kept(self, handoff: Handoff, now_ps: int) -> None:
         """Free a request's KV blocks at the sender; a draining sender that waited for this retires."""

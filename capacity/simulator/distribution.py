@@ -28,7 +28,7 @@ class Distribution:
         return dict(zip(STATISTICS, values, strict=True))
 
     @classmethod
-    def of(cls, values_ms: npt.NDArray[Any], *, reorder: bool = False) -> Distribution | None:
+    def from_values(cls, values_ms: npt.NDArray[Any], *, reorder: bool = False) -> Distribution | None:
         """Return the distribution of values in ms; None without values. `reorder` sorts them in place."""
         if not len(values_ms):
             return None

@@ -169,7 +169,7 @@ class Engine:
                 yield Instant(self.env, ARRIVE, CLIENT).at(at_ps)
             self.ledger.columns.arrival_ps[request] = at_ps
             if not self.deliver(request):
-                self.reports.refused(self.number, request, at_ps)
+                self.reports.on_refusal(self.number, request, at_ps)
         self._fed = False
 
     def deliver(self, request: int) -> bool:
@@ -192,7 +192,7 @@ class Engine:
             return
         self._tokenized.remove(request)
         if not self._join(request):
-            self.reports.refused(self.number, request, now_ps)
+            self.reports.on_refusal(self.number, request, now_ps)
 
     def _join(self, request: int) -> bool:
         sequence = self.new_sequence(request, self.ledger.columns.arrival_ps[request])
@@ -230,7 +230,7 @@ class Engine:
         self._post(queue_load)
         return True
 
-    def loaded(self, request: int) -> None:
+    def on_kv_arrival(self, request: int) -> None:
         """Let a request run after its KV has arrived."""
         self._post(lambda: self.policy.add_loaded(self.sequences[request]))
 
@@ -319,7 +319,7 @@ class Engine:
 
     def _launch(self, step: Step, now_ps: int) -> None:
         """Launch a step: it enters each pipeline stage as soon as the stage is free."""
-        self.ledger.scheduled(step, now_ps)
+        self.ledger.record_step(step, now_ps)
         shapes = (
             [sum_step(part, self.setup.window_tokens) for part in step.parts or (step,)] if step.rows else []
         )
@@ -365,7 +365,7 @@ class Engine:
     def _settle(self, step: Step) -> None:
         """Record a step that has ended, and report the requests that ended with it."""
         finished = self.policy.update(step)
-        self.ledger.delivered(step.emitted, step.end)
+        self.ledger.record_delivery(step.emitted, step.end)
         if step.emitted:
             self._in_vain = 0
         if self.observer is not None:
@@ -378,8 +378,8 @@ class Engine:
             if self.setup.role == "prefill":
                 self._keep(r, step.end)
             else:
-                self.ledger.finished(r, step.end)
-                self.reports.left(self.number, r.index, step.end)
+                self.ledger.record_end(r, step.end)
+                self.reports.on_request_end(self.number, r.index, step.end)
 
     def _keep(self, r: Sequence, now_ps: int) -> None:
         """Take back the KV blocks of a computed prompt, which became free at this instant, until the KV is sent.
@@ -391,7 +391,7 @@ class Engine:
         kept = hold_computed(pool, table, r.prompt_tokens, pool.lookup(table, r.prompt_tokens))
         if kept:
             self.kept[r.index] = (r.rank, table)
-        self.reports.prefilled(self.number, r.index, now_ps, kept=kept)
+        self.reports.on_prefill(self.number, r.index, now_ps, kept=kept)
 
 
 StepObserver: TypeAlias = Callable[[Step, Engine], None]  # called with every completed step

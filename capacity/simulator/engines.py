@@ -61,13 +61,13 @@ class EngineAccount:
 class Reports(Protocol):
     """Receiver of the engines' reports; `at_ps` is the time of the event."""
 
-    def left(self, number: int, request: int, at_ps: int) -> None:
+    def on_request_end(self, number: int, request: int, at_ps: int) -> None:
         """A request ended with its last token, or was dropped without a token."""
 
-    def refused(self, number: int, request: int, at_ps: int) -> None:
+    def on_refusal(self, number: int, request: int, at_ps: int) -> None:
         """A request was rejected on arrival."""
 
-    def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
+    def on_prefill(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
         """A prefill engine finished a request; its KV is `kept` until `release_kept`, or already lost."""
 
     def load_begins(self, number: int, request: int, at_ps: int) -> int:
@@ -77,9 +77,9 @@ class Reports(Protocol):
 class Nobody:
     """Ignores all reports."""
 
-    def left(self, number: int, request: int, at_ps: int) -> None: ...
-    def refused(self, number: int, request: int, at_ps: int) -> None: ...
-    def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None: ...
+    def on_request_end(self, number: int, request: int, at_ps: int) -> None: ...
+    def on_refusal(self, number: int, request: int, at_ps: int) -> None: ...
+    def on_prefill(self, number: int, request: int, at_ps: int, *, kept: bool) -> None: ...
     def load_begins(self, number: int, request: int, at_ps: int) -> int:  # noqa: ARG002
         return at_ps
 
@@ -106,7 +106,7 @@ class Engines(Protocol):
     def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:
         """Load a request's KV from elsewhere as soon as blocks are free; return False if the request is rejected."""
 
-    def loaded(self, number: int, request: int, at_ps: int) -> None:
+    def on_kv_arrival(self, number: int, request: int, at_ps: int) -> None:
         """Let a request run after its KV has arrived."""
 
     def unload(self, number: int, request: int, at_ps: int) -> None:

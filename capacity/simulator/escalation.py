@@ -42,14 +42,14 @@ class Escalation:
     def steps(self, count: int, seed: int) -> IntArray:
         """Return for each request the number of its last pool; -1 if the cache answers it. Fractions are exact."""
         missed = np.ones(count, dtype=np.bool_)
-        missed[_drawn(missed, self.cache_hit_rate, seed, CACHE_DRAW)] = False
+        missed[_draw_share(missed, self.cache_hit_rate, seed, CACHE_DRAW)] = False
         steps = missed.astype(np.int64) - 1
         for pool, rate in enumerate(self.rates):
-            steps[_drawn(steps == pool, rate, seed, pool)] += 1
+            steps[_draw_share(steps == pool, rate, seed, pool)] += 1
         return steps
 
 
-def _drawn(among: npt.NDArray[np.bool_], share: float, seed: int, draw: int) -> IntArray:
+def _draw_share(among: npt.NDArray[np.bool_], share: float, seed: int, draw: int) -> IntArray:
     """Draw a fraction of the requests; a higher fraction contains the requests of a lower one."""
     stream = np.random.SeedSequence(seed, spawn_key=(ESCALATION_STREAM, draw))
     order = np.random.default_rng(stream).permutation(len(among))

@@ -128,7 +128,7 @@ def _later(cluster: Cluster, delay_ps: int) -> Generator[simpy.Event, None, int]
     return now_ps
 
 
-def failing(cluster: Cluster, number: int, plan: Failures) -> Process:
+def fail_replica(cluster: Cluster, number: int, plan: Failures) -> Process:
     """Wait until a replica fails, then add its replacement."""
     member = cluster.members[number]
     lifetime_ps = max(1, picoseconds(min(plan.lifetime_s(number), 2 * LATEST_S)))
@@ -146,14 +146,14 @@ def failing(cluster: Cluster, number: int, plan: Failures) -> Process:
         cluster.add(member.setup, now_ps)
 
 
-def autoscaling(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:
+def autoscale_pool(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:
     """Control the number of replicas of one pool and role; it never falls below the initial number."""
-    least = len(cluster.like(setup))
+    least = len(cluster.replicas_of(setup))
     interval_ps = max(1, picoseconds(plan.interval_s))
     last_wanted_ps = 0  # last time without a surplus of replicas
     while True:
         now_ps = yield from _later(cluster, interval_ps)
-        members = [cluster.members[number] for number in cluster.like(setup)]
+        members = [cluster.members[number] for number in cluster.replicas_of(setup)]
         taking = sum(member.open for member in members)
         current = taking + sum(member.starting for member in members)
         wanted = math.ceil(cluster.load_of(setup) / plan.target_requests)
@@ -165,21 +165,21 @@ def autoscaling(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Proc
         if wanted >= current:
             last_wanted_ps = now_ps
         for _ in range(wanted - current):
-            cluster.env.process(_starting(cluster, setup, plan))
+            cluster.env.process(_start_replica(cluster, setup, plan))
         if wanted < current and now_ps - last_wanted_ps >= picoseconds(plan.scale_down_delay_s):
-            opened = [number for number in cluster.like(setup) if cluster.members[number].open]
+            opened = [number for number in cluster.replicas_of(setup) if cluster.members[number].open]
             opened.sort(key=lambda number: (cluster.routers[number].requests[number], -number))
             for number in opened[: min(current - wanted, taking - 1)]:  # of equal loads the newest first
                 cluster.drain(number, now_ps, "scaled down")
 
 
-def _starting(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:
+def _start_replica(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:
     number = cluster.add(setup, int(cluster.env.now), ready=False)
     now_ps = yield from _later(cluster, picoseconds(plan.startup_s))
     cluster.open(number, now_ps)
 
 
-def watching(cluster: Cluster, interval_s: float) -> Process:
+def sample_states(cluster: Cluster, interval_s: float) -> Process:
     """Sample the deployment's state every `interval_s`, before all other events of that instant."""
     interval_ps = max(1, picoseconds(interval_s))
     at_ps = 0

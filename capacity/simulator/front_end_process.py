@@ -130,13 +130,13 @@ class FrontEndProcesses:
         self._processes = [FrontEndProcess(times) for _ in range(times.processes)]
         self._waiting: set[int] = set()  # requests whose turn has not begun
 
-    def of(self, request: int) -> FrontEndProcess:
+    def process_of(self, request: int) -> FrontEndProcess:
         """Return the process of a request."""
         return self._processes[request % len(self._processes)]
 
     def take_in(self, request: int, now_ps: int) -> int:
         """Take a request; return when it goes to the engine, or when to call `goes_on` for it."""
-        process = self.of(request)
+        process = self.process_of(request)
         at_ps = process.take_in(self._prompt_tokens[request], now_ps)
         if at_ps < process.last_taken_in_ps:
             self._waiting.add(request)
@@ -147,8 +147,8 @@ class FrontEndProcesses:
         if request not in self._waiting:
             return now_ps
         self._waiting.remove(request)
-        return self.of(request).next_turn(now_ps)
+        return self.process_of(request).next_turn(now_ps)
 
     def send(self, request: int, now_ps: int) -> int:
         """Return when a message of this request that the engine has produced now is sent."""
-        return self.of(request).send(now_ps)
+        return self.process_of(request).send(now_ps)

@@ -42,7 +42,7 @@ class StreamingLedger(EngineLedger):
         super().__init__(ledger, gaps, work)
         self._front_end = front_end
 
-    def delivered(self, emitted: Items[tuple[Sequence, int]], now_ps: int) -> None:
+    def record_delivery(self, emitted: Items[tuple[Sequence, int]], now_ps: int) -> None:
         gaps: list[int] = []
         for r, _ in emitted:
             produced = r.known - r.prompt_tokens
@@ -57,7 +57,7 @@ class StreamingLedger(EngineLedger):
         for gap_ps, times in sorted(Counter(gaps).items()):
             self.gaps.add(gap_ps, times)
 
-    def finished(self, r: Sequence, now_ps: int) -> None:
+    def record_end(self, r: Sequence, now_ps: int) -> None:
         super().finished(r, max(now_ps, r.last_token))
 
 
@@ -90,12 +90,12 @@ class Frontend:
         while answers and answers[0][0] <= horizon_ps:
             at_ps, _, request = heapq.heappop(answers)
             sent += client.take(at_ps)
-            sent += client.completed(request, at_ps)
+            sent += client.on_completion(request, at_ps)
         sent += client.take(horizon_ps)
         self._update_due()
         return [(request, at_ps + self._request_ps) for request, at_ps in sent]
 
-    def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]:
+    def on_completion(self, request: int, now_ps: int) -> list[tuple[int, int]]:
         """Queue the completion of a request; the client receives it with the answer."""
         finish_ps = self._ledger.finish_ps[request]
         at_ps = (now_ps if finish_ps == MISSING else finish_ps) + self._response_ps

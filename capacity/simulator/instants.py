@@ -31,7 +31,7 @@ class Instant(simpy.Event):  # type: ignore[misc]
         self.callbacks: list[Callable[[simpy.Event], None]] = []
         self._place = (kind + 1) * RANKS + rank
 
-    def at(self, at_ps: int) -> Instant:
+    def schedule_at(self, at_ps: int) -> Instant:
         """Schedule the event at an instant."""
         env = self.env
         env.schedule(self, self._place, at_ps - env._now)

@@ -51,24 +51,26 @@ def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) ->
     sizes = np.array([len(part) for part in np.array_split(ordered, BATCHES)])
     edges = np.cumsum(sizes) - sizes
     places = [
-        _Places.of(np.add.reduceat(values <= value, edges, dtype=np.int64) / sizes, percent / 100, count)
+        _Places.from_shares(
+            np.add.reduceat(values <= value, edges, dtype=np.int64) / sizes, percent / 100, count
+        )
         for value, percent in zip(found, percents, strict=True)
     ]
 
-    def known(place: float, beyond: float) -> bool:
+    def is_known(place: float, beyond: float) -> bool:
         return beyond >= LEAST_BEYOND and count * min(place, 1 - place) >= 1
 
-    wanted = [(each.low, known(each.low, each.below)) for each in places]
-    wanted += [(each.high, known(each.high, each.above)) for each in places]
+    wanted = [(each.low, is_known(each.low, each.below)) for each in places]
+    wanted += [(each.high, is_known(each.high, each.above)) for each in places]
     bounds = iter(np.quantile(ordered, [place for place, is_known in wanted if is_known]).tolist())
     ends = [next(bounds) if is_known else None for _, is_known in wanted]
-    return _rising(
+    return _make_rising(
         Interval(value=value, low=low, high=high)
         for value, low, high in zip(found, ends[: len(places)], ends[len(places) :], strict=True)
     )
 
 
-def _rising(intervals: Iterable[Interval]) -> list[Interval | None]:
+def _make_rising(intervals: Iterable[Interval]) -> list[Interval | None]:
     """Make bounds of ascending percentiles ascending."""
     found = list(intervals)
     for i in range(1, len(found)):
@@ -99,23 +101,25 @@ def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Inter
     reached = np.cumsum(batches.sum(axis=0)) / total
     middles_ms = bin_middles_ps(np.arange(first, last + 1), BATCH_BIN_BITS) * (1e3 / PS_PER_S)
 
-    def at(place: float) -> float:
+    def value_at(place: float) -> float:
         return float(middles_ms[min(int(np.searchsorted(reached, place)), len(middles_ms) - 1)])
 
     def interval(share: float) -> Interval:
-        value = at(share)
+        value = value_at(share)
         if len(batches) < MOST_BATCHES // 4 or total < BATCHES * LEAST_PER_BATCH:
             return Interval(value=value, low=None, high=None)
         place = int(np.searchsorted(reached, share))
         below = batches[:, : place + 1].sum(axis=1) / counts
-        places = _Places.of(below, share, total)
+        places = _Places.from_shares(below, share, total)
         return Interval(
             value=value,
-            low=min(at(places.low), value) if places.below >= LEAST_BEYOND else None,
-            high=max(at(places.high), value) if places.above >= LEAST_BEYOND and places.high < 1 else None,
+            low=min(value_at(places.low), value) if places.below >= LEAST_BEYOND else None,
+            high=max(value_at(places.high), value)
+            if places.above >= LEAST_BEYOND and places.high < 1
+            else None,
         )
 
-    return _rising(interval(percent / 100) for percent in percents)
+    return _make_rising(interval(percent / 100) for percent in percents)
 
 
 def share_interval(within: npt.NDArray[Any]) -> Interval | None:
@@ -135,7 +139,7 @@ def share_interval(within: npt.NDArray[Any]) -> Interval | None:
         )  # the share at which this many in a row have probability 1 - CONFIDENCE
         return Interval(value=value, low=open_end if value else 0.0, high=1.0 if value else 1 - open_end)
     batches = np.array([part.mean() for part in np.array_split(within, BATCHES)])
-    places = _Places.of(batches, value, count, of_share=True)
+    places = _Places.from_shares(batches, value, count, of_share=True)
     return Interval(value=value, low=places.low, high=places.high)
 
 
@@ -149,7 +153,9 @@ class _Places:
     above: float
 
     @classmethod
-    def of(cls, batch_shares: FloatArray, share: float, count: int, *, of_share: bool = False) -> _Places:
+    def from_shares(
+        cls, batch_shares: FloatArray, share: float, count: int, *, of_share: bool = False
+    ) -> _Places:
         """Return the interval from the share of values below the percentile in each batch, on the log-odds scale.
 
         A few values beyond a percentile come in even fewer clusters, and the number of clusters is random. So the
@@ -180,7 +186,7 @@ def _standard_error(batch_means: FloatArray) -> float:
     return math.sqrt(squares / (count - 1) / count * (1 + memory) / (1 - memory))
 
 
-def replicated(values: Sequence[float]) -> Interval:
+def mean_of_runs(values: Sequence[float]) -> Interval:
     """Return the mean over independent runs with Student's interval; a single run gives no bounds."""
     if not values:
         raise InvalidInput("an interval needs at least 1 run")
@@ -193,7 +199,7 @@ def replicated(values: Sequence[float]) -> Interval:
 
 def paired_difference(first: Iterable[float], second: Iterable[float]) -> Interval:
     """Return the interval of `second` - `first` over runs with common random numbers, paired by seed."""
-    return replicated([b - a for a, b in zip(first, second, strict=True)])
+    return mean_of_runs([b - a for a, b in zip(first, second, strict=True)])
 
 
 def variance(values: Sequence[float]) -> float:

@@ -36,11 +36,11 @@ class Progress:
         self._completed = 0
         self._every = max(1, total // 200)
 
-    def completed(self) -> None:
+    def count_one(self) -> None:
         """Count one completed request."""
-        self.reached(self._completed + 1)
+        self.count_to(self._completed + 1)
 
-    def reached(self, completed: int) -> int:
+    def count_to(self, completed: int) -> int:
         """Set the number of completed requests; report once if reports are due, and return how many were due."""
         due = completed // self._every - self._completed // self._every
         self._completed = completed
@@ -101,7 +101,7 @@ class EngineLedger:
         self.kv_block_ps = self.kv_busy_ps = self.kv_peak_blocks = 0
         self.hit_tokens = self.queried_tokens = 0
 
-    def scheduled(self, step: Step, now_ps: int) -> None:
+    def record_step(self, step: Step, now_ps: int) -> None:
         """Record a scheduled step, row by row."""
         for r in step.preempted:
             self.preemptions += 1
@@ -115,9 +115,9 @@ class EngineLedger:
         self.rows += len(step.rows)
         for row in step.rows:
             if row[0].stopped:
-                self._started(row, now_ps)
+                self._record_start(row, now_ps)
 
-    def _started(self, row: Row, now_ps: int) -> None:
+    def _record_start(self, row: Row, now_ps: int) -> None:
         """Record that a request starts or resumes."""
         r = row.sequence
         r.stopped = False
@@ -131,7 +131,7 @@ class EngineLedger:
         self.hit_tokens += row.cached - r.loaded
         self.queried_tokens += r.prompt_tokens
 
-    def delivered(self, emitted: Items[tuple[Sequence, int]], now_ps: int) -> None:
+    def record_delivery(self, emitted: Items[tuple[Sequence, int]], now_ps: int) -> None:
         """Record the tokens that one step delivers to each of its requests."""
         before = Counter([r.last_token for r, _ in emitted])
         if before.pop(MISSING, 0):
@@ -149,7 +149,7 @@ class EngineLedger:
         if blocks > self.kv_peak_blocks:
             self.kv_peak_blocks = blocks
 
-    def finished(self, r: Sequence, now_ps: int) -> None:
+    def record_end(self, r: Sequence, now_ps: int) -> None:
         if r.known == r.prompt_tokens:  # dropped by the scheduler without a token
             self.rejected += 1
             return
@@ -157,4 +157,4 @@ class EngineLedger:
         self.columns.finish_ps[r.index] = now_ps
         self.columns.output_tokens[r.index] = r.known - r.prompt_tokens
         if self.columns.progress is not None:
-            self.columns.progress.completed()
+            self.columns.progress.count_one()

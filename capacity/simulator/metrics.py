@@ -138,7 +138,7 @@ class RequestTable(Sequence[RequestRecord]):
         return times
 
     @classmethod
-    def of(cls, records: Iterable[RequestRecord]) -> RequestTable:
+    def from_records(cls, records: Iterable[RequestRecord]) -> RequestTable:
         """Return the table of records, including those of real servers (with any clock origin)."""
         rows = list(records)
         columns: dict[str, IntArray] = {}
@@ -162,7 +162,7 @@ def latency_of(metric: str, ttft_s: float, e2e_s: float, output_tokens: int) -> 
         prompt_tokens=0,
         output_tokens=output_tokens,
     )
-    latency_s = float(RequestTable.of([request]).latency_s(metric)[0])
+    latency_s = float(RequestTable.from_records([request]).latency_s(metric)[0])
     return None if math.isnan(latency_s) else latency_s
 
 
@@ -238,7 +238,8 @@ def summarize(
         return count / duration_s if duration_s else 0.0
 
     latencies_ms = {
-        key: Distribution.of(done.latencies(key, per_ps=PS_TO_MS), reorder=True) for key in REQUEST_METRICS
+        key: Distribution.from_values(done.latencies(key, per_ps=PS_TO_MS), reorder=True)
+        for key in REQUEST_METRICS
     }
     latencies_ms["itl"] = gaps.distribution_ms() if gaps is not None else None
     return LatencySummary(

@@ -73,8 +73,8 @@ class ReadableEngines:
     def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:  # noqa: ARG002
         return self.engines[number].want_load(request, tokens)
 
-    def loaded(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
-        self.engines[number].loaded(request)
+    def on_kv_arrival(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
+        self.engines[number].on_kv_arrival(request)
 
     def unload(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
         self.engines[number].unload(request)

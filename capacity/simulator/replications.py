@@ -19,7 +19,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.latency_metrics import METRICS
 from capacity.base.record import Written
 from capacity.simulator.distribution import PERCENTILES
-from capacity.simulator.intervals import CONFIDENCE, Interval, replicated, t_quantile, variance
+from capacity.simulator.intervals import CONFIDENCE, Interval, mean_of_runs, t_quantile, variance
 from capacity.simulator.metrics import LatencySummary
 
 MOST_REPLICATIONS = 1000
@@ -58,7 +58,7 @@ def over_runs(seeds: Sequence[int], summaries: Iterable[LatencySummary]) -> Repl
     columns = _columns(summaries)
     return Replications(
         seeds=tuple(seeds),
-        metrics={name: None if values is None else replicated(values) for name, values in columns.items()},
+        metrics={name: None if values is None else mean_of_runs(values) for name, values in columns.items()},
     )
 
 
@@ -109,7 +109,7 @@ def _pair(name: str, first: list[float], second: list[float]) -> PairedMetric:
         metric=name,
         first=fmean(first),
         second=fmean(second),
-        difference=replicated(together),
+        difference=mean_of_runs(together),
         independent_half=half,
         variance_ratio=ratio,
     )

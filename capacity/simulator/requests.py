@@ -35,7 +35,7 @@ class Chains:
         self._offsets: array[int] | None = None
         if runs is None:
             return
-        shared = _shared(runs)
+        shared = _count_shared_runs(runs)
         kept = np.arange(len(runs.counts)) - np.repeat(runs.offsets[:-1], np.diff(runs.offsets)) < np.repeat(
             shared, np.diff(runs.offsets)
         )
@@ -43,7 +43,7 @@ class Chains:
         self._keys = array("q", runs.first_ids[kept].tobytes())
         self._stops = array("q", _stops(runs)[kept].tobytes())
 
-    def of(self, request: int) -> Chain:
+    def chain_of(self, request: int) -> Chain:
         """Return the keys of a request's shared runs, and the end of each in blocks from the start of the prompt."""
         offsets = self._offsets
         if offsets is None:
@@ -61,7 +61,7 @@ class Chains:
 
     def content(self, request: int) -> Content:
         """Return the request's blocks as a KV cache identifies them: shared keys from 0 up, private ones negative."""
-        keys, stops = self.of(request)
+        keys, stops = self.chain_of(request)
         return Content(~request, keys, stops)
 
 
@@ -73,7 +73,7 @@ def _stops(runs: BlockRuns) -> IntArray:
     return stops
 
 
-def _shared(runs: BlockRuns) -> IntArray:
+def _count_shared_runs(runs: BlockRuns) -> IntArray:
     """Return how many leading runs of each request also occur in another request."""
     _, number, users = np.unique(runs.first_ids, return_inverse=True, return_counts=True)
     alone = np.concatenate((users[number] == 1, [True]))
@@ -165,7 +165,7 @@ class Requests:
         """Return a function that gives a router's view of a request; with prefixes if `block_size` is given."""
         tokens, asked = self.prompt_tokens, self.asked_tokens
         sessions = None if self.workload.session is None else self.workload.session.tolist()
-        chain_of = None if block_size is None else self.chains_of(block_size).of
+        chain_of = None if block_size is None else self.chains_of(block_size).chain_of
 
         def prompt(request: int) -> Prompt:
             length = tokens[request]

@@ -149,7 +149,7 @@ class SimulationResult:
 
 def _milliseconds(times_ps: npt.NDArray[np.int64]) -> dict[str, float] | None:
     """Return mean and percentiles of the times that are known."""
-    times = Distribution.of(times_ps[times_ps >= 0] * (1e3 / PS_PER_S))
+    times = Distribution.from_values(times_ps[times_ps >= 0] * (1e3 / PS_PER_S))
     if times is None:
         return None
     return {"mean": times.mean, **{f"p{percent}": value for percent, value in times.percentiles.items()}}

@@ -23,7 +23,7 @@ from capacity.simulator.core.logged import WrittenRequest, logged_run
 from capacity.simulator.engine import Engine
 from capacity.simulator.engines import Nobody
 from capacity.simulator.gap_counter import GapCounter
-from capacity.simulator.kv_cache.content import Content, chained
+from capacity.simulator.kv_cache.content import Content, chain_blocks
 from capacity.simulator.kv_cache.radix import RadixCache, RadixNode
 from capacity.simulator.ledger import EngineLedger, Ledger
 from capacity.simulator.members import EngineLoop, engine_loop_named
@@ -115,7 +115,7 @@ class _Schedule:
         asked.sort(key=lambda r: r.arrival_ps)
         compiled = engine_loop == "core" or (engine_loop == "auto" and library.load() is not None)
         if asked:
-            (self._compiled if compiled else self._readable)(asked)
+            (self._run_core if compiled else self._readable)(asked)
         return {
             "engine": f"capacity {self.setup.policy}",
             "scenario": self.scenario,
@@ -156,7 +156,7 @@ class _Schedule:
         self.stalled_by = engine.account().stalled_by
 
     def _observe(self, step: Step, engine: Engine) -> None:
-        self._decided(
+        self._record_step(
             (step.start, step.end),
             [[r.sequence.id, r.tokens, r.computed, r.drafts] for r in step.rows],
             [r.id for r in step.preempted],
@@ -164,15 +164,15 @@ class _Schedule:
             engine.pool.free_blocks,
         )
 
-    def _compiled(self, asked: list[WrittenRequest]) -> None:
+    def _run_core(self, asked: list[WrittenRequest]) -> None:
         run = logged_run(self.setup, asked, turns_away=not self.v0)
         for step in run.steps:
             rows = [[asked[row[0]].id, *row[1:]] for row in step.rows]
             preempted, finished = ([asked[r].id for r in some] for some in (step.preempted, step.finished))
-            self._decided((step.start_ps, step.end_ps), rows, preempted, finished, step.free_blocks)
+            self._record_step((step.start_ps, step.end_ps), rows, preempted, finished, step.free_blocks)
         self.stalled_by = run.stalled_by
 
-    def _decided(
+    def _record_step(
         self,
         times_ps: tuple[int, int],
         rows: list[list[Any]],
@@ -211,7 +211,9 @@ class _Schedule:
                     prompt_tokens=len(prompt),
                     max_known=end,
                     priority=row.get("priority", 0),
-                    keys=chained(prompt + _answer(seed, end - len(prompt)), self.setup.block_size, interned),
+                    keys=chain_blocks(
+                        prompt + _answer(seed, end - len(prompt)), self.setup.block_size, interned
+                    ),
                 )
             )
         return requests, rejected

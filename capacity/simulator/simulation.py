@@ -17,7 +17,7 @@ from capacity.simulator.dispatch import Dispatch
 from capacity.simulator.engine import StepObserver
 from capacity.simulator.engine_loop import why_readable
 from capacity.simulator.escalation import Escalation
-from capacity.simulator.fleet import Autoscaling, Failures, autoscaling
+from capacity.simulator.fleet import Autoscaling, Failures, autoscale_pool
 from capacity.simulator.front_end_process import FrontendTimes
 from capacity.simulator.members import Recording, engine_loop_named
 from capacity.simulator.result import SimulationResult
@@ -157,4 +157,4 @@ def _scale(cluster: Cluster, setups: Sequence[EngineSetup], role: Role, plan: Au
     for like in pools.values():
         if plan.max_replicas < len(like):
             raise InvalidInput(f"{len(like)} initial replicas exceed the maximum of {plan.max_replicas}")
-        cluster.env.process(autoscaling(cluster, like[0], plan))
+        cluster.env.process(autoscale_pool(cluster, like[0], plan))

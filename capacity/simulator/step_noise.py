@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from capacity.base.errors import InvalidInput
-from capacity.simulator.schedulers.sequence import mixed
+from capacity.simulator.schedulers.sequence import mix_bits
 
 FACTORS = 4096  # 2**12: the highest bits of a draw are the index
 STRAGGLERS = 205  # of them: 5 %
@@ -45,7 +45,7 @@ class StepNoise:
 
         The draw depends only on the seed and these two numbers. Rounds half to even.
         """
-        factor = self.factors[mixed(self.seed, engine_number, step_number) >> 52]
+        factor = self.factors[mix_bits(self.seed, engine_number, step_number) >> 52]
         return max(round(duration_ps * factor), 1)
 
 

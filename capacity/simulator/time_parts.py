@@ -40,7 +40,7 @@ class TimeParts:
     preempted: IntArray
     judged: IntArray
 
-    def of(self, part: str) -> IntArray:
+    def part_of(self, part: str) -> IntArray:
         """Return the part with this name in `PARTS`."""
         column: IntArray = getattr(self, part.replace(" ", "_"))
         return column
@@ -49,17 +49,17 @@ class TimeParts:
         """Return the mean of each part; None without requests."""
         if not len(self.queue):
             return None
-        return {part: float(self.of(part).mean()) * 1e3 / PS_PER_S for part in PARTS}
+        return {part: float(self.part_of(part).mean()) * 1e3 / PS_PER_S for part in PARTS}
 
     def to_dict(self) -> dict[str, dict[str, float]] | None:
         """Return the means over all requests and over the slowest 5 %."""
         means = self.mean_ms()
         if means is None:
             return None
-        total = sum(self.of(part) for part in PARTS)
+        total = sum(self.part_of(part) for part in PARTS)
         slow = total >= np.percentile(total, 95)
-        shown = [part for part in PARTS if part not in OF_CASCADES or self.of(part).any()]
-        tail = {part: float(self.of(part)[slow].mean()) * 1e3 / PS_PER_S for part in shown}
+        shown = [part for part in PARTS if part not in OF_CASCADES or self.part_of(part).any()]
+        tail = {part: float(self.part_of(part)[slow].mean()) * 1e3 / PS_PER_S for part in shown}
         return {"mean_ms": {part: means[part] for part in shown}, "slowest_mean_ms": tail}
 
 

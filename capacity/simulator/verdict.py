@@ -245,7 +245,7 @@ def _of_open_loop(
             return "overloaded", f"{offered}; the queue grows without bound"
         if peak is not None:
             bursts = _burst(peak, capacity)
-            if _lasting(peak, capacity, span_s, load):
+            if _is_lasting(peak, capacity, span_s, load):
                 return "overloaded", bursts
     if growth is not None and growth > GROWTH and long_enough:
         return "overloaded", f"{offered}; {growth:.0%} of the requests accumulate in the queue"
@@ -266,7 +266,7 @@ def _of_open_loop(
     return ("stable with bursts", f"{offered}; {bursts}") if bursts else ("stable", offered)
 
 
-def _lasting(peak: Peak, capacity: Capacity, span_s: float, load: float) -> bool:
+def _is_lasting(peak: Peak, capacity: Capacity, span_s: float, load: float) -> bool:
     """Return whether bursts and the time to drain them take more than a short part of the run."""
     if load >= STABLE_LOAD:
         return True

@@ -31,7 +31,7 @@ def distinct_experts(
     return num_experts * (1.0 - (1.0 - share) * math.pow(spread, -evenness))
 
 
-def crowding(ranks: int) -> float:
+def expected_max_z_squared(ranks: int) -> float:
     """Return the squared expected maximum of `ranks` standard normals: their (n - 3/8)/(n + 1/4) quantile (Blom)."""
     return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25)) ** 2 if ranks > 1 else 0.0
 
@@ -45,7 +45,9 @@ def busiest_share(total: float, ranks: int, variance: float | None = None) -> fl
     if ranks <= 1:
         return total
     mean = total / ranks
-    return min(total, mean + math.sqrt(crowding(ranks) * (mean if variance is None else variance)))
+    return min(
+        total, mean + math.sqrt(expected_max_z_squared(ranks) * (mean if variance is None else variance))
+    )
 
 
 def busiest_pairs(

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, TypeAlias, cast
 
 from capacity.step.collectives import AllReduce, Transfer, two_shot_fraction
-from capacity.step.expert_load import crowding
+from capacity.step.expert_load import expected_max_z_squared
 from capacity.step.layers import grouped, latent, linear
 from capacity.step.operators import ACTIVATION_BYTES, Attention, Experts, Gemm, Operator, Traffic, roof_of
 from capacity.step.row_counts import RowCount, all_tokens, expanded_tokens
@@ -341,7 +341,7 @@ def _experts(operator: Experts) -> OperatorData:
         weight_bits=operator.weight_bits * operator.weight_slowdown,
         value_bytes=operator.activation_bits / 8 + ACTIVATION_BYTES,
         routed_rate=constants.routed_fraction * bandwidth,
-        crowding=crowding(ranks),
+        crowding=expected_max_z_squared(ranks),
         evenness=operator.evenness,
         tilt=constants.tilt,
         tilted_least=roof_of(constants),

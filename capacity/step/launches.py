@@ -60,7 +60,7 @@ def waiting_seconds(setting: StepSetting, kernel_launch_s: float) -> float:
     """Return the part of `launch_seconds` whose launches do not run ahead of the GPU."""
     if setting.engine is None or not setting.engine.launches_wait:
         return 0.0
-    waiting = _counted(setting, _seconds_weights(setting), _routed_or_scanned)
+    waiting = _count_launches(setting, _seconds_weights(setting), _routed_or_scanned)
     return waiting * _of_slowest_rank(setting, kernel_launch_s)
 
 
@@ -72,7 +72,7 @@ def _of_slowest_rank(setting: StepSetting, kernel_launch_s: float) -> float:
 
 def kernels_launched(setting: StepSetting) -> float:
     """Return the launches of one step over all layers, in launches of a plain kernel."""
-    return _counted(setting, _seconds_weights(setting), _of_layer)
+    return _count_launches(setting, _seconds_weights(setting), _of_layer)
 
 
 def launch_lag(setting: StepSetting) -> float:
@@ -84,9 +84,9 @@ def launch_lag(setting: StepSetting) -> float:
     """
     if setting.engine is None or not setting.engine.results_after_launch:
         return 0.0
-    if setting.engine.launches_wait and _counted(setting, QUEUED, _routed_or_scanned):
+    if setting.engine.launches_wait and _count_launches(setting, QUEUED, _routed_or_scanned):
         return 1.0 - 1.0 / setting.model.num_layers
-    return max(0.0, 1.0 - LAUNCH_QUEUE / max(_counted(setting, QUEUED, _of_layer), 1.0))
+    return max(0.0, 1.0 - LAUNCH_QUEUE / max(_count_launches(setting, QUEUED, _of_layer), 1.0))
 
 
 def _seconds_weights(setting: StepSetting) -> Weights:
@@ -95,24 +95,24 @@ def _seconds_weights(setting: StepSetting) -> Weights:
     )
 
 
-def _counted(
+def _count_launches(
     setting: StepSetting, weights: Weights, of_layer: Callable[[LayerGroup, StepSetting, Weights], float]
 ) -> float:
     return sum(group.num_layers * of_layer(group, setting, weights) for group in setting.model.layer_groups)
 
 
 def _of_layer(group: LayerGroup, setting: StepSetting, weights: Weights) -> float:
-    def quantized(kind: str) -> float:
+    def quantize_launches(kind: str) -> float:
         return weights.quantize * _is_quantized(setting, kind)
 
     mixer, feed_forward = group.mixer, group.feed_forward
     kernels = KERNELS["norms"] + _routed_or_scanned(group, setting, weights)
     if isinstance(mixer, LatentAttention):
-        kernels += KERNELS["latent_attention"] + quantized("attention") * PRODUCTS["latent"]
+        kernels += KERNELS["latent_attention"] + quantize_launches("attention") * PRODUCTS["latent"]
     elif isinstance(mixer, LinearAttention | Recurrence | SideBySide):
         kernels += KERNELS["attention"] if isinstance(mixer, SideBySide) else 0.0
     elif not isinstance(mixer, NoMixer):
-        kernels += KERNELS["attention"] + quantized("attention") * PRODUCTS["attention"]
+        kernels += KERNELS["attention"] + quantize_launches("attention") * PRODUCTS["attention"]
         if isinstance(mixer, Attention):
             # if the rope kernel also normalizes queries and keys, the norms are not launches of their own
             fused = setting.engine is not None and setting.engine.fuses_qk_norm_with_rope
@@ -120,10 +120,10 @@ def _of_layer(group: LayerGroup, setting: StepSetting, weights: Weights) -> floa
             kernels += KERNELS["output_gate"] * mixer.output_gate
     if isinstance(feed_forward, MoEFeedForward):
         if feed_forward.shared_intermediate_size:
-            kernels += KERNELS["shared_experts"] + quantized("shared_expert") * PRODUCTS["dense"]
+            kernels += KERNELS["shared_experts"] + quantize_launches("shared_expert") * PRODUCTS["dense"]
         kernels += KERNELS["exchange"] if setting.joint else 0.0
     elif not isinstance(feed_forward, NoFeedForward):
-        kernels += KERNELS["dense"] + quantized("dense_ffn") * PRODUCTS["dense"]
+        kernels += KERNELS["dense"] + quantize_launches("dense_ffn") * PRODUCTS["dense"]
     kernels += len(group.products) + (KERNELS["lora"] if setting.max_loras else 0.0)
     return kernels + (KERNELS["all_reduces"] if setting.tensor_parallel_size > 1 else 0.0)
 

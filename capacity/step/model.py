@@ -20,7 +20,7 @@ from capacity.step.layers.vision import EncoderOperator, encoder_operator
 from capacity.step.operators import Operator, norm
 from capacity.step.row_counts import all_tokens, sampled_tokens
 from capacity.step.setting import StepSetting
-from capacity.step.shape import recomputed
+from capacity.step.shape import without_kv_cache
 
 CACHE_ENTRIES = 1 << 16
 COSTS_KEPT = 1 << 9  # cost tables by number of rows: the decode steps of a run have few distinct numbers
@@ -58,8 +58,8 @@ class StepModel:
         operators = build_operators(build)
         self._operators = operators
         self.error_factor = build.error_factor
-        self.unmeasured = setting.unmeasured()
-        self.ttft_unmeasured = setting.unmeasured("prefill")
+        self.unmeasured = setting.unmeasured_factors()
+        self.ttft_unmeasured = setting.unmeasured_factors("prefill")
         self.shared_seconds = seconds_of(operators.shared)
         self.row_seconds = seconds_of(operators.per_token)
         self.sample_seconds = seconds_of(operators.per_sample)
@@ -90,16 +90,16 @@ class StepModel:
         """Return the 90 % band of measured over predicted, minus one, for steps of this phase."""
         regime = "decode_moe" if phase == "decode" and self.model.is_moe else phase
         unmeasured = self.ttft_unmeasured if phase == "prefill" else self.unmeasured
-        return self._lookup.residuals(regime).widened(max(self.error_factor, *unmeasured.values(), 1.0))
+        return self._lookup.residuals(regime).widen(max(self.error_factor, *unmeasured.values(), 1.0))
 
-    def _computed(self, shape: StepShape) -> StepShape:
+    def _computed_shape(self, shape: StepShape) -> StepShape:
         """Return the shape that is computed: without a KV cache, sequences start from their first token."""
         if self._use_cache:
             return shape
-        return recomputed(shape, window_tokens=self.model.window_tokens)
+        return without_kv_cache(shape, window_tokens=self.model.window_tokens)
 
     def _step_seconds(self, shape: StepShape) -> float:
-        shape = self._computed(shape)
+        shape = self._computed_shape(shape)
         rows = shape[1] + shape[7] + shape[8]
         if rows <= 0:
             return 0.0
@@ -165,7 +165,7 @@ class StepModel:
 
     def step_cost(self, shape: StepShape) -> StepCost:
         """Return the cost table whose seconds add up to `step_seconds(shape)`."""
-        shape = self._computed(shape)
+        shape = self._computed_shape(shape)
         rows = shape.num_tokens
         if rows <= 0:
             return StepCost(operators=())
@@ -195,7 +195,7 @@ class StepModel:
         replay a CUDA graph of the fullest rank's size, or all run eagerly; a rank without work computes a dummy row.
         Source: vLLM 0.33, v1/worker/dp_utils.py.
         """
-        shapes = [self._computed(shape) for shape in shapes]
+        shapes = [self._computed_shape(shape) for shape in shapes]
         rows = [shape[1] + shape[7] + shape[8] for shape in shapes]
         if not any(rows):
             return 0.0

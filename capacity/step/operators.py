@@ -47,7 +47,7 @@ class Operator(Protocol):
 
     def key(self) -> Hashable: ...
 
-    def plus(self, other: Self) -> Self: ...
+    def add(self, other: Self) -> Self: ...
 
 
 # formulas
@@ -169,7 +169,7 @@ class Repeated(ABC):
         """Return the operator without its count."""
         return replace(self, count=0)
 
-    def plus(self, other: Self) -> Self:
+    def add(self, other: Self) -> Self:
         return replace(self, count=self.count + other.count)
 
     @abstractmethod
@@ -233,7 +233,7 @@ class Gemm(Repeated):
         quantized = (
             0.0 if constants.quantize_fraction is None else quantize_bytes(m, self.k, self.activation_bits)
         )
-        bound = binding(
+        bound = largest_bound(
             compute=flops / (constants.compute_fraction * self.flops_per_s),
             memory=(moved + self.weight_bytes * (self.weight_slowdown - 1.0))
             / (constants.bandwidth_fraction * self.device.hbm_bytes_per_s)
@@ -274,7 +274,7 @@ class Attention(Repeated):
         flops, moved, rows, context = self.work(shape)
         constants = self.constants
         split = constants.per_doubling_s * math.log2(1.0 + context / SPLIT_TOKENS)
-        bound = binding(
+        bound = largest_bound(
             compute=flops / (constants.compute_fraction * self.flops_per_s),
             memory=moved / (constants.bandwidth_fraction * self.device.hbm_bytes_per_s),
             launch=constants.fixed_s
@@ -346,7 +346,7 @@ class Experts(Repeated):
         tokens, constants = all_tokens(shape), self.constants
         flops, moved, routed = self.work(tokens)
         slow = self.work(tokens, self.weight_slowdown)[1]
-        bound = binding(
+        bound = largest_bound(
             compute=flops / (constants.compute_fraction * self.flops_per_s),
             memory=slow / (constants.bandwidth_fraction * self.device.hbm_bytes_per_s)
             + routed / (constants.routed_fraction * self.device.hbm_bytes_per_s),
@@ -371,7 +371,7 @@ class Traffic(Repeated):
         """Return the key by which traffic of one name over the same rows becomes one row of the table."""
         return Traffic, self.name, self.rows
 
-    def plus(self, other: Self) -> Self:
+    def add(self, other: Self) -> Self:
         return replace(
             self,
             kernels=self.kernels + other.kernels,
@@ -389,11 +389,11 @@ class Traffic(Repeated):
     def counts(self, shape: StepShape) -> tuple[float, float, Bound]:
         moved = self.bytes_per_row * self.rows(shape)
         streaming = moved / (self.constants.bandwidth_fraction * self.device.hbm_bytes_per_s)
-        bound = binding(memory=streaming, launch=self.kernels * self.constants.fixed_s)
+        bound = largest_bound(memory=streaming, launch=self.kernels * self.constants.fixed_s)
         return self.flops_per_row * self.rows(shape), moved, bound
 
 
-def binding(*, compute: float = 0.0, memory: float = 0.0, launch: float = 0.0) -> Bound:
+def largest_bound(*, compute: float = 0.0, memory: float = 0.0, launch: float = 0.0) -> Bound:
     """Return the largest component of an operator's time."""
     if launch > compute and launch > memory:
         return "launch"

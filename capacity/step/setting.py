@@ -11,7 +11,7 @@ from capacity.hardware import HardwareProfile, load_profile
 from capacity.hardware.coefficients import Coefficients, StepCoefficients
 from capacity.hardware.kernel_lookup import Lookup
 from capacity.hardware.memory_rate import with_memory_of
-from capacity.hardware.power import sustained, under_limit, with_halved_tensor_cores
+from capacity.hardware.power import sustained_constants, under_limit, with_halved_tensor_cores
 from capacity.hardware.weight_kernels import weight_kernels
 from capacity.model.quantization import (
     Execution,
@@ -111,7 +111,7 @@ class StepSetting:
         """
         return self.gpu_layers is not None and self.gpu_layers <= self.model.num_layers
 
-    def unmeasured(self, phase: Literal["prefill", "decode"] = "decode") -> dict[str, float]:
+    def unmeasured_factors(self, phase: Literal["prefill", "decode"] = "decode") -> dict[str, float]:
         """Return the possible error factors above 1 of steps of this phase, by the part that no measurement covers."""
         served = self.profile.step_time is not None and self.profile.step_time.chip_share is not None
         found = {"served chip" if served else "chip": _chip_error(self.profile, phase)}
@@ -183,7 +183,7 @@ class StepSetting:
             coefficient_sources(self.profile),
             family,
             self._on_this_card(),
-            partial(sustained, card=self.profile),
+            partial(sustained_constants, card=self.profile),
             adjustment=self.profile.adjustment,
         )
 

@@ -82,7 +82,7 @@ def decode_shape(sequences: int, context_tokens: int, *, window_tokens: int | No
     )
 
 
-def recomputed(shape: StepShape, *, window_tokens: int | None = None) -> StepShape:
+def without_kv_cache(shape: StepShape, *, window_tokens: int | None = None) -> StepShape:
     """Return the same step without a KV cache: each row is a prompt of its whole context length.
 
     This is exact for rows of equal contexts, as in a padded static batch. Other rows count by their mean, which omits

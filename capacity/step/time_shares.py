@@ -54,7 +54,7 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
     groups. Steps between two batch sizes are interpolated.
     """
     prefill_s, seconds = _prefill(steps, limits, load), joint_seconds_of(steps, load.ranks)
-    step_s = _on_line(lambda batch: seconds([_decoding(max(batch, 1), limits, load)] * load.ranks))
+    step_s = _on_line(lambda batch: seconds([_decode_shape(max(batch, 1), limits, load)] * load.ranks))
     decoded = load.output_len - 1
     if not decoded:
         return RequestSeconds(prefill_s=prefill_s(0.0), decode_s=0.0)
@@ -107,7 +107,7 @@ def _prefill(steps: StepModelLike, limits: EngineLimits, load: EngineLoad) -> Ca
     seconds = joint_seconds_of(steps, load.ranks)
     others = 1.0 if load.in_flight is None else max(1 - load.ranks / max(load.in_flight, load.ranks), 0.0)
 
-    def beside(batch: int) -> float:
+    def added_time(batch: int) -> float:
         mixed = batch if limits.mixes_prefill_with_decode else 0
         joining = batch * load.ranks / load.output_len  # requests that end in a step; as many begin
         together = joining / -math.expm1(-joining) if joining else 1.0
@@ -116,16 +116,16 @@ def _prefill(steps: StepModelLike, limits: EngineLimits, load: EngineLoad) -> Ca
             limits,
             together,
             input_len=load.input_len,
-            beside=_decoding(mixed, limits, load),
+            beside=_decode_shape(mixed, limits, load),
             ranks=load.ranks,
         )
         return added_s * (1 - load.hit_fraction)
 
-    line = _on_line(beside)
+    line = _on_line(added_time)
     return lambda decoding: line(decoding * others)
 
 
-def _decoding(batch: int, limits: EngineLimits, load: EngineLoad) -> StepShape:
+def _decode_shape(batch: int, limits: EngineLimits, load: EngineLoad) -> StepShape:
     """Return the decode rows of a step, each halfway through its output."""
     if not batch:
         return NO_DECODE
@@ -137,7 +137,7 @@ def _on_line(of_batch: Callable[[int], float]) -> Callable[[float], float]:
     """Return a function of real batch sizes that interpolates `of_batch`, evaluated once for each whole size."""
     known: dict[int, float] = {}
 
-    def at(batch: int) -> float:
+    def known_at(batch: int) -> float:
         if batch not in known:
             known[batch] = of_batch(batch)
         return known[batch]
@@ -145,6 +145,8 @@ def _on_line(of_batch: Callable[[int], float]) -> Callable[[float], float]:
     def line(batch: float) -> float:
         below = math.floor(batch)
         above_share = batch - below
-        return at(below) + (above_share * (at(below + 1) - at(below)) if above_share else 0.0)
+        return known_at(below) + (
+            above_share * (known_at(below + 1) - known_at(below)) if above_share else 0.0
+        )
 
     return line

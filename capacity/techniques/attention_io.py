@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.data_files import read_data
 from capacity.base.errors import InvalidInput
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.deployment import DeploymentFile, Pool, deployment_of
 from capacity.hardware import HardwareProfile
 from capacity.hardware.attention_kernels import attention_kernels
@@ -211,8 +211,8 @@ class AttentionTrafficTable(PoolAnswer):
     warnings: tuple[str, ...]
 
 
-@documented(Pool)
-@checked
+@document_options(Pool)
+@validate_arguments
 def attention_traffic(
     model: str | ModelSpec | DeploymentFile,
     *,

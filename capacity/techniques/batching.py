@@ -10,11 +10,11 @@ import numpy as np
 
 from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import engine_frontend, engine_setup, policy_name, requests_of
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.clock import check_time
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import ENGINE_LOOP, Flag
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.deployment import DeploymentFile, Pool, Service, Traffic, deployment_of
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -119,7 +119,7 @@ def batching_comparison(
     needs two engines and is compared with two mixed engines, and with `spread` the gains by the spread of lengths.
     Raises InvalidInput.
     """
-    resolved = _limited(resolved, workload, batch_size)
+    resolved = _limit_batch(resolved, workload, batch_size)
     options = [
         _option(
             name,
@@ -151,7 +151,7 @@ def batching_comparison(
     )
 
 
-def _limited(resolved: ResolvedPool, workload: Workload, batch_size: int | None) -> ResolvedPool:
+def _limit_batch(resolved: ResolvedPool, workload: Workload, batch_size: int | None) -> ResolvedPool:
     """Return the pool with at most this batch size. Raises DoesNotFit or InvalidInput if it cannot be compared."""
     pool = resolved.pool
     left_out = {
@@ -314,8 +314,8 @@ def spread_gains(
     return tuple(rows)
 
 
-@documented(Pool, Traffic)
-@checked
+@document_options(Pool, Traffic)
+@validate_arguments
 def compare_batching(
     model: str | ModelSpec | DeploymentFile,
     *,

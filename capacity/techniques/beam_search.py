@@ -24,10 +24,10 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from capacity.answers.intervals import with_interval
 from capacity.answers.phases import check_length
 from capacity.answers.records import Quantity
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.deployment import DeploymentFile, Pool, deployment_of
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -82,8 +82,8 @@ class BeamSearch(PoolAnswer):
     warnings: tuple[str, ...]
 
 
-@documented(Pool)
-@checked
+@document_options(Pool)
+@validate_arguments
 def beam_search(
     model: str | ModelSpec | DeploymentFile,
     *,
@@ -159,10 +159,10 @@ class _Search:
         steps, limits = self.resolved.step_model, self.resolved.limits
         prefill_s = sum(map(steps.step_seconds, prefill_steps(self.batch_size, self.input_len, limits)))
         step_s = self.step_s(width, way)
-        ttft = self._banded(limits.request_latency_s + prefill_s, "prefill", 1.0)
-        tpot = self._banded(step_s, "decode", RESUBMIT_ERROR if way in SUBMITTED else 1.0)
+        ttft = self._add_band(limits.request_latency_s + prefill_s, "prefill", 1.0)
+        tpot = self._add_band(step_s, "decode", RESUBMIT_ERROR if way in SUBMITTED else 1.0)
         count = self.output_len - 1
-        e2e = _sum(ttft, tpot.scaled(count))
+        e2e = _sum(ttft, tpot.scale(count))
         held = self.kv_tokens(width, way)
         most = self.resolved.memory.usable_blocks // self._blocks(width, way)
         return BeamRow(
@@ -171,7 +171,7 @@ class _Search:
             ttft_s=ttft,
             tpot_s=tpot,
             e2e_s=e2e,
-            requests_per_s=_sum(ttft, tpot.scaled(count), -limits.request_latency_s).inverse(self.batch_size),
+            requests_per_s=_sum(ttft, tpot.scale(count), -limits.request_latency_s).inverse(self.batch_size),
             times_greedy=step_s / greedy_s,
             kv_tokens=held,
             most_requests=most,
@@ -220,16 +220,18 @@ class _Search:
         kept = layout.blocks_of_request(shared) if shared else 0
         return kept + width * max(whole - kept, math.ceil(self.output_len / layout.block_tokens))
 
-    def _banded(self, value: float, phase: Literal["prefill", "decode"], factor: float) -> Quantity:
-        residuals = self.resolved.step_model.residuals(phase).widened(factor)
+    def _add_band(self, value: float, phase: Literal["prefill", "decode"], factor: float) -> Quantity:
+        residuals = self.resolved.step_model.residuals(phase).widen(factor)
         return with_interval(value, residuals.low, residuals.high)
 
 
 def _sum(first: Quantity, second: Quantity, more: float = 0.0) -> Quantity:
     """Return the sum with added bounds, because the errors may coincide."""
 
-    def added(name: str) -> float | None:
+    def add_optional(name: str) -> float | None:
         one, other = getattr(first, name), getattr(second, name)
         return None if one is None or other is None else one + other + more
 
-    return Quantity(value=first.value + second.value + more, low=added("low"), high=added("high"))
+    return Quantity(
+        value=first.value + second.value + more, low=add_optional("low"), high=add_optional("high")
+    )

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.data_files import read_rows
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.base.flags import Flag
@@ -165,7 +165,7 @@ def _savings(
     return prefill_savings(resolve(model, served), curve, usd_per_gpu_hour=usd)
 
 
-@checked
+@validate_arguments
 def cache_curve(
     trace: str,
     *,

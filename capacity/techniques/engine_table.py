@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.flags import Flag
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Pool
@@ -208,7 +208,7 @@ class Engines(AnswerRecord):
     claims: tuple[Claim, ...]
 
 
-@checked
+@validate_arguments
 def engine_table(
     gpu: Annotated[str, Flag("Defaults depend on its memory.", "--gpu")] = "h100",
     *,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput, OutsideValidity
 from capacity.base.flags import Flag
 from capacity.base.record import AnswerRecord
@@ -24,7 +24,7 @@ from capacity.techniques.kv_eviction import (
     BUDGET_TOKENS,
     EvictionMethod,
     EvictionRow,
-    described,
+    describe_methods,
     eviction_rows,
     methods_asked,
 )
@@ -85,7 +85,7 @@ class KvAnswer(AnswerRecord):
         return answer
 
 
-@checked
+@validate_arguments
 def kv(
     models: Annotated[Sequence[str | ModelSpec] | str | ModelSpec, Flag("One or more models.")],
     *,
@@ -172,7 +172,7 @@ def kv(
                 kv_cache_dtype=kv_cache_dtype,
             )
         ),
-        eviction_methods=described(methods),
+        eviction_methods=describe_methods(methods),
         long_contexts=tuple(
             long_context(pool, batch_size=batch_size, prefix_tokens=min(contexts), contexts=contexts)
             for held in pools

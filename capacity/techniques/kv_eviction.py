@@ -98,7 +98,7 @@ def _formats() -> Iterator[KvEviction]:
         )
 
 
-def described(methods: Sequence[KvEviction]) -> tuple[EvictionMethod, ...]:
+def describe_methods(methods: Sequence[KvEviction]) -> tuple[EvictionMethod, ...]:
     """Return the description of each method."""
     return tuple(make_from(EvictionMethod, way, method=way.name) for way in methods)
 
@@ -129,7 +129,7 @@ def eviction_rows(
         growing = sum(g.bytes_per_token for g in model.kv_cache_groups(dtype) if g.kind == "full")
         kv_bytes = request_kv_bytes(model, context_tokens, dtype) - growing * context_tokens + growing * kept
         step_s = None if cached is None else _step_s(cached, batch_size, context_tokens, kept)
-        held = None if cached is None else _held(cached, context_tokens, kept)
+        held = None if cached is None else _requests_that_fit(cached, context_tokens, kept)
         batch = 0 if cached is None else min(held or 0, cached.max_num_seqs)
         prefill_s, score_s = (None, None) if pool is None else _prefill_s(pool, method, context_tokens, kept)
         yield EvictionRow(
@@ -169,7 +169,7 @@ def _step_s(pool: ResolvedPool, batch: int, context: int, kept: int) -> float:
     return pool.step_model.step_seconds(shape)
 
 
-def _held(pool: ResolvedPool, context: int, kept: int) -> int:
+def _requests_that_fit(pool: ResolvedPool, context: int, kept: int) -> int:
     """Return the requests that the KV blocks hold after prefill; a prompt of `context` must fit."""
     plan = pool.memory
     layout, blocks = plan.layout, plan.usable_blocks

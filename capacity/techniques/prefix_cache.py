@@ -90,8 +90,8 @@ def reuse_curve(workload: Workload, block_tokens: int, *, as_engine: bool = Fals
     first = np.concatenate(([0], np.cumsum(per_request)))
     index = np.arange(len(owner)) - first[owner]  # of each block in its request
     ids = np.repeat(runs.first_ids - totals[:-1], runs.counts) + np.arange(len(owner))
-    depth_backwards, last_use = _stack_depths(_reversed(ids, first), first[owner])
-    depth, last = _reversed(depth_backwards, first), _reversed(last_use, first)
+    depth_backwards, last_use = _stack_depths(_reverse_runs(ids, first), first[owner])
+    depth, last = _reverse_runs(depth_backwards, first), _reverse_runs(last_use, first)
     used_s = workload.arrival_s[owner]
     gap_s = np.where(last >= 0, used_s - used_s[np.maximum(last, 0)], np.inf)
     wanted = index < looked_up[owner]
@@ -106,7 +106,7 @@ def reuse_curve(workload: Workload, block_tokens: int, *, as_engine: bool = Fals
     )
 
 
-def _reversed(values: IntArray, first: IntArray) -> IntArray:
+def _reverse_runs(values: IntArray, first: IntArray) -> IntArray:
     """Return each request's values in reverse: its deepest block is used (released) first, so it is the oldest."""
     length = np.diff(first)
     within = np.arange(len(values)) - np.repeat(first[:-1], length)

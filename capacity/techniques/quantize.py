@@ -12,10 +12,10 @@ from capacity.answers.engine_setup import make_workload
 from capacity.answers.full_load import full_load
 from capacity.answers.intervals import batch_ends
 from capacity.answers.phases import RequestLengths
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import Flag
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, deployment_of
 from capacity.deployment.use_cases import filled_notes
@@ -139,7 +139,7 @@ def _option(
     """Return one option. `plain()` is the pool at 16 bit, shared by all methods so that its step model is built
     once."""
     pool = method.apply(resolved)
-    option = _untimed(pool, method, load)
+    option = _option_without_times(pool, method, load)
     try:
         pool.memory.require_fit()
         tokens = load.input_len + load.output_len
@@ -147,7 +147,7 @@ def _option(
         if held < 1:
             raise InvalidInput(f"no request of {tokens} tokens fits the KV cache")
         option = replace(option, max_batch=held)
-        timed = _timed(pool, option, load)
+        timed = _add_times(pool, option, load)
         if option.kind not in ("weight-only", "weights and activations"):
             return timed
         batch = _break_even(plain(), pool, load.input_len)
@@ -156,7 +156,7 @@ def _option(
         return replace(option, reason=str(error))
 
 
-def _untimed(pool: ResolvedPool, method: QuantizationMethod, load: _Load) -> QuantizedOption:
+def _option_without_times(pool: ResolvedPool, method: QuantizationMethod, load: _Load) -> QuantizedOption:
     """Return the properties of the format itself: size, kernel, quality."""
     stored = pool.scheme.format_of("experts" if pool.model.is_moe else "dense_ffn")
     execution = pool.step_setting.execution(stored)
@@ -195,7 +195,7 @@ def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
     return largest.flops / largest.seconds / roofs.get(compute_dtype, roofs[pool.profile.sixteen_bit])
 
 
-def _timed(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> QuantizedOption:
+def _add_times(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> QuantizedOption:
     """Add the times of one request and of the large batch, the throughput at full load, and its cost."""
     steps, limits, most = pool.step_model, pool.limits_from(), option.max_batch
     lengths = {"input_len": load.input_len, "output_len": load.output_len}
@@ -260,8 +260,8 @@ class Quantizing(PoolAnswer):
     warnings: tuple[str, ...]
 
 
-@documented(Pool, Cost)
-@checked
+@document_options(Pool, Cost)
+@validate_arguments
 def quantize(
     model: Annotated[
         str | ModelSpec | DeploymentFile, Flag("Preset name, config.json, folder, or Hugging Face id.")

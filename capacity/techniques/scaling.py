@@ -10,10 +10,10 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from capacity.answers.costs import ServedLoad, cost_of
 from capacity.answers.intervals import batch_ends
 from capacity.answers.phases import RequestLengths, load_times
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import CapacityError, InvalidInput, UnknownName
 from capacity.base.flags import Flag
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.base.record import make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
 from capacity.hardware.pricing import Price, price_of
@@ -215,8 +215,8 @@ def _layout(base: ResolvedPool, axis: Axis, size: int, load: _Load) -> Layout:
     try:
         loop = _closed_loop(resolved, load)
     except CapacityError as error:
-        return _unserved(resolved, load, str(error))
-    return _served(resolved, load, loop)
+        return _layout_without_times(resolved, load, str(error))
+    return _layout_with_times(resolved, load, loop)
 
 
 def _closed_loop(resolved: ResolvedPool, load: _Load) -> _Loop:
@@ -238,7 +238,7 @@ def _closed_loop(resolved: ResolvedPool, load: _Load) -> _Loop:
     return _Loop(held=held, served=served, times=times, load=billed)
 
 
-def _unserved(resolved: ResolvedPool, load: _Load, reason: str | None) -> Layout:
+def _layout_without_times(resolved: ResolvedPool, load: _Load, reason: str | None) -> Layout:
     """Return the layout without its times."""
     return make_from(
         Layout,
@@ -251,7 +251,7 @@ def _unserved(resolved: ResolvedPool, load: _Load, reason: str | None) -> Layout
     )
 
 
-def _served(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layout:
+def _layout_with_times(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layout:
     pool, model = resolved.pool, resolved.model
     read, imbalance = _experts(resolved, loop.served)
     cost = cost_of(load.price, [(resolved, 1)], loop.load)
@@ -260,7 +260,7 @@ def _served(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layout:
     chunks = math.ceil(load.input_len / resolved.max_num_batched_tokens)
     stages = pool.pipeline_parallel_size
     return replace(
-        _unserved(resolved, load, None),
+        _layout_without_times(resolved, load, None),
         max_batch=resolved.lockstep_ranks * loop.held,
         bubble_fraction=pipeline_bubble_fraction(stages, chunks),
         idle_fraction=pipeline_idle_fraction(stages, loop.served),
@@ -329,8 +329,8 @@ class Scaling(PoolAnswer):
     warnings: tuple[str, ...]
 
 
-@documented(Pool, Cost)
-@checked
+@document_options(Pool, Cost)
+@validate_arguments
 def scale(
     model: str | ModelSpec | DeploymentFile,
     *,

@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar
 
 from capacity.answers.engine_setup import engine_setup, with_drafts
 from capacity.answers.phases import check_length
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP, Flag
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import DeploymentFile, Pool, deployment_of
 from capacity.deployment.drafts import ONLY_IN, drafting_notes
@@ -160,8 +160,8 @@ class Speculating(PoolAnswer):
     warnings: tuple[str, ...]
 
 
-@documented(Pool)
-@checked
+@document_options(Pool)
+@validate_arguments
 def speculate(
     model: Annotated[str | ModelSpec | DeploymentFile, Flag("The target model.")],
     *,
@@ -201,7 +201,7 @@ def speculate(
     speculation = Speculation(resolved, speculator)
     k = speculator.depth(depth)
     largest = speculation.largest_batch(context_tokens)
-    held, left_out = _held(batches, largest)
+    held, left_out = _batches_that_fit(batches, largest)
     plain_ttft_s, drafted_ttft_s = speculation.ttft_s(context_tokens)
     said = (*notes_of(resolved), *drafting_notes(resolved.engine.name, speculator.name))
     return Speculating(
@@ -232,7 +232,7 @@ def speculate(
     )
 
 
-def _held(batches: Sequence[int], largest: int) -> tuple[list[int], tuple[str, ...]]:
+def _batches_that_fit(batches: Sequence[int], largest: int) -> tuple[list[int], tuple[str, ...]]:
     """Return the batches that an engine can hold, and a note on the others. Raises InvalidInput if it holds none."""
     held, others = [b for b in batches if b <= largest], [b for b in batches if b > largest]
     why = f"max_num_seqs and the KV cache beside the draft hold {largest:,} such requests"
@@ -246,7 +246,7 @@ def _speculation_row(
     speculation: Speculation, batch: int, context: int, k: int, engine_loop: str | None
 ) -> SpeculationRow:
     """Return one row. `engine_loop` None: not simulated."""
-    drafted = speculation.round(batch, context, k)
+    drafted = speculation.round_of(batch, context, k)
     best = speculation.best(batch, context, longest=max(k, LONGEST_DRAFT))
     rates = speculation.speculator.rates(k)
     uniform = sum(rates) / len(rates) if rates else 0.0
@@ -261,11 +261,11 @@ def _speculation_row(
         best_speedup=best.speedup,
         simulated_speedup=None
         if engine_loop is None
-        else _simulated(speculation, batch, context, k, engine_loop),
+        else _simulate_speedup(speculation, batch, context, k, engine_loop),
     )
 
 
-def _simulated(speculation: Speculation, batch: int, context: int, k: int, engine_loop: str) -> float:
+def _simulate_speedup(speculation: Speculation, batch: int, context: int, k: int, engine_loop: str) -> float:
     """Return the simulated speedup of a closed loop of `batch` requests that reach `context` on average."""
     prompt = max(1, context - SIMULATED_OUTPUT // 2)
     workload = random_requests(

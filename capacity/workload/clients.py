@@ -15,7 +15,7 @@ from capacity.workload.arrivals import Pace, unit_gaps
 from capacity.workload.columns import MAX_REQUEST_TOKENS, FloatArray, IntArray
 from capacity.workload.lengths import Lengths
 from capacity.workload.randomness import random_stream
-from capacity.workload.synthetic import ThinkTime, check_count, drawn_lengths, prefixed
+from capacity.workload.synthetic import ThinkTime, add_prefix, check_count, drawn_lengths
 from capacity.workload.workload import Workload
 
 
@@ -81,11 +81,11 @@ def client_mix(
     order = np.argsort(around, kind="stable")
     client, expected = client[order], around[order] * num_requests
     lengths = random_stream(seed, "lengths")
-    prompt_tokens = _scaled(prompt, client, clients.factors(lengths), lengths)
-    output_tokens = _scaled(output, client, clients.factors(lengths), lengths)
+    prompt_tokens = _scale_lengths(prompt, client, clients.factors(lengths), lengths)
+    output_tokens = _scale_lengths(output, client, clients.factors(lengths), lengths)
     content = None
     if client_prompt_tokens:
-        content = prefixed(client, client_prompt_tokens, prompt_tokens, clients.count)
+        content = add_prefix(client, client_prompt_tokens, prompt_tokens, clients.count)
         prompt_tokens = prompt_tokens + client_prompt_tokens
     return Workload(
         arrival_s=pace.when_s(expected),
@@ -97,7 +97,9 @@ def client_mix(
     )
 
 
-def _scaled(lengths: Lengths, client: IntArray, factors: FloatArray, rng: np.random.Generator) -> IntArray:
+def _scale_lengths(
+    lengths: Lengths, client: IntArray, factors: FloatArray, rng: np.random.Generator
+) -> IntArray:
     """Return lengths multiplied by their client's factor, with the requested mean."""
     factor = factors[client]
     drawn = lengths.draw(len(client), rng) * (factor / factor.mean())
@@ -130,9 +132,9 @@ def user_loop(
             f"--num-prompts {num_requests:,} is less than --users {users:,}, who each ask at least once: raise it"
         )
     prompt_tokens, output_tokens = drawn_lengths(prompt, output, num_requests, rank_correlation, seed)
-    think_s, nominal_s, user = _asked(think_time, users, num_requests, seed)
-    after = _before(user)
-    return Workload.sorted(
+    think_s, nominal_s, user = _send_times(think_time, users, num_requests, seed)
+    after = _previous_rows(user)
+    return Workload.sort_arrivals(
         arrival_s=nominal_s,
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
@@ -144,7 +146,7 @@ def user_loop(
     )
 
 
-def _asked(
+def _send_times(
     think_time: ThinkTime, users: int, requests: int, seed: int
 ) -> tuple[FloatArray, FloatArray, IntArray]:
     """Return think time, send time and user of the first `requests` requests, ordered as if answers took no time."""
@@ -158,7 +160,7 @@ def _asked(
         rounds *= 2
 
 
-def _before(user: IntArray) -> IntArray:
+def _previous_rows(user: IntArray) -> IntArray:
     """Return, for each row, the row of the same user's previous request; -1: none."""
     order = np.argsort(user, kind="stable")
     again = np.diff(user[order], prepend=-1) == 0

@@ -36,7 +36,7 @@ def check_links(workload: Workload) -> None:
         raise InvalidInput(f"concurrency must be a whole number of at least 1, not {concurrency!r}")
 
 
-def relinked(after_request: IntArray, rows: IntArray) -> IntArray:
+def relink(after_request: IntArray, rows: IntArray) -> IntArray:
     """Return `after_request` of the requests `rows`, renumbered; links to omitted requests go to their predecessors."""
     place = np.full(len(after_request), -1, dtype=np.int64)
     place[rows] = np.arange(len(rows))

@@ -45,7 +45,7 @@ class PromptContent:
         object.__setattr__(self, "segment_tokens", tokens)
         object.__setattr__(self, "answer_ids", int_column("answer_ids", self.answer_ids, length=requests))
 
-    def salted(self, salt: IntArray) -> PromptContent:
+    def add_salt(self, salt: IntArray) -> PromptContent:
         """Return the content with separate texts for each salt, so requests with different salts share no blocks."""
         texts, salts = np.concatenate([self.segment_ids, self.answer_ids]), int(salt.max()) + 1
         number = np.unique(texts, return_inverse=True)[1].astype(np.int64)
@@ -102,7 +102,7 @@ class PromptContent:
             answer_ids=self.answer_ids[order],
         )
 
-    def clipped(self, prompt_tokens: IntArray) -> PromptContent:
+    def clip(self, prompt_tokens: IntArray) -> PromptContent:
         """Return the first `prompt_tokens[i]` tokens of each prompt i, which must not be longer than the prompt."""
         ends = np.cumsum(self.segment_tokens)
         begins = ends - self.segment_tokens
@@ -260,19 +260,19 @@ class _ChainedRuns:
             self._parent[rows] = first
 
     def _run_ids(self, *identity: IntArray) -> IntArray:
-        group, groups = _grouped(identity)
+        group, groups = _group_rows(identity)
         numbers = self._numbers + group
         self._numbers += groups
         return numbers << RUN_BITS
 
     def _pieces(self, *identity: IntArray) -> IntArray:
-        group, groups = _grouped(identity)
+        group, groups = _group_rows(identity)
         numbers = self._opened + group
         self._opened += groups
         return numbers
 
 
-def _grouped(columns: Sequence[IntArray]) -> tuple[IntArray, int]:
+def _group_rows(columns: Sequence[IntArray]) -> tuple[IntArray, int]:
     """Return each row's group number and the number of groups; rows that are equal in all columns form a group."""
     group, groups = np.zeros(len(columns[0]), dtype=np.int64), 1
     for column in columns:

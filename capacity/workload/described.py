@@ -51,13 +51,17 @@ GENERATED = (  # fields of generated requests, which a trace does not use
 )
 
 
-def described(traffic: Traffic, longest_tokens: int | None = None) -> Workload:
+def workload_of(traffic: Traffic, longest_tokens: int | None = None) -> Workload:
     """Return the requests that `traffic` describes: a trace, or lengths with arrivals.
 
     If the user did not set the variation of lengths, prompt plus output is at most `longest_tokens`. Raises
     InvalidInput if it describes no load or two loads; MalformedFile for a trace that cannot be read.
     """
-    workload = _paced(traffic, longest_tokens) if traffic.trace is None else _traced(traffic, traffic.trace)
+    workload = (
+        _generate_with_rate(traffic, longest_tokens)
+        if traffic.trace is None
+        else _from_trace(traffic, traffic.trace)
+    )
     workload = replace(workload, notices=(*filled_notes(traffic), *workload.notices))
     if traffic.images_per_prompt or traffic.audio_tokens is not None:
         workload = _with_images(workload, traffic)
@@ -66,12 +70,12 @@ def described(traffic: Traffic, longest_tokens: int | None = None) -> Workload:
     if traffic.max_request_tokens is not None:
         workload = workload.fit_to(traffic.max_request_tokens, how=traffic.long_requests)
     if traffic.num_adapters is not None:
-        workload = _adapted(workload, traffic, traffic.num_adapters)
+        workload = _assign_adapters(workload, traffic, traffic.num_adapters)
     if traffic.priority_shares is not None:
-        workload = _ranked(workload, traffic, priority_shares(traffic.priority_shares))
+        workload = _assign_priorities(workload, traffic, priority_shares(traffic.priority_shares))
     if traffic.cache_salts is not None:
-        workload = _salted(workload, traffic, traffic.cache_salts)
-    return workload if traffic.max_tokens is None else _asking(workload, traffic, traffic.max_tokens)
+        workload = _assign_tenants(workload, traffic, traffic.cache_salts)
+    return workload if traffic.max_tokens is None else _set_max_tokens(workload, traffic, traffic.max_tokens)
 
 
 def _drawn_from(workload: Workload, traffic: Traffic) -> Workload:
@@ -83,9 +87,9 @@ def _drawn_from(workload: Workload, traffic: Traffic) -> Workload:
     return replace(workload, expected_over_mean=(prompt / drawn_prompt, output / drawn_output))
 
 
-def _paced(traffic: Traffic, longest_tokens: int | None) -> Workload:
+def _generate_with_rate(traffic: Traffic, longest_tokens: int | None) -> Workload:
     """Return generated requests with their mean rate and, for a varying rate, the part that they cover."""
-    workload, rate = _generated(traffic, longest_tokens), traffic.request_rate
+    workload, rate = _generate(traffic, longest_tokens), traffic.request_rate
     if rate is None or math.isinf(rate):
         return workload
     part = _part_of(traffic) if traffic.arrivals != "steady" else None
@@ -119,7 +123,7 @@ def _part_of(traffic: Traffic) -> _Part | None:
     busiest `WINDOW_S` or `MOST_OF_PERIOD` requests, the smaller of the two. With `num_prompts`, this many requests of
     the busiest part are generated.
     """
-    process = _varying(traffic)
+    process = _varying_rate(traffic)
     mean_per_s, period_s = _mean_and_period(process)
     requests, within = traffic.num_prompts, mean_per_s * period_s
     beyond = process.end_rate_per_s if isinstance(process, RampArrivals) else 0.0  # a ramp keeps its end rate
@@ -144,7 +148,7 @@ def _mean_and_period(process: RampArrivals | PeriodicArrivals) -> tuple[float, f
     return process.mean_rate_per_s, sum(process.durations_s)
 
 
-def _adapted(workload: Workload, traffic: Traffic, num_adapters: int) -> Workload:
+def _assign_adapters(workload: Workload, traffic: Traffic, num_adapters: int) -> Workload:
     """Assign one of `num_adapters` adapters to each request or session, with Zipf popularity like system prompts."""
     if workload.adapter is not None:
         raise InvalidInput("the trace says the adapter of every request: leave out --num-adapters")
@@ -153,7 +157,7 @@ def _adapted(workload: Workload, traffic: Traffic, num_adapters: int) -> Workloa
     return replace(workload, adapter=1 + _by_session(workload, lambda count: popular.pick(count, rng)))
 
 
-def _ranked(workload: Workload, traffic: Traffic, shares: Mapping[int, float]) -> Workload:
+def _assign_priorities(workload: Workload, traffic: Traffic, shares: Mapping[int, float]) -> Workload:
     """Assign one of these priorities to each request or session, by their shares."""
     if workload.priority is not None:
         raise InvalidInput("the trace says the priority of every request: leave out --priority-shares")
@@ -163,13 +167,13 @@ def _ranked(workload: Workload, traffic: Traffic, shares: Mapping[int, float]) -
     )
 
 
-def _salted(workload: Workload, traffic: Traffic, salts: int) -> Workload:
+def _assign_tenants(workload: Workload, traffic: Traffic, salts: int) -> Workload:
     """Assign one of `salts` tenants to each request or session; tenants share nothing in the prefix cache."""
     if workload.content is None:
         raise InvalidInput("--cache-salts changes nothing where no two prompts share anything: leave it out")
     rng = random_stream(traffic.seed, "salts")
     salt = _by_session(workload, lambda n: rng.integers(salts, size=n))
-    return replace(workload, content=workload.content.salted(salt))
+    return replace(workload, content=workload.content.add_salt(salt))
 
 
 def _by_session(workload: Workload, draw: Callable[[int], IntArray]) -> IntArray:
@@ -198,7 +202,7 @@ def _with_images(workload: Workload, traffic: Traffic) -> Workload:
     return replace(workload, prompt_tokens=workload.prompt_tokens + tokens, **columns)
 
 
-def _asking(workload: Workload, traffic: Traffic, max_tokens: int) -> Workload:
+def _set_max_tokens(workload: Workload, traffic: Traffic, max_tokens: int) -> Workload:
     """Set `max_tokens` of each request to about the given value, but at least its output length."""
     if workload.max_tokens is not None:
         raise InvalidInput("the trace says max_tokens of every request: leave out --max-tokens")
@@ -208,13 +212,13 @@ def _asking(workload: Workload, traffic: Traffic, max_tokens: int) -> Workload:
     return replace(workload, max_tokens=np.maximum(drawn, workload.output_tokens))
 
 
-def _given(traffic: Traffic, names: Iterable[str]) -> list[str]:
+def _given_flags(traffic: Traffic, names: Iterable[str]) -> list[str]:
     """Return the flags of those fields among `names` that the user set."""
     return [f"--{name.replace('_', '-')}" for name in names if name in traffic.model_fields_set]
 
 
-def _traced(traffic: Traffic, path: str) -> Workload:
-    if flags := _given(traffic, GENERATED):
+def _from_trace(traffic: Traffic, path: str) -> Workload:
+    if flags := _given_flags(traffic, GENERATED):
         raise InvalidInput(f"--trace brings its own requests: leave out {flags[0]}")
     workload = read_trace(path, limit=traffic.num_prompts, spread_ticks=traffic.trace_spread_ticks)
     if traffic.trace_sessions == "closed":
@@ -226,7 +230,7 @@ def _traced(traffic: Traffic, path: str) -> Workload:
         workload = beginning_at_rate(workload, traffic.trace_sessions_per_s, rng)
     if traffic.trace_from_s or traffic.trace_until_s is not None:
         until_s = math.inf if traffic.trace_until_s is None else traffic.trace_until_s
-        workload = workload.between(traffic.trace_from_s, until_s).from_zero()
+        workload = workload.select_between(traffic.trace_from_s, until_s).from_zero()
     if traffic.trace_time_scale != 1:
         workload = workload.time_scaled(traffic.trace_time_scale)
     if traffic.trace_rate_factor != 1:
@@ -237,12 +241,12 @@ def _traced(traffic: Traffic, path: str) -> Workload:
     return workload if traffic.concurrency is None else workload.in_closed_loop(traffic.concurrency)
 
 
-def _generated(traffic: Traffic, longest_tokens: int | None) -> Workload:
+def _generate(traffic: Traffic, longest_tokens: int | None) -> Workload:
     if traffic.input_len is None or traffic.output_len is None:
         raise InvalidInput(
             "no traffic: give --trace FILE, --use-case chat (or another), or --input-len and --output-len"
         )
-    if flags := _given(traffic, [name for name in Traffic.model_fields if name.startswith("trace_")]):
+    if flags := _given_flags(traffic, [name for name in Traffic.model_fields if name.startswith("trace_")]):
         raise InvalidInput(f"{flags[0]} changes a trace: add --trace, or leave it out")
     requests = _count(traffic)
     times_mean = _times_mean(traffic, longest_tokens)
@@ -253,7 +257,7 @@ def _generated(traffic: Traffic, longest_tokens: int | None) -> Workload:
     if traffic.turns > 1:
         if traffic.clients > 1:
             raise InvalidInput("--turns and --clients exclude each other: leave one out")
-        if flags := _given(traffic, ("num_prefixes", "length_correlation")):
+        if flags := _given_flags(traffic, ("num_prefixes", "length_correlation")):
             raise InvalidInput(f"--turns and {flags[0]} exclude each other: leave one out")
         if traffic.concurrency is not None:
             raise InvalidInput(
@@ -295,12 +299,12 @@ def _count(traffic: Traffic) -> int:
         return DEFAULT_NUM_PROMPTS
     if (part := _part_of(traffic)) is not None:
         return part.requests
-    return max(round(math.prod(_mean_and_period(_varying(traffic)))), DEFAULT_NUM_PROMPTS)
+    return max(round(math.prod(_mean_and_period(_varying_rate(traffic)))), DEFAULT_NUM_PROMPTS)
 
 
 def _of_users(traffic: Traffic, users: int, prompt: Lengths, output: Lengths) -> Workload:
     """Return a closed loop of users, each with a new request after every answer."""
-    if flags := _given(traffic, ("turns", "clients", "random_prefix_len", "arrivals", "request_rate")):
+    if flags := _given_flags(traffic, ("turns", "clients", "random_prefix_len", "arrivals", "request_rate")):
         raise InvalidInput(f"--user-loop closed and {flags[0]} exclude each other: leave one out")
     asked = traffic.num_prompts
     return user_loop(
@@ -316,7 +320,7 @@ def _of_users(traffic: Traffic, users: int, prompt: Lengths, output: Lengths) ->
 
 
 def _of_clients(traffic: Traffic, requests: int, prompt: Lengths, output: Lengths) -> Workload:
-    if flags := _given(traffic, ("concurrency", "num_prefixes", "length_correlation")):
+    if flags := _given_flags(traffic, ("concurrency", "num_prefixes", "length_correlation")):
         raise InvalidInput(
             f"--clients and {flags[0]} exclude each other: clients have their own; leave one out"
         )
@@ -362,12 +366,12 @@ def _arrivals(
     if traffic.arrivals == "steady":
         rate = math.inf if traffic.request_rate is None else traffic.request_rate / per_request
         return SteadyArrivals(rate, traffic.burstiness)
-    process = _varying(traffic, per_request=per_request)
+    process = _varying_rate(traffic, per_request=per_request)
     part = _part_of(traffic)
     return process if part is None else PartOfArrivals(process, part.arrivals.skipped / per_request)
 
 
-def _varying(traffic: Traffic, *, per_request: int = 1) -> RampArrivals | PeriodicArrivals:
+def _varying_rate(traffic: Traffic, *, per_request: int = 1) -> RampArrivals | PeriodicArrivals:
     """Return the process of a varying rate, from the start of its period."""
     rate = math.inf if traffic.request_rate is None else traffic.request_rate / per_request
     if math.isinf(rate):
@@ -375,14 +379,14 @@ def _varying(traffic: Traffic, *, per_request: int = 1) -> RampArrivals | Period
     if traffic.arrivals == "on-off":
         return on_off(
             rate,
-            on_s=_needed(traffic, "on_s"),
-            off_s=_needed(traffic, "off_s"),
+            on_s=_required_value(traffic, "on_s"),
+            off_s=_required_value(traffic, "off_s"),
             off_rate_per_s=traffic.off_request_rate / per_request,
             burstiness=traffic.burstiness,
         )
     if traffic.arrivals == "ramp":
-        end = _needed(traffic, "end_request_rate") / per_request
-        return RampArrivals(rate, end, _needed(traffic, "ramp_s"), traffic.burstiness)
+        end = _required_value(traffic, "end_request_rate") / per_request
+        return RampArrivals(rate, end, _required_value(traffic, "ramp_s"), traffic.burstiness)
     return diurnal(
         rate,
         peak_to_mean=traffic.day_peak_to_mean,
@@ -392,7 +396,7 @@ def _varying(traffic: Traffic, *, per_request: int = 1) -> RampArrivals | Period
     )
 
 
-def _needed(traffic: Traffic, name: str) -> float:
+def _required_value(traffic: Traffic, name: str) -> float:
     value: float | None = getattr(traffic, name)
     if value is None:
         raise InvalidInput(f"--arrivals {traffic.arrivals} needs --{name.replace('_', '-')}")

@@ -28,7 +28,7 @@ def write_csv(workload: Workload, path: str | os.PathLike[str]) -> None:
     names = ("arrival_s", "prompt_tokens", "output_tokens")
     columns = {name: getattr(workload, name) for name in names} | workload.optional_columns
     columns.pop("sample_of", None)
-    with _written(path) as stream:
+    with _open_output(path) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(zip(*(values.tolist() for values in columns.values())))
@@ -49,7 +49,7 @@ def write_for_client(workload: Workload, path: str | os.PathLike[str], client: s
         return f"vllm bench serve {write_timed_trace(workload, path)}"
     if client == "guidellm":
         command = _guidellm_command(workload)
-        with _written(path) as stream:
+        with _open_output(path) as stream:
             stream.write(command + "\n")
         return f"sh {name}"
     write_timed_trace(workload, path, block_tokens=512, seconds_per_unit=0.001, whole=True)
@@ -98,10 +98,10 @@ def write_timed_trace(
     """
     if not 0 < seconds_per_unit < float("inf"):
         raise InvalidInput(f"seconds_per_unit must be finite and above 0, not {seconds_per_unit}")
-    timestamps = [_unscaled(arrival_s, seconds_per_unit) for arrival_s in workload.arrival_s.tolist()]
+    timestamps = [_to_units(arrival_s, seconds_per_unit) for arrival_s in workload.arrival_s.tolist()]
     timestamps = list(map(round, timestamps)) if whole else timestamps
     lengths = zip(workload.prompt_tokens.tolist(), workload.output_tokens.tolist())
-    with _written(path) as stream:
+    with _open_output(path) as stream:
         for timestamp, (prompt_tokens, output_tokens), hash_ids in zip(
             timestamps, lengths, _hash_ids(workload, block_tokens)
         ):
@@ -131,7 +131,7 @@ def _hash_ids(workload: Workload, block_tokens: int) -> Iterator[list[int]]:
         yield [numbers.setdefault(block, len(numbers)) for block in blocks.ids_of(row)]
 
 
-def _unscaled(arrival_s: float, seconds_per_unit: float) -> float | int:
+def _to_units(arrival_s: float, seconds_per_unit: float) -> float | int:
     """Return a timestamp in units, as an integer if it is whole up to rounding."""
     if seconds_per_unit == 1.0:
         return arrival_s
@@ -140,7 +140,7 @@ def _unscaled(arrival_s: float, seconds_per_unit: float) -> float | int:
 
 
 @contextmanager
-def _written(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
+def _open_output(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     name = os.fspath(path)
     if name == "-":
         yield sys.stdout

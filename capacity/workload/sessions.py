@@ -31,7 +31,7 @@ def beginning_at_rate(workload: Workload, sessions_per_s: float, rng: np.random.
         **{name: getattr(workload, name) for name in names},
         **workload.optional_columns,
     }
-    return Workload.sorted(
+    return Workload.sort_arrivals(
         arrival_s=moved_s,
         notices=tuple(notice for notice in workload.notices if AT_ONCE not in notice),
         remark=False,

@@ -62,7 +62,7 @@ def synthetic(
     content = None
     if shared_prefixes is not None:
         picked = shared_prefixes.pick(num_requests, random_stream(seed, "sessions"))
-        content = prefixed(picked, shared_prefixes.tokens, prompt_tokens, shared_prefixes.count)
+        content = add_prefix(picked, shared_prefixes.tokens, prompt_tokens, shared_prefixes.count)
         prompt_tokens = prompt_tokens + shared_prefixes.tokens
     return Workload(
         arrival_s=arrivals.times_s(num_requests, random_stream(seed, "arrivals")),
@@ -105,8 +105,8 @@ def random_requests(
     return synthetic(
         num_requests=num_requests,
         arrivals=SteadyArrivals(request_rate_per_s, burstiness),
-        prompt=_around(input_len, range_ratio),
-        output=_around(output_len, range_ratio),
+        prompt=_lengths_around(input_len, range_ratio),
+        output=_lengths_around(output_len, range_ratio),
         shared_prefixes=SharedPrefixes(prefix_len) if prefix_len else None,
         concurrency=concurrency,
         seed=seed,
@@ -166,7 +166,7 @@ def conversations(
     opens[first] = True
     think_s = np.where(opens, 0.0, think_time.draw_s(requests, random_stream(seed, "thinking")))
     session = np.repeat(np.arange(num_sessions), turns_of)
-    return Workload.sorted(
+    return Workload.sort_arrivals(
         arrival_s=np.repeat(starts_s, turns_of) + _running_sums(think_s, first, turns_of),
         prompt_tokens=system_prompt_tokens
         + _running_sums(question_tokens + answer_tokens, first, turns_of)
@@ -188,7 +188,7 @@ def _running_sums(values: npt.NDArray[Any], first: IntArray, counts: IntArray) -
     return running
 
 
-def prefixed(picked: IntArray, prefix_tokens: int, own_tokens: IntArray, prefixes: int) -> PromptContent:
+def add_prefix(picked: IntArray, prefix_tokens: int, own_tokens: IntArray, prefixes: int) -> PromptContent:
     """Return prompts that begin with the `picked` one of `prefixes` texts and continue with their own text."""
     requests = len(picked)
     ids = np.column_stack((picked, prefixes + np.arange(requests)))
@@ -221,7 +221,7 @@ def _conversation_content(
     return PromptContent.from_segments(prompts, answer_ids=2 * np.arange(len(question_tokens)) + 2)
 
 
-def _around(tokens: int, range_ratio: float) -> Lengths:
+def _lengths_around(tokens: int, range_ratio: float) -> Lengths:
     return UniformLengths(tokens, range_ratio) if range_ratio else FixedLengths(tokens)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from capacity.base.errors import InvalidInput
-from capacity.workload.column_links import check_images, check_links, relinked
+from capacity.workload.column_links import check_images, check_links, relink
 from capacity.workload.columns import MAX_TIME_S, FloatArray, IntArray, float_column, int_column, token_column
 from capacity.workload.content import BlockRuns, PromptContent
 
@@ -100,7 +100,7 @@ class Workload:
         check_images(self)
 
     @classmethod
-    def sorted(
+    def sort_arrivals(
         cls,
         *,
         arrival_s: object,
@@ -251,7 +251,7 @@ class Workload:
             raise InvalidInput(f"the number of requests must be at least 1, not {count}")
         return self if count >= len(self) else self.take(np.arange(count))
 
-    def between(self, start_s: float, end_s: float) -> Workload:
+    def select_between(self, start_s: float, end_s: float) -> Workload:
         """Return the requests that arrive from `start_s` until before `end_s`; the clock is unchanged."""
         first, last = np.searchsorted(self.arrival_s, [start_s, end_s])
         if not first < last:
@@ -269,7 +269,7 @@ class Workload:
         rows = np.asarray(rows, dtype=np.int64)
         columns: Mapping[str, Any] = {name: values[rows] for name, values in self.optional_columns.items()}
         if self.after_request is not None:
-            columns = {**columns, "after_request": relinked(self.after_request, rows)}
+            columns = {**columns, "after_request": relink(self.after_request, rows)}
         return replace(
             self,
             arrival_s=self.arrival_s[rows],
@@ -304,7 +304,7 @@ class Workload:
                 output_tokens=np.minimum(self.output_tokens, left),
                 expected_over_mean=None,
                 max_tokens=None if asked is None else np.minimum(asked, left),
-                content=None if self.content is None else self.content.clipped(prompt_tokens),
+                content=None if self.content is None else self.content.clip(prompt_tokens),
                 notices=(
                     *self.notices,
                     f"{touched:,} of {len(self):,} requests clipped to {max_model_len:,} tokens",

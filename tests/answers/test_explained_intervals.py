@@ -10,7 +10,7 @@ import pytest
 
 import capacity
 from capacity.answers.interval_parts import ExplainedInterval
-from capacity.report.layout import printed
+from capacity.report.layout import render_text
 from capacity.report.views.layout import parts as parts_of
 from capacity.report.views.one_load import interval_view
 
@@ -67,7 +67,7 @@ def test_a_batch_has_the_band_of_its_steps() -> None:
 
 def test_tables_and_json_have_every_part() -> None:
     answer = capacity.explain("llama-3.1-8b", **LOAD, request_rate=8.0)
-    text = printed(parts_of(interval_view(answer), answer))
+    text = render_text(parts_of(interval_view(answer), answer))
     for interval in answer.intervals:
         assert f"{interval.metric} " in text
     assert "say --client-latency" in " ".join(text.split())

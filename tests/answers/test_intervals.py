@@ -48,8 +48,8 @@ def test_relative_errors_bound_a_prediction() -> None:
 
 def test_one_interval_holds_those_of_others() -> None:
     own, other = with_interval(10.0, -0.1, 0.1), with_interval(2.0, -0.5, 0.5)
-    assert own.covering(other, None) == Quantity(value=10.0, low=1.0, high=11.0)
-    assert own.covering(Quantity(value=12.0)) == Quantity(value=10.0)
+    assert own.cover(other, None) == Quantity(value=10.0, low=1.0, high=11.0)
+    assert own.cover(Quantity(value=12.0)) == Quantity(value=10.0)
 
 
 def test_a_client_whom_nobody_placed_widens_in_quadrature() -> None:

@@ -10,7 +10,7 @@ import pytest
 import capacity
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Traffic, build
-from capacity.workload.described import described
+from capacity.workload.described import workload_of
 
 BUSY: dict[str, Any] = {
     "gpu": "h100", "input_len": 800, "output_len": 60, "request_rate": 60, "num_prompts": 400, "max_num_seqs": 16,
@@ -20,7 +20,7 @@ BUSY: dict[str, Any] = {
 
 def priorities(shares: str, **fields: Any) -> np.ndarray[Any, Any]:
     words = {"input_len": 10, "output_len": 5, "num_prompts": 4000, "request_rate": 9.0, **fields}
-    drawn = described(build(Traffic, {**words, "priority_shares": shares})).priority
+    drawn = workload_of(build(Traffic, {**words, "priority_shares": shares})).priority
     assert drawn is not None
     return drawn
 
@@ -34,7 +34,7 @@ def test_shares_are_kept_and_need_not_add_up_to_one() -> None:
 
 def test_turns_of_a_conversation_have_one_priority() -> None:
     traffic = {"turns": 4, "think_time_s": 1.0, "num_prompts": 400}
-    workload = described(
+    workload = workload_of(
         build(
             Traffic,
             {"input_len": 10, "output_len": 5, "request_rate": 9, "priority_shares": "0:1,1:1", **traffic},

@@ -17,7 +17,7 @@ def test_an_interval_holds_its_value_in_every_unit(
 ) -> None:
     """Scaling multiplies all three; an inverse turns the interval round, and its inverse is the first again."""
     quantity = Quantity(value=value, low=value * low, high=value * high)
-    scaled, inverse = quantity.scaled(factor), quantity.inverse(factor)
+    scaled, inverse = quantity.scale(factor), quantity.inverse(factor)
     for found in (scaled, inverse):
         assert found.low is not None
         assert found.high is not None
@@ -29,7 +29,7 @@ def test_an_interval_holds_its_value_in_every_unit(
 
 def test_what_has_no_interval_has_none_in_another_unit() -> None:
     plain = Quantity(value=2.0)
-    assert plain.scaled(3.0) == Quantity(value=6.0)
+    assert plain.scale(3.0) == Quantity(value=6.0)
     assert plain.inverse(3.0) == Quantity(value=1.5)
 
 

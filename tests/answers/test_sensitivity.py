@@ -7,7 +7,7 @@ import math
 import pytest
 
 from capacity.answers.sensitivity import LoadSeen, sensitivities
-from capacity.answers.served import served
+from capacity.answers.served import serve_load
 from capacity.deployment import Pool, Traffic
 from capacity.hardware.adjustment import Adjustment
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -30,7 +30,7 @@ QUESTIONS = (
 
 
 def means_of(resolved: ResolvedPool, traffic: Traffic) -> tuple[LoadMeans, float | None]:
-    load = served(resolved, traffic, 256)
+    load = serve_load(resolved, traffic, 256)
     assert load.whole is not None
     return load.whole, load.verdict.load_fraction
 

@@ -8,7 +8,7 @@ import pytest
 
 import capacity
 from capacity.answers.phases import phases_of, request_lengths
-from capacity.answers.served import Served, served
+from capacity.answers.served import Served, serve_load
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Traffic
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -110,7 +110,7 @@ def test_requests_beyond_the_places_only_wait() -> None:
     """What is simulated with fewer waiting, and added by Little's law, is what a run of them all shows."""
     narrow = resolve(MODEL, Pool(**POOL, max_num_seqs=16))
     traffic = Traffic(**LENGTHS, concurrency=200, random_range_ratio=0.3)
-    short, whole = served(narrow, traffic, 16), served(narrow, traffic, 200)
+    short, whole = serve_load(narrow, traffic, 16), serve_load(narrow, traffic, 200)
     assert short.whole is None
     assert whole.whole is not None
     assert short.steady is not None

@@ -75,7 +75,7 @@ def predicted(record: Record, name: str, kind: Callable[[Quantity], tuple[str, s
 def latency(record: Record, name: str, like: str | None = None) -> str:
     """A latency of a simulation, with the digits of its interval."""
     interval = record["prediction_intervals"][like or name]
-    quantity = Quantity(value=record[name], low=interval["low"], high=interval["high"]).scaled(1e-3)
+    quantity = Quantity(value=record[name], low=interval["low"], high=interval["high"]).scale(1e-3)
     return time_and_interval(quantity)[0]
 
 
@@ -437,7 +437,7 @@ def usd_of(row: Record) -> str:
 def as_simulated(name: str, seconds: float) -> str:
     """The same figure of a run alone, with the digits that its interval leaves."""
     run = capacity.simulate("llama-3.1-8b", **LENGTHS, gpu="h100-sxm-80gb", request_rate=4.0, num_prompts=40)
-    found = run.predicted_ms[name].scaled(1e-3)
+    found = run.predicted_ms[name].scale(1e-3)
     assert found.value == pytest.approx(seconds)
     return time_and_interval(found)[0]
 

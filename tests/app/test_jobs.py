@@ -33,7 +33,7 @@ def estimate(number: int) -> Task:
     """What the page of that name asks."""
     traffic = {"input_len": 1000 + number, "output_len": 100, "batch_size": 8}
     return Task(
-        function="capacity_app.tasks:estimated",
+        function="capacity_app.tasks:estimate_and_bounds",
         arguments={"model": "llama-3.1-8b", "options": {"gpu": "h100", **traffic}, "cost": {}},
     )
 

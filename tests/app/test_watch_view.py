@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from capacity_app.watch_view import MOST_REQUESTS, MOST_TOKENS, first_minute, typed, typing_file
+from capacity_app.watch_view import MOST_REQUESTS, MOST_TOKENS, first_minute, typing_data, typing_file
 
 import capacity
 from capacity.report.display import Units, time_and_interval
@@ -41,7 +41,7 @@ def test_the_first_minute_or_as_much_as_a_picture_holds(asked: dict[str, Any], k
 def test_a_side_types_at_the_estimates_means() -> None:
     answer = capacity.estimate("llama-3.1-8b", batch_size=4, output_len=200, **PLACE)
     inputs: Any = Shown()
-    side = typed("A", answer, inputs)
+    side = typing_data("A", answer, inputs)
     assert side is not None
     assert answer.ttft_s is not None
     assert answer.tpot_s is not None
@@ -49,12 +49,12 @@ def test_a_side_types_at_the_estimates_means() -> None:
     assert side["end_s"] == pytest.approx(answer.ttft_s.value + 199 * answer.tpot_s.value)
     assert time_and_interval(answer.tpot_s)[0] in side["summary"]
     assert "1 x h100-sxm-80gb" in side["name"]
-    long = typed("A", capacity.estimate("llama-3.1-8b", batch_size=4, output_len=5000, **PLACE), inputs)
+    long = typing_data("A", capacity.estimate("llama-3.1-8b", batch_size=4, output_len=5000, **PLACE), inputs)
     assert long is not None
     assert long["tokens"] == MOST_TOKENS
     for output_len, load in ((1, {"batch_size": 4}), (200, {"request_rate": 1e4})):
         none = capacity.estimate("llama-3.1-8b", output_len=output_len, **load, **PLACE)
-        assert typed("A", none, inputs) is None
+        assert typing_data("A", none, inputs) is None
 
 
 def test_what_is_typed_is_text_and_never_markup() -> None:

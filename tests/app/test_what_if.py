@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from capacity_app.what_if import beside, read
+from capacity_app.what_if import implied_page_state, read
 from long_forms import mostly_slow
 
 import capacity
@@ -121,4 +121,4 @@ def test_what_is_pinned_on_one_page_is_a_side_of_every_other(dashboard: Open, pa
 def test_a_change_also_sets_what_only_its_page_has(
     page: str, changed: dict[str, Any], set_there: dict[str, Any]
 ) -> None:
-    assert beside(page, changed) == set_there
+    assert implied_page_state(page, changed) == set_there

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import pytest
 
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 
 Progress = Callable[[int, int], None]
@@ -25,7 +25,7 @@ class Larger(Model):
     """And so are those that are made of it."""
 
 
-@checked
+@validate_arguments
 def asked(
     model: str | Path | Model = "m",  # noqa: ARG001
     *,
@@ -82,7 +82,7 @@ def test_what_they_do_not_say_is_refused_in_one_line(given: dict[str, Any], said
 
 
 def test_what_is_missing_or_too_much_is_said() -> None:
-    @checked
+    @validate_arguments
     def needs(model: str, *, gpu: str) -> None: ...
 
     with pytest.raises(InvalidInput, match="needs: missing a required argument: 'model'"):

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from capacity.base.errors import InvalidInput
-from capacity.base.keywords import documented, fields_of, flags_of, split
+from capacity.base.keywords import document_options, fields_of, flags_of, split
 from capacity.deployment import Cost, Pool, Traffic
 
 
@@ -26,7 +26,7 @@ def test_an_unknown_option_is_refused_with_the_nearest() -> None:
 
 
 def test_a_functions_signature_shows_the_fields_as_keywords() -> None:
-    @documented(Traffic)
+    @document_options(Traffic)
     def answer(model: str, input_len: int = 7, **options: object) -> tuple[str, int, object]:
         return model, input_len, options
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from capacity.base.errors import InvalidInput
-from capacity.cli.options import FORMATS, check_format, dashed, fail, progress_bar, show, write
+from capacity.cli.options import FORMATS, check_format, fail, progress_bar, show, with_dashes, write
 
 
 def test_formats_and_spellings() -> None:
     assert [check_format(format) for format in FORMATS] == list(FORMATS)
     with pytest.raises(InvalidInput, match="--format is 'xml': must be one of table, json, csv"):
         check_format("xml")
-    assert dashed("max_num_seqs") == "max-num-seqs"
+    assert with_dashes("max_num_seqs") == "max-num-seqs"
 
 
 def test_text_ends_in_one_newline_and_failures_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from capacity.deployment.routing import Forecast, Prompt, Router, Takes
 
 def ready(router: Router, replicas: int) -> Router:
     for replica in range(replicas):
-        router.joined(replica)
+        router.add_replica(replica)
     return router
 
 
@@ -20,7 +20,7 @@ def pooled(name: str, *pools: Takes) -> Router:
     router = make_router(name)
     for replica in range(2 * len(pools)):
         router.belongs(replica, pools[replica // 2])
-        router.joined(replica)
+        router.add_replica(replica)
     return router
 
 
@@ -58,11 +58,11 @@ def test_what_no_pool_takes_goes_where_the_longest_go_and_lost_pools_are_passed_
     router = pooled("by-prompt-length", SHORT, MIDDLE)
     assert router.send(Prompt(0, 5000)) == 2
     for replica in (2, 3):
-        router.gone(replica)
+        router.remove_replica(replica)
     assert router.send(Prompt(0, 5000)) == 0, "better than nowhere"
     for replica in (0, 1):
         router.pause(replica)
-    router.joined(4)  # of a pool that nobody has told of
+    router.add_replica(4)  # of a pool that nobody has told of
     assert router.send(Prompt(0, 10)) == 4
     router.resume(1)
     assert router.send(Prompt(0, 10)) == 1

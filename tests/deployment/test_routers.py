@@ -16,7 +16,7 @@ from capacity.deployment.routing import Prompt, Router
 
 def ready(router: Router, replicas: int) -> Router:
     for replica in range(replicas):
-        router.joined(replica)
+        router.add_replica(replica)
     return router
 
 
@@ -57,7 +57,7 @@ def test_every_router_stands_in_the_help() -> None:
 def test_round_robin_skips_who_is_gone() -> None:
     router = ready(make_router("round-robin"), 3)
     assert [router.send(Prompt(i, 10)) for i in range(4)] == [0, 1, 2, 0]
-    router.gone(1)
+    router.remove_replica(1)
     assert [router.send(Prompt(i, 10)) for i in range(3)] == [2, 0, 2]
 
 
@@ -86,7 +86,7 @@ def test_prefix_aware_follows_the_longest_match() -> None:
     longer = Prompt(3, 160, None, (7, 9), (5, 8), 10)
     assert router.send(longer) == first
     assert router.send(Prompt(4, 1600, None, (8,), (5,), 100)) != other, "5 of 100 blocks are below 0.3"
-    router.gone(first)
+    router.remove_replica(first)
     assert router.send(longer) != first
 
 
@@ -113,7 +113,7 @@ def test_sessions_stay_at_home() -> None:
     assert set(homes.values()) == {0, 1}
     for session, home in homes.items():
         assert router.send(Prompt(9, 10, session)) == home
-    router.gone(0)
+    router.remove_replica(0)
     assert {router.send(Prompt(9, 10, session)) for session in homes} == {1}
 
 

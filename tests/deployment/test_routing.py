@@ -12,7 +12,7 @@ from capacity.deployment.routing import Prompt
 def test_replicas_that_open_out_of_turn_stand_in_order_of_number() -> None:
     router = make_router("round-robin")
     for replica in (0, 2, 1):
-        router.joined(replica)
+        router.add_replica(replica)
     assert router.ready == [0, 1, 2]
     assert [router.send(Prompt(request, 1)) for request in range(4)] == [0, 1, 2, 0]
 
@@ -29,7 +29,7 @@ class RouterMachine(RuleBasedStateMachine):
 
     @rule()
     def join(self) -> None:
-        self.router.joined(self.replicas)
+        self.router.add_replica(self.replicas)
         self.alive.add(self.replicas)
         self.replicas += 1
 
@@ -37,7 +37,7 @@ class RouterMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
         replica = data.draw(st.sampled_from(sorted(self.alive)))
-        self.router.gone(replica)
+        self.router.remove_replica(replica)
         self.alive.remove(replica)
 
     @precondition(lambda self: self.alive)

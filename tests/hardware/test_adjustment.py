@@ -46,8 +46,10 @@ def test_a_profile_with_one_is_written_and_read_back_equal() -> None:
 @pytest.mark.parametrize("name", ["memory", "experts", "all_reduce", "host"])
 def test_each_part_makes_a_decode_step_slower_in_proportion_to_its_share(name: str) -> None:
     pool = moe_pool()
-    base, slower = (seconds(pool.adjusted_by(NONE.shifted({name: shift})), DECODE) for shift in (0.0, 0.01))
-    twice = seconds(pool.adjusted_by(NONE.shifted({name: 0.02})), DECODE)
+    base, slower = (
+        seconds(pool.adjusted_by(NONE.shift_means({name: shift})), DECODE) for shift in (0.0, 0.01)
+    )
+    twice = seconds(pool.adjusted_by(NONE.shift_means({name: 0.02})), DECODE)
     assert base < slower < base * math.exp(0.01)
     assert twice - base == pytest.approx(2 * (slower - base), rel=0.05)
 
@@ -56,35 +58,35 @@ def test_all_of_the_gpus_work_slower_is_a_step_as_much_slower() -> None:
     pool = moe_pool()
     everything = dict.fromkeys(("memory", "compute", "experts", "all_reduce", "host", "eager"), math.log(1.1))
     for shape in (DECODE, StepShape(prefill_sequences=1, prefill_tokens=3000, prefill_pairs=4_500_000)):
-        slower = pool.adjusted_by(NONE.shifted(everything))
+        slower = pool.adjusted_by(NONE.shift_means(everything))
         assert seconds(slower, shape) == pytest.approx(1.1 * seconds(pool, shape), rel=1e-6)
 
 
 def test_steps_outside_of_graphs_take_their_launches_longer() -> None:
     pool = moe_pool()
     prefill = StepShape(prefill_sequences=1, prefill_tokens=1000, prefill_pairs=500_000)
-    slower = pool.adjusted_by(NONE.shifted({"eager": 0.3}))
+    slower = pool.adjusted_by(NONE.shift_means({"eager": 0.3}))
     assert seconds(slower, prefill) > 1.02 * seconds(pool, prefill)
     assert seconds(slower, DECODE) == seconds(pool, DECODE)
 
 
 def test_the_front_end_is_in_the_time_to_first_token_and_cannot_be_negative() -> None:
     pool = moe_pool()
-    assert pool.adjusted_by(NONE.shifted({"front_end": 0.010})).limits.request_latency_s == pytest.approx(
+    assert pool.adjusted_by(NONE.shift_means({"front_end": 0.010})).limits.request_latency_s == pytest.approx(
         pool.limits.request_latency_s + 0.010
     )
-    assert pool.adjusted_by(NONE.shifted({"front_end": -1.0})).limits.request_latency_s == 0.0
+    assert pool.adjusted_by(NONE.shift_means({"front_end": -1.0})).limits.request_latency_s == 0.0
     assert pool.adjusted_by(None).limits == pool.limits
 
 
 def test_memory_that_others_hold_is_missing_from_the_kv_cache() -> None:
     pool = moe_pool()
-    held = pool.adjusted_by(NONE.shifted({"kv_overhead": 1e9})).memory
+    held = pool.adjusted_by(NONE.shift_means({"kv_overhead": 1e9})).memory
     assert pool.memory.kv_cache_bytes - held.kv_cache_bytes == 1_000_000_000
 
 
 def test_no_kernel_beats_a_roof_and_the_lookup_says_which_would() -> None:
-    lookup = Lookup((), "vllm", adjustment=NONE.shifted({"memory": -0.5}))
+    lookup = Lookup((), "vllm", adjustment=NONE.shift_means({"memory": -0.5}))
     own = universal_family().gemm["bf16"]
     found = lookup.kernel("gemm", "bf16")
     assert found.bandwidth_fraction == 1.0
@@ -92,7 +94,7 @@ def test_no_kernel_beats_a_roof_and_the_lookup_says_which_would() -> None:
     assert found.fixed_s == pytest.approx(own.fixed_s * math.exp(-0.5))
     assert lookup.capped == [("memory", "gemm")]
     assert (
-        Lookup((), "vllm", adjustment=NONE.shifted({"memory": -0.01}))
+        Lookup((), "vllm", adjustment=NONE.shift_means({"memory": -0.01}))
         .kernel("gemm", "bf16")
         .bandwidth_fraction
         < 1
@@ -143,7 +145,7 @@ def test_a_tilt_moves_experts_by_the_tokens_of_a_step_and_no_further_than_a_roof
     steps = [decode_shape(tokens, 1000) for tokens in (8, 32, 256, 4096, 16_384)]
 
     def experts(tilt: float) -> list[float]:
-        model = pool.adjusted_by(NONE.shifted({"experts_tilt": tilt})).step_model
+        model = pool.adjusted_by(NONE.shift_means({"experts_tilt": tilt})).step_model
         return [
             next(row.seconds for row in model.step_cost(shape).operators if row.name == "experts")
             for shape in steps

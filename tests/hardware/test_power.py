@@ -9,7 +9,7 @@ from capacity.hardware.coefficients import ElementwiseCoefficients, Fit, GemmCoe
 from capacity.hardware.power import (
     POWER,
     same_chip,
-    sustained,
+    sustained_constants,
     sustained_share,
     under_limit,
     with_halved_tensor_cores,
@@ -73,20 +73,24 @@ def test_scaled_constants_say_so() -> None:
 
 
 def test_steps_keep_less_of_the_compute_rate_than_short_runs_where_the_clock_falls() -> None:
-    assert sustained(gemm(0.8), A100) == gemm(0.8)
-    hopper, blackwell = (sustained(gemm(0.8), card) for card in (H100, load_profile("b200-sxm-180gb")))
+    assert sustained_constants(gemm(0.8), A100) == gemm(0.8)
+    hopper, blackwell = (
+        sustained_constants(gemm(0.8), card) for card in (H100, load_profile("b200-sxm-180gb"))
+    )
     assert blackwell.compute_fraction < hopper.compute_fraction < 0.8
     assert blackwell.compute_fraction / 0.8 == pytest.approx(1237 / 1450, abs=0.01)  # flashinfer PR 2899
     assert (hopper.bandwidth_fraction, hopper.fixed_s) == (0.8, 5e-6)
     kernels = ElementwiseCoefficients(bandwidth_fraction=0.7, fixed_s=2e-6, fit=FIT)
-    assert sustained(kernels, H100) == kernels
+    assert sustained_constants(kernels, H100) == kernels
 
 
 def test_nvfp4_products_keep_the_rate_of_the_table() -> None:
     """On a B200, in the loop where bf16 keeps 0.63 of its peak, they keep 0.60 to 0.61 (pytorch/ao PR 2427)."""
     b200 = load_profile("b200-sxm-180gb")
-    assert sustained(gemm(0.8), b200, ("gemm", "nvfp4")) == gemm(0.8)
-    assert sustained(gemm(0.8), b200, ("gemm", "bf16")).compute_fraction == pytest.approx(0.8 * 0.85)
+    assert sustained_constants(gemm(0.8), b200, ("gemm", "nvfp4")) == gemm(0.8)
+    assert sustained_constants(gemm(0.8), b200, ("gemm", "bf16")).compute_fraction == pytest.approx(
+        0.8 * 0.85
+    )
     lookup = StepSetting(model=load_model("llama-3.1-70b"), profile=b200, kernel_family="vllm").lookup()
     four, sixteen = (lookup.kernel("gemm", key).compute_fraction for key in ("nvfp4", "bf16"))
     assert four == pytest.approx(0.60, abs=0.03)
@@ -98,7 +102,7 @@ def test_products_of_weights_that_nobody_set_slow_down_to_those_of_a_model() -> 
     own = A100.step_time
     assert own is not None
     tables = {name: own.families[name].gemm["bf16"] for name in ("vllm", "trtllm", "sglang")}
-    rates = {name: sustained(table, A100).compute_fraction for name, table in tables.items()}
+    rates = {name: sustained_constants(table, A100).compute_fraction for name, table in tables.items()}
     assert rates["vllm"] == pytest.approx(tables["vllm"].compute_fraction * 257 / 295, rel=0.01)
     assert (rates["trtllm"], rates["sglang"]) == tuple(
         tables[name].compute_fraction for name in ("trtllm", "sglang")
@@ -117,8 +121,8 @@ def test_what_a_card_measured_of_itself_is_taken_as_it_is() -> None:
     measured = gemm(0.8).model_copy(
         update={"fit": FIT.model_copy(update={"source": "capacity validate, 2 h"})}
     )
-    assert sustained(measured, H100) is measured
-    assert sustained(gemm(0.8), H100).compute_fraction < 0.8
+    assert sustained_constants(measured, H100) is measured
+    assert sustained_constants(gemm(0.8), H100).compute_fraction < 0.8
 
 
 def test_a_profile_of_the_harness_keeps_its_rates_in_steps() -> None:

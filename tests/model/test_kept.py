@@ -65,7 +65,7 @@ def test_its_quantization_is_kept_too(tmp_path: Path) -> None:
 
 def test_the_hub_is_asked_for_an_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = config_in(tmp_path / "snapshot") / "config.json"
-    monkeypatch.setattr(presets_module, "_downloaded", lambda _id: file)
+    monkeypatch.setattr(presets_module, "_download_config", lambda _id: file)
     assert add_model("some-org/Some-Model-7B").name == "some-model-7b"
     assert load_model("some-org/Some-Model-7B").hf_id == "some-org/Some-Model-7B"
     assert load_model("some-model-7b").num_layers == 4

@@ -10,7 +10,7 @@ from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Pool
 from capacity.deployment.launching import launch_command
 from capacity.model import load_model
-from capacity.pool.kv_eviction import evicting, find_eviction, kv_evictions
+from capacity.pool.kv_eviction import evict_to_budget, find_eviction, kv_evictions
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape
 from capacity.step.shape import prefill_shape
@@ -83,11 +83,11 @@ def test_an_engine_that_keeps_all_of_a_window_drops_it_all_the_same() -> None:
 
 def test_taking_it_away_gives_the_whole_model_back() -> None:
     model = load_model("llama-3.1-8b")
-    cut = evicting(model, Pool(gpu="h100", kv_eviction="snapkv", kv_budget=8))
+    cut = evict_to_budget(model, Pool(gpu="h100", kv_eviction="snapkv", kv_budget=8))
     assert cut.window_tokens == 8
     assert model.window_tokens is None
-    assert evicting(cut, Pool(gpu="h100")) == model
-    assert evicting(model, Pool(gpu="h100")) is model
+    assert evict_to_budget(cut, Pool(gpu="h100")) == model
+    assert evict_to_budget(model, Pool(gpu="h100")) is model
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from capacity.report.display import (
     as_sure,
     last_place,
     number_text,
-    rounded,
+    round_like,
     seconds_and_interval,
     text_and_interval,
     time_and_interval,
@@ -128,8 +128,8 @@ def test_long_times_are_minutes_and_hours() -> None:
     assert time_and_interval(naive) == ("45 min", "25 to 82 min")
     assert seconds_and_interval(naive) == ("45 min", "25 to 82 min")
     assert time_and_interval(naive, Units(time="s")) == ("2,700 s", "1,500 to 4,900 s")
-    assert time_and_interval(naive.scaled(0.1)) == ("270 s", "150 to 490 s")
-    assert time_and_interval(naive.scaled(20)) == ("15 h", "8 to 27 h")
+    assert time_and_interval(naive.scale(0.1)) == ("270 s", "150 to 490 s")
+    assert time_and_interval(naive.scale(20)) == ("15 h", "8 to 27 h")
 
 
 @pytest.mark.parametrize(
@@ -146,6 +146,6 @@ def test_a_number_of_a_table_has_the_digits_of_its_interval_or_three(
     value: float, low: float | None, high: float | None, shown: float
 ) -> None:
     like = Quantity(value=value, low=low, high=high)
-    assert rounded(value, like) == shown
+    assert round_like(value, like) == shown
     if low is not None:
         assert shown == float(number_text(value, like).replace(",", ""))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from capacity.report.layout import grid, printed
+from capacity.report.layout import grid, render_text
 
 HEADS = ("change", "TTFT, ms", "busiest GPU x", "efficiency", "$/1M tokens", "experts read", "tokens/s /GPU")
 ROWS = (
@@ -17,7 +17,7 @@ def test_a_table_that_must_wrap_breaks_no_word() -> None:
     table = grid("Changes", *((head, "left") for head in HEADS))
     for row in ROWS:
         table.add_row(*row)
-    text = printed([table])
+    text = render_text([table])
     assert max(len(line) for line in text.splitlines()) <= 110
     words = {word for texts in (HEADS, *ROWS) for text in texts for word in text.split()}
     assert {word for word in words if "[" not in word} <= set(text.split())
@@ -27,6 +27,6 @@ def test_a_table_that_must_wrap_breaks_no_word() -> None:
 def test_words_that_have_no_room_are_folded_and_not_lost(length: int) -> None:
     table = grid("Paths", ("", "left"), *(("column", "left") for _ in range(8)))
     table.add_row("a" * length, *(["b" * 20] * 8))
-    text = printed([table])
+    text = render_text([table])
     assert text.count("a") == length + 1  # and one of the title
     assert text.count("b") == 8 * 20

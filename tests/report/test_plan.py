@@ -9,7 +9,7 @@ from planned_options import level
 
 from capacity.planning.quality import AS_PUBLISHED, QualityChange
 from capacity.planning.records import Miss, Plan
-from capacity.report.layout import printed
+from capacity.report.layout import render_text
 from capacity.report.plan import (
     level_text,
     quality_sources,
@@ -21,7 +21,7 @@ from capacity.report.views.layout import parts
 
 
 def flat(plan: Plan) -> str:
-    return " ".join(printed(parts(plan_view(plan), plan)).split())
+    return " ".join(render_text(parts(plan_view(plan), plan)).split())
 
 
 def test_a_level_has_its_interval_where_it_is_known() -> None:

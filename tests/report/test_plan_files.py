@@ -20,7 +20,7 @@ from capacity.deployment import Pool, Service, Traffic
 from capacity.deployment.launch_command import read_line as read_vllm_command
 from capacity.planning.plan import plan
 from capacity.planning.records import Plan
-from capacity.planning.search.ranking import pinned
+from capacity.planning.search.ranking import pin_defaults
 from capacity.pool.resolve import resolve
 from capacity.report.plan_files import busiest_part, write_plan_files
 from capacity.report.tables import render
@@ -64,7 +64,9 @@ def test_the_launch_commands_of_a_plan_read_back_as_its_pools(space: dict[str, A
     for pool in answer.best.candidate.pools:
         kind = "" if pool.role == "both" else f"-{pool.role}"
         read = read_vllm_command((tmp_path / f"launch-vllm{kind}.sh").read_text())
-        assert read.pool(pool.gpu) == pinned(resolve("llama-3.1-8b", pool)).model_copy(update={"replicas": 1})
+        assert read.pool(pool.gpu) == pin_defaults(resolve("llama-3.1-8b", pool)).model_copy(
+            update={"replicas": 1}
+        )
         for engine in ("sglang", "tensorrt-llm"):
             assert (tmp_path / f"launch-{engine}{kind}.sh").exists()
     several = answer.best.candidate.prefill is not None

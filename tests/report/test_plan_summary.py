@@ -12,10 +12,10 @@ from quick_plans import quick
 
 from capacity.deployment.launch_command import read_line as read_vllm_command
 from capacity.planning.records import Plan
-from capacity.planning.search.ranking import pinned
+from capacity.planning.search.ranking import pin_defaults
 from capacity.pool.resolve import resolve
 from capacity.report import layout
-from capacity.report.plan import COMMAND_WIDTH, wrapped
+from capacity.report.plan import COMMAND_WIDTH, wrap_command
 from capacity.report.tables import render
 
 SCREEN = 40
@@ -70,7 +70,7 @@ def test_the_launch_line_is_the_winner_in_json_and_on_the_screen(several: Plan) 
     shown = text[begin : text.index("\n", text.index("--port", begin))]
     assert shlex.split(shown.replace("\\\n", " ")) == shlex.split(line.command)
     read = read_vllm_command(line.command).pool(several.best.pool.gpu)
-    assert read == pinned(resolve("llama-3.1-8b", several.best.pool))
+    assert read == pin_defaults(resolve("llama-3.1-8b", several.best.pool))
     written = several.to_dict()["ranked"][0]["launch"]
     assert written[0]["command"] == line.command
     assert written[0]["replicas"] == several.best.replicas
@@ -90,6 +90,6 @@ def test_what_nothing_launches_and_what_has_no_answer_say_so() -> None:
 @given(st.lists(st.text(min_size=1, max_size=30), min_size=1, max_size=12))
 def test_a_wrapped_command_is_the_same_command(words: list[str]) -> None:
     words = [word.replace("\0", "").replace("\n", " ") or "x" for word in words]
-    lines = wrapped(shlex.join(words))
+    lines = wrap_command(shlex.join(words))
     assert shlex.split("\n".join(lines).replace("\\\n", " ")) == words
     assert all(len(line) <= COMMAND_WIDTH + 2 or len(shlex.split(line.rstrip("\\"))) <= 2 for line in lines)

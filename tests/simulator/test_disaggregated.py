@@ -19,7 +19,7 @@ from capacity.base.errors import InvalidInput
 from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.simulator.disaggregated import Disaggregated
 from capacity.simulator.dispatch import Dispatch
-from capacity.simulator.fleet import Autoscaling, Failures, autoscaling
+from capacity.simulator.fleet import Autoscaling, Failures, autoscale_pool
 from capacity.simulator.members import Recording
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.time_parts import PARTS, time_parts
@@ -187,7 +187,7 @@ def deployed(
         cluster.add(each)
     for role, plan in (scaling or {}).items():
         like = next(each for each in setups if each.role == role)
-        cluster.env.process(autoscaling(cluster, like, plan))
+        cluster.env.process(autoscale_pool(cluster, like, plan))
     cluster.run()
     return cluster, cluster.result()
 

@@ -17,9 +17,9 @@ from capacity.simulator.gap_counter import BATCH_BIN_BITS, GapCounter, bin_middl
 from capacity.simulator.intervals import (
     Interval,
     gap_intervals_ms,
+    mean_of_runs,
     paired_difference,
     percentile_intervals,
-    replicated,
     share_interval,
     t_quantile,
 )
@@ -111,12 +111,12 @@ def test_an_interval_holds_its_own_value(values: list[float], percent: int) -> N
 
 
 def test_replications_and_pairs() -> None:
-    found = replicated([1.0, 2.0, 3.0])
+    found = mean_of_runs([1.0, 2.0, 3.0])
     assert found.value == 2.0
     assert found.high == pytest.approx(2 + 4.302653 / math.sqrt(3), rel=1e-5)
-    assert replicated([5.0]).low is None
+    assert mean_of_runs([5.0]).low is None
     with pytest.raises(InvalidInput):
-        replicated([])
+        mean_of_runs([])
     difference = paired_difference([1.0, 5.0, 9.0], [1.5, 5.5, 9.5])
     assert (difference.low, difference.value, difference.high) == (0.5, 0.5, 0.5)
 

@@ -27,11 +27,11 @@ def test_progress_is_reported_some_two_hundred_times() -> None:
 def test_time_without_a_place_in_the_batch_ends_with_the_next_row() -> None:
     ledger, columns = one_request()
     r = Sequence(0, id=0, arrival=0, prompt_tokens=4, max_known=7, priority=0, table=None)
-    ledger.scheduled(Step(rows=[Row(r, 4, 0, 0, True, 0, 2)]), 10)
-    ledger.delivered([(r, 1)], 20)
-    ledger.scheduled(Step(preempted=[r]), 30)
-    ledger.scheduled(Step(rows=[Row(r, 5, 0, 0, True, 1)]), 75)
-    ledger.delivered([(r, 1)], 90)
+    ledger.record_step(Step(rows=[Row(r, 4, 0, 0, True, 0, 2)]), 10)
+    ledger.record_delivery([(r, 1)], 20)
+    ledger.record_step(Step(preempted=[r]), 30)
+    ledger.record_step(Step(rows=[Row(r, 5, 0, 0, True, 1)]), 75)
+    ledger.record_delivery([(r, 1)], 90)
     assert (columns.first_scheduled_ps[0], columns.first_token_ps[0]) == (10, 20)
     assert (columns.preemptions[0], columns.preempted_ps[0]) == (1, 45)
     assert (columns.cached_tokens[0], ledger.hit_tokens, ledger.queried_tokens) == (2, 2, 4)
@@ -63,6 +63,6 @@ def test_equal_gaps_of_one_step_are_one_entry_the_shortest_first(monkeypatch: py
         Sequence(i, id=i, arrival=0, prompt_tokens=4, max_known=7, priority=0, table=None) for i in range(4)
     ]
     for r, at_ps in zip(requests, (10, 5, 10, 10), strict=True):
-        ledger.delivered([(r, 1)], at_ps)
-    ledger.delivered([(r, 1) for r in requests], 30)
+        ledger.record_delivery([(r, 1)], at_ps)
+    ledger.record_delivery([(r, 1) for r in requests], 30)
     assert added == [(20, 3), (25, 1)]

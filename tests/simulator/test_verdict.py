@@ -206,7 +206,7 @@ def bursting(capacity: float, burst_s: float) -> Workload:
     """A twentieth of the capacity for 2,000 s, and three times the capacity from 300 s on for `burst_s`."""
     calm = MACHINE.requests(0.05 * capacity, round(0.05 * capacity * 2000), 1)
     burst = MACHINE.requests(3 * capacity, round(3 * capacity * burst_s), 2)
-    return Workload.sorted(
+    return Workload.sort_arrivals(
         arrival_s=np.concatenate((calm.arrival_s, 300 + burst.arrival_s)),
         prompt_tokens=np.concatenate((calm.prompt_tokens, burst.prompt_tokens)),
         output_tokens=np.concatenate((calm.output_tokens, burst.output_tokens)),

@@ -13,7 +13,7 @@ from capacity.deployment.engines import find_engine
 from capacity.hardware import load_profile
 from capacity.model import load_model
 from capacity.step import OpCost, StepShape, decode_shape, layers
-from capacity.step.layers import merged
+from capacity.step.layers import merge_operators
 from capacity.step.layers.builder import Builder
 from capacity.step.model import StepModel
 from capacity.step.operators import Operator
@@ -86,7 +86,7 @@ def test_equal_operators_are_one_row() -> None:
     one, other = (build.gemm("down", "dense_ffn", k=64, n=32, repeats=count)[0] for count in (2, 3))
     (wide,) = build.gemm("down", "dense_ffn", k=64, n=64)
     quiet, loud = (build.traffic("norms", kernels=n, bytes_per_row=n) for n in (1.0, 2.0))
-    rows = merged([one, quiet, wide, other, loud])
+    rows = merge_operators([one, quiet, wide, other, loud])
     assert rows == (
         replace(one, count=5),
         build.traffic("norms", kernels=3.0, bytes_per_row=3.0),

@@ -15,8 +15,8 @@ from capacity.step.expert_load import (
     busiest_pairs,
     busiest_share,
     busiest_touched,
-    crowding,
     distinct_experts,
+    expected_max_z_squared,
 )
 from capacity.step.operators import attention_seconds, gemm_seconds, moe_seconds, norm, quantize_bytes
 
@@ -187,7 +187,7 @@ def test_distinct_experts_are_bounded_and_monotone(experts: int, chosen: int, to
 
 def test_the_busiest_rank_has_at_least_its_share() -> None:
     assert busiest_share(100, 1) == 100
-    assert busiest_share(1, 8) == pytest.approx(1 / 8 + math.sqrt(crowding(8) / 8))
+    assert busiest_share(1, 8) == pytest.approx(1 / 8 + math.sqrt(expected_max_z_squared(8) / 8))
     assert busiest_share(0.1, 8) == 0.1
     assert busiest_share(1e9, 8) == pytest.approx(1e9 / 8, rel=1e-3)
 

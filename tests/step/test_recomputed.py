@@ -9,7 +9,7 @@ from capacity.deployment import build
 from capacity.deployment.pool import Pool
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import StepShape, decode_shape, prefill_shape
-from capacity.step.shape import recomputed
+from capacity.step.shape import without_kv_cache
 
 
 def pool(model: str = "llama-3.1-8b", **fields: object) -> ResolvedPool:
@@ -33,36 +33,36 @@ def test_an_answer_is_the_sum_of_prefills(model: str) -> None:
 
 def test_tokens_computed_are_quadratic() -> None:
     n = 128
-    computed = sum(recomputed(decode_shape(1, length)).num_tokens for length in range(1, n + 1))
+    computed = sum(without_kv_cache(decode_shape(1, length)).num_tokens for length in range(1, n + 1))
     assert computed == n * (n + 1) // 2
 
 
 def test_a_batch_of_equal_rows_is_a_batch_of_prompts() -> None:
-    assert recomputed(decode_shape(4, 100)) == prefill_shape(4, 100)
-    assert recomputed(decode_shape(4, 100, window_tokens=32), window_tokens=32) == prefill_shape(
+    assert without_kv_cache(decode_shape(4, 100)) == prefill_shape(4, 100)
+    assert without_kv_cache(decode_shape(4, 100, window_tokens=32), window_tokens=32) == prefill_shape(
         4, 100, window_tokens=32
     )
 
 
 def test_rows_of_several_lengths_are_as_equal_as_they_can_be() -> None:
     shape = StepShape(decode_sequences=3, decode_context_tokens=10, decode_window_context_tokens=10)
-    assert recomputed(shape).prefill_pairs == 2 * 6 + 10
-    assert recomputed(shape).prefill_tokens == 10
+    assert without_kv_cache(shape).prefill_pairs == 2 * 6 + 10
+    assert without_kv_cache(shape).prefill_tokens == 10
 
 
 def test_a_later_chunk_computes_the_earlier_ones_again() -> None:
     chunk = prefill_shape(1, 100, cached_tokens=300)
-    assert recomputed(chunk) == prefill_shape(1, 400)
+    assert without_kv_cache(chunk) == prefill_shape(1, 400)
 
 
 def test_a_prompt_stays_a_prompt() -> None:
     shape = prefill_shape(3, 512)
-    assert recomputed(shape) == shape
+    assert without_kv_cache(shape) == shape
 
 
 def test_drafts_have_no_place() -> None:
     with pytest.raises(InvalidInput, match="KV cache"):
-        recomputed(decode_shape(1, 10)._replace(draft_tokens=2))
+        without_kv_cache(decode_shape(1, 10)._replace(draft_tokens=2))
 
 
 @pytest.mark.parametrize(

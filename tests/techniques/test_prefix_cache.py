@@ -147,7 +147,7 @@ def test_a_real_trace_replayed_through_the_simulators_pool(capacity_tokens: int)
     workload = workload.take(np.flatnonzero((blocks >= 1) & (blocks <= capacity))[:1500])
     assert workload.content is not None
     whole = workload.prompt_tokens // 512 * 512
-    workload = replace(workload, prompt_tokens=whole, content=workload.content.clipped(whole))
+    workload = replace(workload, prompt_tokens=whole, content=workload.content.clip(whole))
     pool = BlockPool(capacity, 512)
     hits = replayed(workload, pool, block=512, leave=0)
     assert reuse_curve(workload, 512).hit_tokens(capacity).tolist() == hits

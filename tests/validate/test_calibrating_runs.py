@@ -66,7 +66,7 @@ def test_the_variant_predicts_a_load_that_was_not_measured(tmp_path: Path) -> No
     load: dict[str, Any] = {"input_len": 3000, "output_len": 300, "concurrency": 8, "random_range_ratio": 0.4}
     asked = {"tensor_parallel_size": RANKS, "profiles": tmp_path, **load}
     before, after = (estimate(MODEL, gpu=gpu, **asked) for gpu in (GPU, f"{GPU}@mine"))
-    write_profile(variant_of(load_profile(GPU), "truth", NONE.shifted(PLANTED)), tmp_path)
+    write_profile(variant_of(load_profile(GPU), "truth", NONE.shift_means(PLANTED)), tmp_path)
     truth = estimate(MODEL, gpu=f"{GPU}@truth", **asked)
     for name in ("ttft_s", "tpot_s"):
         was, now, real = (getattr(each, name).value for each in (before, after, truth))

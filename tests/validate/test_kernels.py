@@ -52,11 +52,11 @@ def test_low_precision_products_are_far_from_wrong_inputs(kernel: str, bench: Ke
 def test_no_kernel_is_timed_on_zeros(bench: KernelBench) -> None:
     for values in (
         bench.random(64, 64, dtype=torch.float32),
-        *bench.rotating(3, 64, 64, dtype=torch.float32),
+        *bench.rotating_tensors(3, 64, 64, dtype=torch.float32),
     ):
         assert 0.5 < float(values.std()) < 2.0
 
 
 def test_rotated_sets_are_different_memory(bench: KernelBench) -> None:
-    sets = bench.rotating(4, 512, 512, dtype=torch.float32)
+    sets = bench.rotating_tensors(4, 512, 512, dtype=torch.float32)
     assert len({t.data_ptr() for t in sets}) == 4

@@ -96,7 +96,7 @@ def test_fused_kernels_in_bf16() -> None:
     both = random(9, 2 * 14336)
     gate, up = both.float().chunk(2, dim=-1)
     assert torch.allclose(
-        fused.gated(both).float(), torch.nn.functional.silu(gate) * up, atol=0.05, rtol=0.02
+        fused.silu_and_mul(both).float(), torch.nn.functional.silu(gate) * up, atol=0.05, rtol=0.02
     )
     q, k, v = (p.reshape(9, -1, 128) for p in random(9, 48 * 128).split((4096, 1024, 1024), dim=-1))
     tables = fused.rope_tables(128, 100, base=1e4, device=DEVICE, dtype=torch.bfloat16)

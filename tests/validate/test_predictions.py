@@ -6,7 +6,7 @@ from capacity_validate.predictions import Predictor, calibrates, constants_of, f
 from capacity_validate.small_models import cut_layers, small_model
 from invented_kernels import H200
 
-from capacity.hardware.power import sustained
+from capacity.hardware.power import sustained_constants
 from capacity.step import decode_shape, prefill_shape
 
 
@@ -25,7 +25,7 @@ def predicted(operator: str, *, variant: str = "", kernel: str = "fp32", **sizes
     case = make_case(operator, kernel, variant=variant, **sizes)
     constants, function = constants_of(case, lookup_of(H200), on_gpu=True), formula(case, H200)
     assert function is not None
-    return function(sustained(constants, H200))  # as steps take them
+    return function(sustained_constants(constants, H200))  # as steps take them
 
 
 def test_attention_of_a_case_is_that_of_a_step() -> None:

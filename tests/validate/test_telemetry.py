@@ -3,7 +3,13 @@
 import time
 
 import pytest
-from capacity_validate.telemetry import FEWEST_READINGS, Reading, Telemetry, merged, telemetry_remarks
+from capacity_validate.telemetry import (
+    FEWEST_READINGS,
+    Reading,
+    Telemetry,
+    merge_conditions,
+    telemetry_remarks,
+)
 
 
 def recorded(*readings: Reading) -> Telemetry:
@@ -65,10 +71,10 @@ def test_an_odd_clock_is_held_against_the_usual_one(reading: Reading, flagged: b
 def test_passes_of_a_case_are_merged() -> None:
     telemetry = recorded(at(0, 1.9), at(10, 1.3, 700.0, ("power cap",)))
     stretches = [c for c in (telemetry.conditions(0, 0), telemetry.conditions(10, 10)) if c is not None]
-    found = merged(stretches)
+    found = merge_conditions(stretches)
     assert found is not None
     assert (found["clock_low_hz"], found["power_watts"], found["readings"]) == (1.3e9, 600.0, 2)
-    assert merged([]) is None
+    assert merge_conditions([]) is None
 
 
 def test_remarks_are_of_the_clocks_under_load_and_not_of_an_idle_card() -> None:

@@ -63,7 +63,7 @@ def test_parts_of_content(prompts: list[list[tuple[int, int]]], data: st.DataObj
     taken = content.take(np.asarray(order))
     assert [taken.segments_of(row) for row in range(len(order))] == [prompts[row] for row in order]
     kept = [data.draw(st.integers(1, length)) for length in lengths]
-    clipped = content.clipped(np.asarray(kept))
+    clipped = content.clip(np.asarray(kept))
     for row, prompt in enumerate(prompts):
         assert tokens_of(clipped.segments_of(row)) == tokens_of(prompt)[: kept[row]]
 

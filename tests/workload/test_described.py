@@ -18,7 +18,7 @@ from capacity.deployment.client_latency import USUAL_S
 from capacity.simulator import EngineSetup, simulate
 from capacity.step import AffineStepTimes
 from capacity.workload import Workload, random_requests, read_trace, write_csv
-from capacity.workload.described import described
+from capacity.workload.described import workload_of
 
 
 def made(**words: Any) -> Workload:
@@ -304,14 +304,14 @@ def test_a_trace_may_say_the_adapters(tmp_path: Path) -> None:
 def test_default_lengths_stay_within_the_longest_request() -> None:
     """Of lengths whose variation nobody gave; the mean is the one asked for."""
     traffic = Traffic(input_len=1000, output_len=500, request_rate=1.0, num_prompts=20_000)
-    free, bounded = described(traffic), described(traffic, 2000)
+    free, bounded = workload_of(traffic), workload_of(traffic, 2000)
     assert (free.prompt_tokens + free.output_tokens).max() > 4000
     assert (bounded.prompt_tokens + bounded.output_tokens).max() <= 2000
     for tokens, mean in ((bounded.prompt_tokens, 1000), (bounded.output_tokens, 500)):
         assert tokens.mean() == pytest.approx(mean, rel=0.002)
         assert tokens.std() > 0.2 * mean
     chosen = Traffic(**traffic.model_dump(exclude_unset=True), length_distribution="lognormal")
-    assert (described(chosen, 2000).prompt_tokens).max() > 2000
+    assert (workload_of(chosen, 2000).prompt_tokens).max() > 2000
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from capacity.deployment import Traffic
 from capacity.simulator import EngineSetup, simulate
 from capacity.step import AffineStepTimes
 from capacity.workload import Workload, read_trace
-from capacity.workload.described import described
+from capacity.workload.described import workload_of
 from capacity.workload.sessions import beginning_at_rate
 
 SESSION: list[list[object]] = [
@@ -69,8 +69,8 @@ def test_they_begin_as_a_poisson_process_in_their_order(tmp_path: Path) -> None:
 
 def test_recorded_times_and_growing_prompts_at_once(tmp_path: Path) -> None:
     path = str(sessions(tmp_path, 4))
-    waiting = described(Traffic(trace=path))
-    clocked = described(Traffic(trace=path, trace_sessions="clock", trace_sessions_per_s=0.5))
+    waiting = workload_of(Traffic(trace=path))
+    clocked = workload_of(Traffic(trace=path, trace_sessions="clock", trace_sessions_per_s=0.5))
     assert waiting.is_closed_loop
     assert not clocked.is_closed_loop
     setup = EngineSetup(step_times=AffineStepTimes(1.0, 0.0), num_blocks=1000)
@@ -92,4 +92,4 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no sessions"):
         beginning_at_rate(alone, 1.0, np.random.default_rng(0))
     with pytest.raises(InvalidInput, match="--trace-sessions-per-s changes a trace"):
-        described(Traffic(input_len=5, output_len=5, trace_sessions_per_s=1.0))
+        workload_of(Traffic(input_len=5, output_len=5, trace_sessions_per_s=1.0))

@@ -21,7 +21,7 @@ from capacity.workload import (
 
 
 def test_sorting_is_stable_remarks_and_carries_links() -> None:
-    workload = Workload.sorted(
+    workload = Workload.sort_arrivals(
         arrival_s=[5.0, 0.0, 5.0, 0.0],
         prompt_tokens=[1, 2, 3, 4],
         output_tokens=[1, 1, 1, 1],
@@ -35,12 +35,14 @@ def test_sorting_is_stable_remarks_and_carries_links() -> None:
     assert workload.after_request.tolist() == [-1, 0, 0, 1]
     assert workload.think_s.tolist() == [0, 0.1, 0.5, 0.7]
     assert workload.notices == ("arrivals were not in order: sorted, 4 of 4 requests moved",)
-    many = Workload.sorted(
+    many = Workload.sort_arrivals(
         arrival_s=[1.0, 0.0] * 500, prompt_tokens=np.arange(1000) + 1, output_tokens=[1] * 1000
     )
     assert (np.diff(many.prompt_tokens) == 2).sum() == 998  # equal arrivals kept their order
     with pytest.raises(InvalidInput, match="names request 7 of 1"):
-        Workload.sorted(arrival_s=[0], prompt_tokens=[1], output_tokens=[1], after_request=[7], think_s=[0])
+        Workload.sort_arrivals(
+            arrival_s=[0], prompt_tokens=[1], output_tokens=[1], after_request=[7], think_s=[0]
+        )
 
 
 def test_facts() -> None:
@@ -83,11 +85,11 @@ def test_parts() -> None:
     workload = small()
     assert len(workload.head(2)) == 2
     assert workload.head(9) is workload
-    assert workload.between(0.5, 1.5).prompt_tokens.tolist() == [20, 30]
+    assert workload.select_between(0.5, 1.5).prompt_tokens.tolist() == [20, 30]
     with pytest.raises(InvalidInput, match="at least 1, not 0"):
         workload.head(0)
     with pytest.raises(InvalidInput, match="arrivals run from 0 s to 1 s"):
-        workload.between(5.0, 6.0)
+        workload.select_between(5.0, 6.0)
 
 
 def test_a_request_left_out_passes_its_trigger_on() -> None:
@@ -120,7 +122,7 @@ def test_fit_to_a_context() -> None:
 
 
 def test_what_clients_ask_for_goes_with_its_request() -> None:
-    workload = Workload.sorted(
+    workload = Workload.sort_arrivals(
         arrival_s=[2.0, 0.0, 1.0],
         prompt_tokens=[30, 10, 20],
         output_tokens=[3, 1, 2],
@@ -133,7 +135,7 @@ def test_what_clients_ask_for_goes_with_its_request() -> None:
 
     assert asked(workload) == [77, 88, 99]
     assert asked(workload.head(2)) == [77, 88]
-    assert asked(workload.between(0.5, 3.0)) == [88, 99]
+    assert asked(workload.select_between(0.5, 3.0)) == [88, 99]
     assert asked(workload.in_closed_loop(2)) == asked(workload.at_rate_factor(3.0)) == [77, 88, 99]
     assert asked(workload.fit_to(31, how="clip")) == [21, 11, 1]  # what is left
     without = replace(workload, max_tokens=None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput, OutsideValidity
 from capacity.base.flags import Flag
 from capacity.base.record import AnswerRecord
@@ -89,7 +89,7 @@ class Calibration(AnswerRecord):
         return shown
 
 
-@checked
+@validate_arguments
 def calibrate(
     results: Sequence[str | Path],
     *,
@@ -149,7 +149,7 @@ def calibrate_kernels(
     """
     files = [read_measurements(path) for path in measurements]
     profile = base_profile(files, gpu=gpu, directories=profiles)
-    cases = combined(files)
+    cases = combine_cases(files)
     on_gpu = files[0].environment.get("kind") != "cpu"
     variant = f"{profile.name.partition('@')[0]}@{name}"
     source = f"capacity calibrate, {len(cases)} cases measured on {files[0].environment.get('device')}"
@@ -210,7 +210,7 @@ def fit_half(
     half = calibrated_profile(profile, fits, family=FAMILY)
     evidence = None
     if model is not None:
-        evidence = step_evidence(cases, model, half, on_gpu=on_gpu, unseen=_judging(unseen, fits))
+        evidence = step_evidence(cases, model, half, on_gpu=on_gpu, unseen=_held_out_model(unseen, fits))
     host = None if evidence is None else evidence.host
     return HalfFit(
         fits=fits,
@@ -221,7 +221,7 @@ def fit_half(
     )
 
 
-def _judging(unseen: ModelSpec | None, fits: Sequence[FamilyFit]) -> ModelSpec | None:
+def _held_out_model(unseen: ModelSpec | None, fits: Sequence[FamilyFit]) -> ModelSpec | None:
     """Return the held-out model; None for a mixture of experts if no expert constants were fitted."""
     fitted = unseen is None or not unseen.is_moe or any(fit.target.operator == "moe" for fit in fits)
     return unseen if fitted else None
@@ -257,7 +257,7 @@ def fit_profile(
         model,
         {} if base is None else base.residuals,
         source=source,
-        unseen=_judging(unseen, half.fits),
+        unseen=_held_out_model(unseen, half.fits),
     )
     return FittedProfile(
         half=half,
@@ -302,7 +302,7 @@ def base_profile(
     return load_profile(names.pop(), directories)
 
 
-def combined(files: Sequence[Measurements]) -> list[MeasuredCase]:
+def combine_cases(files: Sequence[Measurements]) -> list[MeasuredCase]:
     """Return the cases of all files; of a case measured several times, keep the run of median time.
 
     Raises OutsideValidity if two files differ by more than `AGREEMENT` on most of their common cases.

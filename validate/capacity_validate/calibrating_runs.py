@@ -55,8 +55,8 @@ class LearntParameter:
     @property
     def line(self) -> str:
         """Return one line for a terminal: the 90 % intervals before and after."""
-        before = _within(self.unit, self.mean_before, self.deviation_before)
-        return f"    {self.title:<46}{before:>26} -> {_within(self.unit, self.mean, self.deviation)}"
+        before = _format_factor(self.unit, self.mean_before, self.deviation_before)
+        return f"    {self.title:<46}{before:>26} -> {_format_factor(self.unit, self.mean, self.deviation)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class RunCalibration(AnswerRecord):
         return (*figures, *self.over_roof)
 
 
-def _within(unit: str, mean: float, deviation: float) -> str:
+def _format_factor(unit: str, mean: float, deviation: float) -> str:
     low, high = mean - WITHIN * deviation, mean + WITHIN * deviation
     if unit == "s":
         return f"{mean * 1e3:+.1f} ms ({low * 1e3:+.1f} to {high * 1e3:+.1f})"

@@ -35,7 +35,7 @@ class Captures:
             self._shared = self._torch.cuda.graph_pool_handle()
         return self._shared
 
-    def aside(self, body: Callable[[], object]) -> object:
+    def run_on_side_stream(self, body: Callable[[], object]) -> object:
         """Run `body` on the side stream, after all queued work and before later work."""
         cuda = self._torch.cuda
         self.stream.wait_stream(cuda.current_stream(self._device))
@@ -62,10 +62,10 @@ class Captures:
 
     def _abandon(self, graph: Any, pool: Pool) -> None:
         """End a failed capture, close its pool if torch left it open, and check that the allocator works."""
-        if not _tried(graph.capture_end) and self._close(pool):
+        if not _can_capture(graph.capture_end) and self._close(pool):
             self._release(pool)
-        _tried(graph.reset)
-        self.spoiled = self.spoiled or not _tried(self._torch.cuda.empty_cache)
+        _can_capture(graph.reset)
+        self.spoiled = self.spoiled or not _can_capture(self._torch.cuda.empty_cache)
 
     def _close(self, pool: Pool) -> bool:
         """Stop allocating to `pool`; return False if torch already did so, or has no such call."""
@@ -73,18 +73,18 @@ class Captures:
         # torch 2.8 and later; earlier versions
         names = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")
         end = next((getattr(private, name) for name in names if hasattr(private, name)), None)
-        return end is not None and _tried(lambda: end(self._index, pool))
+        return end is not None and _can_capture(lambda: end(self._index, pool))
 
     def _release(self, pool: Pool) -> None:
         if (release := getattr(self._torch._C, "_cuda_releasePool", None)) is not None:
-            _tried(lambda: release(self._index, pool))
+            _can_capture(lambda: release(self._index, pool))
 
     @property
     def _index(self) -> int:
         return int(self._device.partition(":")[2] or 0)
 
 
-def _tried(step: Callable[[], object]) -> bool:
+def _can_capture(step: Callable[[], object]) -> bool:
     try:
         step()
     except RuntimeError:

@@ -209,7 +209,7 @@ class MeasurementLog:
         earlier = self.done.get(case.id)
         return 0 if earlier is None or earlier.status not in RETRIED else earlier.attempts
 
-    def settled(self, case: Case, *, passes: int = 1) -> bool:
+    def is_settled(self, case: Case, *, passes: int = 1) -> bool:
         """Return whether a case needs no further run. A failed or out-of-memory case gets a second attempt.
 
         A case that was timed in fewer than `passes` passes runs again too.
@@ -284,7 +284,7 @@ def _json_object(path: Path, line: str, number: int) -> dict[str, Any]:
 def require_same_conditions(path: object, was: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise InvalidInput with every difference between the file's header and this run."""
     differing = [
-        f"{name} {_told(was.get(name))}, now {_told(now.get(name))}"
+        f"{name} {_describe_value(was.get(name))}, now {_describe_value(now.get(name))}"
         for name in dict.fromkeys((*was, *now))
         if was.get(name) != now.get(name)
     ]
@@ -295,5 +295,5 @@ def require_same_conditions(path: object, was: Mapping[str, Any], now: Mapping[s
         )
 
 
-def _told(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     return "unknown" if value is None else repr(value)

@@ -46,10 +46,10 @@ def measure_collectives(*, ranks: int, on_cuda: bool, message_bytes: Sequence[in
         processes.spawn(_worker, args=(ranks, on_cuda, tuple(message_bytes), folder), nprocs=ranks, join=True)
         records = json.loads((Path(folder) / "times.json").read_text())
     backend, how = ("nccl", "events") if on_cuda else ("gloo", "wall time")
-    return [_measured(backend, how, ranks, record) for record in records]  # type: ignore[arg-type]
+    return [_measured_case(backend, how, ranks, record) for record in records]  # type: ignore[arg-type]
 
 
-def _measured(backend: str, how: How, ranks: int, record: dict[str, Any]) -> MeasuredCase:
+def _measured_case(backend: str, how: How, ranks: int, record: dict[str, Any]) -> MeasuredCase:
     case = make_case("collective", backend, variant=record["kind"], ranks=ranks, bytes=record["bytes"])
     if not record["right"]:
         return MeasuredCase(case=case, status="wrong", note="a rank received something else: not timed")
@@ -109,26 +109,26 @@ def message(torch: Any, dist: Any, kind: str, size: int, device: Any) -> Message
     count = max(1, size // 4)
     pattern = torch.arange(count, device=device, dtype=torch.float32) % VALUES
 
-    def of(owner: int) -> Any:
+    def pattern_of(owner: int) -> Any:
         return pattern * (owner + 1)
 
     fill: Callable[[], None]
     if kind == "all_reduce":
         own = torch.empty(count, device=device)
-        fill = lambda: own.copy_(of(rank))  # noqa: E731
+        fill = lambda: own.copy_(pattern_of(rank))  # noqa: E731
         call = lambda: dist.all_reduce(own)  # noqa: E731
         right = lambda: bool((own == pattern * (ranks * (ranks + 1) / 2)).all())  # noqa: E731
     elif kind == "all_gather":
         parts = torch.empty(ranks, count, device=device)
-        fill = lambda: (parts.zero_(), parts[rank].copy_(of(rank)))[0]  # noqa: E731
+        fill = lambda: (parts.zero_(), parts[rank].copy_(pattern_of(rank)))[0]  # noqa: E731
         call = lambda: dist.all_gather_into_tensor(parts.view(-1), parts[rank])  # noqa: E731  # in place
-        right = lambda: all(bool((parts[i] == of(i)).all()) for i in range(ranks))  # noqa: E731
+        right = lambda: all(bool((parts[i] == pattern_of(i)).all()) for i in range(ranks))  # noqa: E731
     else:
         sent, received = torch.empty(count, device=device), torch.empty(count, device=device)
         before, after = (rank - 1) % ranks, (rank + 1) % ranks
-        fill = lambda: (received.zero_(), sent.copy_(of(rank)))[0]  # noqa: E731
+        fill = lambda: (received.zero_(), sent.copy_(pattern_of(rank)))[0]  # noqa: E731
         call = lambda: _exchange(dist, sent, after, received, before)  # noqa: E731
-        right = lambda: bool((received == of(before)).all())  # noqa: E731
+        right = lambda: bool((received == pattern_of(before)).all())  # noqa: E731
     return Message(kind=kind, bytes=size, device=device, fill=fill, call=call, right=right)
 
 

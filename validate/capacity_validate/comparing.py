@@ -12,7 +12,7 @@ from capacity.answers.deployment_run import verdict_on
 from capacity.answers.engine_setup import engine_frontend
 from capacity.answers.records import Quantity
 from capacity.answers.run_intervals import latency_intervals, rate_intervals, run_bands
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
 from capacity.base.latency_metrics import METRICS
@@ -22,7 +22,14 @@ from capacity.simulator import FrontendTimes, SimulationResult
 from capacity.workload import Workload
 from capacity_validate.benchmark_results import STATISTICS, MeasuredRun, read_results
 from capacity_validate.comparison import Comparison, MetricRow, Overheads, RunComparison
-from capacity_validate.replaying import client_of, frontend_of, replay, replayed, split_options, workload_of
+from capacity_validate.replaying import (
+    client_of,
+    frontend_of,
+    replay,
+    replay_metrics,
+    split_options,
+    workload_of,
+)
 from capacity_validate.server_log import ServerLog, read_server_log
 from capacity_validate.server_settings import served_model, server_as_run, weights_contradiction
 
@@ -30,7 +37,7 @@ BISECTIONS = 12
 THROUGHPUTS = ("request_throughput", "output_throughput")
 
 
-@checked
+@validate_arguments
 def compare(
     results: Sequence[str | Path],
     *,
@@ -59,7 +66,7 @@ def compare(
     planned, resolved = server_as_run(named, pool_fields, log, profiles=profiles, download=download)
     other_weights = weights_contradiction(planned, log)
     workloads = [workload_of(run, traffic_fields) for run in runs]
-    overheads = _fitted(resolved, runs, workloads) if fit_overheads else None
+    overheads = _fit_overheads(resolved, runs, workloads) if fit_overheads else None
     return Comparison(
         model=resolved.model.name,
         gpu=resolved.profile.name,
@@ -69,7 +76,9 @@ def compare(
         kv_capacity_tokens=resolved.memory.kv_capacity_tokens,
         kv_capacity_measured=log is not None and (log.kv_tokens or log.kv_blocks) is not None,
         runs=tuple(
-            _compared(resolved, run, workload, client_of(run, traffic_fields), overheads, log, other_weights)
+            _compare_run(
+                resolved, run, workload, client_of(run, traffic_fields), overheads, log, other_weights
+            )
             for run, workload in zip(runs, workloads, strict=True)
         ),
         overheads=overheads,
@@ -85,7 +94,7 @@ def _frontend(resolved: ResolvedPool, request_s: float) -> FrontendTimes:
     return replace(engine_frontend(resolved), request_latency_s=request_s, response_latency_s=0.0)
 
 
-def _fitted(
+def _fit_overheads(
     resolved: ResolvedPool, runs: Sequence[MeasuredRun], workloads: Sequence[tuple[Workload, str]]
 ) -> Overheads:
     """Fit the time per step to TPOT, then the time per request to TTFT: medians over every other run."""
@@ -96,7 +105,7 @@ def _fitted(
     for i in chosen:
         workload = workloads[i][0]
         step_s = _step_overhead(resolved, workload, runs[i].latencies_ms["tpot"]["mean"])
-        bare = replayed(resolved, workload, step_s=step_s, frontend=_frontend(resolved, 0.0))
+        bare = replay_metrics(resolved, workload, step_s=step_s, frontend=_frontend(resolved, 0.0))
         steps.append(step_s)
         requests.append(max(0.0, (runs[i].latencies_ms["ttft"]["mean"] - bare["mean_ttft_ms"]) / 1e3))
     return Overheads(
@@ -109,11 +118,11 @@ def _fitted(
 def _step_overhead(resolved: ResolvedPool, workload: Workload, tpot_ms: float) -> float:
     """Return the constant that makes mean TPOT equal the measured one; 0 if the prediction is already higher."""
     low, high = 0.0, tpot_ms / 1e3
-    if (replayed(resolved, workload).get("mean_tpot_ms") or math.inf) >= tpot_ms:
+    if (replay_metrics(resolved, workload).get("mean_tpot_ms") or math.inf) >= tpot_ms:
         return 0.0
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        predicted = replayed(resolved, workload, step_s=middle).get("mean_tpot_ms") or math.inf
+        predicted = replay_metrics(resolved, workload, step_s=middle).get("mean_tpot_ms") or math.inf
         low, high = (middle, high) if predicted < tpot_ms else (low, middle)
     return (low + high) / 2
 
@@ -121,7 +130,7 @@ def _step_overhead(resolved: ResolvedPool, workload: Workload, tpot_ms: float) -
 # comparison
 
 
-def _compared(
+def _compare_run(
     resolved: ResolvedPool,
     run: MeasuredRun,
     workload: tuple[Workload, str],

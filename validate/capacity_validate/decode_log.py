@@ -49,11 +49,11 @@ def decode_steps(text: str) -> list[DecodeSteps]:
     by_sequences: dict[int, list[DecodeSteps]] = {}
     for window in (*_vllm_windows(text), *_sglang_windows(text)):
         by_sequences.setdefault(window.sequences, []).append(window)
-    merged = [_merged(group) for group in by_sequences.values() if len(group) >= LEAST_WINDOWS]
+    merged = [_merge_windows(group) for group in by_sequences.values() if len(group) >= LEAST_WINDOWS]
     return sorted(merged, key=lambda steps: -steps.windows)[:MOST_FIGURES]
 
 
-def _merged(group: list[DecodeSteps]) -> DecodeSteps:
+def _merge_windows(group: list[DecodeSteps]) -> DecodeSteps:
     contexts = [window.context_tokens for window in group if window.context_tokens is not None]
     fractions = [window.kv_fraction for window in group if window.kv_fraction is not None]
     return DecodeSteps(

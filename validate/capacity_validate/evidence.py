@@ -61,7 +61,7 @@ def read_evidence(sources: Sequence[str | Path]) -> Evidence:
     measurements: list[str] = []
     for source in map(str, sources):
         if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*://", source):
-            runs.append(read_metrics(source, fetched(source)))
+            runs.append(read_metrics(source, fetch_text(source)))
             continue
         text = str(read_bytes(source, "a benchmark result"), "utf-8-sig", errors="replace")
         if _JSON.match(text) and f'"{SCHEMA}"' in text[:2000]:
@@ -103,7 +103,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def fetched(address: str) -> str:
+def fetch_text(address: str) -> str:
     """Return the text at an http(s) address that the user gave. Raises InvalidInput."""
     scheme = urllib.parse.urlsplit(address).scheme.lower()
     if scheme not in ("http", "https"):

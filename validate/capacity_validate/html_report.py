@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from capacity.base.html import list_html, page_html, table_html
-from capacity.report.layout import printed
+from capacity.report.layout import render_text
 from capacity.report.tables_html import parts_html
 from capacity.report.views.layout import draw_table
 from capacity.report.views.layout import parts as view_parts
@@ -52,7 +52,7 @@ def percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f} %"
 
 
-def signed(value: float | None) -> str:
+def format_signed(value: float | None) -> str:
     return "" if value is None else f"{100 * value:+.1f} %"
 
 
@@ -80,16 +80,21 @@ def _facts(report: ValidationReport) -> str:
     return table_html(None, shown.items()) + (list_html(report.remarks) if report.remarks else "")
 
 
-def _with(text: Callable[[float], str]) -> Unit:
+def _optional_unit(text: Callable[[float], str]) -> Unit:
     """Return a unit that shows nothing for None."""
     return Unit(none="", show=lambda number, _: (text(number.value), ""))
 
 
-PERCENT, SIGNED, TIME, FOUR = _with(percent), _with(signed), _with(duration), _with("{:.4g}".format)
-NUMBER = _with(lambda value: f"{value:,.0f}" if value == int(value) else f"{value:.4g}")
+PERCENT, SIGNED, TIME, FOUR = (
+    _optional_unit(percent),
+    _optional_unit(format_signed),
+    _optional_unit(duration),
+    _optional_unit("{:.4g}".format),
+)
+NUMBER = _optional_unit(lambda value: f"{value:,.0f}" if value == int(value) else f"{value:.4g}")
 
 
-def _beside(metric: str) -> Callable[[tuple[int, ServingComparison]], str]:
+def _both_means(metric: str) -> Callable[[tuple[int, ServingComparison]], str]:
     """Return a function that shows a serving run's mean latency, measured and simulated."""
 
     def find(run: tuple[int, ServingComparison]) -> str:
@@ -97,7 +102,7 @@ def _beside(metric: str) -> Callable[[tuple[int, ServingComparison]], str]:
             getattr(run[1], name)
             for name in (f"measured_{metric}_s", f"simulated_{metric}_s", f"{metric}_error")
         )
-        return f"{duration(measured)} / {duration(simulated)} ({signed(error)})"
+        return f"{duration(measured)} / {duration(simulated)} ({format_signed(error)})"
 
     return find
 
@@ -118,8 +123,8 @@ CASES = [
 ]
 SERVING = [
     Column("serving", lambda run: f"run {run[0]}: {run[1].requests} requests at {run[1].rate_per_s:.2f}/s"),
-    Column("mean TTFT measured / simulated", _beside("ttft")),
-    Column("mean TPOT measured / simulated", _beside("tpot")),
+    Column("mean TTFT measured / simulated", _both_means("ttft")),
+    Column("mean TPOT measured / simulated", _both_means("tpot")),
     Column("same schedule", lambda run: f"{run[1].equal_steps} of {run[1].steps}"),
     Column("step error", "1.step_error_median", PERCENT),
 ]
@@ -162,7 +167,7 @@ def _view(report: ValidationReport) -> View:
         missing.append((f"{len(report.left_out)} cases", "budget", "left out: the budget was spent"))
     extrapolated = [
         f"All {found.layers:.0f} layers, extrapolated from two depths: decode step {duration(found.measured_s)}, "
-        f"predicted {duration(found.predicted_s)} ({signed(found.error)})."
+        f"predicted {duration(found.predicted_s)} ({format_signed(found.error)})."
         for found in (report.extrapolation,)
         if found is not None
     ]
@@ -192,7 +197,7 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
     for s in report.serving:
         lines.append(
             f"serving {s.requests} requests at {s.rate_per_s:.2f}/s: TTFT {duration(s.measured_ttft_s)} measured, "
-            f"{signed(s.ttft_error)} simulated; TPOT {duration(s.measured_tpot_s)}, {signed(s.tpot_error)}; "
+            f"{format_signed(s.ttft_error)} simulated; TPOT {duration(s.measured_tpot_s)}, {format_signed(s.tpot_error)}; "
             f"{s.equal_steps} of {s.steps} steps scheduled alike"
         )
     for r in report.speculation:
@@ -203,10 +208,10 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
         )
     for regime, (low, high) in report.bands.items():
         lines.append(
-            f"error band of {regime} steps: {signed(low)} to {signed(high)} (nine of ten that no fit saw)"
+            f"error band of {regime} steps: {format_signed(low)} to {format_signed(high)} (nine of ten that no fit saw)"
         )
     if report.engine is not None:
-        lines += printed(view_parts(comparison_view(report.engine), report.engine)).splitlines()
+        lines += render_text(view_parts(comparison_view(report.engine), report.engine)).splitlines()
     held = sum(f.passed for f in report.findings)
     on_host = sum(f.device == ON_HOST for f in report.findings)
     where = (

@@ -17,7 +17,7 @@ from capacity_validate.kernels.experts import (
     grouped_in_one_kernel,
     looped_experts,
 )
-from capacity_validate.kernels.fused import gated, rope_and_cache, rotate
+from capacity_validate.kernels.fused import rope_and_cache, rotate, silu_and_mul
 from capacity_validate.kernels.paged import gather_context, paged_decode_attention, with_sink
 from capacity_validate.step_inputs import EPSILON, StepInputs
 
@@ -39,7 +39,7 @@ class GroupedMixer:
         self.qkv = owner.random(sum(self.widths), hidden, scale=hidden**-0.5)
         self.bias = owner.random(sum(self.widths), scale=0.1) if spec.qkv_bias else None
         lengths = {"none": (), "per_head": (d, d), "full": (self.width, kv_width)}
-        self.qk_norms = tuple(owner.ones(length) for length in lengths[spec.qk_norm])
+        self.qk_norms = tuple(owner.ones_like_weights(length) for length in lengths[spec.qk_norm])
         self.output = owner.random(hidden, self.width, scale=self.width**-0.5)
         self.output_bias = owner.random(hidden, scale=0.1) if spec.output_bias else None
         self.sinks: Any = owner.random(spec.num_heads, scale=1.0) if spec.sinks else None
@@ -130,11 +130,11 @@ class LatentMixer:
         query_width = hidden
         if spec.q_lora_rank is not None:
             self.q_a = owner.random(spec.q_lora_rank, hidden, scale=hidden**-0.5)
-            self.q_norm = owner.ones(spec.q_lora_rank)
+            self.q_norm = owner.ones_like_weights(spec.q_lora_rank)
             query_width = spec.q_lora_rank
         self.q_b = owner.random(heads * spec.qk_head_dim, query_width, scale=query_width**-0.5)
         self.kv_a = owner.random(latent + spec.qk_rope_head_dim, hidden, scale=hidden**-0.5)
-        self.kv_norm = owner.ones(latent)
+        self.kv_norm = owner.ones_like_weights(latent)
         width = spec.qk_nope_head_dim + spec.v_head_dim
         self.kv_b = owner.random(heads * width, latent, scale=latent**-0.5)
         self.output = owner.random(hidden, heads * spec.v_head_dim, scale=(heads * spec.v_head_dim) ** -0.5)
@@ -229,7 +229,7 @@ class DenseMlp:
         return [self.gate_up, self.down]
 
     def __call__(self, x: Any) -> Any:
-        return functional.linear(gated(functional.linear(x, self.gate_up)), self.down)
+        return functional.linear(silu_and_mul(functional.linear(x, self.gate_up)), self.down)
 
 
 class ExpertMlp:

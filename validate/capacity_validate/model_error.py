@@ -28,16 +28,16 @@ def measured_cases(session: Session) -> list[MeasuredCase]:
 
 def fitted_half(session: Session) -> HalfFit:
     """Return constants and host time fitted to one half of the cases measured so far."""
-    return fit_half(measured_cases(session), session.profile, **_fitting(session))
+    return fit_half(measured_cases(session), session.profile, **_fit_arguments(session))
 
 
 def fitted_profile(session: Session) -> FittedProfile:
     """Return the profile calibrated on all cases, named `NAME@mine`."""
     name = f"{session.profile.name.partition('@')[0]}@mine"
-    return fit_profile(measured_cases(session), session.profile, name=name, **_fitting(session))
+    return fit_profile(measured_cases(session), session.profile, name=name, **_fit_arguments(session))
 
 
-def _fitting(session: Session) -> dict[str, Any]:
+def _fit_arguments(session: Session) -> dict[str, Any]:
     """Return the fit's arguments: provenance, kind of device, the campaign's model and its second model."""
     unseen = session.plan.unseen
     return {

@@ -130,7 +130,7 @@ def odd_shapes(
             if function is not None:
                 key = (row.case.family, shape_key(row.case))
                 ratios.setdefault(key, []).append(math.log(row.seconds / function(fit.after)))
-        for (family, shape), off in _outlying(ratios).items():
+        for (family, shape), off in _outliers(ratios).items():
             sizes = ", ".join(f"{name}={size}" for name, size in shape[1])  # type: ignore[index]
             way = f"{math.exp(off):.1f} times slower" if off > 0 else f"{math.exp(-off):.1f} times faster"
             text = "than its family: look at that kernel, or at how it was timed"
@@ -138,7 +138,7 @@ def odd_shapes(
     return tuple(remarks)
 
 
-def _outlying(ratios: Mapping[tuple[str, object], Sequence[float]]) -> dict[tuple[str, object], float]:
+def _outliers(ratios: Mapping[tuple[str, object], Sequence[float]]) -> dict[tuple[str, object], float]:
     """Return the outlying shapes with their ln(measured / predicted) less the median of all shapes."""
     medians = {key: statistics.median(values) for key, values in ratios.items()}
     if len(medians) < FEWEST_SHAPES:

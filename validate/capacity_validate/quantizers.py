@@ -37,7 +37,7 @@ class Quantized:
 
 def absmax(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
     """Quantize to symmetric integers, with one scale for the tensor or for each `block` inputs of a row."""
-    grouped = _grouped(x, block)
+    grouped = _group_values(x, block)
     top = 2 ** (bits - 1) - 1
     scale = _largest(grouped) / top
     codes = torch.clamp(torch.round(grouped / scale), -top, top)
@@ -50,7 +50,7 @@ def absmax(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
 
 def zero_point(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
     """Quantize to asymmetric integers with an integer zero point; its rounding may clip the ends by Δ/2 more."""
-    grouped, top = _grouped(x, block), 2**bits - 1
+    grouped, top = _group_values(x, block), 2**bits - 1
     scale = (_range(grouped) / top).clamp_min(1e-12)
     codes, zero, inside = _affine(grouped, scale, top)
     bound = torch.where(inside, scale / 2, scale)
@@ -65,7 +65,7 @@ def grouped_int4(x: Any, *, group: int = 128) -> Quantized:
     wide = scale.to(x.dtype)
     codes, zero, inside = _affine(grouped, wide, 15)
     bound = torch.where(inside, wide / 2, wide * 1.01)  # 1 % more, because the scale is rounded to FP16
-    parts = (_packed(codes.reshape(x.shape)), scale.squeeze(-1), _packed(zero.squeeze(-1)))
+    parts = (_pack_codes(codes.reshape(x.shape)), scale.squeeze(-1), _pack_codes(zero.squeeze(-1)))
     return Quantized(parts, ((codes - zero) * wide).reshape(x.shape), bound.reshape(x.shape))
 
 
@@ -89,7 +89,7 @@ def nf4(x: Any, *, block: int = 64) -> Quantized:
     codes = torch.bucketize((blocks / scale).contiguous(), (levels[1:] + levels[:-1]) / 2)
     widest = float((levels[1:] - levels[:-1]).max())
     return Quantized(
-        (_packed(codes.reshape(x.shape)), scale.to(torch.float32)),
+        (_pack_codes(codes.reshape(x.shape)), scale.to(torch.float32)),
         (levels[codes] * scale).reshape(x.shape),
         (scale * widest / 2).expand_as(blocks).reshape(x.shape),
     )
@@ -108,7 +108,7 @@ def fp8(x: Any, *, kind: str = "e4m3") -> Quantized:
     return Quantized((codes, scale.to(torch.float32).reshape(1)), values, bound * (1 + 1e-5))
 
 
-def _grouped(x: Any, block: int | None) -> Any:
+def _group_values(x: Any, block: int | None) -> Any:
     return x.reshape(1, -1) if block is None else x.reshape(-1, block)
 
 
@@ -116,7 +116,7 @@ def _largest(x: Any) -> Any:
     return x.abs().amax(dim=-1, keepdim=True).clamp_min(1e-12)
 
 
-def _packed(codes: Any) -> Any:
+def _pack_codes(codes: Any) -> Any:
     """Pack two 4-bit codes into each byte."""
     codes = codes.to(torch.uint8).reshape(codes.shape[0], -1)
     if codes.shape[1] % 2:

@@ -131,7 +131,7 @@ def measure_engine(
     serve = serve_words(name, checkpoint, build(Pool, fields), port=port)
     results: list[str | Path] = []
     announce(f"{name} starts")
-    with running(serve, log) as process:
+    with run_process(serve, log) as process:
         wait_until_healthy(process, log, f"http://{HOST}:{port}/health", start_s=start_s)
         for in_flight, requests in loads:
             announce(f"{name} with {in_flight} requests in flight")
@@ -151,7 +151,7 @@ def measure_engine(
 
 
 @contextmanager
-def running(words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def run_process(words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run a process with its output in `log`; on exit, always end it and its child processes."""
     with log.open("wb") as output:
         try:
@@ -208,7 +208,7 @@ def wait_until_healthy(process: subprocess.Popen[bytes], log: Path, address: str
 
 def _bench(words: Sequence[str], result: Path, log: Path, server: subprocess.Popen[bytes]) -> None:
     own_log = result.with_suffix(".log")
-    with running(words, own_log) as client:
+    with run_process(words, own_log) as client:
         ends = time.monotonic() + LOAD_S
         while client.poll() is None:
             if server.poll() is not None:

@@ -162,7 +162,7 @@ def replay(
     return simulate(workload, setup, frontend=frontend or engine_frontend(resolved))
 
 
-def replayed(
+def replay_metrics(
     resolved: ResolvedPool, workload: Workload, *, step_s: float = 0.0, frontend: FrontendTimes | None = None
 ) -> dict[str, Any]:
     """Return the benchmark's metrics of a simulated run by its names; `status` and `reason` describe how it ended."""
@@ -184,12 +184,12 @@ class ReplayedRun:
     exact: bool
     names: tuple[str, ...]
 
-    def predicted(self, resolved: ResolvedPool, beyond: Mapping[str, float]) -> list[float]:
+    def predict(self, resolved: ResolvedPool, beyond: Mapping[str, float]) -> list[float]:
         """Return the prediction of each name in its own unit; NaN if the simulated server could not serve the run.
 
         `beyond`: factors on TTFT and TPOT that no step explains.
         """
-        result = replayed(resolved, self.workload, frontend=frontend_of(resolved, self.run))
+        result = replay_metrics(resolved, self.workload, frontend=frontend_of(resolved, self.run))
         if result["status"] != "complete":
             return [math.nan for _ in self.names]
         ttft, e2e = (float(result.get(f"mean_{metric}_ms") or 0.0) for metric in ("ttft", "e2el"))
@@ -254,7 +254,7 @@ class Replay:
         adjustment = adjustment_at(theta)
         resolved = self.resolved.adjusted_by(adjustment)
         beyond = {metric: adjustment.factor(metric) for metric in ("ttft", "tpot")}
-        values = [value for found in self.runs for value in found.predicted(resolved, beyond)]
+        values = [value for found in self.runs for value in found.predict(resolved, beyond)]
         values += [_step_seconds(resolved, steps) * beyond["tpot"] for steps in self.steps]
         if self.kv_tokens is not None:
             values.append(float(self.planned.adjusted_by(adjustment).memory.kv_capacity_tokens))
@@ -266,13 +266,13 @@ class Replay:
             metric, statistic = _parts(name)
             deviation = self._scatter(metric) * (TAILS if statistic in PERCENTILES else 1.0)
             yield MeasuredFigure(
-                name=f"{name} of {self._called(found)}",
-                value=measured(found.run, name),
+                name=f"{name} of {self._run_name(found)}",
+                value=measured_value(found.run, name),
                 deviation=deviation if found.exact else math.hypot(deviation, DRAWN_ANEW),
                 shared=f"{id(found)} {metric}",
             )
 
-    def _called(self, found: ReplayedRun) -> str:
+    def _run_name(self, found: ReplayedRun) -> str:
         """Return a run's file name; if the file has several runs, add the run's lengths."""
         path = found.run.path
         name = path if "://" in path else Path(path).name
@@ -286,7 +286,7 @@ class Replay:
         return figure_deviation(metric, is_moe=self.resolved.model.is_moe)
 
 
-def deployed(resolved: ResolvedPool) -> tuple[str, str]:
+def engine_and_gpu(resolved: ResolvedPool) -> tuple[str, str]:
     """Return engine and GPU, by which spreads distinguish deployments."""
     return resolved.engine.name, resolved.profile.name.partition("@")[0]
 
@@ -296,7 +296,7 @@ def prior_of(resolved: ResolvedPool) -> Adjustment:
 
     The TTFT and TPOT effects fitted to another model or engine are not transferred.
     """
-    engine, gpu = deployed(resolved)
+    engine, gpu = engine_and_gpu(resolved)
     fresh = prior(engine, gpu, is_moe=resolved.model.is_moe)
     known = resolved.profile.adjustment
     if known is None or not known.covariance:
@@ -339,7 +339,7 @@ def names_learnt_from(run: MeasuredRun) -> Iterator[str]:
         )
 
 
-def measured(run: MeasuredRun, name: str) -> float:
+def measured_value(run: MeasuredRun, name: str) -> float:
     """Return a run's figure by the benchmark's name for it."""
     if name.endswith("throughput"):
         return float(getattr(run, name))

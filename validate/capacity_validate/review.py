@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from capacity.base.html import records_html, table_html
 from capacity.base.record import AnswerRecord, make_from
-from capacity.report.display import STANDARD, Units, shown
+from capacity.report.display import STANDARD, Units, format_number
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, listed, log_axis, symbol
 from capacity.report.figures.drawing import draw_chart
 from capacity.report.sheet import Sheet
@@ -17,7 +17,7 @@ from capacity.report.views.view import Bars
 from capacity_validate.calibrating import (
     MovedConstant,
     base_profile,
-    combined,
+    combine_cases,
     fit_half,
     moved_constants,
     named_model,
@@ -59,7 +59,7 @@ def review(
     """
     files = [read_measurements(path) for path in measurements]
     profile = base_profile(files, gpu=gpu, directories=tuple(profiles))
-    cases = combined(files)
+    cases = combine_cases(files)
     model = named_model(files, "model")
     on_gpu = files[0].environment.get("kind") != "cpu"
     unseen = named_model(files, "unseen")
@@ -251,7 +251,7 @@ def class_table(classes: Sequence[ClassErrors]) -> str:
                 "class": each.family,
                 "cases": each.cases,
                 "held out": each.held_out,
-                **{head: shown(getattr(each, name), ".1%") for head, name in ERRORS.items()},
+                **{head: format_number(getattr(each, name), ".1%") for head, name in ERRORS.items()},
             }
             for each in classes
         ]

@@ -10,7 +10,7 @@ from capacity_validate.cases import MOST_ATTEMPTS, Case, MeasuredCase, Measureme
 from capacity_validate.kernels import KernelBench, Prepared, Unsupported, prepare
 from capacity_validate.plausibility import ENOUGH_IMPLAUSIBLE, all_alike, drift, too_fast
 from capacity_validate.splitting import shape_key
-from capacity_validate.telemetry import Conditions, Telemetry, merged
+from capacity_validate.telemetry import Conditions, Telemetry, merge_conditions
 from capacity_validate.timing import How, Samples, Stopwatch, Timing, summarise_samples
 from capacity_validate.trouble import (
     DeviceLost,
@@ -42,7 +42,7 @@ class _Pooled:
     passes: int = 0
 
     @classmethod
-    def of(cls, measured: MeasuredCase | None) -> "_Pooled":
+    def from_measurement(cls, measured: MeasuredCase | None) -> "_Pooled":
         """Return the samples of an earlier process; empty if it did not time the case or kept no samples."""
         timing = None if measured is None or measured.status != "ok" else measured.timing
         if measured is None or timing is None or not timing.samples:
@@ -122,7 +122,7 @@ class CaseRunner:
 
         Raises DeviceLost if the run can only continue in a fresh process, and InvalidInput if torch lacks this GPU.
         """
-        todo = [case for case in cases if not self.log.settled(case, passes=passes)]
+        todo = [case for case in cases if not self.log.is_settled(case, passes=passes)]
         done, interrupted = 0, False
         total = len(todo) * passes
         try:
@@ -130,7 +130,7 @@ class CaseRunner:
                 for case in [case for case in todo if self._pool(case).passes < number]:
                     if time.monotonic() > deadline or self._stopped:
                         break
-                    if not self._one(case):
+                    if not self._run_case(case):
                         todo.remove(case)
                     done += 1
                     if progress is not None:
@@ -161,26 +161,26 @@ class CaseRunner:
 
     def _pool(self, case: Case) -> _Pooled:
         if case.id not in self._pooled:
-            self._pooled[case.id] = _Pooled.of(self.log.done.get(case.id))
+            self._pooled[case.id] = _Pooled.from_measurement(self.log.done.get(case.id))
         return self._pooled[case.id]
 
-    def _one(self, case: Case) -> bool:
+    def _run_case(self, case: Case) -> bool:
         """Time a case again; return False if it cannot be timed, with the reason in the log."""
         self.log.begin(case)
         timed = False
         try:
             prepared = self.own_calls(case) or prepare(case, self.bench)
-            timed = self._timed(case, prepared)
+            timed = self._time_case(case, prepared)
         except CapacityError:
             raise
         except Exception as error:  # a failed case must not end the others
-            self._failed(case, error)
+            self._record_failure(case, error)
         if self.stopwatch.spoiled or self.bench.spoiled:
             self.log.idle()
             raise DeviceLost(case.id, SPOILED)
         return timed
 
-    def _failed(self, case: Case, error: Exception) -> None:
+    def _record_failure(self, case: Case, error: Exception) -> None:
         """Record a failure. Raises DeviceLost if the device no longer works."""
         require_kernels_for_device(error)
         text = str(error) if isinstance(error, Unsupported) else first_line(error)
@@ -201,7 +201,7 @@ class CaseRunner:
             self.log.idle()
             raise DeviceLost(case.id, text) from None
 
-    def _timed(self, case: Case, prepared: Prepared) -> bool:
+    def _time_case(self, case: Case, prepared: Prepared) -> bool:
         pooled = self._pool(case)
         if pooled.samples and prepared.sustained_s:
             return True
@@ -230,13 +230,13 @@ class CaseRunner:
         measured = MeasuredCase(
             case=case,
             status="ok",
-            timing=_sustained(pooled) if prepared.sustained_s else pooled.timing(),
+            timing=_second_half(pooled) if prepared.sustained_s else pooled.timing(),
             flops=prepared.flops,
             bytes=prepared.bytes,
             reference_error=pooled.error,
             extra_bytes=pooled.extra_bytes,
             burst_s=_burst_s(samples) if prepared.sustained_s else None,
-            conditions=merged(pooled.conditions),
+            conditions=merge_conditions(pooled.conditions),
             passes=pooled.passes,
             note=prepared.note,
         )
@@ -264,7 +264,7 @@ def _burst_s(samples: Samples) -> float:
     return summarise_samples(samples.seconds[: max(MIN_SAMPLES, first)], samples.how).seconds
 
 
-def _sustained(pooled: _Pooled) -> Timing:
+def _second_half(pooled: _Pooled) -> Timing:
     """Return the timing of the second half of a long run, when clocks, power and heat have settled as in serving."""
     assert pooled.how is not None
     return summarise_samples(pooled.samples[len(pooled.samples) // 2 :], pooled.how, calls=pooled.calls)

@@ -37,7 +37,7 @@ def served_model(
     InvalidInput if two sources name different models, and if none names one.
     """
     chosen, origin, spec = model, "--model", None if model is None else load_model(model, download=download)
-    for path, names in _named(runs, log):
+    for path, names in _files_with_model(runs, log):
         found = _first_known(names, download=download)
         if found is None:
             chosen = chosen or names[0]
@@ -57,7 +57,9 @@ def served_model(
     return chosen
 
 
-def _named(runs: Sequence[MeasuredRun], log: ServerLog | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _files_with_model(
+    runs: Sequence[MeasuredRun], log: ServerLog | None
+) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the files that name a model, with the names."""
     if log is not None and log.launch.models:
         yield log.path, log.launch.models

@@ -211,7 +211,7 @@ class _ServingLoop:
             workload=self.workload,
             limits=self.limits,
             num_blocks=self.executor.num_blocks,
-            records=RequestTable.of(self._record(i) for i in range(len(self.workload))),
+            records=RequestTable.from_records(self._record(i) for i in range(len(self.workload))),
             steps=tuple(self.steps),
             taken_at_step=tuple(self.taken_at_step),
             tokens=tuple(map(tuple, self.tokens)),

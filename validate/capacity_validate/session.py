@@ -288,7 +288,7 @@ def _product(torch: Any, device: str) -> None:
 
 def _graph(torch: Any, device: str, captures: Captures) -> None:
     counter = torch.zeros(1, device=device)
-    captures.aside(lambda: counter.add_(1.0))
+    captures.run_on_side_stream(lambda: counter.add_(1.0))
     graph, _ = captures.capture(lambda: counter.add_(1.0))
     graph.replay()
     torch.cuda.synchronize(device)

@@ -37,7 +37,7 @@ from capacity_validate.posterior import (
     noise_covariance,
 )
 from capacity_validate.real_engine import client_command
-from capacity_validate.replaying import Replay, ReplayedRun, prior_of, replayed
+from capacity_validate.replaying import Replay, ReplayedRun, prior_of, replay_metrics
 
 MOST_RUNS = 3
 WORTH = 0.04  # minimum relative reduction of the mean half-width by a further run
@@ -143,7 +143,7 @@ def suggest_runs(
     ]
     chosen = design.greedy(asked, candidates)
     runs = tuple(
-        _suggested(resolved, candidate, number, widths)
+        _suggested_run(resolved, candidate, number, widths)
         for number, (candidate, widths) in enumerate(chosen, start=1)
     )
     today = design.half_widths(asked, design.covariance, learnt=design.learnt)
@@ -194,7 +194,7 @@ class _Design:
     def candidate(self, traffic: Traffic, names: Sequence[str]) -> _Candidate | None:
         """Return a load as a benchmark run; None if the deployment cannot serve it."""
         workload = make_workload(traffic, self.resolved.max_model_len)
-        result = replayed(self.resolved, workload)
+        result = replay_metrics(self.resolved, workload)
         if result["status"] != "complete" or not all((result.get(name) or 0) > 0 for name in names):
             return None
         run = MeasuredRun(
@@ -228,7 +228,7 @@ class _Design:
             replay=replay,
         )
 
-    def after(self, covariance: Matrix, candidate: _Candidate) -> Matrix:
+    def covariance_after(self, covariance: Matrix, candidate: _Candidate) -> Matrix:
         """Return the covariance of theta after a fit to this run, which does not depend on the run's values."""
         return learnt_covariance(covariance, candidate.slopes, noise_covariance(candidate.replay.figures))
 
@@ -277,7 +277,7 @@ class _Design:
         covariance, left = self.covariance, list(candidates)
         now = _mean(self.half_widths(asked, covariance))
         for _ in range(min(MOST_RUNS, len(left))):
-            after = [(each, self.after(covariance, each)) for each in left]
+            after = [(each, self.covariance_after(covariance, each)) for each in left]
             widths = [_mean(self.half_widths(asked, found)) for _, found in after]
             place = int(np.argmin(widths))
             if widths[place] > (1 - WORTH) * now:
@@ -326,7 +326,7 @@ def _loads(resolved: ResolvedPool, traffic: Traffic) -> Iterator[Traffic]:
                 yield build(Traffic, {**fields, **client})
 
 
-def _suggested(
+def _suggested_run(
     resolved: ResolvedPool, candidate: _Candidate, number: int, widths: dict[str, float]
 ) -> SuggestedRun:
     traffic = candidate.traffic

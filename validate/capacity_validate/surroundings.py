@@ -59,7 +59,7 @@ def host_of(facts: DeviceFacts) -> dict[str, Any]:
     return {
         "cpu": cpu_name(),
         "cores": os.cpu_count(),
-        "governor": _asked(lambda: GOVERNOR.read_text(encoding="utf-8").strip()),
+        "governor": _query(lambda: GOVERNOR.read_text(encoding="utf-8").strip()),
         "system": f"{platform.system()} {platform.release()}",
         "container": Path("/.dockerenv").exists() or Path("/run/.containerenv").exists(),
         "windows subsystem": "microsoft" in platform.release().lower(),
@@ -84,14 +84,14 @@ def libraries_of(torch: Any, kind: str) -> dict[str, str | None]:
         return {}
     return {
         "CUDA": str(torch.version.cuda),
-        "cuDNN": _asked(lambda: torch.backends.cudnn.version()),
-        "NCCL": _asked(lambda: ".".join(map(str, torch.cuda.nccl.version()))),
+        "cuDNN": _query(lambda: torch.backends.cudnn.version()),
+        "NCCL": _query(lambda: ".".join(map(str, torch.cuda.nccl.version()))),
         "cuBLAS": _package_version("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12"),
         "triton": _package_version("triton", "pytorch-triton"),
     }
 
 
-def _asked(question: Any) -> str | None:
+def _query(question: Any) -> str | None:
     try:
         answer = question()
     except (RuntimeError, AttributeError, ImportError, OSError):

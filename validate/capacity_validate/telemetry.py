@@ -86,19 +86,19 @@ class Telemetry:
 
     def conditions(self, began_s: float, ended_s: float) -> Conditions | None:
         """Return the conditions between two instants, or nearest to them; None if the driver reported nothing."""
-        found = self._between(began_s, ended_s)
+        found = self._readings_between(began_s, ended_s)
         self._loaded_hz += [r.sm_clock_hz for r in found if r.sm_clock_hz is not None]
-        together = merged([reading.conditions for reading in found])
+        together = merge_conditions([reading.conditions for reading in found])
         return None if together is None else Conditions(**together)
 
-    def _between(self, began_s: float, ended_s: float) -> list[Reading]:
-        readings = self._since(began_s)
+    def _readings_between(self, began_s: float, ended_s: float) -> list[Reading]:
+        readings = self._readings_since(began_s)
         inside = [r for r in readings if began_s <= r.at_s <= ended_s]
         if inside or not readings:
             return inside
         return [min(readings, key=lambda r: abs(r.at_s - (began_s + ended_s) / 2))]
 
-    def _since(self, instant: float) -> list[Reading]:
+    def _readings_since(self, instant: float) -> list[Reading]:
         """Return readings from the last one before an instant on; the thread may append meanwhile."""
         return self.readings[
             max(0, bisect_left(self.readings, instant, key=lambda reading: reading.at_s) - 1) :
@@ -106,7 +106,7 @@ class Telemetry:
 
     def held_down(self, instants: Sequence[float]) -> list[bool]:
         """Return for samples at these instants whether heat, a power brake or an unusual clock makes them unusable."""
-        readings = self._since(min(instants, default=0.0))
+        readings = self._readings_since(min(instants, default=0.0))
         if not readings:
             return [False] * len(instants)
         places = [r.at_s for r in readings]
@@ -138,20 +138,20 @@ def _all_reasons(many: Iterable[Sequence[str]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reason for reasons in many for reason in reasons))
 
 
-def merged(stretches: Sequence[Conditions]) -> dict[str, Any] | None:
+def merge_conditions(stretches: Sequence[Conditions]) -> dict[str, Any] | None:
     """Combine conditions of several periods, such as all passes of a case, as JSON."""
     if not stretches:
         return None
 
-    def of(name: str, choose: Callable[[list[float]], float]) -> float | None:
+    def combine(name: str, choose: Callable[[list[float]], float]) -> float | None:
         values = [value for stretch in stretches if (value := getattr(stretch, name)) is not None]
         return choose(values) if values else None
 
     return {
-        "clock_hz": of("clock_hz", statistics.median),
-        "clock_low_hz": of("clock_low_hz", min),
-        "power_watts": of("power_watts", statistics.fmean),
-        "temperature_c": of("temperature_c", max),
+        "clock_hz": combine("clock_hz", statistics.median),
+        "clock_low_hz": combine("clock_low_hz", min),
+        "power_watts": combine("power_watts", statistics.fmean),
+        "temperature_c": combine("temperature_c", max),
         "reasons": _all_reasons(stretch.reasons for stretch in stretches),
         "readings": sum(stretch.readings for stretch in stretches),
     }

@@ -195,13 +195,13 @@ class CudaStopwatch:
         once = self._warm_up(calls)
         if capturable and once < GRAPH_BELOW_S and not self.spoiled:
             inner = max(1, min(GRAPH_CALLS, int(GRAPH_S / max(once, 1e-6))))
-            graphed = self._graphed(calls, inner, budget_s=budget_s, at_least=at_least, at_most=at_most)
+            graphed = self._time_graph(calls, inner, budget_s=budget_s, at_least=at_least, at_most=at_most)
             if graphed is not None:
                 return graphed
         count = _count(once, budget_s=budget_s, at_least=at_least, at_most=at_most)
         began_s = time.monotonic()
         # on the side stream, where its memory is already cached
-        seconds: Any = self._captures.aside(lambda: self._until_known(calls, count))
+        seconds: Any = self._captures.run_on_side_stream(lambda: self._until_known(calls, count))
         return Samples(seconds, "events", began_s=began_s, ended_s=time.monotonic())
 
     def _warm_up(self, calls: Sequence[Call]) -> float:
@@ -217,7 +217,7 @@ class CudaStopwatch:
                     break
             return median
 
-        seconds: Any = self._captures.aside(settle)
+        seconds: Any = self._captures.run_on_side_stream(settle)
         self.synchronize()
         return float(seconds)
 
@@ -242,7 +242,7 @@ class CudaStopwatch:
             seconds += self._events([*calls[turned:], *calls[:turned]], min(BATCH, most - len(seconds)))
         return seconds
 
-    def _graphed(
+    def _time_graph(
         self, calls: Sequence[Call], wanted: int, *, budget_s: float, at_least: int, at_most: int
     ) -> Samples | None:
         """Return the mean call time in each replay of a graph of `wanted` or more calls; None if the capture fails."""

@@ -31,7 +31,7 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 def require_supported(model: ModelSpec) -> None:
     """Raise UnsupportedModel if this loop lacks kernels for the model, before any allocation."""
     for group in model.layer_groups:
-        if (reason := _missing(group)) is not None:
+        if (reason := _missing_kernels(group)) is not None:
             raise UnsupportedModel(model.model_type, f"the harness has {reason}")
     if model.norms_per_layer not in (2, 4):
         raise UnsupportedModel(model.model_type, "the harness has layers of two or four norms only")
@@ -39,7 +39,7 @@ def require_supported(model: ModelSpec) -> None:
         raise UnsupportedModel(model.model_type, f"the harness has no weights in {model.dtype}")
 
 
-def _missing(group: LayerGroup) -> str | None:
+def _missing_kernels(group: LayerGroup) -> str | None:
     """Return a description of the missing kernels for these layers; None if the harness has all."""
     mixer, dense = group.mixer, group.feed_forward
     if isinstance(mixer, LinearAttention):
@@ -82,7 +82,7 @@ class Transformer:
             if model.tie_word_embeddings
             else self.random(model.vocab_size, model.hidden_size, scale=model.hidden_size**-0.5)
         )
-        self.final_norm = self.ones(model.hidden_size)
+        self.final_norm = self.ones_like_weights(model.hidden_size)
         self._tables: dict[int, tuple[Any, Any]] = {}
         self.layers = [
             self._layer(group, longest) for group in model.layer_groups for _ in range(group.num_layers)
@@ -92,7 +92,7 @@ class Transformer:
         values = torch.empty(*shape, device=self.device, dtype=self.dtype)
         return values.normal_(generator=self._generator).mul_(scale)
 
-    def ones(self, *shape: int) -> Any:
+    def ones_like_weights(self, *shape: int) -> Any:
         return torch.ones(*shape, device=self.device, dtype=self.dtype)
 
     def _layer(self, group: LayerGroup, longest: int) -> "Layer":
@@ -109,7 +109,7 @@ class Transformer:
         else:
             assert isinstance(group.feed_forward, MoEFeedForward)
             feed_forward = ExpertMlp(self, group.feed_forward)
-        norms = [self.ones(hidden) for _ in range(self.model.norms_per_layer)]
+        norms = [self.ones_like_weights(hidden) for _ in range(self.model.norms_per_layer)]
         return Layer(norms, mixer, feed_forward)
 
     def _rope(self, dim: int, longest: int) -> tuple[Any, Any]:
@@ -215,9 +215,9 @@ class Transformer:
         residual = torch.zeros_like(x)
         for layer in self.layers:
             x, residual = add_norm(x, residual, layer.norms[0], EPSILON)
-            x = layer.after(layer.mixer(x, step), 2)
+            x = layer.apply_norm(layer.mixer(x, step), 2)
             x, residual = add_norm(x, residual, layer.norms[1], EPSILON)
-            x = layer.after(layer.feed_forward(x), 3)
+            x = layer.apply_norm(layer.feed_forward(x), 3)
         rows = (x + residual).index_select(0, step.sampled)
         return functional.linear(
             functional.rms_norm(rows, (rows.shape[-1],), self.final_norm, EPSILON), self.head
@@ -236,7 +236,7 @@ class Layer:
         self.norms = norms
         self.mixer, self.feed_forward = mixer, feed_forward
 
-    def after(self, x: Any, index: int) -> Any:
+    def apply_norm(self, x: Any, index: int) -> Any:
         """Apply norm `index` to `x` if it exists."""
         if index >= len(self.norms):
             return x
@@ -290,7 +290,7 @@ class DecodeGraph:
         self._idle = {
             name: getattr(self.step, name).clone() for name in ("tokens", "positions", "slots", "contexts")
         }
-        captures.aside(lambda: [self._decode() for _ in range(3)])
+        captures.run_on_side_stream(lambda: [self._decode() for _ in range(3)])
         self.graph, self.chosen = captures.capture(self._decode, pool=captures.shared_pool)
 
     def _decode(self) -> Any:

@@ -16,7 +16,7 @@ from capacity.report.views.view import compared_text
 from capacity_app import parts, views
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
-from capacity_app.questions import answered
+from capacity_app.questions import ask_in_background
 from capacity_app.router import current_inputs
 from capacity_app.traffic import requests_to_simulate
 from capacity_app.widgets import draw, show_field, widget_row
@@ -34,7 +34,7 @@ st.caption(
     )
 )
 options = {**inputs.pool, **inputs.load, **asked, **inputs.cost}
-found = answered("advise", inputs, options, doing="Trying changes", button="Try every change")
+found = ask_in_background("advise", inputs, options, doing="Trying changes", button="Try every change")
 answer: AdviceList | None = found.value
 if answer is not None:
     known: Mapping[str, Quantity] = {}

@@ -6,7 +6,7 @@ from functools import partial
 
 import capacity
 from capacity.report.views.beam_search import beam_search_facts, beam_search_view
-from capacity_app.questions import answered, show_answer
+from capacity_app.questions import ask_in_background, show_answer
 from capacity_app.router import current_inputs
 from capacity_app.widgets import draw, show_field, widget_row
 
@@ -21,5 +21,5 @@ with widget_row():
         of("beam_widths", "beam_widths", "Beams of a request", choices=WIDTHS, default=None),
     )
 options = {**inputs.pool, **inputs.lengths, **asked, "beam_widths": tuple(sorted(asked["beam_widths"]))}
-found = answered("beam_search", inputs, options, doing="Widening")
+found = ask_in_background("beam_search", inputs, options, doing="Widening")
 show_answer("beam_search", inputs, found, beam_search_facts, beam_search_view)

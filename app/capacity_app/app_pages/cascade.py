@@ -8,7 +8,7 @@ import capacity
 from capacity.report.views.cascade import cascade_facts, cascade_view
 from capacity_app import state
 from capacity_app.pages import HOSTED, OWN_GPUS
-from capacity_app.questions import answered, show_answer
+from capacity_app.questions import ask_in_background, show_answer
 from capacity_app.router import current_inputs
 from capacity_app.widgets import draw, show_field, switch, widget_row
 
@@ -52,5 +52,5 @@ options = {
     **asked,
     **inputs.cost,
 }
-found = answered("cascade", inputs, options, doing="Serving both")
+found = ask_in_background("cascade", inputs, options, doing="Serving both")
 show_answer("cascade", inputs, found, partial(cascade_facts, shown_in=inputs.units), cascade_view)

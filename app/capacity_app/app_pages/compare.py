@@ -34,13 +34,13 @@ def figures_of_merit(run: RunComparison) -> list[parts.Kpi]:
     """How far off each of the main metrics is."""
     found = {row.name: row for row in run.metrics}
     return [
-        parts.Kpi(title, error_text(row.error), beside(row))
+        parts.Kpi(title, error_text(row.error), describe_difference(row))
         for name, title in ERRORS.items()
         if (row := found.get(name)) is not None and row.predicted is not None
     ]
 
 
-def beside(row: MetricRow) -> str:
+def describe_difference(row: MetricRow) -> str:
     """What was measured and what predicted, and whether the one lies within the interval of the other."""
     predicted, interval = predicted_texts(row)
     words = f"measured {row.measured:,.4g}, predicted {predicted}"
@@ -106,11 +106,11 @@ if overheads:
 if not files:
     st.info("Upload one or more result files.", icon=":material/upload_file:")
 else:
-    kept = [uploads.kept(file) for file in files]
+    kept = [uploads.store_upload(file) for file in files]
     said = {"model": inputs.model_name, **asked}
     arguments = {"results": tuple(map(str, kept)), "model": inputs.model, **asked}
     if log is not None:
-        path = uploads.kept(log)
+        path = uploads.store_upload(log)
         said["server_log"], arguments["server_log"] = path.name, str(path)
     names = [path.name for path in kept]
     command, python = parts.copies("compare", names, said, None, package="capacity_validate")

@@ -17,7 +17,7 @@ from capacity.report.views.tornado import tornado_view
 from capacity.simulator.verdict import STABLE
 from capacity_app import parts, sides, state, views
 from capacity_app.boundary import boundary, plain
-from capacity_app.questions import answered, show_figures
+from capacity_app.questions import ask_in_background, show_figures
 from capacity_app.router import current_inputs
 from capacity_app.traffic import requests_to_simulate
 from capacity_app.widgets import draw, show_field, switch, widget_row
@@ -45,7 +45,9 @@ def day_and_curve(options: dict[str, Any]) -> None:
         "slo": inputs.slo,
         **asked,
     }
-    curve = answered("curve", inputs, load, doing="Searching the highest rate", button="Draw the curve").value
+    curve = ask_in_background(
+        "curve", inputs, load, doing="Searching the highest rate", button="Draw the curve"
+    ).value
     if curve is None:
         return
     if curve.highest is not None:
@@ -80,7 +82,7 @@ with widget_row():
         disabled=not own,
     )
 if not inputs.cost:
-    none = state.chosen("tier", "") == state.NO_PRICE
+    none = state.page_choice("tier", "") == state.NO_PRICE
     way = "choose a tier" if none else "no such price is listed: another tier"
     st.info(f"No price: {way} in the sidebar, or your own price.", icon=":material/payments:")
 else:
@@ -94,13 +96,13 @@ else:
     }
     billed = {"api": "all", **prices} if listed else prices
     asked = {**options, **billed, "slo": list(inputs.slo)}
-    found = answered("cost", inputs, asked, doing="Simulating the load")
+    found = ask_in_background("cost", inputs, asked, doing="Simulating the load")
     bill: Bill | None = found.value
     if bill is not None:
         if bill.verdict is not None:
             missed = bill.verdict in STABLE and not bill.serves
             parts.verdict("saturated" if missed else bill.verdict, f"{bill.verdict}: {reason_text(bill)}")
-            if bill.needed is not None and not bill.serves and not sides.pinned():
+            if bill.needed is not None and not bill.serves and not sides.pinned_sides():
                 st.info(plain(replicas_text(bill.needed)), icon=":material/dns:")
         show_figures("cost", inputs, found, bill_facts, inputs.offers, slo=inputs.slo)
         views.show(bill_view(bill, inputs.offers), bill)
@@ -108,7 +110,7 @@ else:
         day_and_curve(options)
     with boundary():
         st.subheader("What it hangs on")
-        tornado = answered(
+        tornado = ask_in_background(
             "tornado", inputs, options, doing="Varying inputs", button="Draw the tornado"
         ).value
         if tornado is not None:

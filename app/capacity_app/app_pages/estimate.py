@@ -25,7 +25,7 @@ from capacity_app.pages import (
     TYPING,
 )
 from capacity_app.router import current_inputs
-from capacity_app.tasks import estimated
+from capacity_app.tasks import estimate_and_bounds
 from capacity_app.widgets import draw, show_field
 
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
@@ -66,7 +66,7 @@ def summary(found: Found) -> dict[str, Estimate]:
     if answer.verdict is not None:
         parts.verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason or ''}")
     current = sides.Side(page="estimate", model=inputs.model_name, options=options, cost=dict(inputs.cost))
-    if answer.ttft_s is None and not sides.pinned():
+    if answer.ttft_s is None and not sides.pinned_sides():
         parts.replicas_line(sides.replicas_task(inputs.model, current, inputs.slo))
     answers = sides.figures(
         current,
@@ -91,7 +91,7 @@ def summary(found: Found) -> dict[str, Estimate]:
 def ask(side: sides.Side) -> Task:
     """The estimate of a side."""
     asked = {"model": sides.model_of(side, inputs), "options": side.options, "cost": side.cost}
-    return Task(function="capacity_app.tasks:estimated", arguments=asked)
+    return Task(function="capacity_app.tasks:estimate_and_bounds", arguments=asked)
 
 
 def this_load(answer: Estimate, why: Attribution | None) -> None:
@@ -108,21 +108,23 @@ def this_load(answer: Estimate, why: Attribution | None) -> None:
                 views.show_chart(chart, why)
 
 
-def typing(answers: dict[str, Estimate]) -> None:
+def show_typing(answers: dict[str, Estimate]) -> None:
     """This deployment beside those that are pinned; where none is, beside another GPU."""
-    if len(answers) < 2 and (other := watch_view.beside(inputs, options)) is not None:
+    if len(answers) < 2 and (other := watch_view.estimate_of_other_gpu(inputs, options)) is not None:
         answers = {**answers, "B": other}
-    watch_view.typing(answers, inputs)
+    watch_view.show_typing_speeds(answers, inputs)
 
 
 asked = {"options": options, "cost": inputs.cost}
 found: Found | None = None
 beside_it: dict[str, Estimate] = {}
-with boundary(), fitting.offered(inputs):
+with boundary(), fitting.show_ways_to_fit(inputs):
     if load == TOGETHER:
-        found = estimated(inputs.model, **asked)
+        found = estimate_and_bounds(inputs.model, **asked)
     else:
-        task = Task(function="capacity_app.tasks:estimated", arguments={"model": inputs.model, **asked})
+        task = Task(
+            function="capacity_app.tasks:estimate_and_bounds", arguments={"model": inputs.model, **asked}
+        )
         found = parts.background("estimate", task, doing="Serving the load").value
     parts.copies("estimate", inputs.model_name, {**options, **inputs.cost}, found and found[0])
     if found is not None:
@@ -139,6 +141,6 @@ with boundary():
     elif view == FRONTIER:
         frontier_view.show(inputs)
     elif view == TYPING:
-        typing(beside_it)
+        show_typing(beside_it)
     elif found is not None:
         this_load(*found)

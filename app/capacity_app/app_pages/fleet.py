@@ -14,7 +14,7 @@ from capacity.planning.search.snapshot import Snapshot
 from capacity.report.views.fleet import PLACES, fleet_facts, fleet_view
 from capacity_app import parts
 from capacity_app.pages import AS_SIDEBAR, FLEET_SHAPES
-from capacity_app.questions import answered, show_answer
+from capacity_app.questions import ask_in_background, show_answer
 from capacity_app.router import current_inputs
 from capacity_app.traffic import levels, requests_to_simulate
 from capacity_app.widgets import draw, show_field, widget_row
@@ -62,7 +62,7 @@ options = {
     **asked,
     **inputs.engines,
 }
-found = answered("fleet", inputs, options, doing="Searching", button="Search", reading=so_far)
+found = ask_in_background("fleet", inputs, options, doing="Searching", button="Search", reading=so_far)
 show_answer("fleet", inputs, found, fleet_facts, fleet_view)
 if found.value is not None and found.value.best is not None:
     said = omit(found.arguments, "model")

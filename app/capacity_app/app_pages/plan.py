@@ -26,14 +26,14 @@ from capacity.report.plan import (
     ranked_table,
     rejected_table,
     started_by,
-    wrapped,
+    wrap_command,
 )
 from capacity.report.plan_files import write_plan_files
 from capacity.report.plan_summary import plan_facts
 from capacity.report.views.view import Table
 from capacity_app import parts
 from capacity_app.boundary import plain
-from capacity_app.questions import answered, show_figures
+from capacity_app.questions import ask_in_background, show_figures
 from capacity_app.router import current_inputs
 from capacity_app.traffic import levels, requests_to_simulate
 from capacity_app.views import show_table
@@ -73,17 +73,17 @@ def archive(plan: Plan, options: Mapping[str, Any]) -> None:
     """The plan and what launches it, of what was asked, as one file."""
     traffic = Traffic(**select(options, Traffic.model_fields))
 
-    def zipped() -> bytes:
+    def write_archive() -> bytes:
         """What `capacity plan --output FOLDER` writes."""
         with tempfile.TemporaryDirectory() as folder:
             files = Path(folder, "plan")
             write_plan_files(plan, files, model=options["model"], traffic=traffic)
             return Path(shutil.make_archive(str(files), "zip", files)).read_bytes()
 
-    parts.download("Report and launch commands", "plan.zip", zipped, mime="application/zip")
+    parts.download("Report and launch commands", "plan.zip", write_archive, mime="application/zip")
 
 
-found = answered("plan", inputs, options, doing="Searching", button="Search", reading=so_far)
+found = ask_in_background("plan", inputs, options, doing="Searching", button="Search", reading=so_far)
 plan: Plan | None = found.value
 if plan is not None:
     best = plan.best
@@ -98,7 +98,7 @@ if plan is not None:
     else:
         for line in best.launch:  # to copy; the archive below has it for all
             st.caption(f"Starts {started_by(line)}:")
-            st.code(dedent("\n".join(wrapped(line.command))), language="shell", wrap_lines=True)
+            st.code(dedent("\n".join(wrap_command(line.command))), language="shell", wrap_lines=True)
             parts.notes(line.notes)
         if not best.launch:
             st.caption("Nothing launches this engine: it is a baseline.")

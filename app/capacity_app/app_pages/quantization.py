@@ -9,7 +9,7 @@ from capacity.base.mappings import omit
 from capacity.report.views.quantize import quantize_facts, quantize_view
 from capacity.techniques.quantize import Quantizing
 from capacity_app import parts, state, views
-from capacity_app.questions import answered
+from capacity_app.questions import ask_in_background
 from capacity_app.router import current_inputs
 from capacity_app.widgets import draw, show_field, switch
 
@@ -25,7 +25,7 @@ options: dict[str, Any] = {
     ),
     **inputs.cost,
 }
-answer: Quantizing | None = answered("quantize", inputs, options, doing="Trying formats").value
+answer: Quantizing | None = ask_in_background("quantize", inputs, options, doing="Trying formats").value
 if answer is not None:
     methods = {row.method: row for row in answer.rows}
     chosen = state.choice("Look at", "quant_method", tuple(methods), next(iter(methods)))

@@ -8,7 +8,7 @@ from typing import Any
 import capacity
 from capacity.report.views.scaling import layouts, scaling_facts, scaling_view
 from capacity_app import parts, views
-from capacity_app.questions import answered
+from capacity_app.questions import ask_in_background
 from capacity_app.router import current_inputs
 from capacity_app.widgets import draw, show_field, widget_row
 
@@ -31,7 +31,7 @@ options: dict[str, Any] = {
 }
 limit_s = options.get("tpot_s")
 typed = {**options, "tpot_s": None, "tpot": None if limit_s is None else 1e3 * limit_s}
-answer = answered("scale", inputs, options, doing="Trying layouts", typed=typed).value
+answer = ask_in_background("scale", inputs, options, doing="Trying layouts", typed=typed).value
 if answer is not None:
     if run := layouts(answer):
         parts.kpis(views.figures_of_merit(scaling_facts(run)))

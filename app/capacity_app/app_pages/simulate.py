@@ -88,7 +88,7 @@ def show(traffic: dict[str, Any]) -> None:
         current = sides.Side(page="simulate", model=inputs.model_name, options=said, cost=dict(inputs.cost))
         overloaded = base.verdict is not None and base.verdict.verdict == "overloaded"
         by_clock = math.isfinite(said.get("request_rate", math.inf))
-        if overloaded and by_clock and not sides.pinned():
+        if overloaded and by_clock and not sides.pinned_sides():
             parts.replicas_line(sides.replicas_task(inputs.model, current, inputs.slo))
         sides.figures(current, base, ask=asker("simulate", inputs), row=figures_of_merit, slo=inputs.slo)
         if base.cost is not None:
@@ -108,7 +108,7 @@ def show(traffic: dict[str, Any]) -> None:
         for drawing in run_charts(done, [key], ttft=inputs.ttft_ms / 1e3, tpot=inputs.tpot_ms / 1e3):
             views.show_chart(drawing, next(iter(done.values())))
 
-    watch_view.recorded(inputs, options, service.get("replicas", 1))
+    watch_view.show_recording(inputs, options, service.get("replicas", 1))
 
 
 traffic = traffic_widgets(inputs)

@@ -7,11 +7,11 @@ import streamlit as st
 import capacity
 from capacity.planning.variations.stack import Stack
 from capacity.planning.variations.technique_steps import ORDER
-from capacity.report.views.stack import charted, stack_facts, stack_view
+from capacity.report.views.stack import charted_figures, stack_facts, stack_view
 from capacity_app import state, views
 from capacity_app.boundary import plain
 from capacity_app.pages import LOOP, RATE
-from capacity_app.questions import answered, show_figures
+from capacity_app.questions import ask_in_background, show_figures
 from capacity_app.router import current_inputs
 from capacity_app.traffic import requests_to_simulate
 from capacity_app.widgets import draw, show_field, widget_row
@@ -46,10 +46,12 @@ options = {
     **draw(order, stretch=True),
     **inputs.cost,
 }
-found = answered("stack", inputs, options, doing="Simulating techniques", button="Try every technique")
+found = ask_in_background(
+    "stack", inputs, options, doing="Simulating techniques", button="Try every technique"
+)
 answer: Stack | None = found.value
 if answer is not None:
     show_figures("stack", inputs, found, stack_facts)
     st.caption(plain(f"{answer.deployment}. Naive: {answer.naive_flags}"))
-    titles = charted(answer)
+    titles = charted_figures(answer)
     views.show(stack_view(answer, state.segments("Look at", "stack_of", titles, titles[0])), answer)

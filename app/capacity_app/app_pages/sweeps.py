@@ -24,7 +24,7 @@ if file is None:
 else:
     task = Task(
         function="capacity.planning.sweeps.sweep_results:sweep_results",
-        arguments={"path": str(uploads.kept(file))},
+        arguments={"path": str(uploads.store_upload(file))},
     )
     rows = parts.background("sweep", task, doing="Reading").value
     parts.copies(None, file.name, {}, None, function="sweep_results")

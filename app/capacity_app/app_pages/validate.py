@@ -30,7 +30,7 @@ st.caption(
 files = st.file_uploader("Measurements", type="jsonl", key="val_files", accept_multiple_files=True)
 review: Review | None = None
 if files:
-    paths = tuple(str(uploads.kept(file)) for file in files)
+    paths = tuple(str(uploads.store_upload(file)) for file in files)
     task = Task(function="capacity_validate.review:review", arguments={"measurements": paths})
     review = parts.background("review", task, doing="Fitting").value
 else:

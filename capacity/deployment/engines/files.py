@@ -50,7 +50,7 @@ class EngineFile(Spec):
     sources: dict[str, str] = Field(default_factory=dict)
     releases: tuple[Release, ...] = Field(min_length=1)
 
-    def until(self, version: str) -> "EngineFile":
+    def releases_until(self, version: str) -> "EngineFile":
         """Return the file without releases after this one."""
         place = next(place for place, release in enumerate(self.releases) if release.version == version)
         return self.model_copy(update={"releases": self.releases[: place + 1]})
@@ -88,8 +88,8 @@ def find_engine(name: str) -> EngineSpec:
 @lru_cache(maxsize=64)
 def _release(name: str, version: str) -> EngineSpec:
     file = read_engine_file(name)
-    chosen = _chosen([release.version for release in file.releases], version, name)
-    lineage = (*_bases(file), file.until(chosen))
+    chosen = _choose_version([release.version for release in file.releases], version, name)
+    lineage = (*_bases(file), file.releases_until(chosen))
     constants = {name: constant for each in lineage for name, constant in each.constants().items()}
     every_release = {field: value for each in lineage for field, value in each.every_release.items()}
     notes = file.notes
@@ -118,7 +118,7 @@ def _bases(file: EngineFile) -> tuple[EngineFile, ...]:
     return (*_bases(base), base)
 
 
-def _chosen(versions: Sequence[str], wanted: str, name: str) -> str:
+def _choose_version(versions: Sequence[str], wanted: str, name: str) -> str:
     """Return the requested version, the newest if none is requested, or the newest older than requested.
 
     A listed version with a suffix ("0.8-v0") matches only itself; builds ("b7000") are ordered by number.

@@ -58,7 +58,7 @@ def from_hf_config(
         raise UnsupportedModel(model_type, "RWKV's recurrence has no formula here")
     known = find_family(model_type)
     family = known or assumed_family(text, gated)
-    text = text.updated({**family.defaults, **text.values})
+    text = text.update({**family.defaults, **text.values})
     said = text
     if known is None:
         text = with_known_kinds(text)
@@ -130,7 +130,7 @@ def _text_fields(outer: Fields) -> Fields:
     left_out = NAMES["left_out"].get(
         outer.text("model_type"), {}
     )  # transformers' defaults, in published configs
-    return _text_fields(inner.updated({**left_out, **inner.values}))
+    return _text_fields(inner.update({**left_out, **inner.values}))
 
 
 def _dtype(outer: Fields, text: Fields) -> Literal["bf16", "fp16", "fp32"]:

@@ -51,7 +51,7 @@ def with_known_kinds(text: Fields) -> Fields:
     if not kinds:
         return text
     known = [str(kind) if kind in windows.LAYER_TYPES else "full_attention" for kind in kinds]
-    return text.updated({"layer_types": known})
+    return text.update({"layer_types": known})
 
 
 def _first(text: Fields, *keys: str) -> Flag:
@@ -64,7 +64,7 @@ def _window(text: Fields, layer: int) -> int | None:
     if not text.has("sliding_window") or not text.flag("use_sliding_window", default=True):
         return None
     if text.items("layer_types"):
-        sliding = text.listed("layer_types", layer) in WINDOWED
+        sliding = text.entry_of_layer("layer_types", layer) in WINDOWED
         return text.optional_count("sliding_window", minimum=0) or None if sliding else None
     if text.has("sliding_window_pattern"):
         return windows.interleaved_window(6)(text, layer)
@@ -104,12 +104,12 @@ def _feed_forward(text: Fields, gated: bool) -> FeedForwardRule:
     if not any(_positive(text.values.get(key)) for key in feed_forwards.EXPERTS):
         return feed_forwards.dense_biased if gated else feed_forwards.plain(bias=("mlp_bias", False))
 
-    def routed(text: Fields, layer: int) -> FeedForward:
+    def as_declared(text: Fields, layer: int) -> FeedForward:
         listed = text.has("mlp_layer_types") or isinstance(text.values.get("moe_layer_freq"), list)
         found = feed_forwards.by_list(text, layer) if listed else _by_first(text, layer)
         return found if gated or isinstance(found, NoFeedForward) else replace(found, gated=False)
 
-    return routed
+    return as_declared
 
 
 def _by_first(text: Fields, layer: int) -> FeedForward:
@@ -125,7 +125,7 @@ def _by_first(text: Fields, layer: int) -> FeedForward:
     )  # fmt: skip
     if shared is None:
         shared = width * (feed_forwards.of_layer(text, layer, *feed_forwards.SHARED_EXPERTS, minimum=0) or 0)
-    return feed_forwards.routed(text, layer, width=width, shared=shared)
+    return feed_forwards.routed_experts(text, layer, width=width, shared=shared)
 
 
 def _positive(value: object) -> bool:
@@ -219,7 +219,7 @@ def rotary_values(text: Fields, groups: Iterable[LayerGroup], positions: int) ->
     layers by a table stretched by `rope_scaling` and its windows by another. Source: vLLM
     model_executor/layers/rotary_embedding, _compute_cos_sin_cache; models that turn nothing count a little too much.
     """
-    sizes = {size for group in groups if (size := _turned(text, group.mixer))}
+    sizes = {size for group in groups if (size := _rotary_dimensions(text, group.mixer))}
     values = positions * sum(sizes)
     scaling = text.section("rope_scaling", "rope_parameters")
     if not stretches_its_tables_alone(text):
@@ -230,7 +230,7 @@ def rotary_values(text: Fields, groups: Iterable[LayerGroup], positions: int) ->
     return round(values * (factor + 1))
 
 
-def _turned(text: Fields, mixer: object) -> int:
+def _rotary_dimensions(text: Fields, mixer: object) -> int:
     """Dimensions of a head that rotary positions turn; 0 where there are none."""
     if isinstance(mixer, LatentAttention):
         return mixer.qk_rope_head_dim

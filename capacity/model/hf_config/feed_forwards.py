@@ -22,7 +22,7 @@ def of_layer(text: Fields, layer: int, *keys: str, **limits: int) -> int | None:
             continue
         if not layer < len(listed):
             raise text.problem(key, f"{len(listed)} entries, and none for layer {layer}")
-        return text.updated({key: listed[layer]}).count(key, **limits)
+        return text.update({key: listed[layer]}).count(key, **limits)
     return text.optional_count(*keys, **limits)
 
 
@@ -56,7 +56,7 @@ def plain(*, bias: bool | tuple[str, bool] = False) -> FeedForwardRule:
     return rule
 
 
-def routed(text: Fields, layer: int, *, width: int, shared: int = 0, **traits: Any) -> MoEFeedForward:
+def routed_experts(text: Fields, layer: int, *, width: int, shared: int = 0, **traits: Any) -> MoEFeedForward:
     """`experts_per_token` of so many experts of this width."""
     experts = of_layer(text, layer, "n_routed_experts", *EXPERTS) or text.count(*EXPERTS)
     chosen = required_of_layer(text, layer, *EXPERTS_PER_TOKEN)
@@ -80,11 +80,13 @@ def expert_width(text: Fields, layer: int) -> int:
 def all_routed(text: Fields, layer: int) -> MoEFeedForward:
     """Mixtral, OLMoE, Granite: every layer; `shared_intermediate_size` where there is one."""
     shared = text.count("shared_intermediate_size", default=0, minimum=0)
-    return routed(text, layer, width=expert_width(text, layer), shared=shared)
+    return routed_experts(text, layer, width=expert_width(text, layer), shared=shared)
 
 
 def gpt_oss(text: Fields, layer: int) -> MoEFeedForward:
-    return routed(text, layer, width=text.count("intermediate_size"), expert_bias=True, router_bias=True)
+    return routed_experts(
+        text, layer, width=text.count("intermediate_size"), expert_bias=True, router_bias=True
+    )
 
 
 def leading_dense(*, first: tuple[str, ...] = (), balanced: bool = False) -> FeedForwardRule:
@@ -99,7 +101,7 @@ def leading_dense(*, first: tuple[str, ...] = (), balanced: bool = False) -> Fee
             return dense(text, layer)
         width = text.count("moe_intermediate_size")
         shared = of_layer(text, layer, *SHARED_EXPERTS, minimum=0) or 0
-        return routed(text, layer, width=width, shared=shared * width, balanced_router=balanced)
+        return routed_experts(text, layer, width=width, shared=shared * width, balanced_router=balanced)
 
     return rule
 
@@ -119,7 +121,7 @@ def qwen(text: Fields, layer: int) -> FeedForward:
         return dense(text, layer)
     shared = text.count("shared_expert_intermediate_size", default=0, minimum=0)
     width = text.count("moe_intermediate_size")
-    return routed(text, layer, width=width, shared=shared, shared_gate=shared > 0)
+    return routed_experts(text, layer, width=width, shared=shared, shared_gate=shared > 0)
 
 
 def llama4(text: Fields, layer: int) -> FeedForward:
@@ -130,7 +132,7 @@ def llama4(text: Fields, layer: int) -> FeedForward:
     if not has_experts:
         return DenseFeedForward(intermediate_size=text.count("intermediate_size_mlp"))
     width = text.count("intermediate_size")
-    return routed(text, layer, width=width, shared=width)
+    return routed_experts(text, layer, width=width, shared=width)
 
 
 def by_list_scored_in_fp32(text: Fields, layer: int) -> FeedForward:
@@ -158,7 +160,7 @@ def by_list(text: Fields, layer: int) -> FeedForward:
     if shared is None:
         shared = width * (text.optional_count(*SHARED_EXPERTS, minimum=0) or 0)
     narrow = text.optional_count("moe_latent_size", "routed_expert_hidden_size") or 0
-    return routed(text, layer, width=width, shared=shared, balanced_router=True, latent_size=narrow)
+    return routed_experts(text, layer, width=width, shared=shared, balanced_router=True, latent_size=narrow)
 
 
 def ernie(text: Fields, layer: int) -> FeedForward:
@@ -171,10 +173,10 @@ def ernie(text: Fields, layer: int) -> FeedForward:
         return replace(dense(text, layer), bias=bias)
     width = text.count("moe_intermediate_size")
     shared = width * (of_layer(text, layer, *SHARED_EXPERTS, minimum=0) or 0)
-    return routed(text, layer, width=width, shared=shared, balanced_router=True)
+    return routed_experts(text, layer, width=width, shared=shared, balanced_router=True)
 
 
 def hunyuan(text: Fields, layer: int) -> FeedForward:
     """Every layer routed, beside a dense feed-forward of its own."""
     shared = (of_layer(text, layer, *SHARED_EXPERTS, minimum=0) or 1) * text.count("intermediate_size")
-    return routed(text, layer, width=expert_width(text, layer), shared=shared)
+    return routed_experts(text, layer, width=expert_width(text, layer), shared=shared)

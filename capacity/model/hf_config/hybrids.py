@@ -116,7 +116,7 @@ def _short_convolution(text: Fields) -> Recurrence:
     )
 
 
-def _lightning(text: Fields) -> Recurrence:
+def _lightning_attention(text: Fields) -> Recurrence:
     """MiniMax-Text-01: heads with a d x d state each, gated."""
     hidden, heads = text.count(*HIDDEN), text.count(*HEADS)
     head = text.optional_count("head_dim") or hidden // heads
@@ -214,7 +214,7 @@ def nemotron_feed_forward(text: Fields, layer: int) -> FeedForward:
     if kind != "moe":
         return NoFeedForward()
     shared = text.count("moe_shared_expert_intermediate_size", default=0, minimum=0)
-    return feed_forwards.routed(
+    return feed_forwards.routed_experts(
         text,
         layer,
         width=text.count("moe_intermediate_size"),
@@ -236,10 +236,10 @@ def _is_attention(text: Fields, layer: int) -> bool:
     if text.has("attn_layer_period"):
         offset = text.count("attn_layer_offset", default=0, minimum=0)
         return layer % text.count("attn_layer_period") == offset
-    named = text.listed("layers_block_type", layer)
+    named = text.entry_of_layer("layers_block_type", layer)
     if named is not None:
         return str(named) in ("attention", "full_attention", "hybrid")
-    return bool(text.listed("attn_type_list", layer) == 1)
+    return bool(text.entry_of_layer("attn_type_list", layer) == 1)
 
 
 def _always(recurrence: Callable[[Fields], Recurrence]) -> MixerRule:
@@ -258,7 +258,7 @@ def _hybrid(recurrence: Callable[[Fields], Recurrence]) -> MixerRule:
 
 mamba1_mixer, mamba2_mixer = _always(mamba1), _always(mamba2)
 mamba1_hybrid, mamba2_hybrid = _hybrid(partial(mamba1, normed=True)), _hybrid(mamba2)
-lightning_hybrid, convolution_hybrid = _hybrid(_lightning), _hybrid(_short_convolution)
+lightning_hybrid, convolution_hybrid = _hybrid(_lightning_attention), _hybrid(_short_convolution)
 
 
 def grouped_lightning(text: Fields, family: Family, layer: int) -> Mixer:
@@ -267,7 +267,7 @@ def grouped_lightning(text: Fields, family: Family, layer: int) -> Mixer:
     Source: vLLM 0.33.0 wheel, model_executor/models/bailing_moe_linear.py, is_linear_layer.
     """
     if (layer + 1) % text.count("layer_group_size"):
-        return _lightning(text)
+        return _lightning_attention(text)
     return (latent if text.has("kv_lora_rank") else grouped_query)(text, family, layer)
 
 
@@ -279,7 +279,7 @@ def kimi_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
 
 
 def falcon_h1(text: Fields, family: Family, layer: int) -> Mixer:
-    recurrence = mamba2(text.updated({"mamba_rms_norm": False, **text.values}))
+    recurrence = mamba2(text.update({"mamba_rms_norm": False, **text.values}))
     return SideBySide(attention=grouped_query(text, family, layer), recurrence=recurrence)
 
 
@@ -297,7 +297,7 @@ def granite_feed_forward(text: Fields, layer: int) -> FeedForward:
     shared = text.count("shared_intermediate_size", default=text.count("intermediate_size"))
     if not text.count("num_local_experts", default=0, minimum=0):
         return DenseFeedForward(intermediate_size=shared)
-    return feed_forwards.routed(text, layer, width=text.count("intermediate_size"), shared=shared)
+    return feed_forwards.routed_experts(text, layer, width=text.count("intermediate_size"), shared=shared)
 
 
 def lfm2_feed_forward(text: Fields, _layer: int) -> DenseFeedForward:

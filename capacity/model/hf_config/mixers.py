@@ -54,14 +54,14 @@ def multi_query(text: Fields, family: Family, layer: int) -> Attention:
         kv_heads = text.count(*KV_HEADS, default=heads)
     else:
         kv_heads = 1 if text.flag("multi_query", default=True) else heads
-    return grouped_query(text.updated({"num_key_value_heads": kv_heads}), family, layer)
+    return grouped_query(text.update({"num_key_value_heads": kv_heads}), family, layer)
 
 
 def latent(text: Fields, family: Family, layer: int) -> LatentAttention:
     """DeepSeek's multi-head latent attention, with the indexer of its sparse form."""
     indexer = None
     if family.indexer or text.has("index_topk"):
-        indexer = sparse_indexer(text, shared=text.listed("indexer_types", layer) == "shared")
+        indexer = sparse_indexer(text, shared=text.entry_of_layer("indexer_types", layer) == "shared")
     return LatentAttention(
         num_heads=text.count("num_attention_heads"),
         kv_lora_rank=text.count("kv_lora_rank"),

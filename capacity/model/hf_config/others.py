@@ -74,11 +74,11 @@ def bitnet_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
 def expert_scores(first: str) -> Callable[[Fields, int], Beside]:
     """One learned value for each expert, in the layers from field `first` on."""
 
-    def beside(text: Fields, layer: int) -> Beside:
+    def score_bytes(text: Fields, layer: int) -> Beside:
         routed = layer >= text.count(first, default=0, minimum=0)
         return Beside(vector_values=text.count(*feed_forwards.EXPERTS) if routed else 0)
 
-    return beside
+    return score_bytes
 
 
 def head_gates(text: Fields, layer: int) -> Beside:
@@ -96,7 +96,7 @@ def head_gates(text: Fields, layer: int) -> Beside:
 
 def laguna_beside(text: Fields, layer: int) -> Beside:
     """Gates of heads, and one learned value for each expert."""
-    sparse = text.listed("mlp_layer_types", layer) == "sparse"
+    sparse = text.entry_of_layer("mlp_layer_types", layer) == "sparse"
     return replace(head_gates(text, layer), vector_values=text.count(*feed_forwards.EXPERTS) if sparse else 0)
 
 
@@ -104,11 +104,11 @@ def _indexer_sizes(text: Fields, layer: int) -> tuple[int, int]:
     """MiniMax-M3's queries and keys that choose blocks of the context: heads and their width, 0 in a dense layer."""
     config = text.section("sparse_attention_config")
     if config is None:
-        sparse = text.listed("layer_types", layer) == "minimax_m3_sparse"
+        sparse = text.entry_of_layer("layer_types", layer) == "minimax_m3_sparse"
         heads = text.count("index_n_heads", default=0, minimum=0)
         width = text.count("index_head_dim", default=0, minimum=0)
     else:
-        sparse = bool(config.listed("sparse_attention_freq", layer))
+        sparse = bool(config.entry_of_layer("sparse_attention_freq", layer))
         heads, width = config.count("sparse_num_index_heads"), config.count("sparse_index_dim")
     return (heads, width) if sparse else (0, 0)
 
@@ -217,7 +217,7 @@ def gemma4_feed_forward(text: Fields, layer: int) -> FeedForward:
     if not text.flag("enable_moe_block"):
         return dense
     width = text.count("moe_intermediate_size")
-    return feed_forwards.routed(text, layer, width=width, shared=dense.intermediate_size)
+    return feed_forwards.routed_experts(text, layer, width=width, shared=dense.intermediate_size)
 
 
 def gemma4_beside(text: Fields, _layer: int) -> Beside:
@@ -247,7 +247,7 @@ def mimo_mixer(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def mimo_window(text: Fields, layer: int) -> int | None:
-    windowed = text.listed("hybrid_layer_pattern", layer)
+    windowed = text.entry_of_layer("hybrid_layer_pattern", layer)
     if windowed is None:
         return windows.uniform_window(text, layer)
     return text.optional_count("sliding_window_size", "sliding_window") if windowed else None
@@ -275,7 +275,7 @@ def step_feed_forward(text: Fields, layer: int) -> FeedForward:
     if layer not in named:
         return feed_forwards.dense(text, layer)
     shared = text.count("share_expert_dim", default=0, minimum=0)
-    return feed_forwards.routed(text, layer, width=text.count("moe_intermediate_size"), shared=shared)
+    return feed_forwards.routed_experts(text, layer, width=text.count("moe_intermediate_size"), shared=shared)
 
 
 def step3_mixer(text: Fields, _family: Family, _layer: int) -> Attention:
@@ -293,7 +293,7 @@ def step3_beside(text: Fields, _layer: int) -> Beside:
 
 
 def _nas_block(text: Fields, layer: int) -> tuple[Fields, Fields]:
-    stated = text.listed("block_configs", layer)
+    stated = text.entry_of_layer("block_configs", layer)
     if not isinstance(stated, dict):
         count = len(text.items("block_configs") or [])
         raise text.problem("block_configs", f"{count} entries, and none for layer {layer}")
@@ -309,7 +309,7 @@ def nas_mixer(text: Fields, family: Family, layer: int) -> Mixer:
     if attention.flag("no_op") or attention.flag("replace_with_linear"):
         return NoMixer()
     kv_heads = text.count(*HEADS) // attention.count("n_heads_in_group")
-    return grouped_query(text.updated({"num_key_value_heads": kv_heads}), family, layer)
+    return grouped_query(text.update({"num_key_value_heads": kv_heads}), family, layer)
 
 
 def nas_feed_forward(text: Fields, layer: int) -> FeedForward:
@@ -341,7 +341,7 @@ def longcat_feed_forward(text: Fields, layer: int) -> FeedForward:
     dense = DenseFeedForward(intermediate_size=text.count("ffn_hidden_size"))
     if layer % 2:
         return dense
-    return feed_forwards.routed(
+    return feed_forwards.routed_experts(
         text,
         layer,
         width=text.count("expert_ffn_hidden_size"),

@@ -119,7 +119,7 @@ class Expressions:
             return self._add(frozenset(), (after,), _AT_START)
         if op is _op.AT and value in (_op.AT_END, _op.AT_END_STRING):
             return self._add(frozenset(), (after,), _AT_END)
-        raise _unknown(value if op is _op.AT else op)
+        raise _unsupported_error(value if op is _op.AT else op)
 
     def _repeat(self, least: int, most: Any, items: Sequence[tuple[Any, Any]], after: int) -> int:
         if not items or not most:
@@ -152,7 +152,7 @@ class _Automaton:
         if not self._starts:
             return False
         if self._first is None:
-            self._first = self._closed(self._starts, at_start=True)
+            self._first = self._closure(self._starts, at_start=True)
         here = self._first
         for character in name:
             if here.found or not here.takes:
@@ -166,9 +166,9 @@ class _Automaton:
     def _step(self, here: _Set, character: str) -> _Set:
         self._owner.count_work(len(here.takes))
         states = (self._owner.state(number) for number in here.takes)
-        return self._closed([s.after[0] for s in states if character in s.characters])
+        return self._closure([s.after[0] for s in states if character in s.characters])
 
-    def _closed(self, numbers: list[int], *, at_start: bool = False) -> _Set:
+    def _closure(self, numbers: list[int], *, at_start: bool = False) -> _Set:
         """The set of states that take a character, or wait for the end, from `numbers` on."""
         seen, takes, found = self._walk(numbers, (_AT_START,) if at_start else ())
         self._owner.count_work(seen)
@@ -228,7 +228,7 @@ def _read(pattern: str) -> tuple[list[tuple[bool, Any]], list[tuple[Any, Any]]]:
     while place < len(items) and items[place][0] in (_op.ASSERT, _op.ASSERT_NOT):
         op, (direction, ahead) = items.pop(place)
         if direction < 0:
-            raise _unknown("look-behind")
+            raise _unsupported_error("look-behind")
         guards.append((op is _op.ASSERT, ahead))
     return guards, items
 
@@ -253,7 +253,7 @@ def _characters(op: Any, value: Any) -> frozenset[str]:
     return _ALPHABET - taken if negated else frozenset(taken)
 
 
-def _unknown(what: object) -> re.error:
+def _unsupported_error(what: object) -> re.error:
     return re.error(f"{str(what).lower()} is not known: literals, sets, groups, alternatives and repeats are")
 
 

@@ -89,16 +89,16 @@ def _layer_format(
     if leaf in ("v_proj", "k_proj") and eight_experts:
         return "q8_0"
     if leaf in ("v_proj", "kv_b_proj") and mix.value:
-        usual = _promoted(mix.value, layer, num_layers)
+        usual = _promoted_type(mix.value, layer, num_layers)
         return "q5_k" if num_layers == 80 and usual in ("q3_k", "q4_k") else usual  # llama.cpp's 70B rule
     if leaf == "down_proj" and mix.down:
-        return _promoted(mix.down, layer, num_layers)
+        return _promoted_type(mix.down, layer, num_layers)
     if leaf == "o_proj":
         return ("q5_k" if mix.default in ("q2_k", "q3_k", "q4_k") else None) if eight_experts else mix.output
     return None
 
 
-def _promoted(stated: tuple[str, ...], layer: int, num_layers: int) -> str:
+def _promoted_type(stated: tuple[str, ...], layer: int, num_layers: int) -> str:
     usual, *promoted = stated
     return promoted[0] if promoted and _RULES[promoted[1]](layer, num_layers) else usual
 

@@ -218,7 +218,7 @@ def make_bill(
             able = replace(full, requests_per_s=full.requests_per_s * count.replicas / billing.replicas)
             bill = count.usd_per_hour
 
-    def against(api: ApiPrice) -> BreakEven:
+    def break_even_with(api: ApiPrice) -> BreakEven:
         return break_even(bill, asked, able, api, cached_fraction=billing.api_cached_fraction)
 
     job = batch_job(price, billing, gpus_per_replica, full)
@@ -240,8 +240,8 @@ def make_bill(
         served=None if served is None else load_cost(hourly, watts, served, billing),
         full=load_cost(hourly, watts, full, billing),
         utilization=None if served is None else served.requests_per_s / full.requests_per_s,
-        break_even=None if own is None else against(own),
-        apis=tuple(against(api) for api in apis),
+        break_even=None if own is None else break_even_with(own),
+        apis=tuple(break_even_with(api) for api in apis),
         spot=spot_cost(price, billing, gpus_per_replica),
         job=job,
         batch_apis=batch_api_costs(billing, job, listed, full, full_ends),

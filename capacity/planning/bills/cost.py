@@ -13,9 +13,9 @@ from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.answers.full_load import full_load
 from capacity.answers.served import MOST_PROMPTS, long_enough, prompts_to_tell
 from capacity.answers.steady_load import steady_load
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.base.record import make_from
 from capacity.deployment import Billing, Cost, DeploymentFile, Pool, Service, Traffic, build, deployment_of
 from capacity.deployment.use_cases import filled_notes, levels_of
@@ -30,8 +30,8 @@ from capacity.simulator.levels import check_window, hold_in_windows
 from capacity.workload import Slo, Workload, parse_slos
 
 
-@documented(Pool, Traffic, Cost, Billing)
-@checked
+@document_options(Pool, Traffic, Cost, Billing)
+@validate_arguments
 def cost(
     model: str | Path | ModelSpec | DeploymentFile,
     *,

@@ -82,7 +82,7 @@ class Arrangement:
 
     def usd_at_scale(self) -> Quantity:
         """Return the cost per request at scale (many engines), in $."""
-        large, *others = (side.usd_at_scale.scaled(share) for side, share in self.sides)
+        large, *others = (side.usd_at_scale.scale(share) for side, share in self.sides)
         return _total([large, _exact(self._beside_usd), *others])
 
     def usd_per_hour(self) -> Quantity:
@@ -167,17 +167,17 @@ class Arrangement:
         """
         assert self.small is not None
         small, large = self.small.usd_at_scale, self.large.usd_at_scale
-        value = self._crossing(small.value, large.value)
+        value = self._break_even_rate(small.value, large.value)
         if value is None:
             return None
-        low = self._crossing(small.high or small.value, large.low or large.value)
+        low = self._break_even_rate(small.high or small.value, large.low or large.value)
         return Quantity(
             value=value,
             low=low or 0.0,
-            high=self._crossing(small.low or small.value, large.high or large.value),
+            high=self._break_even_rate(small.low or small.value, large.high or large.value),
         )
 
-    def _crossing(self, small_usd: float, large_usd: float) -> float | None:
+    def _break_even_rate(self, small_usd: float, large_usd: float) -> float | None:
         """Solve cost(e) = a + b e = cost of the large model for e."""
         embedded = 0.0 if self.cache is None else self.cache.embedding.value
         none = self._beside_usd + embedded + self.missed * small_usd
@@ -242,4 +242,4 @@ def _total(parts: Iterable[Quantity]) -> Quantity:
 
 def per_month(usd_per_hour: Quantity) -> Quantity:
     """Return the cost per month of 730 hours, in $."""
-    return usd_per_hour.scaled(HOURS_PER_MONTH)
+    return usd_per_hour.scale(HOURS_PER_MONTH)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from capacity.answers.phases import check_length
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.base.record import make_from
 from capacity.deployment import ESTIMATE_TRAFFIC, Cascade, Cost, Pool, Traffic, build, deployment_of
 from capacity.deployment.reading import refuse_idle
@@ -30,8 +30,8 @@ CASCADE_TRAFFIC = tuple(name for name in ESTIMATE_TRAFFIC if name not in NO_RATE
 OF_PREFIXES = ("enable_prefix_caching", "kv_offloading_size")
 
 
-@documented(Pool, Traffic, Cost, Cascade)
-@checked
+@document_options(Pool, Traffic, Cost, Cascade)
+@validate_arguments
 def cascade(
     model: str | Path | ModelSpec,
     *,
@@ -73,9 +73,9 @@ def cascade(
         )
     _check_load(traffic)
     sides = Sides(asked, traffic, cost, profiles, download)
-    large = sides.hosted(large_price, "api") if large_price else sides.own(model, build(Pool, pool))
+    large = sides.hosted_side(large_price, "api") if large_price else sides.own_side(model, build(Pool, pool))
     small = sides.small(large)
-    arrangement = _arranged(asked, traffic, large, small, sides.embedder(large, small))
+    arrangement = _arrangement_of(asked, traffic, large, small, sides.embedder(large, small))
     together = run_together(asked, traffic, arrangement) if simulate else None
     answer = cascade_answer(str(getattr(model, "name", model)), asked, traffic, arrangement)
     return replace(answer, together=together)
@@ -107,7 +107,7 @@ def _check_load(traffic: Traffic) -> None:
         raise InvalidInput("--request-rate inf keeps no number of engines busy: give a finite one")
 
 
-def _arranged(
+def _arrangement_of(
     asked: Cascade, traffic: Traffic, large: Side, small: Side | None, embedder: Side | None
 ) -> Arrangement:
     cache = None
@@ -143,13 +143,13 @@ class Sides:
     profiles: str | Path | None
     download: bool
 
-    def hosted(self, price: ApiPrice, name: str) -> HostedSide:
+    def hosted_side(self, price: ApiPrice, name: str) -> HostedSide:
         """Return an API side; `name` is its field."""
         ttft_s, tpot_s = getattr(self.asked, f"{name}_ttft_s"), getattr(self.asked, f"{name}_tpot_s")
         output = self._output_len(name != "api")
         return HostedSide(price, float(self.traffic.input_len or 1), float(output), ttft_s, tpot_s)
 
-    def own(
+    def own_side(
         self, model: str | Path | ModelSpec, pool: Pool, *, small: bool = False, output_len: int | None = None
     ) -> OwnSide:
         """Return a side on engines of a pool. Raises DoesNotFit, and InvalidInput without a price or for lengths that
@@ -157,7 +157,7 @@ class Sides:
         resolved = resolve(model, pool, profiles=self.profiles, download=self.download)
         if small and pool.tensor_parallel_size == 1 and self.asked.small_tensor_parallel_size is None:
             size = None if resolved.memory.fits else resolved.smallest_tensor_parallel_size
-            resolved = resolved if size is None else resolved.changed({"tensor_parallel_size": size})
+            resolved = resolved if size is None else resolved.change({"tensor_parallel_size": size})
         resolved.memory.require_fit()
         price = price_of(resolved.profile.name, self.cost)
         if price is None:
@@ -176,7 +176,7 @@ class Sides:
         if asked.small is None:
             return None
         if (price := api_price(asked.small, asked, "small_api")) is not None:
-            return self.hosted(price, "small_api")
+            return self.hosted_side(price, "small_api")
         like = large.resolved.pool if isinstance(large, OwnSide) else None
         gpu = asked.small_gpu or (None if like is None else like.gpu)
         if gpu is None:
@@ -187,7 +187,7 @@ class Sides:
             ("quantization", asked.small_quantization),
         )
         fields |= {name: value for name, value in given if value is not None}
-        return self.own(asked.small, build(Pool, fields), small=True)
+        return self.own_side(asked.small, build(Pool, fields), small=True)
 
     def embedder(self, large: Side, small: Side | None) -> OwnSide | None:
         """Return the side that embeds prompts; None if embeddings are bought. Raises as `own`."""
@@ -198,7 +198,7 @@ class Sides:
         gpu = asked.embedding_gpu or next(iter(known), None)
         if gpu is None:
             raise InvalidInput(f"no GPU for {asked.embedding_model}: give --embedding-gpu")
-        return self.own(asked.embedding_model, build(Pool, {"gpu": gpu}), output_len=1)
+        return self.own_side(asked.embedding_model, build(Pool, {"gpu": gpu}), output_len=1)
 
     def _output_len(self, small: bool) -> int:
         return (small and self.asked.small_output_len) or self.traffic.output_len or 1

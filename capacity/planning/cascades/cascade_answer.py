@@ -22,7 +22,7 @@ from capacity.deployment.cascade_fields import EMBEDDING_USD_PER_MILLION, LOOKUP
 from capacity.deployment.use_cases import filled_notes
 from capacity.hardware.pricing import SECONDS_PER_HOUR
 from capacity.planning.cascades.arrangement import Arrangement, Cache, per_month
-from capacity.planning.cascades.mixture import Way, mixed
+from capacity.planning.cascades.mixture import Way, mixture_latency
 from capacity.planning.cascades.tiers import HostedSide, OwnSide, Side, Waits
 from capacity.pool.resolve import ResolvedPool
 
@@ -198,11 +198,13 @@ def _tier(name: str, model: str, side: Side, share: float, rate: float, waits: W
         engines=side.engines(reaching),
         billed_gpus=side.billed_gpus(reaching),
         utilization=side.utilization(reaching),
-        usd_per_request=hourly.scaled(1 / reaching / SECONDS_PER_HOUR) if reaching else None,
+        usd_per_request=hourly.scale(1 / reaching / SECONDS_PER_HOUR) if reaching else None,
         usd_per_request_at_scale=side.usd_at_scale,
         usd_per_month=per_month(hourly),
-        mean_ttft_s=None if waits is None else mixed([Way(share=1.0, stages=(waits.ttft,))], "mean"),
-        mean_e2e_s=None if waits is None else mixed([Way(share=1.0, stages=(waits.e2e,))], "mean"),
+        mean_ttft_s=None
+        if waits is None
+        else mixture_latency([Way(share=1.0, stages=(waits.ttft,))], "mean"),
+        mean_e2e_s=None if waits is None else mixture_latency([Way(share=1.0, stages=(waits.e2e,))], "mean"),
     )
 
 
@@ -222,7 +224,7 @@ def _cache_tier(arranged: Arrangement, cache: Cache) -> Tier:
         utilization=None,
         usd_per_request=known,
         usd_per_request_at_scale=known,
-        usd_per_month=per_month(known.scaled(rate * SECONDS_PER_HOUR)),
+        usd_per_month=per_month(known.scale(rate * SECONDS_PER_HOUR)),
         mean_ttft_s=wait,
         mean_e2e_s=wait,
     )
@@ -235,12 +237,12 @@ def _whole(arranged: Arrangement, large: Waits | None, small: Waits | None, embe
     return Whole(
         billed_gpus=sum(side.billed_gpus(share * rate) or 0 for side, share in arranged.sides),
         usd_per_month=per_month(hourly),
-        usd_per_request=hourly.scaled(1 / rate / SECONDS_PER_HOUR),
+        usd_per_request=hourly.scale(1 / rate / SECONDS_PER_HOUR),
         usd_per_request_at_scale=arranged.usd_at_scale(),
-        mean_ttft_s=mixed(first, "mean") if first else None,
-        p95_ttft_s=mixed(first, "p95") if first else None,
-        mean_e2e_s=mixed(last, "mean") if last else None,
-        p95_e2e_s=mixed(last, "p95") if last else None,
+        mean_ttft_s=mixture_latency(first, "mean") if first else None,
+        p95_ttft_s=mixture_latency(first, "p95") if first else None,
+        mean_e2e_s=mixture_latency(last, "mean") if last else None,
+        p95_e2e_s=mixture_latency(last, "p95") if last else None,
     )
 
 
@@ -291,7 +293,7 @@ def _notes(asked: Cascade, traffic: Traffic, arranged: Arrangement) -> Iterator[
 
 def run_together(asked: Cascade, traffic: Traffic, arranged: Arrangement) -> Together:
     """Simulate the cascade as one deployment. Raises InvalidInput for sides that cannot be simulated."""
-    pools, service = _deployed(asked, traffic, arranged)
+    pools, service = _pools_and_router(asked, traffic, arranged)
     requests = make_workload(traffic, min(pool.max_model_len for pool in pools))
     run = run_service(pools, service, requests, seed=traffic.seed)
     verdict = verdict_on(run, pools, service, requests)
@@ -299,7 +301,7 @@ def run_together(asked: Cascade, traffic: Traffic, arranged: Arrangement) -> Tog
     if not found or run.cascade is None:
         raise InvalidInput("no request was answered: nothing to tell of the cascade; a longer --num-prompts?")
     times = {
-        f"{statistic}_{name}_s": found[f"{statistic}_{metric}_ms"].scaled(1e-3)
+        f"{statistic}_{name}_s": found[f"{statistic}_{metric}_ms"].scale(1e-3)
         for statistic in ("mean", "p95")
         for name, metric in (("ttft", "ttft"), ("e2e", "e2el"))
     }
@@ -313,7 +315,9 @@ def run_together(asked: Cascade, traffic: Traffic, arranged: Arrangement) -> Tog
     )
 
 
-def _deployed(asked: Cascade, traffic: Traffic, arranged: Arrangement) -> tuple[list[ResolvedPool], Service]:
+def _pools_and_router(
+    asked: Cascade, traffic: Traffic, arranged: Arrangement
+) -> tuple[list[ResolvedPool], Service]:
     """Return the two pools, with as many engines as the arrangement has, and the router in front of them."""
     if asked.small is None:
         raise InvalidInput("--simulate is of a small model before a large one: add --small, or leave it out")

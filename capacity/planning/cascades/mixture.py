@@ -49,37 +49,40 @@ class Way:
     stages: tuple[Stage, ...]
 
 
-def mixed(ways: Sequence[Way], statistic: Statistic) -> Quantity:
+def mixture_latency(ways: Sequence[Way], statistic: Statistic) -> Quantity:
     """Return the mean or the 95th percentile over all requests in seconds; the shares add up to 1."""
     taken = [way for way in ways if way.share > 0]
-    value = _over(taken, statistic, None)
+    value = _statistic_at(taken, statistic, None)
     if any(stage.ends(statistic) is None for way in taken for stage in way.stages):
         return Quantity(value=value)
-    return Quantity(value=value, low=_over(taken, statistic, 0), high=_over(taken, statistic, 1))
+    return Quantity(
+        value=value, low=_statistic_at(taken, statistic, 0), high=_statistic_at(taken, statistic, 1)
+    )
 
 
-def _over(ways: Sequence[Way], statistic: Statistic, end: int | None) -> float:
+def _statistic_at(ways: Sequence[Way], statistic: Statistic, end: int | None) -> float:
     """Return the statistic with every stage at one end of its interval; None: as predicted."""
     if statistic == "mean":
         return sum(
-            way.share * sum(float(_at(stage, statistic, end).mean()) for stage in way.stages) for way in ways
+            way.share * sum(float(_times_at(stage, statistic, end).mean()) for stage in way.stages)
+            for way in ways
         )
     times = []
     for way in ways:
-        first, *others = (_at(stage, statistic, end) for stage in way.stages)
+        first, *others = (_times_at(stage, statistic, end) for stage in way.stages)
         for other in others:  # the distribution of a sum of independent times: all pairs of points
-            first = (_thinned(first)[:, None] + _thinned(other)[None, :]).ravel()
+            first = (_thin_out(first)[:, None] + _thin_out(other)[None, :]).ravel()
         times.append(first)
     weights = [np.full(len(drawn), way.share / len(drawn)) for way, drawn in zip(ways, times, strict=True)]
     return _quantile(np.concatenate(times), np.concatenate(weights), 0.95)
 
 
-def _at(stage: Stage, statistic: Statistic, end: int | None) -> Times:
+def _times_at(stage: Stage, statistic: Statistic, end: int | None) -> Times:
     ends = stage.ends(statistic)
     return stage.seconds if end is None or ends is None else stage.seconds * ends[end]
 
 
-def _thinned(times: Times) -> Times:
+def _thin_out(times: Times) -> Times:
     """Return at most `MOST_POINTS` points of the distribution, at the centres of equal parts."""
     if len(times) <= MOST_POINTS:
         return times

@@ -96,7 +96,7 @@ class HostedSide(Side):
         return Quantity(value=usd, low=usd, high=usd)
 
     def usd_per_hour(self, requests_per_s: float, /) -> Quantity:
-        return self.usd_at_scale.scaled(requests_per_s * SECONDS_PER_HOUR)
+        return self.usd_at_scale.scale(requests_per_s * SECONDS_PER_HOUR)
 
     def waits(self, _: float, /) -> Waits | None:
         if self.ttft_s is None:
@@ -119,7 +119,7 @@ class OwnSide(Side):
         gpus = self.resolved.pool.num_gpus
         return f"{gpus} x {self.resolved.profile.name}, {self.resolved.engine.label}"
 
-    def _at(self, requests_per_s: float) -> Traffic:
+    def _traffic_at(self, requests_per_s: float) -> Traffic:
         """Return the traffic at another rate."""
         said = {name: getattr(self.traffic, name) for name in self.traffic.model_fields_set - RATES}
         return build(Traffic, {**said, "request_rate": requests_per_s})
@@ -128,7 +128,7 @@ class OwnSide(Side):
     def capacity_per_s(self) -> Quantity:
         """Return the requests per second of one engine at full load, with the interval of its step times."""
         one = with_replicas(self.resolved, 1)
-        requests = make_workload(self._at(1.0), one.max_model_len)
+        requests = make_workload(self._traffic_at(1.0), one.max_model_len)
         full, (low, high) = full_load(one, requests)
         rate = full.requests_per_s
         return Quantity(value=rate, low=rate / high, high=rate / low)
@@ -166,13 +166,13 @@ class OwnSide(Side):
         return Quantity(value=value, low=low, high=high)
 
     def waits(self, requests_per_s: float, /) -> Waits | None:
-        return waits_of(self.simulated(requests_per_s))._replace(client_s=self.traffic.client_latency_s)
+        return waits_of(self.simulate_share(requests_per_s))._replace(client_s=self.traffic.client_latency_s)
 
-    def simulated(self, requests_per_s: float, /) -> Simulation:
+    def simulate_share(self, requests_per_s: float, /) -> Simulation:
         """Simulate one engine at its share of the arrivals, as `capacity simulate` does."""
         each = requests_per_s / max(self.engines(requests_per_s), 1)
         pool = self.resolved.pool.model_dump(exclude_unset=True, exclude={"model"})
-        return simulate(self.resolved.model, **pool, **self._at(each).model_dump(exclude_unset=True))
+        return simulate(self.resolved.model, **pool, **self._traffic_at(each).model_dump(exclude_unset=True))
 
 
 # traffic fields that set the rate

@@ -53,7 +53,7 @@ class Load:
     longest_request_tokens: int
 
     @classmethod
-    def of(cls, workloads: Sequence[Workload], *, endless: bool = False) -> Load:
+    def average(cls, workloads: Sequence[Workload], *, endless: bool = False) -> Load:
         """Return the totals of one traffic, averaged over its replications."""
         prompts = np.concatenate([w.prompt_tokens for w in workloads])
         outputs = np.concatenate([w.output_tokens for w in workloads])
@@ -274,10 +274,10 @@ class _Batches:
             least_s = 0.0
             if slo.includes_wait:
                 if not resolved.prefix_caching or load.computed_input_tokens >= load.input_tokens:
-                    prompt = int(_below(load.prompt_tokens, share))
+                    prompt = int(_lower_percentile(load.prompt_tokens, share))
                     least_s = sum(step_seconds(shape) for shape in prefill_steps(1, prompt, resolved.limits))
             elif len(load.contexts):
-                context = int(_below(load.contexts, share))
+                context = int(_lower_percentile(load.contexts, share))
                 shape = decode_shape(1, context, window_tokens=resolved.model.window_tokens)
                 round_s = step_seconds(shape._replace(draft_tokens=drafting.rows))
                 least_s = round_s / drafting.tokens_at(share)
@@ -289,6 +289,6 @@ class _Batches:
         return worst, reason
 
 
-def _below(values: npt.NDArray[Any], share: float) -> float:
+def _lower_percentile(values: npt.NDArray[Any], share: float) -> float:
     """Return the highest order statistic that does not exceed the percentile."""
     return float(values[math.floor((len(values) - 1) * share)])

@@ -15,7 +15,7 @@ from capacity.answers.costs import Pools, ServedLoad, most_per_s
 from capacity.answers.deployment_run import kv_link
 from capacity.answers.engine_setup import engine_frontend, engine_setup
 from capacity.deployment import Service
-from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, hopeless, judged, outlook
+from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, evaluate_slos, hopeless, outlook
 from capacity.planning.evaluation.step_error import Factors, ScaledSteps
 from capacity.planning.space import Role
 from capacity.pool.resolve import ResolvedPool
@@ -45,7 +45,7 @@ class Engines:
 
     def setup(self) -> EngineSetup:
         """Return the simulator setup of one engine."""
-        made = self.made or stretched(self.resolved, self.factors)
+        made = self.made or stretch_steps(self.resolved, self.factors)
         return made if made.role == self.role else replace(made, role=self.role)
 
 
@@ -57,7 +57,7 @@ def deployment_label(resolved: ResolvedPool) -> str:
     return f"{resolved.model.name} on {gpus}, {resolved.engine.label}"
 
 
-def stretched(resolved: ResolvedPool, factors: Factors) -> EngineSetup:
+def stretch_steps(resolved: ResolvedPool, factors: Factors) -> EngineSetup:
     """Return the setup of one engine with step times scaled by `factors`. Raises InvalidInput."""
     setup = engine_setup(resolved)
     return replace(setup, step_times=ScaledSteps(setup.step_times, factors))
@@ -127,11 +127,11 @@ def try_engines(
             looks.append(run(one, stretch))
             ahead = outlook(looks, goal, total, share=len(part) / total, alone=sampled)
             if ahead > 1:
-                return judged(looks, goal, seen="given up")
+                return evaluate_slos(looks, goal, seen="given up")
             if ahead * len(part) <= sum(len(look.records) for look in looks):
                 break  # at this rate it may meet the SLO
     if sampled and alike * len(workloads) > 1:
-        return judged([run(one, part)], goal, seen="sample", replicas=alike)
+        return evaluate_slos([run(one, part)], goal, seen="sample", replicas=alike)
     begun = [] if begun is None else begun
     runs, begun[:] = list(begun), []
     for number, workload in enumerate(workloads, 1):
@@ -141,14 +141,14 @@ def try_engines(
             break
         seen = runs[:number]
         if first_draw and sample:
-            trial = judged(seen, goal, seen="sample")
+            trial = evaluate_slos(seen, goal, seen="sample")
             if trial.met:
                 begun.extend(seen)
                 return trial
         share = number / len(workloads) if is_long else 1.0
         if give_up and hopeless(seen, goal, total, share=share, parts=number):
-            return judged(seen, goal, seen="given up")
-    return judged(runs, goal, seen="all", intervals=intervals)
+            return evaluate_slos(seen, goal, seen="given up")
+    return evaluate_slos(runs, goal, seen="all", intervals=intervals)
 
 
 def _busiest_first(workload: Workload) -> list[Workload]:

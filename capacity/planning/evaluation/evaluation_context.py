@@ -14,7 +14,7 @@ import numpy as np
 from capacity.deployment import Pool
 from capacity.model import ModelSpec
 from capacity.planning.evaluation.cost_bounds import Load
-from capacity.planning.evaluation.evaluate import Check, Engines, run_engines, stretched, try_engines
+from capacity.planning.evaluation.evaluate import Check, Engines, run_engines, stretch_steps, try_engines
 from capacity.planning.evaluation.resampling import SteadyTraffic
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, judged_in_windows
 from capacity.planning.evaluation.step_error import factors_at
@@ -77,7 +77,7 @@ class EvaluationContext:
     _looks: dict[Candidate, Evaluation] = field(default_factory=dict, repr=False)
     _longer: dict[int, EvaluationContext] = field(default_factory=dict, repr=False)
 
-    def on(self, workloads: Sequence[Workload]) -> EvaluationContext:
+    def for_workloads(self, workloads: Sequence[Workload]) -> EvaluationContext:
         """Return the context for these draws, or for their busiest `slo_window` if they are longer than one.
 
         Raises InvalidInput if `slo_window` is not a duration.
@@ -98,7 +98,7 @@ class EvaluationContext:
         """Return the load of the busiest window, which the bounds use; `load` is that of all requests."""
         if not self.windows:
             return load
-        return replace(Load.of(self.workloads), longest_request_tokens=load.longest_request_tokens)
+        return replace(Load.average(self.workloads), longest_request_tokens=load.longest_request_tokens)
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out caches: worker processes resolve pools themselves."""
@@ -110,7 +110,7 @@ class EvaluationContext:
         self._resolved[resolved.pool] = resolved
         self._share_steps(resolved)
 
-    def resolved(self, pool: Pool) -> ResolvedPool:
+    def resolve_pool(self, pool: Pool) -> ResolvedPool:
         """Return the resolved pool; raises what `resolve` raises."""
         resolved = self._resolved.get(pool)
         if resolved is None:
@@ -137,8 +137,8 @@ class EvaluationContext:
         """
         setup = self._setups.get((pool, confidence))
         if setup is None:
-            resolved = self.resolved(pool)
-            setup = stretched(resolved, factors_at(resolved, confidence))
+            resolved = self.resolve_pool(pool)
+            setup = stretch_steps(resolved, factors_at(resolved, confidence))
             self._setups[pool, confidence] = setup
         return setup
 
@@ -160,7 +160,7 @@ class EvaluationContext:
         if requests is None:
             return self
         if requests not in self._longer:
-            self._longer[requests] = self.on(self.steady.draw(requests, drawn))
+            self._longer[requests] = self.for_workloads(self.steady.draw(requests, drawn))
         return self._longer[requests].context_of(candidate, check=check)
 
     def run(self, task: EvaluationRequest, *, check: Check = None) -> Evaluation:
@@ -178,7 +178,7 @@ class EvaluationContext:
         engines = []
         for pool, replicas, role in candidate.parts:
             made = self.setup(pool, task.confidence)
-            engines.append(Engines(resolved=self.resolved(pool), replicas=replicas, role=role, made=made))
+            engines.append(Engines(resolved=self.resolve_pool(pool), replicas=replicas, role=role, made=made))
         workloads, goal = (self.workloads, self.goal) if not task.first_tokens else self._first_tokens()
         trial = try_engines(
             engines,

@@ -22,7 +22,7 @@ from capacity.planning.evaluation.evaluation_context import (
 )
 from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.workers.environment_fingerprint import NOTHING, Named
-from capacity.planning.workers.worker_pool import NotDone, WorkerPool, opened
+from capacity.planning.workers.worker_pool import NotDone, WorkerPool, open_pool
 
 WORKERS_AFTER_S = 0.7  # time to start a process: shorter searches start no workers
 WORKERS_FOR_S = 5.0  # least time left: on a busy machine a start takes this long
@@ -83,7 +83,7 @@ class EvaluationPool:
         if self.tick is not None:
             self.tick()
 
-    def known(self, ask: EvaluationRequest) -> Evaluation | None:
+    def best_known(self, ask: EvaluationRequest) -> Evaluation | None:
         """Return the most complete known trial of a candidate, or None."""
         full = ask._replace(sample=False, first_draw=False)
         whole = self.trials.get(full._replace(whole=True))
@@ -92,7 +92,7 @@ class EvaluationPool:
     def trial(self, ask: EvaluationRequest, ahead: Ahead = tuple) -> Evaluation:
         """Return the requested trial; `ahead` returns likely next requests. Raises OutOfTime."""
         self.check()
-        known = self.known(ask)
+        known = self.best_known(ask)
         if known is not None:
             return known
         if self._workers_are_there():
@@ -105,9 +105,9 @@ class EvaluationPool:
         self.trials[ask] = self._found.get(ask) or self._run(ask)
         return self.trials[ask]
 
-    def all(self, tasks: Sequence[EvaluationRequest]) -> list[Evaluation | None]:
+    def run_all(self, tasks: Sequence[EvaluationRequest]) -> list[Evaluation | None]:
         """Return the trials of `tasks` in order; None for those that the time limit or Ctrl-C prevented."""
-        futures = [self._submitted(task) for task in tasks]
+        futures = [self._submit(task) for task in tasks]
         trials: list[Evaluation | None] = []
         for task, future in zip(tasks, futures, strict=True):
             try:
@@ -141,14 +141,14 @@ class EvaluationPool:
         return self._crew is not None and not self._crew.is_lost
 
     def _open(self) -> WorkerPool:
-        crew = opened(self.workers - 1, self.cluster, common=(self.arena,), named=self.named)
+        crew = open_pool(self.workers - 1, self.cluster, common=(self.arena,), named=self.named)
         self._crew = self._stack.enter_context(crew)
         return self._crew
 
     def _taken_back(self, future: Future[Evaluation | None]) -> bool:
         return self._crew is not None and self._crew.take_back(future)
 
-    def _submitted(self, task: EvaluationRequest) -> Future[Evaluation | None] | None:
+    def _submit(self, task: EvaluationRequest) -> Future[Evaluation | None] | None:
         if not self._workers_are_there():
             return None
         assert self._crew is not None
@@ -161,7 +161,7 @@ class EvaluationPool:
             if len(self._futures) >= self.workers:
                 return
             if other != ask and other not in self._found and other not in self._futures:
-                future = self._submitted(self._with_intervals(other))
+                future = self._submit(self._with_intervals(other))
                 if future is not None:
                     self._futures[other] = future
 

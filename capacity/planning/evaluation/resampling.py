@@ -42,7 +42,7 @@ class SteadyTraffic:
     confidence: float
 
     @classmethod
-    def of(
+    def from_traffic(
         cls, traffic: Traffic, workload: Workload | None, max_model_len: int, confidence: float
     ) -> SteadyTraffic | None:
         """Return None for traffic with a fixed length: a closed loop, a trace, a day, or a `workload`."""

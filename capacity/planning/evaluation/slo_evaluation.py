@@ -115,7 +115,7 @@ class Evaluation:
         return any(level.ratio > 1 and not level.includes_wait for level in self.levels)
 
 
-def judged(
+def evaluate_slos(
     runs: Sequence[SimulationResult], goal: Goal, *, seen: Seen, replicas: int = 1, intervals: bool = False
 ) -> Evaluation:
     """Compare the runs with the goal; `replicas` scales the rates if one replica represents that many."""
@@ -126,28 +126,28 @@ def judged(
     spans_ps = (int(table.finish_ps.max()) - int(table.arrival_ps.min()) for table in tables)
     duration_s = sum(max(span_ps, 0) / PS_PER_S for span_ps in spans_ps)
 
-    def completed(column: str) -> int:
+    def sum_completed(column: str) -> int:
         return sum(int(getattr(table, column)[table.completed].sum()) for table in tables)
 
     def rate(count: int) -> float:
         return count * replicas / duration_s if duration_s else 0.0
 
-    prompt_tokens = completed("prompt_tokens")
+    prompt_tokens = sum_completed("prompt_tokens")
     return Evaluation(
         levels=levels,
         met=seen != "given up" and all(level.met for level in levels),
         seen=seen,
         requests=sum(len(table) for table in tables),
-        output_tokens_per_s=rate(completed("output_tokens")),
+        output_tokens_per_s=rate(sum_completed("output_tokens")),
         input_tokens_per_s=rate(prompt_tokens),
-        requests_per_s=rate(completed("completed")),
+        requests_per_s=rate(sum_completed("completed")),
         tokens_per_s_per_user=float(1 / np.median(tpot)) if len(tpot) else None,
         mean_e2e_s=float(latencies_s(tables, "e2el").mean()),
         mean_batch_size=sum(run.mean_batch_size * run.steps for run in runs)
         / max(sum(r.steps for r in runs), 1),
         kv_utilization_peak=max(run.kv_utilization_peak for run in runs),
         preemptions=sum(run.preemptions for run in runs),
-        hit_fraction=completed("cached_tokens") / prompt_tokens if prompt_tokens else 0.0,
+        hit_fraction=sum_completed("cached_tokens") / prompt_tokens if prompt_tokens else 0.0,
         joint_ratio=joint,
     )
 
@@ -177,7 +177,7 @@ def judged_in_windows(
         levels, _ = _levels(parts, owed, intervals=False)
         found.append((WindowLevels(window=window, judged=window in owing, levels=levels), parts))
     worst, parts = max((each for each in found if each[0].judged), key=lambda each: each[0].ratio)
-    trial = judged(parts, owed, seen="all", intervals=True)
+    trial = evaluate_slos(parts, owed, seen="all", intervals=True)
     known = {level.slo: level for level in (*busiest.levels, *trial.levels)}
     return replace(
         trial,
@@ -293,13 +293,13 @@ def percentiles_of_draws(blocks: Sequence[Floats], draws: npt.NDArray[np.int64],
     times = np.stack([np.bincount(draw, minlength=len(blocks)) for draw in draws])
     at = (times @ lengths - 1) * share
     low = np.floor(at).astype(np.int64)
-    below, above = (values[order][_ranked(reached, times, rank)] for rank in (low, np.ceil(at)))
+    below, above = (values[order][_index_of_rank(reached, times, rank)] for rank in (low, np.ceil(at)))
     part, step = at - low, above - below
     between: Floats = np.where(part < 0.5, below + step * part, above - step * (1 - part))  # as numpy does
     return between
 
 
-def _ranked(
+def _index_of_rank(
     reached: npt.NDArray[np.int64], times: npt.NDArray[np.int64], ranks: npt.NDArray[Any]
 ) -> npt.NDArray[np.int64]:
     """Return, for each draw, the index in the sorted values of the value with its rank, by bisection."""
@@ -323,7 +323,7 @@ def outlook(runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: 
     """
     part = min(1.0, share * (1 if alone else 2))
     return max(
-        (bad / (math.ceil(total * permitted * part) + 1) for bad, permitted in _beyond(runs, goal)),
+        (bad / (math.ceil(total * permitted * part) + 1) for bad, permitted in _misses(runs, goal)),
         default=0.0,
     )
 
@@ -335,10 +335,10 @@ def hopeless(runs: Sequence[SimulationResult], goal: Goal, total: int, *, share:
     parts and the rest is assumed to be as bad: more than 1 + 1/parts times the allowed fraction must be bad.
     """
     part = min(1.0, share * (1 + 1 / parts))
-    return any(bad > math.ceil(total * permitted * part) + 1 for bad, permitted in _beyond(runs, goal))
+    return any(bad > math.ceil(total * permitted * part) + 1 for bad, permitted in _misses(runs, goal))
 
 
-def _beyond(runs: Sequence[SimulationResult], goal: Goal) -> Iterator[tuple[int, float]]:
+def _misses(runs: Sequence[SimulationResult], goal: Goal) -> Iterator[tuple[int, float]]:
     """Yield the number of requests beyond each limit, and the fraction permitted."""
     tables = [run.records for run in runs]
     for slo in goal.slos:

@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.base.record import make_from
 from capacity.deployment import Cost, Traffic, build
 from capacity.deployment.routing import Takes
@@ -51,8 +51,8 @@ ROUTERS = {"prompt": "by-prompt-length", "request": "by-request-length"}
 NOT_OF_A_FLEET = {"routers", "serving", "alternatives", "objective"}
 
 
-@documented(Search, Traffic, Cost, Split)
-@checked
+@document_options(Search, Traffic, Cost, Split)
+@validate_arguments
 def fleet(
     model: str | Path | ModelSpec,
     *,
@@ -76,7 +76,7 @@ def fleet(
     search, traffic, cost, split_fields = split(options, Search, Traffic, Cost, Split)
     ways: Split = build(Split, split_fields)
     _check_pools(ways)
-    request = PlanRequest.of(
+    request = PlanRequest.build(
         model,
         _search(search, ways),
         build(Traffic, traffic),
@@ -96,7 +96,7 @@ def fleet(
     layouts = Layouts(pools=pools, thresholds=thresholds)
     layouts.look(ways.max_pools)
     arena = asked.arena()
-    best, proof = _proved(layouts, arena)
+    best, proof = _best_proved(layouts, arena)
     return _plan(layouts, arena.windows, best, proof)
 
 
@@ -221,7 +221,7 @@ def _router(layout: Layout, ways: Split) -> str:
     return ROUTERS[ways.split_by] if len(layout.pools) > 1 else layout.pools[0].router
 
 
-def _proved(layouts: Layouts, arena: EvaluationContext) -> tuple[Layout | None, FleetProof | None]:
+def _best_proved(layouts: Layouts, arena: EvaluationContext) -> tuple[Layout | None, FleetProof | None]:
     """Return the best layout whose pools together meet the levels; reject better ones that miss them."""
     while (best := layouts.best) is not None:
         proof = _proof(best, layouts.pools, arena)
@@ -237,7 +237,7 @@ def _proof(best: Layout, pools: Pools, arena: EvaluationContext) -> FleetProof:
     engines = []
     for place, pool in enumerate(best.pools):
         made = replace(arena.setup(pool.pool, asked.search.confidence), takes=Takes(place, pool.up_to_tokens))
-        engines.append(Engines(resolved=arena.resolved(pool.pool), replicas=pool.replicas, made=made))
+        engines.append(Engines(resolved=arena.resolve_pool(pool.pool), replicas=pool.replicas, made=made))
     router = _router(best, pools.ways)
     trial = try_engines(engines, arena.workloads, asked.goal, router=router, give_up=False)
     trial = arena.on_whole(engines, trial, asked.goal, router=router)

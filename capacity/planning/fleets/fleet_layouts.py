@@ -43,7 +43,7 @@ class Layouts:
         self.pools.runs_left = self._runs(most_pools)
         for threshold in (None, *self.thresholds) if most_pools > 1 else (None,):
             # in order, so that layouts that cannot be cheaper than earlier ones are skipped
-            self.tried.append(self._of(threshold))
+            self.tried.append(self._layout_at(threshold))
         for count in range(3, min(most_pools, len(self.thresholds) + 1) + 1):
             self.tried.append(self._of_many(count))
 
@@ -59,7 +59,7 @@ class Layouts:
         )
         for place, other in enumerate(self.tried):
             if other.outcome == "cannot be cheaper" and other.num_pools == 2:
-                self.tried[place] = self._of(other.threshold_tokens)
+                self.tried[place] = self._layout_at(other.threshold_tokens)
 
     def _runs(self, most_pools: int) -> int:
         """Return the maximum number of plans: two for one pool, and those of all spans with all goals."""
@@ -70,7 +70,7 @@ class Layouts:
 
     # one pool, or two
 
-    def _of(self, threshold: int | None) -> Layout:
+    def _layout_at(self, threshold: int | None) -> Layout:
         """Return the cheapest pools with this threshold; stop early if they cannot be the best."""
         first: Layout | None = None
         spans: tuple[Span, ...] = (Span(),)
@@ -98,12 +98,12 @@ class Layouts:
             sides.append(side)
             proved = all(each.proved for each in sides)
             if side.pool is None:
-                return _without(thresholds, side.outcome, side.reason, proved=proved), sides
+                return _rejected_layout(thresholds, side.outcome, side.reason, proved=proved), sides
             spent = sum(each.objective for each in sides)
             if len(sides) < len(spans) and leader is not None and spent >= (leader.objective or 0.0):
                 why = f"the pool for {side.pool.label} requests alone costs as much as the best"
-                return _without(thresholds, "cannot be cheaper", why, proved=proved), sides
-        return _planned(thresholds, sides), sides
+                return _rejected_layout(thresholds, "cannot be cheaper", why, proved=proved), sides
+        return _planned_layout(thresholds, sides), sides
 
     def _goals(self, longest: Span) -> Sequence[tuple[Goal, Goal]]:
         """Return pairs of goals to try: that of all pools but the longest, and that of the pool for the longest
@@ -123,17 +123,17 @@ class Layouts:
         proved = all(side.proved for side in self.pools.sides)
         if sides:
             self.sides[thresholds] = sides
-            return replace(_planned(thresholds, sides), proved=proved)
+            return replace(_planned_layout(thresholds, sides), proved=proved)
         if any(side.outcome == "not reached" for side in self.pools.sides):
-            return _without((), "not reached", LATE, proved=False, num_pools=count)
+            return _rejected_layout((), "not reached", LATE, proved=False, num_pools=count)
         if leader is None:
-            return _without((), "no answer", "nothing meets the SLO", proved=proved, num_pools=count)
+            return _rejected_layout((), "no answer", "nothing meets the SLO", proved=proved, num_pools=count)
         why = f"no {count} pools, whichever the thresholds, cost less than the best"
-        return _without((), "cannot be cheaper", why, proved=proved, num_pools=count)
+        return _rejected_layout((), "cannot be cheaper", why, proved=proved, num_pools=count)
 
     def _cheapest_of(self, count: int) -> Sequence[Side]:
         """Return the pools; empty if `count` pools cost at least as much as the best so far."""
-        leader, least = self.best, self.pools.least()
+        leader, least = self.best, self.pools.lowest_cost()
         limit = math.inf if leader is None else leader.objective or 0.0
         found: Sequence[Side] = ()
         for last in range(count - 2, len(self.thresholds)):
@@ -166,7 +166,7 @@ class Layouts:
         return [] if cheapest is None else [side(*each) for each in pairwise((0, *cheapest.ends))]
 
 
-def _planned(thresholds: tuple[int, ...], sides: Sequence[Side]) -> Layout:
+def _planned_layout(thresholds: tuple[int, ...], sides: Sequence[Side]) -> Layout:
     pools = [side.pool for side in sides if side.pool is not None]
     middle = [pool for pool in pools if pool.label == "middle"]
     if len(middle) > 1:
@@ -182,7 +182,7 @@ def _planned(thresholds: tuple[int, ...], sides: Sequence[Side]) -> Layout:
     )
 
 
-def _without(
+def _rejected_layout(
     thresholds: tuple[int, ...],
     outcome: Outcome,
     reason: str | None,

@@ -95,7 +95,7 @@ class Pools:
         """Return all pools tried."""
         return tuple(self._sides.values())
 
-    def least(self) -> float:
+    def lowest_cost(self) -> float:
         """Return the lowest possible cost of a pool: one GPU, or as many as its reserve needs."""
         gpus = self.ways.with_reserve(1)
         if self.asked.search.objective == "gpus":
@@ -194,11 +194,11 @@ class Pools:
         limits = " and ".join(f"{tokens:,}" for tokens in span if tokens is not None)
         stage = f"{name_of(span)} requests" + (f", split at {limits} tokens" if limits else "")
 
-        def told(snapshot: Snapshot) -> None:
+        def report(snapshot: Snapshot) -> None:
             if self.progress is not None:
                 self.progress(replace(snapshot, stage=stage))
 
-        return told
+        return report
 
     def _pool(self, side: Side, answer: Ranked) -> FleetPool:
         """Return the answer for one pool with its reserve."""
@@ -255,7 +255,7 @@ def spans_of(workloads: Sequence[Workload], threshold: int, split_by: str) -> tu
     """
     spans = (Span(up_to=threshold), Span(above=threshold))
     for span in spans:
-        counts = [len(_within(lengths_of(workload, split_by), span)) for workload in workloads]
+        counts = [len(_rows_within(lengths_of(workload, split_by), span)) for workload in workloads]
         if max(counts) == 0:
             return (Span(),)
         if min(counts) == 0:
@@ -270,11 +270,11 @@ def part_of(workloads: Sequence[Workload], span: Span, split_by: str) -> list[Wo
     """Return the requests of a span in every draw; empty if some draw has none."""
     if span == Span():
         return list(workloads)
-    rows = [_within(lengths_of(workload, split_by), span) for workload in workloads]
+    rows = [_rows_within(lengths_of(workload, split_by), span) for workload in workloads]
     return [_part(w, each) for w, each in zip(workloads, rows, strict=True)] if all(map(len, rows)) else []
 
 
-def _within(lengths: IntArray, span: Span) -> IntArray:
+def _rows_within(lengths: IntArray, span: Span) -> IntArray:
     above = lengths > (-1 if span.above is None else span.above)
     return np.flatnonzero(above if span.up_to is None else above & (lengths <= span.up_to))
 
@@ -297,11 +297,13 @@ def goals_of_pools(goal: Goal, long_share: float) -> list[tuple[Goal, Goal]]:
     for of_long in LONG_SHARES:
         if of_long > long_share:
             factors = (1 - of_long) / (1 - long_share), of_long / long_share
-            ways.append((_allowing(goal, factors[0]), _allowing(goal, factors[1])))
+            ways.append(
+                (_scale_permitted_misses(goal, factors[0]), _scale_permitted_misses(goal, factors[1]))
+            )
     return ways
 
 
-def _allowing(goal: Goal, factor: float) -> Goal:
+def _scale_permitted_misses(goal: Goal, factor: float) -> Goal:
     """Return the goal with the permitted misses scaled by `factor`.
 
     Levels on gaps between tokens stay the same because runs record few of their percentiles.

@@ -224,7 +224,7 @@ def deployment_of_fleet(
         for pool in best.pools
     ]
 
-    def said(spec: type[Traffic] | type[Cost]) -> Mapping[str, Any]:
+    def given_fields(spec: type[Traffic] | type[Cost]) -> Mapping[str, Any]:
         return {name: value for name, value in options.items() if name in spec.model_fields}
 
     name = model if isinstance(model, str | Path) else (model.hf_id or model.name)
@@ -233,7 +233,7 @@ def deployment_of_fleet(
         schema="capacity/deployment/v1",
         model=str(name),
         pools=tuple(pools),
-        traffic=build(Traffic, said(Traffic)),
+        traffic=build(Traffic, given_fields(Traffic)),
         service=build(Service, {"router": answer.router} if several else {}),
-        cost=build(Cost, said(Cost)),
+        cost=build(Cost, given_fields(Cost)),
     )

@@ -13,12 +13,14 @@ from capacity.planning.space import Names, as_list
 MOST_IN_RESERVE = 512
 
 
-def _rising(tokens: tuple[int, ...]) -> tuple[int, ...]:
+def _sorted_unique(tokens: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(set(tokens)))
 
 
 Thresholds = Annotated[
-    tuple[Annotated[int, Field(ge=1, le=1 << 40)], ...], BeforeValidator(as_list), AfterValidator(_rising)
+    tuple[Annotated[int, Field(ge=1, le=1 << 40)], ...],
+    BeforeValidator(as_list),
+    AfterValidator(_sorted_unique),
 ]
 
 

@@ -16,10 +16,10 @@ from pydantic import Field, field_validator
 
 from capacity.answers.costs import Pools, cost_of
 from capacity.answers.deployment_run import measured_capacity, with_replicas
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord, make_from
 from capacity.base.spec import Spec
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, deployment_of
@@ -34,7 +34,7 @@ from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, Level
 from capacity.planning.evaluation.step_error import ScaledSteps, factors_at
 from capacity.planning.load.day import Day, day_of, replicas_by_hour
 from capacity.planning.load.highest_rate import HighestRate, Runs, Served
-from capacity.planning.workers.worker_pool import opened
+from capacity.planning.workers.worker_pool import open_pool
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.capacity_probe import Capacity
 from capacity.workload import Workload, parse_slos
@@ -127,8 +127,8 @@ class Curve(AnswerRecord):
     warnings: tuple[str, ...]
 
 
-@documented(Pool, Traffic, Cost, RisingLoad)
-@checked
+@document_options(Pool, Traffic, Cost, RisingLoad)
+@validate_arguments
 def curve(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
@@ -214,14 +214,14 @@ def _curve(
             "a curve over rates needs arrivals of their own: leave out --concurrency and sessions"
         )
     day_rates_per_s = load.day_rates_per_s
-    with nullcontext() if cluster is None else opened(1, cluster, common=(served,)) as crew:
+    with nullcontext() if cluster is None else open_pool(1, cluster, common=(served,)) as crew:
         runs = Runs(served=served, crew=crew, progress=progress)
         runs.expected = len(load.rates or SHARES) + (9 * (3 + len(workloads)) if goal.slos else 0)
         guess = _bound_rate(resolved, workloads[:1], goal) * replicas
         highest, rate_notes = runs.highest(guess, load.confidence) if goal.slos else (None, ())
         around = highest.predicted if highest is not None and highest.predicted > 0 else guess
         rates = sorted(load.rates) if load.rates else [share * around for share in SHARES]
-        trials = runs.all(rates)
+        trials = runs.evaluate_all(rates)
         remarks = () if crew is None else crew.remarks
     capacity = measured_capacity([with_replicas(resolved, replicas)], workloads[0])
     points = tuple(
@@ -260,7 +260,7 @@ def _curve(
 def _bound_rate(resolved: ResolvedPool, workloads: Sequence[Workload], goal: Goal) -> float:
     """Return the rate that would keep one engine always busy at best efficiency."""
     steps = ScaledSteps(resolved.step_model, factors_at(resolved, None))
-    work_s = bound(resolved, steps.step_seconds, Load.of(workloads), goal).work_s
+    work_s = bound(resolved, steps.step_seconds, Load.average(workloads), goal).work_s
     return 1 / work_s if work_s > 0 else 1.0
 
 

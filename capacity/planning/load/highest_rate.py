@@ -83,21 +83,21 @@ class Runs:
         if self.progress is not None:
             self.progress(self.done, max(self.expected, self.done + 1))
 
-    def _of(self, chains: Sequence[Generator[_Rate, Evaluation, Value]]) -> list[Value]:
+    def _run_chains(self, chains: Sequence[Generator[_Rate, Evaluation, Value]]) -> list[Value]:
         return side_by_side(chains, self.served.trial, crew=self.crew, function=Served.trial, told=self._tell)
 
-    def all(self, rates: Sequence[float]) -> list[Evaluation]:
+    def evaluate_all(self, rates: Sequence[float]) -> list[Evaluation]:
         """Return complete evaluations at these rates."""
         chains: list[Generator[_Rate, Evaluation, Evaluation]] = [once(_Rate(rate)) for rate in rates]
-        return self._of(chains)
+        return self._run_chains(chains)
 
     def highest(self, guess: float, confidence: float) -> tuple[HighestRate | None, tuple[str, ...]]:
         """Return the highest rate within the SLO; None, with a note, if every rate meets it."""
         draws = len(self.served.workloads)
-        *predicted, at_confidence, low, high = self._of(
+        *predicted, at_confidence, low, high = self._run_chains(
             [
-                *(_bisected(guess, None, draw) for draw in range(draws)),
-                *(_bisected(guess, level, 0) for level in (confidence, 0.95, 0.05)),
+                *(_bisect(guess, None, draw) for draw in range(draws)),
+                *(_bisect(guess, level, 0) for level in (confidence, 0.95, 0.05)),
             ]
         )
         sampling_low, sampling_high = _interval(predicted)
@@ -131,7 +131,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float] | tuple[None, None
     return max(mean - reach, 0.0), mean + reach
 
 
-def _bisected(guess: float, level: float | None, draw: int) -> Generator[_Rate, Evaluation, float]:
+def _bisect(guess: float, level: float | None, draw: int) -> Generator[_Rate, Evaluation, float]:
     asking = highest_rate(guess)
     rate = next(asking)
     while True:

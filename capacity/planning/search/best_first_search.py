@@ -64,7 +64,7 @@ class BestFirstSearch:
     def run(self) -> None:
         """Search until the best candidate is final. Raises OutOfTime."""
         while True:
-            while (entry := self._next()) is not None:
+            while (entry := self._pop_next()) is not None:
                 self._advance(entry)
             if self.verified:
                 self.done = True
@@ -119,7 +119,7 @@ class BestFirstSearch:
         """Return the order that an answer has to improve on; None if any answer will do."""
         return self.below if self.best is None else self.best.order
 
-    def _next(self) -> tuple[int, Entry] | None:
+    def _pop_next(self) -> tuple[int, Entry] | None:
         """Remove and return the next entry: the best one's until its minimum of replicas is known, then the first in
         the queue."""
         if self._owner is not None and self._ask(self._owner) is not None:
@@ -262,4 +262,4 @@ class LeastLatency:
 
 
 def _full(option: CandidateFamily) -> EvaluationRequest:
-    return EvaluationRequest(option.at(option.most), option.search.confidence)
+    return EvaluationRequest(option.candidate_at(option.most), option.search.confidence)

@@ -101,7 +101,7 @@ class CandidateFamily(Side):
             low, high = (middle, high) if self.order(middle) < order else (low, middle - 1)
         return 0 if low < self.least else low
 
-    def at(self, replicas: int) -> Candidate:
+    def candidate_at(self, replicas: int) -> Candidate:
         """Return the candidate with this number of replicas."""
         return Candidate(
             pool=self.pool,
@@ -113,7 +113,7 @@ class CandidateFamily(Side):
 
     def first_look(self, replicas: int) -> EvaluationRequest:
         """Return the first evaluation request for this number of replicas."""
-        return first_look(self.at(replicas), self.search.confidence)
+        return first_look(self.candidate_at(replicas), self.search.confidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class EvaluatedCandidate(NamedTuple):
 
     @property
     def candidate(self) -> Candidate:
-        return self.option.at(self.replicas)
+        return self.option.candidate_at(self.replicas)
 
     @property
     def objective(self) -> float:
@@ -163,7 +163,7 @@ class Survey:
 
     def turn(self, candidate: Candidate, why: Exclusion) -> None:
         """Reject an engine, or a pair of engines."""
-        self.rejected.append(Rejection.of(candidate, why.kind, why.reason, replicas=None))
+        self.rejected.append(Rejection.from_candidate(candidate, why.kind, why.reason, replicas=None))
         if why.ratio is not None and (self.nearest is None or why.ratio < self.nearest[0]):
             self.nearest = (why.ratio, candidate, why.reason)
 

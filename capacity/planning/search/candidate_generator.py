@@ -76,9 +76,11 @@ class CandidateGenerator:
             self.search, self.market.quotes[pool.gpu], self.market.watts[pool.gpu], candidate.num_gpus
         )
         odd = oddness(pool, apart=candidate.prefill is not None)
-        return UnresolvedCandidate(candidate, (objective, 0.0, odd, 1), look, self._entered)
+        return UnresolvedCandidate(candidate, (objective, 0.0, odd, 1), look, self._record_candidate)
 
-    def _entered(self, prospect: UnresolvedCandidate, seen: Sequence[ReplicaSearch] | Exclusion) -> None:
+    def _record_candidate(
+        self, prospect: UnresolvedCandidate, seen: Sequence[ReplicaSearch] | Exclusion
+    ) -> None:
         """Record a resolved candidate; one that cannot run does not count towards the search space."""
         survey, candidate = self.survey, prospect.candidate
         if not isinstance(seen, Exclusion):
@@ -96,7 +98,7 @@ class CandidateGenerator:
             allowed, decode_gpus = self._gpus(candidate.pool.gpu), candidate.pool.num_gpus
             left = range(allowed - candidate.prefill.num_gpus, 0, -candidate.prefill.num_gpus)
             return sum(gpus // decode_gpus for gpus in left)
-        most = self._most(candidate.pool)
+        most = self._most_replicas(candidate.pool)
         return min(most, 1) + max(most - 1, 0) * len(self.routers(most))
 
     def contenders(self, pool: Pool) -> Sequence[ReplicaSearch] | Exclusion:
@@ -104,8 +106,8 @@ class CandidateGenerator:
         side = self._side(pool, "both")
         if isinstance(side, Exclusion):
             return side
-        most, bound_least = self._most(pool), side.bound.min_replicas
-        blocked = self._blocked(pool, most, bound_least)
+        most, bound_least = self._most_replicas(pool), side.bound.min_replicas
+        blocked = self._exclusion_by_limit(pool, most, bound_least)
         if blocked is not None:
             return blocked
         contenders, routers = list[ReplicaSearch](), self.routers(most)
@@ -189,11 +191,11 @@ class CandidateGenerator:
         affordable = int(self.search.budget / quote.usd_per_gpu_hour // instance) * instance
         return min(self.search.max_gpus, affordable)
 
-    def _most(self, pool: Pool) -> int:
+    def _most_replicas(self, pool: Pool) -> int:
         """Return the number of replicas that the GPUs, the budget and the traffic allow; may be 0."""
         return min(self._gpus(pool.gpu) // pool.num_gpus, self.load.most_replicas)
 
-    def _blocked(self, pool: Pool, most: int, least: int) -> Exclusion | None:
+    def _exclusion_by_limit(self, pool: Pool, most: int, least: int) -> Exclusion | None:
         if most >= 1 and least <= most:
             return None
         if most < 1:
@@ -222,7 +224,7 @@ class CandidateGenerator:
         try:
             pool, resolved = with_context(self.arena, pool, self.load)
             quality = quality_of(resolved, self.arena.model)
-            if not quality.within(self.search.max_quality_loss):
+            if not quality.is_within(self.search.max_quality_loss):
                 loss = quality.worst_loss_fraction
                 if loss is None:
                     return Exclusion("quality", f"{quality.what}: its loss is unknown")
@@ -246,7 +248,7 @@ class CandidateGenerator:
             self.load,
             self.arena.goal,
             role=role,
-            drafting=_drafting(setup),
+            drafting=_drafting_of(setup),
             alone_seconds=_one_rank(steps, resolved.lockstep_ranks),
         )
         if bounds.reason is not None:
@@ -263,7 +265,7 @@ def _one_rank(steps: ScaledSteps, ranks: int) -> StepSeconds | None:
     return lambda shape: steps.joint_ps((shape, *idle)) / PS_PER_S
 
 
-def _drafting(setup: EngineSetup) -> Drafting:
+def _drafting_of(setup: EngineSetup) -> Drafting:
     """Return rows and tokens of a speculative round, as the simulator draws them."""
     speculation = setup.speculation
     if not isinstance(speculation, DrawnSpeculation):
@@ -274,10 +276,10 @@ def _drafting(setup: EngineSetup) -> Drafting:
 
 def with_context(arena: EvaluationContext, pool: Pool, load: Load) -> tuple[Pool, ResolvedPool]:
     """Return the pool; if the model's full context does not fit, limit it to the longest request if that fits."""
-    resolved = arena.resolved(pool)
+    resolved = arena.resolve_pool(pool)
     shorter = rounded_context(load.longest_request_tokens)
     if pool.max_model_len is not None or resolved.memory_in_short.fits or shorter >= resolved.max_model_len:
         return pool, resolved
     trimmed = pool.model_copy(update={"max_model_len": shorter})
-    retried = arena.resolved(trimmed)
+    retried = arena.resolve_pool(trimmed)
     return (trimmed, retried) if retried.memory_in_short.fits else (pool, resolved)

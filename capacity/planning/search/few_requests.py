@@ -44,7 +44,7 @@ class Hanging:
         return math.ceil(round(FEW / max(self.may_miss, 1e-6), 3))
 
 
-def hanging(goal: Goal, requests: int) -> Hanging | None:
+def few_requests_level(goal: Goal, requests: int) -> Hanging | None:
     """Return the level that the fewest requests determine; None if all levels are on gaps between tokens."""
     levels = [slo for slo in goal.slos if slo.of_requests]
     if not levels:
@@ -62,14 +62,14 @@ def look_beside(
     tried.
     """
     judged_on = bench.arena.context_of(best.candidate, check=bench.check).workloads
-    what = hanging(bench.arena.goal, sum(map(len, judged_on)))
+    what = few_requests_level(bench.arena.goal, sum(map(len, judged_on)))
     if what is None or not what.few or best.option.prefill is not None:
         return None, ()
     trials = _neighbours(best, bench)
     met = {count: trial.met for count, trial in sorted(trials.items())}
     least = min(count for count, does in met.items() if does)
     fewer = EvaluatedCandidate(best.option, least, trials[least]) if least < best.replicas else None
-    return fewer, (note(what, met, best.option.at(1).engine),) if uneven(met) else ()
+    return fewer, (note(what, met, best.option.candidate_at(1).engine),) if uneven(met) else ()
 
 
 def _neighbours(best: EvaluatedCandidate, bench: EvaluationPool) -> dict[int, Evaluation]:
@@ -81,13 +81,13 @@ def _neighbours(best: EvaluatedCandidate, bench: EvaluationPool) -> dict[int, Ev
     option, replicas = best.option, best.replicas
     trials = {replicas: best.trial}
     for ask, trial in bench.trials.items():
-        if not ask.first_tokens and ask.candidate == option.at(ask.candidate.replicas):
-            trials[ask.candidate.replicas] = bench.known(ask) or trial
+        if not ask.first_tokens and ask.candidate == option.candidate_at(ask.candidate.replicas):
+            trials[ask.candidate.replicas] = bench.best_known(ask) or trial
 
     def does(count: int) -> bool:
         if count not in trials:
-            (found,) = bench.all(
-                [EvaluationRequest(candidate=option.at(count), confidence=option.search.confidence)]
+            (found,) = bench.run_all(
+                [EvaluationRequest(candidate=option.candidate_at(count), confidence=option.search.confidence)]
             )
             if found is None:
                 return False

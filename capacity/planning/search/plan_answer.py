@@ -93,7 +93,7 @@ def _conditional(state: PlanSearch, ranking: Ranking) -> tuple[Conditional, ...]
             conditions=conditions_of(state.search, state.arena.model, tried.option.pool), answer=answer
         )
         for tried in state.savings.values()
-        for answer in ranking.ranked((), (tried,), closer=0)
+        for answer in ranking.rank((), (tried,), closer=0)
     )
 
 
@@ -102,14 +102,14 @@ def _plan(state: PlanSearch) -> Plan:
     search, bench, best, load = state.search, state.bench, state.best, state.load
     arena = state.arena if best is None else state.arena.context_of(best.candidate)
     if arena is not state.arena:
-        load = Load.of(arena.whole or arena.workloads, endless=load.endless)
+        load = Load.average(arena.whole or arena.workloads, endless=load.endless)
     survey, market, entries = state.surveyor.survey, state.surveyor.market, state.everything
     contenders = [entry for entry in entries if isinstance(entry, ReplicaSearch)]
     if state.ended == "done":
         require_options(survey)
     ranking = make_from(Ranking, state, arena=arena, load=load)
     leaders = [*([] if best is None else [best]), *state.leaders.values()]
-    ranked = ranking.ranked(contenders, leaders, closer=CLOSER[state.ended])
+    ranked = ranking.rank(contenders, leaders, closer=CLOSER[state.ended])
     points = points_of(bench.trials, survey.options)
     rejected = (
         *survey.rejected,
@@ -164,7 +164,7 @@ def points_of(
     trials: Mapping[EvaluationRequest, Evaluation], options: Iterable[CandidateFamily]
 ) -> list[Point]:
     """Return one point for each simulated candidate, from its full simulation if there is one; skip abandoned ones."""
-    by_engine = {option.at(0): option for option in options}
+    by_engine = {option.candidate_at(0): option for option in options}
     latest = {
         ask.candidate: trial
         for ask, trial in trials.items()

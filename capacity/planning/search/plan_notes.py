@@ -77,7 +77,7 @@ def warnings_of(arena: EvaluationContext, ranked: Sequence[Ranked]) -> tuple[str
     texts += dict.fromkeys(
         f"{pool.quantization or 'the checkpoint'}: {remark}"
         for pool in pools
-        for remark in arena.resolved(pool).step_setting.remarks
+        for remark in arena.resolve_pool(pool).step_setting.remarks
     )
     if any(answer.candidate.replicas > 1 for answer in ranked):
         texts.append(ROUTED)

@@ -32,7 +32,7 @@ class Market:
     watts: dict[str, float]  # system power of one GPU at full use
 
     @classmethod
-    def of(cls, search: Search, cost: Cost, profiles: list[str]) -> Market:
+    def look_up(cls, search: Search, cost: Cost, profiles: list[str]) -> Market:
         """Look up GPUs and prices. Raises UnknownName, InvalidInput."""
         needed = search.objective == "cost" or search.budget is not None
         quotes: dict[str, Price | None] = {}
@@ -67,7 +67,7 @@ class PlanRequest:
     steady: SteadyTraffic | None = None
 
     @classmethod
-    def of(
+    def build(
         cls,
         model: str | Path | ModelSpec,
         search: Search,
@@ -95,21 +95,23 @@ class PlanRequest:
             search=search,
             cost=cost,
             profiles=profiles,
-            steady=SteadyTraffic.of(asked, workload, longest, search.confidence),
+            steady=SteadyTraffic.from_traffic(asked, workload, longest, search.confidence),
         )
 
     @property
     def load(self) -> Load:
         """Return the totals of the whole traffic."""
-        return Load.of(self.workloads, endless=self.steady is not None)
+        return Load.average(self.workloads, endless=self.steady is not None)
 
     def arena(self) -> EvaluationContext:
         """Return the context that evaluates candidates on the busiest window, and answers on the whole traffic."""
-        return make_from(EvaluationContext, self, slo_window=self.search.slo_window).on(self.workloads)
+        return make_from(EvaluationContext, self, slo_window=self.search.slo_window).for_workloads(
+            self.workloads
+        )
 
     def market(self) -> Market:
         """Return the GPUs of the search and their prices. Raises UnknownName, InvalidInput."""
-        return Market.of(self.search, self.cost, [str(self.profiles)] if self.profiles else [])
+        return Market.look_up(self.search, self.cost, [str(self.profiles)] if self.profiles else [])
 
 
 def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
@@ -135,7 +137,7 @@ def check_search(search: Search, cost: Cost) -> None:
         if name is not None:
             way = find_speculator(name)
             if search.acceptance is not None:
-                way.accepting(search.acceptance)
+                way.with_acceptance(search.acceptance)
     priced = any(source is not None for source in (cost.price_tier, cost.price, cost.price_file))
     if not search.gpus:
         raise InvalidInput("no GPUs: give --gpus h100,h200 or --gpus all")

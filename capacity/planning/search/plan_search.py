@@ -133,7 +133,7 @@ class PlanSearch:
     def _cheapest(self) -> None:
         entries: list[Entry] = list(self._recommendable())
         self.all = BestFirstSearch(
-            entries, self.bench, improved=self._improved, whole=bool(self.arena.windows)
+            entries, self.bench, improved=self._record_improvement, whole=bool(self.arena.windows)
         )
         self._stage("the cheapest", self.all)
         self.bench.until_s = self.until_s
@@ -151,13 +151,13 @@ class PlanSearch:
         several = tuple(dict.fromkeys(one for what in self.conditional for one in what))
         seen = list[Entry]()
         for what, entries in singles:
-            seen += self._under(what, entries, least)
+            seen += self._search_below(what, entries, least)
         if len(several) > 1:
             rest = [entry for what, entries in self.conditional.items() if len(what) > 1 for entry in entries]
             least = min([least, *(tried.objective for tried in self.savings.values())])
-            self._under(several, [*seen, *rest], least)
+            self._search_below(several, [*seen, *rest], least)
 
-    def _under(self, what: tuple[str, ...], entries: Sequence[Entry], least: float) -> list[Entry]:
+    def _search_below(self, what: tuple[str, ...], entries: Sequence[Entry], least: float) -> list[Entry]:
         """Search under these conditions for an objective below `least`; return the entries as they are after the
         search."""
         if self.search.objective == "latency":
@@ -200,7 +200,7 @@ class PlanSearch:
             self.bench.until_s = self.until_s
         self.ratio_limit = limit = self._limit(fastest)
         self.entries = [contender for contender in contenders if contender.option.bound.ratio > limit]
-        self.all = self._fewest_near([*contenders, *waiting], limit, improved=self._improved)
+        self.all = self._fewest_near([*contenders, *waiting], limit, improved=self._record_improvement)
         self._stage("the fewest GPUs", self.all)
         if self.search.alternatives:
             self._conditional(math.inf if self.best is None else self.best.objective)
@@ -257,7 +257,7 @@ class PlanSearch:
         self.stage, self.chase = name, chase
         chase.run()
 
-    def _improved(self, tried: EvaluatedCandidate) -> None:
+    def _record_improvement(self, tried: EvaluatedCandidate) -> None:
         """Record a better answer and reserve the time that its verification takes."""
         if self.first_answer_s is None:
             self.first_answer_s = self.elapsed_s

@@ -51,14 +51,14 @@ class Ranking:
     load: Load
     bench: EvaluationPool
 
-    def ranked(
+    def rank(
         self, contenders: Iterable[ReplicaSearch], leaders: Sequence[EvaluatedCandidate], *, closer: int
     ) -> tuple[Ranked, ...]:
         """Return the best of each family (`leaders`), then deployments on other hardware; evaluate `closer` of them in
         full."""
         best = {(id(tried.option), tried.replicas) for tried in leaders}
         met = [tried for contender in contenders for tried in contender.met]
-        shown = _shown([*leaders, *met], lambda tried: (id(tried.option), tried.replicas) in best)
+        shown = _select_shown([*leaders, *met], lambda tried: (id(tried.option), tried.replicas) in best)
         looks = self._look_closer([tried for tried, _ in shown[:closer]])
         looks += [Closer(tried.trial, None, self.search.confidence) for tried, _ in shown[closer:]]
         return tuple(
@@ -77,7 +77,7 @@ class Ranking:
             looked = EvaluationRequest(candidate, None, sample=not whole, whole=whole)
             tasks.append(looked._replace(give_up=False))
             tasks += [looked._replace(confidence=level) for level in higher]
-        trials = iter(self.bench.all(tasks))
+        trials = iter(self.bench.run_all(tasks))
         looks = []
         for tried in answers:
             trial = (next(trials) if _wants_intervals(tried.trial) else None) or tried.trial
@@ -93,7 +93,7 @@ class Ranking:
     def _answer(self, tried: EvaluatedCandidate, look: Closer, is_best: bool) -> Ranked:
         option, replicas, _ = tried
         trial = look.trial
-        steps = self.arena.resolved(option.pool).step_model
+        steps = self.arena.resolve_pool(option.pool).step_model
         watts, output_per_s = option.watts(replicas), trial.output_tokens_per_s
         if self.load.offered_per_s is not None:  # the trial may cover only the busiest window
             output_per_s = min(output_per_s, self.load.offered_per_s * self.load.output_tokens)
@@ -116,7 +116,7 @@ class Ranking:
 
     def _cost(self, tried: EvaluatedCandidate, trial: Evaluation) -> CostEstimate | None:
         """Return the cost at the served load, including idle time and whole instances."""
-        pools = [(self.arena.resolved(pool), pool.replicas) for pool in tried.candidate.pools]
+        pools = [(self.arena.resolve_pool(pool), pool.replicas) for pool in tried.candidate.pools]
         workload = self.arena.workloads[0]
         load = trial_load(pools, trial, workload, offered_per_s=self.load.offered_per_s)
         if load is not None and self.arena.windows:
@@ -134,13 +134,13 @@ class Ranking:
         task = EvaluationRequest(
             candidate=nearest.candidate, confidence=self.search.confidence, give_up=False
         )
-        trial = self.bench.all([task])[0] or nearest.trial
+        trial = self.bench.run_all([task])[0] or nearest.trial
         if trial.met:  # the busiest window meets the SLO, another window does not
             trial = nearest.trial
         return tuple(_miss(level, nearest.candidate.label) for level in trial.levels if not level.met)
 
 
-def pinned(resolved: ResolvedPool) -> Pool:
+def pin_defaults(resolved: ResolvedPool) -> Pool:
     """Return the pool with the engine's defaults written out for every setting that its interval depends on."""
     settings: dict[str, object] = {
         "max_model_len": resolved.max_model_len,
@@ -165,7 +165,7 @@ def attention_backend(resolved: ResolvedPool) -> str | None:
 
 def launch_as_planned(model_id: str, resolved: ResolvedPool) -> Launch:
     """Return the command that starts one replica as it was simulated; its first note names the release."""
-    pool = pinned(resolved)
+    pool = pin_defaults(resolved)
     launch = launch_command(pool.engine, model_id, pool)
     words = launch.words
     backend = attention_backend(resolved)
@@ -195,13 +195,13 @@ def launch_lines(arena: EvaluationContext, candidate: Candidate) -> tuple[Launch
     for pool in candidate.pools:
         if not is_launched(pool.engine):
             return ()
-        launch = launch_as_planned(model.hf_id or model.name, arena.resolved(pool))
+        launch = launch_as_planned(model.hf_id or model.name, arena.resolve_pool(pool))
         command, files = shlex.join(launch.words), dict(launch.files)
         lines.append(make_from(LaunchLine, pool, launch, command=command, files=files))
     return tuple(lines)
 
 
-def _shown(
+def _select_shown(
     answers: Iterable[EvaluatedCandidate], is_best: Callable[[EvaluatedCandidate], bool]
 ) -> list[tuple[EvaluatedCandidate, bool]]:
     """Return the best answer of each hardware shape with whether it leads its family, in order; ties by SLO margin."""

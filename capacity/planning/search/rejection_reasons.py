@@ -34,15 +34,15 @@ def rejections(
     for entry in entries:
         if isinstance(entry, UnresolvedCandidate):
             if in_doubt(entry, best):
-                yield Rejection.of(entry.candidate, "unresolved", NOT_REACHED, replicas=None)
+                yield Rejection.from_candidate(entry.candidate, "unresolved", NOT_REACHED, replicas=None)
                 continue
             assert best is not None
             least, to_beat = (amount(best.option, order[0]) for order in (entry.order, best.order))
             reason = f"one replica is {least} at least, no better than the answer's {to_beat}"
-            yield Rejection.of(entry.candidate, "costlier", reason, replicas=1)
+            yield Rejection.from_candidate(entry.candidate, "costlier", reason, replicas=1)
         elif (engine := _engine(entry.option)) not in settled:
             settled.add(engine)
-            yield _of(entry, best, leaders.get(entry.option.family, best), limit)
+            yield _rejection_of(entry, best, leaders.get(entry.option.family, best), limit)
 
 
 def not_recommended(conditional: Mapping[tuple[str, ...], Sequence[Entry]]) -> Iterator[Rejection]:
@@ -51,7 +51,7 @@ def not_recommended(conditional: Mapping[tuple[str, ...], Sequence[Entry]]) -> I
         for entry in entries:
             if isinstance(entry, UnresolvedCandidate) and (not entry.entered or entry.look()):
                 reason = f"depends on {' and '.join(conditions)}"
-                yield Rejection.of(entry.candidate, "conditional", reason, replicas=None)
+                yield Rejection.from_candidate(entry.candidate, "conditional", reason, replicas=None)
 
 
 def in_doubt(entry: Entry, best: EvaluatedCandidate | None) -> bool:
@@ -66,7 +66,7 @@ def _engine(option: CandidateFamily) -> tuple[Pool, Pool | None]:
     return option.pool, option.prefill
 
 
-def _of(
+def _rejection_of(
     entry: ReplicaSearch,
     best: EvaluatedCandidate | None,
     leader: EvaluatedCandidate | None,
@@ -77,21 +77,21 @@ def _of(
         reason = (
             f"an empty engine is at {option.bound.ratio:.2f} of the limit; at most {limit:.2f} was asked for"
         )
-        return Rejection.of(candidate, "unmeetable", reason, replicas=None)
+        return Rejection.from_candidate(candidate, "unmeetable", reason, replicas=None)
     if in_doubt(entry, best):
-        return Rejection.of(candidate, "unresolved", NOT_REACHED, replicas=None)
+        return Rejection.from_candidate(candidate, "unresolved", NOT_REACHED, replicas=None)
     if isinstance(entry, PairReplicaSearch) and entry.outpaced:
-        return Rejection.of(candidate, "slo", OUTPACED, replicas=None)
+        return Rejection.from_candidate(candidate, "slo", OUTPACED, replicas=None)
     if entry.missed:
         _, replicas, trial = tried = entry.missed[-1]
-        return Rejection.of(tried.candidate, "slo", describe_miss(trial), replicas=replicas)
+        return Rejection.from_candidate(tried.candidate, "slo", describe_miss(trial), replicas=replicas)
     assert leader is not None
     what = f"{option.least} replicas" if option.least > 1 else "1 replica"
     if option.prefill is not None:
         what = f"{option.prefill_replicas} replicas that prefill and {option.least} that decode"
     least, to_beat = amount(option, option.objective(option.least)), amount(option, leader.order[0])
     reason = f"needs at least {what}: {least}, no better than the answer's {to_beat}"
-    return Rejection.of(candidate, "costlier", reason, replicas=option.least)
+    return Rejection.from_candidate(candidate, "costlier", reason, replicas=option.least)
 
 
 def describe_miss(trial: Evaluation) -> str:

@@ -34,7 +34,7 @@ class ReplicaSearch:
     @property
     def candidate(self) -> Candidate:
         """Return the engine with the fewest replicas that its bounds leave open."""
-        return self.option.at(self.option.least)
+        return self.option.candidate_at(self.option.least)
 
     @property
     def options(self) -> Sequence[CandidateFamily]:

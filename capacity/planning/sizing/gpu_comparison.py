@@ -25,9 +25,9 @@ from capacity.answers.load_point import (
 )
 from capacity.answers.phases import estimate_fields, request_lengths
 from capacity.answers.records import Quantity, ReplicaCount
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
 from capacity.deployment.use_cases import levels_of
@@ -59,8 +59,8 @@ class GpuComparison(AnswerRecord):
     notes: tuple[str, ...] = ()
 
 
-@documented(Pool, Traffic, Cost)
-@checked
+@document_options(Pool, Traffic, Cost)
+@validate_arguments
 def compare_gpus(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
@@ -109,7 +109,7 @@ def compare_gpus(
         slos=tuple(slos),
         rows=in_order((each.point for each in sized), order),
         notes=slower_though_better(
-            [_timed(each.pool, each.point) for each in sized if each.pool is not None]
+            [_timed_point(each.pool, each.point) for each in sized if each.pool is not None]
         ),
     )
 
@@ -162,18 +162,18 @@ def _of_replicas(point: LoadPoint, count: ReplicaCount, rate: float, *, misses: 
         load=rate,
         misses=misses,
         requests_in_flight=None if point.requests_in_flight is None else n * point.requests_in_flight,
-        requests_per_s=_scaled(point.requests_per_s, n),
-        output_tokens_per_s=_scaled(point.output_tokens_per_s, n),
-        usd_per_million_output_tokens=_scaled(point.usd_per_million_output_tokens, bill),
-        usd_per_thousand_requests=_scaled(point.usd_per_thousand_requests, bill),
+        requests_per_s=_scale(point.requests_per_s, n),
+        output_tokens_per_s=_scale(point.output_tokens_per_s, n),
+        usd_per_million_output_tokens=_scale(point.usd_per_million_output_tokens, bill),
+        usd_per_thousand_requests=_scale(point.usd_per_thousand_requests, bill),
     )
 
 
-def _scaled(quantity: Quantity | None, factor: float) -> Quantity | None:
-    return None if quantity is None else quantity.scaled(factor)
+def _scale(quantity: Quantity | None, factor: float) -> Quantity | None:
+    return None if quantity is None else quantity.scale(factor)
 
 
-def _timed(pool: ResolvedPool, point: LoadPoint) -> Timed:
+def _timed_point(pool: ResolvedPool, point: LoadPoint) -> Timed:
     each = {"TTFT": point.ttft_s, "TPOT": point.tpot_s}
     return Timed(
         model=pool.model.name,

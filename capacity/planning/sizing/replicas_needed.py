@@ -90,7 +90,7 @@ def replicas_needed(
             search=search,
             cost=Cost(),
             profiles=profiles,
-            steady=SteadyTraffic.of(asked, workload, longest, confidence),
+            steady=SteadyTraffic.from_traffic(asked, workload, longest, confidence),
         )
         arena = question.arena()
         best, reason = _fewest(engines, question, arena, price)

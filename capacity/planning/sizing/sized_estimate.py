@@ -10,9 +10,9 @@ from typing import Any
 from capacity.answers.estimate import estimate_of
 from capacity.answers.phases import estimate_fields
 from capacity.answers.records import Estimate
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import document_options, split
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
 from capacity.deployment.use_cases import levels_of
 from capacity.hardware.pricing import price_of
@@ -20,8 +20,8 @@ from capacity.model import ModelSpec
 from capacity.pool.resolve import resolve
 
 
-@documented(Pool, Traffic, Cost)
-@checked
+@document_options(Pool, Traffic, Cost)
+@validate_arguments
 def estimate(
     model: str | Path | ModelSpec | DeploymentFile,
     *,

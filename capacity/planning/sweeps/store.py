@@ -58,7 +58,7 @@ class Row:
     answer: Mapping[str, object]
 
     @classmethod
-    def stored(cls, options: Options, answer: str | None, reason: str | None) -> Row:
+    def from_stored(cls, options: Options, answer: str | None, reason: str | None) -> Row:
         """Return the row of a point from its stored answer."""
         described = json.loads(answer) if answer is not None else {}
         return cls(options=options, status=status_of(reason), reason=reason, answer=described)
@@ -72,7 +72,7 @@ class Store:
         self._owner = this_process() + f"|{next(_OPENED)}"
         self._claimed = False
 
-    def known(self, *, failed: bool = True) -> set[str]:
+    def done_keys(self, *, failed: bool = True) -> set[str]:
         """Return the keys of done points; with `failed`, also of failed ones."""
         statuses = ("done", "failed") if failed else ("done", "done")
         rows = self._connection.execute("SELECT key FROM points WHERE status IN (?, ?)", statuses)
@@ -129,7 +129,7 @@ class Store:
                 "SELECT answer, reason FROM points WHERE key = ?", (point.key,)
             ).fetchone()
             if row is not None:
-                yield Row.stored(point.options, *row)
+                yield Row.from_stored(point.options, *row)
 
 
 @contextmanager
@@ -161,7 +161,7 @@ def open_store(path: str | Path) -> Iterator[Store]:
 
 def this_process() -> str:
     """Return an identifier of this process that includes its machine and container."""
-    return f"{_place()}|{os.getpid()}|{_begun(os.getpid())}"
+    return f"{_place()}|{os.getpid()}|{_process_start(os.getpid())}"
 
 
 def is_alive(owner: str) -> bool:
@@ -181,7 +181,7 @@ def is_alive(owner: str) -> bool:
         return True
     except (OSError, OverflowError):
         return False
-    return _begun(int(number)) == begun
+    return _process_start(int(number)) == begun
 
 
 def _place() -> str:
@@ -192,7 +192,7 @@ def _place() -> str:
     return f"{socket.gethostname()} {container}".replace("|", " ")
 
 
-def _begun(number: int) -> str:
+def _process_start(number: int) -> str:
     """Return the start time of a process in kernel ticks; empty if unavailable, "ended" for a zombie."""
     try:
         fields = Path(f"/proc/{number}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import CLUSTER
 from capacity.base.keywords import split
@@ -24,7 +24,7 @@ from capacity.model import ModelSpec, load_model
 from capacity.planning.sweeps.store import Answer, Store, open_store, status_of
 from capacity.planning.sweeps.sweep_results import check_export, export, flat_row
 from capacity.planning.sweeps.sweep_spec import Point, SweepSpec, named_in, points, read_sweep
-from capacity.planning.workers.worker_pool import Crews, WorkerPool, opened, stop_if_recalled
+from capacity.planning.workers.worker_pool import Crews, WorkerPool, open_pool, stop_if_recalled
 from capacity.pool.resolve import ResolvedPool, resolve
 
 CHUNK = {"fit": 50, "estimate": 50, "simulate": 1}  # points per task: analytic ones are fast
@@ -55,7 +55,7 @@ class Swept(AnswerRecord):
     rows: tuple[Mapping[str, object], ...] = ()
 
 
-@checked
+@validate_arguments
 def sweep(
     spec: str | Path | SweepSpec,
     store: str | Path,
@@ -77,7 +77,9 @@ def sweep(
         check_export(export_to)
     check_workers(workers)
     crews = (
-        None if cluster is None and workers == 1 else partial(opened, workers, cluster, named=named_in(read))
+        None
+        if cluster is None and workers == 1
+        else partial(open_pool, workers, cluster, named=named_in(read))
     )
     with open_store(store) as there:
         swept = run_sweep(read, there, crews=crews, retry_failed=retry_failed, progress=progress)
@@ -101,7 +103,7 @@ def run_sweep(
     dies `ATTEMPTS` times, is recorded with its reason. Raises InvalidInput if the pool cannot be opened, or is lost.
     """
     everything = points(spec)
-    known = store.known(failed=not retry_failed)
+    known = store.done_keys(failed=not retry_failed)
     left = [point for point in everything if point.key not in known]
     before = len(everything) - len(left)  # done earlier, or meanwhile by others
     ended = {"done": 0, "does not fit": 0, "failed": 0}
@@ -132,7 +134,7 @@ def run_sweep(
                 raise InvalidInput(
                     f"{error}; {kept} of {len(everything)} points are kept: the same command goes on"
                 ) from None
-        known = store.known(failed=not retry_failed) if todo.others else set()
+        known = store.done_keys(failed=not retry_failed) if todo.others else set()
         left = [point for point in todo.others if point.key not in known]
         before = len(everything) - len(left) - sum(ended.values())
         if left and len(left) == len(todo.others):
@@ -265,15 +267,15 @@ def _ask(point: Point) -> Mapping[str, object]:
         return simulate(_model(name), goodput=point.goodput, **options).to_dict()
     if point.question == "fit":
         (pool,) = split(options, Pool)
-        return fit_of(_resolved(name, **pool)).to_dict()
+        return fit_of(_resolve_pool(name, **pool)).to_dict()
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
-    resolved = _resolved(name, **pool)
+    resolved = _resolve_pool(name, **pool)
     price = _price(resolved.profile.name, **cost)
     return estimate_of(resolved, traffic_of(traffic), price).to_dict()
 
 
 @lru_cache(maxsize=KEPT_POOLS, typed=True)  # 1, 1.0 and True are equal but not the same
-def _resolved(model: str, /, **pool: object) -> ResolvedPool:
+def _resolve_pool(model: str, /, **pool: object) -> ResolvedPool:
     return resolve(_model(model), build(Pool, pool))
 
 

@@ -11,11 +11,11 @@ from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.html import page_html, records_html
 from capacity.base.outside import outside_path, parse_json, read_bytes, read_text
-from capacity.base.rows import flattened, to_csv
+from capacity.base.rows import flatten, to_csv
 from capacity.planning.sweeps.store import Row
 
 ENDINGS = (".csv", ".parquet", ".html")
@@ -29,7 +29,7 @@ def flat_row(row: Row) -> Flat:
     """Return options, status and the answer's numbers in one flat mapping, without breakdowns and warnings."""
     answer = {name: value for name, value in row.answer.items() if name not in LEFT_OUT}
     options = {f"option.{name}": value for name, value in row.options.items()}
-    return {**options, "status": row.status, "reason": row.reason, **flattened(answer)}
+    return {**options, "status": row.status, "reason": row.reason, **flatten(answer)}
 
 
 def check_export(path: str | Path) -> None:
@@ -78,7 +78,7 @@ def _of_one_type(values: list[object]) -> list[object]:
     return [None if value is None else str(value) for value in values]
 
 
-@checked
+@validate_arguments
 def sweep_results(path: str | Path) -> tuple[Flat, ...]:
     """Read the points of a sweep: options as `option.NAME`, `status`, `reason`, and the answer's numbers by dotted
     names.
@@ -110,7 +110,8 @@ def _of_a_store(file: Path) -> tuple[Flat, ...]:
                 "SELECT options, answer, reason FROM points ORDER BY options LIMIT ?", (MOST_ROWS,)
             ).fetchall()
         return tuple(
-            flat_row(Row.stored(json.loads(options), answer, reason)) for options, answer, reason in found
+            flat_row(Row.from_stored(json.loads(options), answer, reason))
+            for options, answer, reason in found
         )
     except (sqlite3.Error, ValueError, TypeError) as error:
         if isinstance(error, MalformedFile):

@@ -111,7 +111,7 @@ def _combinations(spec: SweepSpec) -> Iterator[dict[str, Value]]:
             raise InvalidInput("random axes need samples = N")
         rng = random.Random(spec.seed)
         for _ in range(spec.samples):
-            yield {name: _drawn(values, rng) for name, values in spec.vary.items()}
+            yield {name: _draw_value(values, rng) for name, values in spec.vary.items()}
         return
     lists: dict[str, tuple[Value, ...]] = {}
     for name, values in spec.vary.items():
@@ -132,7 +132,7 @@ def _combinations(spec: SweepSpec) -> Iterator[dict[str, Value]]:
         yield dict(zip(lists, row, strict=True))
 
 
-def _drawn(values: tuple[Value, ...] | Range, rng: random.Random) -> Value:
+def _draw_value(values: tuple[Value, ...] | Range, rng: random.Random) -> Value:
     if not isinstance(values, Range):
         picked: Value = rng.choice(values)
         return picked

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import CapacityError, InvalidInput
-from capacity.base.keywords import documented
+from capacity.base.keywords import document_options
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, build
 from capacity.hardware.pricing import cautions_of
@@ -118,8 +118,8 @@ class AdviceList(AnswerRecord):
     observations: tuple[str, ...]
 
 
-@documented(Pool, Traffic, Cost)
-@checked
+@document_options(Pool, Traffic, Cost)
+@validate_arguments
 def advise(
     model: str | Path | ModelSpec | DeploymentFile,
     *,

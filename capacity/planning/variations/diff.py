@@ -19,7 +19,7 @@ import numpy as np
 from capacity.answers.against_datasheet import Timed, slower_though_better
 from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import make_workload, requests_of
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER, Flag
 from capacity.base.record import AnswerRecord, Written
@@ -37,7 +37,7 @@ from capacity.planning.variations.outcome import (
     outcome,
     serve,
 )
-from capacity.planning.workers.worker_pool import WorkerPool, once, opened, side_by_side, stop_if_recalled
+from capacity.planning.workers.worker_pool import WorkerPool, once, open_pool, side_by_side, stop_if_recalled
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.metrics import LatencySummary
 from capacity.simulator.replications import PairedMetric, pair_runs, replication_seeds
@@ -60,7 +60,9 @@ class Side:
     service: Service = NO_SERVICE
 
     @classmethod
-    def of(cls, deployment: DeploymentFile, *, profiles: str | Path | None, download: bool) -> Side:
+    def from_deployment(
+        cls, deployment: DeploymentFile, *, profiles: str | Path | None, download: bool
+    ) -> Side:
         """Resolve the single pool of the deployment."""
         pool = deployment.pools[0]
         resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
@@ -120,7 +122,7 @@ class Diff(AnswerRecord):
     replicated: tuple[PairedMetric, ...] = ()  # over several draws of the traffic, if requested
 
 
-@checked
+@validate_arguments
 def diff(
     first: DeploymentLike,
     second: DeploymentLike,
@@ -155,7 +157,9 @@ def diff(
             "request_rate, or a trace (`capacity simulate ... --write-deployment FILE` writes both)"
         )
     traffic = left.traffic if seed is None else left.traffic.model_copy(update={"seed": seed})
-    before, after = (Side.of(each, profiles=profiles, download=download) for each in (left, right))
+    before, after = (
+        Side.from_deployment(each, profiles=profiles, download=download) for each in (left, right)
+    )
     longest = min(side.resolved.max_model_len for side in (before, after))
     (requests,), windows = take_busiest_window([requests_of(traffic, workload, longest)], slo_window)
     busiest = windows[0] if windows else None
@@ -167,9 +171,9 @@ def diff(
         )
     seeds = replication_seeds(traffic.seed, replications)
     pair = _Pair(sides=(before, after), traffic=traffic, max_model_len=longest, slo_window=slo_window)
-    with nullcontext() if cluster is None else opened(1, cluster, common=(pair,)) as crew:
+    with nullcontext() if cluster is None else open_pool(1, cluster, common=(pair,)) as crew:
         compared = compare_pair(before, after, requests, busiest)
-        replicated = _replicated(pair, seeds, crew, progress)
+        replicated = _compare_draws(pair, seeds, crew, progress)
         remarks = () if crew is None else crew.remarks
     return replace(compared, replicated=replicated, warnings=(*compared.warnings, *remarks))
 
@@ -186,7 +190,7 @@ class _Pair:
     max_model_len: int
     slo_window: str
 
-    def served(self, seed: int) -> Summaries:
+    def simulate_both(self, seed: int) -> Summaries:
         """Simulate the same draw on each side, in this process or on a worker."""
         drawn = make_workload(self.traffic.model_copy(update={"seed": seed}), self.max_model_len)
         (requests,), _ = take_busiest_window([drawn], self.slo_window)
@@ -204,7 +208,7 @@ class _Pair:
         return tuple(run.summary for run in runs)
 
 
-def _replicated(
+def _compare_draws(
     pair: _Pair, seeds: Sequence[int], crew: WorkerPool | None, progress: Progress | None
 ) -> tuple[PairedMetric, ...]:
     """Compare both sides on the same draws of the traffic, metric by metric."""
@@ -215,7 +219,7 @@ def _replicated(
             progress(next(done), len(seeds))
 
     chains: list[Generator[int, Summaries, Summaries]] = [once(seed) for seed in seeds]
-    served = side_by_side(chains, pair.served, crew=crew, function=_Pair.served, told=tell)
+    served = side_by_side(chains, pair.simulate_both, crew=crew, function=_Pair.simulate_both, told=tell)
     first, second = zip(*served, strict=True)
     return pair_runs(first, second)
 
@@ -250,7 +254,7 @@ def compare_pair(first: Side, second: Side, workload: Workload, window: Window |
     notes = (
         *(note for side in sides for note in side.resolved.notes),
         *(note for side in sides for note in side.resolved.split_notes(tokens)),
-        *slower_though_better([_timed(*each) for each in zip(sides, outcomes, strict=True)]),
+        *slower_though_better([_timed_side(*each) for each in zip(sides, outcomes, strict=True)]),
         *workload.notices,
     )
     return Diff(
@@ -268,7 +272,7 @@ def compare_pair(first: Side, second: Side, workload: Workload, window: Window |
     )
 
 
-def _timed(side: Side, outcome: Outcome) -> Timed:
+def _timed_side(side: Side, outcome: Outcome) -> Timed:
     p95_s = {"TTFT p95": outcome.ttft_p95_s, "TPOT p95": outcome.tpot_p95_s}
     return Timed(
         model=side.resolved.model.name,

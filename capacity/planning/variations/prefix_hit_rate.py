@@ -69,7 +69,7 @@ def _with_changed_hits(
     prompts = [content.segments_of(request) for request in range(len(workload))]
     if wanted < 0:
         altered = PromptContent.from_segments(
-            _estranged(prompts, hits, -wanted), answer_ids=content.answer_ids
+            _make_prompts_unique(prompts, hits, -wanted), answer_ids=content.answer_ids
         )
     else:
         missed = float(workload.prompt_tokens.sum() - hits.sum())
@@ -77,7 +77,7 @@ def _with_changed_hits(
     return replace(workload, content=altered)
 
 
-def _estranged(prompts: list[Segments], hits: np.ndarray, wanted: float) -> list[Segments]:
+def _make_prompts_unique(prompts: list[Segments], hits: np.ndarray, wanted: float) -> list[Segments]:
     """Replace prompts with unique text, spread evenly over requests with hits, until `wanted` hits are removed."""
     # an id that no prompt uses; the wide gap avoids answer ids, which follow the prompts' ids
     fresh = max((text for prompt in prompts for text, _ in prompt), default=0) + (1 << 40)
@@ -113,7 +113,7 @@ class _Repeats:
         changed: list[Segments] = []
         answers: list[int] = []
         for request, original in enumerate(self._prompts):
-            prompt = self._renamed(original)
+            prompt = self._rename_texts(original)
             first = next((k for k, (text, _) in enumerate(prompt) if text not in self._said), None)
             if first is not None:
                 new = sum(tokens for _, tokens in prompt[first:])
@@ -123,7 +123,7 @@ class _Repeats:
                     added = self._repeat(request, original, changed[model], answers[model], first)
                     gained += added
                     due -= added
-                    prompt = self._renamed(original)
+                    prompt = self._rename_texts(original)
             for depth in range(len(prompt)):
                 self._followed[tuple(prompt[:depth])] = request
             answer = self._names.get(self._answers[request], self._answers[request])
@@ -132,7 +132,7 @@ class _Repeats:
             answers.append(answer)
         return PromptContent.from_segments(changed, answer_ids=answers)
 
-    def _renamed(self, prompt: Segments) -> Segments:
+    def _rename_texts(self, prompt: Segments) -> Segments:
         return [(self._names.get(text, text), tokens) for text, tokens in prompt]
 
     def _repeat(self, request: int, prompt: Segments, model: Segments, answer: int, first: int) -> float:

@@ -185,15 +185,15 @@ def _narrower(model: ModelSpec, pruning: Pruning) -> ModelSpec:
     if pruning.hidden_fraction == pruning.intermediate_fraction == 1:
         return model
 
-    def narrowed(width: int, fraction: float) -> int:
+    def narrow(width: int, fraction: float) -> int:
         return max(round(width * fraction / MULTIPLE), 1) * MULTIPLE
 
     groups = []
     for group in model.layer_groups:
         assert isinstance(group.feed_forward, DenseFeedForward)
-        size = narrowed(group.feed_forward.intermediate_size, pruning.intermediate_fraction)
+        size = narrow(group.feed_forward.intermediate_size, pruning.intermediate_fraction)
         groups.append(replace(group, feed_forward=replace(group.feed_forward, intermediate_size=size)))
-    hidden_size = narrowed(model.hidden_size, pruning.hidden_fraction)
+    hidden_size = narrow(model.hidden_size, pruning.hidden_fraction)
     return replace(model, hidden_size=hidden_size, layer_groups=tuple(groups))
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from capacity.base.checked import checked
+from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
-from capacity.base.keywords import documented
+from capacity.base.keywords import document_options
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic
 from capacity.hardware.pricing import cautions_of
@@ -71,8 +71,8 @@ class Stack(AnswerRecord):
         return [self.naive_flags, *(step.flags for step in self.taken)][-1]
 
 
-@documented(Pool, Traffic, Cost)
-@checked
+@document_options(Pool, Traffic, Cost)
+@validate_arguments
 def stack(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
@@ -112,14 +112,14 @@ def stack(
         rungs=rungs,
         naive=naive_fields(resolved, rungs, requests),
     )
-    beginning = ladder.beginning(names)
-    steps = list(report_each(ladder.climbed(names, beginning), len(names), progress))
-    naive = ladder.at(beginning).figures
+    beginning = ladder.fewest_that_fit(names)
+    steps = list(report_each(ladder.evaluate_steps(names, beginning), len(names), progress))
+    naive = ladder.simulate_with(beginning).figures
     cumulative = [step.cumulative for step in steps if step.cumulative is not None]
     return make_from(
         Stack,
         as_it_is,
-        naive_flags=ladder.at(beginning).flags,
+        naive_flags=ladder.simulate_with(beginning).flags,
         naive=naive,
         steps=tuple(steps),
         together=[factors_between(naive, naive), *cumulative][-1],

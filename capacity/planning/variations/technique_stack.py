@@ -82,11 +82,16 @@ def product_of(factors: Iterable[Factors]) -> Factors:
     """Return the product of all factors."""
     each = list(factors)
 
-    def of(name: str) -> float | None:
+    def product(name: str) -> float | None:
         values = [getattr(one, name) for one in each]
         return None if None in values else prod(values)
 
-    return Factors(throughput=of("throughput") or 1.0, ttft=of("ttft") or 1.0, tpot=of("tpot"), usd=of("usd"))
+    return Factors(
+        throughput=product("throughput") or 1.0,
+        ttft=product("ttft") or 1.0,
+        tpot=product("tpot"),
+        usd=product("usd"),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,17 +140,17 @@ class TechniqueStack:
 
     # steps of the stack
 
-    def beginning(self, names: Sequence[str]) -> Taken:
+    def fewest_that_fit(self, names: Sequence[str]) -> Taken:
         """Return the fewest techniques with which the naive deployment fits. Raises DoesNotFit if none suffice."""
         saving = tuple(name for name in SAVE_MEMORY if name in names and self.rungs[name].refused is None)
         for count in range(len(saving) + 1):
             for taken in combinations(saving, count):
-                if self._resolved(taken).memory_in_short.fits:
+                if self._resolve_pool(taken).memory_in_short.fits:
                     return taken
-        self._resolved(saving).memory.require_fit()
+        self._resolve_pool(saving).memory.require_fit()
         raise InvalidInput("the naive deployment does not fit")
 
-    def climbed(self, names: Sequence[str], beginning: Taken) -> Iterator[StackStep]:
+    def evaluate_steps(self, names: Sequence[str], beginning: Taken) -> Iterator[StackStep]:
         """Yield the result of each technique, added to those before it."""
         taken = beginning
         for name in names:
@@ -156,15 +161,15 @@ class TechniqueStack:
 
     def _step(self, name: str, taken: Taken, beginning: Taken) -> StackStep:
         rung = self.rungs[name]
-        refused = self._refused(rung, taken, beginning)
+        refused = self._reason_not_taken(rung, taken, beginning)
         if refused is None:
             try:
-                return self._made(rung, taken, beginning)
+                return self._make_step(rung, taken, beginning)
             except CapacityError as error:
                 refused = str(error)
         return StackStep(technique=name, title=rung.title, flags="", refused=refused)
 
-    def _refused(self, rung: TechniqueStep, taken: Taken, beginning: Taken) -> str | None:
+    def _reason_not_taken(self, rung: TechniqueStep, taken: Taken, beginning: Taken) -> str | None:
         if rung.refused is not None:
             return rung.refused
         if rung.name in beginning:
@@ -172,15 +177,17 @@ class TechniqueStack:
         lacking = [need for need in rung.needs if need not in taken]
         return f"it rests upon {', '.join(lacking)}, not taken before it" if lacking else None
 
-    def _made(self, rung: TechniqueStep, taken: Taken, beginning: Taken) -> StackStep:
-        before, after = self.at(taken), self.at((*taken, rung.name))
+    def _make_step(self, rung: TechniqueStep, taken: Taken, beginning: Taken) -> StackStep:
+        before, after = self.simulate_with(taken), self.simulate_with((*taken, rung.name))
         needs = tuple(need for need in rung.needs if need not in beginning)
-        ground = self.at((*beginning, *needs))
+        ground = self.simulate_with((*beginning, *needs))
         own = factors_between(before.figures, after.figures)
         alone: Factors | None = None
         try:
-            alone = factors_between(ground.figures, self.at((*beginning, *needs, rung.name)).figures)
-            why = _why(own, alone, before.figures, after.figures, ground.figures)
+            alone = factors_between(
+                ground.figures, self.simulate_with((*beginning, *needs, rung.name)).figures
+            )
+            why = _explain_factors(own, alone, before.figures, after.figures, ground.figures)
         except CapacityError as error:
             why = f"not alone: {error}"
         return StackStep(
@@ -189,7 +196,7 @@ class TechniqueStack:
             flags=after.flags,
             figures=after.figures,
             own=own,
-            cumulative=factors_between(self.at(beginning).figures, after.figures),
+            cumulative=factors_between(self.simulate_with(beginning).figures, after.figures),
             alone=alone,
             rests_upon=needs,
             why=why,
@@ -197,12 +204,12 @@ class TechniqueStack:
 
     # deployments
 
-    def at(self, taken: Taken) -> Standing:
+    def simulate_with(self, taken: Taken) -> Standing:
         """Return the simulated deployment with these techniques. Raises CapacityError if it cannot be built or run."""
         key = frozenset(taken)
         if key not in self._known:
             self._choose_drafts(taken)
-            resolved = self._resolved(taken)
+            resolved = self._resolve_pool(taken)
             scheduling = "continuous" if any(self.rungs[name].continuous for name in taken) else "static"
             resolved.memory.require_fit()
             figures = self._figures(resolved, scheduling)
@@ -215,11 +222,11 @@ class TechniqueStack:
         for name in taken:
             choose = self.rungs[name].drafting
             if choose is not None:
-                below = self.at(tuple(other for other in taken if other != name))
+                below = self.simulate_with(tuple(other for other in taken if other != name))
                 batch, context = round(below.figures.mean_batch_size), round(mean_context(self.workload))
                 self._drafting[frozenset(taken)] = choose(below.resolved, batch, context)
 
-    def _resolved(self, taken: Taken) -> ResolvedPool:
+    def _resolve_pool(self, taken: Taken) -> ResolvedPool:
         fields = dict(self.naive)
         for name in taken:
             fields |= self.rungs[name].on
@@ -254,8 +261,10 @@ class TechniqueStack:
             usd = rate.inverse(usd_per_hour(self.price, gpus) / 3600 * 1e6)
         return Figures(
             output_tokens_per_s=rate,
-            ttft_s=beside_client(bands.around("ttft", means.ttft_s), self.traffic, adjustment=adjustment),
-            tpot_s=None if means.tpot_s is None else bands.around("tpot", means.tpot_s),
+            ttft_s=beside_client(
+                bands.with_interval("ttft", means.ttft_s), self.traffic, adjustment=adjustment
+            ),
+            tpot_s=None if means.tpot_s is None else bands.with_interval("tpot", means.tpot_s),
             usd_per_million_output_tokens=usd,
             overloaded=overloaded,
             mean_batch_size=run.mean_batch_size,
@@ -284,19 +293,22 @@ class TechniqueStack:
 
     def observations(self, beginning: Taken, steps: Sequence[StackStep]) -> Iterator[str]:
         """Yield remarks beyond the table: where a KV cache starts to pay off, and which values rest on a formula."""
-        remarks = self.at(beginning).resolved.step_setting.remarks
-        notes = self.at(beginning).resolved.step_model.notes
+        remarks = self.simulate_with(beginning).resolved.step_setting.remarks
+        notes = self.simulate_with(beginning).resolved.step_model.notes
         yield from dict.fromkeys((*remarks, *notes))
         if any(step.technique == "kv-cache" and step.refused is None for step in steps):
             yield from self._crossover(beginning)
-        served = [self.at(beginning).figures, *(step.figures for step in steps if step.figures is not None)]
+        served = [
+            self.simulate_with(beginning).figures,
+            *(step.figures for step in steps if step.figures is not None),
+        ]
         if any(figures.overloaded for figures in served):
             yield "(overloaded) steps serve less than arrives: their TTFT grows with --num-prompts"
 
     def _crossover(self, beginning: Taken) -> Iterator[str]:
         """Yield the context length from which a step without a cache takes twice as long as one with it."""
-        without = self.at(beginning).resolved
-        cached = self._resolved((*beginning, "kv-cache"))
+        without = self.simulate_with(beginning).resolved
+        cached = self._resolve_pool((*beginning, "kv-cache"))
 
         def twice(context: int) -> bool:
             shape = decode_shape(1, context, window_tokens=without.model.window_tokens)
@@ -318,11 +330,11 @@ class TechniqueStack:
 def _rate_between(bands: LoadBands, rate: float) -> Quantity:
     """Return a rate with the interval of the time per request, whose inverse it is."""
     low, high = bands.ends("e2e")
-    rate /= bands.beyond("e2e")
+    rate /= bands.calibration_factor("e2e")
     return Quantity(value=rate, low=rate / high, high=rate / low)
 
 
-def _why(own: Factors, alone: Factors, before: Figures, after: Figures, ground: Figures) -> str:
+def _explain_factors(own: Factors, alone: Factors, before: Figures, after: Figures, ground: Figures) -> str:
     """Return what limited the steps before the technique, alone and here, if its factors differ."""
     if abs(own.throughput / alone.throughput - 1) <= APART:
         return ""

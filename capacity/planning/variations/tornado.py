@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from capacity.base.checked import checked
-from capacity.base.keywords import documented
+from capacity.base.checked import validate_arguments
+from capacity.base.keywords import document_options
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic
 from capacity.model import ModelSpec
@@ -73,8 +73,8 @@ class Tornado(AnswerRecord):
     warnings: tuple[str, ...]
 
 
-@documented(Pool, Traffic, Cost)
-@checked
+@document_options(Pool, Traffic, Cost)
+@validate_arguments
 def tornado(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
@@ -94,15 +94,15 @@ def tornado(
     as_it_is = ComparedDeployment.read(model, options, "tornado", slo_window, workload, profiles, download)
     resolved, workload, price = as_it_is.resolved, as_it_is.requests, as_it_is.price
 
-    def tried(
+    def outcome_of(
         requests: Workload = workload, *, pool: ResolvedPool = resolved, factor: float = 1.0
     ) -> Outcome:
         return outcome(pool, measure(pool, requests, stretch=factor), price)
 
-    base = tried()
-    inputs, left_out = _inputs_of(as_it_is, base, tried)
+    base = outcome_of()
+    inputs, left_out = _inputs_of(as_it_is, base, outcome_of)
     swings = [
-        _swing(name, base, vary(1 - SWING), vary(1 + SWING))
+        _make_swing(name, base, vary(1 - SWING), vary(1 + SWING))
         for name, vary in report_each(inputs.items(), len(inputs), progress)
     ]
     return make_from(
@@ -189,7 +189,7 @@ def with_acceptance(resolved: ResolvedPool, factor: float) -> ResolvedPool:
     return replace(resolved, pool=pool.model_copy(update={"acceptance": acceptance}))
 
 
-def _swing(name: str, base: Outcome, low: Outcome, high: Outcome) -> Swing:
+def _make_swing(name: str, base: Outcome, low: Outcome, high: Outcome) -> Swing:
     def changes(field: str) -> tuple[float | None, float | None]:
         before = getattr(base, field)
         return change(before, getattr(low, field)), change(before, getattr(high, field))

@@ -54,7 +54,7 @@ def dask_crew(address: str, *, common: tuple[object, ...], named: Named) -> Iter
         from distributed import KilledWorker
     except ImportError:
         raise InvalidInput("--cluster needs Dask: pip install 'llm-capacity[dask]'") from None
-    with _quiet(), _connected(address) as client:
+    with _quiet(), _connect(address) as client:
         own = likeness(named)
         count = _require_alike(client, address, own, named)
         with _Workers(client, own, named, common) as executor:
@@ -69,10 +69,10 @@ def _require_listener(address: str) -> None:
     try:
         socket.create_connection((read["host"].strip("[]"), int(read["port"])), timeout=CONNECT_S).close()
     except (OSError, ValueError) as error:  # an invalid host name raises ValueError
-        raise _unanswered(address, error) from None
+        raise _no_answer_error(address, error) from None
 
 
-def _unanswered(address: str, error: Exception) -> InvalidInput:
+def _no_answer_error(address: str, error: Exception) -> InvalidInput:
     why = getattr(error, "strerror", None) or f"{error}" or f"not within {CONNECT_S:g} s"
     if isinstance(error, MemoryError):  # Dask read the first bytes of another protocol as a length
         why = "what is there speaks another language"
@@ -107,7 +107,7 @@ async def _kind_of(address: str) -> str:
 
 
 @contextmanager
-def _connected(address: str) -> Iterator[Client]:
+def _connect(address: str) -> Iterator[Client]:
     from distributed import Client
 
     try:
@@ -119,7 +119,7 @@ def _connected(address: str) -> Iterator[Client]:
             warnings.simplefilter("ignore")  # on package versions; relevant ones are compared here
             client = Client(address, timeout=CONNECT_S, set_as_default=False, name="llm-capacity")
     except Exception as error:  # Dask may raise any error on another protocol
-        raise _unanswered(address, error) from None
+        raise _no_answer_error(address, error) from None
     try:
         yield client
     finally:
@@ -163,7 +163,7 @@ class _Workers(Executor):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about a large argument
             # separate tasks, so that Dask restores the value if the worker that stores it dies
-            self._common = [client.submit(_same, each, pure=False) for each in common]
+            self._common = [client.submit(_return_value, each, pure=False) for each in common]
         self._handed_out: set[Future[Any]] = set()
         self._lock = threading.Lock()
         self._is_gone = False
@@ -180,10 +180,10 @@ class _Workers(Executor):
             task = self._tasks.submit(_perform, self._expected, function, *self._common, *arguments)
         except Exception as error:  # Dask raises several types for a closed client
             raise BrokenExecutor(str(error)) from None
-        task.add_done_callback(lambda ended: self._answered(ended, answer))
+        task.add_done_callback(lambda ended: self._on_answer(ended, answer))
         return answer
 
-    def _answered(self, task: Future[Any], answer: Future[Any]) -> None:
+    def _on_answer(self, task: Future[Any], answer: Future[Any]) -> None:
         with self._lock:
             if answer not in self._handed_out:
                 return
@@ -245,7 +245,7 @@ def _close(client: Client) -> None:
 _one_at_a_time = threading.Lock()  # for any number of worker threads
 
 
-def _same(value: object) -> object:
+def _return_value(value: object) -> object:
     return value
 
 

@@ -44,11 +44,11 @@ def likeness(named: Named = NOTHING) -> dict[str, str]:
     from capacity.answers.data_version import data_version
 
     return {
-        "llm-capacity": _installed("llm-capacity"),
+        "llm-capacity": _installed_version("llm-capacity"),
         "the digest of llm-capacity's data": data_version().digest,
         "the digest of llm-capacity's code and of the GPU profiles": package_version().rpartition("+")[2],
         "Python": ".".join(platform.python_version_tuple()[:2]),
-        "NumPy": _installed("numpy"),
+        "NumPy": _installed_version("numpy"),
         "the version of the compiled engines": _engines(),
         "the digest of arithmetic": _arithmetic(),
         **dict(_looked_up(named)),
@@ -75,7 +75,7 @@ def _looked_up(named: Named) -> Iterator[tuple[str, str]]:
             yield f"the digest of {file}", "none"
 
 
-def _installed(package: str) -> str:
+def _installed_version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
@@ -124,4 +124,4 @@ def package_version() -> str:
     files = [file for suffix in ("py", "toml", "csv", "json") for file in package.rglob(f"*.{suffix}")]
     for file in [*sorted(files), *profile_paths()]:
         digest.update(file.name.encode() + file.read_bytes())
-    return f"{_installed('llm-capacity')}+{digest.hexdigest()[:16]}"
+    return f"{_installed_version('llm-capacity')}+{digest.hexdigest()[:16]}"

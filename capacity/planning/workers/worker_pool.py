@@ -100,7 +100,7 @@ def side_by_side(
     values: dict[int, Value] = {}
     flying: dict[Future[Answer], tuple[int, Ask]] = {}
 
-    def heard(answer: Answer) -> Answer:
+    def report(answer: Answer) -> Answer:
         told()
         return answer
 
@@ -116,7 +116,7 @@ def side_by_side(
             if future is not None:
                 flying[future] = number, ask
                 return
-            answer = heard(do(ask))
+            answer = report(do(ask))
 
     for number in range(len(chains)):
         go_on(number)
@@ -128,7 +128,7 @@ def side_by_side(
                 answer = crew.result(future)
             except NotDone:
                 answer = do(ask)
-            go_on(number, heard(answer))
+            go_on(number, report(answer))
     return [values[number] for number in range(len(chains))]
 
 
@@ -137,7 +137,7 @@ def once(ask: Ask) -> Generator[Ask, Answer, Answer]:
     return (yield ask)
 
 
-def opened(
+def open_pool(
     workers: int, cluster: str | None, *, common: tuple[object, ...] = (), named: Named = NOTHING
 ) -> AbstractContextManager[WorkerPool]:
     """Open the Dask cluster at `cluster` (tcp://host:port), or `workers` processes on this machine.

@@ -91,7 +91,7 @@ class Speculation:
         self.drafter = drafter_of(target, speculator, draft or own)
         self._verifying: dict[int, StepModel] = {}
 
-    def verifying(self, nodes: int) -> StepModel:
+    def verification_model(self, nodes: int) -> StepModel:
         """Return the target's step model for `nodes` drafts per request, with graphs captured for these rows."""
         if nodes not in self._verifying:
             plain = self.target.step_setting
@@ -100,7 +100,7 @@ class Speculation:
             self._verifying[nodes] = self.target.step_model if same else StepModel(drafting)
         return self._verifying[nodes]
 
-    def round(
+    def round_of(
         self,
         batch_size: int,
         context_tokens: int,
@@ -133,7 +133,7 @@ class Speculation:
             draft_s=self.drafter.seconds(DraftWork(batch_size, context_tokens, k, verified, tokens))
             if k
             else 0.0,
-            verify_s=self.verifying(verified).step_seconds(
+            verify_s=self.verification_model(verified).step_seconds(
                 plain._replace(draft_tokens=batch_size * verified)
             ),
             plain_step_s=self.target.step_model.step_seconds(plain),
@@ -145,7 +145,7 @@ class Speculation:
         For a tree, the search also covers its size, from a chain to the method's own tree.
         """
         candidates = [
-            self.round(batch_size, context_tokens, k, nodes)
+            self.round_of(batch_size, context_tokens, k, nodes)
             for k in range(longest + 1)
             for nodes in self.speculator.tree_sizes(k)
         ]
@@ -167,7 +167,7 @@ class Speculation:
         """Return the smallest batch at which a round is no faster than plain steps; None if above `largest_batch`."""
         largest = max(self.largest_batch(context_tokens), 1)
         return first_without(
-            lambda batch: self.round(batch, context_tokens, draft_tokens).speedup > 1, largest
+            lambda batch: self.round_of(batch, context_tokens, draft_tokens).speedup > 1, largest
         )
 
     def memory(self) -> DraftMemory:
@@ -265,7 +265,7 @@ class DraftedSteps:
         self._drafter = speculation.drafter
         self._draft_tokens = draft_tokens
         self._nodes = speculation.speculator.verified_tokens(draft_tokens)
-        self._steps = speculation.verifying(self._nodes)
+        self._steps = speculation.verification_model(self._nodes)
         self._round_tokens = speculation.speculator.tokens_per_round(draft_tokens, self._nodes)
 
     @property

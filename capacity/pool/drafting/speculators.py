@@ -74,7 +74,7 @@ class Speculator(Spec):
     date: str = ""
     basis: Literal["datasheet", "measured", "fitted", "assumed"] = "assumed"
 
-    def accepting(self, acceptance: str) -> Speculator:
+    def with_acceptance(self, acceptance: str) -> Speculator:
         """Return the method with another acceptance: "0.7", "0.92,0.72,0.36" by position, or "length:2.3".
 
         Raises InvalidInput.
@@ -163,9 +163,9 @@ class Speculator(Spec):
     def first_rates(self, draft_tokens: int) -> tuple[float, ...]:
         """Return the acceptance of the first candidate at each depth, given that all earlier ones were accepted."""
         if self.acceptance_by_position is not None:
-            return _extended(self.acceptance_by_position, draft_tokens)
+            return _extend(self.acceptance_by_position, draft_tokens)
         if self.accepted_lengths is not None:
-            return _extended(_rates_of_lengths(self.accepted_lengths), draft_tokens)
+            return _extend(_rates_of_lengths(self.accepted_lengths), draft_tokens)
         if self.accepted_length is not None:
             return (self._first_rate,) * draft_tokens
         return (self.acceptance_rate or 0.0,) * draft_tokens
@@ -220,7 +220,7 @@ def _rates_of_lengths(lengths: Sequence[float]) -> tuple[float, ...]:
     return tuple(rates)
 
 
-def _extended(rates: Sequence[float], count: int) -> tuple[float, ...]:
+def _extend(rates: Sequence[float], count: int) -> tuple[float, ...]:
     return (*rates, *(rates[-1],) * max(0, count - len(rates)))[:count] if rates else (0.0,) * count
 
 
@@ -258,7 +258,7 @@ def drafting_in(pool: Pool, speculator: Speculator) -> Speculator:
     if pool.acceptance in speculator.accepted_lengths_by_task:
         speculator = speculator.on_task(pool.acceptance)
     elif pool.acceptance is not None:
-        speculator = deep.accepting(pool.acceptance)
+        speculator = deep.with_acceptance(pool.acceptance)
     return speculator if pool.num_speculative_tokens else _as_by_default(pool, speculator)
 
 

@@ -82,7 +82,7 @@ class TokenSteps:
         gained = []
         for shape in shapes:
             if rows := shape.decode_sequences:
-                drafted = self.speculation.round(
+                drafted = self.speculation.round_of(
                     rows, max(shape.decode_context_tokens // rows, 1), self._drafts
                 )
                 gained.append(drafted.tpot_s - drafted.plain_step_s)

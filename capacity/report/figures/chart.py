@@ -35,13 +35,13 @@ class Chart:
 
     def svg(self, made: date | None = None) -> str:
         """The figure as a static picture, dark on white, with its title, subject and the day that it was `made`."""
-        return self._drawn("svg", made).decode()
+        return self._draw("svg", made).decode()
 
     def png(self, made: date | None = None) -> bytes:
         """The same picture as a PNG."""
-        return self._drawn("png", made)
+        return self._draw("png", made)
 
-    def _drawn(self, format: str, made: date | None) -> bytes:
+    def _draw(self, format: str, made: date | None) -> bytes:
         from capacity.report.figures.picture import draw_picture  # loads numpy
 
         return draw_picture(self.figure, format, title=self.title, subtitle=self.stamp(made), alt=self.alt)

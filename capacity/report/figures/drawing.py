@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from capacity.base.quantity import Quantity
-from capacity.report.display import STANDARD, Units, last_place, number_text, rounded, text_and_interval
+from capacity.report.display import STANDARD, Units, last_place, number_text, round_like, text_and_interval
 from capacity.report.figures.chart import (
     NEUTRAL,
     Chart,
@@ -55,7 +55,7 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
     scale = drawing.unit.scale_in(units)
     numbers = {
         name_units(name, units): {
-            label: None if v is None else to_quantity(v).scaled(scale) for label, v in row.items()
+            label: None if v is None else to_quantity(v).scale(scale) for label, v in row.items()
         }
         for name, row in drawing.data.items()
     }
@@ -106,11 +106,11 @@ def to_quantity(value: float | Quantity) -> Quantity:
 def _row(numbers: Numbers, label: Any) -> dict[str, object]:
     """The values of a label, with the ends of their intervals where there are any."""
     found = {name: row.get(label) for name, row in numbers.items()}
-    cells: dict[str, object] = {name: each and rounded(each.value, each) for name, each in found.items()}
+    cells: dict[str, object] = {name: each and round_like(each.value, each) for name, each in found.items()}
     for name, each in found.items():
         for end in ("low", "high"):
             if (value := getattr(each, end, None)) is not None:
-                cells[f"{name}, {end}"] = rounded(value, each)
+                cells[f"{name}, {end}"] = round_like(value, each)
     return cells
 
 
@@ -350,7 +350,7 @@ def text_of(number: Quantity | None, unit: Unit) -> str:
     if unit.show:
         return unit.texts(number)[0]
     if last_place(number) is None:
-        value = rounded(number.value)
+        value = round_like(number.value)
         shown = round(value, unit.digits) if unit.digits else value
         return f"{shown:{unit.sign},.12g}{unit.after}"
     return number_text(number.value, number)

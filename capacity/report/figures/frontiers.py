@@ -49,7 +49,7 @@ def frontier_chart(answer: Frontier, *, tpot_limit_s: float | None = None) -> Ch
     """
     import plotly.graph_objects as go
 
-    figure, points = go.Figure(), _known(answer)
+    figure, points = go.Figure(), _known_points(answer)
     lines = [list(line) for _, line in groupby(points, key=lambda each: each.place.numbers[0])]
     prices = [math.log10(each.price) for each in points if each.price is not None]
     scale = {"colorscale": COLOURS, "cmin": min(prices), "cmax": max(prices)} if prices else {}
@@ -81,7 +81,7 @@ def frontier_chart(answer: Frontier, *, tpot_limit_s: float | None = None) -> Ch
     )
 
 
-def _known(answer: Frontier) -> list[Known]:
+def _known_points(answer: Frontier) -> list[Known]:
     found = []
     for place in places(answer):
         speed, rate = place.tokens_per_s_of_a_user, place.point.output_tokens_per_s_per_gpu

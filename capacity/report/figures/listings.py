@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from capacity.base.rows import flattened
+from capacity.base.rows import flatten
 from capacity.hardware.pricing import price_table
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Column
@@ -39,7 +39,7 @@ LISTED = {"Models": MODELS, "GPUs": GPUS}
 
 def source_rows(profile: HardwareProfile) -> list[dict[str, object]]:
     """Every value of a profile with where it comes from; SI units, as its name says."""
-    values = flattened(profile.model_dump(exclude={"provenance", "step_time"}))
+    values = flatten(profile.model_dump(exclude={"provenance", "step_time"}))
     return [
         {
             "value of": name,

@@ -33,7 +33,7 @@ class Figure(NamedTuple):
         """`TTFT, ms`."""
         return name_units(self.axis)
 
-    def of(self, point: LoadPoint) -> Any:
+    def value_of(self, point: LoadPoint) -> Any:
         """Return its value of a point; None where it has none."""
         return getattr(point, self.field)
 

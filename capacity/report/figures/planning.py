@@ -139,13 +139,13 @@ def _ranked_places(plan: Plan) -> list[tuple[str, Quantity, float]]:
     """Label, tokens/s a user and a GPU of the ranking, of those whose answers have a speed."""
     predicted = _predicted_speeds(plan)
     return [
-        (each.label, _towards(speed, predicted.get(each.label)), each.tokens_per_s_per_gpu)
+        (each.label, _extend_interval(speed, predicted.get(each.label)), each.tokens_per_s_per_gpu)
         for each in plan.ranked
         if (speed := each.trial.tokens_per_s_per_user) is not None
     ]
 
 
-def _towards(speed: float, predicted: float | None) -> Quantity:
+def _extend_interval(speed: float, predicted: float | None) -> Quantity:
     """A speed whose interval reaches to where it is with step times as predicted."""
     ends = () if predicted is None else (speed, predicted)
     return Quantity(value=speed, low=min(ends, default=None), high=max(ends, default=None))
@@ -204,7 +204,7 @@ def _draw_front(
             },
             text=[mark if side else ""],
             customdata=[point.label],
-            error_x=whiskers([_towards(speed, predicted.get(point.label))], shade=colour(index)),
+            error_x=whiskers([_extend_interval(speed, predicted.get(point.label))], shade=colour(index)),
             cliponaxis=False,
             hovertemplate=f"%{{customdata}}<br>{SPEEDS}",
         )

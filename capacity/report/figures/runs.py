@@ -62,7 +62,7 @@ def latency_chart(
         quantiles_s = dict(zip(PERCENTILES, np.percentile(values_s, PERCENTILES).tolist(), strict=True))
         shown = {percent: units.of_seconds(value) for percent, value in quantiles_s.items()}
         known = {p: answer.predicted_ms.get(f"p{p}_{metric}_ms") for p in PERCENTILES}
-        known_s = {percent: each and each.scaled(1e-3) for percent, each in known.items()}
+        known_s = {percent: each and each.scale(1e-3) for percent, each in known.items()}
         texts = {percent: units.time_text(value, known_s[percent]) for percent, value in quantiles_s.items()}
         for percent, each in known_s.items():
             if each is not None and (within := units.time_interval(each)):

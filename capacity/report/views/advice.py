@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from capacity.base.quantity import Quantity
-from capacity.report.display import rounded
+from capacity.report.display import round_like
 from capacity.report.views import units
 from capacity.report.views.tornado import CHANGE
 from capacity.report.views.units import Unit, value_at
@@ -30,7 +30,7 @@ NO_WHISKERS = (
     "Bars have no whiskers: with and without a change the same arrivals are simulated by the same step model, whose "
     "error moves both alike; how sure each latency is stands above. A change of GPU, engine or format is less sure."
 )
-THIRD_DIGIT = Unit(show=lambda number, _: (f"${rounded(number.value):,.12g}", ""))
+THIRD_DIGIT = Unit(show=lambda number, _: (f"${round_like(number.value):,.12g}", ""))
 
 
 def _usd_more(digits: int, requests: float = 1) -> Unit:
@@ -49,8 +49,8 @@ def advice_facts(answer: AdviceList, predicted_ms: Mapping[str, Quantity]) -> It
         ("p95 E2E", "e2el", base.e2e_p95_s),
     ):
         known = predicted_ms.get(f"p95_{of}_ms")
-        alone = None if seconds is None else rounded(seconds)
-        yield Fact(name, alone if known is None else known.scaled(1e-3), units.LATENCY)
+        alone = None if seconds is None else round_like(seconds)
+        yield Fact(name, alone if known is None else known.scale(1e-3), units.LATENCY)
     yield Fact("Requests/s", base.requests_per_s, units.TIMES, f"{base.failed:,} failed")
     yield Fact("$ per 1k requests", None if full is None else 1e3 * full, THIRD_DIGIT, "at full load")
 
@@ -172,4 +172,4 @@ def _records(answer: AdviceList) -> list[dict[str, object]]:
 
 def _three_digits(line: Advice, path: str, scale: float = 1.0) -> float | None:
     value = value_at(line, f"effects.{path}")
-    return None if value is None else rounded(scale * value)
+    return None if value is None else round_like(scale * value)

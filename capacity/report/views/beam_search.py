@@ -32,7 +32,7 @@ def beam_search_view(answer: BeamSearch) -> View:
         Column("E2E, s", "e2e_s", replace(units.SECONDS, bare=True)),
         Column("requests/s", "requests_per_s", units.TIMES),
         Column("KV tokens", "kv_tokens", units.COUNT),
-        Column("requests held", _held, units.TEXT),
+        Column("requests held", _requests_that_fit, units.TEXT),
     ]
     at_once = "1 request" if answer.batch_size == 1 else f"{answer.batch_size} requests"
     title = (
@@ -91,5 +91,5 @@ def _chart(answer: BeamSearch) -> Curves:
     )
 
 
-def _held(row: BeamRow) -> str:
+def _requests_that_fit(row: BeamRow) -> str:
     return f"{row.most_requests:,}{'' if row.fits else ' (too few)'}"

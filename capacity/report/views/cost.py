@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from capacity.base.quantity import Quantity
-from capacity.report.display import join_words, offers_text, shown, verdict_text
+from capacity.report.display import format_number, join_words, offers_text, verdict_text
 from capacity.report.replicas import replicas_text
 from capacity.report.views import units
 from capacity.report.views.units import Unit, dollars
@@ -106,10 +106,10 @@ def _blocks(bill: Bill, offers: Offers) -> Iterator[Block]:
     yield _price_chart(bill, offers)
     if compared:
         yield _month_chart(bill, compared, offers)
-    yield Facts("Bill", list(_paid(bill)))
+    yield Facts("Bill", list(_bill_facts(bill)))
     yield _loads(bill)
     if compared:
-        yield _against(bill, compared)
+        yield _api_table(bill, compared)
     yield from _further(bill)
     yield from _batch_apis(bill)
     if bill.idle is not None:
@@ -124,7 +124,7 @@ def _blocks(bill: Bill, offers: Offers) -> Iterator[Block]:
     yield f"rule: {bill.rule}"
 
 
-def _paid(bill: Bill) -> Iterator[Fact]:
+def _bill_facts(bill: Bill) -> Iterator[Fact]:
     price = f"${bill.usd_per_gpu_hour:,.2f} per GPU-hour"
     whole = f"{bill.billed_gpus} in whole instances, {bill.num_gpus} used"
     yield Fact("price", price, note=f"{bill.tier}: {bill.source}")
@@ -146,13 +146,13 @@ def _loads(bill: Bill) -> Table:
     rows = [row for row in LOAD_ROWS if any(getattr(load, row[1]) is not None for load in loads.values())]
 
     def figure(load: LoadCost) -> Callable[[tuple[str, str, str]], str]:
-        return lambda row: shown(getattr(load, row[1]), row[2])
+        return lambda row: format_number(getattr(load, row[1]), row[2])
 
     columns = [Column(name, figure(load), units.TEXT) for name, load in loads.items()]
     return Table("What it makes of a token", rows, [Column("", itemgetter(0)), *columns])
 
 
-def _against(bill: Bill, compared: Sequence[BreakEven]) -> Table:
+def _api_table(bill: Bill, compared: Sequence[BreakEven]) -> Table:
     load = "at full load" if bill.served is None else "at this load"
     whose, own = "these GPUs are", compared[0].own_usd_per_month
     if bill.verdict == "overloaded" and bill.offered_requests_per_s is not None:
@@ -205,7 +205,7 @@ def _further(bill: Bill) -> Iterator[Facts]:
 def _batch_apis(bill: Bill) -> Iterator[Block]:
     if not bill.batch_apis:
         return
-    own = bill.batch_apis[0].own_usd_per_document.scaled(1000)
+    own = bill.batch_apis[0].own_usd_per_document.scale(1000)
     rented = f"${own.value:.4g}"
     if own.low is not None and own.high is not None:
         rented += f" ({own.low:.3g} to {own.high:.3g})"

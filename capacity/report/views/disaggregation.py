@@ -56,7 +56,7 @@ def split_facts(run: Simulation) -> list[Fact]:
     known = {label: run.predicted_ms.get(name) for label, name in latencies.items()}
     completed = f"{values['completed']:,} completed, {values['failed']:,} failed"
     return [
-        *(Fact(label, each and each.scaled(1e-3), units.LATENCY) for label, each in known.items()),
+        *(Fact(label, each and each.scale(1e-3), units.LATENCY) for label, each in known.items()),
         Fact("Requests/s", values["request_throughput"], units.TIMES, completed),
         Fact("Output tokens/s", values["output_throughput"]),
     ]

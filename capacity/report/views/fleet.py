@@ -69,7 +69,7 @@ def _blocks(plan: FleetPlan, detail: bool) -> Iterator[Block]:
     if not plan.proved:
         yield "[yellow]not proved:[/yellow] the search ended early; cheaper fleets may exist"
     if best is None:
-        yield f"nothing meets the SLO, neither one pool nor {_many(plan.max_pools)}:"
+        yield f"nothing meets the SLO, neither one pool nor {_pool_count(plan.max_pools)}:"
     else:
         yield from _answer(plan, best, detail)
     if plan.conditional:
@@ -125,14 +125,14 @@ def _more_pools(plan: FleetPlan, best: Layout) -> Iterator[str]:
         fewer.append(layout)
         if layout.objective is not None and before is not None and before.objective:
             less = 1 - layout.objective / before.objective
-            yield f"a {place} pool saves {less:.1%} over {_many(layout.num_pools - 1)}"
+            yield f"a {place} pool saves {less:.1%} over {_pool_count(layout.num_pools - 1)}"
         elif layout.objective is not None:
             yield f"with a {place} pool the SLO is met: with fewer it is not"
         elif layout.outcome == "cannot be cheaper" and best.num_pools < layout.num_pools:
             yield f"a {place} pool buys nothing: {layout.reason}"
 
 
-def _many(most_pools: int) -> str:
+def _pool_count(most_pools: int) -> str:
     return {1: "more", 2: "two"}.get(most_pools, f"up to {most_pools}")
 
 

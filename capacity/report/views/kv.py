@@ -82,7 +82,7 @@ def _blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
         Column("attention", "attention", units.TEXT),
         Column("KiB/token", "bytes_per_token", units.KIB),
         *(Column(f"{{memory}} at {tokens(n)}", f"request_bytes.{n}", units.GIB) for n in answer.contexts),
-        *(Column(f"{gpu} holds", partial(_held, gpu), units.TEXT) for gpu in answer.gpus),
+        *(Column(f"{gpu} holds", partial(_tokens_that_fit, gpu), units.TEXT) for gpu in answer.gpus),
     ]
     yield Table("KV cache of one request", rows, columns)
     kinds = [
@@ -102,7 +102,7 @@ def _blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
         yield from _long_context_blocks(answer.long_contexts)
 
 
-def _held(gpu: str, row: KvAnswerRow) -> int | str:
+def _tokens_that_fit(gpu: str, row: KvAnswerRow) -> int | str:
     return row.gpu_context_tokens[gpu] or "none"
 
 
@@ -149,12 +149,12 @@ def _eviction_blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
     found = [
         Column("method", "method"),
         Column("engines", join("engines", "none"), units.TEXT),
-        Column("remark", _published),
+        Column("remark", _describe_method),
     ]
     yield Table("Not lossless: what was published", answer.eviction_methods, found)
 
 
-def _published(row: EvictionMethod) -> str:
+def _describe_method(row: EvictionMethod) -> str:
     known = "; ".join(f"{each.what} ({each.model}; {each.source}, {each.date})" for each in row.published)
     return f"{row.title}. {known}" + (f". Here: {row.note}" if row.note else "")
 

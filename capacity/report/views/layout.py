@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from capacity.base.quantity import Quantity
-from capacity.report.display import STANDARD, Units, rounded
+from capacity.report.display import STANDARD, Units, round_like
 from capacity.report.layout import Part, facts, grid, notes
 from capacity.report.views.units import Unit, name_units, value_at
 from capacity.report.views.view import Facts, Refused, Table, View
@@ -73,11 +73,11 @@ def _values(unit: Unit, value: Any, units: Units) -> Iterator[tuple[str, object]
     if isinstance(value, bool) or not isinstance(value, (int, float, Quantity)):
         yield "", value if value is None or isinstance(value, bool) else str(value)
         return
-    number = (value if isinstance(value, Quantity) else Quantity(value=value)).scaled(unit.scale_in(units))
+    number = (value if isinstance(value, Quantity) else Quantity(value=value)).scale(unit.scale_in(units))
     for name, end in {"": number.value, " low": number.low, " high": number.high}.items():
         if end is not None and unit.significant:
-            yield name, rounded(end, digits=unit.significant)
+            yield name, round_like(end, digits=unit.significant)
         elif end is not None:
             digits = 3 if unit.show else unit.digits_in(units)
             short = number.low is not None or abs(end) < 10.0 ** (2 - digits)
-            yield name, rounded(end, number) if short else round(end, digits) if digits else round(end)
+            yield name, round_like(end, number) if short else round(end, digits) if digits else round(end)

@@ -121,7 +121,7 @@ def first_facts(answer: Simulation) -> list[Fact]:
     shown = [fact for fact in served_facts(answer) if fact.first]
     return [
         *(
-            Fact(label, each and each.scaled(1e-3), units.LATENCY, first=label)
+            Fact(label, each and each.scale(1e-3), units.LATENCY, first=label)
             for label, each in known.items()
         ),
         *(fact._replace(note=notes.get(fact.first, fact.note)) for fact in shown),
@@ -295,7 +295,7 @@ def _time_parts_chart(runs: Mapping[str, Simulation]) -> Stack:
         },
         unit=units.MS,
         axis="mean, {time}",
-        wholes={label: mean and mean.scaled(1e-3) for label, mean in means.items()},
+        wholes={label: mean and mean.scale(1e-3) for label, mean in means.items()},
         rows=[
             {"requests": label, **{f"{part}, ms": value for part, value in parts.items()}}
             for label, parts in bars_ms.items()

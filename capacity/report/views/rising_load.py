@@ -60,7 +60,7 @@ def _blocks(answer: LoadSweep, chosen: float | None) -> Iterator[Block]:
 
 def _chart(answer: LoadSweep, of: Figure, marks: dict[str, float]) -> Curves:
     rate, words = answer.over == "request_rate", LOAD_WORDS[answer.over]
-    points = {point.load if rate else int(point.load): of.of(point) for point in answer.points}
+    points = {point.load if rate else int(point.load): of.value_of(point) for point in answer.points}
     known = {load: value for load, value in points.items() if value is not None}
     ends = [f"{of.text(known[load])} at {digits(load)}" for load in (*list(known)[:1], *list(known)[-1:])]
     said = f"{of.label}: {' and '.join(ends)} {words}." if known else f"No load has a {of.title}."

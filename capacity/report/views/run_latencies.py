@@ -169,19 +169,21 @@ def level_table(answer: Simulation) -> Table:
     return Table(f"Service levels{when}", answer.slos, columns)
 
 
-def _attained(level: SloLevel | Goodput) -> Quantity | None:
+def _attainment(level: SloLevel | Goodput) -> Quantity | None:
     """The share of requests within a limit, in %."""
     if level.attained_fraction is None:
         return None
     share = Quantity(value=level.attained_fraction, low=level.attained_low, high=level.attained_high)
-    return share.scaled(100)
+    return share.scale(100)
 
 
 ATTAINED = (
     Column(
         "attained",
-        _attained,
+        _attainment,
         Unit(show=lambda share, _: (f"{number_text(share.value, share, 2)}%", "")),
     ),
-    Column("95 % interval", _attained, Unit(none="", show=lambda share, _: (_ends_text(share, 2, "%"), ""))),
+    Column(
+        "95 % interval", _attainment, Unit(none="", show=lambda share, _: (_ends_text(share, 2, "%"), ""))
+    ),
 )

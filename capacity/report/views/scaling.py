@@ -99,7 +99,7 @@ def _chart(answer: Scaling) -> Panels:
         alt=f"{answer.concurrency} requests in flight: {words}.",
         labels="GPUs",
         data={
-            "TPOT, ms": {gpus: tpot and tpot.scaled(1e3) for gpus, tpot in tpots.items()},
+            "TPOT, ms": {gpus: tpot and tpot.scale(1e3) for gpus, tpot in tpots.items()},
             "output tokens/s a GPU": {gpus: as_sure(rate, tpots[gpus]) for gpus, rate in per_gpu.items()},
         },
     )

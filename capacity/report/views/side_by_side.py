@@ -109,7 +109,7 @@ def _state(point: LoadPoint) -> str:
 
 def _gpu_chart(answer: GpuComparison) -> Bars:
     of = BARS[answer.order]
-    steady = {place(point): of.of(point) for point in answer.rows if point.steady}
+    steady = {place(point): of.value_of(point) for point in answer.rows if point.steady}
     bars = {name: to_quantity(value) for name, value in steady.items() if value is not None}
     ends = [f"{name} {of.text(bars[name])}" for name in (*list(bars)[:1], *list(bars)[-1:])]
     return Bars(
@@ -171,7 +171,7 @@ def _basis(row: EngineOnLoad) -> str:
 
 
 def _engine_chart(answer: EngineComparison, of: Figure) -> Bars:
-    known = {row.engine: value for row in answer.rows if (value := of.of(row.point)) is not None}
+    known = {row.engine: value for row in answer.rows if (value := of.value_of(row.point)) is not None}
     texts = "; ".join(f"{engine} {of.text(value)}" for engine, value in known.items())
     middles = [value.value for value in known.values()]
     return Bars(

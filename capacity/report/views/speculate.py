@@ -55,7 +55,7 @@ def speculate_facts(answer: Speculating, batch: int) -> list[Fact]:
 def _blocks(answer: Speculating) -> Iterator[Block]:
     batch, memory, ttft = answer.break_even_batch, answer.memory, answer.ttft_s
     rates = ", ".join(f"{rate:.2f}" for rate in answer.acceptance)
-    yield f"acceptance by position {rates}: {_measured(answer.acceptance_source)}"
+    yield f"acceptance by position {rates}: {_source_text(answer.acceptance_source)}"
     yield _chart(answer)
     simulated = [Column("simulated", "simulated_speedup", units.TIMES)]
     columns = [
@@ -83,7 +83,7 @@ def _blocks(answer: Speculating) -> Iterator[Block]:
     )
 
 
-def _measured(source: AcceptanceSource) -> str:
+def _source_text(source: AcceptanceSource) -> str:
     """On which model, engine and batch it was measured; or that it was given."""
     on = ", ".join(part for part in (source.model, source.setting) if part)
     return f"{source.basis} on {on} ({source.text})" if on else f"{source.basis}, {source.text}"
@@ -189,12 +189,12 @@ def speculators_view(answer: Speculators) -> View:
         Column("depth", "draft_tokens", units.COUNT),
         Column("tree", "tree_tokens", units.COUNT),
         Column("tokens/round", "tokens_per_round", units.TIMES),
-        Column("remark", _known),
+        Column("remark", _acceptance_text),
     ]
     return View("", [Table("Ways to draft, with published acceptance", answer.rows, columns)])
 
 
-def _known(row: SpeculatorRow) -> str:
+def _acceptance_text(row: SpeculatorRow) -> str:
     by_task = ", ".join(f"{task} {length:.2f}" for task, length in row.tokens_per_round_by_task.items())
     return (
         f"{row.acceptance_model}: {row.source} ({row.date}, {row.basis})"

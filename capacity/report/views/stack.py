@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from capacity.planning.variations.technique_stack import Factors, StackStep
-from capacity.report.display import rounded
+from capacity.report.display import round_like
 from capacity.report.views import units
 from capacity.report.views.units import Unit, name_units, value_at
 from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, Waterfall, compared_text
@@ -39,7 +39,7 @@ def times(factor: float) -> str:
 FACTOR = Unit(show=lambda number, _: (times(number.value), ""))
 
 
-def charted(answer: Stack) -> tuple[str, ...]:
+def charted_figures(answer: Stack) -> tuple[str, ...]:
     """Return the figures that this stack has: without a price none of it, of single tokens no TPOT."""
     return tuple(title for title in CHARTED if getattr(answer.naive, CHARTED[title][0]) is not None)
 
@@ -68,7 +68,7 @@ def stack_view(answer: Stack, title: str | None = None) -> View:
 
 
 def _blocks(answer: Stack, title: str | None) -> Iterator[Block]:
-    for each in charted(answer) if title is None else (title,):
+    for each in charted_figures(answer) if title is None else (title,):
         yield _waterfall(answer, each)
     yield _factors_chart(answer, title or next(iter(CHARTED)))
     yield from _tables(answer)
@@ -90,14 +90,14 @@ def _tables(answer: Stack) -> Iterator[Table]:
     place = {step.technique: number for number, step in enumerate(answer.steps, 1)}
     naive = StackStep(technique="naive", title="naive", flags=answer.naive_flags, figures=answer.naive)
 
-    def named(step: StackStep) -> str:
+    def step_title(step: StackStep) -> str:
         return f"{place[step.technique]} {step.title}" if step.technique in place else step.title
 
     yield Table(
         "One technique more in each row, on the same requests (90 % intervals)",
         [naive, *answer.taken],
         [
-            Column("", lambda step: named(step) + " (overloaded)" * step.figures.overloaded),
+            Column("", lambda step: step_title(step) + " (overloaded)" * step.figures.overloaded),
             Column("tokens/s", "figures.output_tokens_per_s", units.TIMES),
             Column("TTFT", "figures.ttft_s", units.LATENCY),
             Column("TPOT, {time}", "figures.tpot_s", units.MS),
@@ -112,7 +112,7 @@ def _tables(answer: Stack) -> Iterator[Table]:
         "Its factor upon all before, that of all so far, and the one that it has alone (above 1 is better)",
         answer.taken,
         [
-            Column("", named),
+            Column("", step_title),
             Column("tokens/s", "own.throughput", FACTOR),
             Column("TTFT", "own.ttft", FACTOR),
             Column("TPOT", "own.tpot", FACTOR),
@@ -173,7 +173,7 @@ def _factors(step: StackStep, factor: str) -> dict[str, object]:
         name: value_at(step, f"{path}.{factor}")
         for name, path in (("upon all before", "own"), ("all so far", "cumulative"), ("alone", "alone"))
     }
-    return {"technique": step.title} | {name: value and rounded(value) for name, value in found.items()}
+    return {"technique": step.title} | {name: value and round_like(value) for name, value in found.items()}
 
 
 def _gain(factors: Factors | None, name: str) -> float:

@@ -30,7 +30,7 @@ def _blocks(answer: Tornado) -> Iterator[Block]:
     measures = (*MEASURES, ("at full load", "full_cost_change"))
     columns = [
         Column("input", "input"),
-        *(Column(heading, _both(path), units.TEXT) for heading, path in measures),
+        *(Column(heading, _both_ends(path), units.TEXT) for heading, path in measures),
     ]
     swing = f"{answer.swing:.0%}"
     yield Table(f"Relative change when an input is -{swing} / +{swing}", answer.swings, columns)
@@ -38,7 +38,7 @@ def _blocks(answer: Tornado) -> Iterator[Block]:
         yield f"not varied: {'; '.join(answer.not_varied)}"
 
 
-def _both(path: str) -> Callable[[Swing], str]:
+def _both_ends(path: str) -> Callable[[Swing], str]:
     return lambda swing: " / ".join(CHANGE.texts(end)[0] for end in getattr(swing, path))
 
 

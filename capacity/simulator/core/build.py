@@ -86,14 +86,14 @@ def compile_library(sources: Iterable[Path], target: Path, flags: Sequence[str])
     position = () if sys.platform == "win32" else ("-fPIC",)
     with tempfile.TemporaryDirectory() as scratch:
 
-        def compiled(source: Path) -> str:
+        def compile_source(source: Path) -> str:
             out = str(Path(scratch, source.stem + ".o"))
             nameless = () if sys.platform == "win32" else (f"-ffile-prefix-map={source.parent}=core",)
             _run([*command, *flags, *position, *WARNINGS, *nameless, "-c", str(source), "-o", out], scratch)
             return out
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            objects = list(pool.map(compiled, sources))
+            objects = list(pool.map(compile_source, sources))
         library = Path(scratch, target.name)
         _run([*command, *flags, "-shared", *_link_flags(flags), *objects, "-o", str(library), "-lm"], scratch)
         _move(library, target)

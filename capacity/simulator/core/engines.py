@@ -70,7 +70,7 @@ class CompiledEngines:
         self._reports: Reports = reports
         self.deliver, self.cancel, self.stop = self.fleet.deliver, self.fleet.cancel, self.fleet.stop
         self.want_load, self.release_kept = self.fleet.want_load, self.fleet.release_kept
-        self.loaded, self.unload = self.fleet.loaded, self.fleet.unload
+        self.loaded, self.unload = self.fleet.on_kv_arrival, self.fleet.unload
         self._recording = recording
         self._setups: list[EngineSetup] = []
         turn = self.fleet.turn
@@ -128,7 +128,7 @@ class CompiledEngines:
 
     def _show(self, progress: Progress, *, all_done: bool) -> None:
         """Progress as it is made: so few steps a turn that hardly two reports fall into one."""
-        turn, passed = self.fleet.turn, progress.reached(self.fleet.completed)
+        turn, passed = self.fleet.turn, progress.count_to(self.fleet.completed)
         if passed > 1:
             turn[MAX_STEPS] = max(FEWEST_STEPS, turn[MAX_STEPS] // passed)
         elif not passed and not all_done:
@@ -140,13 +140,13 @@ class CompiledEngines:
         for at in range(0, EVENT_FIELDS * told, EVENT_FIELDS):
             kind, number, request, at_ps = events[at], events[at + 1], events[at + 2], events[at + 3]
             if kind == FINISHED:
-                reports.left(number, request, at_ps)
+                reports.on_request_end(number, request, at_ps)
             elif kind == LOAD_BEGINS:
                 self.fleet.load_begun(number, request, reports.load_begins(number, request, at_ps))
             elif kind == REFUSED:
-                reports.refused(number, request, at_ps)
+                reports.on_refusal(number, request, at_ps)
             else:
-                reports.prefilled(number, request, at_ps, kept=kind == PREFILLED)
+                reports.on_prefill(number, request, at_ps, kept=kind == PREFILLED)
 
     def close(self) -> None:
         self.fleet.close()

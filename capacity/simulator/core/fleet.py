@@ -184,9 +184,9 @@ class Fleet:
 
     def deliver(self, number: int, request: int, at_ps: int) -> bool:
         taken: int = self._core.fleet_deliver(self._pointer, number, request, at_ps)
-        return taken > 0 or self._taken(taken)
+        return taken > 0 or self._is_taken(taken)
 
-    def _taken(self, answer: int) -> bool:
+    def _is_taken(self, answer: int) -> bool:
         if answer < 0:
             self._check(enums.BROKEN)
         return answer > 0
@@ -198,14 +198,14 @@ class Fleet:
         self._check(self._core.fleet_release_kept(self._pointer, number, request, at_ps))
 
     def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:
-        return self._taken(self._core.fleet_want_load(self._pointer, number, request, tokens, at_ps))
+        return self._is_taken(self._core.fleet_want_load(self._pointer, number, request, tokens, at_ps))
 
     def load_begun(self, number: int, request: int, end_ps: int) -> None:
         """Whoever asked when KV will come goes on with its decision at the next turn, before all else."""
         turn = self.turn
         turn[LOAD_ENGINE], turn[LOAD_ENGINE + 1], turn[LOAD_ENGINE + 2] = number, request, end_ps
 
-    def loaded(self, number: int, request: int, at_ps: int) -> None:
+    def on_kv_arrival(self, number: int, request: int, at_ps: int) -> None:
         self._check(self._core.fleet_loaded(self._pointer, number, request, at_ps))
 
     def unload(self, number: int, request: int, at_ps: int) -> None:
@@ -323,15 +323,15 @@ def gap_counter(arrays: Any) -> GapCounter:
     counts = np.zeros((filled, (used[-1] + 1 - used[0]) * OCTAVE_BINS), dtype=np.int64)
     for number in used:
         place = (number - used[0]) * OCTAVE_BINS
-        bins = _seen(octaves[number], MOST_BATCHES, OCTAVE_BINS)[:filled]
+        bins = _array_at(octaves[number], MOST_BATCHES, OCTAVE_BINS)[:filled]
         counts[: len(bins), place : place + OCTAVE_BINS] = bins
     batches = GapBatches.from_core(counts, used[0] * OCTAVE_BINS, size=arrays.batch_size)
     if arrays.bins:
-        times = _seen(arrays.bins, 1, 64 << BIN_BITS)[0]
+        times = _array_at(arrays.bins, 1, 64 << BIN_BITS)[0]
         bins = np.flatnonzero(times)
         multiset, resolution = (bin_middles_ps(bins, BIN_BITS), times[bins]), 2.0**-BIN_BITS
     else:
-        gaps, times = _seen(arrays.gaps, arrays.num_gaps, 2).T.copy()
+        gaps, times = _array_at(arrays.gaps, arrays.num_gaps, 2).T.copy()
         multiset, resolution = (gaps, times), 0.0
     total_ps = arrays.total_high << 64 | arrays.total_low
     return GapCounter.from_core(multiset, resolution=resolution, total_ps=total_ps, batches=batches)
@@ -339,8 +339,8 @@ def gap_counter(arrays: Any) -> GapCounter:
 
 def step_work(arrays: Any, step_times: StepTimes) -> StepWork:
     """Copy the steps of one engine from a filled `work_arrays`."""
-    kinds = _seen(arrays.kinds, arrays.num_kinds, SHAPE_FIELDS + 2).tolist()
-    prefills = _seen(arrays.prefills, arrays.num_prefills, SHAPE_FIELDS + 1).tolist()
+    kinds = _array_at(arrays.kinds, arrays.num_kinds, SHAPE_FIELDS + 2).tolist()
+    prefills = _array_at(arrays.prefills, arrays.num_prefills, SHAPE_FIELDS + 1).tolist()
     return StepWork.from_core(
         step_times,
         [(StepShape(*shape), steps, busy_ps) for *shape, steps, busy_ps in kinds],
@@ -352,7 +352,7 @@ def step_work(arrays: Any, step_times: StepTimes) -> StepWork:
     )
 
 
-def _seen(address: int | None, rows: int, columns: int) -> IntArray:
+def _array_at(address: int | None, rows: int, columns: int) -> IntArray:
     """Return whole numbers at an address, in rows; they stay there for as long as the core leaves them."""
     if not rows or address is None:
         return np.zeros((0, columns), dtype=np.int64)

@@ -26,7 +26,7 @@ def load() -> ctypes.CDLL | None:
     if wish == "off":
         return None
     try:
-        return loaded(FOLDER)
+        return load_library(FOLDER)
     except (build.CannotCompile, OSError) as error:
         line = _absence(error)
     if wish == "require":
@@ -43,7 +43,7 @@ def require() -> ctypes.CDLL:
     return core
 
 
-def loaded(folder: Path) -> ctypes.CDLL:
+def load_library(folder: Path) -> ctypes.CDLL:
     """The library of a folder; in a checkout it is compiled where it is missing or older than its sources."""
     path = folder / build.library_name()
     sources = build.source_files(folder)

@@ -113,10 +113,10 @@ def _steps(log: list[int]) -> Iterator[LoggedStep]:
     """As log_step in ledger.c wrote them: three numbers, then rows, preempted and finished, each after its count."""
     entries = iter(log)
 
-    def some(count: int) -> list[int]:
+    def take(count: int) -> list[int]:
         return [next(entries) for _ in range(count)]
 
     for start_ps in entries:
-        end_ps, free_blocks = some(2)
-        rows = [some(ROW) for _ in range(next(entries))]
-        yield LoggedStep(start_ps, end_ps, free_blocks, rows, some(next(entries)), some(next(entries)))
+        end_ps, free_blocks = take(2)
+        rows = [take(ROW) for _ in range(next(entries))]
+        yield LoggedStep(start_ps, end_ps, free_blocks, rows, take(next(entries)), take(next(entries)))

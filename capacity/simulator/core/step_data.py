@@ -89,7 +89,7 @@ class _Native:
 
     # what C asks
 
-    def _tried(self, call: Callable[[], Result], failed: Result) -> Result:
+    def _try(self, call: Callable[[], Result], failed: Result) -> Result:
         try:
             return call()
         except BaseException as error:  # raised again by `raise_error`
@@ -97,7 +97,7 @@ class _Native:
             return failed
 
     def _ask_step(self, shape: int) -> int:
-        return self._tried(lambda: _time(self._asked().step_ps(_shapes(shape, 1)[0])), -1)
+        return self._try(lambda: _time(self._asked().step_ps(_shapes(shape, 1)[0])), -1)
 
     def _ask_joint(self, shapes: int, count: int) -> int:
         def call() -> int:
@@ -105,7 +105,7 @@ class _Native:
             joint = cast("JointStepTimes", times if hasattr(times, "joint_ps") else SlowestRank(times))
             return _time(joint.joint_ps(_shapes(shapes, count)))
 
-        return self._tried(call, -1)
+        return self._try(call, -1)
 
     def _ask_piece(self, shape: int, out: int) -> int:
         def call() -> int:
@@ -119,7 +119,7 @@ class _Native:
             (ctypes.c_int64 * len(values)).from_address(out)[:] = list(values)
             return 1
 
-        return self._tried(call, -1)
+        return self._try(call, -1)
 
     def _ask_seconds(self, table: int, rows: int) -> float:
         def call() -> float:
@@ -131,7 +131,7 @@ class _Native:
                 return model.shared_seconds(rows / model.ranks)
             return model.row_seconds(rows) if table == enums.ROW_SECONDS else model.sample_seconds(rows)
 
-        return self._tried(call, math.nan)
+        return self._try(call, math.nan)
 
     # the source
 

@@ -31,7 +31,7 @@ class Content:
         return (self.keys[span], index - start, group)
 
 
-def chained(
+def chain_blocks(
     tokens: Sequence[int], block_size: int, interned: dict[tuple[int, tuple[int, ...]], int]
 ) -> list[int]:
     """Chained identities of the full blocks of `tokens`; `interned` numbers each (parent, tokens) pair once."""

@@ -99,13 +99,13 @@ class RadixCache:
             yield node
 
     def walk(self) -> Iterator[tuple[int, RadixNode]]:
-        stack = [(0, child) for child in self._ordered(self.root)]
+        stack = [(0, child) for child in self._reversed_children(self.root)]
         while stack:
             depth, node = stack.pop()
             yield depth, node
-            stack.extend((depth + 1, child) for child in self._ordered(node))
+            stack.extend((depth + 1, child) for child in self._reversed_children(node))
 
-    def _ordered(self, node: RadixNode) -> list[RadixNode]:
+    def _reversed_children(self, node: RadixNode) -> list[RadixNode]:
         """Children in reverse, as a stack wants them."""
         return [child for _, child in sorted(node.children.items(), key=_page_text, reverse=True)]
 

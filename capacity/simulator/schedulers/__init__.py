@@ -99,7 +99,7 @@ def _vllm_v1(limits: SchedulerLimits, pool: PagedPool, **options: Any) -> Policy
     return OffloadingV1(limits, pool, **options) if "offload" in options else VllmV1(limits, pool, **options)
 
 
-def _adapting(
+def _with_adapters(
     plain: Callable[..., Policy],
     adapted: Callable[..., Policy],
     limits: SchedulerLimits,
@@ -135,7 +135,7 @@ SCHEDULERS: dict[str, Scheduler] = {
         _V1, offloads=False, adapts=False, hands_over=False, reads=(), asynchronous=None, synchronous=None
     ),
     "vllm-v0": Scheduler(
-        make=partial(_adapting, VllmV0, AdapterV0),
+        make=partial(_with_adapters, VllmV0, AdapterV0),
         drafts=True,
         adapts=True,
         swaps=True,
@@ -146,7 +146,7 @@ SCHEDULERS: dict[str, Scheduler] = {
     "static": Scheduler(make=StaticBatching),
     "slots": Scheduler(make=SlotBatching),
     "sglang": Scheduler(
-        make=partial(_adapting, Sglang, AdapterSglang),
+        make=partial(_with_adapters, Sglang, AdapterSglang),
         drafts=True,
         adapts=True,
         hands_over=True,
@@ -154,7 +154,7 @@ SCHEDULERS: dict[str, Scheduler] = {
         balance="round-robin",
     ),
     "tensorrt-llm": Scheduler(
-        make=partial(_adapting, TensorRtLlm, AdapterTensorRtLlm),
+        make=partial(_with_adapters, TensorRtLlm, AdapterTensorRtLlm),
         drafts=True,
         adapts=True,
         hands_over=True,
@@ -163,7 +163,7 @@ SCHEDULERS: dict[str, Scheduler] = {
         engine_options=("batch_wait_steps",),
     ),
     "tgi": Scheduler(
-        make=partial(_adapting, Tgi, AdapterTgi),
+        make=partial(_with_adapters, Tgi, AdapterTgi),
         adapts=True,
         drafts=True,
         hands_over=True,

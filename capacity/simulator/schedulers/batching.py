@@ -38,7 +38,7 @@ class Batching(QueuedPolicy):
 
     # decide
 
-    def generating(self) -> list[Sequence]:
+    def generation_rows(self) -> list[Sequence]:
         """Running requests that take a generation row in the next step."""
         return [r for r in self.running if self._generates(r)]
 
@@ -120,7 +120,7 @@ class Batching(QueuedPolicy):
             r.in_flight_yields -= row.yields
             if not row.yields or r.status == Status.FINISHED:
                 continue
-            tokens = 1 if self.speculation is None else self._accepted(self.speculation, r, row)
+            tokens = 1 if self.speculation is None else self._accept(self.speculation, r, row)
             r.known += tokens
             step.emitted.append((r, tokens))
             if r.known >= r.max_known:
@@ -128,9 +128,9 @@ class Batching(QueuedPolicy):
                 step.finished.append(r)
         return step.finished
 
-    def _accepted(self, speculation: Speculation, r: Sequence, row: Row) -> int:
+    def _accept(self, speculation: Speculation, r: Sequence, row: Row) -> int:
         """Tokens that a row yields, no more than the request may have; what was computed of the others is forgotten."""
-        accepted = speculation.accepted(r, row.drafts) if row.drafts else 0
+        accepted = speculation.count_accepted(r, row.drafts) if row.drafts else 0
         if row.epoch == r.epoch:
             r.computed -= row.drafts - accepted
         return min(accepted + 1, r.max_known - r.known)

@@ -26,7 +26,7 @@ def _size(r: Sequence, image: int) -> int:
     return r.audio_tokens if is_clip(r, image) else r.image_tokens
 
 
-def _reached(r: Sequence, computed: int, end: int) -> list[int]:
+def _images_reached(r: Sequence, computed: int, end: int) -> list[int]:
     """Its images of which tokens lie from `computed` until before `end`."""
     first = min(computed // r.image_tokens, r.images) if r.image_tokens else 0
     if r.audio_tokens:
@@ -54,7 +54,7 @@ class ImageEncoder:
     def reach(self, r: Sequence, computed: int, tokens: int) -> int:
         """Tokens of the chunk after `computed` that can be scheduled: as many as wanted, or up to an image."""
         room = self._room
-        for image in _reached(r, computed, computed + tokens):
+        for image in _images_reached(r, computed, computed + tokens):
             start, size = image * r.image_tokens, _size(r, image)
             if (r.index, image) in self._held:
                 continue
@@ -68,7 +68,7 @@ class ImageEncoder:
 
     def encode(self, r: Sequence, computed: int, tokens: int) -> None:
         """A chunk that `reach` granted is scheduled: run the encoder for what it lacks, and keep the outputs."""
-        for image in _reached(r, computed, computed + tokens):
+        for image in _images_reached(r, computed, computed + tokens):
             name, size = (r.index, image), _size(r, image)
             if name in self._held:
                 continue
@@ -78,7 +78,7 @@ class ImageEncoder:
                 self._now.append((r, image))
             self._held[name] = self._kept.pop(name, size)
 
-    def computed(self, r: Sequence) -> None:
+    def free_computed(self, r: Sequence) -> None:
         """Steps were computed: what lies wholly before `r.computed` is not needed any more."""
         for image in range(r.images):
             if image * r.image_tokens + _size(r, image) > r.computed:

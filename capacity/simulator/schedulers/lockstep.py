@@ -150,9 +150,9 @@ class Lockstep(Policy):
                 rank.holds_prompts = held
         parts = tuple(rank.schedule(now_ps) for rank in self.ranks)
         return Step(
-            rows=_joined(part.rows for part in parts),
-            preempted=_joined(part.preempted for part in parts),
-            finished=_joined(part.finished for part in parts),
+            rows=_join(part.rows for part in parts),
+            preempted=_join(part.preempted for part in parts),
+            finished=_join(part.finished for part in parts),
             held_ps=max(part.held_ps for part in parts),
             parts=parts,
         )
@@ -182,5 +182,5 @@ class Lockstep(Policy):
         self.ranks[r.rank].abort(r)
 
 
-def _joined(lists: Iterable[list[Item]]) -> list[Item]:
+def _join(lists: Iterable[list[Item]]) -> list[Item]:
     return list(chain.from_iterable(lists))

@@ -119,7 +119,7 @@ class Speculation:
         self.accept = accept
         self.lookahead_slots = lookahead_slots
 
-    def accepted(self, sequence: Sequence, drafts: int) -> int:
+    def count_accepted(self, sequence: Sequence, drafts: int) -> int:
         entry = self.accept[sequence.accepted % len(self.accept)]
         sequence.accepted += 1
         return min(entry, drafts)
@@ -151,13 +151,13 @@ class DrawnSpeculation(Speculation):
         self.rate_table = rate_table(rates, spread)
         self.seed = seed
 
-    def accepted(self, sequence: Sequence, drafts: int) -> int:
-        state = mixed(self.seed, sequence.index, sequence.accepted)
+    def count_accepted(self, sequence: Sequence, drafts: int) -> int:
+        state = mix_bits(self.seed, sequence.index, sequence.accepted)
         sequence.accepted += 1
         rates = self.rates_of(sequence.index)
         count, deepest = 0, min(drafts, len(rates))
         while count < deepest:
-            state = mixed(state, count, 0)
+            state = mix_bits(state, count, 0)
             if (state >> 11) * 2.0**-53 >= rates[count]:
                 break
             count += 1
@@ -166,10 +166,10 @@ class DrawnSpeculation(Speculation):
     def rates_of(self, request: int) -> tuple[float, ...]:
         """The rates of a request's class."""
         table = self.rate_table
-        return table[0] if len(table) == 1 else table[mixed(self.seed, request, CLASS_DRAW) >> 60]
+        return table[0] if len(table) == 1 else table[mix_bits(self.seed, request, CLASS_DRAW) >> 60]
 
 
-def mixed(a: int, b: int, c: int) -> int:
+def mix_bits(a: int, b: int, c: int) -> int:
     """64 well-mixed bits of three numbers. Source: Steele et al., SplitMix64, OOPSLA 2014."""
     state = (
         a * 0x9E3779B97F4A7C15 + b * 0xD1B54A32D192ED03 + c * 0x8CB92BA72F3D8DD7 + 0x2545F4914F6CDD1D

@@ -78,13 +78,13 @@ class Sglang(Batching):
         if step.rows:
             return self.commit(step)
         if self.mixed_chunk:
-            rows = self.generating()  # who starts in this step decodes from the next on
+            rows = self.generation_rows()  # who starts in this step decodes from the next on
             self._prefill(step, len(rows) * (1 + self._drafts))
             self._decode(step, rows)
         else:
             self._prefill(step, 0)
             if not step.rows:
-                self._decode(step, self.generating())
+                self._decode(step, self.generation_rows())
         self._count(step)
         return self.commit(step)
 
@@ -132,7 +132,7 @@ class Sglang(Batching):
         if len(self.waiting) <= self._not_received or self._chunked is not None:
             return
         memory_left = self._memory_left()
-        for r in self._ordered():
+        for r in self._order_waiting():
             if len(self.running) >= self.limits.max_num_seqs or r.in_flight_yields:
                 break
             if input_left <= 0 or (chunking and chunk_left <= 0):
@@ -168,7 +168,7 @@ class Sglang(Batching):
         promised = sum(min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS) for r in self.running)
         return float(self.pool.free_blocks * self.pool.block_size - promised * ratio)
 
-    def _ordered(self) -> list[Sequence]:
+    def _order_waiting(self) -> list[Sequence]:
         received = list(self.waiting)[: len(self.waiting) - self._not_received]
         if self.order == "fcfs" or len(received) > LPM_LIMIT:
             return received

@@ -55,7 +55,7 @@ class TensorRtLlm(Batching):
 
     def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
         step = Step()
-        rows = self.generating()
+        rows = self.generation_rows()
         if self.generation_blocks(rows) > self.pool.free_blocks:
             rows = self._pause(rows, step)
         for r in rows[: self.limits.max_num_seqs]:
@@ -91,7 +91,7 @@ class TensorRtLlm(Batching):
             or self._waits(step, budget, min(seats, most))
         ):
             return
-        reserved = self._reserved()
+        reserved = self._reserved_blocks()
         while self.waiting and min(seats, most) > 0 and len(self.running) < self.limits.max_num_seqs:
             r = self.waiting[0]
             hit = self.pool.lookup(r.table, r.known - 1)
@@ -136,7 +136,7 @@ class TensorRtLlm(Batching):
         self._waited = 0
         return False
 
-    def _reserved(self) -> int:
+    def _reserved_blocks(self) -> int:
         """Blocks that those who run will still take until their last token."""
         if self.capacity != "guaranteed_no_evict":
             return 0

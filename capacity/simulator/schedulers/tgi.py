@@ -55,7 +55,7 @@ class Tgi(Batching):
         return len(self.waiting) >= max(least, 1) or self._decode_steps >= self.max_waiting_steps
 
     def _decode(self, step: Step) -> None:
-        for r in self.generating():
+        for r in self.generation_rows():
             self.generate(step, r)
 
     def _prefill(self, step: Step, budget: int) -> None:

@@ -265,7 +265,7 @@ class VllmV0(QueuedPolicy):
             r = row.sequence
             tokens = 1
             if self.speculation is not None and row.drafts:
-                tokens = min(1 + self.speculation.accepted(r, row.drafts), r.max_known - r.known)
+                tokens = min(1 + self.speculation.count_accepted(r, row.drafts), r.max_known - r.known)
             r.known += tokens
             step.emitted.append((r, tokens))
             if r.known >= r.max_known:

@@ -282,10 +282,10 @@ class VllmV1(QueuedPolicy):
             r.in_flight_tokens -= tokens
             r.in_flight_yields -= yields
             if self.encoder is not None and epoch == r.epoch:
-                self.encoder.computed(r)
+                self.encoder.free_computed(r)
             if not yields or r.status == Status.FINISHED:
                 continue
-            accepted = speculation.accepted(r, drafts) if drafts and speculation is not None else 0
+            accepted = speculation.count_accepted(r, drafts) if drafts and speculation is not None else 0
             appended = min(1 + accepted, r.max_known - r.known)
             r.known += appended
             step.emitted.append((r, appended))

@@ -65,10 +65,10 @@ def build_operators(build: Builder) -> Operators:
     per_context += [op for op in per_token if _rows(op) is prompt_tokens]
     per_token = [op for op in per_token if _rows(op) not in (sampled_tokens, prompt_tokens)]
     return Operators(
-        per_token=merged(op for op in per_token if op.name not in shared),
-        shared=merged(op for op in per_token if op.name in shared),
-        per_sample=merged(sampled),
-        per_context=merged(per_context),
+        per_token=merge_operators(op for op in per_token if op.name not in shared),
+        shared=merge_operators(op for op in per_token if op.name in shared),
+        per_sample=merge_operators(sampled),
+        per_context=merge_operators(per_context),
         notes=tuple(dict.fromkeys(build.notes)),
     )
 
@@ -147,13 +147,13 @@ feed_forward_operators.register(MoEFeedForward, feed_forward.mixture)
 feed_forward_operators.register(NoFeedForward, lambda _part, _group, _build: [])
 
 
-def merged(operators: Iterable[Operator]) -> tuple[Operator, ...]:
+def merge_operators(operators: Iterable[Operator]) -> tuple[Operator, ...]:
     """Merge operators of equal keys. Raises TypeError for objects that do not implement `Operator`."""
     by_key: dict[Hashable, Operator] = {}
     for operator in operators:
         _require_operator(type(operator))
         key = operator.key()
-        by_key[key] = by_key[key].plus(operator) if key in by_key else operator
+        by_key[key] = by_key[key].add(operator) if key in by_key else operator
     return tuple(by_key.values())
 
 

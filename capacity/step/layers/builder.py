@@ -119,7 +119,7 @@ class Builder:
         self.notes.append(note)
         self.error_factor = max(self.error_factor, factor)
 
-    def untabled(self, kernel: str) -> WeightKernel | None:
+    def kernel_without_table(self, kernel: str) -> WeightKernel | None:
         """Return the kernel if its times come from third-party figures, and widen the error factor; else None."""
         found = weight_kernels().get(kernel)
         if found is not None:
@@ -212,7 +212,7 @@ class Builder:
         kernel, native = stored.execution.kernel, stored.execution.compute_dtype
         weights, copied = k * n * (stored.bits_per_weight / 8), k * n * ACTIVATION_BYTES
         share = product.pop("host_share")
-        found = self.untabled(kernel)
+        found = self.kernel_without_table(kernel)
 
         def gemm(
             name: str, k: float, n: float, moved: float, constants: GemmCoefficients, share: float
@@ -230,14 +230,14 @@ class Builder:
             product |= {"from_rows": start, "below_rows": end, "flops_per_s": self.peak(path.roof or native)}
             moved, read = weights, share
             if path.dequantize is not None:
-                writing = self.lookup.adjusted("gemm", path.dequantize.as_gemm)
+                writing = self.lookup.adjust("gemm", path.dequantize.as_gemm)
                 both = weights + copied
                 yield gemm(f"dequantize {name}", 0.0, 0.0, both, writing, share * weights / both)
                 moved, read = copied, 0.0
             constants = (
                 self.lookup.kernel("gemm", path.product or "bf16")
                 if path.gemm is None
-                else self.lookup.adjusted("gemm", path.gemm)
+                else self.lookup.adjust("gemm", path.gemm)
             )
             yield gemm(name, k, n, moved, constants, read)
 

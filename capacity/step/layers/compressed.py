@@ -56,23 +56,23 @@ def _attention(mixer: CompressedAttention, group: LayerGroup, build: Builder, he
     row_bytes = 2 * heads * mixer.head_dim * ACTIVATION_BYTES
     count, rate = group.num_layers, mixer.compress_rate
 
-    def windowed(work: type[grouped.PrefillWork] | type[grouped.DecodeWork]) -> AttentionWork:
+    def window_work(work: type[grouped.PrefillWork] | type[grouped.DecodeWork]) -> AttentionWork:
         return work(windowed=True, heads=1.0, flops_per_pair=flops, context_bytes=entry, row_bytes=row_bytes)
 
-    def beyond(work: type[latent.PrefillWork] | type[latent.DecodeWork]) -> AttentionWork:
+    def compressed_work(work: type[latent.PrefillWork] | type[latent.DecodeWork]) -> AttentionWork:
         top_k = None if mixer.indexer is None else mixer.indexer.top_k * rate
         return work(flops_per_pair=flops / rate, context_bytes=entry / rate, row_bytes=0.0, top_k=top_k)
 
-    prefill, decode = windowed(grouped.PrefillWork), windowed(grouped.DecodeWork)
+    prefill, decode = window_work(grouped.PrefillWork), window_work(grouped.DecodeWork)
     found: list[Operator] = [
         build.attention("attention prefill (window)", "mla_prefill", prefill, count=count),
         build.attention("attention decode (window)", "mla_decode", decode, count=count),
     ]
     if not rate:
         return found
-    entries = beyond(latent.DecodeWork)
+    entries = compressed_work(latent.DecodeWork)
     found += [
-        build.attention("attention prefill", "mla_prefill", beyond(latent.PrefillWork), count=count),
+        build.attention("attention prefill", "mla_prefill", compressed_work(latent.PrefillWork), count=count),
         build.attention("attention decode", "mla_decode", entries, count=count),
     ]
     if mixer.indexer is not None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from capacity.model.layers import Attention as AttentionMixer
 from capacity.step import Bound, StepShape
 from capacity.step.layers.builder import Builder
-from capacity.step.operators import ACTIVATION_BYTES, Attention, Device, Operator, Repeated, binding
+from capacity.step.operators import ACTIVATION_BYTES, Attention, Device, Operator, Repeated, largest_bound
 
 PASSES_OVER_SCORES = 4.0  # scores written and read, probabilities written and read
 KERNELS = 3.0  # scores, softmax, output
@@ -104,13 +104,13 @@ class EagerAttention(Repeated):
     def key(self) -> "EagerAttention":
         return replace(self, count=0, fitted=self.fitted.key())
 
-    def plus(self, other: "EagerAttention") -> "EagerAttention":
-        return replace(self, count=self.count + other.count, fitted=self.fitted.plus(other.fitted))
+    def add(self, other: "EagerAttention") -> "EagerAttention":
+        return replace(self, count=self.count + other.count, fitted=self.fitted.add(other.fitted))
 
     def counts(self, shape: StepShape) -> tuple[float, float, Bound]:
         flops, moved = self._work(shape)
         compute_s, memory_s = self._parts(flops, moved)
-        return flops, moved, binding(compute=compute_s, memory=memory_s, launch=self.fixed_s)
+        return flops, moved, largest_bound(compute=compute_s, memory=memory_s, launch=self.fixed_s)
 
 
 def _eager(

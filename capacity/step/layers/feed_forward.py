@@ -94,7 +94,7 @@ def _router(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Gem
         activation_bits=bits,
         flops_per_s=build.peak("bf16" if split else "fp32"),
         device=build.device,
-        constants=of_16_bit if split else build.lookup.adjusted("gemm", FP32_ROUTER),
+        constants=of_16_bit if split else build.lookup.adjust("gemm", FP32_ROUTER),
         rows=build.rows_of(group),
     )
     return [router]
@@ -126,7 +126,7 @@ def _experts(part: MoEFeedForward, stored: Stored, build: Builder, ranks: int) -
     hidden = part.latent_size or build.model.hidden_size
     intermediate = part.expert_intermediate_size / (1 if setting.expert_parallel else ranks)
     table = build.lookup.kernel("moe", _table_of(execution.kernel, build))
-    constants = uneven(walked(table, hidden + intermediate))
+    constants = uneven(add_matrix_walk(table, hidden + intermediate))
     return Experts(
         name="experts",
         count=stored.count,
@@ -155,7 +155,7 @@ def _table_of(kernel: Kernel, build: Builder) -> str:
     The tables describe FlashInfer's kernels on datacentre Blackwell, and Triton's, CUTLASS's or TensorRT-LLM's
     elsewhere, as engines choose them. A backend without constants uses the table's, with a note.
     """
-    untabled, setting = build.untabled(kernel), build.setting
+    untabled, setting = build.kernel_without_table(kernel), build.setting
     if untabled is not None:
         return untabled.experts
     engine, architecture, backend = setting.engine, setting.profile.architecture, setting.moe_backend
@@ -175,7 +175,7 @@ def _table_of(kernel: Kernel, build: Builder) -> str:
     return kernel
 
 
-def walked(constants: MoeCoefficients, rows: float) -> MoeCoefficients:
+def add_matrix_walk(constants: MoeCoefficients, rows: float) -> MoeCoefficients:
     """Return the constants with the walk through `rows` rows of an expert's matrices added to the fixed time."""
     return constants.model_copy(
         update={"fixed_s": constants.fixed_s + constants.per_k_s * rows, "per_k_s": 0.0}

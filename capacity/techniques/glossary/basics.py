@@ -38,7 +38,7 @@ def ridge(s: Situation) -> str:
     )
 
 
-def paged(s: Situation) -> str:
+def paged_example(s: Situation) -> str:
     e, tokens = s.estimate, s.tokens
     blocks = -(-tokens // e.kv_block_tokens)
     waste = 1 - tokens / (blocks * e.kv_block_tokens)
@@ -49,16 +49,16 @@ def paged(s: Situation) -> str:
     )
 
 
-def chunked(s: Situation) -> str:
+def chunked_example(s: Situation) -> str:
     e, pool = s.estimate, s.pool
     budget, state = pool.max_num_batched_tokens, "on" if pool.chunked_prefill else "off"
     return f"{state}: a budget of {budget:,} tokens a step makes {-(-e.input_len // budget):,} of your prompt"
 
 
 def acceptance(s: Situation) -> str:
-    chain = find_speculator("eagle").accepting(str(EXAMPLE_ACCEPTANCE))
+    chain = find_speculator("eagle").with_acceptance(str(EXAMPLE_ACCEPTANCE))
     tokens = expected_tokens(EXAMPLE_ACCEPTANCE, EXAMPLE_DRAFTS)
-    drafted = Speculation(s.pool, chain).round(s.requests_in_flight, s.estimate.input_len, EXAMPLE_DRAFTS)
+    drafted = Speculation(s.pool, chain).round_of(s.requests_in_flight, s.estimate.input_len, EXAMPLE_DRAFTS)
     return (
         f"at {EXAMPLE_ACCEPTANCE} each, {EXAMPLE_DRAFTS} drafts make {tokens:.2f} tokens a round; "
         f"drafted by one layer, {drafted.speedup:.2f} times faster at your {s.requests_in_flight} requests"

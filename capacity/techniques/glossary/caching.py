@@ -23,7 +23,7 @@ def prefix_caching(s: Situation) -> str:
     )
 
 
-def offloading(s: Situation) -> str:
+def offloading_example(s: Situation) -> str:
     fetched = offload(s.pool, s.estimate.input_len)
     return (
         f"{fetched.bytes / 1e6:,.0f} MB of your prompt come back over PCIe in {milliseconds(fetched.load_s)}; "
@@ -60,7 +60,7 @@ def windows(s: Situation) -> str:
     )
 
 
-def dropped(s: Situation) -> str:
+def eviction_example(s: Situation) -> str:
     tokens = s.tokens
     whole, kept = eviction_rows(
         s.pool.model,

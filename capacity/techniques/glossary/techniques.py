@@ -83,8 +83,8 @@ def all_reduce(s: Situation) -> str:
 def draft_tree(s: Situation) -> str:
     way, requests = find_speculator("eagle2-tree"), s.requests_in_flight
     speculation = Speculation(s.pool, way)
-    chain = speculation.round(requests, s.estimate.input_len, way.draft_tokens, way.draft_tokens)
-    tree = speculation.round(requests, s.estimate.input_len)
+    chain = speculation.round_of(requests, s.estimate.input_len, way.draft_tokens, way.draft_tokens)
+    tree = speculation.round_of(requests, s.estimate.input_len)
     return (
         f"EAGLE-2's {tree.verified_tokens} drafts make {tree.tokens_per_round:.2f} tokens a round, a chain of "
         f"{chain.draft_tokens} {chain.tokens_per_round:.2f}; at your {requests} requests {tree.speedup:.2f} and "
@@ -100,14 +100,14 @@ def draft_model(s: Situation) -> str:
     )
 
 
-def drafting(s: Situation, preset: str) -> str:
+def drafting_example(s: Situation, preset: str) -> str:
     """Return a preset's published acceptance length, and its effect here."""
     way = find_speculator(preset)
     published = (
         f"{way.tokens_per_round(way.draft_tokens):.2f} tokens a round published ({way.acceptance_model})"
     )
     try:
-        drafted = Speculation(s.pool, way).round(s.requests_in_flight, s.estimate.input_len)
+        drafted = Speculation(s.pool, way).round_of(s.requests_in_flight, s.estimate.input_len)
     except CapacityError as error:
         return f"{published}; not here: {error}"
     return f"{published}: {drafted.speedup:.2f} times faster at your {s.requests_in_flight} requests"

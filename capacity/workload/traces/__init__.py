@@ -8,7 +8,7 @@ from capacity.base.errors import InvalidInput
 from capacity.workload.traces.format import FirstLine, JsonLines, Table, TraceOptions
 from capacity.workload.traces.formats import trace_formats
 from capacity.workload.traces.json_lines import json_document, json_record
-from capacity.workload.traces.lines import TraceLines, open_trace, shown
+from capacity.workload.traces.lines import TraceLines, open_trace, short_repr
 from capacity.workload.traces.table import refuse_table, table_of
 from capacity.workload.workload import Workload
 
@@ -83,7 +83,7 @@ def _refuse(lines: TraceLines, first: FirstLine) -> NoReturn:
     needed = " or ".join(
         ", ".join(entry.needed) for entry in trace_formats() if entry.needed and not entry.tabular
     )
-    keys = shown(", ".join(map(str, first.record)))
+    keys = short_repr(", ".join(map(str, first.record)))
     lines.refuse(f"keys {keys} are those of no known trace; needed: {needed}")
 
 

@@ -4,26 +4,26 @@ import json
 from typing import NoReturn
 
 from capacity.workload.traces.format import JsonLines
-from capacity.workload.traces.lines import MAX_CLOCK_S, TraceLines, check_tokens, shown
+from capacity.workload.traces.lines import MAX_CLOCK_S, TraceLines, check_tokens, short_repr
 
 MAX_DOCUMENT_CHARACTERS = 1 << 28
 
 
 def json_record(lines: TraceLines, line: str) -> dict[str, object]:
     """Return one line as a JSON object; raises MalformedFile."""
-    record = _decoded(lines, line)
+    record = _decode(lines, line)
     if not isinstance(record, dict):
-        lines.refuse(f"is no JSON object: {shown(line.strip())}; a trace has one object a line")
+        lines.refuse(f"is no JSON object: {short_repr(line.strip())}; a trace has one object a line")
     return record
 
 
-def _decoded(lines: TraceLines, text: str) -> object:
+def _decode(lines: TraceLines, text: str) -> object:
     try:
         return _DECODER.decode(text)
     except RecursionError:
         lines.refuse("is nested too deep")
     except ValueError as error:
-        lines.refuse(f"is no JSON: {getattr(error, 'msg', error)}: {shown(text.strip())}")
+        lines.refuse(f"is no JSON: {getattr(error, 'msg', error)}: {short_repr(text.strip())}")
 
 
 def json_document(lines: TraceLines, first: str) -> JsonLines:
@@ -36,23 +36,23 @@ def json_document(lines: TraceLines, first: str) -> JsonLines:
             lines.refuse(
                 f"the document has more than {MAX_DOCUMENT_CHARACTERS:,} characters; write one object a line"
             )
-    read = _decoded(lines, "".join(texts))
+    read = _decode(lines, "".join(texts))
     objects = [entry for entry in (read if isinstance(read, list) else [read]) if isinstance(entry, dict)]
     if not objects or (isinstance(read, list) and len(objects) < len(read)):
-        lines.refuse(f"is no JSON object: {shown(first.strip())}; nor a list of them")
+        lines.refuse(f"is no JSON object: {short_repr(first.strip())}; nor a list of them")
     return JsonLines(objects[0], tuple(objects[1:]))
 
 
 def json_number(lines: TraceLines, field: str, value: object) -> float:
     """Return a JSON field as a finite number of at least 0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        lines.refuse(f"{field} {shown(value)} is not a number")
+        lines.refuse(f"{field} {short_repr(value)} is not a number")
     if not value < float("inf") or abs(value) > 1e300:
-        lines.refuse(f"{field} {shown(value)} is not finite")
+        lines.refuse(f"{field} {short_repr(value)} is not finite")
     if value < 0:
-        lines.refuse(f"{field} {shown(value)} is negative")
+        lines.refuse(f"{field} {short_repr(value)} is negative")
     if value > 1000 * MAX_CLOCK_S:
-        lines.refuse(f"{field} {shown(value)} is too large")
+        lines.refuse(f"{field} {short_repr(value)} is too large")
     return float(value)
 
 
@@ -61,7 +61,7 @@ def json_tokens(lines: TraceLines, field: str, value: object) -> int:
     if type(value) is not int:
         number = json_number(lines, field, value)
         if number != int(number):
-            lines.refuse(f"{field} {shown(value)} is not a whole number")
+            lines.refuse(f"{field} {short_repr(value)} is not a whole number")
         value = int(number)
     check_tokens(lines, field, value, value)
     return value

@@ -78,13 +78,13 @@ def open_trace(path: str | os.PathLike[str]) -> Iterator[TraceLines]:
     """Yield the lines of a file, or of standard input for `-`; gzip is recognised by its first two bytes."""
     name = os.fspath(path)
     if name == "-":
-        yield TraceLines("stdin", _as_text(_buffered(sys.stdin.buffer)))
+        yield TraceLines("stdin", _as_text(_buffer(sys.stdin.buffer)))
         return
     with open_outside(name) as binary:
         yield TraceLines(name, _as_text(binary))
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return a value for an error message: ASCII, quoted, short."""
     text = ascii(value)
     return text if len(text) <= 48 else f"{text[:44]}...{text[0]}"
@@ -98,7 +98,7 @@ def token_count(lines: TraceLines, field: str, text: str) -> tuple[int, bool]:
     else:
         value = number(lines, field, text)
         if value != math.floor(value):
-            lines.refuse(f"{field} {shown(text)} is not a whole number")
+            lines.refuse(f"{field} {short_repr(text)} is not a whole number")
         count, plain = int(value), False
     check_tokens(lines, field, count, text)
     return count, not plain
@@ -107,10 +107,10 @@ def token_count(lines: TraceLines, field: str, text: str) -> tuple[int, bool]:
 def check_tokens(lines: TraceLines, field: str, count: int, written: object) -> None:
     """Reject a token count below 0 or above the limit of any model; the caller handles 0."""
     if count < 0:
-        lines.refuse(f"{field} {shown(written)} is negative; a request has at least 1 token")
+        lines.refuse(f"{field} {short_repr(written)} is negative; a request has at least 1 token")
     if count > MAX_REQUEST_TOKENS:
         lines.refuse(
-            f"{field} {shown(written)} is beyond {MAX_REQUEST_TOKENS:,} tokens, longer than any model's context"
+            f"{field} {short_repr(written)} is beyond {MAX_REQUEST_TOKENS:,} tokens, longer than any model's context"
         )
 
 
@@ -120,12 +120,12 @@ def number(lines: TraceLines, field: str, text: str) -> float:
     if not text:
         lines.refuse(f"{field} is empty")
     if _NOT_FINITE.fullmatch(text):
-        lines.refuse(f"{field} {shown(text)} is not finite")
+        lines.refuse(f"{field} {short_repr(text)} is not finite")
     if not _NUMBER.fullmatch(text):
-        lines.refuse(f"{field} {shown(text)} is not a number")
+        lines.refuse(f"{field} {short_repr(text)} is not a number")
     value = float(text)
     if math.isinf(value):
-        lines.refuse(f"{field} {shown(text)} is not finite: beyond what a 64-bit float holds")
+        lines.refuse(f"{field} {short_repr(text)} is not finite: beyond what a 64-bit float holds")
     return value
 
 
@@ -133,9 +133,9 @@ def seconds(lines: TraceLines, field: str, text: str) -> float:
     """Return a field as a time, finite and not negative."""
     value = number(lines, field, text)
     if value < 0:
-        lines.refuse(f"{field} {shown(text.strip())} is negative; times run from 0")
+        lines.refuse(f"{field} {short_repr(text.strip())} is negative; times run from 0")
     if value > MAX_CLOCK_S:
-        lines.refuse(f"{field} {shown(text.strip())} is too far from our time: beyond {MAX_CLOCK_S:g} s")
+        lines.refuse(f"{field} {short_repr(text.strip())} is too far from our time: beyond {MAX_CLOCK_S:g} s")
     return value
 
 
@@ -148,7 +148,7 @@ def from_first(arrival_s: FloatArray, notices: list[str]) -> FloatArray:
     return arrival_s - first_s
 
 
-def _buffered(stream: IO[bytes]) -> io.BufferedReader:
+def _buffer(stream: IO[bytes]) -> io.BufferedReader:
     return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)  # type: ignore[arg-type]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from capacity.base.data_files import read_rows
 from capacity.workload.traces.format import JsonLines
 from capacity.workload.traces.json_lines import json_record, json_tokens
-from capacity.workload.traces.lines import MAX_CLOCK_S, TraceLines, shown
+from capacity.workload.traces.lines import MAX_CLOCK_S, TraceLines, short_repr
 from capacity.workload.traces.table import CalendarClock, as_ints
 from capacity.workload.workload import Workload
 
@@ -74,7 +74,7 @@ class Names:
     outputs: tuple[str, ...]
     sessions: tuple[str, ...] = ()
 
-    def of(self, record: Record) -> tuple[str, str, str] | None:
+    def names_of(self, record: Record) -> tuple[str, str, str] | None:
         """Return the names of a record's time, prompt tokens and output tokens."""
         time, prompt, output = (one_of(record, names) for names in (self.times, self.prompts, self.outputs))
         return None if time is None or prompt is None or output is None else (time, prompt, output)
@@ -132,11 +132,11 @@ class Requests:
             or not isinstance(value, int | float)
             or not 0 <= value < 1e9 * MAX_CLOCK_S
         ):
-            self.lines.refuse(f"{field} {shown(value)} is no time")
+            self.lines.refuse(f"{field} {short_repr(value)} is no time")
         scale = next(ns for least, ns in _PER_NS if value >= least)
         ns = value * scale if isinstance(value, int) else round(value * scale)
         if ns >= 1 << 63:
-            self.lines.refuse(f"{field} {shown(value)} is too far from our time")
+            self.lines.refuse(f"{field} {short_repr(value)} is too far from our time")
         return ns
 
     def workload(self, name: str, notices: Sequence[str] = ()) -> Workload:
@@ -147,7 +147,7 @@ class Requests:
             notices = (*notices, f"{self.empty:,} requests without an answer (0 tokens) left out")
         sent_ns = as_ints(self.sent_ns)
         shared = len(self.sessions) < len(self)
-        return Workload.sorted(
+        return Workload.sort_arrivals(
             arrival_s=(sent_ns - sent_ns.min()) / 1e9,
             prompt_tokens=as_ints(self.prompt_tokens),
             output_tokens=as_ints(self.output_tokens),

@@ -23,7 +23,7 @@ from capacity.workload.traces.lines import (
     from_first,
     number,
     seconds,
-    shown,
+    short_repr,
     token_count,
 )
 from capacity.workload.workload import Workload
@@ -79,7 +79,7 @@ def _read(schema: CsvSchema, lines: TraceLines, first: FirstLine, options: Trace
     names = [column.casefold() for column in first.columns]
     for column in schema.required:
         if names.count(column.casefold()) > 1:
-            lines.refuse(f"column {shown(column)} occurs {names.count(column.casefold())} times")
+            lines.refuse(f"column {short_repr(column)} occurs {names.count(column.casefold())} times")
     table = _Columns(lines, schema, first.columns)
     try:
         table.read(iter(lines), first.delimiter, options.limit)
@@ -97,14 +97,14 @@ def table_of(lines: TraceLines, first_line: str) -> Table:
         try:
             split[delimiter] = next(csv.reader([first_line], delimiter=delimiter, strict=True), [])
         except csv.Error as error:
-            lines.refuse(f"the header {shown(first_line.strip())} is no CSV: {error}")
+            lines.refuse(f"the header {short_repr(first_line.strip())} is no CSV: {error}")
     delimiter = max(split, key=lambda d: len(split[d]))
     return Table(tuple(column.strip() for column in split[delimiter]), delimiter)
 
 
 def refuse_table(lines: TraceLines, table: Table, needed: str) -> NoReturn:
     """Raise MalformedFile for unknown columns; `needed` lists columns of the known formats."""
-    columns = shown(",".join(table.columns))
+    columns = short_repr(",".join(table.columns))
     if all(re.fullmatch(r"[0-9.:+\- T]*", column) for column in table.columns):
         lines.refuse(f"there is no header: the first line is {columns}; columns must be named {needed}")
     lines.refuse(f"columns {columns} are those of no known trace; needed: {needed}")
@@ -142,7 +142,7 @@ class _Columns:
         chunks, before = _chunks(lines), self.lines.number
         many = limit is None and self.session is None and not self.optional
         while many and (chunk := next(chunks, None)):
-            numbered = self._numbered(chunk, before)
+            numbered = self._number_lines(chunk, before)
             if any('"' in line for line in chunk):  # a quoted field may continue in the next chunk
                 lines = itertools.chain(numbered, lines, itertools.chain.from_iterable(chunks))
                 break
@@ -151,7 +151,7 @@ class _Columns:
             before = self.lines.number
         self._read_rows(rows(lines), limit)
 
-    def _numbered(self, chunk: list[str], before: int) -> Iterator[str]:
+    def _number_lines(self, chunk: list[str], before: int) -> Iterator[str]:
         """Yield buffered lines and set the line number of each."""
         for place, line in enumerate(chunk, start=before + 1):
             self.lines.number = place
@@ -196,16 +196,16 @@ class _Columns:
             if len(row) != width:
                 if not "".join(row).strip():
                     continue
-                lines.refuse(f"has {len(row)} fields, the header has {width}: {shown(','.join(row))}")
+                lines.refuse(f"has {len(row)} fields, the header has {width}: {short_repr(','.join(row))}")
             answer_tokens = self._tokens(output_name, row[output])
             if answer_tokens == 0:
                 if not schema.skip_empty_answers:
-                    lines.refuse(f"{output_name} {shown(row[output])} must be at least 1 token")
+                    lines.refuse(f"{output_name} {short_repr(row[output])} must be at least 1 token")
                 self.empty_answers += 1
                 continue
             prompt_tokens = self._tokens(prompt_name, row[prompt])
             if prompt_tokens == 0:
-                lines.refuse(f"{prompt_name} {shown(row[prompt])} must be at least 1 token")
+                lines.refuse(f"{prompt_name} {short_repr(row[prompt])} must be at least 1 token")
             self.arrivals.append(clock(lines, arrival_name, row[arrival]))  # type: ignore[arg-type]
             self.prompt_tokens.append(prompt_tokens)
             self.output_tokens.append(answer_tokens)
@@ -223,7 +223,7 @@ class _Columns:
             return int(text)
         count, rewritten = token_count(self.lines, column, text)
         if rewritten and self.rewritten is None:
-            self.rewritten = f"line {self.lines.number}: {column} {shown(text)} read as {count}"
+            self.rewritten = f"line {self.lines.number}: {column} {short_repr(text)} read as {count}"
         return count
 
     def workload(self, name: str) -> Workload:
@@ -237,7 +237,7 @@ class _Columns:
         columns: Mapping[str, Any] = {
             name: np.frombuffer(values, dtype=np.float64) for name, values in self.optional.items()
         }
-        return Workload.sorted(
+        return Workload.sort_arrivals(
             arrival_s=arrival_s,
             prompt_tokens=as_ints(self.prompt_tokens),
             output_tokens=as_ints(self.output_tokens),
@@ -267,20 +267,22 @@ class CalendarClock:
         """Return nanoseconds exactly: Azure writes seven decimals, more than datetime supports."""
         match = _CALENDAR.fullmatch(text.strip())
         if match is None:
-            lines.refuse(f"{field} {shown(text)} is no time such as 2023-11-16 18:15:46.6805900")
+            lines.refuse(f"{field} {short_repr(text)} is no time such as 2023-11-16 18:15:46.6805900")
         day, minute, second, fraction, zone = match.groups()
         minute_ns = self._minutes.get((day, minute, zone))
         if minute_ns is None:
             try:
                 moment = datetime.fromisoformat(f"{day}T{minute}{zone or ''}")
             except ValueError as error:
-                lines.refuse(f"{field} {shown(text)} is no time: {error}")
+                lines.refuse(f"{field} {short_repr(text)} is no time: {error}")
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
-                lines.refuse(f"{field} {shown(text)} is not between the years {_FIRST_YEAR} and {_LAST_YEAR}")
+                lines.refuse(
+                    f"{field} {short_repr(text)} is not between the years {_FIRST_YEAR} and {_LAST_YEAR}"
+                )
             minute_ns = self._minutes[day, minute, zone] = int(moment.timestamp()) * 1_000_000_000
         if int(second) > 59:
-            lines.refuse(f"{field} {shown(text)} is no time: second must be in 0..59")
+            lines.refuse(f"{field} {short_repr(text)} is no time: second must be in 0..59")
         return minute_ns + int(second) * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
 
     def plain_nanoseconds(self, lines: TraceLines, field: str, texts: Sequence[str]) -> IntArray | None:

@@ -9,7 +9,7 @@ import pytest
 
 from capacity.answers.records import Quantity
 from capacity.planning.cascades.arrangement import Arrangement, Cache
-from capacity.planning.cascades.mixture import Stage, mixed
+from capacity.planning.cascades.mixture import Stage, mixture_latency
 from capacity.planning.cascades.tiers import Waits
 
 HOUR = 3600.0
@@ -40,7 +40,7 @@ class Priced:
 
     def usd_per_hour(self, requests_per_s: float, /) -> Quantity:
         rate = requests_per_s if self.step is None else (self.engines(requests_per_s) or 0) * self.step
-        return self.usd_at_scale.scaled(rate * HOUR)
+        return self.usd_at_scale.scale(rate * HOUR)
 
     def waits(self, _: float, /) -> Waits | None:
         return Waits(SECOND, SECOND)
@@ -105,7 +105,7 @@ def test_engines_that_embed_are_paid_for_every_request() -> None:
     assert never_hit.with_escalation(at_it.value).usd_at_scale().value == pytest.approx(1.0)
     ways = cached.ways(Waits(SECOND, SECOND), Waits(SECOND, SECOND), Waits(SECOND, Stage.constant(2.0)))
     assert ways is not None
-    assert mixed(ways[0], "mean").value == pytest.approx(2.1 + 0.75 + 0.75 * 0.3)
+    assert mixture_latency(ways[0], "mean").value == pytest.approx(2.1 + 0.75 + 0.75 * 0.3)
 
 
 def test_whole_engines_jump() -> None:
@@ -134,7 +134,7 @@ def test_an_answer_that_is_judged_is_shown_at_its_end() -> None:
         ways = arranged.ways(large, small)
         assert ways is not None
         assert [sum(way.share for way in each) for each in ways] == pytest.approx([1.0, 1.0])
-        return mixed(ways[0], "mean").value, mixed(ways[1], "mean").value
+        return mixture_latency(ways[0], "mean").value, mixture_latency(ways[1], "mean").value
 
     kept, passed = 0.75 * 0.7, 0.75 * 0.3
     judged = 0.1 + 3 + 1
@@ -164,11 +164,11 @@ def test_a_client_is_once_as_far_away_whoever_works_on_its_request() -> None:
         assert before is not None
         assert after is not None
         for some, more in zip(before[0] + before[1], after[0] + after[1], strict=True):
-            assert mixed([replace(more, share=1.0)], "mean").value == pytest.approx(
-                mixed([replace(some, share=1.0)], "mean").value + 2.0
+            assert mixture_latency([replace(more, share=1.0)], "mean").value == pytest.approx(
+                mixture_latency([replace(some, share=1.0)], "mean").value + 2.0
             )
     api = far.ways(at_once, at_once)
     assert api is not None
-    assert mixed(api[1][1:], "mean").value == pytest.approx(
-        mixed(near.ways(at_once, at_once)[1][1:], "mean").value
+    assert mixture_latency(api[1][1:], "mean").value == pytest.approx(
+        mixture_latency(near.ways(at_once, at_once)[1][1:], "mean").value
     )

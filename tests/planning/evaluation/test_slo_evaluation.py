@@ -14,8 +14,8 @@ from capacity.deployment import Pool
 from capacity.planning.evaluation.evaluate import Engines, run_engines
 from capacity.planning.evaluation.slo_evaluation import (
     Goal,
+    evaluate_slos,
     hopeless,
-    judged,
     latencies_s,
     outlook,
     percentiles_of_draws,
@@ -48,7 +48,7 @@ def test_level_ratio_of_each_request_is_latency_over_limit(slo: str, target: flo
         num_requests=60, request_rate_per_s=rate, input_len=2000, output_len=20, range_ratio=0.5
     )
     run = run_engines([Engines(resolved=resolve("llama-3.1-8b", Pool(gpu="a100")))], requests)
-    found = judged([run], Goal(slos=parse_slos(slo), goodput_target=target), seen="all")
+    found = evaluate_slos([run], Goal(slos=parse_slos(slo), goodput_target=target), seen="all")
     assert found.met == (found.ratio <= 1)
     for limit, each in zip(parse_slos(slo), found.levels, strict=True):
         ratios = np.sort(latencies_s([run.records], limit.metric)) / limit.limit_s
@@ -65,7 +65,7 @@ def test_level_ratio_of_tpot_counts_requests_of_one_token_as_met() -> None:
     )
     run = run_engines([Engines(resolved=resolve("llama-3.1-8b", Pool(gpu="a100")))], requests)
     goal = Goal(slos=parse_slos("ttft:60s tpot:1ms"))
-    found = judged([run], goal, seen="all")
+    found = evaluate_slos([run], goal, seen="all")
     assert found.met
     assert found.ratio <= 1
     assert found.levels[1].good_fraction == 0.99
@@ -80,7 +80,7 @@ def test_a_miss_is_certain_once_more_are_late_than_may_be(rate: float, certain: 
     assert (late > 6 + 1) is certain
     assert hopeless([run], goal, 60, share=1.0, parts=1) is certain
     assert outlook([run], goal, 60, share=1.0, alone=True) == pytest.approx(late / 7)
-    assert judged([run], goal, seen="all").met is (late <= 6)
+    assert evaluate_slos([run], goal, seen="all").met is (late <= 6)
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=9), st.floats(1, 99.9), st.integers(0, 99))

@@ -12,7 +12,7 @@ from capacity.deployment import Cost, Traffic
 from capacity.planning.evaluation.evaluation_context import EvaluationRequest
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.records import Plan
-from capacity.planning.search.few_requests import FEW, hanging, note, uneven
+from capacity.planning.search.few_requests import FEW, few_requests_level, note, uneven
 from capacity.planning.search.plan_request import PlanRequest
 from capacity.planning.space import Candidate, Search
 from capacity.workload import parse_slos
@@ -37,13 +37,13 @@ def goal(slo: str, **changes: Any) -> Goal:
 def test_a_level_hangs_on_those_that_may_be_beyond_it(
     slo: str, requests: int, beyond: int, enough: int
 ) -> None:
-    what = hanging(goal(slo), requests)
+    what = few_requests_level(goal(slo), requests)
     assert what is not None
     assert (what.beyond, what.few, what.enough) == (beyond, beyond < FEW, enough)
 
 
 def test_gaps_are_many() -> None:
-    assert hanging(goal("itl:p99:1s"), 10) is None
+    assert few_requests_level(goal("itl:p99:1s"), 10) is None
 
 
 def test_uneven_is_what_more_replicas_miss() -> None:
@@ -54,7 +54,7 @@ def test_uneven_is_what_more_replicas_miss() -> None:
 
 
 def test_the_note_says_which_do_and_what_is_safe() -> None:
-    what = hanging(goal("ttft:p99:1s"), 300)
+    what = few_requests_level(goal("ttft:p99:1s"), 300)
     assert what is not None
     text = note(what, {8: False, 9: True, 10: False, 11: False, 12: True}, "h100 TP1")
     assert "the slowest 3 of 300 requests" in text

@@ -14,12 +14,12 @@ from capacity.answers.engine_setup import make_workload
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Traffic
 from capacity.planning.evaluation.evaluate import Engines, run_engines
-from capacity.planning.evaluation.slo_evaluation import Goal, judged, judged_in_windows
+from capacity.planning.evaluation.slo_evaluation import Goal, evaluate_slos, judged_in_windows
 from capacity.planning.fleets.fleet_records import FleetPlan
 from capacity.planning.records import Plan
 from capacity.pool.resolve import resolve
 from capacity.report.figures.of_answer import charts_of
-from capacity.report.layout import printed
+from capacity.report.layout import render_text
 from capacity.report.plan import window_rows
 from capacity.report.plan_summary import plan_view
 from capacity.report.tables import render
@@ -176,7 +176,9 @@ def test_fleet_names_the_window_and_shows_all_with_detail(fleet_of_a_minute: Fle
     assert found.busiest_window is not None
     assert found.proof is not None
     assert found.proof.window is not None
-    summary, detail = (printed(parts(fleet_view(found, detail=detail), found)) for detail in (False, True))
+    summary, detail = (
+        render_text(parts(fleet_view(found, detail=detail), found)) for detail in (False, True)
+    )
     for text in (summary, detail):
         assert f"SLO window 1m; the busiest: {found.busiest_window.label}" in text
         assert f"worst window: {found.proof.window.label}" in text
@@ -273,7 +275,7 @@ def test_judged_in_windows_rejects_a_peak_that_the_whole_hides() -> None:
     goal = Goal(slos=parse_slos(SLO))
     whole, engines = burst(), [Engines(resolved=resolve("llama-3.1-8b", Pool(gpu="h100")))]
     run = run_engines(engines, whole)
-    together = judged([run], goal, seen="all")
+    together = evaluate_slos([run], goal, seen="all")
     by_window = judged_in_windows([run], [whole], windows_of([whole], 60.0), goal, together)
     assert together.met
     assert not by_window.met

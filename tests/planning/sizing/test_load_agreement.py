@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import capacity
-from capacity.answers.served import served as served_load
+from capacity.answers.served import serve_load as served_load
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Traffic, build
 from capacity.planning.sizing.replicas_needed import replicas_needed

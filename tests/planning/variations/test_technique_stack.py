@@ -63,16 +63,16 @@ def test_flags_are_what_is_not_at_its_default() -> None:
 def test_it_begins_with_the_least_that_fits(
     model: str, fields: dict[str, object], begins: tuple[str, ...]
 ) -> None:
-    assert ladder(model, **fields).beginning(ORDER) == begins
+    assert ladder(model, **fields).fewest_that_fit(ORDER) == begins
 
 
 def test_nothing_that_fits_is_said() -> None:
     with pytest.raises(DoesNotFit, match="GiB"):
-        ladder("llama-3.1-405b").beginning(ORDER)
+        ladder("llama-3.1-405b").fewest_that_fit(ORDER)
 
 
 def test_a_technique_without_its_ground_is_refused() -> None:
-    steps = {step.technique: step for step in ladder().climbed(("paged-kv", "kv-cache"), ())}
+    steps = {step.technique: step for step in ladder().evaluate_steps(("paged-kv", "kv-cache"), ())}
     assert "continuous-batching" in (steps["paged-kv"].refused or "")
     assert steps["kv-cache"].refused is None
 
@@ -82,7 +82,7 @@ def test_where_a_cache_begins_to_pay() -> None:
     found = ladder()
     text = next(
         text
-        for text in found.observations((), tuple(found.climbed(("kv-cache",), ())))
+        for text in found.observations((), tuple(found.evaluate_steps(("kv-cache",), ())))
         if "twice as long" in text
     )
     context = int(text.partition("from ")[2].split()[0].replace(",", ""))

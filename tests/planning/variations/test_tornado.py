@@ -38,7 +38,7 @@ def test_acceptance_moves_alone() -> None:
     low, high = (with_acceptance(pool, factor).pool.acceptance for factor in (0.8, 1.2))
     eagle = find_speculator("eagle3")
     k = eagle.draft_tokens
-    tokens = [eagle.accepting(text).tokens_per_round(k) for text in (low or "", high or "")]
+    tokens = [eagle.with_acceptance(text).tokens_per_round(k) for text in (low or "", high or "")]
     assert tokens[0] < eagle.tokens_per_round(k) < tokens[1] <= k + 1
 
 

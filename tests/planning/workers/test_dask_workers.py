@@ -29,7 +29,7 @@ from capacity.planning.sweeps.sweep import sweep
 from capacity.planning.variations.diff import diff
 from capacity.planning.workers import dask_workers as dask_crew
 from capacity.planning.workers.environment_fingerprint import NOTHING, Named
-from capacity.planning.workers.worker_pool import NotDone, opened, stop_if_recalled
+from capacity.planning.workers.worker_pool import NotDone, open_pool, stop_if_recalled
 
 Progress = Callable[..., None]
 TRAFFIC = {"input_len": 400, "output_len": 40, "request_rate": 15.0, "num_prompts": 60}
@@ -196,7 +196,7 @@ def test_without_a_worker_for_too_long_a_cluster_is_lost(
     threads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dask_crew, "LOOK_S", 0.05)
-    with opened(1, threads.scheduler_address) as crew:
+    with open_pool(1, threads.scheduler_address) as crew:
         threads.scale(0)
         threads.sync(threads._correct_state)
         future = crew.submit(os.getpid)
@@ -222,7 +222,7 @@ def endless(common: str) -> None:
 
 
 def interrupted_at_work(address: str) -> None:
-    with opened(1, address, common=("known to all",)) as crew:
+    with open_pool(1, address, common=("known to all",)) as crew:
         assert crew.workers == 1  # a process does one thing at a time, whatever its threads
         future = crew.submit(endless)
         assert future is not None
@@ -246,7 +246,7 @@ def test_ctrl_c_recalls_what_a_worker_is_at(threads: Any) -> None:
 )
 def test_an_address_that_is_none_is_said_in_one_line(address: str) -> None:
     with pytest.raises(InvalidInput, match=r"^--cluster is '.*, no address as tcp://host:port$"):
-        opened(1, address).__enter__()
+        open_pool(1, address).__enter__()
 
 
 def test_where_no_scheduler_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,9 +256,9 @@ def test_where_no_scheduler_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(
             InvalidInput, match=rf"^no Dask scheduler answers at {address}: not within 0.3 s$"
         ):
-            opened(1, address).__enter__()
+            open_pool(1, address).__enter__()
     with pytest.raises(InvalidInput, match=rf"^no Dask scheduler answers at {address}: Connection refused$"):
-        opened(1, address).__enter__()
+        open_pool(1, address).__enter__()
 
 
 def test_where_something_else_answers() -> None:
@@ -272,18 +272,18 @@ def test_where_something_else_answers() -> None:
         talking = threading.Thread(target=answer)
         talking.start()
         with pytest.raises(InvalidInput, match=r"^no Dask scheduler answers at .*: \S"):
-            opened(1, f"tcp://127.0.0.1:{web.getsockname()[1]}").__enter__()
+            open_pool(1, f"tcp://127.0.0.1:{web.getsockname()[1]}").__enter__()
         talking.join()
 
 
 def test_a_worker_is_no_scheduler_and_a_scheduler_needs_workers(threads: Any) -> None:
     worker = next(iter(threads.workers.values())).address
     with pytest.raises(InvalidInput, match=r"no Dask scheduler answers at .*: there is a Worker$"):
-        opened(1, worker).__enter__()
+        open_pool(1, worker).__enter__()
     threads.scale(0)
     threads.sync(threads._correct_state)
     with pytest.raises(InvalidInput, match=r"has no workers: start some, as `dask worker tcp://"):
-        opened(1, threads.scheduler_address).__enter__()
+        open_pool(1, threads.scheduler_address).__enter__()
 
 
 def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +292,7 @@ def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
         socket.create_server(("127.0.0.1", 0)) as there,
         pytest.raises(InvalidInput, match=r"^--cluster needs Dask: pip install 'llm-capacity\[dask\]'$"),
     ):
-        opened(1, f"tcp://127.0.0.1:{there.getsockname()[1]}").__enter__()
+        open_pool(1, f"tcp://127.0.0.1:{there.getsockname()[1]}").__enter__()
 
 
 def test_a_cluster_that_would_do_nothing_is_refused() -> None:

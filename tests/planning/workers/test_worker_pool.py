@@ -16,7 +16,7 @@ from capacity.planning.workers.worker_pool import (
     Recalled,
     WorkerPool,
     once,
-    opened,
+    open_pool,
     recallable,
     side_by_side,
     stop_if_recalled,
@@ -147,7 +147,7 @@ def add(first: int, second: int, third: int) -> int:
 
 
 def test_what_tasks_have_in_common_comes_first() -> None:
-    with opened(1, None, common=(1, 20)) as crew:
+    with open_pool(1, None, common=(1, 20)) as crew:
         asks: list[Generator[int, int, int]] = [once(300), once(400)]
         assert side_by_side(asks, _nobody, crew=crew, function=add) == [321, 421]
         assert crew.remarks == ()

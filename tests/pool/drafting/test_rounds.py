@@ -105,7 +105,7 @@ def test_a_68m_draft_slows_llama_2_7b_at_batch_64(gpu: str) -> None:
     naive = textbook_speedup(acceptance_of_length(2.28, 5), 8, 68 / 6738)
     assert naive > 2
     assert 0.4 < found.speedup < 0.85
-    low = Speculation(target, speculator.accepting("0.4"), draft=draft).round(64, 512, 5)
+    low = Speculation(target, speculator.with_acceptance("0.4"), draft=draft).round(64, 512, 5)
     assert low.speedup < 0.8
 
 
@@ -118,7 +118,7 @@ def test_the_published_throughputs_lie_between_ours() -> None:
         target, draft = pool("llama-2-7b", "h100", engine), pool("llama-68m", "h100", engine)
         speculator = find_speculator("draft-model")
         if acceptance is not None:
-            speculator = speculator.accepting(acceptance)
+            speculator = speculator.with_acceptance(acceptance)
         found = Speculation(target, speculator, draft=draft).round(64, context, drafts)
         return found.output_tokens_per_s if drafts else 64 / found.plain_step_s
 
@@ -178,7 +178,7 @@ def test_spec_bench_speedups_at_batch_one(tmp_path: Path) -> None:
         draft = pool("llama-68m", "a100", "hf-transformers") if name == "draft-model" else None
         speculation = Speculation(
             pool(shapes[model], "a100", "hf-transformers"),
-            speculator.accepting(f"length:{length}"),
+            speculator.with_acceptance(f"length:{length}"),
             draft=draft,
         )
         found = speculation.round(1, 500)

@@ -27,12 +27,12 @@ def test_every_preset_gives_its_published_length_and_names_its_source() -> None:
 
 def test_acceptance_is_read_in_each_of_its_forms() -> None:
     eagle = find_speculator("eagle").as_chain()
-    assert eagle.accepting("0.5").tokens_per_round(2) == 1.75
-    assert eagle.accepting("0.5,0.25").tokens_per_round(3) == 1 + 0.5 + 0.125 + 0.03125
-    assert eagle.accepting("length:2.5").tokens_per_round(5) == pytest.approx(2.5)
+    assert eagle.with_acceptance("0.5").tokens_per_round(2) == 1.75
+    assert eagle.with_acceptance("0.5,0.25").tokens_per_round(3) == 1 + 0.5 + 0.125 + 0.03125
+    assert eagle.with_acceptance("length:2.5").tokens_per_round(5) == pytest.approx(2.5)
     for wrong in ("1.5", "x", "0.5,2", "length:9", "length:0.2", "nan"):
         with pytest.raises(InvalidInput, match="accept"):
-            eagle.accepting(wrong)
+            eagle.with_acceptance(wrong)
 
 
 def test_a_pool_drafts_at_the_acceptance_and_depth_that_it_gives() -> None:

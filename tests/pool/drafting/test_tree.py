@@ -128,9 +128,9 @@ def test_what_a_tree_adds_to_eagles_chains(chain: float, published: float) -> No
 def test_a_speculators_tree_and_its_chain() -> None:
     """`--acceptance 0.5` is of the first candidate: a chain of 2 yields 1.75, a tree more; a length is the tree's."""
     eagle = find_speculator("eagle-tree")
-    assert eagle.accepting("0.5").as_chain().tokens_per_round(2) == 1.75
-    assert eagle.accepting("0.5").tokens_per_round(2) > 2
-    assert eagle.accepting("length:2.5").tokens_per_round(5) == pytest.approx(2.5)
+    assert eagle.with_acceptance("0.5").as_chain().tokens_per_round(2) == 1.75
+    assert eagle.with_acceptance("0.5").tokens_per_round(2) > 2
+    assert eagle.with_acceptance("length:2.5").tokens_per_round(5) == pytest.approx(2.5)
     assert eagle.tokens_per_round(5) == pytest.approx(3.58)
     assert 2.7 < eagle.as_chain().tokens_per_round(5) < 3.3
     assert find_speculator("ngram").as_chain() is find_speculator("ngram")

@@ -29,7 +29,7 @@ def test_lines_bands_and_prices(frontier: Any) -> None:
     points = frontier.lines[0].points
     front = sorted(
         (1 / point.tpot_s.value, point.output_tokens_per_s_per_gpu.value)
-        for point in (frontier.lines[n].points[place] for n, place in frontier.undominated())
+        for point in (frontier.lines[n].points[place] for n, place in frontier.pareto_points())
     )
     assert list(best.x) == pytest.approx([x for x, _ in front])
     assert list(best.y) == pytest.approx([y for _, y in front])

@@ -66,12 +66,12 @@ def test_rates_without_an_end_are_words(hosted: CascadeAnswer) -> None:
 def test_a_figure_says_how_far_it_is_from_the_large_model_alone(hosted: CascadeAnswer) -> None:
     dear = Quantity(value=100.0, low=90.0, high=110.0)
     ours = replace(hosted.cascade, usd_per_month=dear, billed_gpus=3)
-    alone = replace(hosted.alone, usd_per_month=dear.scaled(0.25), billed_gpus=0)
+    alone = replace(hosted.alone, usd_per_month=dear.scale(0.25), billed_gpus=0)
     facts = {fact.label: fact for fact in cascade_facts(replace(hosted, cascade=ours, alone=alone))}
     assert facts["$ a month"].note == "alone $25.0, x 4"
     assert facts["GPUs"].note == "alone 0, "
     assert facts["Pays up to"].note.endswith("yours is 25.0%")
-    same = replace(hosted.alone, usd_per_month=dear.scaled(1.25))
+    same = replace(hosted.alone, usd_per_month=dear.scale(1.25))
     facts = {fact.label: fact for fact in cascade_facts(replace(hosted, cascade=ours, alone=same))}
     assert facts["$ a month"].note.endswith(", -20%")
 

@@ -8,7 +8,7 @@ import pytest
 
 import capacity
 from capacity.report.display import rate_and_interval
-from capacity.report.layout import printed
+from capacity.report.layout import render_text
 from capacity.report.views.frontier import frontier_view
 from capacity.report.views.layout import parts
 
@@ -28,7 +28,7 @@ def frontier() -> Any:
 
 
 def text_of(answer: Any, **asked: Any) -> str:
-    return printed(parts(frontier_view(answer, **asked), answer))
+    return render_text(parts(frontier_view(answer, **asked), answer))
 
 
 def test_the_best_of_each_within_the_limit(frontier: Any) -> None:
@@ -53,9 +53,9 @@ def test_every_point_and_what_none_beats(frontier: Any) -> None:
     lines = text_of(frontier, every=True).splitlines()
     rows = [line for line in lines if ", as published, vllm " in line]
     assert len(rows) == sum(len(line.points) for line in frontier.lines)
-    assert sum(row.endswith("*") for row in rows) == len(frontier.undominated())
+    assert sum(row.endswith("*") for row in rows) == len(frontier.pareto_points())
     points = [point for line in frontier.lines for point in line.points]
-    for number, place in frontier.undominated():
+    for number, place in frontier.pareto_points():
         own = frontier.lines[number].points[place]
         assert not [
             other
@@ -64,7 +64,7 @@ def test_every_point_and_what_none_beats(frontier: Any) -> None:
             and other.output_tokens_per_s_per_gpu.value > own.output_tokens_per_s_per_gpu.value
         ]
     best = max(points, key=lambda point: point.output_tokens_per_s_per_gpu.value)
-    assert best in [frontier.lines[number].points[place] for number, place in frontier.undominated()]
+    assert best in [frontier.lines[number].points[place] for number, place in frontier.pareto_points()]
 
 
 def test_what_does_not_fit_says_why() -> None:

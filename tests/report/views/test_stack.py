@@ -12,7 +12,7 @@ from capacity.planning.variations.stack import Stack
 from capacity.report.figures.drawing import draw_charts
 from capacity.report.figures.of_answer import charts_of
 from capacity.report.tables import render
-from capacity.report.views.stack import charted, stack_view, times
+from capacity.report.views.stack import charted_figures, stack_view, times
 
 
 def test_a_stack_as_tables() -> None:
@@ -92,7 +92,7 @@ def test_factors_stand_beside_those_of_each_alone(answer: Stack) -> None:
 
 
 def test_without_a_price_none_is_drawn_and_a_page_has_every_picture(answer: Stack) -> None:
-    assert charted(answer) == ("Output tokens/s", "TTFT", "TPOT")
+    assert charted_figures(answer) == ("Output tokens/s", "TTFT", "TPOT")
     drawn = charts_of(answer)
     assert [chart.name for chart in drawn] == [
         "stack_throughput",

@@ -22,7 +22,7 @@ from capacity.base.registry import ANSWERS
 from capacity.planning.sweeps.sweep_spec import SweepSpec
 from capacity.report.display import Units
 from capacity.report.figures.of_answer import charts_of
-from capacity.report.layout import marked
+from capacity.report.layout import parse_marks
 from capacity.report.tables import render
 from capacity.report.views import units
 from capacity.report.views.layout import table_records
@@ -245,8 +245,8 @@ def test_console_page_and_dashboard_show_the_same(name: str, answers: dict[str, 
     console = render(answer, "table")
     for block in view_of(name, answer).blocks:
         if isinstance(block, str):
-            assert marked(block).plain.removeprefix("note: ") in page
-            assert "".join(marked(block).plain.removeprefix("note: ").split()[:1]) in console
+            assert parse_marks(block).plain.removeprefix("note: ") in page
+            assert "".join(parse_marks(block).plain.removeprefix("note: ").split()[:1]) in console
         if isinstance(block, Facts):
             for fact in block.rows:
                 assert fact.label.strip() in page
@@ -263,7 +263,7 @@ def test_console_page_and_dashboard_show_the_same(name: str, answers: dict[str, 
             assert len(record) >= len(block.columns)
             for _, path, unit in block.columns:
                 text, within = unit.texts(value_at(row, path))
-                assert marked(text).plain in page
+                assert parse_marks(text).plain in page
                 assert within in page
 
 

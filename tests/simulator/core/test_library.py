@@ -48,9 +48,9 @@ def version_of(core: ctypes.CDLL) -> str:
 
 @needs_compiler
 def test_a_missing_library_is_compiled_once(sources: Path) -> None:
-    assert version_of(library.loaded(sources)) == build.source_version(sources)
+    assert version_of(library.load_library(sources)) == build.source_version(sources)
     written = (sources / build.library_name()).stat().st_mtime_ns
-    library.loaded(sources)
+    library.load_library(sources)
     assert (sources / build.library_name()).stat().st_mtime_ns == written
     assert {path.name for path in sources.glob("_core.*")} <= {build.library_name(), "_core.lock"}
 
@@ -61,14 +61,14 @@ def test_a_stale_library_is_compiled_again(sources: Path) -> None:
     build.compile_core(sources, sources / build.library_name())
     with (sources / "core.h").open("a") as header:
         header.write("/* more */\n")
-    after = version_of(library.loaded(sources))
+    after = version_of(library.load_library(sources))
     assert before != after == build.source_version(sources)
 
 
 @needs_compiler
 def test_a_broken_library_is_compiled_again(sources: Path) -> None:
     (sources / build.library_name()).write_bytes(build.source_version(sources).encode())
-    assert version_of(library.loaded(sources)) == build.source_version(sources)
+    assert version_of(library.load_library(sources)) == build.source_version(sources)
 
 
 @needs_compiler
@@ -77,7 +77,7 @@ def test_processes_that_start_together_compile_once(sources: Path, monkeypatch: 
     compile_core = build.compile_core
     monkeypatch.setattr(build, "compile_core", lambda *a: (calls.append(a), compile_core(*a)))
     with ThreadPoolExecutor(8) as pool:
-        assert len(list(pool.map(library.loaded, [sources] * 8))) == 8
+        assert len(list(pool.map(library.load_library, [sources] * 8))) == 8
     assert len(calls) == 1
 
 
@@ -87,7 +87,7 @@ def test_a_function_that_nobody_wrote_is_an_error_of_the_build(sources: Path) ->
         "int missing(void);\nint caller(void);\nint caller(void) { return missing(); }\n"
     )
     with pytest.raises(build.CannotCompile, match="missing"):
-        library.loaded(sources)
+        library.load_library(sources)
     assert not (sources / build.library_name()).exists()
 
 
@@ -95,7 +95,7 @@ def test_a_function_that_nobody_wrote_is_an_error_of_the_build(sources: Path) ->
 def test_an_error_in_a_source_is_said_in_one_line(sources: Path) -> None:
     (sources / "more.c").write_text("int broken(\n")
     with pytest.raises(build.CannotCompile, match=r"more\.c:.*error") as caught:
-        library.loaded(sources)
+        library.load_library(sources)
     assert "\n" not in str(caught.value)
 
 
@@ -111,7 +111,7 @@ def test_the_named_compiler_comes_first(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_library_without_sources_is_taken_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="_core"):
-        library.loaded(tmp_path)
+        library.load_library(tmp_path)
 
 
 @pytest.mark.usefixtures("forgotten", "no_compiler")
@@ -151,7 +151,7 @@ def test_a_checkout_that_cannot_be_written_is_no_crash(
     monkeypatch.setattr(build, "_move", refuse)
     if build.working_compiler() is not None:
         with pytest.raises(OSError, match="read-only"):
-            library.loaded(sources)
+            library.load_library(sources)
 
 
 def test_the_hook_can_load_the_builder_by_its_path() -> None:

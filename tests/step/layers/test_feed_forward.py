@@ -12,7 +12,7 @@ from capacity.hardware import load_profile
 from capacity.hardware.coefficients import universal_family
 from capacity.pool.resolve import resolve
 from capacity.step import decode_shape, prefill_shape
-from capacity.step.layers.feed_forward import FP32_ROUTER, UNEVEN_LOADS, walked
+from capacity.step.layers.feed_forward import FP32_ROUTER, UNEVEN_LOADS, add_matrix_walk
 from capacity.step.operators import gemm_seconds, moe_seconds
 
 
@@ -133,7 +133,7 @@ def test_untuned_triton_as_it_was_measured(
         pairs * hidden * 2,
         flops_per_s=card.dense_flops_per_s["bf16"],
         hbm_bytes_per_s=card.hbm_bytes_per_s,
-        constants=walked(universal_family().moe["bf16_triton"], hidden + width),
+        constants=add_matrix_walk(universal_family().moe["bf16_triton"], hidden + width),
     )
     assert seconds * 1e6 == pytest.approx(measured_us, rel=0.2)
 
@@ -189,7 +189,7 @@ def test_untuned_triton_in_fp8_as_it_was_measured(
         routed * hidden * 2,
         flops_per_s=card.dense_flops_per_s["fp8"],
         hbm_bytes_per_s=card.hbm_bytes_per_s,
-        constants=walked(universal_family().moe["fp8_triton"], hidden + width),
+        constants=add_matrix_walk(universal_family().moe["fp8_triton"], hidden + width),
     )
     assert seconds * 1e6 == pytest.approx(measured_us, rel=0.2)
 

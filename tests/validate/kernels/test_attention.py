@@ -17,7 +17,7 @@ from capacity_validate.predictions import (  # noqa: E402
 from invented_kernels import H200  # noqa: E402
 from kernel_checks import error_of, prepared  # noqa: E402
 
-from capacity.hardware.power import sustained  # noqa: E402
+from capacity.hardware.power import sustained_constants  # noqa: E402
 from capacity.model import load_model  # noqa: E402
 from capacity.step import prefill_shape  # noqa: E402
 
@@ -74,7 +74,9 @@ def test_prefill_under_mla_is_right_and_priced_as_the_step_model_prices_it() -> 
     case = make_case("mla_prefill", "bf16", batch=1, tokens=1024, heads=16, nope=128, rope=64, value=128)
     function = formula(case, H200)
     assert function is not None
-    constants = sustained(constants_of(case, lookup_of(H200), on_gpu=True), H200)  # steps hold lower clocks
+    constants = sustained_constants(
+        constants_of(case, lookup_of(H200), on_gpu=True), H200
+    )  # steps hold lower clocks
     model = load_model("deepseek-v2-lite")
     steps = Predictor(H200, on_gpu=True, model=model).step_model()
     (operator,) = (

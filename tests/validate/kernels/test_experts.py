@@ -46,7 +46,7 @@ def test_a_loop_over_experts_is_never_put_into_a_graph() -> None:
 
 def test_one_set_of_experts_is_enough_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    rotating = KernelBench.rotating
+    rotating = KernelBench.rotating_tensors
 
     def counted(self: KernelBench, count: int, *shape: int, **options: Any) -> Any:
         made.append(count)

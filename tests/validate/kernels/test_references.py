@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import Case, make_case  # noqa: E402
 from capacity_validate.kernels import attention, experts  # noqa: E402
-from capacity_validate.kernels.attention import sampled  # noqa: E402
+from capacity_validate.kernels.attention import sample_indices  # noqa: E402
 from kernel_checks import error_of, prepared  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
@@ -65,8 +65,8 @@ def test_an_expert_is_never_doubled_whole(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_samples_hold_both_ends() -> None:
-    assert sampled(3, 8) == [0, 1, 2]
-    assert sampled(512, 8)[0] == 0
-    assert sampled(512, 8)[-1] == 511
-    assert len(sampled(512, 8)) == 8
-    assert sampled(1, 2) == [0]
+    assert sample_indices(3, 8) == [0, 1, 2]
+    assert sample_indices(512, 8)[0] == 0
+    assert sample_indices(512, 8)[-1] == 511
+    assert len(sample_indices(512, 8)) == 8
+    assert sample_indices(1, 2) == [0]

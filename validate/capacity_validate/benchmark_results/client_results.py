@@ -14,20 +14,20 @@ from capacity_validate.benchmark_results.measured_run import (
     MeasuredRun,
     RequestColumns,
     ResultFormat,
-    at,
     count,
     measured_run,
     number,
     percentiles,
     rate,
     run_of_requests,
+    value_at,
 )
 
 # guidellm: several benchmarks per report
 
 
 def _guidellm(path: Path, benchmark: Document, report: Document) -> MeasuredRun:
-    strategy = at(benchmark, "config.strategy") or {}
+    strategy = value_at(benchmark, "config.strategy") or {}
     kind = str(strategy.get("type_", ""))
     closed = kind in ("concurrent", "synchronous", "throughput")
     streams = strategy.get("streams") or strategy.get("max_concurrency")
@@ -35,7 +35,7 @@ def _guidellm(path: Path, benchmark: Document, report: Document) -> MeasuredRun:
         "guidellm",
         path,
         benchmark,
-        model=at(report, "config.spec.backend.model"),
+        model=value_at(report, "config.spec.backend.model"),
         latencies={
             "ttft": _guidellm_statistics(benchmark, "time_to_first_token_ms"),
             "tpot": _guidellm_statistics(benchmark, "inter_token_latency_ms"),
@@ -49,7 +49,7 @@ def _guidellm(path: Path, benchmark: Document, report: Document) -> MeasuredRun:
 
 
 def _guidellm_statistics(benchmark: Document, name: str, factor: float = 1.0) -> dict[str, float]:
-    values = at(benchmark, f"metrics.{name}.successful")
+    values = value_at(benchmark, f"metrics.{name}.successful")
     if not isinstance(values, dict) or not values.get("count"):
         return {}
     return percentiles({**(values.get("percentiles") or {}), **values}, factor)
@@ -57,11 +57,15 @@ def _guidellm_statistics(benchmark: Document, name: str, factor: float = 1.0) ->
 
 def _guidellm_requests(benchmark: Document) -> RequestColumns | None:
     rows = []
-    for entry in at(benchmark, "requests.successful") or ():
+    for entry in value_at(benchmark, "requests.successful") or ():
         begins = ("request_start_time", "info.timings.request_start", "start_time")
-        start = next((begin for name in begins if (begin := number(at(entry, name))) is not None), None)
-        prompt = count(at(entry, "prompt_tokens")) or count(at(entry, "input_metrics.text_tokens"))
-        output = count(at(entry, "output_tokens")) or count(at(entry, "output_metrics.text_tokens"))
+        start = next((begin for name in begins if (begin := number(value_at(entry, name))) is not None), None)
+        prompt = count(value_at(entry, "prompt_tokens")) or count(
+            value_at(entry, "input_metrics.text_tokens")
+        )
+        output = count(value_at(entry, "output_tokens")) or count(
+            value_at(entry, "output_metrics.text_tokens")
+        )
         if start is None or prompt is None or output is None:
             return None
         rows.append((start, prompt, output))
@@ -86,18 +90,18 @@ def _inference_perf(path: Path, document: Document) -> MeasuredRun:
     prompt, output = (
         success.get(f"{kind}_tokens") or success.get(f"{kind}_len") for kind in ("prompt", "output")
     )
-    requests_per_s = number(at(success, "throughput.requests_per_sec"))
+    requests_per_s = number(value_at(success, "throughput.requests_per_sec"))
     return measured_run(
         "inference-perf",
         path,
         document,
         latencies={
-            metric: percentiles(at(success, f"latency.{name}"), 1e3)
+            metric: percentiles(value_at(success, f"latency.{name}"), 1e3)
             for metric, name in TOOLS["inference-perf"]["latencies"].items()
         },
         duration_s=(count(success.get("count")) or 0) / requests_per_s if requests_per_s else None,
-        mean_prompt_tokens=number(at(prompt, "mean")),
-        mean_output_tokens=number(at(output, "mean")),
+        mean_prompt_tokens=number(value_at(prompt, "mean")),
+        mean_output_tokens=number(value_at(output, "mean")),
     )
 
 
@@ -114,7 +118,7 @@ def _inference_perf_requests(path: Path, entries: Sequence[Any]) -> MeasuredRun:
         if entry.get("error") or not tokens:
             continue
         start, end = float(entry["start_time"]), float(entry["end_time"])
-        prompt = (at(info, "request_metrics.text") or info).get("input_tokens") or 0
+        prompt = (value_at(info, "request_metrics.text") or info).get("input_tokens") or 0
         rows.append((start, end, int(prompt), int(tokens)))
         samples["e2el"].append(end - start)
         if times:
@@ -154,7 +158,7 @@ def _aiperf(path: Path, document: Document) -> MeasuredRun:
         model=_aiperf_model(config),
         latencies={
             metric: percentiles(
-                document.get(name), _TO_MS.get(str(at(document, f"{name}.unit")), 1.0), mean="avg"
+                document.get(name), _TO_MS.get(str(value_at(document, f"{name}.unit")), 1.0), mean="avg"
             )
             for metric, name in _AIPERF_LATENCIES.items()
         },
@@ -172,11 +176,11 @@ def _aiperf_load(config: Document) -> Document:
     for phase in phases or ():
         if phase.get("name") != "warmup" and not phase.get("exclude_from_results"):
             return dict(phase)
-    return config.get("loadgen") or at(config, "perf_analyzer.stimulus") or {}
+    return config.get("loadgen") or value_at(config, "perf_analyzer.stimulus") or {}
 
 
 def _aiperf_model(config: Document) -> object:
-    names = at(config, "endpoint.model_names") or config.get("model_names") or config.get("models")
+    names = value_at(config, "endpoint.model_names") or config.get("model_names") or config.get("models")
     if isinstance(names, dict):
         names = names.get("items")
     first = names[0] if isinstance(names, list) and names else names
@@ -191,8 +195,8 @@ def _aiperf_requests(path: Path, documents: Sequence[Document]) -> MeasuredRun:
 
     def column(name: str) -> list[float | None]:
         entries = [document["metrics"].get(name) for document in good]
-        units = [_TO_MS.get(str(at(entry, "unit")), 1.0) for entry in entries]
-        values = [number(at(entry, "value")) for entry in entries]
+        units = [_TO_MS.get(str(value_at(entry, "unit")), 1.0) for entry in entries]
+        values = [number(value_at(entry, "value")) for entry in entries]
         return [None if value is None else value * unit for value, unit in zip(values, units, strict=True)]
 
     def tokens(name: str) -> list[int | None]:

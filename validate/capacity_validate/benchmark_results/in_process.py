@@ -20,12 +20,12 @@ from capacity_validate.benchmark_results.measured_run import (
     MeasuredRun,
     RequestColumns,
     ResultFormat,
-    at,
     count,
-    known,
+    finite_statistics,
     measured_run,
     number,
     percentiles,
+    value_at,
 )
 from capacity_validate.server_log import ServerLog
 
@@ -68,9 +68,9 @@ def _is_llama_bench(documents: Sequence[Any]) -> bool:
 
 def _trtllm_bench(path: Path, document: Document) -> MeasuredRun:
     """Read a trtllm-bench report. Percentiles are over requests; TTFT and TPOT exist only with `--streaming`."""
-    total_ms = number(at(document, "performance.total_latency_ms"))
+    total_ms = number(value_at(document, "performance.total_latency_ms"))
     tokens, seqs = (
-        count(at(document, f"world_info.{name}")) for name in ("max_num_tokens", "max_batch_size")
+        count(value_at(document, f"world_info.{name}")) for name in ("max_num_tokens", "max_batch_size")
     )
     return measured_run(
         "trtllm-bench",
@@ -78,7 +78,7 @@ def _trtllm_bench(path: Path, document: Document) -> MeasuredRun:
         document,
         latencies={
             metric: percentiles(
-                {"average": at(document, mean), **(at(document, where) or {})}, mean="average"
+                {"average": value_at(document, mean), **(value_at(document, where) or {})}, mean="average"
             )
             for metric, (where, mean) in TOOLS["trtllm-bench"]["latencies"].items()
         },
@@ -86,7 +86,7 @@ def _trtllm_bench(path: Path, document: Document) -> MeasuredRun:
         in_process=True,
         server=ServerLog(
             path=str(path),
-            tensor_parallel_size=count(at(document, "world_info.tp_size")),
+            tensor_parallel_size=count(value_at(document, "world_info.tp_size")),
             max_num_batched_tokens=tokens,
             max_num_seqs=min(seqs, tokens) if seqs and tokens else seqs,
         ),
@@ -103,13 +103,13 @@ def _throughput(path: Path, document: Document) -> MeasuredRun:
 def _latency(path: Path, document: Document) -> MeasuredRun:
     """Read the latency of one batch. The file lacks the batch size, so the user gives it as `--concurrency`."""
     values = {"mean": document["avg_latency"]} | {
-        f"p{p}": at(document, f"percentiles.{p}") for p in (50, 90, 99)
+        f"p{p}": value_at(document, f"percentiles.{p}") for p in (50, 90, 99)
     }
     return measured_run(
         "vllm bench latency",
         path,
         document,
-        latencies={"e2el": known(values, 1e3)},
+        latencies={"e2el": finite_statistics(values, 1e3)},
         completed=0,
         in_process=True,
     )

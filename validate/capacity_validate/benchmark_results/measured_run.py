@@ -87,7 +87,7 @@ class MeasuredRun:
         arrivals = self._arrivals_s(columns)
         if arrivals is None:
             return None
-        return Workload.sorted(
+        return Workload.sort_arrivals(
             arrival_s=arrivals,
             prompt_tokens=np.maximum(1, np.asarray(columns.prompt_tokens, dtype=np.int64)),
             output_tokens=np.maximum(1, np.asarray(columns.output_tokens, dtype=np.int64)),
@@ -182,7 +182,7 @@ def summarise_ms(values_s: Sequence[float]) -> dict[str, float]:
     array = np.asarray(values_s, dtype=float)
     if not (np.abs(array) < MAX_NUMBER).all():
         raise ValueError("a time is no number of seconds")
-    found = Distribution.of(array * 1e3)
+    found = Distribution.from_values(array * 1e3)
     return {} if found is None else {name: found.statistics[name] for name in STATISTICS}
 
 
@@ -196,7 +196,7 @@ def lists(document: Document, *names: str) -> list[list[Any]] | None:
     return [list(column) for column in columns if column is not None]
 
 
-def known(statistics: Mapping[str, object], factor: float = 1.0) -> dict[str, float]:
+def finite_statistics(statistics: Mapping[str, object], factor: float = 1.0) -> dict[str, float]:
     """Return the statistics that are finite numbers, times `factor`."""
     numbers = {name: number(value) for name, value in statistics.items()}
     return {name: value * factor for name, value in numbers.items() if value is not None}
@@ -207,7 +207,7 @@ def percentiles(document: object, factor: float = 1.0, *, mean: str = "mean") ->
     if not isinstance(document, Mapping):
         return {}
     tails = {f"p{p}": document.get(f"p{p}") for p in (90, 95, 99)}
-    return known(
+    return finite_statistics(
         {"mean": document.get(mean), "p50": document.get("median", document.get("p50")), **tails}, factor
     )
 
@@ -222,7 +222,7 @@ def flat_latencies(document: Document, names: Mapping[str, str]) -> dict[str, di
     }
 
 
-def at(document: object, path: str) -> Any:
+def value_at(document: object, path: str) -> Any:
     """Return the value at a dotted path; None if a part of it is missing."""
     for name in path.split("."):
         document = document.get(name) if isinstance(document, Mapping) else None
@@ -253,7 +253,7 @@ def measured_run(
     """Build a run from a tool's JSON object and field table; `others` are fields that need more than a path."""
     table = TOOLS[tool]
     paths = table.get("fields", {})
-    fields = {name: _READ.get(name, number)(at(document, where)) for name, where in paths.items()}
+    fields = {name: _READ.get(name, number)(value_at(document, where)) for name, where in paths.items()}
     fields = {"failed": 0, "notices": table.get("notices", ()), **fields, **others}
     return MeasuredRun(
         **{"num_requests": fields["completed"], **fields},

@@ -57,7 +57,7 @@ def read_metrics(path: str | Path, text: str) -> MeasuredRun:
         for metric, seconds in found.items()
         if seconds is not None and 0 < seconds < math.inf
     }
-    served = _served(engine, values)
+    served = _served_requests(engine, values)
     if not latencies or served < 1:
         raise MalformedFile(path, "counts no request that was served: scrape after a load has run")
     prompts, outputs = (
@@ -79,7 +79,7 @@ def read_metrics(path: str | Path, text: str) -> MeasuredRun:
     )
 
 
-def _served(engine: str, values: Mapping[str, float]) -> int:
+def _served_requests(engine: str, values: Mapping[str, float]) -> int:
     names = ("request_success_total", "num_requests_total", "e2e_request_latency_seconds_count")
     found = (values.get(f"{engine}:{name}", 0.0) for name in names)
     number = next((value for value in found if value > 0), 0.0)

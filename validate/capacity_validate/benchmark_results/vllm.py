@@ -10,13 +10,13 @@ from capacity_validate.benchmark_results.measured_run import (
     MeasuredRun,
     RequestColumns,
     ResultFormat,
-    at,
     count,
     flat_latencies,
     lists,
     measured_run,
     number,
     summarise_ms,
+    value_at,
 )
 from capacity_validate.server_log import LoggedSettings, ServerLog, sglang_settings
 
@@ -143,7 +143,8 @@ def _server(path: Path, facts: Document) -> ServerLog:
     state = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
     return ServerLog(
         path=str(path),
-        kv_tokens=count(facts.get("max_total_num_tokens")) or count(at(state, "memory_usage.token_capacity")),
+        kv_tokens=count(facts.get("max_total_num_tokens"))
+        or count(value_at(state, "memory_usage.token_capacity")),
         max_num_batched_tokens=count(facts.get("chunked_prefill_size")),
         max_num_seqs=count(facts.get("max_running_requests")),
         tensor_parallel_size=count(facts.get("tp_size")),

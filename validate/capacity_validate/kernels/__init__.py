@@ -61,7 +61,7 @@ class KernelBench:
         values = self.torch.empty(*shape, device=self.device, dtype=dtype)
         return values.normal_(0.0, scale, generator=self.generator)
 
-    def rotating(self, count: int, *shape: int, dtype: Any, part: int = 0) -> list[Any]:
+    def rotating_tensors(self, count: int, *shape: int, dtype: Any, part: int = 0) -> list[Any]:
         """Return `count` random tensors to rotate over. On a CPU, fp32 tensors share one pool to save fill time."""
         if self.on_cuda or dtype != self.torch.float32:
             few = count if self.on_cuda else min(count, 6)
@@ -152,13 +152,13 @@ def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
     inputs: set[int] = set()
     live = peak = 0
 
-    def gone(key: int, size: int) -> None:
+    def on_free(key: int, size: int) -> None:
         nonlocal live
         tensors[key] -= 1
         if not tensors[key]:
             live -= size
 
-    def made(tensor: Any) -> None:
+    def on_allocation(tensor: Any) -> None:
         nonlocal live, peak
         storage = tensor.untyped_storage()
         key, size = storage.data_ptr(), storage.nbytes()
@@ -168,7 +168,7 @@ def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
             live += size
             peak = max(peak, live)
         tensors[key] = tensors.get(key, 0) + 1
-        weakref.finalize(tensor, gone, key, size).atexit = False
+        weakref.finalize(tensor, on_free, key, size).atexit = False
 
     class Watch(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -178,7 +178,7 @@ def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
                     inputs.add(key)
             out = func(*args, **(kwargs or {}))
             for tensor in filter(torch.is_tensor, tree_iter(out)):
-                made(tensor)
+                on_allocation(tensor)
             return out
 
     with Watch():

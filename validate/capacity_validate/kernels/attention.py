@@ -110,7 +110,7 @@ def reference_attention(
     return torch.softmax(scores, dim=-1) @ v
 
 
-def sampled(count: int, most: int) -> list[int]:
+def sample_indices(count: int, most: int) -> list[int]:
     """Return up to `most` of `count` indices, including both ends."""
     if count <= most:
         return list(range(count))
@@ -120,7 +120,7 @@ def sampled(count: int, most: int) -> list[int]:
 def sampled_error(torch: Any, q: Any, k: Any, v: Any, out: Any, *, positions: Any = None) -> float:
     """Return the relative error of some KV heads and their query heads, because all heads in float64 take seconds."""
     groups = q.shape[1] // k.shape[1]
-    chosen = sampled(k.shape[1], CHECKED_KV_HEADS)
+    chosen = sample_indices(k.shape[1], CHECKED_KV_HEADS)
     queries = [head * groups + member for head in chosen for member in range(groups)]
     reference = reference_attention(torch, q[:, queries], k[:, chosen], v[:, chosen], positions=positions)
     return relative_error(torch, out[:, queries], reference)
@@ -128,7 +128,7 @@ def sampled_error(torch: Any, q: Any, k: Any, v: Any, out: Any, *, positions: An
 
 def _prefill_error(torch: Any, q: Any, k: Any, v: Any, call: Callable[[], Any]) -> float:
     """Return the relative error of some rows of the first prompt."""
-    places = sampled(q.shape[2], CHECKED_ROWS)
+    places = sample_indices(q.shape[2], CHECKED_ROWS)
     out = call()[:1, :, places]
     return sampled_error(torch, q[:1, :, places], k[:1], v[:1], out, positions=places)
 
@@ -157,13 +157,14 @@ def _contiguous_decode(case: Case, bench: KernelBench) -> DecodeParts:
     q = bench.random(batch, kv_heads, heads // kv_heads, d, dtype=dtype)
     copies = bench.copies(cache_bytes)
     keys, values = (
-        bench.rotating(copies, batch, kv_heads, context, d, dtype=dtype, part=part) for part in range(2)
+        bench.rotating_tensors(copies, batch, kv_heads, context, d, dtype=dtype, part=part)
+        for part in range(2)
     )
     sets = [(q, k, v) for k, v in zip(keys, values, strict=True)]
     calls = [partial(sdpa, *one) for one in sets]
 
     def check() -> float:
-        rows = sampled(batch, CHECKED_SEQUENCES)
+        rows = sample_indices(batch, CHECKED_SEQUENCES)
         q, k, v = (x[rows] for x in sets[0])
         q, out = (x.flatten(1, 2).unsqueeze(2) for x in (q, calls[0]()[rows]))
         return sampled_error(bench.torch, q, k, v, out)
@@ -186,7 +187,10 @@ def _paged_decode(case: Case, bench: KernelBench) -> DecodeParts:
     q = bench.random(batch, heads, d, dtype=dtype)
     copies = bench.copies(cache_bytes)
     keys, values = (
-        [one.to(cached) for one in bench.rotating(copies, total, block, kv_heads, d, dtype=dtype, part=part)]
+        [
+            one.to(cached)
+            for one in bench.rotating_tensors(copies, total, block, kv_heads, d, dtype=dtype, part=part)
+        ]
         for part in range(2)
     )
 
@@ -204,7 +208,7 @@ def _paged_decode(case: Case, bench: KernelBench) -> DecodeParts:
 
     def check() -> float:
         q, k, v, table = sets[0]
-        rows = sampled(batch, CHECKED_SEQUENCES)
+        rows = sample_indices(batch, CHECKED_SEQUENCES)
         k, v = (
             x.to(dtype)[table[rows].long()].reshape(len(rows), -1, kv_heads, d)[:, :context].transpose(1, 2)
             for x in (k, v)
@@ -249,12 +253,12 @@ def mla_decode(case: Case, bench: KernelBench) -> Prepared:
     scale = (case.get("nope", 128) + rope) ** -0.5
 
     query = bench.random(batch, heads, latent + rope, dtype=dtype)
-    caches = bench.rotating(bench.copies(cache_bytes), batch, context, latent + rope, dtype=dtype)
+    caches = bench.rotating_tensors(bench.copies(cache_bytes), batch, context, latent + rope, dtype=dtype)
     sets = [(query, cache) for cache in caches]
     calls = [partial(absorbed_decode, torch, *one, latent=latent, scale=scale) for one in sets]
 
     def check() -> float:
-        rows, some = sampled(batch, CHECKED_SEQUENCES), sampled(heads, CHECKED_LATENT_HEADS)
+        rows, some = sample_indices(batch, CHECKED_SEQUENCES), sample_indices(heads, CHECKED_LATENT_HEADS)
         q, cache = (x[rows].detach().double() for x in sets[0])
         weights = torch.softmax(q[:, some] @ cache.transpose(1, 2) * scale, dim=-1)
         return relative_error(torch, calls[0]()[rows][:, some], weights @ cache[..., :latent])

@@ -22,14 +22,14 @@ def causal_attention(
     `used` counts calls by kernel. Values may be narrower than keys, as in MLA.
     """
     if not q.is_cuda:
-        return _masked(q, k, v, scale=scale)
+        return _run_with_mask(q, k, v, scale=scale)
     width = v.shape[-1]
     if width < q.shape[-1]:  # FlashAttention needs equal widths; engines pad the values too
         v = functional.pad(v, (0, q.shape[-1] - width))
     flash = takes_flash(q, k, v)
     if used is not None:
         used[FLASH if flash else "masked"] += 1
-    attended = _flash(q, k, v, scale=scale) if flash else _masked(q, k, v, scale=scale)
+    attended = _flash(q, k, v, scale=scale) if flash else _run_with_mask(q, k, v, scale=scale)
     return attended.narrow(-1, 0, width)
 
 
@@ -54,7 +54,7 @@ def _flash(q: Any, k: Any, v: Any, *, scale: float | None) -> Any:
         )
 
 
-def _masked(q: Any, k: Any, v: Any, *, scale: float | None) -> Any:
+def _run_with_mask(q: Any, k: Any, v: Any, *, scale: float | None) -> Any:
     """Run with a written-out mask, unless the whole context is new; keys and values repeat for the heads of a group."""
     new, context = q.shape[2], k.shape[2]
     if (groups := q.shape[1] // k.shape[1]) > 1:

@@ -105,28 +105,30 @@ def _rope(case: Case, bench: KernelBench) -> Prepared:
         )
         cos, sin = angle.cos()[:, None], angle.sin()[:, None]
 
-        def turned(x: Any) -> Any:
+        def rotate(x: Any) -> Any:
             a, b = x.double().chunk(2, dim=-1)
             return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
         stored = keys.flatten(0, 1)[slot[:CHECK_ROWS]]
-        return max(relative_error(torch, out, turned(q)), relative_error(torch, stored, turned(k)))
+        return max(relative_error(torch, out, rotate(q)), relative_error(torch, stored, rotate(k)))
 
     return _traffic(case, calls, check, moved, flops=6.0 * rows * (heads + kv_heads) * d)
 
 
 def _activation(case: Case, bench: KernelBench) -> Prepared:
     """Prepare SiLU(gate) · up; it reads two tensors and writes one."""
-    from capacity_validate.kernels.fused import gated
+    from capacity_validate.kernels.fused import silu_and_mul
 
     torch, rows, width, dtype = bench.torch, case["rows"], case["intermediate"], bench.dtype(case.kernel)
     moved = 3 * rows * width * dtype.itemsize
     sets = [bench.random(rows, 2 * width, dtype=dtype) for _ in range(2)]
-    calls = [partial(gated, one) for one in sets]
+    calls = [partial(silu_and_mul, one) for one in sets]
     return _traffic(
         case,
         calls,
-        lambda: relative_error(torch, calls[0]()[:CHECK_ROWS], gated(sets[0][:CHECK_ROWS].double().cpu())),
+        lambda: relative_error(
+            torch, calls[0]()[:CHECK_ROWS], silu_and_mul(sets[0][:CHECK_ROWS].double().cpu())
+        ),
         moved,
         flops=4.0 * rows * width,
     )

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from capacity_validate.cases import Case
 from capacity_validate.kernels import TOLERANCES, KernelBench, Prepared, attempt, relative_error
-from capacity_validate.kernels.fused import gated
+from capacity_validate.kernels.fused import silu_and_mul
 
 CHECK_TOKENS = 2
 DOUBLED_ROWS = 1024  # weight rows converted to float64 at a time
@@ -21,8 +21,8 @@ def moe(case: Case, bench: KernelBench) -> Prepared:
     all_weights = [
         ExpertWeights(gate_up=gate_up, down=down)
         for gate_up, down in zip(
-            bench.rotating(copies, experts, 2 * width, hidden, dtype=dtype),
-            bench.rotating(copies, experts, hidden, width, dtype=dtype, part=1),
+            bench.rotating_tensors(copies, experts, 2 * width, hidden, dtype=dtype),
+            bench.rotating_tensors(copies, experts, hidden, width, dtype=dtype, part=1),
             strict=True,
         )
     ]
@@ -94,7 +94,7 @@ def looped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chos
             rows = torch.div(pairs, chosen.shape[1], rounding_mode="floor")
             biases = (weights.gate_up_bias, weights.down_bias)
             gate_up_bias, down_bias = (None if bias is None else bias[expert] for bias in biases)
-            hidden = gated(linear(x[rows], weights.gate_up[expert], gate_up_bias))
+            hidden = silu_and_mul(linear(x[rows], weights.gate_up[expert], gate_up_bias))
             share = shares.flatten()[pairs].unsqueeze(-1)
             out.index_add_(0, rows, linear(hidden, weights.down[expert], down_bias) * share)
             start += count
@@ -109,7 +109,7 @@ def grouped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, cho
     hidden = torch._grouped_mm(x[rows], weights.gate_up.transpose(1, 2), offs=ends)
     if weights.gate_up_bias is not None:
         hidden = hidden + weights.gate_up_bias[chosen.flatten()[order]]
-    result = torch._grouped_mm(gated(hidden), weights.down.transpose(1, 2), offs=ends)
+    result = torch._grouped_mm(silu_and_mul(hidden), weights.down.transpose(1, 2), offs=ends)
     if weights.down_bias is not None:
         result = result + weights.down_bias[chosen.flatten()[order]]
     out = torch.zeros_like(x)
@@ -130,7 +130,7 @@ def _reference(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chosen: 
     for token in range(x.shape[0]):
         total = 0.0
         for share, expert in zip(shares[token].double(), chosen[token].tolist(), strict=True):
-            hidden = gated(_product(torch, weights.gate_up[expert], x[token].double()))
+            hidden = silu_and_mul(_product(torch, weights.gate_up[expert], x[token].double()))
             total = total + share * _product(torch, weights.down[expert], hidden)
         rows.append(total)
     return torch.stack(rows)

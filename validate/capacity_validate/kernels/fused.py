@@ -32,7 +32,7 @@ def rope_and_cache(
     return q
 
 
-def gated(gate_up: Any) -> Any:
+def silu_and_mul(gate_up: Any) -> Any:
     """Return SiLU(gate) · up, with both in one tensor."""
     if gate_up.is_cuda and gate_up.dim() == 2 and gate_up.is_contiguous():
         return fused_gated(gate_up)

@@ -32,8 +32,8 @@ Product = Callable[[], Any]
 def gemm(case: Case, bench: KernelBench) -> Prepared:
     """Prepare [m, k] x [k, n] with weights stored [n, k], as in checkpoints."""
     builders = {
-        "fp8": partial(_scaled, row_wise=False),
-        "fp8_rowwise": partial(_scaled, row_wise=True),
+        "fp8": partial(_scaled_product, row_wise=False),
+        "fp8_rowwise": partial(_scaled_product, row_wise=True),
         "fp8_block": block_scaled,
         "mxfp8": block_scaled,
         "nvfp4": block_scaled,
@@ -61,7 +61,7 @@ def gemm(case: Case, bench: KernelBench) -> Prepared:
     )
 
 
-def _checked(bench: KernelBench, call: Product, a: Any, w: Any) -> tuple[Product, Callable[[], float]]:
+def _check_product(bench: KernelBench, call: Product, a: Any, w: Any) -> tuple[Product, Callable[[], float]]:
     """Return `call`, and its error on a corner of the product against float64; `a` and `w` must cover the corner."""
     a, w = a[:CHECK_ROWS], w[:CHECK_COLUMNS]
 
@@ -86,12 +86,12 @@ def _plain(case: Case, bench: KernelBench, copies: int = 1) -> list[tuple[Produc
                 torch.set_float32_matmul_precision(precision)
             return torch.nn.functional.linear(a, w)
 
-        return _checked(bench, call, a, w)
+        return _check_product(bench, call, a, w)
 
-    return [product(w) for w in bench.rotating(copies, case["n"], case["k"], dtype=dtype)]
+    return [product(w) for w in bench.rotating_tensors(copies, case["n"], case["k"], dtype=dtype)]
 
 
-def _scaled(case: Case, bench: KernelBench, *, row_wise: bool) -> tuple[Product, Callable[[], float]]:
+def _scaled_product(case: Case, bench: KernelBench, *, row_wise: bool) -> tuple[Product, Callable[[], float]]:
     """Return a product of random FP8 values with one scale per row, or one scale for all."""
     torch = bench.torch
     if not hasattr(torch, "float8_e4m3fn") or not hasattr(torch, "_scaled_mm"):
@@ -111,7 +111,7 @@ def _scaled(case: Case, bench: KernelBench, *, row_wise: bool) -> tuple[Product,
         )
 
     attempt(call)
-    return _checked(bench, call, a.corner, w.corner)
+    return _check_product(bench, call, a.corner, w.corner)
 
 
 def _int8(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]:
@@ -132,7 +132,7 @@ def _int8(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]
         return torch._int_mm(a, w.T)
 
     attempt(call)
-    return _checked(bench, call, a, w)
+    return _check_product(bench, call, a, w)
 
 
 def _int4(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]:
@@ -164,7 +164,7 @@ def _int4(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]
     codes, scales, zeros = (part[:CHECK_COLUMNS].clone() for part in (codes, scales, zeros))
     groups = codes.view(-1, k // INT4_GROUP, INT4_GROUP).double() - 8
     w = (groups * scales.double().unsqueeze(-1) + zeros.double().unsqueeze(-1)).view(-1, k)
-    return _checked(bench, call, a, w)
+    return _check_product(bench, call, a, w)
 
 
 FP4_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # and their negatives: E2M1
@@ -203,7 +203,7 @@ def block_scaled(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], 
         )
 
     attempt(call)
-    return _checked(bench, call, a.corner, w.corner)
+    return _check_product(bench, call, a.corner, w.corner)
 
 
 def _pieces(bench: KernelBench, rows: int, columns: int) -> Any:
@@ -247,13 +247,13 @@ def _mxfp8(bench: KernelBench, rows: int, columns: int, *, weights: bool) -> Blo
     torch = bench.torch
     values = torch.empty(rows, columns, device=bench.device, dtype=torch.float8_e4m3fn)
 
-    def quantized(blocks: Any) -> tuple[Any, Any, Any]:
+    def quantize_blocks(blocks: Any) -> tuple[Any, Any, Any]:
         exponent = torch.floor(torch.log2(blocks.abs().amax(dim=-1, keepdim=True) / FP8_MAX)) + 1
         scale = torch.exp2(exponent)
         codes = (blocks / scale).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
         return codes, scale.to(torch.float8_e8m0fnu), codes.float() * scale
 
-    return _micro(bench, values, rows, columns, MX_BLOCK, quantized)
+    return _micro(bench, values, rows, columns, MX_BLOCK, quantize_blocks)
 
 
 def _nvfp4(bench: KernelBench, rows: int, columns: int, *, weights: bool) -> BlockScaled:  # noqa: ARG001
@@ -263,7 +263,7 @@ def _nvfp4(bench: KernelBench, rows: int, columns: int, *, weights: bool) -> Blo
     steps = torch.tensor(FP4_VALUES, device=bench.device)
     middles = (steps[1:] + steps[:-1]) / 2
 
-    def quantized(blocks: Any) -> tuple[Any, Any, Any]:
+    def quantize_blocks(blocks: Any) -> tuple[Any, Any, Any]:
         scale = (blocks.abs().amax(dim=-1, keepdim=True) / FP4_MAX).to(torch.float8_e4m3fn)
         scaled = blocks / scale.float()
         codes = torch.bucketize(scaled.abs(), middles)
@@ -271,7 +271,7 @@ def _nvfp4(bench: KernelBench, rows: int, columns: int, *, weights: bool) -> Blo
         codes = codes.to(torch.uint8) | (scaled < 0).to(torch.uint8) << 3
         return codes[..., ::2] | codes[..., 1::2] << 4, scale, decoded
 
-    made = _micro(bench, packed, rows, columns, NVFP4_BLOCK, quantized)
+    made = _micro(bench, packed, rows, columns, NVFP4_BLOCK, quantize_blocks)
     return made._replace(values=made.values.view(torch.float4_e2m1fn_x2))
 
 

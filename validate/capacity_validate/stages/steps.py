@@ -58,7 +58,7 @@ def step_stage(session: Session, results: StageResults) -> None:
     wall_s, cpu_s = time.monotonic(), time.process_time()
     with telemetry or nullcontext():
         results.outcome = runner.run(
-            interleaved(ordered_cases(session.plan), steps),
+            interleave(ordered_cases(session.plan), steps),
             passes=session.plan.passes,
             deadline=time.monotonic() + share * session.time_left_s(),
             progress=session.progress,
@@ -150,14 +150,14 @@ def _step_calls(session: Session, bench: KernelBench) -> Callable[[Case], Prepar
     """Return a function that prepares a step of the whole model, and returns None for a kernel case."""
     model = session.transformer
 
-    def prepared(case: Case) -> Prepared | None:
+    def prepare(case: Case) -> Prepared | None:
         if model is None or not case.is_step:
             return None
         generator = session.torch.Generator().manual_seed(session.seed)
         call = StepRunner(model, generator, bench.captures if session.on_gpu else None).call(case)
         return Prepared(calls=[call], capturable=False)
 
-    return prepared
+    return prepare
 
 
 def _time_half_depth(session: Session, runner: CaseRunner) -> None:
@@ -177,7 +177,7 @@ def _time_half_depth(session: Session, runner: CaseRunner) -> None:
         model.layers = every_layer
 
 
-def interleaved(cases: list[Case], steps: list[Case]) -> list[Case]:
+def interleave(cases: list[Case], steps: list[Case]) -> list[Case]:
     """Distribute whole-model steps among the first half of the kernels, so that both are timed in the same minutes."""
     if not steps:
         return cases

@@ -66,10 +66,10 @@ def _compressed_format(group: Fields) -> WeightFormat:
             stored = _compressed_fp8(weights, strategy)
         case "float", 4:
             stored = float4_format(weights, weights.count("group_size", default=16))
-        case "int", 8 if activations is not None and not _grouped(weights):
+        case "int", 8 if activations is not None and not _has_groups(weights):
             return find_format("int8")
         case "int", 2 | 3 | 4 | 8:
-            size = weights.count("group_size", default=128) if _grouped(weights) else -1
+            size = weights.count("group_size", default=128) if _has_groups(weights) else -1
             zero_point = not weights.flag("symmetric", default=True)
             return grouped_int_format(bits, size, zero_point=zero_point)
         case _:
@@ -77,7 +77,7 @@ def _compressed_format(group: Fields) -> WeightFormat:
     return weight_only(stored) if activations is None else stored
 
 
-def _grouped(weights: Fields) -> bool:
+def _has_groups(weights: Fields) -> bool:
     return group_size_of(weights, "group_size", default=-1) > 0
 
 

@@ -12,7 +12,7 @@ from capacity.workload.content import PromptContent, fresh_ids
 from capacity.workload.sessions import AT_ONCE
 from capacity.workload.traces.format import FirstLine, JsonLines, TraceFormat, TraceOptions
 from capacity.workload.traces.json_lines import json_number, json_tokens
-from capacity.workload.traces.lines import TraceLines, shown
+from capacity.workload.traces.lines import TraceLines, short_repr
 from capacity.workload.traces.records import json_records
 from capacity.workload.traces.table import as_ints
 from capacity.workload.workload import Workload
@@ -69,20 +69,20 @@ class _Sessions:
         """Add one session."""
         lines = self.lines
         if missing := [key for key in _KEYS if key not in record]:
-            lines.refuse(f"has no {missing[0]!r}; it has {shown(', '.join(map(str, record)))}")
+            lines.refuse(f"has no {missing[0]!r}; it has {short_repr(', '.join(map(str, record)))}")
         if record.get("dup_of") is not None:
             self.duplicates += 1
             return
         columns, requests = record["cols"], record["req"]
         if not isinstance(columns, list) or any(column not in columns for column in _COLUMNS):
-            lines.refuse(f"cols {shown(columns)} must name {', '.join(_COLUMNS)}")
+            lines.refuse(f"cols {short_repr(columns)} must name {', '.join(_COLUMNS)}")
         if not isinstance(requests, list):
-            lines.refuse(f"req {shown(requests)} is not a list of requests")
+            lines.refuse(f"req {short_repr(requests)} is not a list of requests")
         positions = [columns.index(column) for column in _COLUMNS]
         picked = []
         for index, row in enumerate(requests):
             if not isinstance(row, list) or len(row) != len(columns):
-                lines.refuse(f"req {index} is not a list of {len(columns)} values: {shown(row)}")
+                lines.refuse(f"req {index} is not a list of {len(columns)} values: {short_repr(row)}")
             picked.append([row[position] for position in positions])
         self._play(record, picked)
         self.sessions += 1
@@ -97,7 +97,7 @@ class _Sessions:
         for index, (t, prompt, output, parent, blocks, api_time, think, thread) in enumerate(requests):
             where = f"req {index} "
             if not isinstance(thread, str | None):
-                lines.refuse(f"{where}subagent {shown(thread)} is not a name")
+                lines.refuse(f"{where}subagent {short_repr(thread)} is not a name")
             sent_s = json_number(lines, where + "t", t)
             prompt_tokens = json_tokens(lines, where + "in", prompt)
             output_tokens = json_tokens(lines, where + "out", output)
@@ -147,7 +147,7 @@ class _Sessions:
         columns: Mapping[str, Any] = {
             name: np.frombuffer(values, dtype=values.typecode) for name, values in self.columns.items()
         }
-        return Workload.sorted(
+        return Workload.sort_arrivals(
             **columns,
             content=PromptContent(
                 offsets=as_ints(self.offsets),
@@ -180,11 +180,13 @@ class _Session:
         lines = self._lines
         index = len(self.prompts)
         if type(parent) is not int or not -1 <= parent < index:
-            lines.refuse(f"{where}prefix_parent {shown(parent)} is not -1 or an earlier request")
+            lines.refuse(f"{where}prefix_parent {short_repr(parent)} is not -1 or an earlier request")
         shared_tokens = json_tokens(lines, where + "prefix_blocks", blocks) * self._block_tokens
         if shared_tokens > tokens:
-            lines.refuse(f"{where}prefix_blocks {shown(blocks)} is longer than the prompt of {tokens} tokens")
-        segments = _beginning(self.prompts[parent], shared_tokens) if parent >= 0 else []
+            lines.refuse(
+                f"{where}prefix_blocks {short_repr(blocks)} is longer than the prompt of {tokens} tokens"
+            )
+        segments = _first_tokens(self.prompts[parent], shared_tokens) if parent >= 0 else []
         opening_tokens = self._tool_tokens + self._system_tokens
         if not segments and main and not self._opened and opening_tokens < tokens:
             self._opened = True
@@ -197,7 +199,7 @@ class _Session:
         self.prompts.append(segments)
 
 
-def _beginning(segments: list[tuple[int, int]], tokens: int) -> list[tuple[int, int]]:
+def _first_tokens(segments: list[tuple[int, int]], tokens: int) -> list[tuple[int, int]]:
     """Return the segments of the first `tokens` tokens, or all of them."""
     taken: list[tuple[int, int]] = []
     for text, length in segments:

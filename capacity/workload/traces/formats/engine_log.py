@@ -24,7 +24,7 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
     rows, others = Requests(lines), 0
     for record in json_records(lines, first):
         for request in _requests(record):
-            named = NAMES.of(request)
+            named = NAMES.names_of(request)
             if named is None:
                 others += 1
                 continue
@@ -40,23 +40,25 @@ def _requests(record: Record) -> Iterator[Record]:
     outer = next((key for key in NESTED if key in record), None)
     if outer is not None:
         scopes, records = NESTED[outer]
-        for resource in _listed(record[outer]):
-            for scope in _listed(resource.get(scopes)):
-                yield from (flat(each) for each in _listed(scope.get(records)))
+        for resource in _list_of_mappings(record[outer]):
+            for scope in _list_of_mappings(resource.get(scopes)):
+                yield from (flat(each) for each in _list_of_mappings(scope.get(records)))
     elif _of_jaeger(record):
-        for trace in _listed(record[JAEGER]):
-            for span in _listed(trace.get("spans")):  # tags become fields; `startTime` is in microseconds
-                tags = {str(tag.get("key")): tag.get("value") for tag in _listed(span.get("tags"))}
+        for trace in _list_of_mappings(record[JAEGER]):
+            for span in _list_of_mappings(
+                trace.get("spans")
+            ):  # tags become fields; `startTime` is in microseconds
+                tags = {str(tag.get("key")): tag.get("value") for tag in _list_of_mappings(span.get("tags"))}
                 yield flat({"startTime": span.get("startTime"), **tags})
     else:
         yield flat(record)
 
 
 def _of_jaeger(record: Record) -> bool:
-    return any("spans" in trace for trace in _listed(record.get(JAEGER)))
+    return any("spans" in trace for trace in _list_of_mappings(record.get(JAEGER)))
 
 
-def _listed(value: object) -> list[Mapping[str, object]]:
+def _list_of_mappings(value: object) -> list[Mapping[str, object]]:
     return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
 
 
@@ -64,7 +66,7 @@ def _recognises(first: FirstLine) -> bool:
     return isinstance(first, JsonLines) and (
         any(key in first.record for key in NESTED)
         or _of_jaeger(first.record)
-        or NAMES.of(flat(first.record)) is not None
+        or NAMES.names_of(flat(first.record)) is not None
     )
 
 

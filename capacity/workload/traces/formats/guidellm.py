@@ -19,7 +19,7 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
     rows = Requests(lines)
     for entry in largest[: options.limit]:
         request = flat(entry)
-        named = NAMES.of(request)
+        named = NAMES.names_of(request)
         if named is None:
             lines.refuse("a request of the report has no start time, prompt tokens or output tokens")
         rows.add(request, *named)

@@ -11,7 +11,7 @@ from capacity.workload.columns import FloatArray, IntArray
 from capacity.workload.content import PromptContent, fresh_ids
 from capacity.workload.traces.format import FirstLine, JsonLines, TraceFormat, TraceOptions
 from capacity.workload.traces.json_lines import json_number, json_tokens
-from capacity.workload.traces.lines import TraceLines, from_first, shown
+from capacity.workload.traces.lines import TraceLines, from_first, short_repr
 from capacity.workload.traces.records import json_records
 from capacity.workload.traces.table import as_ints
 from capacity.workload.workload import Workload
@@ -71,7 +71,7 @@ class _Rows:
         try:
             timestamp, prompt, output = record["timestamp"], record["input_length"], record["output_length"]
         except KeyError as error:
-            lines.refuse(f"has no {error.args[0]!r}; it has {shown(', '.join(map(str, record)))}")
+            lines.refuse(f"has no {error.args[0]!r}; it has {short_repr(', '.join(map(str, record)))}")
         if type(timestamp) is not int:
             self.whole_timestamps = (
                 self.whole_timestamps and float(json_number(lines, "timestamp", timestamp)).is_integer()
@@ -90,7 +90,7 @@ class _Rows:
     def _positive(self, field: str, value: object) -> int:
         tokens = json_tokens(self.lines, field, value)
         if tokens == 0:
-            self.lines.refuse(f"{field} {shown(value)} must be at least 1 token")
+            self.lines.refuse(f"{field} {short_repr(value)} must be at least 1 token")
         return tokens
 
     def _add_hashes(self, hashes: object, prompt_tokens: int) -> None:
@@ -98,7 +98,7 @@ class _Rows:
         if not isinstance(hashes, list) or not all(
             type(block) is int or type(block) is str for block in hashes
         ):
-            lines.refuse(f"hash_ids {shown(hashes)} is not a list of whole numbers")
+            lines.refuse(f"hash_ids {short_repr(hashes)} is not a list of whole numbers")
         if len(self.timestamps) > 1 and bool(hashes) != bool(self.blocks):
             lines.refuse("hash_ids must be in every row or in none")
         if hashes:
@@ -118,7 +118,7 @@ class _Rows:
         """Add a chat to its parent's session; -1 or an unknown parent starts a new one."""
         for field, value in (("chat_id", chat), ("parent_chat_id", parent)):
             if not isinstance(value, int | str | None):
-                self.lines.refuse(f"{field} {shown(value)} is not a number")
+                self.lines.refuse(f"{field} {short_repr(value)} is not a number")
         sessions = self.session_of_chat
         number = sessions.get(parent)
         if number is None:
@@ -140,7 +140,7 @@ class _Rows:
         timestamps: FloatArray = np.frombuffer(self.timestamps, dtype=np.float64)
         # divide whole milliseconds instead of multiplying, so that 3001 ms gives exactly 3.001 s
         arrival_s = timestamps / 1000 if seconds_per_unit == 0.001 else timestamps * seconds_per_unit
-        workload = Workload.sorted(
+        workload = Workload.sort_arrivals(
             arrival_s=from_first(arrival_s, notices),
             prompt_tokens=as_ints(self.prompt_tokens),
             output_tokens=as_ints(self.output_tokens),

@@ -12,7 +12,7 @@ import numpy as np
 from capacity.workload.columns import FloatArray, IntArray
 from capacity.workload.randomness import random_stream
 from capacity.workload.traces.format import FirstLine, JsonLines, TraceFormat, TraceOptions
-from capacity.workload.traces.lines import TraceLines, shown
+from capacity.workload.traces.lines import TraceLines, short_repr
 from capacity.workload.workload import Workload
 
 # vllm:request_prompt_tokens, sglang:prompt_tokens_histogram
@@ -48,10 +48,10 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
     arrival_s = np.repeat(begins_s, coming) + rng.random(requests) * np.repeat(ends_s - begins_s, coming)
     lengths = random_stream(0, "lengths")
     span = f"{len(coming):,} intervals of {float(np.median(ends_s - begins_s)):g} s"
-    workload = Workload.sorted(
+    workload = Workload.sort_arrivals(
         arrival_s=arrival_s - float(prompts.at_s[0]),
-        prompt_tokens=_drawn(prompts, coming, lengths),
-        output_tokens=_drawn(outputs, coming, lengths),
+        prompt_tokens=_draw_lengths(prompts, coming, lengths),
+        output_tokens=_draw_lengths(outputs, coming, lengths),
         name=options.name,
         source=lines.path,
         notices=(
@@ -103,14 +103,14 @@ def _histogram(lines: TraceLines, series: list[Mapping[str, object]], name: re.P
 
 def _values(lines: TraceLines, values: object) -> list[tuple[float, float]]:
     if not isinstance(values, list):
-        lines.refuse(f"values {shown(values)} are no list of samples")
+        lines.refuse(f"values {short_repr(values)} are no list of samples")
     found = []
     for sample in values:
         if not isinstance(sample, list) or len(sample) != 2:
-            lines.refuse(f"{shown(sample)} is no sample: a time and a value")
+            lines.refuse(f"{short_repr(sample)} is no sample: a time and a value")
         at_s, value = _number(lines, "time", sample[0]), _number(lines, "value", sample[1])
         if not (0 <= at_s < 1e10 and 0 <= value < 1e15):
-            lines.refuse(f"{shown(sample)} is no sample of a counter")
+            lines.refuse(f"{short_repr(sample)} is no sample of a counter")
         found.append((at_s, value))
     return found
 
@@ -121,11 +121,11 @@ def _number(lines: TraceLines, field: str, value: object) -> float:
         if isinstance(value, str | int | float) and not isinstance(value, bool):
             number = float(value)
     if math.isnan(number):
-        lines.refuse(f"{field} {shown(value)} is no number")
+        lines.refuse(f"{field} {short_repr(value)} is no number")
     return number
 
 
-def _drawn(histogram: Histogram, coming: IntArray, rng: np.random.Generator) -> IntArray:
+def _draw_lengths(histogram: Histogram, coming: IntArray, rng: np.random.Generator) -> IntArray:
     """Draw a length for each request of each interval: a bucket by its share, then uniformly within the bucket.
 
     An interval with empty buckets uses the totals of all intervals. The last bucket has no upper bound; its width is

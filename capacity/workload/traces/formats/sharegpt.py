@@ -79,7 +79,7 @@ def _workload(sessions: list[list[Turn]], name: str, path: str) -> Workload:
             session.append(number)
             after.append(row - 1 if place else -1)
     begins_s = np.asarray(session, dtype=np.float64)
-    return Workload.sorted(
+    return Workload.sort_arrivals(
         arrival_s=begins_s,
         prompt_tokens=prompts,
         output_tokens=outputs,
