@@ -1,11 +1,11 @@
-"""Simulate a deployment of serving engines: requests in, steps decided by each engine's scheduler, records out.
+"""Simulator of a deployment: each engine's scheduler decides its steps, and every request leaves a record.
 
-In: a `Workload`, one `EngineSetup` an engine (its step times, KV blocks, scheduler), and what stands before them. Out:
-`SimulationResult`, a record a request and what the engines did. It knows no roofline: the duration of a step comes
-from `StepTimes`. Time is whole picoseconds on a SimPy clock.
-Start reading at `simulation`, then `cluster` (who sends what, which replica gets it), `engines` (what goes in, what is
-reported), `engine` (decide, compute, account), `schedulers` (what a step computes) and `kv_cache`; `metrics` and
-`verdict` say what the records show.
+Input: a `Workload`, one `EngineSetup` per engine (step times, KV blocks, scheduler), and router, limits and client.
+Output: a `SimulationResult` with one record per request and the totals of the engines. The simulator contains no
+roofline: `StepTimes` gives the duration of each step. Time is in whole picoseconds on a SimPy clock.
+
+Read `simulation` first, then `cluster` (routing), `engines` (interface of the engines), `engine` (schedule, compute,
+record), `schedulers` (contents of a step) and `kv_cache`; `metrics` and `verdict` evaluate the records.
 """
 
 from capacity.simulator.engine import Engine, StepObserver

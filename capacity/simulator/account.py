@@ -1,4 +1,4 @@
-"""What a deployment tells of itself: samples while it runs, and in the end how it ended and what was done."""
+"""Result of a deployment: samples over time, counters of unanswered requests, and how the run ended."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 class Account:
-    """Requests that were not answered at the first attempt, by reason, and samples over time."""
+    """Samples over time, and counters of requests that were not answered at the first attempt, by reason."""
 
     def __init__(self) -> None:
         self.timed_out = self.restarted = self.lost = self.rejected = 0
-        self.passed_on = self.from_cache = 0  # answers of engines that no client gets, and of no engine
+        self.passed_on = self.from_cache = 0  # discarded answers of engines; answers of the cache
         self.stalled_by: str | None = None
         self.load: list[LoadSample] = []
         self.series: list[Sample] = []
 
     def sample(self, cluster: Cluster, now_ps: int) -> None:
-        """Take down the load of the deployment and the state of its engines, added up."""
+        """Record the load of the deployment and the total state of its engines."""
         serving = [number for number, member in enumerate(cluster.members) if member.serving]
         states = [cluster.engines.state(number) for number in serving]
         self.load.append(
@@ -54,7 +54,7 @@ class Account:
     def result(
         self, cluster: Cluster, *, goodput_ms: Mapping[str, float] | None, interrupted: bool
     ) -> SimulationResult:
-        """What happened, added up."""
+        """Return the result of the run, summed over all engines."""
         ledger, members, recording = cluster.ledger, cluster.members, cluster.recording
         if cluster.feeds:
             arrived = np.frombuffer(ledger.arrival_ps, dtype=np.int64) != MISSING
@@ -63,9 +63,7 @@ class Account:
         if recording.frontend is not None and recording.frontend.delays:
             to_client_clock(ledger, recording.frontend)
         engines = [cluster.engines.account(number) for number in range(len(members))]
-        status, reason = (
-            self._interrupted_status(cluster, engines) if interrupted else self._end_status(cluster, engines)
-        )
+        status, reason = self._end_status(cluster, engines, interrupted)
         result = add_up(
             members,
             engines,
@@ -90,12 +88,13 @@ class Account:
             series=tuple(self.series),
         )
 
-    def _interrupted_status(self, cluster: Cluster, engines: Sequence[EngineAccount]) -> tuple[Status, str]:
-        now_ps = max([int(cluster.env.now), *(engine.now_ps for engine in engines)])
-        return "interrupted", f"interrupted at {now_ps / PS_PER_S:.3f} s of simulated time"
-
-    def _end_status(self, cluster: Cluster, engines: Sequence[EngineAccount]) -> tuple[Status, str | None]:
-        """How the run ended, and why not all requests were answered."""
+    def _end_status(
+        self, cluster: Cluster, engines: Sequence[EngineAccount], interrupted: bool
+    ) -> tuple[Status, str | None]:
+        """Return how the run ended, and why some requests were not answered."""
+        if interrupted:
+            now_ps = max([int(cluster.env.now), *(engine.now_ps for engine in engines)])
+            return "interrupted", f"interrupted at {now_ps / PS_PER_S:.3f} s of simulated time"
         if self.stalled_by is not None:
             return "stalled", self.stalled_by
         there = [engine for engine, member in zip(engines, cluster.members, strict=True) if member.alive]
@@ -104,8 +103,7 @@ class Account:
                 return "stalled", engine.stalled_by
         waiting = cluster.waiting_for_replica
         if waiting:
-            return "stalled", f"{waiting} requests wait for a replica, and there is none"
-        # facts about our own code, cheap enough to check always
+            return "stalled", f"{waiting} requests wait for a replica, but no replica is available"
         assert all(engine.free_blocks == engine.num_blocks for engine in there), "KV blocks leaked"
         answered = sum(engine.completed + engine.rejected for engine in engines)
         turned_away = self.rejected + self.timed_out + self.lost

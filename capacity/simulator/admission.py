@@ -1,4 +1,4 @@
-"""Who is let in: rules that are asked as a request arrives. A new one is a subclass, for `simulate(admission=)`."""
+"""Admission rules, checked when a request arrives. Add one as a subclass of `Admission` for `simulate(admission=)`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Decision = Literal["admit", "hold", "refuse"]
 
 
 class Admission:
-    """A rule that lets everybody in.
+    """Base class of admission rules; it admits every request.
 
-    `at_router` is asked before a replica is chosen; who is held is asked again, in order, whenever a request leaves or
-    a replica opens. `at_replica` is asked of the chosen one: it admits or refuses. While `full` says so of its
-    outstanding requests, a replica is passed over; where all are, requests are held.
+    `at_router` decides before a replica is chosen; a held request is checked again, in order, whenever a request
+    leaves or a replica opens. `at_replica` decides for the chosen replica: admit or refuse. The router skips replicas
+    for which `full` returns True, and holds requests while all replicas are full.
     """
 
     def at_router(self, prompt: Prompt, outstanding: Sequence[int]) -> Decision:  # noqa: ARG002
-        """`outstanding` requests, by replica."""
+        """Return the decision for a prompt; `outstanding` holds the outstanding requests of each replica."""
         return "admit"
 
     def at_replica(self, request: int, state: EngineState) -> Decision:  # noqa: ARG002
@@ -33,7 +33,7 @@ class Admission:
 
 @dataclass(frozen=True)
 class QueueLimit(Admission):
-    """A replica turns away whoever comes while so many wait."""
+    """Rejects a request when `waiting` requests already wait at its replica."""
 
     waiting: int
 
@@ -43,7 +43,7 @@ class QueueLimit(Admission):
 
 @dataclass(frozen=True)
 class OutstandingLimit(Admission):
-    """The router keeps requests back, in order, while every replica has so many."""
+    """Holds requests at the router, in order, while every replica has `requests` outstanding requests."""
 
     requests: int
 
@@ -52,7 +52,7 @@ class OutstandingLimit(Admission):
 
 
 class Rules:
-    """Several rules as one: the first that does not admit decides. Questions that no rule answers are not asked."""
+    """Combination of rules: the first that does not admit decides. Methods that no rule overrides are not called."""
 
     def __init__(self, rules: Sequence[Admission]) -> None:
         def rules_with(name: str) -> list[Admission]:

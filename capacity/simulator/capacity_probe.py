@@ -1,4 +1,4 @@
-"""What a deployment can do: the same requests sent all at once, and the rate at which it works off its backlog."""
+"""Capacity of a deployment: send all requests at once and measure the rate at which the backlog drains."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from capacity.workload.columns import FloatArray
 
 WINDOWS = 10
 PROBE_REQUESTS = (1500, 20_000)
-PROBE_BATCHES = 10  # requests probed, in times what runs at once
-PROBE_COPIES = 4  # but no more than so many times the run itself, or what runs at once
+PROBE_BATCHES = 10  # requests of a probe, as a multiple of those that run at once
+PROBE_COPIES = 4  # upper bound, as a multiple of the run or of the requests that run at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """The rate at which a backlog of these requests is worked off, and the relative half-width of its interval.
+    """Rate at which a backlog of requests drains, and the relative half-width of its confidence interval.
 
-    `means` are over requests of the backlog from when they are scheduled: full load, without the wait for it.
+    `means` cover requests of the backlog from the time they are scheduled: full load, without the queueing time.
     """
 
     requests_per_s: float
@@ -35,11 +35,11 @@ class Capacity:
     means: LoadMeans | None = None
 
     def times(self, factor: float) -> Capacity:
-        """Return the capacity of `factor` times as many engines, or of engines that are as much faster."""
+        """Return the capacity of `factor` times as many engines, or of engines that are `factor` times as fast."""
         return replace(self, requests_per_s=self.requests_per_s * factor)
 
 
-Known = MutableMapping[str, Capacity | None]  # what probes of one deployment have found, by their backlog
+Known = MutableMapping[str, Capacity | None]  # results of probes of one deployment, by backlog
 
 
 def probe_capacity(
@@ -49,24 +49,27 @@ def probe_capacity(
     in_flight: float,
     known: Known | None = None,
 ) -> Capacity | None:
-    """Send requests like these all at once, and see how fast the backlog goes; None where none ever forms.
+    """Send these requests all at once and return the rate at which the backlog drains; None if no backlog forms.
 
-    `run` simulates a workload on the deployment without queue limits, `in_flight` is about how many requests run at
-    once there: ten times as many are sent, within bounds. The rate is that of requests' work, half by prompt and half
-    by output tokens, between the time at which a fifth is done and the one at which the last begins: which requests
-    happen to end in it matters little. What is `known` of the same backlog is not simulated again.
+    `run` simulates a workload on the deployment without queue limits. `in_flight` is the approximate number of
+    requests that run at once; the probe sends ten times as many, within bounds. The rate counts the work of requests,
+    half by prompt tokens and half by output tokens, from the time at which a fifth is done to the time at which the
+    last one begins; so it depends little on which requests end in that window. Backlogs in `known` are not simulated
+    again.
     """
-    backlog = _backlog(workload, _probe_size(workload, in_flight))
-    name = backlog.fingerprint()
+    least, most = PROBE_REQUESTS
+    copies = PROBE_COPIES * max(len(workload), in_flight)
+    backlog = _backlog(workload, int(min(max(PROBE_BATCHES * in_flight, least), most, max(copies, least))))
     if known is None:
         return _capacity(run(backlog))
+    name = backlog.fingerprint()
     if name not in known:
         known[name] = _capacity(run(backlog))
     return known[name]
 
 
 def _capacity(records: RequestTable) -> Capacity | None:
-    """How fast a backlog went."""
+    """Return the capacity that the records of a backlog show."""
     done = records.completed & (records.first_token_ps != MISSING)
     if not done.any():
         return None
@@ -96,20 +99,14 @@ def _capacity(records: RequestTable) -> Capacity | None:
     )
 
 
-def _probe_size(workload: Workload, in_flight: float) -> int:
-    least, most = PROBE_REQUESTS
-    copies = PROBE_COPIES * max(len(workload), in_flight)
-    return int(min(max(PROBE_BATCHES * in_flight, least), most, max(copies, least)))
-
-
 def _progress(begin: FloatArray, end: FloatArray, weight: FloatArray, edges: FloatArray) -> FloatArray:
-    """Work done by each of `edges`, where each request's `weight` is done evenly from its begin to its end."""
+    """Return the work done by each of `edges` if each request's `weight` is done evenly from its begin to its end."""
     length = np.maximum(end - begin, 1e-12)
     return np.array([float((np.clip((at - begin) / length, 0, 1) * weight).sum()) for at in edges])
 
 
 def _backlog(workload: Workload, count: int) -> Workload:
-    """About `count` of these requests at once: stretches from all over the workload, or all of it several times."""
+    """Return about `count` requests, all at once: stretches from the whole workload, or several copies of it."""
     size = len(workload)
     if size > count:
         stretches = 8
@@ -119,7 +116,7 @@ def _backlog(workload: Workload, count: int) -> Workload:
         return part.all_at_once()
     copies = -(-count // size)
     rows = np.arange(size * copies) % size
-    if workload.session is None and workload.sample_of is None:  # no router repeats its assignment
+    if workload.session is None and workload.sample_of is None:  # so that no router repeats its assignment
         rows = (rows + np.arange(copies).repeat(size)) % size
     given = workload.in_open_loop().optional_columns
     columns: Mapping[str, Any] = {
@@ -137,7 +134,7 @@ def _backlog(workload: Workload, count: int) -> Workload:
 
 
 def _copy_content(content: PromptContent, rows: npt.NDArray[np.int64], copies: int) -> PromptContent:
-    """The content several times: what several prompts share stays shared, what is one request's is new in each copy."""
+    """Return `copies` of the content: segments that prompts share stay shared, the others are new per copy."""
     taken = content.take(rows)
     ids, answers = taken.segment_ids, taken.answer_ids
     unique, users = np.unique(content.segment_ids, return_counts=True)

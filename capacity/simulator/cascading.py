@@ -1,12 +1,12 @@
-"""A cascade: the first pool answers every request, and a share of the answers is asked for again of the next pool.
+"""Cascade of pools: the first pool answers every request, and a fraction of the requests goes on to the next pool.
 
-Who goes on is drawn by the seed, so that a higher rate only adds to those who go on. By answer, a judge reads each
-answer but the last pool's: it is shown when that is done, its first token with its last, or thrown away, and the next
-pool begins from the prompt. By prompt, the decision comes first, and one pool answers. A semantic cache before them
-answers its share without any.
+The seed decides which requests go on, so a higher rate only adds requests to those of a lower rate. With routing by
+answer, a judge reads each answer except the last pool's. It shows the answer after its decision (first token together
+with the last) or discards it, and the next pool starts from the prompt. With routing by prompt, the decision precedes
+the answer, and only one pool answers. A semantic cache in front answers its fraction of requests without any pool.
 
-To the clients a request is one, from its arrival to the last token of the answer they get: their patience, their next
-turn and their place in a closed loop are of the whole.
+For the client this is one request, from its arrival to the last token of the answer: client timeout, next turn and
+place in a closed loop apply to all pools together.
 """
 
 from __future__ import annotations
@@ -30,26 +30,25 @@ from capacity.simulator.result import CascadeUse, SimulationResult
 from capacity.simulator.setup import EngineSetup
 from capacity.step import picoseconds
 from capacity.workload import Workload
-from capacity.workload.columns import IntArray
 
 
 class Cascading(Cluster):
-    """Pools one after another. A request that goes on leaves its replica, and arrives at the next pool as any other."""
+    """A cluster of pools in sequence. A request that goes on leaves its replica and arrives at the next pool."""
 
     acts_on_answers = True
 
     def __init__(
         self, workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
     ) -> None:
-        """Raises InvalidInput where rates and pools do not agree."""
+        """Raise InvalidInput if the number of rates does not match the number of pools."""
         route = dispatch.cascade
         assert route is not None
         super().__init__(workload, setups, dispatch, recording)
         pools = {setup.takes.pool for setup in setups}
         if not isinstance(self.router, ByCascade) or pools != set(range(len(route.rates) + 1)):
             raise InvalidInput(
-                f"a cascade of {len(route.rates)} rates needs {len(route.rates) + 1} pools behind the router "
-                f"`cascade`; here are {len(pools)} behind {dispatch.router}"
+                f"a cascade with {len(route.rates)} rates needs {len(route.rates) + 1} pools behind the router "
+                f"`cascade`, not {len(pools)} behind {dispatch.router}"
             )
         self._route = route
         steps = route.steps(len(workload), dispatch.seed)
@@ -63,21 +62,18 @@ class Cascading(Cluster):
         self._lookup_ps = picoseconds(route.lookup_s)
         server = (recording.frontend or FrontendTimes()).from_client(-(workload.client_latency_s or 0.0))
         self._server_ps = picoseconds(server.request_latency_s) + picoseconds(server.response_latency_s)
-        self._between: dict[int, None] = {}  # requests that no pool has: before a decision, or on their way
-        self.made_ps = array("q", [MISSING]) * len(workload)  # first token, shown only with the last
-        self.sent_on_ps = array("q", [MISSING]) * len(workload)  # to the pool that answers, where not at once
+        self._between: dict[int, None] = {}  # requests in no pool: before a decision, or between pools
+        self.made_ps = array("q", [MISSING]) * len(workload)  # first token, before the judgement
+        self.sent_on_ps = array("q", [MISSING]) * len(
+            workload
+        )  # arrival at the pool that answers, if not the first
         self.unseen_answers = self.unseen_tokens = 0
         if recording.progress is not None:
-            self.ledger.progress = Progress(self._answers_made(steps), recording.progress)
-
-    def _answers_made(self, steps: IntArray) -> int:
-        """Answers of all pools together, if none fails."""
-        return int((steps + 1).sum()) if self._route.by_answer else int((steps >= 0).sum())
-
-    # requests on their way
+            answers = (steps + 1).sum() if route.by_answer else (steps >= 0).sum()
+            self.ledger.progress = Progress(int(answers), recording.progress)
 
     def _later(self, act: Callable[[int, int], None], request: int, at_ps: int) -> None:
-        """Something is to be done with a request that no pool has, unless its client gives up meanwhile."""
+        """Schedule an action for a request that is in no pool, unless its client times out before `at_ps`."""
         if at_ps >= CLOCK_ENDS_PS:
             raise beyond_clock(at_ps)
         self._between[request] = None
@@ -100,8 +96,6 @@ class Cascading(Cluster):
     def _is_outstanding(self, request: int) -> bool:
         return request in self._between or super()._is_outstanding(request)
 
-    # they come: to the cache, to a decision by prompt, to the first pool
-
     def _arrive(self, sent: list[tuple[int, int]]) -> None:
         decision_ps = 0 if self._route.by_answer else self._judge_ps
         if not (self._lookup_ps or decision_ps or self._route.cache_hit_rate):
@@ -117,7 +111,7 @@ class Cascading(Cluster):
                 self._later(self._dispatch, request, found_ps + decision_ps)
 
     def _on_cache_hit(self, request: int, now_ps: int) -> None:
-        """The cache has an answer, which is shown at once: no engine's server lies in its way."""
+        """Answer a request from the cache at once, without the latency of the engine's server."""
         ledger = self.ledger
         shown_ps = ledger.arrival_ps[request] + self._lookup_ps - self._server_ps
         ledger.first_token_ps[request] = ledger.finish_ps[request] = shown_ps
@@ -126,8 +120,6 @@ class Cascading(Cluster):
         self.account.from_cache += 1
         self.in_vain.request_ended()
         self._on_answer(request, now_ps)
-
-    # they wait for a replica of their pool, in order
 
     def _send(self, request: int, at_ps: int) -> bool:
         assert isinstance(self.router, ByCascade)
@@ -150,11 +142,9 @@ class Cascading(Cluster):
                 full.add(stage)
 
     def load_of(self, setup: EngineSetup) -> int:
-        """Of those that wait, whom its pool will have."""
+        """Return the requests that the pool has or that wait for it."""
         others = sum(self.stage[held] != setup.takes.pool for held in self._held)
         return super().load_of(setup) - others
-
-    # they are answered, and judged
 
     def on_request_end(self, number: int, request: int, at_ps: int) -> None:
         judged = self._route.by_answer and self.stage[request] < self._last
@@ -165,7 +155,7 @@ class Cascading(Cluster):
             super().on_request_end(number, request, at_ps)
 
     def _judge(self, request: int, now_ps: int) -> None:
-        """Its answer is whole, and leaves the engine's server for the judge."""
+        """Pass a complete answer from the engine's server to the judge."""
         self._depart(request, now_ps)
         if self.waiting_for_replica:
             self._release(now_ps)
@@ -176,7 +166,7 @@ class Cascading(Cluster):
             self._later(self._show, request, judged_ps)
 
     def _show(self, request: int, now_ps: int) -> None:
-        """The answer is good enough."""
+        """Show an accepted answer to the client."""
         ledger = self.ledger
         self.made_ps[request] = ledger.first_token_ps[request]
         ledger.finish_ps[request] += self._judge_ps
@@ -184,7 +174,7 @@ class Cascading(Cluster):
         self._on_answer(request, now_ps)
 
     def _send_on(self, request: int, now_ps: int) -> None:
-        """The answer is not good enough: the next pool begins anew."""
+        """Discard a rejected answer; the next pool starts again from the prompt."""
         self._throw_away(request)
         self.stage[request] += 1
         self.sent_on_ps[request] = now_ps
@@ -205,8 +195,6 @@ class Cascading(Cluster):
         if self.ledger.finish_ps[request] != MISSING:
             self._throw_away(request)
         self._on_early_end(request)
-
-    # what there is to know
 
     def result(
         self, *, goodput_ms: Mapping[str, float] | None = None, interrupted: bool = False

@@ -1,4 +1,4 @@
-"""Who sends the requests and when: on the clock, after another's completion or within a cap; and when they give up."""
+"""Clients: send requests on the clock, after other requests complete or within a concurrency cap, and time out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from capacity.workload import Workload
 
 
 class Arrivals(Protocol):
-    """Where a deployment's requests come from, as the deployment sees it."""
+    """Source of a deployment's requests, as the deployment sees it."""
 
     due_ps: int
 
@@ -28,9 +28,9 @@ class Arrivals(Protocol):
 
 
 class Client:
-    """Sends the workload's requests: on the clock, after another's completion, or within a cap on those in flight.
+    """Sends the workload's requests on the clock, after other requests complete, or within a concurrency cap.
 
-    `due_ps` is when the next request will be sent, as far as is known now; NEVER if none is.
+    `due_ps` is the time of the next request as far as it is known now; NEVER if there is none.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -41,8 +41,8 @@ class Client:
         self._cap = workload.concurrency
         self._in_flight = 0
         self._next = 0
-        self._ready: list[tuple[int, int]] = []  # requests that became ready by a completion
-        self._held: deque[int] = deque()  # ready, but the cap is reached
+        self._ready: list[tuple[int, int]] = []  # (time, request) of requests that a completion made ready
+        self._held: deque[int] = deque()  # ready requests that the cap holds back
         self._followers: dict[int, list[int]] = {}
         self._think_ps: list[int] = []
         if workload.after_request is not None and workload.think_s is not None:
@@ -67,7 +67,7 @@ class Client:
             self.due_ps = min(self.due_ps, self._ready[0][0])
 
     def take(self, now_ps: int) -> list[tuple[int, int]]:
-        """(request, instant sent) of everything sent until now, in order."""
+        """Return (request, send time) of all requests sent until now, in order."""
         sent: list[tuple[int, int]] = []
         while True:
             due_ps = self._timed_ps[self._next] if self._next < len(self._timed_ps) else None
@@ -91,8 +91,8 @@ class Client:
         return sent
 
     def on_completion(self, request: int, now_ps: int) -> list[tuple[int, int]]:
-        """A request is done (or was turned away): (request, instant) of what is sent by then, or in its place."""
-        sent = self.take(now_ps) if self._cap is not None else []  # with the cap as it was until now
+        """Record that a request completed or was rejected; return (request, send time) of requests sent since."""
+        sent = self.take(now_ps) if self._cap is not None else []  # with the cap before this completion
         self._in_flight -= 1
         for follower in self._followers.pop(request, ()):
             at_ps = now_ps + self._think_ps[follower]
@@ -107,28 +107,28 @@ class Client:
 
 
 def _check_clock(workload: Workload) -> None:
-    """Raises InvalidInput where a request cannot be sent within simulated time, however fast its forerunners are."""
+    """Raise InvalidInput if a request cannot be sent within simulated time even after instant answers."""
     latest_s = float(workload.arrival_s[-1])
     what = "the last request"
     after, think_s = workload.after_request, workload.think_s
     if after is not None and think_s is not None and think_s.sum() + latest_s > LATEST_S:
-        sent_s = workload.arrival_s.tolist()  # at the earliest: after the thinking of all turns before
+        sent_s = workload.arrival_s.tolist()  # earliest possible: after the think times of all earlier turns
         for request, (trigger, thinking_s) in enumerate(zip(after.tolist(), think_s.tolist(), strict=True)):
             if trigger >= 0:
                 sent_s[request] = sent_s[trigger] + thinking_s
         last = int(np.argmax(sent_s))
         latest_s, what = sent_s[last], f"request {last}"
         if after[last] >= 0:
-            what += ", with the think times before it,"
+            what += ", including think times,"
     if latest_s > LATEST_S:
         raise InvalidInput(
-            f"{what} of {workload.name} arrives after {latest_s:g} s; simulated time holds {LATEST_S:g} s: "
-            "take a part of the trace, or scale its time"
+            f"{what} of {workload.name} arrives after {latest_s:g} s, but simulated time ends at {LATEST_S:g} s: "
+            "use a part of the trace, or compress its time"
         )
 
 
 class OpenLoopClient(Client):
-    """Every request `delay_ps` after its arrival, whatever else happens: without what only closed loops need."""
+    """Sends every request `delay_ps` after its arrival time, independent of completions."""
 
     def __init__(self, workload: Workload, delay_ps: int = 0) -> None:
         super().__init__(workload)
@@ -138,7 +138,7 @@ class OpenLoopClient(Client):
             self._update_due()
 
     def take_all(self) -> Sequence[int]:
-        """When each request reaches the engines, in order; none is left to be sent."""
+        """Return when each request reaches the engines, in order; afterwards no request is left to send."""
         self.due_ps = NEVER
         return self._timed_ps
 
@@ -160,14 +160,14 @@ NOTHING_SENT: list[tuple[int, int]] = []
 
 
 def client_of(workload: Workload) -> Client:
-    """The client that sends this workload."""
+    """Return the client that sends this workload."""
     return Client(workload) if workload.is_closed_loop else OpenLoopClient(workload)
 
 
 class Patience:
-    """One deadline after the other, each an event of its own; equal patience for all, so they come in order.
+    """Client timeouts: one event per deadline. All clients have the same timeout, so deadlines are in order.
 
-    `is_outstanding(request)` says whether anybody still waits, `give_up(request, instant)` is told who no longer does.
+    `is_outstanding(request)`: whether a client still waits; `give_up(request, now_ps)` is called at a timeout.
     """
 
     def __init__(
@@ -182,10 +182,10 @@ class Patience:
         self._is_outstanding = is_outstanding
         self._give_up = give_up
         self._deadlines: deque[tuple[int, int]] = deque()  # (instant, request), in order
-        self._first: simpy.Event | None = None  # while no request has a deadline: the first one's coming
+        self._first: simpy.Event | None = None  # triggered by the next request while no deadline is pending
 
     def begin(self, request: int, at_ps: int) -> None:
-        """A client waits from now on."""
+        """Start the timeout of a request."""
         self._deadlines.append((at_ps + self.timeout_ps, request))
         if self._first is not None:
             self._first.succeed()

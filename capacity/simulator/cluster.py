@@ -1,8 +1,8 @@
-"""The world around the engines: who sends requests, who gets which, who gives up, and which replicas there are.
+"""Cluster: clients, router, replicas, timeouts and failures around the engines.
 
-One engine that takes its requests straight from the clients is a deployment like any other. The engines are asked and
-told through `Engines`, and tell what leaves them through `Reports`: this. What they tell is acted on when the requests
-of that instant come (ARRIVE), in the order in which it was told.
+A single engine that gets its requests directly from the clients is a cluster too. The cluster calls the engines
+through `Engines`, and the engines report departures through `Reports`, which the cluster implements. Reports are
+handled together with the arrivals of the same instant (ARRIVE), in the order of the reports.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from capacity.simulator.members import Member, Recording
 from capacity.simulator.metrics import MISSING
 from capacity.simulator.requests import Requests
 from capacity.simulator.result import SimulationResult
-from capacity.simulator.setup import EngineSetup, Role, can_abort
+from capacity.simulator.setup import EngineSetup, Role, make_pool, make_scheduler
 from capacity.step import PS_PER_S, picoseconds
 from capacity.workload import Workload
 
 
 class Cluster:
-    """The replicas there are, the router before them, and the clients before that; hears the engines' `Reports`."""
+    """The replicas, the router in front of them and the clients; implements the engines' `Reports`."""
 
-    acts_on_answers = False  # whether a request may go on after an answer, so its end must be known at once
+    acts_on_answers = False  # True if requests may go on after an answer
 
     def __init__(
         self, workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
     ) -> None:
-        """No replicas yet; those to come are like `setups`."""
+        """Create a cluster without replicas; those added later have one of `setups`."""
         self.workload = workload
         self.dispatch = dispatch
         self.recording = recording
@@ -56,16 +56,16 @@ class Cluster:
         surroundings = self.env, self.requests, self.ledger, self, recording
         self.engines = make_engines(*surroundings, setups, reacts=self._reacts, routed=not self.feeds)
         self.members: list[Member] = []
-        self.coming = 0  # replicas that are being repaired
+        self.coming = 0  # replacements of failed replicas under way
         self.account = Account()
         self.in_vain = InVain()
         self.routers: list[Router] = []  # by replica
         self._prompts: dict[int | None, Callable[[int], Prompt]] = {}  # by size of blocks
-        self._home: dict[int, int] = {}  # replica of each request that is outstanding
-        self.replica_of = array("q", [MISSING]) * len(workload)  # the last of each
-        self._held: dict[int, None] = {}  # requests that wait at the router, in order: no replica takes any
-        self._news: deque[tuple[Callable[[int, int], None], int]] = deque()  # (what to do, request), in order
-        self._planned_ps: set[int] = set()  # when requests come, or news are acted on
+        self._home: dict[int, int] = {}  # replica of each outstanding request
+        self.replica_of = array("q", [MISSING]) * len(workload)  # last replica of each request
+        self._held: dict[int, None] = {}  # requests held at the router, in order
+        self._news: deque[tuple[Callable[[int, int], None], int]] = deque()  # (action, request), in order
+        self._planned_ps: set[int] = set()  # scheduled calls of `_arrivals`
         self._patience: Patience | None = None
         if dispatch.timeout_s is not None:
             limit_ps = picoseconds(dispatch.timeout_s)
@@ -78,8 +78,8 @@ class Cluster:
         return make_router(router, has_sessions=self.workload.session is not None, seed=seed)
 
     def _feeds(self) -> bool:
-        """Whether each engine can be given all its requests at once: nobody stands before the only one, or replicas
-        that nothing changes take turns."""
+        """Return whether each engine can get all its requests at once: a single engine without router, limits or
+        timeouts, or round-robin replicas whose assignment nothing changes."""
         dispatch = self.dispatch
         sampled = self.recording.sample_interval_s is not None
         in_turn = dispatch.router == "round-robin" and dispatch.changes_nothing and not sampled
@@ -88,7 +88,7 @@ class Cluster:
     # the run
 
     def run(self) -> None:
-        """Until nobody has anything to do."""
+        """Run the simulation until no events remain."""
         if self.feeds:
             assert isinstance(self.client, OpenLoopClient)
             instants_ps, count = self.client.take_all(), len(self.members)
@@ -108,32 +108,32 @@ class Cluster:
 
     @property
     def over(self) -> bool:
-        """Whether nobody has anything to do any more, so that what goes on for ever may end."""
+        """Whether no work remains, so that endless processes may end."""
         if self.engines.busy or self._news:
             return False
-        if self.client.due_ps < NEVER and not self.feeds:  # who is fed has had all that the client sends
+        if self.client.due_ps < NEVER and not self.feeds:  # fed engines already have all requests
             return False
         if self._patience is not None and self.outstanding:
             return False
-        hope = self.coming or any(member.starting for member in self.members)
-        return not (self.waiting_for_replica and hope)
+        may_open = self.coming or any(member.starting for member in self.members)
+        return not (self.waiting_for_replica and may_open)
 
-    # requests come
+    # arrivals
 
     def _expect(self, at_ps: int) -> None:
-        """Requests or news come at an instant."""
+        """Schedule the handling of arrivals and reports at an instant."""
         if at_ps < NEVER and at_ps not in self._planned_ps:
             self._planned_ps.add(at_ps)
             call_at(self.env, at_ps, self._arrivals, ARRIVE, CLIENT)
 
     def _tell(self, act: Callable[[int, int], None], request: int, at_ps: int) -> None:
-        """Something is to be done when the requests of an instant come."""
+        """Queue an action on a request for the arrivals of an instant."""
         self._news.append((act, request))
         if at_ps not in self._planned_ps:
             self._expect(at_ps)
 
     def _arrivals(self, event: simpy.Event) -> None:  # noqa: ARG002
-        """First what the engines have told, then whom the clients send by themselves."""
+        """Handle the engines' reports first, then requests that clients send on their own."""
         now_ps: int = self.env.now
         client, news = self.client, self._news
         while news or client.due_ps <= now_ps:
@@ -146,13 +146,13 @@ class Cluster:
         self._expect(client.due_ps)
 
     def _arrive(self, sent: list[tuple[int, int]]) -> None:
-        """Requests reach the router, each with its instant."""
+        """Handle requests that reach the router, each with its arrival time."""
         for request, at_ps in sent:
             self._begin(request, at_ps)
             self._dispatch(request, at_ps)
 
     def _begin(self, request: int, at_ps: int) -> None:
-        """A client waits for the answer from now on."""
+        """Record the arrival of a request and start its timeout."""
         self.ledger.arrival_ps[request] = at_ps
         if self._patience is not None:
             self._patience.begin(request, at_ps)
@@ -163,7 +163,7 @@ class Cluster:
             self._held[request] = None
 
     def _send(self, request: int, at_ps: int) -> bool:
-        """Send a request to a replica, or turn it away; False: it has to wait here."""
+        """Send a request to a replica or reject it; return False if it must wait at the router."""
         router, rules = self.router, self.rules
         if not router.ready:
             return False
@@ -183,14 +183,14 @@ class Cluster:
         return True
 
     def _prompt_for(self, router: Router) -> Callable[[int], Prompt]:
-        """What a router that has replicas sees of requests."""
+        """Return the function that gives the router its view of a request; the router must have replicas."""
         block_size = self.members[router.ready[0]].setup.block_size if router.needs_prefixes else None
         if block_size not in self._prompts:
             self._prompts[block_size] = self.requests.prompts(block_size)
         return self._prompts[block_size]
 
     def _choose(self, request: int, prompt: Prompt, router: Router) -> int:
-        """The replica of a request, where it is from now on."""
+        """Choose the replica of a request and assign the request to it."""
         number = self._home[request] = self.replica_of[request] = router.send(prompt)
         member = self.members[number]
         member.requests += 1
@@ -205,14 +205,14 @@ class Cluster:
         self._on_early_end(request)
 
     def _release(self, now_ps: int) -> None:
-        """Send on who waits at the router, for as long as a replica takes requests."""
+        """Send the requests held at the router, in order, until no replica takes the next one."""
         while self._held:
             request = next(iter(self._held))
             if not self._send(request, now_ps):
                 return
             del self._held[request]
 
-    # requests leave: what the engines report
+    # reports of the engines
 
     def on_request_end(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
         self.in_vain.request_ended()
@@ -232,20 +232,20 @@ class Cluster:
         raise NotImplementedError
 
     def _on_answer(self, request: int, now_ps: int) -> None:
-        """A request has ended: its place is free, and its client may send the next."""
+        """Free the place of an ended request; its client may send the next one."""
         self._depart(request, now_ps)
         if self.waiting_for_replica:
             self._release(now_ps)
         self._arrive(self.client.on_completion(request, now_ps))
 
     def _on_early_end(self, request: int) -> None:
-        """A request has ended before its time."""
+        """End a request that got no complete answer."""
         self.in_vain.request_ended()
         if self._reacts:
             self._tell(self._on_answer, request, int(self.env.now))
 
     def _depart(self, request: int, now_ps: int) -> None:
-        """A request leaves its replica, if it has one, which may take another, or go."""
+        """Remove a request from its replica, if it has one; the replica may then take another request, or retire."""
         number = self._home.pop(request, None)
         if number is not None:
             member, router = self.members[number], self.routers[number]
@@ -256,7 +256,7 @@ class Cluster:
                 member.paused = False
                 router.resume(number)
 
-    # clients give up
+    # client timeouts
 
     def _give_up(self, request: int, now_ps: int) -> None:
         self.account.timed_out += 1
@@ -275,10 +275,10 @@ class Cluster:
     # replicas
 
     def add(self, setup: EngineSetup, now_ps: int = 0, *, ready: bool = True) -> int:
-        """Add an empty replica, return its number. With `ready` it takes requests at once. Raises InvalidInput."""
-        if self._patience is not None and not can_abort(setup):
+        """Add an empty replica and return its number; with `ready` it takes requests at once. Raises InvalidInput."""
+        if self._patience is not None and not make_scheduler(setup, make_pool(setup)).aborts:
             raise InvalidInput(
-                f"requests cannot time out under the {setup.policy_name} scheduler: it cannot abort any"
+                f"the {setup.policy_name} scheduler cannot abort requests: leave out the client timeout"
             )
         self.requests.check_engine(setup)
         number = self.engines.add(setup, now_ps)
@@ -291,7 +291,7 @@ class Cluster:
         return number
 
     def open(self, number: int, now_ps: int) -> None:
-        """The replica takes requests, those held first."""
+        """Let a replica take requests, held requests first."""
         self.members[number].open = True
         self.routers[number].add_replica(number)
         if self.dispatch.failures is not None:
@@ -299,17 +299,17 @@ class Cluster:
         self._release(now_ps)
 
     def drain(self, number: int, now_ps: int, why: str) -> None:
-        """The replica takes no more requests, and is gone once it has none."""
+        """Stop sending requests to a replica; it retires when its last request leaves."""
         self.members[number].draining = True
         self.members[number].ended = why
         self._close(number)
         if self._idle(number):
             self._retire(number, now_ps)
         else:
-            self.engines.report_at_once()  # it is stopped as the last one leaves
+            self.engines.report_at_once()  # the replica stops when its last request leaves
 
     def fail(self, number: int, now_ps: int) -> None:
-        """The replica is lost with all it holds; its requests start anew on the others, from their prompt."""
+        """Remove a failed replica with its KV cache; its requests restart from their prompt elsewhere, or fail."""
         if not self.members[number].draining:
             self._close(number)
         self.members[number].ended = "failed"
@@ -334,21 +334,21 @@ class Cluster:
         self.engines.stop(number)
 
     def _idle(self, number: int) -> bool:
-        """Whether a replica has nothing left to do."""
+        """Return whether a replica has nothing left to do."""
         return not self.routers[number].requests[number]
 
     def _lose(self, request: int) -> None:
-        """What its replica did for a request is gone."""
+        """Remove a request and its results from its failed replica."""
         number = self._home.pop(request)
         self.routers[number].on_request_end(number, self.requests.prompt_tokens[request])
         self._forget(request)
 
     def _forget(self, request: int) -> None:
-        """Nothing that was done for a request counts."""
+        """Discard the results of a request."""
         self.ledger.forget(request)
 
     def _start_anew(self, request: int, now_ps: int) -> None:
-        """A request that was lost with its replica is sent to another, or fails."""
+        """Send a request of a failed replica to another replica, or let it fail."""
         failures = self.dispatch.failures
         if failures is None or failures.requests == "restart":
             self.account.restarted += 1
@@ -357,43 +357,43 @@ class Cluster:
             self.account.lost += 1
             self._on_early_end(request)
 
-    # what there is to know
+    # queries
 
     def _router_for(self, role: Role) -> Router:  # noqa: ARG002
-        """The router that sends requests to replicas of a role."""
+        """Return the router that sends requests to replicas of a role."""
         return self.router
 
     def of_role(self, role: Role) -> list[int]:
-        """All replicas of a role that there are or were."""
+        """Return the numbers of all current and former replicas of a role."""
         return [number for number, member in enumerate(self.members) if member.setup.role == role]
 
     @property
     def outstanding(self) -> int:
-        """Requests that are not answered yet."""
+        """Number of requests without an answer yet."""
         return len(self._home) + self.waiting_for_replica
 
     @property
     def waiting_for_replica(self) -> int:
-        """Requests that no replica has yet."""
+        """Number of requests that have no replica yet."""
         return len(self._held)
 
     def replicas_of(self, setup: EngineSetup) -> list[int]:
-        """All replicas of a setup's pool and role that there are or were."""
+        """Return the numbers of all current and former replicas of a setup's pool and role."""
         pool = setup.takes.pool
         return [n for n in self.of_role(setup.role) if self.members[n].setup.takes.pool == pool]
 
     def load_of(self, setup: EngineSetup) -> int:
-        """Requests that the replicas of its pool have, or that wait for them as far as is known."""
+        """Return the requests that the setup's pool has or that wait for it, as far as this is known."""
         requests = self._router_for(setup.role).requests
         return len(self._held) + sum(requests[n] for n in self.replicas_of(setup) if n < len(requests))
 
     @property
     def by_role(self) -> dict[Role, int] | None:
-        """Requests by the role that has them or that they wait for, where there are several."""
+        """Outstanding requests by the role that has them or that they wait for; None if there is only one role."""
         return None
 
     def result(
         self, *, goodput_ms: Mapping[str, float] | None = None, interrupted: bool = False
     ) -> SimulationResult:
-        """What happened, added up."""
+        """Return the result of the run."""
         return self.account.result(self, goodput_ms=goodput_ms, interrupted=interrupted)

@@ -1,12 +1,12 @@
-"""Prefill here, decode there: two pools, KV between them, and neither forgets before the other has it.
+"""Disaggregated prefill: a prefill pool, a decode pool, and KV transfers between them.
 
-A request is prefilled (one output token, as a proxy asks for), its blocks stay until its KV has been sent, and a
-decode replica loads it as `capacity.simulator.transfer` says. The decode replica samples every token that the client
-sees, so TTFT includes the transfer. Back-pressure: what no decode replica has room for stays in the prefill pool.
+A prefill replica computes the prompt and one output token (as a proxy requests) and keeps the KV blocks until they are
+sent. A decode replica loads them as `capacity.simulator.transfer` describes, and samples every token that the client
+sees, so TTFT includes the transfer. Back-pressure: requests without room in the decode pool stay in the prefill pool.
 
-A request whose client has gone frees its blocks on both sides and calls its transfer off. A prefill replica that is
-lost takes the KV with it that it has not sent: those requests start anew. A decode replica that is lost takes what it
-has loaded; what is still with the prefill replica goes to another.
+If a client times out, both sides free the request's blocks and abort its transfer. If a prefill replica fails, the KV
+that it has not sent is lost, and those requests restart from their prompt. If a decode replica fails, its loaded KV is
+lost; requests whose KV the prefill replica still has go to another decode replica.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from capacity.simulator.setup import EngineSetup, Role
 from capacity.simulator.transfer import Port, Transfer, Transfers
 from capacity.workload import Workload
 
-MOST_IN_VAIN = 1000  # prompts computed anew, one after the other, while nobody gets on
+MOST_IN_VAIN = 1000  # repeated prefills in a row without progress
 
 
 class Handoff(Transfer):
-    """A prefilled request until a decode replica has its KV; the sender keeps it until then."""
+    """A prefilled request until a decode replica has its KV; the sender keeps the KV until then."""
 
-    receiver: int | None = None  # None: no decode replica takes any request
-    begun = False  # its KV has set out
-    taken = False  # the receiver runs it already: its transfer took no time
+    receiver: int | None = None  # None: no decode replica takes requests
+    begun = False  # the transfer has begun
+    taken = False  # the receiver already runs it: the transfer took no time
 
     def __init__(self, request: int, tokens: int, sender: int) -> None:
         super().__init__(tokens, ())
@@ -53,9 +53,9 @@ class Disaggregated(Cluster):
     def __init__(
         self, workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
     ) -> None:
-        """Raises InvalidInput where no link leads from one to the other."""
+        """Raise InvalidInput if there is no KV link."""
         if dispatch.link is None:
-            raise InvalidInput("disaggregated pools need a link for their KV")
+            raise InvalidInput("disaggregated pools need a KV link")
         super().__init__(workload, setups, dispatch, recording)
         self.decoders = self._make_router(dispatch.decode_router)
         self.transfers = Transfers(self.env, dispatch.link, self._on_arrival)
@@ -64,9 +64,7 @@ class Disaggregated(Cluster):
         self._ports: defaultdict[tuple[int, int], Port] = defaultdict(Port)  # of each engine's ranks
         self._handoffs: dict[int, Handoff] = {}
         self._without_decoder: dict[int, None] = {}  # prefilled requests, in order
-        self._in_vain = 0  # prompts computed whose KV was gone, since somebody last got on
-
-    # replicas
+        self._in_vain = 0  # prefills whose KV was lost since the last progress
 
     def _router_for(self, role: Role) -> Router:
         return self.router if role == "prefill" else self.decoders
@@ -83,7 +81,7 @@ class Disaggregated(Cluster):
         return self._load(setup.role, self.replicas_of(setup))
 
     def _load(self, role: Role, numbers: Iterable[int]) -> int:
-        """Requests that these replicas of a role have, and all that wait for one."""
+        """Return the requests that these replicas of a role have, plus all requests that wait for the role."""
         waiting = self._held if role == "prefill" else self._without_decoder
         return len(waiting) + sum(self.routers[n].requests[n] for n in numbers if self.members[n].open)
 
@@ -119,13 +117,11 @@ class Disaggregated(Cluster):
         for handoff in saved:
             self._hand_over(self._handoffs[handoff.request], now_ps)
 
-    # requests
-
     def on_prefill(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:  # noqa: ARG002
         self._tell(self._hand_on if kept else self._prefill_anew, request, at_ps)
 
     def _hand_on(self, request: int, now_ps: int) -> None:
-        """Its prompt is computed: it leaves its prefill replica, which keeps its KV."""
+        """Move a prefilled request out of its prefill replica, which keeps its KV, and find a decode replica."""
         self.prefilled_ps[request] = now_ps
         self._in_vain = 0
         handoff = Handoff(request, self.requests.prompt_tokens[request], self._home[request])
@@ -136,19 +132,19 @@ class Disaggregated(Cluster):
             self._release(now_ps)
 
     def _prefill_anew(self, request: int, now_ps: int) -> None:
-        """The KV of its prompt was gone before it could be kept."""
+        """Restart the prefill of a request whose KV was lost before the replica could keep it."""
         self._lose(request)
         self.account.restarted += 1
         self._in_vain += 1
         if self._in_vain >= MOST_IN_VAIN and not self._gets_on():
             raise NoProgress(
-                f"prompts are computed again and again, {self._in_vain} times by now, and their KV is gone each time "
-                "before it can be kept: the prefill replicas need more KV blocks"
+                f"the KV of prefilled requests was lost {self._in_vain} times in a row before it could be kept: "
+                "the prefill replicas need more KV blocks"
             )
         self._dispatch(request, now_ps)
 
     def _gets_on(self) -> bool:
-        """Whether any request is beyond its prefill, so that blocks may yet become free."""
+        """Return whether any request is past its prefill, so that blocks may become free."""
         decoders = (number for number in self.of_role("decode") if self.members[number].alive)
         return self.transfers.under_way > 0 or any(self.engines.state(n).num_running for n in decoders)
 
@@ -168,10 +164,8 @@ class Disaggregated(Cluster):
         self._withdraw(handoff, now_ps)
         self._on_early_end(request)
 
-    # from one to the other
-
     def _hand_over(self, handoff: Handoff, now_ps: int) -> None:
-        """Have a decode replica load a request's KV, or keep it until one takes requests."""
+        """Let a decode replica load a request's KV, or keep the KV until a replica takes requests."""
         request, router = handoff.request, self.decoders
         if not router.ready:
             self._without_decoder[request] = None
@@ -183,7 +177,7 @@ class Disaggregated(Cluster):
             self._turn_away(request, now_ps)
 
     def load_begins(self, number: int, request: int, at_ps: int) -> int:
-        """There are blocks for it: its KV sets out. Returns when it will be there, as far as is known."""
+        """Start the transfer of a request's KV into allocated blocks; return its expected arrival time."""
         handoff = self._handoffs[request]
         handoff.begun = True
         handoff.ports = self._port(handoff.sender, request), self._port(number, request)
@@ -193,7 +187,7 @@ class Disaggregated(Cluster):
         return end_ps
 
     def _port(self, number: int, request: int) -> Port:
-        """That of the GPUs which have a request's KV: each data-parallel rank has its own links."""
+        """Return the port of the GPUs that have a request's KV; each data-parallel rank has its own links."""
         return self._ports[number, self.engines.rank_of(number, request)]
 
     def _on_arrival(self, handoff: Handoff, now_ps: int) -> None:
@@ -204,7 +198,7 @@ class Disaggregated(Cluster):
             self.engines.on_kv_arrival(handoff.receiver, handoff.request, now_ps)
 
     def _free_kept(self, handoff: Handoff, now_ps: int) -> None:
-        """Free a request's KV blocks at the sender, which retires where it drains and was waiting for this."""
+        """Free a request's KV blocks at the sender; a draining sender that waited for this retires."""
         del self._handoffs[handoff.request]
         sender = self.members[handoff.sender]
         if not sender.alive:
@@ -214,7 +208,7 @@ class Disaggregated(Cluster):
             self._retire(handoff.sender, now_ps)
 
     def _take_back(self, handoff: Handoff, now_ps: int) -> None:
-        """No decode replica is to load a request's KV any more; the sender keeps it."""
+        """Cancel the transfer of a request's KV; the sender keeps the KV."""
         request, number = handoff.request, handoff.receiver
         self._without_decoder.pop(request, None)
         if handoff.begun:
@@ -228,7 +222,7 @@ class Disaggregated(Cluster):
         self._handoffs[request] = Handoff(request, handoff.tokens, handoff.sender)
 
     def _withdraw(self, handoff: Handoff, now_ps: int) -> None:
-        """A prefilled request is forgotten on both sides."""
+        """Remove a prefilled request on both sides."""
         self._take_back(handoff, now_ps)
         self._free_kept(handoff, now_ps)
 
@@ -248,25 +242,22 @@ class Disaggregated(Cluster):
 
 
 def check_roles(setups: Iterable[EngineSetup]) -> None:
-    """Raises InvalidInput where one half of a disaggregated deployment is missing, or its KV cannot be handed over."""
+    """Raise InvalidInput if prefill or decode replicas are missing, or if their KV cannot be transferred."""
     setups = list(setups)
     roles = sorted({setup.role for setup in setups})
     if roles != ["decode", "prefill"]:
         raise InvalidInput(
-            f"a disaggregated deployment needs prefill and decode replicas, and no others; here are {', '.join(roles)}"
+            f"a disaggregated deployment needs prefill and decode replicas only, not {', '.join(roles)}"
         )
     able = schedulers_that("hands_over")
     for setup in setups:
-        if setup.policy not in able or setup.kv_contiguous_tokens is not None:
-            kept = (
-                "contiguous KV"
-                if setup.kv_contiguous_tokens is not None
-                else f"the {setup.policy_name} scheduler"
-            )
+        contiguous = setup.kv_contiguous_tokens is not None
+        if contiguous or setup.policy not in able:
+            kept = "contiguous KV" if contiguous else f"the {setup.policy_name} scheduler"
             raise InvalidInput(
-                f"{kept} hands no KV over: disaggregated pools need paged KV and one of {', '.join(able)}"
+                f"{kept} cannot transfer KV: disaggregated pools need paged KV and one of {', '.join(able)}"
             )
     if len({setup.kv_windows for setup in setups}) > 1:
         raise InvalidInput(
-            "prefill and decode pools keep different groups of layers: they need the same model and kinds of KV"
+            "prefill and decode pools have different groups of layers: use the same model and KV cache options"
         )

@@ -1,4 +1,4 @@
-"""What stands between the clients and the engines of a deployment: a router, rules, patience, failures, a link."""
+"""Options of a deployment between clients and engines: router, admission rules, timeout, failures, KV link."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from capacity.simulator.transfer import KvLink
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch:
-    """What stands between the clients and the engines.
+    """Options between the clients and the engines.
 
-    `router`, a name or a class of `Router`: None where one engine takes its requests straight from the clients.
-    `queue_limit`: a replica turns away whoever comes while so many wait. `outstanding_limit`: the router keeps requests
-    back, in order, while every replica has that many. `admission`: further rules. `timeout_s`: a client gives up that
-    long after it has sent, and the request is cancelled. `link` and `decode_router` lead from prefill to decode
-    replicas. `seed` is for routers that draw. `scales`: replicas come and go with the load. `cascade`: who is asked
-    again, where pools stand one after another.
+    `router`: a name or a class of `Router`; None if a single engine gets its requests directly from the clients.
+    `queue_limit`: a replica rejects requests while this many wait in it. `outstanding_limit`: the router holds
+    requests, in order, while every replica has this many. `admission`: further rules. `timeout_s`: the client cancels
+    a request that takes longer. `link` and `decode_router`: from prefill to decode replicas. `seed`: for routers that
+    choose at random. `scales`: the number of replicas follows the load. `cascade`: which requests go on to the next
+    pool.
     """
 
     router: str | type[Router] | None = None
@@ -46,7 +46,7 @@ class Dispatch:
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether requests go where the router sends them, whatever happens there."""
+        """Whether the state of the replicas cannot change where a request goes."""
         rules = self.rules
         asked = rules.looks_at_requests or rules.looks_at_replicas or rules.limits_replicas
         given = self.link, self.failures, self.timeout_s

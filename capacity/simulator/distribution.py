@@ -23,13 +23,13 @@ class Distribution:
 
     @property
     def statistics(self) -> dict[str, float]:
-        """The values of `STATISTICS` by name."""
+        """Values of `STATISTICS` by name."""
         values = (self.mean, self.percentiles[50], self.std, *self.percentiles.values())
         return dict(zip(STATISTICS, values, strict=True))
 
     @classmethod
     def from_values(cls, values_ms: npt.NDArray[Any], *, reorder: bool = False) -> Distribution | None:
-        """None of no values. With `reorder` they lose their order, and no copy is made of them."""
+        """Return the distribution of values in ms; None without values. `reorder` sorts them in place."""
         if not len(values_ms):
             return None
         mean, std = float(values_ms.mean()), float(values_ms.std())
@@ -52,7 +52,7 @@ def flattened_latencies(
 
 
 def percentile(ascending: npt.NDArray[Any], percent: float) -> float:
-    """Of sorted values: what `numpy.percentile` says of them, to the last bit, without looking for their order."""
+    """Return a percentile of sorted values, bit-identical to `numpy.percentile` but without sorting again."""
     rank = (len(ascending) - 1) * (percent / 100)
     low = int(rank)
     part = rank - low

@@ -1,7 +1,7 @@
-"""One engine as its own code runs it: decide, compute, account, again and again. A SimPy process.
+"""The readable engine loop as a SimPy process: schedule, compute, record.
 
-As many steps are in flight as the policy asks for: one (synchronous), two (asynchronous), one per pipeline stage.
-It knows no roofline: the duration of a step comes from `StepTimes`.
+The policy sets the number of steps in flight: one (synchronous), two (asynchronous) or one per pipeline stage.
+`StepTimes` gives the duration of each step.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 from collections.abc import Sequence as Items
-from typing import Protocol, cast
+from typing import TypeAlias, cast
 
 import simpy
 
@@ -35,21 +35,15 @@ from capacity.simulator.shapes import sum_step
 from capacity.simulator.transfer import hold_computed
 from capacity.step import JointStepTimes, SlowestRank, StepShape
 
-ZERO_TIME_STEPS = 10_000  # steps without rows in a row: nothing will ever come of them
-PREEMPTIONS_IN_VAIN = 10_000  # since a token was last sampled: nothing will come of them either
-
-
-class StepObserver(Protocol):
-    """Sees every completed step."""
-
-    def __call__(self, step: Step, engine: Engine) -> None: ...
+ZERO_TIME_STEPS = 10_000  # consecutive steps without rows: the run cannot progress
+PREEMPTIONS_IN_VAIN = 10_000  # since the last sampled token: the run cannot progress
 
 
 class Engine:
-    """Engine `number`: its policy, its KV pool, its steps in flight, and its mail.
+    """Engine `number`: its policy, KV pool, steps in flight and mailbox.
 
-    A request joins the policy's queue as it is delivered. All else that others want waits in the mail until the engine
-    next decides.
+    A request joins the policy's queue when it is delivered. All other calls from outside wait in the mailbox until the
+    engine schedules its next step.
     """
 
     def __init__(
@@ -79,26 +73,26 @@ class Engine:
         self.front_end = front_end
         self.alive = True
         self.stalled_by: str | None = None
-        self.sequences: dict[int, Sequence] = {}  # requests inside
+        self.sequences: dict[int, Sequence] = {}  # requests in the engine
         self.kept: dict[int, tuple[int, Table]] = {}  # rank and KV of requests that left a prefill engine
-        self._tokenized: set[int] = set()  # requests that the front end still has
+        self._tokenized: set[int] = set()  # requests still in the front end
         self._mail: deque[Callable[[], None]] = deque()
         self._cancelled: set[int] = set()  # requests whose cancellation is in the mail
-        self._loads: deque[tuple[Sequence, int]] = deque()  # requests, and tokens to be loaded for each
+        self._loads: deque[tuple[Sequence, int]] = deque()  # (request, tokens to load)
         self._in_flight: deque[Step] = deque()
         self._stage_free_ps = [0] * setup.limits.pipeline_stages
         self._without_rows = 0
         self._in_vain = 0
         self._ended = False
         self._first = Instant(env, DECIDE, number)
-        self._bell: Instant | None = self._first  # while it rests: who comes, rings
-        self._alarm = False  # while it rests: the policy waits for the clock
-        self._fed = False  # requests come by themselves
+        self._bell: Instant | None = self._first  # set while the engine sleeps; a message triggers it
+        self._alarm = False  # while the engine sleeps: the policy has set a wake-up time
+        self._fed = False  # requests still arrive by schedule
         has_joint = hasattr(setup.step_times, "joint_ps")
         self._joint = cast(JointStepTimes, setup.step_times if has_joint else SlowestRank(setup.step_times))
 
     def run(self) -> Generator[simpy.Event, None, None]:
-        """Decide what to compute, wait for the oldest step's end, account for it; rest where there is nothing."""
+        """Schedule steps, wait for the end of the oldest one and record it; sleep when no step is in flight."""
         env = self.env
         yield self._first
         while self.alive and self.stalled_by is None:
@@ -115,7 +109,7 @@ class Engine:
         self._ended = True
 
     def _rest(self) -> Instant:
-        """The next decision: when somebody comes, or when the policy's own time has come."""
+        """Return the event of the next decision: a message from outside, or the policy's own wake-up time."""
         bell = self._bell = Instant(self.env, DECIDE, self.number)
         wake_ps = self.policy.wake_ps
         self._alarm = wake_ps is not None
@@ -125,16 +119,16 @@ class Engine:
         return bell
 
     def _ring(self) -> None:
-        """There is something to decide, as soon as the engine can."""
+        """Wake the engine at the current instant if it sleeps."""
         if self._bell is not None:
             self._bell.schedule_at(int(self.env.now))
             self._bell = None
 
-    # its state now
+    # state
 
     @property
     def busy(self) -> bool:
-        """Whether it will do something by itself."""
+        """Whether the engine will act without a message from outside."""
         rests = self._bell is not None and not self._alarm and not self._fed
         return self.alive and not self._ended and not (rests and not self._tokenized)
 
@@ -160,10 +154,10 @@ class Engine:
             rank_requests=tuple(policy.rank_requests),
         )
 
-    # from outside
+    # calls from outside
 
     def feed(self, requests: Items[int], instants_ps: Items[int]) -> None:
-        """Requests come by themselves, in order of time."""
+        """Deliver requests at given instants, in time order."""
         self._fed = True
         self.env.process(self._feed(requests, instants_ps))
 
@@ -179,7 +173,7 @@ class Engine:
         self._fed = False
 
     def deliver(self, request: int) -> bool:
-        """A request comes, through the front end where there is one; False: it is turned away."""
+        """Take a request, through the front end if there is one; return False if it is rejected."""
         if self.front_end is None:
             return self._join(request)
         at_ps = self.front_end.take_in(request, int(self.env.now))
@@ -188,7 +182,7 @@ class Engine:
         return True
 
     def _leave_front_end(self, request: int) -> None:
-        if not self.alive or request not in self._tokenized:  # its client is gone
+        if not self.alive or request not in self._tokenized:  # its client timed out
             return
         assert self.front_end is not None
         now_ps = int(self.env.now)
@@ -210,7 +204,7 @@ class Engine:
         return True
 
     def cancel(self, request: int) -> None:
-        """Abort a request when the engine next decides; nothing, if it is not inside any more."""
+        """Abort a request at the next decision; ignored if the request is no longer in the engine."""
 
         def abort() -> None:
             self._cancelled.discard(request)
@@ -223,7 +217,7 @@ class Engine:
         self._post(abort)
 
     def want_load(self, request: int, tokens: int) -> bool:
-        """Load the KV of a request from another engine as soon as there are blocks; False: it is turned away."""
+        """Load a request's KV from another engine as soon as blocks are free; return False if it is rejected."""
         sequence = self.new_sequence(request, self.ledger.columns.arrival_ps[request])
         if sequence is None:
             return False
@@ -237,11 +231,11 @@ class Engine:
         return True
 
     def on_kv_arrival(self, request: int) -> None:
-        """The KV of a request has come: it may run."""
+        """Let a request run after its KV has arrived."""
         self._post(lambda: self.policy.add_loaded(self.sequences[request]))
 
     def unload(self, request: int) -> None:
-        """The KV of a request no longer comes: it gives up its place in the queue for blocks, or its blocks."""
+        """Cancel the load of a request's KV: free its blocks, or its place in the queue for blocks."""
 
         def give_up_load() -> None:
             sequence = self.sequences.pop(request)
@@ -254,7 +248,7 @@ class Engine:
         self._post(give_up_load)
 
     def release_kept(self, request: int) -> None:
-        """The KV of a request that a prefill engine kept is no longer needed."""
+        """Free the KV that a prefill engine kept for a request."""
 
         def release() -> None:
             rank, table = self.kept.pop(request)
@@ -263,24 +257,24 @@ class Engine:
         self._post(release)
 
     def rank_of(self, request: int) -> int:
-        """The data-parallel rank that has a request's KV; 0 where there are none, or it is not inside."""
+        """Return the data-parallel rank that has a request's KV; 0 without ranks or if it is not in the engine."""
         if request in self.kept:
             return self.kept[request][0]
         sequence = self.sequences.get(request)
         return 0 if sequence is None else sequence.rank
 
     def stop(self) -> None:
-        """The engine is gone, with all it holds."""
+        """Stop the engine and lose its contents."""
         self.alive = False
 
     def _post(self, act: Callable[[], None]) -> None:
         self._mail.append(act)
         self._ring()
 
-    # decide
+    # schedule
 
     def _decide(self, now_ps: int) -> None:
-        """Read the mail, begin loads, and launch steps until as many are in flight as may be."""
+        """Process the mailbox, begin KV loads, and launch steps up to the limit of steps in flight."""
         while self._mail:
             self._mail.popleft()()
         self._begin_loads(now_ps)
@@ -292,11 +286,11 @@ class Engine:
             self._launch(step, now_ps)
 
     def _pool_of(self, rank: int) -> PagedPool:
-        """The KV cache of one data-parallel rank."""
+        """Return the KV cache of one data-parallel rank."""
         return cast(PagedPool, self.pool.parts[rank] if isinstance(self.pool, JointPool) else self.pool)
 
     def _begin_loads(self, now_ps: int) -> None:
-        """Begin the transfers that there are blocks for: of each rank in order of arrival, up to one that fits not."""
+        """Begin transfers while blocks are free: per rank in order of arrival, up to the first that does not fit."""
         full: set[int] = set()
         for load in tuple(self._loads):
             sequence, tokens = load
@@ -311,7 +305,7 @@ class Engine:
                 self.policy.add_loaded(sequence)
 
     def _ends_in_time(self, sequence: Sequence, tokens: int, pool: LoadingPool) -> bool:
-        """Whether a policy that never gives up a request can promise this one its blocks to the end."""
+        """Return whether a policy that reserves blocks to the end of every request can reserve them for this one."""
         if not self.policy.reserves_to_end:
             return True
         last_slot = self.policy.last_slot
@@ -324,7 +318,7 @@ class Engine:
     # compute
 
     def _launch(self, step: Step, now_ps: int) -> None:
-        """The step passes the pipeline's stages, each as soon as it is free."""
+        """Launch a step: it enters each pipeline stage as soon as the stage is free."""
         self.ledger.record_step(step, now_ps)
         shapes = (
             [sum_step(part, self.setup.window_tokens) for part in step.parts or (step,)] if step.rows else []
@@ -352,7 +346,7 @@ class Engine:
             and len(stages) == 1
             and any(s.prefill_tokens for s in shapes)
         ):
-            before = self._in_flight[-1]  # its results are read when this one is launched
+            before = self._in_flight[-1]  # its results are read when this step is launched
             before.end = max(before.end, step.start + int(self.setup.launch_lag * (step.end - step.start)))
         self._in_flight.append(step)
 
@@ -366,10 +360,10 @@ class Engine:
             work.step(max(shapes, key=lambda shape: shape.num_tokens), duration_ps)
         return duration_ps
 
-    # account
+    # record
 
     def _settle(self, step: Step) -> None:
-        """Account for a step that has ended, and tell of the requests that have ended with it."""
+        """Record a step that has ended, and report the requests that ended with it."""
         finished = self.policy.update(step)
         self.ledger.record_delivery(step.emitted, step.end)
         if step.emitted:
@@ -388,9 +382,9 @@ class Engine:
                 self.reports.on_request_end(self.number, r.index, step.end)
 
     def _keep(self, r: Sequence, now_ps: int) -> None:
-        """A prompt is computed: its blocks are free since this very instant, so take them back until it is sent.
+        """Take back the KV blocks of a computed prompt, which became free at this instant, until the KV is sent.
 
-        They are gone already where it was preempted while its last tokens were on the way.
+        The blocks are already lost if the request was preempted while its last tokens were in flight.
         """
         pool = self._pool_of(r.rank)
         table = pool.table(r.table.content)
@@ -398,3 +392,6 @@ class Engine:
         if kept:
             self.kept[r.index] = (r.rank, table)
         self.reports.on_prefill(self.number, r.index, now_ps, kept=kept)
+
+
+StepObserver: TypeAlias = Callable[[Step, Engine], None]  # called with every completed step

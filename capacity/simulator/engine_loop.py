@@ -1,4 +1,4 @@
-"""Which engine loop runs: the readable one, every step an event, or the compiled one, which does the same faster."""
+"""Choice of the engine loop: readable (every step is a SimPy event) or compiled (same results, faster)."""
 
 from __future__ import annotations
 
@@ -29,35 +29,31 @@ def make_engines(
     reacts: bool,
     routed: bool,
 ) -> Engines:
-    """No engines yet, but what runs those to come, which are like `setups`.
+    """Return the engine loop for engines like `setups`; it has no engines yet. Raises InvalidInput.
 
-    `reacts`: whoever stands before them acts on the end of a request at its very instant. Else that may be reported
-    later, as long as it is in order and before the next event. `routed`: it wants reports at all.
+    `reacts`: the caller acts on the end of a request at that instant; otherwise the report may come later, but in
+    order and before the next event. `routed`: the caller needs reports at all.
     """
-    if _uses_core(recording, setups, requests):
+    because = why_readable(recording, setups, requests)
+    if because is None:
         return CompiledEngines(env, requests, ledger, reports, recording, reacts=reacts, routed=routed)
+    if recording.engine_loop == "core":
+        raise InvalidInput(f"the compiled engines cannot run this: {because}; use --engine-loop events")
     return ReadableEngines(env, requests, ledger, reports, recording)
 
 
-def _uses_core(recording: Recording, setups: Sequence[EngineSetup], requests: Requests) -> bool:
-    """Whether the compiled engines run; "auto": where they are there and do all that is asked. Raises InvalidInput."""
-    because = why_readable(recording, setups, requests)
-    if recording.engine_loop == "core" and because is not None:
-        raise InvalidInput(f"the compiled engines cannot run this: {because} (--engine-loop events)")
-    return because is None
-
-
 def why_readable(recording: Recording, setups: Sequence[EngineSetup], requests: Requests) -> str | None:
-    """Why the readable engines run; None: the compiled ones do."""
+    """Return why the readable engines run, or None if the compiled ones do."""
     if recording.engine_loop == "events":
-        return "they were asked for"
+        return 'engine_loop is "events"'
     if recording.observer is not None:
-        return "each step is observed"
+        return "an observer is set"
     if requests.have_images:
-        return "images are not among what is compiled"
+        return "images are not supported"
     for setup in setups:
         if not covers(setup):
-            return f"the scheduler {setup.policy_name} with these options is not one of the compiled"
-    if requests.have_samples and any(setup.policy_options.get("forks_samples") for setup in setups):
-        return "samples that fork are not among what is compiled"
-    return "the others were not compiled here" if library.load() is None else None
+            return f"the scheduler {setup.policy_name} is not supported with these options"
+    has_samples = requests.workload.sample_of is not None
+    if has_samples and any(setup.policy_options.get("forks_samples") for setup in setups):
+        return "forked samples are not supported"
+    return "the compiled engines are not built on this machine" if library.load() is None else None

@@ -1,7 +1,7 @@
-"""The engines of a deployment, whichever way they run: readable, every step an event, or compiled.
+"""Interface of the engines of a deployment, for the readable and the compiled engine loop.
 
-Requests go in, the engines advance to an instant, and whatever leaves is reported; they tell their queues, KV and
-outstanding work as of now. What happens first at one instant: see `capacity.simulator.instants`.
+Requests go in, the engines advance to an instant, and departures are reported. The state of queues, KV and outstanding
+work is always that of the current instant. `capacity.simulator.instants` defines the order within an instant.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ ENDLESS = "requests preempt each other without end: the KV cache is too small fo
 
 
 def stall_reason(num_waiting: int, num_blocks: int) -> str:
-    """Why nothing can proceed, where requests are left and nothing is due."""
+    """Return why no request can be scheduled although requests remain and no event is due."""
     return (
         f"{num_waiting} requests wait and none can be scheduled: the first needs more KV blocks than the {num_blocks} "
-        "there are, and no request behind it is tried"
+        "of the engine, and the others wait behind it"
     )
 
 
 class EngineState(NamedTuple):
-    """One engine as of now. `num_waiting` requests are inside and hold no place in the batch."""
+    """State of one engine now. `num_waiting` counts requests in the engine that have no place in the batch."""
 
     num_running: int
     num_waiting: int
@@ -36,7 +36,7 @@ class EngineState(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineAccount:
-    """What one engine did: running sums. `stalled_by` says why nothing can proceed, where requests are left in it."""
+    """Totals of one engine. `stalled_by` gives the reason if requests remain that cannot proceed."""
 
     steps: int
     rows: int
@@ -59,27 +59,23 @@ class EngineAccount:
 
 
 class Reports(Protocol):
-    """Who stands before the engines, and hears what leaves them. Instants are when it happens."""
+    """Receiver of the engines' reports; `at_ps` is the time of the event."""
 
     def on_request_end(self, number: int, request: int, at_ps: int) -> None:
-        """A request has ended, with its last token or dropped without one."""
-        ...
+        """A request ended with its last token, or was dropped without a token."""
 
     def on_refusal(self, number: int, request: int, at_ps: int) -> None:
-        """A request was turned away as it came."""
-        ...
+        """A request was rejected on arrival."""
 
     def on_prefill(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
-        """A prefill engine is done with a request: its KV stays until `release_kept`, or was gone already."""
-        ...
+        """A prefill engine finished a request; its KV is `kept` until `release_kept`, or already lost."""
 
     def load_begins(self, number: int, request: int, at_ps: int) -> int:
-        """There are blocks for the KV that a request waits for; returns when it will be there."""
-        ...
+        """Blocks are allocated for the KV that a request waits for; return the arrival time of the KV."""
 
 
 class Nobody:
-    """Hears reports and does nothing about them."""
+    """Ignores all reports."""
 
     def on_request_end(self, number: int, request: int, at_ps: int) -> None: ...
     def on_refusal(self, number: int, request: int, at_ps: int) -> None: ...
@@ -89,71 +85,55 @@ class Nobody:
 
 
 class Engines(Protocol):
-    """Numbered engines, to which requests go. What leaves is told to `Reports`, in order of time."""
+    """Numbered engines that serve requests and send `Reports` in time order."""
 
     def rank_of(self, number: int, request: int) -> int:
-        """The data-parallel rank that has a request's KV; 0 where there are none."""
-        ...
+        """Return the data-parallel rank that has a request's KV; 0 without ranks."""
 
     def add(self, setup: EngineSetup, now_ps: int) -> int:
-        """A new engine, empty; its number. Raises InvalidInput and UnknownName."""
-        ...
+        """Add an empty engine and return its number. Raises InvalidInput and UnknownName."""
 
     def feed(self, number: int, requests: Sequence[int], instants_ps: Sequence[int]) -> None:
-        """Requests that come by themselves, in order of time, whatever happens: nobody has to deliver them, and their
-        arrivals are written into the ledger. Those that are turned away are reported as refused."""
-        ...
+        """Schedule requests that arrive at fixed instants, in time order; no calls of `deliver` are needed. Writes
+        their arrivals into the ledger and reports rejected ones as refused."""
 
     def deliver(self, number: int, request: int, at_ps: int) -> bool:
-        """A request, whose arrival is in the ledger, comes now; False: it is turned away (without a report)."""
-        ...
+        """Deliver a request, whose arrival is in the ledger; return False (without a report) if it is rejected."""
 
     def cancel(self, number: int, request: int, at_ps: int) -> None:
-        """Its client is gone: its end is not recorded from now on; out it goes when the engine next decides."""
-        ...
+        """Cancel a request of a client that timed out. Its end is not recorded; it leaves at the next decision."""
 
     def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:
-        """A request whose KV comes from elsewhere: loaded as soon as there are blocks. False: it is turned away."""
-        ...
+        """Load a request's KV from elsewhere as soon as blocks are free; return False if the request is rejected."""
 
     def on_kv_arrival(self, number: int, request: int, at_ps: int) -> None:
-        """The KV of a request has come."""
-        ...
+        """Let a request run after its KV has arrived."""
 
     def unload(self, number: int, request: int, at_ps: int) -> None:
-        """The KV of a request no longer comes: give up its blocks, or its place in the queue for them."""
-        ...
+        """Cancel the load of a request's KV: free its blocks, or its place in the queue for blocks."""
 
     def release_kept(self, number: int, request: int, at_ps: int) -> None:
-        """The KV that a prefill engine kept has been sent."""
-        ...
+        """Free the KV that a prefill engine kept, after it was sent."""
 
     def stop(self, number: int) -> None:
-        """The engine is gone, with all it holds."""
-        ...
+        """Stop an engine and lose its contents."""
 
     def run(self) -> None:
-        """Run the clock until nobody has anything to do. Whatever is due before an event has happened when that comes,
-        and was reported."""
-        ...
+        """Run the clock until no events remain. Work due before an event is done and reported before that event."""
 
     def report_at_once(self) -> None:
-        """From now on somebody acts on what leaves at its very instant."""
-        ...
+        """Report departures at their instant from now on, because the caller acts on them."""
 
     @property
     def busy(self) -> bool:
-        """Whether any engine will do something by itself, requests that were fed to it included."""
-        ...
+        """Whether any engine will act on its own, including requests that were fed to it."""
 
     def close(self) -> None:
-        """The run is over, and all that is to be known was asked: their memory may go."""
-        ...
+        """Free the memory of the engines after the run and all queries."""
 
     def state(self, number: int) -> EngineState: ...
     def account(self, number: int) -> EngineAccount: ...
 
     @property
     def gaps(self) -> GapCounter:
-        """Between deliveries, of all engines together."""
-        ...
+        """Gaps between deliveries of all engines together."""

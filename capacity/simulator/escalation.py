@@ -1,4 +1,4 @@
-"""Which requests of a cascade go on to the next pool, and which a semantic cache answers: drawn by the seed."""
+"""Which requests of a cascade go on to the next pool, and which a semantic cache answers; drawn with a seed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from capacity.base.clock import check_time
 from capacity.base.errors import InvalidInput
 from capacity.workload.columns import IntArray
 
-ESCALATION_STREAM = 101  # beside the workload's streams of random numbers
-CACHE_DRAW = 1 << 10  # beyond all pools
+ESCALATION_STREAM = 101  # random stream, in addition to the workload's
+CACHE_DRAW = 1 << 10  # larger than any pool number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Escalation:
-    """How requests go through pools: of pool `k`, in order, `rates[k]` of its requests go on; the last has no rate.
+    """Rates of a cascade: `rates[k]` is the fraction of pool `k`'s requests that go on; the last pool has no rate.
 
-    `by_answer`: after its answer, of which a judge takes `judge_s`; else before it, as long. A semantic cache answers
-    `cache_hit_rate` of all, and every request waits `lookup_s` for it.
+    With `by_answer`, a judge decides after the answer and takes `judge_s`; otherwise the decision comes before the
+    answer and takes as long. A semantic cache answers `cache_hit_rate` of all requests; every request waits `lookup_s`
+    for it.
     """
 
     rates: tuple[float, ...]
@@ -31,17 +32,15 @@ class Escalation:
 
     def __post_init__(self) -> None:
         if not self.rates:
-            raise InvalidInput(
-                "a cascade needs two pools at least: one that is asked first, and one after it"
-            )
+            raise InvalidInput("a cascade needs at least 2 pools, so at least 1 rate")
         for share in (*self.rates, self.cache_hit_rate):
             if not 0 <= share <= 1:
-                raise InvalidInput(f"a share of requests is {share}: must be from 0 to 1")
+                raise InvalidInput(f"a fraction of requests must be from 0 to 1, not {share}")
         check_time("time of a decision", self.judge_s)
         check_time("time of a lookup", self.lookup_s)
 
     def steps(self, count: int, seed: int) -> IntArray:
-        """How many pools each of so many requests goes on by; -1: the cache answers it. Shares are exact."""
+        """Return for each request the number of its last pool; -1 if the cache answers it. Fractions are exact."""
         missed = np.ones(count, dtype=np.bool_)
         missed[_draw_share(missed, self.cache_hit_rate, seed, CACHE_DRAW)] = False
         steps = missed.astype(np.int64) - 1
@@ -51,7 +50,7 @@ class Escalation:
 
 
 def _draw_share(among: npt.NDArray[np.bool_], share: float, seed: int, draw: int) -> IntArray:
-    """A share of those requests, by chance; of a higher share the same ones and more."""
+    """Draw a fraction of the requests; a higher fraction contains the requests of a lower one."""
     stream = np.random.SeedSequence(seed, spawn_key=(ESCALATION_STREAM, draw))
     order = np.random.default_rng(stream).permutation(len(among))
     candidates: IntArray = order[among[order]]

@@ -1,4 +1,4 @@
-"""What changes the replicas of a running deployment: failures and their repair, and an autoscaler. SimPy processes."""
+"""SimPy processes that change the replicas of a running deployment: failures, repair and autoscaling."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from capacity.step import PS_PER_S, picoseconds
 if TYPE_CHECKING:
     from capacity.simulator.cluster import Cluster
 
-# Of each, while no request ends. A request that survives one life of a replica in a hundred is still answered:
-# a thousand lives in vain have then a chance of 4e-5. The others cost time and memory, and nobody waits for them.
+# Limits of each event without the end of a request. If a request completes in only one replica lifetime of a hundred,
+# the probability of a thousand failed lifetimes is still only 4e-5. The other limits bound time and memory.
 LOSSES_IN_VAIN = 1_000
 IDLE_LOSSES_IN_VAIN = 100_000
 DECISIONS_IN_VAIN = 1_000_000
@@ -28,52 +28,50 @@ MOST_SAMPLES = 1_000_000
 
 
 class NoProgress(Exception):
-    """The run would go on for ever and answer nobody; why, in one line."""
+    """The run would never end and never answer a request; the message gives the reason."""
 
 
 class InVain:
-    """Counts what happens again and again, from one request's end to the next."""
+    """Counts repeated events between the ends of two requests, to detect runs without progress."""
 
     def __init__(self) -> None:
-        self.counts: dict[
-            str, tuple[int, int]
-        ] = {}  # how often each thing has happened, and first at which instant
+        self.counts: dict[str, tuple[int, int]] = {}  # by event: count and first instant
 
     def request_ended(self) -> None:
-        """Whatever happened was not in vain."""
+        """Reset the counters because a request ended."""
         if self.counts:
             self.counts = {}
 
     def again(self, what: str, most: int, now_ps: int, remedy: str) -> None:
-        """It has happened once more; raises NoProgress beyond `most` times without a request's end."""
+        """Count an event; raise NoProgress after more than `most` events without the end of a request."""
         count, since_ps = self.counts.get(what, (0, now_ps))
         if count >= most:
             raise NoProgress(
                 f"{what} {count:,} times from {since_ps / PS_PER_S:,.3f} s to {now_ps / PS_PER_S:,.3f} s, and no "
-                f"request has ended meanwhile: {remedy}"
+                f"request has ended: {remedy}"
             )
         self.counts[what] = count + 1, since_ps
 
     def replica_lost(self, *, with_requests: bool, now_ps: int) -> None:
-        """A replica is lost; raises NoProgress where that is all that happens."""
+        """Count the loss of a replica; raise NoProgress if replicas are lost again and again without progress."""
         if with_requests:
-            remedy = "replicas must live longer than a request takes, or its requests fail and not restart"
+            remedy = "increase the mean time between failures, or let requests fail instead of restart"
             self.again("replicas were lost with their requests", LOSSES_IN_VAIN, now_ps, remedy)
         else:
-            remedy = "the mean time between failures is too short beside the time between requests"
+            remedy = "increase the mean time between failures relative to the time between requests"
             self.again("idle replicas were lost", IDLE_LOSSES_IN_VAIN, now_ps, remedy)
 
 
 Process = Generator[simpy.Event, None, None]
-FAILURE_STREAM = 100  # beside the workload's streams of random numbers
+FAILURE_STREAM = 100  # random stream, in addition to the workload's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """Each replica is lost after an exponential time of this mean (a spot interruption, say), with all that it holds.
+    """Failures of replicas (for example spot interruptions) after exponentially distributed lifetimes with this mean.
 
-    Its `requests` start anew on the others, or fail. A new replica, with an empty cache, takes its place
-    `recovery_s` later. For another model of failures, override `lifetime_s`.
+    A failed replica loses all its state. Its `requests` restart on other replicas, or fail. A new replica with an
+    empty cache replaces it after `recovery_s`. For another failure model, override `lifetime_s`.
     """
 
     mean_time_between_failures_s: float
@@ -86,18 +84,19 @@ class Failures:
         check_time("recovery time", self.recovery_s)
 
     def lifetime_s(self, number: int) -> float:
-        """How long after it has opened replica `number` is lost."""
+        """Return the seconds from the opening of replica `number` to its failure."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(FAILURE_STREAM, number)))
         return float(rng.exponential(self.mean_time_between_failures_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autoscaling:
-    """As many replicas as keep the outstanding requests at `target_requests` each, from those at first to the most.
+    """Autoscaling between the initial count and the maximum: `target_requests` outstanding requests per replica.
 
-    Every `interval_s` the number is compared with what is wanted. More are started at once and take requests
-    `startup_s` later; fewer are kept only after `scale_down_delay_s` in which no more were wanted, and one that goes
-    first answers what it has. Defaults of interval and delay: Kubernetes' horizontal pod autoscaler.
+    Every `interval_s` the controller compares the number of replicas with the desired number. New replicas start at
+    once and take requests after `startup_s`. It removes replicas only if no more were desired during
+    `scale_down_delay_s`; a removed replica first completes its requests. The defaults of interval and delay are those
+    of Kubernetes' horizontal pod autoscaler.
     """
 
     max_replicas: int
@@ -108,8 +107,8 @@ class Autoscaling:
 
     def __post_init__(self) -> None:
         if self.max_replicas < 1:
-            raise InvalidInput(f"the most replicas must be at least 1, not {self.max_replicas}")
-        _check("target of requests per replica", self.target_requests)
+            raise InvalidInput(f"max_replicas must be at least 1, not {self.max_replicas}")
+        _check("target of outstanding requests per replica", self.target_requests)
         check_time("autoscaling interval", self.interval_s, above_zero=True)
         for name in ("startup_s", "scale_down_delay_s"):
             check_time(name, getattr(self, name))
@@ -121,7 +120,7 @@ def _check(what: str, value: float) -> None:
 
 
 def _later(cluster: Cluster, delay_ps: int) -> Generator[simpy.Event, None, int]:
-    """Wait; returns the instant then."""
+    """Wait `delay_ps`; return the instant after the wait."""
     yield cluster.env.timeout(delay_ps)
     now_ps = int(cluster.env.now)
     if now_ps >= CLOCK_ENDS_PS and not cluster.over:
@@ -130,7 +129,7 @@ def _later(cluster: Cluster, delay_ps: int) -> Generator[simpy.Event, None, int]
 
 
 def fail_replica(cluster: Cluster, number: int, plan: Failures) -> Process:
-    """One replica's life until it fails, and its successor's birth."""
+    """Wait until a replica fails, then add its replacement."""
     member = cluster.members[number]
     lifetime_ps = max(1, picoseconds(min(plan.lifetime_s(number), 2 * LATEST_S)))
     now_ps = yield from _later(cluster, lifetime_ps)
@@ -148,10 +147,10 @@ def fail_replica(cluster: Cluster, number: int, plan: Failures) -> Process:
 
 
 def autoscale_pool(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:
-    """The control loop of the replicas of one pool, and of one role. Never fewer than at first."""
+    """Control the number of replicas of one pool and role; it never falls below the initial number."""
     least = len(cluster.replicas_of(setup))
     interval_ps = max(1, picoseconds(plan.interval_s))
-    last_wanted_ps = 0  # when no fewer than now were wanted
+    last_wanted_ps = 0  # last time without a surplus of replicas
     while True:
         now_ps = yield from _later(cluster, interval_ps)
         members = [cluster.members[number] for number in cluster.replicas_of(setup)]
@@ -161,21 +160,17 @@ def autoscale_pool(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> P
         wanted = min(max(wanted, least), plan.max_replicas)
         if cluster.over and not (cluster.waiting_for_replica and wanted > current):
             return
-        remedy = "a longer autoscaling interval"
+        remedy = "increase the autoscaling interval"
         cluster.in_vain.again("the autoscaler decided", DECISIONS_IN_VAIN, now_ps, remedy)
         if wanted >= current:
             last_wanted_ps = now_ps
         for _ in range(wanted - current):
             cluster.env.process(_start_replica(cluster, setup, plan))
         if wanted < current and now_ps - last_wanted_ps >= picoseconds(plan.scale_down_delay_s):
-            for number in _least_loaded(cluster, setup, min(current - wanted, taking - 1)):
+            opened = [number for number in cluster.replicas_of(setup) if cluster.members[number].open]
+            opened.sort(key=lambda number: (cluster.routers[number].requests[number], -number))
+            for number in opened[: min(current - wanted, taking - 1)]:  # of equal loads the newest first
                 cluster.drain(number, now_ps, "scaled down")
-
-
-def _least_loaded(cluster: Cluster, setup: EngineSetup, count: int) -> list[int]:
-    """`count` of a pool's replicas that take requests, those with the fewest first, of equals the youngest."""
-    taking = [number for number in cluster.replicas_of(setup) if cluster.members[number].open]
-    return sorted(taking, key=lambda number: (cluster.routers[number].requests[number], -number))[:count]
 
 
 def _start_replica(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:
@@ -185,7 +180,7 @@ def _start_replica(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> P
 
 
 def sample_states(cluster: Cluster, interval_s: float) -> Process:
-    """A sample of the deployment's state every so often, before anything else of that instant happens."""
+    """Sample the deployment's state every `interval_s`, before all other events of that instant."""
     interval_ps = max(1, picoseconds(interval_s))
     at_ps = 0
     for _ in range(MOST_SAMPLES):
@@ -195,6 +190,6 @@ def sample_states(cluster: Cluster, interval_s: float) -> Process:
         cluster.account.sample(cluster, at_ps)
         at_ps += interval_ps
     raise InvalidInput(
-        f"a sample every {interval_s:g} s is too many: {MOST_SAMPLES:,} by {at_ps / PS_PER_S:g} s of simulated time; "
-        "a longer interval"
+        f"a sample every {interval_s:g} s gives more than {MOST_SAMPLES:,} samples by {at_ps / PS_PER_S:g} s "
+        "of simulated time: increase the sampling interval"
     )

@@ -1,18 +1,20 @@
-"""The front end's processes: what tokenizes, detokenizes and streams is a server with a rate, and its queue is a wait.
+"""Front-end processes: tokenization, detokenization and streaming as a single-server queue.
 
-vLLM V1 does all three in its API server's process (pull request 11636: a third process made it slower), of which
-`--api-server-count` starts several (17546); SGLang takes requests, tokenizes and streams in one TokenizerManager, which
-"may encounter single-core bottlenecks under high-concurrency" (issue 6553), `--tokenizer-worker-num` starts several.
-So a request that comes waits behind tokens that go, and the other way round, first come, first served. Tokens of all
-streams leave at 1 / `output_token_s` a second and process at the most, however many GPUs make them: TensorRT-LLM
-1.0.0rc3 streams 7.4, 8.9 and 9.2 thousand tokens/s of Llama-3.1-8B to 128 clients from 2, 4 and 8 H100 (gap-analysis
-rows, 1,024 + 256 tokens), and its first tokens take longer the longer the answers are (0.7 s, 1.1 s, 2.0 s for 128, 256
-and 512): they queue behind others' answers.
-What every request takes whatever its length, `request_s`, is the event loop's: it turns to all that have come by then,
-one after another, and what it did for them goes on at the end of its turn. So of a thousand that come at once none
-reaches the engine before nearly all are done.
-Left out: an event loop's own order among tokens that are ready, processes that compete for cores, and that a message of
-several tokens takes longer than one of a single token.
+vLLM V1 does all three in its API server's process (pull request 11636: a third process made it slower);
+`--api-server-count` starts several (17546). SGLang takes requests, tokenizes and streams in one TokenizerManager,
+which "may encounter single-core bottlenecks under high-concurrency" (issue 6553); `--tokenizer-worker-num` starts
+several. Incoming requests and outgoing tokens therefore wait for each other, first come, first served. Each process
+sends at most 1 / `output_token_s` tokens per second, independent of the number of GPUs: TensorRT-LLM 1.0.0rc3 streams
+7.4, 8.9 and 9.2 thousand tokens/s of Llama-3.1-8B to 128 clients from 2, 4 and 8 H100 (gap-analysis rows, 1,024 + 256
+tokens). Its TTFT grows with the length of the answers (0.7 s, 1.1 s, 2.0 s for 128, 256 and 512 tokens), because first
+tokens queue behind the tokens of other answers.
+
+The fixed cost per request, `request_s`, belongs to the event loop: it handles all requests that have arrived, one
+after another, and passes them on at the end of its turn. Of a thousand simultaneous requests, none reaches the engine
+before nearly all are handled.
+
+Not modelled: the event loop's own order among ready tokens, processes that compete for cores, and the longer time of a
+message with several tokens.
 """
 
 from __future__ import annotations
@@ -23,20 +25,21 @@ from dataclasses import dataclass, replace
 from capacity.base.errors import InvalidInput
 from capacity.step import picoseconds
 
-# of Hugging Face's fast tokenizers, one sequence at a time: 1.1 s for 4 MB, about a million tokens
+# Hugging Face's fast tokenizers, one sequence at a time: 1.1 s for 4 MB, about a million tokens
 # (charlesxu.io/parallel-tokenizer, read 2026-11; measured there)
 MEASURED_INPUT_TOKEN_S = 1.1e-6
 
-# of a chat request in vLLM 0.11.0, which parses the model's chat template anew for each (pull request 25794,
-# `resolve_chat_template_kwargs` in the wheel; that of 0.11.1 keeps what it found): 9.3 ms for the 4,101 characters of
-# Qwen3's (jinja2 3.1.6, AMD EPYC, measured 2026-11); of bursts of 1,000 the first tokens of DeepSeek-R1 and
-# GLM-4.5-Air came 13.6 s later than from the engine (gpustack performance-lab; chosen with those two runs in view)
+# Seconds per chat request in vLLM 0.11.0, which parses the model's chat template again for each request (pull request
+# 25794, `resolve_chat_template_kwargs` in the wheel; 0.11.1 caches the result). Measured: 9.3 ms for the 4,101
+# characters of Qwen3's template (jinja2 3.1.6, AMD EPYC, 2026-11). In bursts of 1,000 requests, first tokens of
+# DeepSeek-R1 and GLM-4.5-Air came 13.6 s later than from the engine (gpustack performance-lab; the value was chosen
+# with those two runs known).
 CHAT_TEMPLATE_S = 0.014
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontendTimes:
-    """Seconds of what lies around an engine; all zero: the client stands beside the scheduler."""
+    """Times (s) of the path around an engine; if all are zero, the client is next to the scheduler."""
 
     request_latency_s: float = 0.0
     response_latency_s: float = 0.0
@@ -48,16 +51,16 @@ class FrontendTimes:
 
     def __post_init__(self) -> None:
         if self.processes < 1:
-            raise InvalidInput(f"a front end has at least 1 process, not {self.processes}")
+            raise InvalidInput(f"a front end needs at least 1 process, not {self.processes}")
 
     @property
     def streams(self) -> bool:
-        """Whether tokens queue, or leave in groups: each delivery then has an instant of its own."""
+        """Whether tokens queue or leave in groups, so that each delivery has its own instant."""
         return self.output_token_s > 0 or self.stream_interval > 1
 
     @property
     def takes_in(self) -> bool:
-        """Whether requests queue on their way in."""
+        """Whether incoming requests queue."""
         return self.input_token_s > 0 or self.request_s > 0
 
     @property
@@ -65,7 +68,7 @@ class FrontendTimes:
         return self.request_latency_s > 0 or self.response_latency_s > 0 or self.streams
 
     def from_client(self, latency_s: float) -> FrontendTimes:
-        """The same as a client sees it that is `latency_s` away, there and back together: half of it each way."""
+        """Return the times as seen by a client with a round-trip latency of `latency_s`, half of it each way."""
         return replace(
             self,
             request_latency_s=self.request_latency_s + latency_s / 2,
@@ -74,9 +77,9 @@ class FrontendTimes:
 
 
 class FrontEndProcess:
-    """One process, first come, first served: what it is given at an instant begins when all before it is done.
+    """One process, first come, first served: work starts when all earlier work is done.
 
-    Instants must not fall. `busy_ps` is the work given so far.
+    Calls must be in time order. `busy_ps` is the total work so far.
     """
 
     def __init__(self, times: FrontendTimes) -> None:
@@ -84,15 +87,15 @@ class FrontEndProcess:
         self._message_ps = picoseconds(times.output_token_s)
         self._request_ps = picoseconds(times.request_s)
         self._turn_ends_ps = 0
-        self.last_taken_in_ps = 0  # when it will be done with the request that came last
+        self.last_taken_in_ps = 0  # when the last request is taken in
         self._now_ps = 0
-        self.free_ps = 0  # when it will have done all that it was given
+        self.free_ps = 0  # when all work given so far is done
         self.busy_ps = 0
 
     def take_in(self, prompt_tokens: int, now_ps: int) -> int:
-        """A request has come; returns when its prompt is tokenized and goes to the engine.
+        """Take a request; return when its prompt is tokenized and goes to the engine.
 
-        Before `last_taken_in_ps`, it is when its turn begins: `next_turn` then says when that ends.
+        A result before `last_taken_in_ps` is only the start of the request's turn; `next_turn` then returns its end.
         """
         work_ps = picoseconds(prompt_tokens * self._input_token_s) + self._request_ps
         self.last_taken_in_ps = self._serve(work_ps, now_ps)
@@ -101,17 +104,17 @@ class FrontEndProcess:
         return self._turn_ends_ps
 
     def next_turn(self, now_ps: int) -> int:
-        """A turn is over; returns when the one ends in which it turns to all that have come."""
+        """Start the next turn, for all requests that have arrived; return its end."""
         if self._turn_ends_ps <= now_ps:
             self._turn_ends_ps = self.last_taken_in_ps
         return self._turn_ends_ps
 
     def send(self, now_ps: int) -> int:
-        """The engine has made what one message holds; returns when it is sent."""
+        """Return when a message that the engine has produced now is sent."""
         return self._serve(self._message_ps, now_ps)
 
     def _serve(self, work_ps: int, now_ps: int) -> int:
-        assert now_ps >= self._now_ps, "the front end is told of what happens in order of time"
+        assert now_ps >= self._now_ps, "calls of the front end must be in time order"
         self._now_ps = now_ps
         self.busy_ps += work_ps
         self.free_ps = max(self.free_ps, now_ps) + work_ps
@@ -119,7 +122,7 @@ class FrontEndProcess:
 
 
 class FrontEndProcesses:
-    """Equal processes before one engine; a request, by its number, stays with one in turn, as connections do."""
+    """Identical processes in front of one engine; requests are assigned round-robin by number, as connections are."""
 
     def __init__(self, times: FrontendTimes, prompt_tokens: Sequence[int]) -> None:
         self.times = times
@@ -128,11 +131,11 @@ class FrontEndProcesses:
         self._waiting: set[int] = set()  # requests whose turn has not begun
 
     def process_of(self, request: int) -> FrontEndProcess:
-        """The process of a request."""
+        """Return the process of a request."""
         return self._processes[request % len(self._processes)]
 
     def take_in(self, request: int, now_ps: int) -> int:
-        """A request has come; returns when it goes to the engine, or when to ask `goes_on` about it."""
+        """Take a request; return when it goes to the engine, or when to call `goes_on` for it."""
         process = self.process_of(request)
         at_ps = process.take_in(self._prompt_tokens[request], now_ps)
         if at_ps < process.last_taken_in_ps:
@@ -140,12 +143,12 @@ class FrontEndProcesses:
         return at_ps
 
     def goes_on(self, request: int, now_ps: int) -> int:
-        """When a request goes to the engine of which `take_in` has said this instant: now, or at its turn's end."""
+        """Return when a request goes to the engine: now or at the end of its turn. Call it at `take_in`'s instant."""
         if request not in self._waiting:
             return now_ps
         self._waiting.remove(request)
         return self.process_of(request).next_turn(now_ps)
 
     def send(self, request: int, now_ps: int) -> int:
-        """The engine has made a message of this request; returns when it is sent."""
+        """Return when a message of this request that the engine has produced now is sent."""
         return self.process_of(request).send(now_ps)

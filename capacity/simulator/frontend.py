@@ -1,10 +1,10 @@
-"""What lies between the client and the engine: the way there and back, and the process that streams the tokens.
+"""Path between client and engine: latency in both directions, and the process that streams tokens.
 
-A request arrives `request_latency_s` after it was sent (HTTP, tokenizer); a token reaches the client
-`response_latency_s` after it was streamed (detokenizer, HTTP), and only then can a closed loop send the next request.
-Streaming is a queue in series: a message takes `output_token_s`, and a request's tokens are sent in messages of
-`stream_interval` (the first and the last at once). With `input_token_s` or `request_s` a request waits in that queue
-too, on its way in (see `front_end_process`).
+A request arrives `request_latency_s` after it was sent (HTTP, tokenizer). A token reaches the client
+`response_latency_s` after it was streamed (detokenizer, HTTP); only then can a closed loop send its next request.
+Streaming is a queue in series: a message takes `output_token_s`, and each message holds `stream_interval` tokens of a
+request (the first and the last token are sent at once). With `input_token_s` or `request_s`, incoming requests wait in
+the same queue (see `front_end_process`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from capacity.workload import Workload
 
 
 class StreamingLedger(EngineLedger):
-    """The ledger of an engine whose deliveries pass through its output queue."""
+    """Ledger of an engine whose deliveries pass through the front end's output queue."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class StreamingLedger(EngineLedger):
             self.gaps.add(gap_ps, times)
 
     def record_end(self, r: Sequence, now_ps: int) -> None:
-        super().record_end(r, max(now_ps, r.last_token))
+        super().finished(r, max(now_ps, r.last_token))
 
 
 class Frontend:
-    """A `Client` as the engine sees it, at the far end of the way. It keeps the client's clock.
+    """A `Client` as the engine sees it, behind the network latency; the client's own clock is kept.
 
-    Whatever the client does at an instant reaches the engine `request_latency_s` later; completions reach the client
-    by the ledger's clock, `response_latency_s` later.
+    What the client does reaches the engine `request_latency_s` later. Completions reach the client
+    `response_latency_s` after the time in the ledger.
     """
 
     def __init__(self, client: Client, ledger: Ledger, times: FrontendTimes) -> None:
@@ -83,7 +83,7 @@ class Frontend:
         self.due_ps = due_ps + self._request_ps if due_ps < NEVER else NEVER
 
     def take(self, now_ps: int) -> list[tuple[int, int]]:
-        """(request, instant of arrival) of everything that has arrived until now, in order."""
+        """Return (request, arrival time) of all requests that have arrived until now, in order."""
         client, answers = self._client, self._answers
         horizon_ps = now_ps - self._request_ps
         sent: list[tuple[int, int]] = []
@@ -96,7 +96,7 @@ class Frontend:
         return [(request, at_ps + self._request_ps) for request, at_ps in sent]
 
     def on_completion(self, request: int, now_ps: int) -> list[tuple[int, int]]:
-        """The engine is done with a request; the client will know when the answer has reached it."""
+        """Queue the completion of a request; the client receives it with the answer."""
         finish_ps = self._ledger.finish_ps[request]
         at_ps = (now_ps if finish_ps == MISSING else finish_ps) + self._response_ps
         heapq.heappush(self._answers, (at_ps, next(self._order), request))
@@ -105,7 +105,7 @@ class Frontend:
 
 
 def client_before(workload: Workload, ledger: Ledger, times: FrontendTimes | None) -> Arrivals:
-    """The client that sends `workload`, as the engine sees it: where no answer moves it, its requests come later."""
+    """Return the client of `workload` as the engine sees it; an open-loop client only sends its requests later."""
     if times is None or not times.delays:
         return client_of(workload)
     if workload.is_closed_loop:
@@ -114,7 +114,7 @@ def client_before(workload: Workload, ledger: Ledger, times: FrontendTimes | Non
 
 
 def to_client_clock(ledger: Ledger, times: FrontendTimes) -> None:
-    """Turn the ledger's instants, taken at the engine, into the client's: what a load generator records."""
+    """Convert the ledger's times from the engine's clock to the client's, which a load generator records."""
     for column, shift_s in (
         (ledger.arrival_ps, -times.request_latency_s),
         (ledger.first_token_ps, times.response_latency_s),

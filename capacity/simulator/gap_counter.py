@@ -1,4 +1,4 @@
-"""Gaps between successive deliveries of requests, in bounded memory: mean, percentiles and how they vary by chance."""
+"""Gaps between successive deliveries of requests, in bounded memory: mean, percentiles and their random variation."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from capacity.simulator.distribution import PERCENTILES, Distribution
 from capacity.step import PS_PER_S
 from capacity.workload.columns import IntArray
 
-EXACT_GAPS = 1 << 16  # distinct gaps kept exactly; beyond, they are counted in bins
-BIN_BITS = 11  # bins per octave of gap, as a power of two: a gap is known to 2**-11, 0.05 %
-MOST_BATCHES = 40  # two are made one when there are more: 20 or more of a long run
-BATCH_BIN_BITS = 8  # of a batch: a gap is known to 0.4 %
+EXACT_GAPS = 1 << 16  # distinct gaps kept exactly; more are counted in bins
+BIN_BITS = 11  # bins per octave, as a power of two: precision 2**-11, 0.05 %
+MOST_BATCHES = 40  # with more, pairs are merged: a long run has at least 20
+BATCH_BIN_BITS = 8  # of a batch: precision 0.4 %
 NUM_BATCH_BINS = 64 << BATCH_BIN_BITS
-FIRST_SIZE = 16  # gaps of a batch at first
+FIRST_SIZE = 16  # initial gaps per batch
 
 
 class GapBatches:
-    """Histograms of successive batches of equally many gaps, in picoseconds: how much percentiles vary by chance.
+    """Histograms of successive batches of equally many gaps (ps), for the variance of percentiles.
 
-    Equal gaps of one step stay together, so a batch may have some more than another.
+    Equal gaps of one step stay in one batch, so a batch may have slightly more gaps than another.
     """
 
     def __init__(self) -> None:
@@ -33,13 +33,13 @@ class GapBatches:
 
     @classmethod
     def from_core(cls, used: IntArray, first_bin: int, *, size: int) -> GapBatches:
-        """Return what the compiled core holds: gaps by batch of `size` gaps, and by bin from `first_bin` on."""
+        """Return the compiled core's batches: counts by batch of `size` gaps and by bin, starting at `first_bin`."""
         batches = cls()
         batches._of_core, batches._size = (used, first_bin), size
         return batches
 
     def add(self, gap_ps: int, count: int) -> None:
-        """Add this many equal gaps, in the order of their delivery."""
+        """Add `count` equal gaps, in the order of their delivery."""
         first = self._seen
         self._seen += count
         while self._seen > MOST_BATCHES * self._size:
@@ -49,7 +49,7 @@ class GapBatches:
         self._batches[first // self._size][bin_of(gap_ps, BATCH_BIN_BITS)] += count
 
     def histograms(self) -> IntArray:
-        """Gaps by batch (rows, in order of time; the last may not be full) and bin; no rows without gaps."""
+        """Return gap counts by batch (rows in time order; the last may be partial) and bin; no rows without gaps."""
         if self._of_core is not None:
             used, first_bin = self._of_core
             counts = np.zeros((len(used), NUM_BATCH_BINS), dtype=np.int64)
@@ -62,9 +62,9 @@ class GapBatches:
 
 
 class GapCounter:
-    """The multiset of gaps between deliveries, in bounded memory: exact at first, then in narrow bins.
+    """Multiset of gaps between deliveries in bounded memory: exact values at first, then narrow bins.
 
-    The mean is that of the exact gaps throughout; percentiles and the standard deviation are known to `resolution`.
+    The mean is always exact; percentiles and the standard deviation have the relative precision `resolution`.
     """
 
     def __init__(self) -> None:
@@ -84,18 +84,18 @@ class GapCounter:
         total_ps: int,
         batches: GapBatches,
     ) -> GapCounter:
-        """Return what the compiled core holds: gaps in rising order and how often each."""
+        """Return the compiled core's gaps: values in ascending order and their counts."""
         gaps = cls()
         gaps.count, gaps.total_ps, gaps.resolution = int(multiset[1].sum()), total_ps, resolution
         gaps._of_core, gaps._batches = multiset, batches
         return gaps
 
     def batches(self) -> GapBatches:
-        """The same gaps in order of time, for intervals of their percentiles."""
+        """Return the same gaps in time order, for intervals of their percentiles."""
         return self._batches
 
     def add(self, gap_ps: int, count: int = 1) -> None:
-        """Add this many equal gaps that end at one instant."""
+        """Add `count` equal gaps that end at one instant."""
         self.count += count
         self.total_ps += gap_ps * count
         self._batches.add(gap_ps, count)
@@ -107,16 +107,16 @@ class GapCounter:
                 self._times[bin_of(gap, BIN_BITS)] += times
 
     def _multiset(self) -> tuple[IntArray, IntArray]:
-        """(gaps in rising order, how often each)."""
+        """Return the gaps in ascending order and their counts."""
         if self._of_core is not None:
             return self._of_core
         values, counts = np.array(sorted(self._times.items()), dtype=np.int64).reshape(-1, 2).T
         return bin_middles_ps(values, BIN_BITS) if self.resolution else values, counts
 
     def distribution_ms(self) -> Distribution | None:
-        """Statistics over all gaps, in ms; None without any.
+        """Return statistics over all gaps in ms; None if there are none.
 
-        Ranks are among the gaps that are held: an interrupt may have come between counting one and holding it.
+        Ranks count only stored gaps, because an interrupt may occur between counting and storing a gap.
         """
         if not self.count:
             return None

@@ -1,8 +1,8 @@
-"""When something happens: an instant in whole picoseconds, and its place among all that happens then.
+"""Instants in whole picoseconds, and the order of events within an instant.
 
-At one instant: samples of the state before it, what changes the deployment (failures, scaling: SimPy's own timeouts),
-ends of steps (SETTLE), arrivals (ARRIVE: from the clients, then ends of transfers, then deadlines), and what the
-engines compute next (DECIDE). Engines of one kind come by their number, all else in the order in which it was planned.
+Order: samples of the state before the instant, changes of the deployment (failures, scaling: SimPy's own timeouts),
+ends of steps (SETTLE), arrivals (ARRIVE: from clients, then ends of transfers, then deadlines), and the engines' next
+decisions (DECIDE). Engines are ordered by number within a kind, all other events by the order of scheduling.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import simpy
 from capacity.base.errors import InvalidInput
 from capacity.step import PS_PER_S
 
-BEFORE, SETTLE, ARRIVE, DECIDE = -1, 0, 1, 2  # what happens at one instant, in this order
-CLIENT, TIMER, DEADLINE = 0, 1, 2  # ranks of what arrives
-NEVER = 1 << 62  # an instant after all others
-CLOCK_ENDS_PS = NEVER // 4  # what is due then or later never happens; the compiled engines' keys hold no more
+BEFORE, SETTLE, ARRIVE, DECIDE = -1, 0, 1, 2  # kinds of events, in the order within an instant
+CLIENT, TIMER, DEADLINE = 0, 1, 2  # ranks of arrivals
+NEVER = 1 << 62  # after all other instants
+CLOCK_ENDS_PS = NEVER // 4  # no event at or after this; limit of the compiled engines' keys
 RANKS = 1 << 20
 
 
 class Instant(simpy.Event):  # type: ignore[misc]
-    """An event whose place is its kind and then its rank; SimPy's priorities make it so."""
+    """An event ordered by its kind and then its rank, through SimPy's priorities."""
 
-    _ok, _value = True, None  # it will happen, and has nothing to say
+    _ok, _value = True, None  # triggered, without a value
 
     def __init__(self, env: simpy.Environment, kind: int, rank: int = 0) -> None:
         self.env = env
@@ -32,7 +32,7 @@ class Instant(simpy.Event):  # type: ignore[misc]
         self._place = (kind + 1) * RANKS + rank
 
     def schedule_at(self, at_ps: int) -> Instant:
-        """It will happen then."""
+        """Schedule the event at an instant."""
         env = self.env
         env.schedule(self, self._place, at_ps - env._now)
         return self
@@ -46,7 +46,7 @@ def call_at(
 
 
 def beyond_clock(at_ps: int) -> InvalidInput:
-    """The error of a run that goes on for longer than simulated time, to be raised."""
+    """Return the error for a run that exceeds simulated time."""
     return InvalidInput(
         f"simulated time ends after {CLOCK_ENDS_PS // PS_PER_S} s, and the run goes on to {at_ps // PS_PER_S} s: "
         "fewer requests, or a faster deployment"
@@ -54,7 +54,7 @@ def beyond_clock(at_ps: int) -> InvalidInput:
 
 
 def next_key_of(queue: Sequence[tuple[int, int, int, simpy.Event]]) -> int:
-    """The compiled engines' key of what comes next in SimPy's queue: what they do before it has a lower one."""
+    """Return the compiled engines' key of the next event in SimPy's queue; they may do all work with a lower key."""
     if not queue:
         return NEVER
     at_ps, place, _, _ = queue[0]

@@ -1,11 +1,11 @@
-"""How sure a simulated figure is: confidence intervals from one run's batches, and from runs with other seeds."""
+"""Confidence intervals of simulated metrics, from batches of one run and from runs with different seeds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,15 @@ from capacity.step import PS_PER_S
 from capacity.workload.columns import FloatArray, IntArray
 
 CONFIDENCE = 0.95
-BATCHES = 20  # of one run: enough for a variance, and each long enough to outlast the memory of a queue
+BATCHES = 20  # of one run: enough for a variance, and each longer than the correlation time of a queue
 LEAST_PER_BATCH = 5
-LEAST_BEYOND = 5  # independent values beyond a percentile; with fewer, that bound is left open
+LEAST_BEYOND = 5  # independent values beyond a percentile; with fewer, that bound is None
 FEW_BEYOND = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A figure, and the interval that holds the true one with `CONFIDENCE`; a bound that data do not give is None."""
+    """A value and its interval with `CONFIDENCE` coverage; a bound is None if the data do not determine it."""
 
     value: float
     low: float | None
@@ -33,12 +33,12 @@ class Interval:
 
 
 def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) -> list[Interval | None]:
-    """Rising percentiles of `values`, which are in order of time and may depend on each other; None of no values.
+    """Return intervals of ascending percentiles of correlated `values` in time order; None without values.
 
-    Batch means of the share of values below the percentile give its standard error, dependence included (with the
-    correction of a first-order autoregression for what outlasts a batch); the interval of shares, on the scale of
-    their log odds, is read back off the values. Nothing is assumed of their distribution.
-    No end of a percentile lies below that of a lower one.
+    The standard error comes from batch means of the share of values below the percentile, so it includes correlation
+    (with a first-order autoregressive correction for correlation beyond a batch). The interval of shares, on the
+    log-odds scale, is converted back to values. No distribution is assumed. Bounds of percentiles are ascending.
+
     Source: Law, Simulation Modeling and Analysis, ch. 9.
     """
     count = len(values)
@@ -48,8 +48,8 @@ def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) ->
     found = [float(value) for value in np.percentile(ordered, percents)]
     if count < BATCHES * LEAST_PER_BATCH:
         return [Interval(value=value, low=None, high=None) for value in found]
-    edges = _batch_edges(count)
-    sizes = np.diff(np.append(edges, count))
+    sizes = np.array([len(part) for part in np.array_split(ordered, BATCHES)])
+    edges = np.cumsum(sizes) - sizes
     places = [
         _Places.from_shares(
             np.add.reduceat(values <= value, edges, dtype=np.int64) / sizes, percent / 100, count
@@ -71,7 +71,7 @@ def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) ->
 
 
 def _make_rising(intervals: Iterable[Interval]) -> list[Interval | None]:
-    """Intervals of rising percentiles: a bound of one bounds those beyond it as well."""
+    """Make bounds of ascending percentiles ascending."""
     found = list(intervals)
     for i in range(1, len(found)):
         below, low = found[i - 1].low, found[i].low
@@ -84,18 +84,11 @@ def _make_rising(intervals: Iterable[Interval]) -> list[Interval | None]:
     return [*found]
 
 
-def _batch_edges(count: int) -> IntArray:
-    """Where each of `BATCHES` begins, as `np.array_split` has them."""
-    size, more = divmod(count, BATCHES)
-    at = np.arange(BATCHES)
-    return at * size + np.minimum(at, more)
-
-
 def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Interval | None]:
-    """Rising percentiles of gaps between deliveries in ms, from their histograms by batch (`GapBatches`).
+    """Return intervals of ascending percentiles of gaps in ms, from their histograms by batch (`GapBatches`).
 
-    Known to the width of a bin, 0.4 %. Fewer than half of the batches there can be give no bounds: the run is short, or
-    little of it was steady. None of no gaps.
+    The precision is the width of a bin, 0.4 %. With fewer than 10 batches there are no bounds,
+    because the run or its steady part is short. None if there are no gaps.
     """
     used = np.flatnonzero(batches.any(axis=0))
     first, last = (int(used[0]), int(used[-1])) if len(used) else (0, -1)
@@ -130,9 +123,9 @@ def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Inter
 
 
 def share_interval(within: npt.NDArray[Any]) -> Interval | None:
-    """A share of requests in order of time (an SLO's attainment), by batch means on the scale of log odds.
+    """Return the interval of a share of requests in time order (SLO attainment), by batch means on the log-odds scale.
 
-    Where all or none are within, the other bound is what so many independent requests leave open. None of no requests.
+    If all or none are within, the other bound is that of independent requests. None without requests.
     """
     count = len(within)
     if not count:
@@ -141,7 +134,9 @@ def share_interval(within: npt.NDArray[Any]) -> Interval | None:
     if count < BATCHES * LEAST_PER_BATCH:
         return Interval(value=value, low=None, high=None)
     if value in (0.0, 1.0):
-        open_end = (1 - CONFIDENCE) ** (1 / count)  # the share at which so many in a row are that unlikely
+        open_end = (1 - CONFIDENCE) ** (
+            1 / count
+        )  # the share at which this many in a row have probability 1 - CONFIDENCE
         return Interval(value=value, low=open_end if value else 0.0, high=1.0 if value else 1 - open_end)
     batches = np.array([part.mean() for part in np.array_split(within, BATCHES)])
     places = _Places.from_shares(batches, value, count, of_share=True)
@@ -150,7 +145,7 @@ def share_interval(within: npt.NDArray[Any]) -> Interval | None:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """The interval of a percentile's place, as a share, and how many independent values lie `below` and `above` it."""
+    """Interval of a percentile's rank, as a share, and the effective number of values `below` and `above` it."""
 
     low: float
     high: float
@@ -161,13 +156,14 @@ class _Places:
     def from_shares(
         cls, batch_shares: FloatArray, share: float, count: int, *, of_share: bool = False
     ) -> _Places:
-        """From the share of values below it by batch, on the scale of log odds.
+        """Return the interval from the share of values below the percentile in each batch, on the log-odds scale.
 
-        Few values beyond a percentile come in fewer stretches, whose own number is left to chance: that side is made
-        wider by 1 + 3 / their effective number, which M/M/1 at a load of 0.7 needs to be held in nine runs of ten.
-        `of_share`: the interval is of the share itself, and its lower side is the wide one where few lie above.
+        A few values beyond a percentile come in even fewer clusters, and the number of clusters is random. So the
+        bound on that side is 1 + 3 / (their effective number) times as far away; M/M/1 at a load of 0.7 needs this for
+        coverage in nine of ten runs. `of_share`: the interval belongs to the share itself; its lower side is the wide
+        one if few values are above.
         """
-        # at least what independent values would have: batches that happen to agree prove nothing
+        # at least the error of independent values, because batches may agree by chance
         error = max(_standard_error(batch_shares), math.sqrt(share * (1 - share) / count))
         independent = share * (1 - share) / error**2
         below, above = independent * share, independent * (1 - share)
@@ -191,25 +187,29 @@ def _standard_error(batch_means: FloatArray) -> float:
 
 
 def mean_of_runs(values: Sequence[float]) -> Interval:
-    """The mean of one figure over independent runs, with Student's interval; one run gives no bounds."""
+    """Return the mean over independent runs with Student's interval; a single run gives no bounds."""
     if not values:
-        raise InvalidInput("no runs to take an interval of")
-    mean = math.fsum(values) / len(values)
+        raise InvalidInput("an interval needs at least 1 run")
+    mean = fmean(values)
     if len(values) < 2:
         return Interval(value=mean, low=None, high=None)
-    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    half = t_quantile(CONFIDENCE, len(values) - 1) * math.sqrt(variance / len(values))
+    half = t_quantile(CONFIDENCE, len(values) - 1) * math.sqrt(variance(values) / len(values))
     return Interval(value=mean, low=mean - half, high=mean + half)
 
 
 def paired_difference(first: Iterable[float], second: Iterable[float]) -> Interval:
-    """`second` - `first` over runs that share their random numbers, seed by seed: what differs is the configuration."""
-    pairs = list(zip(first, second, strict=True))
-    return mean_of_runs([b - a for a, b in pairs])
+    """Return the interval of `second` - `first` over runs with common random numbers, paired by seed."""
+    return mean_of_runs([b - a for a, b in zip(first, second, strict=True)])
+
+
+def variance(values: Sequence[float]) -> float:
+    """Return the sample variance of at least two values."""
+    mean = fmean(values)
+    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
 def t_quantile(confidence: float, degrees: int) -> float:
-    """Half-width, in standard errors, of Student's two-sided interval. Source: Hill, CACM Algorithm 396 (1970)."""
+    """Return the two-sided quantile of Student's t in standard errors. Source: Hill, CACM Algorithm 396 (1970)."""
     n, tails = degrees, 1 - confidence
     if n == 1:
         return 1 / math.tan(tails * math.pi / 2)

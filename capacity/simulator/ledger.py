@@ -1,4 +1,4 @@
-"""What happened in a run: columns per request, and each engine's running sums; all in whole numbers."""
+"""Records of a run: columns per request and totals per engine, all as integers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from capacity.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The engines' state at one instant."""
+    """State of the engines at one instant."""
 
     time_s: float
     running: int
@@ -28,7 +28,7 @@ class Sample:
 
 
 class Progress:
-    """Calls `report(completed, total)` some two hundred times in a run."""
+    """Calls `report(completed, total)` about 200 times in a run."""
 
     def __init__(self, total: int, report: Callable[[int, int], None]) -> None:
         self._total = total
@@ -37,13 +37,11 @@ class Progress:
         self._every = max(1, total // 200)
 
     def count_one(self) -> None:
-        """One more request has."""
-        self._completed += 1
-        if self._completed % self._every == 0:
-            self._report(self._completed, self._total)
+        """Count one completed request."""
+        self.count_to(self._completed + 1)
 
     def count_to(self, completed: int) -> int:
-        """So many have, in all; returns how many reports were due, of which one is made."""
+        """Set the number of completed requests; report once if reports are due, and return how many were due."""
         due = completed // self._every - self._completed // self._every
         self._completed = completed
         if due > 0:
@@ -56,9 +54,9 @@ COUNTS = ("output_tokens", "cached_tokens", "preemptions", "preempted_ps")
 
 
 class Ledger:
-    """Columns with an entry for each request, of any engine. None ever moves: its address may be kept.
+    """Columns with one entry per request, for all engines. They never move, so callers may keep their addresses.
 
-    They lie in one piece of memory, which the system has in a few large pages then; Python reads their entries as int.
+    All columns share one block of memory, so the system can use a few large pages; Python reads entries as int.
     """
 
     arrival_ps: memoryview
@@ -68,7 +66,7 @@ class Ledger:
     output_tokens: memoryview
     cached_tokens: memoryview
     preemptions: memoryview
-    preempted_ps: memoryview  # after the first token, waiting to run again
+    preempted_ps: memoryview  # time between a preemption and resuming, after the first token
 
     def __init__(self, count: int, progress: Callable[[int, int], None] | None = None) -> None:
         columns = np.zeros((len(INSTANTS) + len(COUNTS), count), dtype=np.int64)
@@ -78,7 +76,7 @@ class Ledger:
         self.progress = None if progress is None else Progress(count, progress)
 
     def forget(self, request: int) -> None:
-        """Nothing that was done for a request counts."""
+        """Discard the results of a request."""
         self.first_scheduled_ps[request] = self.first_token_ps[request] = self.finish_ps[request] = MISSING
         self.preempted_ps[request] = self.output_tokens[request] = 0
 
@@ -92,19 +90,19 @@ class Ledger:
 
 
 class EngineLedger:
-    """One engine's running sums, and its entries in the columns."""
+    """Totals of one engine, and its entries in the columns."""
 
     def __init__(self, ledger: Ledger, gaps: GapCounter, work: StepWork | None = None) -> None:
         self.columns = ledger
         self.gaps = gaps  # of all engines together
-        self.work = work  # kinds of steps, with `keep_work`
+        self.work = work  # statistics of steps, with `keep_work`
         self.steps = self.rows = self.busy_ps = 0
         self.rejected = self.completed = self.preemptions = 0
         self.kv_block_ps = self.kv_busy_ps = self.kv_peak_blocks = 0
         self.hit_tokens = self.queried_tokens = 0
 
     def record_step(self, step: Step, now_ps: int) -> None:
-        """A step was decided, row by row."""
+        """Record a scheduled step, row by row."""
         for r in step.preempted:
             self.preemptions += 1
             self.columns.preemptions[r.index] += 1
@@ -120,7 +118,7 @@ class EngineLedger:
                 self._record_start(row, now_ps)
 
     def _record_start(self, row: Row, now_ps: int) -> None:
-        """A request runs for the first time, or again."""
+        """Record that a request starts or resumes."""
         r = row.sequence
         r.stopped = False
         if r.preempted != MISSING:
@@ -134,7 +132,7 @@ class EngineLedger:
         self.queried_tokens += r.prompt_tokens
 
     def record_delivery(self, emitted: Items[tuple[Sequence, int]], now_ps: int) -> None:
-        """The output of one step: a delivery of tokens to each of its requests."""
+        """Record the tokens that one step delivers to each of its requests."""
         before = Counter([r.last_token for r, _ in emitted])
         if before.pop(MISSING, 0):
             for r, _ in emitted:
@@ -143,7 +141,7 @@ class EngineLedger:
         for r, _ in emitted:
             r.last_token = now_ps
         for last_ps, count in sorted(before.items(), reverse=True):
-            self.gaps.add(now_ps - last_ps, count)  # equal ones are one entry, the shortest first
+            self.gaps.add(now_ps - last_ps, count)  # equal gaps are one entry, the shortest first
 
     def use_kv(self, blocks: int, duration_ps: int) -> None:
         self.kv_block_ps += blocks * duration_ps
@@ -152,7 +150,7 @@ class EngineLedger:
             self.kv_peak_blocks = blocks
 
     def record_end(self, r: Sequence, now_ps: int) -> None:
-        if r.known == r.prompt_tokens:  # dropped by the scheduler, without a token
+        if r.known == r.prompt_tokens:  # dropped by the scheduler without a token
             self.rejected += 1
             return
         self.completed += 1

@@ -1,4 +1,4 @@
-"""Service levels held against a run: limits and what share of the requests attained them."""
+"""SLO evaluation of a run: limits, and the share of requests within each."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ from capacity.workload.windows import Window, judged_windows, parse_window_s, ro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloLevel:
-    """One service level. `value_ms` is its percentile over all requests (None: infinite, too many never ended; or a
-    limit owed to each request); `attained_fraction` the share of requests within the limit, None for gaps. Its 95 %
-    interval is of a steady run; a bound that nothing gives is None."""
+    """Result for one SLO.
+
+    `value_ms` is its percentile over all requests; None if infinite (too many requests did not complete) or if the
+    limit applies to each request. `attained_fraction` is the share of requests within the limit (None for gaps); its
+    95 % interval exists for steady runs only, and a bound may be None.
+    """
 
     slo: str
     limit_ms: float
@@ -33,7 +36,7 @@ class SloLevel:
 
     @property
     def ratio(self) -> float:
-        """Value over limit; of a limit owed to each request, above 1 by the share that is beyond it."""
+        """Value over limit; for a limit on each request, 1 plus the share of requests beyond it."""
         if self.value_ms is not None:
             return self.value_ms / self.limit_ms
         if self.met or self.attained_fraction is None or self.slo.count(":") > 1:
@@ -43,7 +46,7 @@ class SloLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
-    """Requests per second within all limits, and their share, with 95 % intervals; and each limit alone."""
+    """Requests per second within all limits and their share, with 95 % intervals; and the result for each limit."""
 
     requests_per_s: float
     requests_per_s_low: float | None
@@ -55,7 +58,7 @@ class Goodput:
 
 
 def goodput(slos: Sequence[Slo], records: RequestTable, summary: LatencySummary, *, steady: bool) -> Goodput:
-    """How much of what was sent met all of `slos`, which are owed to each request; what never ended met none."""
+    """Return the goodput under `slos`, which apply to each request; requests that did not complete miss them."""
     good = np.ones(len(records), dtype=bool)
     for slo in slos:
         good &= _values_s(slo, records) <= slo.limit_s
@@ -80,10 +83,10 @@ def _bounds(within: npt.NDArray[np.bool_], steady: bool) -> tuple[float | None, 
 def hold(
     slos: Iterable[Slo], records: RequestTable, summary: LatencySummary, *, steady: bool = False
 ) -> tuple[SloLevel, ...]:
-    """Each of `slos` against all requests of a run; one that did not complete is infinitely late.
+    """Evaluate each of `slos` over all requests of a run; a request that did not complete is infinitely late.
 
-    A limit without a percentile is owed to every request. `steady`: the run was, so that its attainment has an
-    interval. Raises InvalidInput for a percentile of gaps that the summary does not have.
+    A limit without a percentile applies to every request. `steady`: the run was steady, so attainment has an interval.
+    Raises InvalidInput for a percentile of gaps that the summary does not have.
     """
     return tuple(
         _of_requests(slo, records, steady) if slo.of_requests else _of_gaps(slo, summary) for slo in slos
@@ -91,10 +94,10 @@ def hold(
 
 
 def check_window(slo_window: str, slos: Sequence[Slo]) -> None:
-    """Raise InvalidInput for a window that is no duration, or is set where there are no service levels."""
+    """Raise InvalidInput for a window that is not a duration, or that is set without SLOs."""
     parse_window_s(slo_window)
     if slo_window != "15m" and not slos:
-        raise InvalidInput("--slo-window changes nothing without service levels: add --slo, or leave it out")
+        raise InvalidInput("--slo-window changes nothing without SLOs: add --slo, or leave it out")
 
 
 def hold_in_windows(
@@ -106,9 +109,9 @@ def hold_in_windows(
     *,
     steady: bool,
 ) -> tuple[tuple[SloLevel, ...], Window | None]:
-    """Return the levels in the worst judged window of a run of `workload`, and that window.
+    """Return the SLO results in the worst window of a run of `workload`, and that window.
 
-    Over all requests, and None, of traffic that is no longer than `slo_window`.
+    Traffic no longer than `slo_window` gives the results over all requests, and None.
     """
     windows = judged_windows(windows_of([workload], parse_window_s(slo_window))) if slos else ()
     held = [
@@ -121,8 +124,8 @@ def hold_in_windows(
 
 
 def _values_s(slo: Slo, records: RequestTable) -> npt.NDArray[np.float64]:
-    """The latency of every request that a limit is about; infinite where it never ended."""
-    # of a single token, TPOT is 0: as `vllm bench serve` counts goodput
+    """Return the latency (s) of every request under a limit; infinite if it did not complete."""
+    # TPOT of a single token is 0, as in the goodput of `vllm bench serve`
     return np.where(records.completed, np.nan_to_num(records.latency_s(slo.metric)), np.inf)
 
 
@@ -132,7 +135,7 @@ def _of_requests(slo: Slo, records: RequestTable, steady: bool) -> SloLevel:
     low, high = _bounds(within, steady)
     value_s = None
     if slo.percentile is not None:
-        # the smallest value that the share reaches where infinity is beside it: no interpolation with it
+        # no interpolation next to infinity
         lower = float(np.percentile(values_s, slo.percentile, method="lower"))
         higher = float(np.percentile(values_s, slo.percentile, method="higher"))
         value_s = slo.value_s(values_s) if np.isfinite(higher) else (lower if lower == higher else np.inf)
@@ -150,7 +153,9 @@ def _of_requests(slo: Slo, records: RequestTable, steady: bool) -> SloLevel:
 
 def _of_gaps(slo: Slo, summary: LatencySummary) -> SloLevel:
     if slo.percentile not in PERCENTILES:
-        raise InvalidInput(f"{slo}: gaps have the percentiles {', '.join(f'p{p}' for p in PERCENTILES)}")
+        raise InvalidInput(
+            f"{slo}: gaps between tokens have only the percentiles {', '.join(f'p{p}' for p in PERCENTILES)}"
+        )
     gaps_ms = summary.latencies_ms[slo.metric]
     value_ms = None if gaps_ms is None else gaps_ms.percentiles[int(slo.percentile)]
     return SloLevel(

@@ -1,7 +1,7 @@
-"""Means and intervals over the steady part of a run, what clients see while the load lasts; means over all of it.
+"""Means and intervals over the steady part of a run, which clients see under load; and means over the whole run.
 
-A whole run also holds its warm-up (of a closed loop the first wave, which arrives all at once as none does later) and
-its drain; the longer the run, the nearer its means come to those of the steady part.
+A whole run includes its warm-up (in a closed loop the first wave, whose requests arrive all at once) and its drain.
+The longer the run, the closer its means are to those of the steady part.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from capacity.workload.columns import FloatArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadMeans:
-    """Means over `requests` requests, on the clocks of `vllm bench serve`; `tpot_s` is None for single tokens.
+    """Means over `requests` requests, on the clocks of `vllm bench serve`; `tpot_s` is None for single-token outputs.
 
-    `waiting_s` is the part of `ttft_s` before the first token is scheduled, the way to the engine included.
-    `in_flight` is the mean number of requests in the system, waiting included: `requests_per_s` * `e2e_s`.
+    `waiting_s` is the part of `ttft_s` before the first token is scheduled, including the latency to the engine.
+    `in_flight` is the mean number of requests in the system, including waiting ones: `requests_per_s` * `e2e_s`.
     """
 
     requests: int
@@ -49,7 +49,7 @@ class LoadMeans:
         return self.latencies_s["e2el"] or 0.0
 
     def to_dict(self) -> dict[str, float | None]:
-        """JSON values by the names of `vllm bench serve`, latencies in ms."""
+        """Return JSON values with the names of `vllm bench serve`, latencies in ms."""
         means = self.latencies_s.items()
         return {
             "requests": self.requests,
@@ -60,10 +60,11 @@ class LoadMeans:
 
 
 def steady_means(records: RequestTable, rows: npt.NDArray[np.int64], *, clocked: bool) -> LoadMeans | None:
-    """Means over completed requests, the `rows` of the steady part in order of arrival; None of fewer than two.
+    """Return means over completed requests, `rows` of the steady part in arrival order; None if fewer than two.
 
-    Of `clocked` arrivals the rate is theirs, and how many are in flight follows (Little). Of a closed loop those in
-    flight are counted over time, and the rate follows: its arrivals may come in waves that a count would cut.
+    For `clocked` arrivals, the rate is the arrival rate and Little's law gives the number in flight. In a closed loop,
+    the number in flight is averaged over time and gives the rate, because arrivals may come in waves that a count
+    would cut.
     """
     if len(rows) < 2:
         return None
@@ -92,17 +93,17 @@ def steady_means(records: RequestTable, rows: npt.NDArray[np.int64], *, clocked:
 
 
 def _in_flight(records: RequestTable, start_ps: int, end_ps: int) -> float:
-    """Mean over a stretch of time of the requests that were in the system."""
+    """Return the time-averaged number of requests in the system."""
     done = records.completed
     arrival, finish = records.arrival_ps[done], records.finish_ps[done]
     inside = np.clip(finish, start_ps, end_ps) - np.clip(arrival, start_ps, end_ps)
-    return float(inside.sum(dtype=float)) / (end_ps - start_ps)  # over 2**63 in a day of many
+    return float(inside.sum(dtype=float)) / (end_ps - start_ps)  # an int64 sum may overflow on long runs
 
 
 def steady_intervals(
     records: RequestTable, rows: npt.NDArray[np.int64], gaps: GapCounter | None
 ) -> dict[str, Interval | None]:
-    """Return the interval of every percentile of the steady part, which is `rows`, by the keys of the summary."""
+    """Return the interval of every percentile of the steady part (`rows`), with the keys of the summary."""
     names = [f"p{percent}_{metric}_ms" for metric in METRICS for percent in PERCENTILES]
     if not len(rows):
         return dict.fromkeys(names)
@@ -125,7 +126,7 @@ def steady_intervals(
 
 
 def _gaps_until(records: RequestTable, instants_ps: Sequence[int]) -> FloatArray:
-    """About which share of all gaps between deliveries lies before each instant."""
+    """Return the approximate share of all gaps between deliveries before each instant."""
     done = records.completed & (records.output_tokens > 1)
     first, finish = records.first_token_ps[done], records.finish_ps[done]
     weights = records.output_tokens[done] - 1
@@ -136,7 +137,7 @@ def _gaps_until(records: RequestTable, instants_ps: Sequence[int]) -> FloatArray
 
 
 def whole_means(summary: LatencySummary, records: RequestTable) -> LoadMeans | None:
-    """Means over all requests of a run, as `vllm bench serve` prints them; None where none was completed."""
+    """Return means over all requests of a run, as `vllm bench serve` prints them; None if none completed."""
     e2e = summary.e2el_ms
     if e2e is None:
         return None

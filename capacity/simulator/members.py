@@ -1,4 +1,4 @@
-"""The engines of a deployment as it sees them, what is kept of its run, and each one's share of the result."""
+"""Replicas of a deployment, recording options of a run, and the summary of each replica."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from capacity.base.errors import UnknownName
+from capacity.base.record import make_from
 from capacity.simulator.engines import EngineAccount
 from capacity.simulator.front_end_process import FrontendTimes
 from capacity.simulator.setup import EngineSetup, Role
@@ -19,7 +20,7 @@ EngineLoop = Literal["auto", "core", "events"]
 
 
 def engine_loop_named(name: str) -> EngineLoop:
-    """Raises UnknownName."""
+    """Return the engine loop of this name. Raises UnknownName."""
     loops: dict[str, EngineLoop] = {loop: loop for loop in get_args(EngineLoop)}
     if name not in loops:
         raise UnknownName("engine loop", name, loops)
@@ -28,11 +29,11 @@ def engine_loop_named(name: str) -> EngineLoop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """What a run keeps and shows, and how its engines run. `frontend` lies between clients and engines.
+    """Data that a run keeps and reports, and the engine loop. `frontend` is the path between clients and engines.
 
-    `keep_work` keeps what the steps were like (`SimulationResult.step_work`); an `observer` sees each of them.
-    `progress(completed, total)` is called some two hundred times; `check()` between stretches of steps, a few
-    milliseconds each, and what it raises ends the run. `engine_loop`: see `simulate`.
+    `keep_work` keeps statistics of the steps (`SimulationResult.step_work`); `observer` is called for each step.
+    `progress(completed, total)` is called about 200 times. `check()` is called every few milliseconds between steps;
+    an exception from it ends the run. `engine_loop`: see `simulate`.
     """
 
     frontend: FrontendTimes | None = None
@@ -46,7 +47,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSummary:
-    """One replica's share. `from_s` to `until_s`: when it took requests (None: to the end)."""
+    """Summary of one replica. It took requests from `from_s` to `until_s` (None: to the end)."""
 
     number: int
     label: str
@@ -59,12 +60,12 @@ class ReplicaSummary:
     from_s: float
     until_s: float | None
     ended: str | None = None  # failed, or scaled down
-    pool: int = 0  # its place among the deployment's
+    pool: int = 0  # index in the deployment's pools
 
 
 @dataclass(slots=True)
 class Member:
-    """One replica. It takes requests while it is `open`, and is there until it is stopped."""
+    """State of one replica. It takes requests while it is `open`, and exists until it is stopped."""
 
     setup: EngineSetup
     from_ps: int
@@ -72,7 +73,7 @@ class Member:
     until_ps: int | None = None
     ended: str | None = None
     open: bool = False
-    paused: bool = False  # it has as many requests as it may have
+    paused: bool = False  # it has as many outstanding requests as allowed
     draining: bool = False
 
     @property
@@ -85,26 +86,24 @@ class Member:
 
     @property
     def starting(self) -> bool:
-        """Whether it will take requests."""
+        """Whether the replica will take requests later."""
         return self.alive and not self.draining and not self.open
 
     def summary(self, number: int, account: EngineAccount) -> ReplicaSummary:
-        return ReplicaSummary(
+        return make_from(
+            ReplicaSummary,
+            self,
+            account,
+            self.setup,
             number=number,
-            label=self.setup.label,
-            role=self.setup.role,
-            requests=self.requests,
             busy_s=account.busy_ps / PS_PER_S,
-            steps=account.steps,
-            preemptions=account.preemptions,
             kv_utilization_peak=account.kv_peak_blocks / account.num_blocks,
             from_s=self.from_ps / PS_PER_S,
             until_s=None if self.until_ps is None else self.until_ps / PS_PER_S,
-            ended=self.ended,
             pool=self.setup.takes.pool,
         )
 
     def alive_ps(self, end_ps: int) -> int:
-        """How long it was there, if the last request ended at `end_ps`."""
+        """Return how long the replica existed if the last request ended at `end_ps`."""
         until_ps = end_ps if self.until_ps is None else min(self.until_ps, end_ps)
         return max(0, until_ps - self.from_ps)

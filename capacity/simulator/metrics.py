@@ -1,16 +1,19 @@
-"""Per-request records, and the summary that `vllm bench serve` would print of them: one path for all sources.
+"""Per-request records, and their summary as `vllm bench serve` prints it; used for all sources.
 
-The clock of each metric, as in vLLM 0.33.0's benchmark client:
-TTFT = first output token - arrival, queueing included; E2EL = last output token - arrival;
-TPOT = (E2EL - TTFT) / (output tokens - 1), one value per request, undefined for a single output token;
-ITL = gaps between successive deliveries of one request, pooled over all requests.
-Percentiles interpolate linearly (numpy's default), standard deviations are those of the population.
+Definitions, as in vLLM 0.33.0's benchmark client:
+
+- TTFT = first output token - arrival, including queueing
+- E2EL = last output token - arrival
+- TPOT = (E2EL - TTFT) / (output tokens - 1), one value per request, undefined for a single output token
+- ITL = gaps between successive deliveries of one request, pooled over all requests
+
+Percentiles interpolate linearly (numpy's default); standard deviations are population values.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, overload
 
@@ -26,14 +29,14 @@ from capacity.workload.columns import IntArray
 
 PS_PER_MS = PS_PER_S // 1000
 PS_TO_MS = 1e3 / PS_PER_S
-MISSING = -1  # an instant that never came
+MISSING = -1  # an instant that never happened
 _INSTANTS = ("arrival", "first_scheduled", "first_token", "finish")
 _COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "preemptions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
-    """One request's instants (s on the run's clock; None: never happened) and sizes."""
+    """Times of one request (s on the run's clock; None: never happened) and its token counts."""
 
     index: int
     arrival_s: float
@@ -59,7 +62,7 @@ class RequestRecord:
 
     @property
     def tpot_s(self) -> float | None:
-        """Mean gap after the first token; None for a request of one output token."""
+        """Mean gap after the first token; None for a single output token."""
         if self.finish_s is None or self.first_token_s is None or self.output_tokens < 2:
             return None
         return (self.finish_s - self.first_token_s) / (self.output_tokens - 1)
@@ -67,7 +70,7 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestTable(Sequence[RequestRecord]):
-    """Requests as columns, instants in whole picoseconds (MISSING: never); indexing gives a RequestRecord."""
+    """Requests as columns, times in whole picoseconds (MISSING: never); indexing gives a RequestRecord."""
 
     arrival_ps: IntArray
     first_scheduled_ps: IntArray
@@ -77,8 +80,7 @@ class RequestTable(Sequence[RequestRecord]):
     output_tokens: IntArray
     cached_tokens: IntArray
     preemptions: IntArray
-    # after the first token, without a place in the batch; None: not known
-    preempted_ps: IntArray | None = None
+    preempted_ps: IntArray | None = None  # without a place in the batch, after the first token; None: unknown
 
     def __len__(self) -> int:
         return len(self.arrival_ps)
@@ -89,11 +91,8 @@ class RequestTable(Sequence[RequestRecord]):
     def __getitem__(self, index: slice) -> list[RequestRecord]: ...
     def __getitem__(self, index: int | slice) -> RequestRecord | list[RequestRecord]:
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        index %= len(self)
-
+            return [self[i] for i in range(len(self))[index]]
+        index = range(len(self))[index]
         instants: Any = {}
         for name in _INSTANTS:
             ps = int(getattr(self, f"{name}_ps")[index])
@@ -101,11 +100,8 @@ class RequestTable(Sequence[RequestRecord]):
         counts = {name: int(getattr(self, name)[index]) for name in _COUNTS}
         return RequestRecord(index=index, **instants, **counts)
 
-    def __iter__(self) -> Iterator[RequestRecord]:
-        return (self[i] for i in range(len(self)))
-
     def rows(self, chosen: slice | npt.NDArray[Any]) -> RequestTable:
-        """Return the table of some rows: a slice, a mask, or their numbers."""
+        """Return the table of some rows, given as a slice, a mask or row numbers."""
         columns = ((name, getattr(self, name)) for name in self.__dataclass_fields__)
         parts: Any = {name: None if column is None else column[chosen] for name, column in columns}
         return RequestTable(**parts)
@@ -116,21 +112,20 @@ class RequestTable(Sequence[RequestRecord]):
         return done
 
     def span_ps(self, metric: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return the time (ps) of a latency, and the parts that it is divided by, of each request. Only of those that
-        completed they mean anything."""
+        """Return the time (ps) of a latency and its divisor for each request; valid only for completed requests."""
         span = METRICS[metric].span
         assert span is not None
         time_ps, parts = span(self)
         return time_ps, np.maximum(parts, 0)
 
     def latency_s(self, metric: str) -> npt.NDArray[np.float64]:
-        """A latency of each request in s; NaN where it did not complete, and for TPOT of a single token."""
+        """Return a latency of each request in s; NaN if it did not complete, and for TPOT of a single token."""
         time_ps, parts = self.span_ps(metric)
         known = self.completed & (parts > 0)
         return np.where(known, time_ps / PS_PER_S / np.maximum(parts, 1), np.nan)
 
     def latencies(self, metric: str, *, per_ps: float) -> npt.NDArray[np.float64]:
-        """Return a latency (a picosecond is `per_ps` of its unit) of the requests that have it, in their order.
+        """Return a latency of the requests that have it, in order; `per_ps` converts from picoseconds to the unit.
 
         All requests of the table must be completed.
         """
@@ -144,7 +139,7 @@ class RequestTable(Sequence[RequestRecord]):
 
     @classmethod
     def from_records(cls, records: Iterable[RequestRecord]) -> RequestTable:
-        """Columns of records, a real server's included (whatever their clock's origin)."""
+        """Return the table of records, including those of real servers (with any clock origin)."""
         rows = list(records)
         columns: dict[str, IntArray] = {}
         for name in _INSTANTS:
@@ -157,7 +152,7 @@ class RequestTable(Sequence[RequestRecord]):
 
 
 def latency_of(metric: str, ttft_s: float, e2e_s: float, output_tokens: int) -> float | None:
-    """Return a latency (s) of a request with this TTFT and E2E; None where it does not have it."""
+    """Return a latency (s) of a request with this TTFT and E2E; None if it does not have it."""
     request = RequestRecord(
         index=0,
         arrival_s=0.0,
@@ -173,7 +168,7 @@ def latency_of(metric: str, ttft_s: float, e2e_s: float, output_tokens: int) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencySummary:
-    """A run in the words of `vllm bench serve`; a metric without any value is None, never 0.
+    """Summary of a run with the names of `vllm bench serve`; a metric without values is None, never 0.
 
     `duration` runs from the first arrival to the last completion.
     """
@@ -207,7 +202,7 @@ class LatencySummary:
         return self.latencies_ms["e2el"]
 
     def to_dict(self) -> dict[str, Any]:
-        """The flat keys of `vllm bench serve`'s result body."""
+        """Return the flat keys of `vllm bench serve`'s result body."""
         names = [field.name for field in fields(self) if field.name not in ("latencies_ms", "itl_resolution")]
         return {name: getattr(self, name) for name in names} | flattened_latencies(self.latencies_ms)
 
@@ -219,23 +214,22 @@ def summarize(
     goodput_ms: Mapping[str, float] | None = None,
     duration_s: float | None = None,
 ) -> LatencySummary:
-    """Summary of the completed requests; what never completed counts as failed.
+    """Return the summary of the completed requests; all others count as failed.
 
-    `goodput_ms` limits latencies of requests (ms, inclusive): requests within all limits per second are the goodput;
-    a single output token counts as TPOT 0 there, as in vLLM. `duration_s`: of the measured run, where it is known.
+    `goodput_ms` sets latency limits (ms, inclusive); goodput is the rate of requests within all of them. A single
+    output token counts as TPOT 0 there, as in vLLM. `duration_s`: of the measured run, if known.
     """
     unknown = sorted(set(goodput_ms or ()) - set(REQUEST_METRICS))
     if unknown:
-        raise InvalidInput(f"no goodput metric {unknown[0]!r}; known: {', '.join(REQUEST_METRICS)}")
+        raise InvalidInput(f"unknown goodput metric {unknown[0]!r}; known: {', '.join(REQUEST_METRICS)}")
     completed = int(requests.completed.sum())
-    # of all, no column is copied
-    done = requests if completed == len(requests) else requests.rows(requests.completed)
+    done = requests if completed == len(requests) else requests.rows(requests.completed)  # without a copy
     if duration_s is None:
         start_ps = int(requests.arrival_ps.min()) if len(requests) else 0
         duration_s = (int(done.finish_ps.max()) - start_ps) / PS_PER_S if completed else 0.0
     good = np.ones(completed, dtype=bool)
     for metric, limit_ms in (goodput_ms or {}).items():
-        # in picoseconds, where a latency that equals its limit does so exactly
+        # in picoseconds, so that a latency equal to its limit compares exactly
         time_ps, parts = done.span_ps(metric)
         good &= time_ps <= limit_ms * PS_PER_MS * parts
     input_tokens, output_tokens = int(done.prompt_tokens.sum()), int(done.output_tokens.sum())
@@ -247,7 +241,7 @@ def summarize(
         key: Distribution.from_values(done.latencies(key, per_ps=PS_TO_MS), reorder=True)
         for key in REQUEST_METRICS
     }
-    latencies_ms |= {"itl": gaps.distribution_ms() if gaps is not None else None}
+    latencies_ms["itl"] = gaps.distribution_ms() if gaps is not None else None
     return LatencySummary(
         duration=duration_s,
         completed=completed,

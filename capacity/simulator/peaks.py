@@ -1,4 +1,4 @@
-"""When more arrives than a deployment can do: the worst stretch of a run, and the chance in arrivals beside it."""
+"""Stretches of a run in which more requests arrive than the deployment can serve, beyond random variation."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from capacity.workload.columns import FloatArray
 
-LEAST_RESIDENCES = 10  # a stretch, or a run, in times that a request stays
+LEAST_RESIDENCES = 10  # minimum length of a stretch or run, in residence times of a request
 
 
 def local_variation(arrival: FloatArray) -> float:
-    """Squared coefficient of variation of the gaps, within short stretches: chance, without the changes of the rate."""
+    """Return the squared coefficient of variation of gaps in short stretches: randomness without rate changes."""
     gaps = np.diff(arrival)
     size = 25
     stretches = len(gaps) // size
@@ -28,9 +28,9 @@ def local_variation(arrival: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """A stretch in which more arrives than can be done: `load` times the capacity, `excess` requests beyond it.
+    """A stretch with arrivals above capacity: `load` times the capacity, `excess` requests more than it.
 
-    `all_s` and `all_excess` are of every such stretch of its length, itself included.
+    `all_s` and `all_excess` are totals over all such stretches of the same length, including this one.
     """
 
     load: float
@@ -42,9 +42,9 @@ class Peak:
 
 
 def peak_load(arrival: FloatArray, capacity: float, stay_s: float) -> Peak | None:
-    """The stretch in which most above capacity arrives; None: all can be chance, or passes quickly.
+    """Return the stretch with the most arrivals above capacity; None if it may be random or passes quickly.
 
-    Stretches are halves, quarters, ... down to ten stays of a request; beyond chance is 5 standard errors.
+    Stretches are halves, quarters, ... down to ten residence times; "beyond random" means 5 standard errors.
     """
     start_s, end_s = float(arrival[0]), float(arrival[-1])
     variation = max(local_variation(arrival), 1.0)

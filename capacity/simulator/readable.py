@@ -1,4 +1,4 @@
-"""The engines of a deployment, readable: each is a SimPy process, and every decision and every step's end an event."""
+"""Readable engine loop: each engine is a SimPy process, and every decision and every end of a step is an event."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from capacity.simulator.step_work import StepWork
 
 
 class ReadableEngines:
-    """`Engines` of the policies and KV pools in Python. Nothing here is ever behind the clock."""
+    """`Engines` with the Python policies and KV pools; their state is always current."""
 
     def __init__(
         self,
@@ -38,13 +38,19 @@ class ReadableEngines:
         self._recording = recording
 
     def add(self, setup: EngineSetup, now_ps: int) -> int:  # noqa: ARG002
-        number, pool, front_end = len(self.engines), make_pool(setup), self._front_end()
+        number, pool, times = len(self.engines), make_pool(setup), self._recording.frontend
+        work = StepWork(setup.step_times) if self._recording.keep_work else None
+        ledger, front_end = EngineLedger(self._ledger, self.gaps, work), None
+        if times is not None and (times.streams or times.takes_in):
+            front_end = FrontEndProcesses(times, self._requests.prompt_tokens)
+            if times.streams:
+                ledger = StreamingLedger(self._ledger, self.gaps, work, front_end=front_end)
         engine = Engine(
             self.env,
             setup,
             make_scheduler(setup, pool),
             pool,
-            ledger=self._engine_ledger(setup, front_end),
+            ledger=ledger,
             reports=self._reports,
             new_sequence=self._requests.sequence_maker(setup, pool),
             number=number,
@@ -55,21 +61,6 @@ class ReadableEngines:
         self.env.process(engine.run())
         return number
 
-    def _front_end(self) -> FrontEndProcesses | None:
-        """The processes before one engine; None where nothing passes through them."""
-        times = self._recording.frontend
-        if times is None or not (times.streams or times.takes_in):
-            return None
-        return FrontEndProcesses(times, self._requests.prompt_tokens)
-
-    def _engine_ledger(self, setup: EngineSetup, front_end: FrontEndProcesses | None) -> EngineLedger:
-        work = StepWork(setup.step_times) if self._recording.keep_work else None
-        if front_end is not None and front_end.times.streams:
-            return StreamingLedger(self._ledger, self.gaps, work, front_end=front_end)
-        return EngineLedger(self._ledger, self.gaps, work)
-
-    # requests
-
     def feed(self, number: int, requests: Sequence[int], instants_ps: Sequence[int]) -> None:
         self.engines[number].feed(requests, instants_ps)
 
@@ -78,8 +69,6 @@ class ReadableEngines:
 
     def cancel(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
         self.engines[number].cancel(request)
-
-    # KV from one to the other
 
     def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:  # noqa: ARG002
         return self.engines[number].want_load(request, tokens)
@@ -99,8 +88,6 @@ class ReadableEngines:
     def stop(self, number: int) -> None:
         self.engines[number].stop()
 
-    # time
-
     def run(self) -> None:
         check = self._recording.check
         if check is None:
@@ -111,12 +98,10 @@ class ReadableEngines:
             check()
 
     def close(self) -> None:
-        """Nothing: the garbage collector finds them."""
-
-    # what there is to know
+        """Do nothing; the garbage collector frees the engines."""
 
     def report_at_once(self) -> None:
-        """Nothing: it is never done otherwise."""
+        """Do nothing; departures are always reported at their instant."""
 
     @property
     def busy(self) -> bool:

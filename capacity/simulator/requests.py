@@ -1,7 +1,7 @@
 """The workload's requests as engines and routers see them: sequences over a KV pool, prompts with their prefixes.
 
-A KV block names all before it, so from the first run of blocks that no other request has, none is shared: for a cache,
-and for a router that remembers, the rest is one private text and is not divided into runs.
+A KV block identifies all blocks before it. So after the first run of blocks that no other request has, nothing is
+shared: caches and routers with memory treat the rest as one private text, not divided into runs.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from capacity.simulator.setup import EngineSetup, check_encoding
 from capacity.workload import BlockRuns, Workload
 from capacity.workload.columns import IntArray
 
-Chain = tuple[Items[int], Items[int]]  # keys of runs, and the blocks at which each ends
+Chain = tuple[Items[int], Items[int]]  # keys of runs, and the end of each in blocks
 NO_CHAIN: Chain = ((), ())
 
 
 class Chains:
-    """The shared runs of every request of a workload, for blocks of one size."""
+    """Shared runs of every request of a workload, for one block size."""
 
     def __init__(self, workload: Workload, block_size: int) -> None:
         runs = workload.block_runs(block_size)
@@ -44,7 +44,7 @@ class Chains:
         self._stops = array("q", _stops(runs)[kept].tobytes())
 
     def chain_of(self, request: int) -> Chain:
-        """Keys of a request's shared runs, and where each ends, in blocks from the start of the prompt."""
+        """Return the keys of a request's shared runs, and the end of each in blocks from the start of the prompt."""
         offsets = self._offsets
         if offsets is None:
             return NO_CHAIN
@@ -54,19 +54,19 @@ class Chains:
         return self._keys[begin:end].tolist(), self._stops[begin:end].tolist()
 
     def columns(self) -> tuple[IntArray, IntArray, IntArray] | None:
-        """Offsets of each request, keys of runs and where each ends; None where nothing is shared."""
+        """Return each request's offset, the keys of runs and their ends; None if nothing is shared."""
         if self._offsets is None:
             return None
         return tuple(np.frombuffer(part, dtype=np.int64) for part in (self._offsets, self._keys, self._stops))  # type: ignore[return-value]
 
     def content(self, request: int) -> Content:
-        """The request's blocks, as a KV cache tells them apart; keys are at least 0, private ones below."""
+        """Return the request's blocks as a KV cache identifies them: shared keys from 0 up, private ones negative."""
         keys, stops = self.chain_of(request)
         return Content(~request, keys, stops)
 
 
 def _stops(runs: BlockRuns) -> IntArray:
-    """Where each run ends, in blocks from the start of its prompt."""
+    """Return the end of each run, in blocks from the start of its prompt."""
     ends = np.cumsum(runs.counts)
     before = np.concatenate(([0], ends))[runs.offsets[:-1]]
     stops: IntArray = ends - np.repeat(before, np.diff(runs.offsets))
@@ -74,7 +74,7 @@ def _stops(runs: BlockRuns) -> IntArray:
 
 
 def _count_shared_runs(runs: BlockRuns) -> IntArray:
-    """How many of each request's runs, from the first on, stand in another request as well."""
+    """Return how many leading runs of each request also occur in another request."""
     _, number, users = np.unique(runs.first_ids, return_inverse=True, return_counts=True)
     alone = np.concatenate((users[number] == 1, [True]))
     at = np.where(alone, np.arange(len(alone)), len(alone))
@@ -88,7 +88,7 @@ NewSequence: TypeAlias = Callable[[int, int], Sequence | None]
 
 
 class Requests:
-    """The columns of a workload, and what is made of them."""
+    """Columns of a workload, and the objects built from them."""
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
@@ -100,46 +100,32 @@ class Requests:
 
     @cached_property
     def asked_tokens(self) -> array[int]:
-        """Prompt and output that each asks for: as much as it gets, where nobody says more."""
+        """Prompt plus requested output tokens of each request."""
         return array("q", self.workload.asked_tokens.tobytes())
 
     @property
-    def have_adapters(self) -> bool:
-        """Whether any is for a LoRA adapter."""
-        return self.workload.adapter is not None and bool(self.workload.adapter.any())
-
-    @property
     def have_images(self) -> bool:
-        """Whether any prompt has images, or a clip."""
+        """Whether any prompt has images or an audio clip."""
         columns = (self.workload.images, self.workload.audio_tokens)
         return any(column.any() for column in columns if column is not None)
 
-    @property
-    def most_image_tokens(self) -> int:
-        """Tokens of the largest image or clip."""
-        columns = (self.workload.image_tokens, self.workload.audio_tokens)
-        return max((int(column.max()) for column in columns if column is not None), default=0)
-
     def check_engine(self, setup: EngineSetup) -> None:
-        """Raises InvalidInput where they are none that the engine takes."""
-        takes_adapters = "adapters" in setup.policy_options or not isinstance(setup.policy, str)
-        if self.have_adapters and not takes_adapters:
+        """Raise InvalidInput if the engine does not support these requests."""
+        adapter, takes_adapters = self.workload.adapter, "adapters" in setup.policy_options
+        if adapter is not None and adapter.any() and not takes_adapters and isinstance(setup.policy, str):
             raise InvalidInput(
-                f"requests are for LoRA adapters, and {setup.label} takes none: add --max-loras"
+                f"requests use LoRA adapters, but {setup.label} supports none: add --max-loras"
             )
         if self.have_images:
-            check_encoding(setup, self.most_image_tokens)
-
-    @property
-    def have_samples(self) -> bool:
-        """Whether some are answers to one prompt."""
-        return self.workload.sample_of is not None
+            columns = (self.workload.image_tokens, self.workload.audio_tokens)
+            largest = max((int(column.max()) for column in columns if column is not None), default=0)
+            check_encoding(setup, largest)
 
     def sequence_maker(self, setup: EngineSetup, pool: KvPool) -> NewSequence:
-        """A function that turns request `index`, which reaches the engine at an instant, into a Sequence.
+        """Return a function that builds the Sequence of request `index`, which reaches the engine at an instant.
 
-        It returns None for a prompt that leaves no room for one token below max_model_len: vLLM's front-end turns
-        such a one away. A request of a prefill engine ends with its first token.
+        It returns None for a prompt that leaves no room for one token below max_model_len, which vLLM's front end
+        rejects. A request of a prefill engine ends with its first token.
         """
         workload, prompts = self.workload, self.prompt_tokens
         outputs = array("q", workload.output_tokens.tobytes())
@@ -170,13 +156,13 @@ class Requests:
             )
             if not sequence.images:
                 sequence.image_tokens = 0
-            sequence.images += sequence.audio_tokens > 0  # its clip is the last of its images
+            sequence.images += sequence.audio_tokens > 0  # the clip is the last image
             return sequence
 
         return new_sequence
 
     def prompts(self, block_size: int | None = None) -> Callable[[int], Prompt]:
-        """What a router sees of each request; with its prefixes, for replicas with blocks of this size."""
+        """Return a function that gives a router's view of a request; with prefixes if `block_size` is given."""
         tokens, asked = self.prompt_tokens, self.asked_tokens
         sessions = None if self.workload.session is None else self.workload.session.tolist()
         chain_of = None if block_size is None else self.chains_of(block_size).chain_of
@@ -199,27 +185,19 @@ class Requests:
 
     @cached_property
     def answers_are_private(self) -> bool:
-        """Whether no prompt can meet an answer that is still being generated: of use to compiled engines.
+        """Whether no prompt can contain an answer that is still being generated; compiled engines use this.
 
-        Answers that a prompt repeats must belong to requests that this one, by the workload's links, waits for.
+        Answers that a prompt repeats must belong to requests that it waits for through the workload's links.
         """
         content = self.workload.content
         if content is None:
             return True
-        if (
-            len(np.unique(content.answer_ids)) == len(self.workload)
-            and not np.isin(content.segment_ids, content.answer_ids).any()
-        ):
+        if len(np.unique(content.answer_ids)) < len(self.workload):
+            return False
+        if not np.isin(content.segment_ids, content.answer_ids).any():
             return True
-        return self._repeats_only_what_it_waits_for()
-
-    def _repeats_only_what_it_waits_for(self) -> bool:
-        content, after_request = self.workload.content, self.workload.after_request
-        assert content is not None
-        owner: dict[int, int] = {}
-        for request, answer in enumerate(content.answer_ids.tolist()):
-            if owner.setdefault(answer, request) != request:
-                return False
+        owner = {answer: request for request, answer in enumerate(content.answer_ids.tolist())}
+        after_request = self.workload.after_request
         after = after_request.tolist() if after_request is not None else None
         offsets = content.offsets.tolist()
         segments = content.segment_ids.tolist()

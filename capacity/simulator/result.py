@@ -1,4 +1,4 @@
-"""What a deployment did with a workload: one record, added up over its engines."""
+"""Result of a workload on a deployment, summed over its engines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from capacity.simulator.step_work import StepWork
 from capacity.step import PS_PER_S
 
 Status = Literal["complete", "stalled", "interrupted"]
-# figures that `to_dict` writes as they are
+# fields that `to_dict` copies
 OF_ENGINES = (
     "status", "reason", "rejected", "preemptions", "prefix_cache_hit_fraction", "kv_utilization_mean",
     "kv_utilization_peak", "mean_batch_size", "steps",
@@ -32,8 +32,8 @@ OF_DEPLOYMENTS = ("router", "decode_router", "timed_out", "restarted", "lost", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSample:
-    """The deployment at one instant: replicas that take requests or still answer some, and requests in all; those of
-    a disaggregated deployment by the side that has them or that they wait for."""
+    """Load at one instant: replicas that serve requests, and outstanding requests; in disaggregated deployments also
+    by the side that has them or that they wait for."""
 
     time_s: float
     replicas: int
@@ -43,11 +43,11 @@ class LoadSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CascadeUse:
-    """Who answered whom in a cascade: requests `answered` by each pool, in order, and `from_cache`.
+    """Answers in a cascade: requests `answered` by each pool, in order, and `from_cache`.
 
-    `unseen_answers`, of `unseen_tokens`, were thrown away. By request: whether the cache answered (`cached`), its first
-    token before it was judged (`made_ps`), and when it came to the pool that answered (`sent_on_ps`), where that was
-    not at once; else MISSING.
+    `unseen_answers`, with `unseen_tokens` tokens, were discarded. By request: whether the cache answered (`cached`),
+    the time of its first token before the judgement (`made_ps`), and the time at which it arrived at the pool that
+    answered (`sent_on_ps`) if that was a later pool; otherwise MISSING.
     """
 
     by_answer: bool
@@ -67,21 +67,23 @@ class CascadeUse:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationResult:
-    """What the engines of a deployment did with a workload, and what happened to each.
+    """Totals of the engines of a deployment for a workload, and the record of each request.
 
-    `status`: complete; stalled (`reason` says why nothing can proceed); interrupted. KV utilisation and batch size are
-    means over the time and the steps in which the engines were busy, `busy_s`. `prefix_cache_hit_fraction` is of the
-    prompt tokens at first admission, of hits on the GPU; None where prefix caching is off. Hits below it are in
-    `kv_tiers`. `data_parallel_requests` are those of each rank; empty where there are no ranks. `gaps` between
-    deliveries are in order of time; `step_work` is of each engine, `series` and `load` are samples over time; empty
-    unless `simulate` was called with them. `readable_because`: why the compiled engines did not run; None: they did.
-    `router` is None where one engine takes requests straight from the clients; `to_dict` then leaves out all that is of
-    several. `timed_out` requests were cancelled by their client, `restarted` ones begun anew after a failure, `lost`
-    ones failed with their replica; these and `rejected` are counted, and all that did not complete are the summary's
-    `failed`. `replica_s` is the time that replicas were there for, and paid for, until the last request ended.
-    Of disaggregated deployments `prefilled_ps` is the end of prefill (MISSING where it came to none), `transfer_ps`
-    the time from then to the KV's arrival, and `transfers` counts those begun, arrived and aborted. `replica_of` is the
-    last that each request was sent to, MISSING of none.
+    `status`: complete; stalled (`reason` gives the cause); interrupted. KV utilisation and batch size are means over
+    the time and the steps in which engines were busy, `busy_s`. `prefix_cache_hit_fraction` is the share of prompt
+    tokens at first admission that hit on the GPU; None without prefix caching. `kv_tiers` has the hits in lower tiers.
+    `data_parallel_requests` counts requests by rank; empty without ranks. `gaps` between deliveries are in time order.
+    `step_work` (per engine), `series` and `load` (samples over time) are empty unless requested from `simulate`.
+    `readable_because`: why the compiled engines did not run; None if they did. `router` is None if a single engine
+    gets requests directly from the clients; `to_dict` then omits the fields of several engines.
+
+    `timed_out` requests were cancelled by their client, `restarted` ones started again after a failure, `lost` ones
+    failed with their replica, `rejected` ones were refused; the summary's `failed` counts all that did not complete.
+    `replica_s` is the total time for which replicas existed, and are paid for, until the last request ended.
+    `replica_of` is the last replica of each request, or MISSING.
+
+    For disaggregated deployments `prefilled_ps` is the end of prefill (or MISSING), `transfer_ps` the time from then
+    to the arrival of the KV, and `transfers` counts transfers begun, arrived and aborted.
     """
 
     records: RequestTable
@@ -118,12 +120,12 @@ class SimulationResult:
 
     @cached_property
     def summary(self) -> LatencySummary:
-        """The run in the words of `vllm bench serve`, its goodput by `goodput_ms`; made when first asked for."""
+        """Summary with the names of `vllm bench serve`, goodput from `goodput_ms`; computed at first access."""
         return summarize(self.records, gaps=self.gaps, goodput_ms=self.goodput_ms)
 
     @property
     def duration_s(self) -> float:
-        """From the clock's beginning to the last token."""
+        """Seconds from the start of the clock to the last token."""
         return max(int(self.records.finish_ps.max()), 0) / PS_PER_S if len(self.records) else 0.0
 
     def to_dict(self) -> dict[str, object]:
@@ -146,7 +148,7 @@ class SimulationResult:
 
 
 def _milliseconds(times_ps: npt.NDArray[np.int64]) -> dict[str, float] | None:
-    """Mean and percentiles of the times that came to an end."""
+    """Return mean and percentiles of the times that are known."""
     times = Distribution.from_values(times_ps[times_ps >= 0] * (1e3 / PS_PER_S))
     if times is None:
         return None
@@ -163,7 +165,7 @@ def add_up(
     status: Status,
     reason: str | None,
 ) -> SimulationResult:
-    """What all engines did together; what happened before them is for the deployment to add."""
+    """Return the totals of all engines; the deployment adds what happened in front of them."""
     capacity_ps = sum(account.kv_busy_ps * account.num_blocks for account in accounts)
     steps = sum(account.steps for account in accounts)
     hit_tokens = sum(account.hit_tokens for account in accounts)

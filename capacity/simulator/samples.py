@@ -1,4 +1,4 @@
-"""Several answers to one prompt: n of the API as requests that share their prompt's KV."""
+"""Parallel samples: n of the API as n requests that share their prompt's KV."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from capacity.workload import PromptContent, Workload
 
 
 def parallel_samples(workload: Workload, samples: int) -> Workload:
-    """Every request `samples` times, with the same prompt: n > 1 as vLLM serves it, each sample a request.
+    """Return the workload with each request repeated `samples` times: n > 1 as vLLM serves it, one request per sample.
 
-    The samples share the prompt's full KV blocks through the prefix cache; the block that a prompt fills in part is
-    computed by each of them. Before 0.6.4 vLLM computed a prompt once and forked its samples: such an engine finds
-    them by `sample_of`. Links between requests are kept from first sample to first sample.
+    The samples share the prompt's full KV blocks through the prefix cache; each computes the partially filled block
+    itself. Before 0.6.4 vLLM computed a prompt once and forked its samples; such an engine finds them by `sample_of`.
+    Links between requests go from first sample to first sample.
     """
     if workload.images is not None or workload.audio_tokens is not None:
         raise InvalidInput(
-            "images are simulated for prompts that share nothing: leave out the images, or --num-samples"
+            "images are simulated only for prompts that share nothing: leave out the images or --num-samples"
         )
     count = len(workload)
     rows = np.repeat(np.arange(count), samples)

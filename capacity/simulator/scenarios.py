@@ -1,6 +1,6 @@
-"""Schedules of written scenarios, step by step: what a policy decides, in the format of the reference schedules.
+"""Schedules of scenarios from a file, step by step, in the format of the reference schedules.
 
-A scenario names limits, step times and requests by their tokens; the answer lists every step with its rows,
+A scenario defines limits, step times and requests by their tokens. The result lists every step with its rows,
 preemptions, completions and free blocks. It runs on the simulator's own engines, compiled or readable.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -32,26 +33,26 @@ from capacity.simulator.setup import EngineSetup, make_pool, make_scheduler
 from capacity.step import PS_PER_S, AffineStepTimes
 
 SEED_STRIDE = 1_000_003  # of token ids: segment [s, n] is s * SEED_STRIDE + 0 ... n - 1
-ANSWER_OFFSET = 500_000  # of output tokens within their seed
-FIRST_ANSWER_SEED = 900  # plus the index of the request, unless it says out_seed
+ANSWER_OFFSET = 500_000  # of output tokens within their seed's ids
+FIRST_ANSWER_SEED = 900  # plus the index of the request, unless out_seed is set
 MAX_BLOCKS = 10_000_000
-MAX_TOKENS = 10_000_000  # of one scenario: a mistyped length must not fill the memory
+MAX_TOKENS = 10_000_000  # of one scenario, so that a mistyped length does not fill the memory
 
 SCHEDULE_POLICIES = ("vllm-v1", "vllm-v1-async", "vllm-v0", "sglang-radix")
 
 
 def read_scenarios(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Scenarios of a file: one JSON object, or JSON lines, plain or gzipped; a reference line's scenario is taken.
+    """Read scenarios: one JSON object, or JSON lines, plain or gzipped; a reference line contains a scenario.
 
-    Raises MalformedFile with the line that cannot be read.
+    Raises MalformedFile with the line that is invalid.
     """
     text = read_text(path, "a scenario")
     if not text.strip():
-        raise MalformedFile(path, "the file is empty: it must hold at least one scenario")
+        raise MalformedFile(path, "the file is empty: it must contain at least one scenario")
     for where, line in _documents(text, path):
         scenario = line.get("scenario", line.get("spec", line)) if isinstance(line, dict) else line
         if isinstance(line, dict) and "scenario" not in line and "requests" in line:
-            scenario = line  # its own `spec` is speculative decoding
+            scenario = line  # here `spec` is speculative decoding
         if not isinstance(scenario, dict):
             raise MalformedFile(
                 path, f"a scenario must be an object, not {type(scenario).__name__}", where=where
@@ -77,10 +78,10 @@ def _documents(text: str, path: str | Path) -> Iterator[tuple[str, Any]]:
 def schedule_scenario(
     scenario: Mapping[str, Any], policy: str = "vllm-v1", *, engine_loop: str = "auto"
 ) -> dict[str, Any]:
-    """The schedule of one scenario (or the trace of one radix program) as a reference line.
+    """Return the schedule of a scenario (or the trace of a radix program) in the format of a reference line.
 
-    `status` is "ok", or "stalled" with the reason as `error`. `engine_loop` as of `simulate`: both decide alike.
-    Raises InvalidInput, UnknownName.
+    `status` is "ok", or "stalled" with the reason as `error`. `engine_loop`: see `simulate`; both loops give the same
+    schedule. Raises InvalidInput, UnknownName.
     """
     loop = engine_loop_named(engine_loop)
     if policy not in SCHEDULE_POLICIES:
@@ -100,7 +101,7 @@ def schedule_scenario(
 
 
 class _Schedule:
-    """One run of a scenario on one engine, step by step."""
+    """One run of a scenario on one engine."""
 
     def __init__(self, scenario: Mapping[str, Any], policy: str) -> None:
         self.scenario = scenario
@@ -180,13 +181,13 @@ class _Schedule:
         free_blocks: int,
     ) -> None:
         if self.v0 and not rows and not finished:
-            return  # a call that only preempted is no step in V0
+            return  # in V0 a call that only preempts is not a step
         start_s, end_s = (at_ps / PS_PER_S for at_ps in times_ps)
         columns = 3 if self.v0 else 4
         self.steps.append([start_s, end_s, [row[:columns] for row in rows], preempted, finished, free_blocks])
 
     def _requests(self) -> tuple[list[WrittenRequest], list[Any]]:
-        """The requests that the front-end lets in, and the ids of those that it turns away."""
+        """Return the requests that the front end admits, and the ids of those that it rejects."""
         scenario, max_model_len = self.scenario, self.setup.limits.max_model_len
         interned: dict[tuple[int, tuple[int, ...]], int] = {}
         requests: list[WrittenRequest] = []
@@ -227,17 +228,25 @@ def _setup(scenario: Mapping[str, Any], policy: str) -> EngineSetup:
         raise InvalidInput(f"num_blocks is at most {MAX_BLOCKS:,}, not {blocks}")
     times = scenario["step_time"] if scenario["requests"] else {"base": 0, "per_token": 0}
     windows: tuple[int | None, ...] = (None,)
-    if scenario.get("sliding_window") and not v0:
-        windows = (scenario["sliding_window"],)
-    if scenario.get("hybrid_window") and not v0:
-        windows = (None, scenario["hybrid_window"])
+    options, speculation, spec = {}, None, scenario.get("spec")
+    if v0:
+        defaults = {"preemption_mode": "recompute", "num_cpu_blocks": 0}
+        options = {name: scenario.get(name, default) for name, default in defaults.items()}
+    else:
+        if scenario.get("hybrid_window"):
+            windows = (None, scenario["hybrid_window"])
+        elif scenario.get("sliding_window"):
+            windows = (scenario["sliding_window"],)
+        if spec:
+            slots = spec["k"] if spec["lookahead"] else 0
+            speculation = Speculation(spec["k"], tuple(spec["accept"]), lookahead_slots=slots)
     return EngineSetup(
         step_times=AffineStepTimes(times["base"], times["per_token"]),
         num_blocks=blocks,
         block_size=block_size,
         policy=policy,
-        policy_options=_swap_keywords(scenario) if v0 else {},
-        speculation=None if v0 else _speculation(scenario.get("spec")),
+        policy_options=options,
+        speculation=speculation,
         limits=limits,
         enable_prefix_caching=scenario.get("enable_prefix_caching", True),
         kv_windows=windows,
@@ -245,21 +254,9 @@ def _setup(scenario: Mapping[str, Any], policy: str) -> EngineSetup:
 
 
 def _limits(scenario: Mapping[str, Any], v0: bool) -> SchedulerLimits:
-    limits = {
-        name: scenario[name]
-        for name in (
-            "max_num_seqs",
-            "max_num_batched_tokens",
-            "max_model_len",
-            "enable_chunked_prefill",
-            "long_prefill_token_threshold",
-            "watermark",
-            "reserve_full_isl",
-            "max_num_active_seqs",
-            "prefill_schedule_interval",
-        )
-        if name in scenario
-    }
+    names = {*WHOLE, "enable_chunked_prefill", "watermark", "reserve_full_isl"}
+    names &= {field.name for field in fields(SchedulerLimits)}
+    limits = {name: scenario[name] for name in names if name in scenario}
     for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
         if not isinstance(limits.get(name, 0), int) or limits.get(name, 1) < 1:
             raise InvalidInput(f"{name} must be a whole number of at least 1, not {limits[name]!r}")
@@ -270,22 +267,8 @@ def _limits(scenario: Mapping[str, Any], v0: bool) -> SchedulerLimits:
     )
 
 
-def _swap_keywords(scenario: Mapping[str, Any]) -> dict[str, object]:
-    return {
-        "preemption_mode": scenario.get("preemption_mode", "recompute"),
-        "num_cpu_blocks": scenario.get("num_cpu_blocks", 0),
-    }
-
-
-def _speculation(spec: Mapping[str, Any] | None) -> Speculation | None:
-    if not spec:
-        return None
-    slots = spec["k"] if spec["lookahead"] else 0
-    return Speculation(spec["k"], tuple(spec["accept"]), lookahead_slots=slots)
-
-
 def _tokens(segments: Sequence[Sequence[Any]]) -> list[int]:
-    """Token ids of a prompt: [s, n] is a text, ["o", s, n] the first n output tokens of seed s."""
+    """Return the token ids of a prompt: [s, n] is a text, ["o", s, n] the first n output tokens of seed s."""
     tokens: list[int] = []
     for segment in segments:
         count = check_segment(segment)
@@ -305,7 +288,7 @@ def _answer(seed: int, count: int) -> list[int]:
 
 
 def _radix_trace(program: Mapping[str, Any]) -> list[dict[str, object]]:
-    """Every operation of a radix program with its result and the tree after it."""
+    """Return every operation of a radix program with its result and the tree after it."""
     cache = RadixCache(program["page_size"])
     locked: dict[str, list[RadixNode]] = {}
     trace: list[dict[str, object]] = []
@@ -342,18 +325,18 @@ def _radix_trace(program: Mapping[str, Any]) -> list[dict[str, object]]:
     return trace
 
 
-MOST = 1 << 40  # of any count or seed: sums of them stay within 64 bits
+MOST = 1 << 40  # limit of counts and seeds, so that their sums fit in 64 bits
 WHOLE = (
     "num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len",
     "long_prefill_token_threshold", "max_num_active_seqs", "prefill_schedule_interval", "pp",
     "num_cpu_blocks", "sliding_window", "hybrid_window", "page_size",
 )  # fmt: skip
 WHOLE_OF_A_REQUEST = ("max_tokens", "priority", "out_seed")
-LONGEST_STEP_S = 1e5  # of a step, or of a token in it
+LONGEST_STEP_S = 1e5  # of a step, or per token
 
 
 def check_scenario(scenario: Mapping[str, Any]) -> None:
-    """Raises InvalidInput for a field of another kind; what is missing is found by who reads it."""
+    """Raise InvalidInput for a field of the wrong type; missing fields raise KeyError when they are read."""
     _check_whole(scenario, WHOLE)
     _number("watermark", scenario.get("watermark", 0), 1)
     times = scenario.get("step_time", {})
@@ -374,7 +357,7 @@ def check_scenario(scenario: Mapping[str, Any]) -> None:
 
 
 def check_segment(segment: Any) -> int:
-    """The length of a prompt's segment, [seed, length] or ["o", seed, length]."""
+    """Return the length of a prompt's segment, [seed, length] or ["o", seed, length]."""
     if not isinstance(segment, list) or len(segment) not in (2, 3):
         raise InvalidInput(f"segment {segment!r:.60}: it must be [seed, length] or ['o', seed, length]")
     for number in segment[-2:]:
@@ -383,9 +366,9 @@ def check_segment(segment: Any) -> int:
     return int(segment[-1])
 
 
-def _check_whole(fields: Mapping[str, Any], names: Iterable[str]) -> None:
+def _check_whole(document: Mapping[str, Any], names: Iterable[str]) -> None:
     for name in names:
-        value = fields.get(name)
+        value = document.get(name)
         if value is not None and not _whole(value):
             raise InvalidInput(f"{name} is {value!r:.60}: it must be a whole number below 2^40")
 

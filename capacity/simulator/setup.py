@@ -1,4 +1,4 @@
-"""What one engine of a deployment is, and how its KV pool and its scheduler are made."""
+"""Configuration of one engine, and the construction of its KV pool and scheduler."""
 
 from __future__ import annotations
 
@@ -31,17 +31,19 @@ Role = Literal["both", "prefill", "decode"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSetup:
-    """One engine: its step times, KV blocks, scheduler and limits.
+    """Configuration of one engine: step times, KV blocks, scheduler and limits.
 
-    `num_blocks` are usable KV blocks of `block_size` tokens (vLLM's log figure less its null block). `kv_windows`
-    lists the groups of layers that share the pool; `kv_contiguous_tokens` reserves that much for every request in
-    one piece instead, as before paging. `window_tokens` clips contexts in the step shapes. `policy` is a name or a
-    class of `Policy`, `policy_options` are further keywords of it, `speculation` its drafts. With `noise` no two steps
-    of a shape take the same time. With two steps in flight, the results of one are read when `launch_lag` of the next
-    one's time has passed, if that has a prefill (`capacity.step.launches`).
-    `takes`: what routers that tell pools apart send it.
-    With `data_parallel_size` above 1 the engine has so many ranks, each with a scheduler, `limits` and `num_blocks` of
-    its own, which take every step together, and `prompt_wait_steps`: see `capacity.simulator.schedulers.lockstep`.
+    `num_blocks` are usable KV blocks of `block_size` tokens (vLLM's log figure minus its null block). `kv_windows`
+    lists the groups of layers that share the pool. `kv_contiguous_tokens` instead reserves this many tokens per
+    request in one piece, as before paging. `window_tokens` clips contexts in the step shapes. `policy` is a name or a
+    class of `Policy`, `policy_options` are its further keywords, `speculation` its drafts. `noise` varies the time of
+    steps with the same shape. With two steps in flight, the results of one are read after `launch_lag` of the next
+    one's time if that one has a prefill (`capacity.step.launches`). `takes`: which requests a router that
+    distinguishes pools sends to this engine.
+
+    With `data_parallel_size` above 1 the engine has this many ranks, each with its own scheduler, `limits` and
+    `num_blocks`, which take every step together, and `prompt_wait_steps`: see
+    `capacity.simulator.schedulers.lockstep`.
     """
 
     step_times: StepTimes
@@ -70,7 +72,7 @@ class EngineSetup:
 
 
 def make_pool(setup: EngineSetup) -> KvPool:
-    """An empty KV pool; of every data-parallel rank, together. Raises InvalidInput and UnknownName."""
+    """Return an empty KV pool, joint for all data-parallel ranks. Raises InvalidInput and UnknownName."""
     if setup.num_blocks < 1 or setup.block_size < 1:
         raise InvalidInput(
             "the KV cache must have at least 1 block of at least 1 token, "
@@ -98,7 +100,7 @@ def _one_pool(setup: EngineSetup) -> KvPool:
 
 
 def make_scheduler(setup: EngineSetup, pool: KvPool) -> Policy:
-    """The engine's scheduler over a pool of `make_pool`. Raises InvalidInput and UnknownName."""
+    """Return the engine's scheduler over a pool from `make_pool`. Raises InvalidInput and UnknownName."""
     options = dict(setup.policy_options)
     if setup.speculation is not None:
         options["speculation"] = setup.speculation
@@ -108,20 +110,15 @@ def make_scheduler(setup: EngineSetup, pool: KvPool) -> Policy:
     return Lockstep(ranks, balance=setup.data_parallel_balance, prompt_wait_steps=setup.prompt_wait_steps)
 
 
-def can_abort(setup: EngineSetup) -> bool:
-    """Whether its scheduler can take out a request at any time. Raises InvalidInput and UnknownName."""
-    return make_scheduler(setup, make_pool(setup)).aborts
-
-
 def check_setup(setup: EngineSetup) -> None:
-    """Raises InvalidInput or UnknownName for what its pool or its scheduler refuse."""
+    """Raise InvalidInput or UnknownName if the KV pool or the scheduler rejects the setup."""
     make_pool(setup) if setup.num_blocks < 1 else make_scheduler(
         setup, make_pool(replace(setup, num_blocks=1))
     )
 
 
 def check_encoding(setup: EngineSetup, image_tokens: int) -> None:
-    """Raises InvalidInput where the engine does not encode images of up to so many tokens; a user's own policy may."""
+    """Raise InvalidInput if the engine cannot encode images of `image_tokens`; custom policies are not checked."""
     scheduler, most = find_scheduler(setup.policy), setup.limits.max_encoder_tokens
     if not isinstance(setup.policy, str):
         return
@@ -133,11 +130,11 @@ def check_encoding(setup: EngineSetup, image_tokens: int) -> None:
         )
     if not most:
         raise InvalidInput(
-            "prompts have images, and the model has no vision encoder of a known formula: leave out --images-per-prompt"
+            "prompts have images, but the model has no vision encoder of a known formula: leave out --images-per-prompt"
         )
     if image_tokens > most:
         raise InvalidInput(
-            f"an image of {image_tokens:,} tokens is larger than the encoder's {most:,} a step"
+            f"an image of {image_tokens:,} tokens exceeds the encoder's limit of {most:,} tokens per step"
         )
     others = {
         "--kv-offloading-size": "offload" in setup.policy_options,

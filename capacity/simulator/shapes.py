@@ -1,4 +1,4 @@
-"""From the rows of a step to its sufficient statistics."""
+"""Reduction of a step's rows to its sufficient statistics."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from capacity.step import StepShape, windowed_pairs
 
 
 def sum_rows(rows: Sequence[Row], window_tokens: int | None = None) -> StepShape:
-    """The step's sums over its rows.
+    """Return the step's sums over its rows.
 
-    A decode row computes one token past the prompt, its drafts aside; all else is prefill.
+    A decode row computes one token past the prompt, in addition to its drafts; all other rows are prefill.
     """
     p_seqs = p_tokens = p_pairs = p_context = p_window_pairs = p_window_context = completed = 0
     d_seqs = d_drafts = d_context = d_window = 0
@@ -42,7 +42,7 @@ def sum_rows(rows: Sequence[Row], window_tokens: int | None = None) -> StepShape
 
 
 def sum_step(step: Step, window_tokens: int | None = None) -> StepShape:
-    """Return a step's sums over its rows, and over the images that it encodes."""
+    """Return a step's sums over its rows and over the images that it encodes."""
     shape = sum_rows(step.rows, window_tokens)
     if not step.encoded:
         return shape

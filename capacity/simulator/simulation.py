@@ -1,8 +1,9 @@
-"""One workload on a deployment of one engine or several: build the parts, run the clock, add up the result."""
+"""Entry point of the simulator: build the deployment, run the clock, and sum up the result."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from capacity.base.clock import check_time
@@ -54,17 +55,19 @@ def simulate(
     """Simulate `workload` on one engine for each of `setups`.
 
     Every request runs to its `output_tokens` or to its engine's max_model_len; a prompt that leaves no room for one
-    token is turned away and counts as failed. `router` None is round-robin, or none before an engine that nothing else
-    stands before: it then takes its requests straight from the clients.
-    `queue_limit` to `seed`: see `Dispatch`. `scaling` adds replicas to each pool, like its first. Where the setups have
-    roles, requests are prefilled here and decoded there, by way of `link` and `decode_router`; `scaling` is then of the
-    prefill replicas, and `decode_scaling` of the others. With `cascade` the pools of the setups (`takes`) stand one
-    after another, and `router` is "cascade".
-    `frontend` says what lies between client and engine (none: nothing), and records are then on the client's clock,
-    save for the instant of first scheduling. `sample_interval_s` asks for samples over time; `keep_work`, `observer`,
-    `progress`, `check`: see `Recording`. `keep_interrupted`: on Ctrl-C the result is what was simulated so far; else
-    the KeyboardInterrupt is raised again. `engine_loop`: "events" is the readable one, every step an event; "core" is
-    compiled and does the same; "auto" takes the latter where it can. Raises InvalidInput and UnknownName.
+    token is rejected and counts as failed. `router` None means round-robin, or no router for a single engine without
+    limits, timeouts and other options, which then gets its requests directly from the clients.
+
+    `queue_limit` to `seed`: see `Dispatch`. `scaling` adds replicas to each pool, with the setup of its first. If the
+    setups have roles, prefill replicas send the KV to decode replicas through `link` and `decode_router`; `scaling`
+    then applies to the prefill replicas and `decode_scaling` to the others. With `cascade` the pools of the setups
+    (`takes`) are in sequence, and `router` is "cascade".
+
+    `frontend` is the path between client and engine (default: none); records then use the client's clock, except the
+    time of first scheduling. `sample_interval_s` enables samples over time. `keep_work`, `observer`, `progress`,
+    `check`: see `Recording`. `keep_interrupted`: on Ctrl-C, return the result so far instead of raising
+    KeyboardInterrupt. `engine_loop`: "events" is the readable loop, in which every step is an event; "core" is
+    compiled and gives the same result; "auto" uses "core" if possible. Raises InvalidInput and UnknownName.
     """
     setups = [setups] if isinstance(setups, EngineSetup) else list(setups)
     if not setups:
@@ -113,30 +116,28 @@ def simulate(
     if scaling is not None:
         _scale(cluster, setups, setups[0].role if link is None else "prefill", scaling)
     interrupted = False
-    try:
-        cluster.run()
-    except KeyboardInterrupt:
-        if not keep_interrupted:
-            cluster.engines.close()
-            raise
-        interrupted = True
-    except BaseException:
-        cluster.engines.close()
-        raise
-    result = cluster.result(goodput_ms=goodput_ms, interrupted=interrupted)
-    cluster.engines.close()
+    with closing(cluster.engines):
+        try:
+            cluster.run()
+        except KeyboardInterrupt:
+            if not keep_interrupted:
+                raise
+            interrupted = True
+        result = cluster.result(goodput_ms=goodput_ms, interrupted=interrupted)
     return replace(result, readable_because=why_readable(recording, setups, cluster.requests))
 
 
 def _deployment(
     workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
 ) -> Cluster:
-    """The engines, empty, and what stands before them."""
+    """Return the empty engines with router and clients."""
     if all(setup.role == "both" for setup in setups):
         kind = Cluster if dispatch.cascade is None else Cascading
         cluster = kind(workload, setups, dispatch, recording)
     elif dispatch.cascade is not None:
-        raise InvalidInput("a cascade is of engines that prefill and decode: leave out roles, or the cascade")
+        raise InvalidInput(
+            "a cascade needs engines that prefill and decode: leave out the roles or the cascade"
+        )
     else:
         check_roles(setups)
         cluster = Disaggregated(workload, setups, dispatch, recording)
@@ -146,7 +147,7 @@ def _deployment(
 
 
 def _scale(cluster: Cluster, setups: Sequence[EngineSetup], role: Role, plan: Autoscaling) -> None:
-    """Each pool by itself, with replicas like its own."""
+    """Start autoscaling of each pool, with replicas of its own setup."""
     pools: dict[int, list[EngineSetup]] = {}
     for setup in setups:
         if setup.role == role:
@@ -155,5 +156,5 @@ def _scale(cluster: Cluster, setups: Sequence[EngineSetup], role: Role, plan: Au
         raise InvalidInput(f"there are no {role} replicas to scale")
     for like in pools.values():
         if plan.max_replicas < len(like):
-            raise InvalidInput(f"{len(like)} replicas at first are more than the {plan.max_replicas} at most")
+            raise InvalidInput(f"{len(like)} initial replicas exceed the maximum of {plan.max_replicas}")
         cluster.env.process(autoscale_pool(cluster, like[0], plan))

@@ -1,8 +1,8 @@
-"""What an engine's steps were like, in bounded memory: enough to say afterwards what bound them.
+"""Statistics of an engine's steps in bounded memory, enough to find what bounds them.
 
-Decode steps are counted by batch size and context, each to a few leading bits, with the first shape of
-each kind. Of steps with a prefill in them, which hardly ever are alike, every one is kept at first, and every second,
-fourth, ... as they become many. Times are exact in all; only their parts rest on the shapes that are kept.
+Decode steps are counted by batch size and context, each rounded to a few leading bits, with the first shape of each
+kind. Steps with a prefill rarely repeat, so all are kept at first, then every second, fourth, ... as their number
+grows. Total times are exact; only their split depends on the kept shapes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CONTEXT_BITS = 4
 
 
 class Kind(NamedTuple):
-    """Steps alike: one shape for all of them, their number and their picoseconds (estimated where sampled)."""
+    """Similar steps: one shape for all, their number and their picoseconds (estimated if sampled)."""
 
     shape: StepShape
     steps: float
@@ -26,11 +26,11 @@ class Kind(NamedTuple):
 
 
 class StepWork:
-    """The steps of one engine, whose times come from `step_times`."""
+    """Steps of one engine, whose times come from `step_times`."""
 
     def __init__(self, step_times: StepTimes) -> None:
         self.step_times = step_times
-        self.held_ps = 0  # steps waited for KV to come back
+        self.held_ps = 0  # time in which steps waited for offloaded KV
         self._decodes: dict[tuple[int, int, int, int], tuple[StepShape, list[int]]] = {}
         self._prefills: list[tuple[StepShape, int]] = []
         self._stride = 1
@@ -49,7 +49,7 @@ class StepWork:
         prefill_ps: int,
         held_ps: int,
     ) -> StepWork:
-        """What the compiled core holds: (first shape, steps, picoseconds) of each kind, and the prefills kept."""
+        """Return the compiled core's data: (first shape, steps, picoseconds) of each kind, and the kept prefills."""
         work = cls(step_times)
         work.held_ps = held_ps
         for shape, steps, busy_ps in decodes:
@@ -59,9 +59,15 @@ class StepWork:
         return work
 
     def step(self, shape: StepShape, duration_ps: int) -> None:
-        """One step that was decided."""
+        """Add a scheduled step."""
         if not shape[1]:
-            self._count(shape, duration_ps)
+            key = _kind_key(shape[7] + shape[8], shape[9])
+            kind = self._decodes.get(key)
+            if kind is None:
+                kind = self._decodes[key] = (shape, [0, 0])
+            sums = kind[1]
+            sums[0] += 1
+            sums[1] += duration_ps
             return
         if self._prefill_steps % self._stride == 0:
             self._prefills.append((shape, duration_ps))
@@ -71,17 +77,8 @@ class StepWork:
         self._prefill_steps += 1
         self._prefill_ps += duration_ps
 
-    def _count(self, shape: StepShape, duration_ps: int) -> None:
-        key = _kind_key(shape[7] + shape[8], shape[9])
-        kind = self._decodes.get(key)
-        if kind is None:
-            kind = self._decodes[key] = (shape, [0, 0])
-        sums = kind[1]
-        sums[0] += 1
-        sums[1] += duration_ps
-
     def kinds(self) -> Iterator[Kind]:
-        """All steps, in kinds: their numbers and times add up to those of the run."""
+        """Yield all steps by kind; their numbers and times sum to those of the run."""
         for shape, (steps, busy_ps) in self._decodes.values():
             yield Kind(shape, float(steps), float(busy_ps))
         kept_ps = sum(duration_ps for _, duration_ps in self._prefills)

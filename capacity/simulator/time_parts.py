@@ -1,4 +1,4 @@
-"""Where the time of requests went, from their records: parts that add up to the end-to-end latency exactly."""
+"""Split of the end-to-end latency of requests into parts that sum to it exactly."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ OF_CASCADES = ("asked before", "judged")
 class TimeParts:
     """Picoseconds of each completed request, in order.
 
-    `client`: client and network, there and back. `api_server`: the engine's, in and out (HTTP, tokenizer, detokenizer).
-    `asked_before`: of a cascade, whatever came before the pool that answered: a cache, decisions, other pools.
-    `queue`: in the engine, until its first token was scheduled. `prefill`: from then to the first token, without
-    `transfer` (of KV between pools). `decode`: from the first token to the last, without
-    `preempted`: the time for which it had lost its place (what it then computed again counts as decode). `judged`: from
-    then until the answer was shown, which had to be judged first.
+    `client`: client and network, both directions. `api_server`: the engine's API server, in and out (HTTP, tokenizer,
+    detokenizer). `asked_before`: in a cascade, everything before the pool that answered (cache, decisions, other
+    pools). `queue`: in the engine until the first token was scheduled. `prefill`: from then to the first token,
+    without `transfer` (KV between pools). `decode`: from the first token to the last, without `preempted`, the time
+    without a place in the batch (tokens computed again count as decode). `judged`: from then until the judge let the
+    answer be shown.
     """
 
     client: IntArray
@@ -41,18 +41,18 @@ class TimeParts:
     judged: IntArray
 
     def part_of(self, part: str) -> IntArray:
-        """The part of that name in `PARTS`."""
+        """Return the part with this name in `PARTS`."""
         column: IntArray = getattr(self, part.replace(" ", "_"))
         return column
 
     def mean_ms(self) -> dict[str, float] | None:
-        """The mean of each part; None without any request."""
+        """Return the mean of each part; None without requests."""
         if not len(self.queue):
             return None
         return {part: float(self.part_of(part).mean()) * 1e3 / PS_PER_S for part in PARTS}
 
     def to_dict(self) -> dict[str, dict[str, float]] | None:
-        """The means, and those of the slowest 5 % of requests: what makes the tail."""
+        """Return the means over all requests and over the slowest 5 %."""
         means = self.mean_ms()
         if means is None:
             return None
@@ -71,8 +71,10 @@ def time_parts(
     client_latency_s: float | None = None,
     cascade: CascadeUse | None = None,
 ) -> TimeParts:
-    """The parts of every completed request of `records`, which are on the client's clock: `client_latency_s` away from
-    the engines' `api_server`. `transfer_ps` of a disaggregated deployment, `cascade` of one; else none.
+    """Return the parts of every completed request of `records`.
+
+    The records use the client's clock, with `client_latency_s` to the engines' `api_server`. `transfer_ps` exists for
+    disaggregated deployments, `cascade` for cascades.
     """
     server = api_server or FrontendTimes()
     way = server.from_client(client_latency_s or 0.0)
@@ -90,14 +92,11 @@ def time_parts(
         made = np.where(judged != MISSING, judged, first)
         ended = np.where(judged != MISSING, finish - picoseconds(cascade.judge_s), finish)
         sent_on = np.where(moved != MISSING, moved, arrival)
-        # what the cache answered was in no engine, nor in its server
+        # cached answers were in no engine and no API server
         server_ps[cached] = 0
-        made, ended, scheduled = (
-            np.where(cached, finish + served, each) for each in (made, ended, scheduled)
-        )
-        sent_on, finish = (
-            np.where(cached, finish + served, sent_on),
-            np.where(cached, finish + served, finish),
+        shown = finish + served
+        made, ended, scheduled, sent_on, finish = (
+            np.where(cached, shown, each) for each in (made, ended, scheduled, sent_on, finish)
         )
     return TimeParts(
         client=nothing + (there + back - served),

@@ -1,4 +1,4 @@
-"""What a run leaves as files: its steps and requests as a Chrome trace, which Perfetto opens; its records as CSV."""
+"""Output files of a run: steps and requests as a Chrome trace for Perfetto; records as CSV."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ENGINE, REQUESTS = 1, 2  # process numbers in the trace
 
 
 class Timeline:
-    """An observer that keeps every step; pass it as `observer` to `simulate`."""
+    """Observer that keeps every step; pass it as `observer` to `simulate`."""
 
     def __init__(self) -> None:
         self._events: list[Mapping[str, object]] = []
-        self._stopped_us: dict[int, float] = {}  # requests without a place in the batch, and since when
+        self._stopped_us: dict[int, float] = {}  # preempted requests, and since when
         self._pauses_us: dict[int, list[tuple[float, float]]] = {}
 
     def __call__(self, step: Step, engine: Engine) -> None:
@@ -54,8 +54,7 @@ class Timeline:
             )
 
     def chrome_trace(self, records: RequestTable) -> dict[str, Any]:
-        """The trace, ready for `json.dump`: the observed steps, and every request's queueing, prefill and decode, and
-        where it was preempted in between."""
+        """Return the trace for `json.dump`: observed steps, and queueing, prefill, decode, preemptions of requests."""
         events: list[Mapping[str, object]] = [
             {"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}}
             for pid, name in ((ENGINE, "engine steps"), (REQUESTS, "requests"))
@@ -77,7 +76,7 @@ class Timeline:
     def _parts(
         self, index: int, name: str, begin_us: float, end_us: float
     ) -> Iterator[tuple[str, float, float]]:
-        """A phase of a request in stretches, and the pauses between them, in order."""
+        """Yield the stretches of a request's phase and the pauses between them, in order."""
         at_us = begin_us
         for first_us, last_us in self._pauses_us.get(index, ()):
             first_us, last_us = max(first_us, at_us), min(last_us, end_us)
@@ -92,7 +91,7 @@ class Timeline:
 
 
 def _bounds(step: Step, engine: Engine) -> dict[str, object]:
-    """What bounds a step, and what part of its time each bound takes; empty where its times have no operators."""
+    """Return what bounds a step, and each bound's share of its time; empty if its step times have no operators."""
     step_cost = getattr(engine.step_times, "step_cost", None)
     if step_cost is None or not step.rows or step.parts:
         return {}
@@ -110,17 +109,17 @@ def _span(
 
 
 def write_records(run: SimulationResult, path: str | Path) -> None:
-    """A line a request, in seconds and tokens; empty where an instant never came. Raises InvalidInput."""
+    """Write one line per request, in seconds and tokens; empty for times that never came. Raises InvalidInput."""
     _write_csv(path, RequestRecord, run.records)
 
 
 def write_series(run: SimulationResult, path: str | Path) -> None:
-    """A line a sample of the engine's state. Raises InvalidInput."""
+    """Write one line per sample of the engine's state. Raises InvalidInput."""
     _write_csv(path, Sample, run.series)
 
 
 def write_timeline(timeline: Timeline, run: SimulationResult, path: str | Path) -> None:
-    """Steps and requests in the Chrome trace format, which Perfetto opens. Raises InvalidInput."""
+    """Write steps and requests in the Chrome trace format for Perfetto. Raises InvalidInput."""
     try:
         Path(path).write_text(json.dumps(timeline.chrome_trace(run.records)), encoding="utf-8")
     except OSError as error:

@@ -1,8 +1,8 @@
-"""KV that is not computed where it is used: it comes over a link, into blocks that wait for it.
+"""KV transfers over a link into blocks that are allocated for them.
 
-As a vLLM KV connector loads: blocks for all tokens to come are taken when the engine decides its next step, in
-order of arrival and only where they fit; the request runs once they are filled. Of a prompt that is loaded whole,
-one token is computed again, because its output is what is sampled. Source: vLLM 0.33.0, v1/core/sched/scheduler.py.
+Loading works as in a vLLM KV connector: when the engine schedules its next step, it allocates blocks for all tokens to
+come, in order of arrival and only if they fit; the request runs once they are filled. If the whole prompt is loaded,
+one token is computed again, because its output is sampled. Source: vLLM 0.33.0, v1/core/sched/scheduler.py.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from capacity.step import PS_PER_S, picoseconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvLink:
-    """How KV travels: what a request's is, payload rate and latency. An infinite rate takes no time.
+    """KV size of a request, payload rate and latency of the link. With an infinite rate, payloads take no time.
 
-    `bytes_per_token` of context; `window_bytes_per_token` of its last `window_tokens` besides, for layers that look
-    back no further; `bytes_per_request` whatever its length (the state of linear attention).
+    `bytes_per_token` of context; in addition `window_bytes_per_token` for its last `window_tokens`, for layers with a
+    sliding window; `bytes_per_request` independent of the length (the state of linear attention).
     """
 
     bytes_per_token: float
@@ -38,7 +38,7 @@ class KvLink:
     window_bytes_per_token: float = 0.0
     window_tokens: int = 0
     bytes_per_request: float = 0.0
-    layers: int = 0  # sent one by one, each as soon as it is computed; 0: all together, once all are
+    layers: int = 0  # sent one by one, each once it is computed; 0: sent together at the end
 
     def __post_init__(self) -> None:
         if not self.bytes_per_s > 0:
@@ -49,31 +49,27 @@ class KvLink:
             )
 
     def payload_ps(self, tokens: int) -> int:
-        """Time for which a transfer keeps its ports busy."""
+        """Return how long a transfer keeps its ports busy."""
         windowed = self.window_bytes_per_token * min(tokens, self.window_tokens)
         payload_bytes = self.bytes_per_token * tokens + windowed + self.bytes_per_request
         return picoseconds(payload_bytes / self.bytes_per_s)
 
     def last_layer_ps(self, tokens: int) -> int:
-        """Of that, the time for the layer that is computed last."""
+        """Return the part of `payload_ps` for the layer that is computed last."""
         return -(-self.payload_ps(tokens) // max(self.layers, 1))
-
-    @property
-    def latency_ps(self) -> int:
-        return picoseconds(self.latency_s)
 
 
 class Port:
-    """One end of a link: transfers pass one after the other."""
+    """One end of a link; it sends or receives one transfer at a time."""
 
     free_ps = 0
 
 
 class Transfer:
-    """KV on its way, or waiting for its ports; `end_ps`: when it has arrived.
+    """A KV transfer that is active or waits for its ports; `end_ps` is its arrival time.
 
-    `computed_ps`, of use to links that send layer by layer: when the first one was computed, and the last one. It has
-    been sent meanwhile, as if its ports and the blocks that it goes to had been ready for it.
+    `computed_ps`, for links that send layer by layer: when the first and the last layer were computed. Layers are sent
+    between these times, as if the ports and the receiving blocks had been ready.
     """
 
     begin_ps = end_ps = 0
@@ -85,10 +81,10 @@ class Transfer:
 
 
 class Transfers:
-    """All KV that is under way over one kind of link: begun = arrived + aborted + under way, at any instant.
+    """All active transfers over one kind of link; begun = arrived + aborted + active at any instant.
 
-    A transfer occupies all its ports as soon as they are free, in the order of their `begin`. One
-    that is called off makes room for those behind it at once. `on_arrival(transfer, instant)` is told of the others.
+    A transfer occupies all its ports as soon as they are free, in the order of `begin`. An aborted transfer frees its
+    ports for the next ones at once. `on_arrival(transfer, instant)` is called for completed transfers.
     """
 
     def __init__(self, env: simpy.Environment, link: KvLink, on_arrival: Callable[[Any, int], None]) -> None:
@@ -97,7 +93,7 @@ class Transfers:
         self._env = env
         self._on_arrival = on_arrival
         self._under_way: dict[Transfer, None] = {}
-        self._latency_ps = link.latency_ps
+        self._latency_ps = picoseconds(link.latency_s)
         self._payload_ps = lru_cache(maxsize=1 << 16)(link.payload_ps)
 
     @property
@@ -105,19 +101,19 @@ class Transfers:
         return len(self._under_way)
 
     def begin(self, transfer: Transfer, now_ps: int) -> int:
-        """Reserve the ports for a transfer; returns when it ends, as far as is known."""
+        """Reserve the ports for a transfer; return its expected end."""
         self.begun += 1
         self._under_way[transfer] = None
         return self._reserve(transfer, now_ps)
 
     def abort(self, transfer: Transfer, now_ps: int) -> None:
-        """Call one off, begun or not; those that wait behind it move up."""
+        """Abort a transfer, begun or not; those that wait behind it move up."""
         del self._under_way[transfer]
         self.aborted += 1
         waiting = [other for other in self._under_way if other.begin_ps > now_ps]
         for port in {port: None for other in (transfer, *waiting) for port in other.ports}:
             port.free_ps = now_ps
-        for other in self._under_way:  # who is on the way stays there
+        for other in self._under_way:  # active transfers keep their ports
             if other.begin_ps <= now_ps:
                 for port in other.ports:
                     port.free_ps = max(port.free_ps, other.end_ps - self._latency_ps)
@@ -140,7 +136,7 @@ class Transfers:
         if end_ps > picoseconds(LATEST_S):
             raise InvalidInput(
                 f"KV of {tokens} tokens arrives after {end_ps / PS_PER_S:.3g} s at {link.bytes_per_s:g} bytes/s; "
-                f"simulated time holds {LATEST_S:g} s: raise --kv-transfer-bytes-per-s"
+                f"simulated time ends at {LATEST_S:g} s: increase --kv-transfer-bytes-per-s"
             )
         transfer.begin_ps, transfer.end_ps = begin_ps, end_ps
         call_at(self._env, end_ps, lambda _: self._end(transfer, end_ps), ARRIVE, TIMER)
@@ -153,9 +149,9 @@ class Transfers:
 
 
 class LoadBlockPool(BlockPool):
-    """A pool whose requests may hold loaded blocks when they are admitted; after a preemption these are gone.
+    """A pool whose requests may have loaded blocks when they are admitted; a preemption discards these blocks.
 
-    Layers with windows take of what is loaded only what later tokens look back on.
+    Layers with windows keep only the loaded blocks that later tokens attend to.
     """
 
     def lookup(self, table: BlockTable, max_tokens: int) -> BlockHit:
@@ -167,7 +163,7 @@ class LoadBlockPool(BlockPool):
         super().grow(table, tokens, None if table.loaded else hit)
 
     def load(self, table: BlockTable, tokens: int) -> bool:
-        """Take blocks for `tokens` tokens to come; False: they are not free."""
+        """Allocate blocks for `tokens` tokens to come; return False if not enough are free."""
         if not hold_computed(self, table, tokens, super().lookup(table, tokens)):
             return False
         table.loaded = tokens
@@ -179,9 +175,9 @@ class LoadBlockPool(BlockPool):
 
 
 def hold_computed(pool: PagedPool, table: Table, tokens: int, hit: Hit) -> bool:
-    """Blocks for `tokens` tokens whose KV exists or comes ready-made, `hit` of them cached; False: they are not free.
+    """Allocate blocks for `tokens` tokens with existing KV, `hit` of them cached; return False if not enough are free.
 
-    Layers with windows hold none for what the next token does not look back on.
+    Layers with windows keep no blocks that the next token does not attend to.
     """
     if not isinstance(pool, BlockPool):
         if pool.blocks_needed(table, tokens, hit) > pool.free_blocks:

@@ -1,8 +1,8 @@
-"""Whether a run shows a steady state at all: stable, saturated, overloaded, or too short to tell; with the evidence.
+"""Verdict on a run: stable, saturated, overloaded or inconclusive because it is too short, with the evidence.
 
-Two independent witnesses. *Capacity*: the same requests sent all at once, and the rate at which the deployment works
-off its backlog; offered load is compared with that. *Growth*: the trend of the requests in the system over the run
-itself. Latencies of an overloaded run depend on its length and are no property of the deployment.
+There are two independent tests. *Capacity*: offered load is compared with the rate at which the deployment drains a
+backlog of the same requests, sent all at once. *Growth*: the trend of the number of requests in the system over the
+run. Latencies of an overloaded run depend on its length, so they are no property of the deployment.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,46 +26,41 @@ from capacity.step import PS_PER_S
 from capacity.workload import Workload
 from capacity.workload.columns import FloatArray
 
+TOO_SHORT: Final = "too short to tell"
 Judgement = Literal[
     "stable", "stable with bursts", "not all served", "saturated", "overloaded", "too short to tell"
 ]
 STABLE: tuple[Judgement, ...] = ("stable", "stable with bursts")
-UNSETTLED: tuple[Judgement, ...] = ("overloaded", "too short to tell")  # no steady state to price
+UNSETTLED: tuple[Judgement, ...] = ("overloaded", TOO_SHORT)  # without a steady state to price
 Bools = npt.NDArray[np.bool_]
 
-STABLE_LOAD = 0.95  # of capacity: above, queues have a memory longer than most runs
+STABLE_LOAD = 0.95  # of capacity; above, the correlation time of queues is longer than most runs
 LEAST_REQUESTS = 100
-GROWTH = 0.05  # of the arrivals that pile up
-BURSTS = 0.1  # of the run: bursts that take longer, with their aftermath, are what the run is about
-LOST = 0.01  # of the requests: more that are not completed are the verdict
+GROWTH = 0.05  # share of arrivals that accumulate, above which a run is overloaded
+BURSTS = 0.1  # share of the run; longer bursts, including their drain, make it overloaded
+LOST = 0.01  # share of requests; if more do not complete, the verdict is "not all served"
 WINDOWS = 10
-
-
-BOUND = 0.95  # busy for more than this share, the API servers set the rate
+BOUND = 0.95  # utilisation of the API servers above which they limit the rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontEndLimit:
-    """The most that the API servers of a deployment pass on, whatever its engines do."""
+    """Maximum throughput of a deployment's API servers, independent of its engines."""
 
     requests_per_s: float
     output_tokens_per_s: float
 
-    @property
-    def text(self) -> str:
-        return f"bound by the API server: {self.output_tokens_per_s:,.0f} output tokens/s"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a run shows, and why. None: does not apply (no arrivals by the clock) or could not be measured.
+    """Verdict on a run and its reason. None: not applicable (arrivals not on the clock) or not measurable.
 
-    `load_fraction` is offered rate over capacity, over the whole run; `peak_load_fraction` that of the stretch in
-    `peak_s` in which it was above 1 beyond chance. `growth_fraction` is the share of arrivals that pile up in the
-    system. `measured_s` is what warm-up and drain leave, on the run's clock, with `measured_requests` in it and the
-    means of these as `steady`, None where there is no steady state to speak of: overloaded, or too short.
-    `is_stable`: what was served is of a steady state without a backlog, whose percentiles have intervals. `bound_by`:
-    the API server, where it limits what is served; it is in the reason too.
+    `load_fraction` is offered rate over capacity for the whole run; `peak_load_fraction` the same for the stretch
+    `peak_s` in which it was above 1 beyond random variation. `growth_fraction` is the share of arrivals that
+    accumulate in the system. `measured_s` is the run without warm-up and drain, on the run's clock;
+    `measured_requests` arrived in it, and `steady` has their means, None without a steady state (overloaded or too
+    short). `is_stable`: the completed requests are from a steady state without backlog, and their percentiles have
+    intervals. `bound_by`: the API server if it limits throughput; `reason` states it too.
     """
 
     verdict: Judgement
@@ -85,7 +80,7 @@ class Verdict:
     bound_by: str | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """JSON values: `verdict`, its `evidence`, and `intervals` of the steady part (null without one)."""
+        """Return JSON values: `verdict`, its `evidence`, and `intervals` of the steady part (null without one)."""
         names = (
             "offered_requests_per_s",
             "capacity_requests_per_s",
@@ -95,7 +90,8 @@ class Verdict:
             "growth_fraction",
             "measured_requests",
         )
-        evidence: dict[str, object] = {name: _finite(getattr(self, name)) for name in names}
+        values = ((name, getattr(self, name)) for name in names)
+        evidence: dict[str, object] = {name: None if value == math.inf else value for name, value in values}
         evidence["peak_s"] = None if self.peak_s is None else list(self.peak_s)
         evidence["measured_s"] = list(self.measured_s)
         evidence["steady"] = None if self.steady is None else self.steady.to_dict()
@@ -105,10 +101,6 @@ class Verdict:
             "evidence": evidence,
             "intervals": plain(self.intervals_ms),
         }
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or math.isinf(value) else value
 
 
 def judge(
@@ -121,11 +113,11 @@ def judge(
     front_end: FrontEndLimit | None = None,
     way_s: float = 0.0,
 ) -> Verdict:
-    """The verdict on a run of `workload` that left `records`. Without `capacity` growth alone speaks.
+    """Return the verdict on a run of `workload` with these `records`. Without `capacity` only growth is tested.
 
-    `gaps` between deliveries, where they are known, have intervals as well. `losses`: what became of requests that
-    were not completed, and how many. `front_end`: the limit of the API servers, which is the capacity where it is the
-    lower one. `way_s`: from the client to the engine, which is no waiting for a place.
+    If `gaps` between deliveries are given, they get intervals too. `losses`: counts of requests that did not complete,
+    by what happened to them. `front_end`: limit of the API servers, which is the capacity if it is lower. `way_s`:
+    latency from the client to the engine, which does not count as waiting.
     """
     order = np.argsort(records.arrival_ps, kind="stable")
     arrival = records.arrival_ps[order] / PS_PER_S
@@ -138,7 +130,7 @@ def judge(
     first_wave = 0 if clocked else int(np.searchsorted(arrival, arrival[0], side="right"))
     growth = _growth(arrival, finish)
     offered = len(arrival) / span_s if clocked and span_s else (math.inf if clocked else None)
-    own = math.inf if capacity is None else capacity.requests_per_s  # of the engines
+    own = math.inf if capacity is None else capacity.requests_per_s
     if offered and math.isfinite(offered):
         capacity = limited_capacity(capacity, front_end)
     load = offered / capacity.requests_per_s if offered and capacity else None
@@ -157,14 +149,14 @@ def judge(
     bound_by = None
     exceeded = front_end and front_end.requests_per_s < own and load is not None and load > STABLE_LOAD
     if front_end and (exceeded or _busy(records, front_end) >= BOUND):
-        bound_by = front_end.text
+        bound_by = f"bound by the API server: {front_end.output_tokens_per_s:,.0f} output tokens/s"
         if not clocked and verdict == "stable":
             verdict = "saturated"
         reason = f"{reason}; {bound_by}"
-    served = verdict  # of those that were
+    served = verdict  # of the completed requests
     if not completed.all():
         verdict, reason = _with_losses(verdict, reason, completed, losses or {})
-    is_stable = served in STABLE and verdict != "too short to tell"
+    is_stable = served in STABLE and verdict != TOO_SHORT
     bounds = arrival[measured]
     return Verdict(
         verdict=verdict,
@@ -180,7 +172,7 @@ def judge(
         measured_requests=int(measured.sum()),
         steady=(
             steady_means(records, order[measured], clocked=clocked)
-            if served in (*STABLE, "saturated") and verdict != "too short to tell"
+            if is_stable or (served == "saturated" and verdict != TOO_SHORT)
             else None
         ),
         is_stable=is_stable,
@@ -190,7 +182,7 @@ def judge(
 
 
 def limited_capacity(capacity: Capacity | None, front_end: FrontEndLimit | None) -> Capacity | None:
-    """Return the capacity of the engines, or that of the API servers where it is the lower one."""
+    """Return the capacity of the engines, or of the API servers if that is lower."""
     if front_end is None or (capacity is not None and capacity.requests_per_s <= front_end.requests_per_s):
         return capacity
     means = None if capacity is None else capacity.means
@@ -198,7 +190,7 @@ def limited_capacity(capacity: Capacity | None, front_end: FrontEndLimit | None)
 
 
 def _busy(records: RequestTable, front_end: FrontEndLimit) -> float:
-    """The share of the time from the first token to the last for which the API servers work."""
+    """Return the utilisation of the API servers between the first and the last token."""
     done = records.completed
     if not done.any():
         return 0.0
@@ -209,24 +201,26 @@ def _busy(records: RequestTable, front_end: FrontEndLimit) -> float:
 def _with_losses(
     verdict: Judgement, reason: str, completed: Bools, losses: Mapping[str, int]
 ) -> tuple[Judgement, str]:
-    """The verdict with the number of requests that were lost; "not all served" where they are many and nothing
-    else is amiss, "too short to tell" where all were.
-    """
+    """Add the number of lost requests to the verdict: "not all served" if they are many and the rest is not overloaded,
+    TOO_SHORT if all were lost."""
     lost = len(completed) - int(completed.sum())
     kinds = ", ".join(f"{count:,} {what}" for what, count in losses.items() if count)
     became = f" ({kinds})" if kinds else ""
-    if completed.any() and lost > LOST * len(completed) and verdict != "overloaded":
-        share = f"{lost:,} of {len(completed):,} requests, {lost / len(completed):.0%}, were not completed{became}"
-        return "not all served", f"{share}; of the others: {verdict}, {reason}"
-    if completed.any():
-        return verdict, f"{reason}; {lost:,} of {len(completed):,} requests were not completed{became}"
-    if verdict == "overloaded":
-        return verdict, f"{reason}; none of the {lost:,} requests was completed{became}"
-    return "too short to tell", f"none of the {lost:,} requests was completed{became}: nothing was served"
+    if not completed.any():
+        none = f"none of the {lost:,} requests completed{became}"
+        return (verdict, f"{reason}; {none}") if verdict == "overloaded" else (TOO_SHORT, none)
+    lost_of_all = f"{lost:,} of {len(completed):,} requests"
+    if lost > LOST * len(completed) and verdict != "overloaded":
+        share = f"{lost / len(completed):.0%}"
+        return (
+            "not all served",
+            f"{lost_of_all} ({share}) did not complete{became}; the others: {verdict}, {reason}",
+        )
+    return verdict, f"{reason}; {lost_of_all} did not complete{became}"
 
 
 def _rate(per_s: float) -> str:
-    """Three digits, or as many as stand before the point."""
+    """Format a rate with three digits, or with all digits before the point."""
     return f"{per_s:,.0f}" if per_s >= 100 else f"{per_s:.3g}"
 
 
@@ -241,77 +235,80 @@ def _of_open_loop(
 ) -> tuple[Judgement, str]:
     span_s = float(arrival[-1] - arrival[0])
     count = len(arrival)
-    offered = "all requests at once" if not span_s else f"{_rate(count / span_s)} requests/s arrive"
-    beside = "" if capacity is None else f", capacity is {_rate(capacity.requests_per_s)}/s"
+    offered = f"{_rate(count / span_s)} requests/s offered" if span_s else "all requests arrive at once"
+    bursts = ""
     if load is not None and capacity is not None:
+        share = f"{load:.0%} of the capacity" if math.isfinite(load) else "capacity"
+        offered += f", {share} of {_rate(capacity.requests_per_s)} requests/s"
         chance = math.hypot(capacity.error_fraction, math.sqrt(local_variation(arrival) / count))
         if load > 1 + 2 * chance:
-            return "overloaded", f"{offered}{beside}: the queue grows for as long as this lasts"
-    bursts = "" if peak is None or capacity is None else _burst(peak, capacity)
-    if peak is not None and capacity is not None and _is_lasting(peak, capacity, span_s, load):
-        return "overloaded", bursts
+            return "overloaded", f"{offered}; the queue grows without bound"
+        if peak is not None:
+            bursts = _burst(peak, capacity)
+            if _is_lasting(peak, capacity, span_s, load):
+                return "overloaded", bursts
     if growth is not None and growth > GROWTH and long_enough:
-        return "overloaded", f"{offered}{beside}; {growth:.0%} of them pile up"
+        return "overloaded", f"{offered}; {growth:.0%} of the requests accumulate in the queue"
     if not long_enough:
         if load is None and not span_s:
-            return "too short to tell", "all requests at once, and no backlog formed"
+            return TOO_SHORT, "all requests arrive at once, and no backlog forms"
         return (
-            "too short to tell",
-            f"{count} requests over {span_s:.3g} s, each of which stays {stay_s:.3g} s; needed are {LEAST_REQUESTS} "
-            f"requests over {LEAST_RESIDENCES * stay_s:.3g} s",
+            TOO_SHORT,
+            f"{count} requests over {span_s:.3g} s; a steady-state estimate needs {LEAST_REQUESTS} requests over at "
+            f"least {LEAST_RESIDENCES * stay_s:.3g} s ({LEAST_RESIDENCES} times the latency)",
         )
-    if load is not None and load > STABLE_LOAD:
-        return (
-            "saturated",
-            f"{offered}{beside}: {load:.0%} of it, where waiting times have no bound to rely on",
-        )
-    if load is None and growth is None:
-        return "too short to tell", f"{offered}, and neither capacity nor growth could be measured"
-    share = "no backlog forms" if load is None else f"{load:.0%} of it"
-    if bursts:
-        return "stable with bursts", f"{offered}{beside}: {share}; {bursts}"
-    return "stable", f"{offered}{beside}: {share}"
+    if load is None:
+        if growth is None:
+            return TOO_SHORT, f"{offered}; neither capacity nor queue growth could be measured"
+        return "stable", f"{offered}; no backlog forms"
+    if load > STABLE_LOAD:
+        return "saturated", f"{offered}; waiting times this close to the capacity are not reliable"
+    return ("stable with bursts", f"{offered}; {bursts}") if bursts else ("stable", offered)
 
 
-def _is_lasting(peak: Peak, capacity: Capacity, span_s: float, load: float | None) -> bool:
-    """Whether bursts and the time in which they are worked off are more than a short part of the run."""
-    if load is None or load >= STABLE_LOAD:
+def _is_lasting(peak: Peak, capacity: Capacity, span_s: float, load: float) -> bool:
+    """Return whether bursts and the time to drain them take more than a short part of the run."""
+    if load >= STABLE_LOAD:
         return True
     aftermath_s = peak.all_excess / (capacity.requests_per_s * (1 - load))
     return peak.all_s + aftermath_s > BURSTS * span_s
 
 
 def _burst(peak: Peak, capacity: Capacity) -> str:
-    """When most above the capacity arrives, how much, and how long that is in its work."""
+    """Describe the highest burst above capacity, its excess, and the time to serve the excess."""
     behind_s = peak.excess / capacity.requests_per_s
     others = round(peak.all_s / (peak.end_s - peak.start_s)) - 1
-    beside = f", and in {others} more stretches as long" if others else ""
+    more = f"; {others} more stretches of this length exceed the capacity" if others else ""
     return (
-        f"from {peak.start_s:,.0f} s to {peak.end_s:,.0f} s {peak.load:.2f} times the capacity arrives: "
-        f"{peak.excess:,.0f} requests too many, {behind_s:,.0f} s of work{beside}"
+        f"from {peak.start_s:,.0f} s to {peak.end_s:,.0f} s the offered load is {peak.load:.2f} times the capacity: "
+        f"{peak.excess:,.0f} excess requests, {behind_s:,.0f} s of work{more}"
     )
 
 
 def _of_closed_loop(
     records: RequestTable, workload: Workload, growth: float | None, long_enough: bool, way_s: float
 ) -> tuple[Judgement, str]:
-    """The load follows the service, so nothing grows for ever; saturated is what makes requests wait in a queue."""
+    """Judge a closed loop: load follows the service rate, so queues cannot grow; if saturated, requests wait."""
     done = records.completed
     until_scheduled_ps = (records.first_scheduled_ps - records.arrival_ps)[done]
     waited_ps = (until_scheduled_ps - way_s * PS_PER_S).clip(0)
-    stayed_ps = (records.finish_ps - records.arrival_ps)[done].sum(dtype=float)  # over 2**63 in a day of many
+    stayed_ps = (records.finish_ps - records.arrival_ps)[done].sum(dtype=float)  # an int64 sum may overflow
     share = float(waited_ps.sum(dtype=float) / stayed_ps) if stayed_ps else 0.0
     sent = "a closed loop" if workload.concurrency is None else f"a closed loop of {workload.concurrency}"
-    if len(records) < max(LEAST_REQUESTS, 5 * (workload.concurrency or 0)):
-        return "too short to tell", f"{sent}, and only {len(records)} requests"
+    needed = max(LEAST_REQUESTS, 5 * (workload.concurrency or 0))
+    if len(records) < needed:
+        return TOO_SHORT, f"{sent}: {len(records)} requests; a steady-state estimate needs {needed}"
     if workload.concurrency is None:
         if not long_enough:
-            return "too short to tell", f"sessions over less than {LEAST_RESIDENCES} times a request's stay"
+            needed_s = f"{LEAST_RESIDENCES} times the latency of a request"
+            return TOO_SHORT, f"{sent}: a steady-state estimate needs sessions over at least {needed_s}"
         if growth is not None and growth > GROWTH:
-            return "overloaded", f"sessions begin faster than they end: {growth:.0%} of the requests pile up"
-    if share > 0.1:
-        return "saturated", f"{sent}: {share:.0%} of a request's time is waiting for a place"
-    return "stable", f"{sent}: {share:.0%} of a request's time is waiting"
+            return (
+                "overloaded",
+                f"sessions start faster than they end; {growth:.0%} of the requests accumulate",
+            )
+    verdict: Judgement = "saturated" if share > 0.1 else "stable"
+    return verdict, f"{sent}: requests wait for {share:.0%} of their time"
 
 
 def _steady_part(
@@ -322,12 +319,13 @@ def _steady_part(
     first_wave: int,
     peak: Peak | None,
 ) -> Bools:
-    """Requests after the warm-up and before the drain.
+    """Return the requests after the warm-up and before the drain.
 
-    Warm-up ends where the mean latency of the rest is known best (MSER-5: White, 1997), in the first half; requests
-    that arrive within a stay of the last arrival see the load fall, and are left out if half remain. So are the
-    `first_wave` of a closed loop, which arrive together as none do later: of their latency only the TTFT is long,
-    which a mean over random outputs may not show. A burst is no warm-up: what is left out ends before the `peak`.
+    Warm-up ends where the standard error of the remaining mean latency is smallest (MSER-5: White, 1997), in the first
+    half. Requests that arrive within one residence time of the last arrival see a falling load and are left out if
+    half of all remain. So are the `first_wave` requests of a closed loop, which arrive together: only their TTFT is
+    long, which a mean over random output lengths may not show. Because a burst is no warm-up, the part left out ends
+    before `peak`.
     """
     count = len(arrival)
     kept = np.ones(count, dtype=bool)
@@ -345,7 +343,7 @@ def _steady_part(
 
 
 def _least_error(means: FloatArray) -> int:
-    """How many leading values to leave out, at most half, so that the standard error of the rest's mean is least."""
+    """Return how many leading values to omit, at most half, to minimise the standard error of the mean of the rest."""
     backwards = means[::-1]
     counts = np.arange(1, len(means) + 1)
     sums, squares = np.cumsum(backwards), np.cumsum(backwards**2)
@@ -355,9 +353,9 @@ def _least_error(means: FloatArray) -> int:
 
 
 def _growth(arrival: FloatArray, finish: FloatArray) -> float | None:
-    """Share of arrivals that pile up: the slope of the requests in the system over the rate, beyond chance; else 0.
+    """Return the share of arrivals that accumulate (slope of requests in the system / arrival rate); 0 if random.
 
-    Over the last three quarters of the arrivals, in windows of equal time. None with too few of them.
+    Uses the last three quarters of the arrivals in windows of equal time; None if there are too few.
     """
     count = len(arrival)
     if count < LEAST_REQUESTS or arrival[-1] <= arrival[0]:

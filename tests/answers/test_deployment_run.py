@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ def test_a_calm_run_is_stable_and_says_how_sure_it_is() -> None:
     assert 0 < answer["evidence"]["load_fraction"] < 0.5
     p99 = answer["intervals"]["p99_ttft_ms"]
     assert p99["low"] <= p99["value"]
-    assert answer["verdict_reason"].endswith("of it")
+    assert re.search(r", \d+% of the capacity of [\d.]+ requests/s$", answer["verdict_reason"])
     json.dumps(answer, allow_nan=False)
 
 

@@ -360,4 +360,4 @@ def test_an_answer_says_where_the_readable_engines_ran_unasked(
         assert not any(line.startswith(said) for line in run(*question, *asked).json["warnings"])
     refused = run(*question, "--engine-loop", "core")
     assert refused.code == 2
-    assert "not compiled here (--engine-loop events)" in refused.err
+    assert "not built on this machine; use --engine-loop events" in refused.err

@@ -24,8 +24,8 @@ PLAN = (
 LINES = {  # command: exit code, what its text has, what it must not have
     f"simulate qwen3-30b-a3b --gpu h100 --arrivals diurnal {DAY}": (
         0,
-        [r"the busiest .* of 24 h \(20 requests/s; mean 10/s\)", r"overloaded: 20\.\d requests/s arrive"],
-        ["3% of it", "stable"],
+        [r"the busiest .* of 24 h \(20 requests/s; mean 10/s\)", r"overloaded: 20\.\d requests/s offered"],
+        [" 3% of the capacity", "stable"],
     ),
     f"cost qwen3-30b-a3b --gpu h100 --arrivals diurnal {DAY} --price-tier on-demand": (
         1,
@@ -35,7 +35,7 @@ LINES = {  # command: exit code, what its text has, what it must not have
     "simulate qwen3-30b-a3b --gpu h100 --arrivals ramp --request-rate 1 --end-request-rate 40 --ramp-s 7200 "
     "--input-len 1500 --output-len 300": (
         0,
-        [r"the busiest .* of 2 h \(40 requests/s; mean 20\.5/s\)", r"overloaded: 40\.\d requests/s arrive"],
+        [r"the busiest .* of 2 h \(40 requests/s; mean 20\.5/s\)", r"overloaded: 40\.\d requests/s offered"],
         [],
     ),
     f"cost {USERS} --api all": (

@@ -418,7 +418,7 @@ def test_what_is_not_simulated_is_refused() -> None:
         simulate(requests(), [setup("prefill")], link=INSTANT)
     with pytest.raises(InvalidInput, match="link"):
         simulate(requests(), [setup("prefill"), setup("decode")])
-    with pytest.raises(InvalidInput, match="vllm-v0 scheduler hands no KV over"):
+    with pytest.raises(InvalidInput, match="vllm-v0 scheduler cannot transfer KV"):
         simulate(requests(), [setup("prefill"), setup("decode", policy="vllm-v0")], link=INSTANT)
     with pytest.raises(InvalidInput, match="groups of layers"):
         simulate(requests(), [setup("prefill"), setup("decode", kv_windows=(None, 64))], link=INSTANT)
@@ -507,5 +507,5 @@ def test_a_full_rank_does_not_hold_up_the_others() -> None:
 
 def test_ranks_that_are_asked_of_the_compiled_engines_are_refused() -> None:
     setups = [setup("prefill", data_parallel_size=2), setup("decode")]
-    with pytest.raises(InvalidInput, match="not one of the compiled"):
+    with pytest.raises(InvalidInput, match="vllm-v1 is not supported with these options"):
         simulate(requests(), setups, link=INSTANT, engine_loop="core")

@@ -38,7 +38,7 @@ def test_both_do_the_same_and_each_run_says_which_it_was() -> None:
     assert same(compiled, readable)
     assert compiled.readable_because is None
     assert simulate(WORKLOAD, SETUP).readable_because is None
-    assert readable.readable_because == "they were asked for"
+    assert readable.readable_because == 'engine_loop is "events"'
 
 
 @needs_core
@@ -46,18 +46,18 @@ def test_a_policy_of_ones_own_runs_in_the_readable_engines(monkeypatch: pytest.M
     monkeypatch.setitem(SCHEDULERS, "mine", replace(SCHEDULERS["vllm-v1"], make=Mine))
     setup = replace(SETUP, policy="mine")
     mine = simulate(WORKLOAD, setup)
-    assert mine.readable_because == "the scheduler mine with these options is not one of the compiled"
+    assert mine.readable_because == "the scheduler mine is not supported with these options"
     assert same(mine, simulate(WORKLOAD, SETUP))
     with pytest.raises(
-        InvalidInput, match=r"cannot run this: the scheduler mine .* \(--engine-loop events\)"
+        InvalidInput, match=r"cannot run this: the scheduler mine .*; use --engine-loop events"
     ):
         simulate(WORKLOAD, setup, engine_loop="core")
 
 
 @needs_core
 def test_who_observes_each_step_sees_the_readable_engines() -> None:
-    assert simulate(WORKLOAD, SETUP, observer=Timeline()).readable_because == "each step is observed"
-    with pytest.raises(InvalidInput, match="each step is observed"):
+    assert simulate(WORKLOAD, SETUP, observer=Timeline()).readable_because == "an observer is set"
+    with pytest.raises(InvalidInput, match="an observer is set"):
         simulate(WORKLOAD, SETUP, observer=Timeline(), engine_loop="core")
 
 
@@ -69,8 +69,8 @@ def test_samples_end_with_the_run(loop: str) -> None:
 
 def test_without_the_compiled_engines_the_readable_ones_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "load", lambda: None)
-    assert simulate(WORKLOAD, SETUP).readable_because == "the others were not compiled here"
-    with pytest.raises(InvalidInput, match="were not compiled here"):
+    assert simulate(WORKLOAD, SETUP).readable_because == "the compiled engines are not built on this machine"
+    with pytest.raises(InvalidInput, match="are not built on this machine"):
         simulate(WORKLOAD, SETUP, engine_loop="core")
 
 

@@ -105,7 +105,7 @@ def test_plans_that_cannot_be() -> None:
         Failures(mean_time_between_failures_s=0.0, recovery_s=1.0)
     scaling = Autoscaling(max_replicas=1, target_requests=1, startup_s=1)
     setup = EngineSetup(step_times=STEPS, num_blocks=100)
-    with pytest.raises(InvalidInput, match="at most"):
+    with pytest.raises(InvalidInput, match="2 initial replicas exceed the maximum of 1"):
         simulate(requests(), [setup] * 2, scaling=scaling)
 
 
@@ -169,7 +169,7 @@ def test_an_autoscaler_that_only_decides_is_stopped(
 
 def test_samples_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("capacity.simulator.fleet.MOST_SAMPLES", 50)
-    with pytest.raises(InvalidInput, match="a sample every 1e-06 s is too many: 50 by 5e-05 s"):
+    with pytest.raises(InvalidInput, match="a sample every 1e-06 s gives more than 50 samples by 5e-05 s"):
         simulate(requests(), EngineSetup(step_times=STEPS, num_blocks=200), sample_interval_s=1e-6)
 
 

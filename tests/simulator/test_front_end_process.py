@@ -53,7 +53,7 @@ def test_a_request_that_comes_waits_behind_tokens_that_go() -> None:
     for _ in range(512):  # a step of 512 streams
         process.send(10)
     assert process.take_in(1000, 20) == 10 + 512 * 5 * 10**7 + 10**9
-    with pytest.raises(AssertionError, match="in order of time"):
+    with pytest.raises(AssertionError, match="in time order"):
         process.send(19)
 
 

@@ -99,5 +99,5 @@ def test_a_policy_may_be_a_class() -> None:
         simulate(workload, own, engine_loop="core")
     with pytest.raises(InvalidInput, match="the Twin scheduler"):
         simulate(workload, own, timeout_s=1.0)
-    with pytest.raises(InvalidInput, match="the Twin scheduler hands no KV over"):
+    with pytest.raises(InvalidInput, match="the Twin scheduler cannot transfer KV"):
         simulate(workload, [replace(own, role="prefill"), replace(own, role="decode")])

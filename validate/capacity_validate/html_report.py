@@ -197,8 +197,8 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
     for s in report.serving:
         lines.append(
             f"serving {s.requests} requests at {s.rate_per_s:.2f}/s: TTFT {duration(s.measured_ttft_s)} measured, "
-            f"{format_signed(s.ttft_error)} simulated; TPOT {duration(s.measured_tpot_s)}, "
-            f"{format_signed(s.tpot_error)}; {s.equal_steps} of {s.steps} steps scheduled alike"
+            f"{format_signed(s.ttft_error)} simulated; TPOT {duration(s.measured_tpot_s)}, {format_signed(s.tpot_error)}; "
+            f"{s.equal_steps} of {s.steps} steps scheduled alike"
         )
     for r in report.speculation:
         lines.append(

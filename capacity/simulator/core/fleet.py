@@ -341,8 +341,8 @@ def step_work(arrays: Any, step_times: StepTimes) -> StepWork:
     )
 
 
-def _seen(address: int | None, rows: int, columns: int) -> IntArray:
-    """Return a view of integers at an address, as rows; it is valid while the core keeps them."""
+def _array_at(address: int | None, rows: int, columns: int) -> IntArray:
+    """Return whole numbers at an address, in rows; they stay there for as long as the core leaves them."""
     if not rows or address is None:
         return np.zeros((0, columns), dtype=np.int64)
     place = memoryview((ctypes.c_char * (8 * rows * columns)).from_address(address))

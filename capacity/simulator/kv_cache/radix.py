@@ -104,8 +104,8 @@ class RadixCache:
             yield depth, node
             stack.extend((depth + 1, child) for child in self._reversed_children(node))
 
-    def _ordered(self, node: RadixNode) -> list[RadixNode]:
-        """Return the children in reverse order, so that a stack yields them in order."""
+    def _reversed_children(self, node: RadixNode) -> list[RadixNode]:
+        """Children in reverse, as a stack wants them."""
         return [child for _, child in sorted(node.children.items(), key=_page_text, reverse=True)]
 
     def _whole_pages(self, tokens: Tokens) -> Tokens:

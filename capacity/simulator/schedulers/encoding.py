@@ -25,8 +25,8 @@ def _size(r: Sequence, image: int) -> int:
     return r.audio_tokens if is_clip(r, image) else r.image_tokens
 
 
-def _reached(r: Sequence, computed: int, end: int) -> list[int]:
-    """Return the images with tokens from `computed` until before `end`."""
+def _images_reached(r: Sequence, computed: int, end: int) -> list[int]:
+    """Its images of which tokens lie from `computed` until before `end`."""
     first = min(computed // r.image_tokens, r.images) if r.image_tokens else 0
     if r.audio_tokens:
         first = min(first, r.images - 1)
@@ -51,9 +51,9 @@ class ImageEncoder:
         self._now = step.encoded
 
     def reach(self, r: Sequence, computed: int, tokens: int) -> int:
-        """Return how many of the `tokens` after `computed` fit: all, or those before an image without space."""
-        room = self.free + sum(self._kept.values())
-        for image in _reached(r, computed, computed + tokens):
+        """Tokens of the chunk after `computed` that can be scheduled: as many as wanted, or up to an image."""
+        room = self._room
+        for image in _images_reached(r, computed, computed + tokens):
             start, size = image * r.image_tokens, _size(r, image)
             if (r.index, image) in self._held:
                 continue
@@ -66,8 +66,8 @@ class ImageEncoder:
         return tokens
 
     def encode(self, r: Sequence, computed: int, tokens: int) -> None:
-        """Encode the missing images of a chunk that `reach` allowed, and keep the outputs."""
-        for image in _reached(r, computed, computed + tokens):
+        """A chunk that `reach` granted is scheduled: run the encoder for what it lacks, and keep the outputs."""
+        for image in _images_reached(r, computed, computed + tokens):
             name, size = (r.index, image), _size(r, image)
             if name in self._held:
                 continue
@@ -78,8 +78,8 @@ class ImageEncoder:
                 self._now.append((r, image))
             self._held[name] = self._kept.pop(name, size)
 
-    def computed(self, r: Sequence) -> None:
-        """Release the images that end before `r.computed`, after a step."""
+    def free_computed(self, r: Sequence) -> None:
+        """Steps were computed: what lies wholly before `r.computed` is not needed any more."""
         for image in range(r.images):
             if image * r.image_tokens + _size(r, image) > r.computed:
                 break

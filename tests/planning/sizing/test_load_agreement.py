@@ -133,7 +133,7 @@ def test_a_load_has_one_capacity_and_one_full_load_price_on_every_surface(
     assert bill.needed.stable is not None
     assert run.verdict.capacity_requests_per_s == full.requests_per_s
     assert bill.needed.stable.requests_per_s_per_replica == full.requests_per_s
-    assert f"capacity is {full.requests_per_s:.3g}/s" in str(estimate.verdict_reason)
+    assert f"of the capacity of {full.requests_per_s:.3g} requests/s" in str(estimate.verdict_reason)
     assert bill.verdict_reason == estimate.verdict_reason == run.verdict.reason
     assert capacity.cost(model, **pool, **VARIED, **PRICED).full == full  # without a load
 
@@ -179,7 +179,7 @@ def test_a_run_that_is_lengthened_states_the_capacity_of_the_first() -> None:
     assert longer.num_prompts > 1000
     assert longer.verdict.verdict == bill.verdict == "stable"
     assert longer.verdict.capacity_requests_per_s == bill.full.requests_per_s == run.capacity_requests_per_s
-    assert f"capacity is {bill.full.requests_per_s:.3g}/s" in str(bill.verdict_reason)
+    assert f"of the capacity of {bill.full.requests_per_s:.3g} requests/s" in str(bill.verdict_reason)
 
 
 def test_a_backlog_of_repeated_prefixes_is_not_dealt_alike_to_four_replicas() -> None:

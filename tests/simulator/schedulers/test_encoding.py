@@ -233,7 +233,7 @@ def test_a_shape_has_the_tokens_and_the_squares_of_what_is_encoded() -> None:
 def test_images_run_on_the_readable_engines() -> None:
     words = Requests(requests([150], [2], 60)), Requests(requests([150], [0], 60))
     with_images, without = (why_readable(Recording(), [], each) for each in words)
-    assert with_images == "images are not among what is compiled"
+    assert with_images == "images are not supported"
     assert without != with_images
 
 
@@ -245,7 +245,10 @@ def test_images_run_on_the_readable_engines() -> None:
             "images are simulated for vllm-v1 and vllm-v1-async and chunked, not for sglang",
         ),
         ({"limits": SchedulerLimits()}, "no vision encoder of a known formula"),
-        ({"limits": SchedulerLimits(max_encoder_tokens=59)}, "larger than the encoder's 59 a step"),
+        (
+            {"limits": SchedulerLimits(max_encoder_tokens=59)},
+            "exceeds the encoder's limit of 59 tokens per step",
+        ),
         ({"limits": SchedulerLimits(max_encoder_tokens=60, pipeline_stages=2)}, "--pipeline-parallel-size"),
         ({"limits": SchedulerLimits(max_encoder_tokens=60, enable_chunked_prefill=False)}, "chunked-prefill"),
     ],
