@@ -81,7 +81,7 @@ def test_the_middle_of_two_is_their_mean_and_no_market_price(monkeypatch: pytest
     assert "mean of two offers from 2 providers, $0.80 (A) to $6.57 (B)" in price.described
     assert price.thin
     assert price.caution is not None
-    assert "known of A and B alone" in price.caution
+    assert "offers are known only from A and B." in price.caution
     (named,) = (find_price("h100", tier="spot", provider="A"),)
     assert named is not None
     assert (named.usd_per_gpu_hour, named.thin, named.caution) == (0.80, False, None)
