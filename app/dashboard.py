@@ -1,4 +1,4 @@
-"""What streamlit runs from a checkout: `streamlit run app/dashboard.py`."""
+"""Streamlit entry point in a checkout: `streamlit run app/dashboard.py`."""
 
 from __future__ import annotations
 

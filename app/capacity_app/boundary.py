@@ -1,4 +1,4 @@
-"""One place where errors end: what the library refuses is a line on the page, anything else stays in the log."""
+"""Error handling of pages: library errors are shown in one line, all others go to the log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOG = logging.getLogger("capacity_app")
 
 @contextmanager
 def boundary() -> Iterator[None]:
-    """Show a CapacityError as one line; log every other error, and show that there was one."""
+    """Show a CapacityError in one line; log every other error and show a generic message."""
     try:
         yield
     except CapacityError as error:
@@ -37,28 +37,28 @@ def boundary() -> Iterator[None]:
 
 
 def show_refusal(error: CapacityError) -> None:
-    """The line that the command line would print: a warning where it does not fit, an error for bad input."""
+    """Show the command line's message: as a warning if the model does not fit, else as an error."""
     show = st.warning if isinstance(error, DoesNotFit) else st.error
     show(with_code(said(error)), icon=":material/block:")
 
 
 def said(error: CapacityError) -> str:
-    """The message as a page says it: flags by the names of inputs, uploads by theirs, no name of a class before it."""
+    """Return an error's message with labels instead of flags and file names instead of paths."""
     return in_words(without_folders(str(error)))
 
 
 def in_words(text: str) -> str:
-    """Text of the library with its flags as the page calls them."""
+    """Replace flags in the library's text with the labels of widgets."""
     return FLAG.sub(lambda found: NAMES_OF_FLAGS.get(found[1], found[1].replace("-", " ")), text)
 
 
 def plain(text: str) -> str:
-    """Text from outside as it is, in one line: no markdown, no links, no images."""
+    """Escape external text as one line: no markdown, links or images."""
     return _escaped(" ".join(text.split()))
 
 
 def with_code(text: str) -> str:
-    """The same, but that words between backticks are code, in which no markdown is anything."""
+    """Escape text like `plain`, but keep words between backticks as code."""
     pieces = CODE.split(" ".join(text.split()))
     return "".join(f"`{piece}`" if place % 2 else _escaped(piece) for place, piece in enumerate(pieces))
 

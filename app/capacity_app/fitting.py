@@ -1,4 +1,4 @@
-"""Where a model does not fit: the memory as bars, and a button for each way out."""
+"""Models that do not fit: a memory chart, and a button for each change that makes them fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from capacity_app.state import WIDGETS, Inputs
 
 @contextmanager
 def offered(inputs: Inputs) -> Iterator[None]:
-    """Show a refusal for want of memory with its bars and the ways out, in place of what it ended."""
+    """If the block raises DoesNotFit, show the error, the memory chart and changes that help."""
     try:
         yield
     except DoesNotFit as error:
@@ -31,7 +31,7 @@ def offered(inputs: Inputs) -> Iterator[None]:
 
 
 def buttons(inputs: Inputs) -> None:
-    """A button for each way out that the sidebar can take."""
+    """Draw a button for each change that the sidebar can make."""
     ways = [way for way in ways_to_fit(inputs.model, **inputs.pool) if way.keys() <= WIDGETS.keys()]
     with st.container(horizontal=True):
         for number, way in enumerate(ways):

@@ -1,4 +1,4 @@
-"""The frontier on the Estimate page: several deployments at once, and the way to open any of them."""
+"""Frontier view of the Estimate page: several deployments in one chart, with a link to each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIZES: dict[int | None, str] = {
 
 
 def show(inputs: Inputs) -> None:
-    """Choices, the best within the limit, the chart, the point that was clicked, and the best of each."""
+    """Draw choices, the best within the limit, the chart, the clicked point, and the best of each deployment."""
     of = partial(show_field, capacity.frontier)
     formats = (None, *known_quantizations())
     with widget_row():
@@ -84,7 +84,8 @@ def _drawn(found: Frontier, tpot_s: float) -> None:
 
 
 def _anchor(line: FrontierLine, point: LoadPoint) -> str:
-    """A link that opens the deployment at this load: streamlit's own do not reach widgets bound to the URL."""
+    """Return a link to the deployment at this load; streamlit's own links do not set widgets that are bound to the
+    URL."""
     href = state.link_to(
         "estimate",
         gpu=line.gpu,

@@ -1,7 +1,7 @@
-"""Who may speak to the dashboard: browsers that know it by its own names, and its password where it has one.
+"""Access control of the dashboard: the host names that browsers may use, and an optional password.
 
-Stands before all of streamlit, pages, uploads and WebSocket alike. A page of another site whose name was bound to
-this machine's address (DNS rebinding) says that name in `Host`, and is turned away by it.
+It covers all of streamlit: pages, uploads and WebSocket. If a page of another site had its name bound to this
+machine's address (DNS rebinding), the browser would send that name in `Host`, so the request is rejected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST_WAITING = 20
 
 
 class Guard:
-    """ASGI middleware: `names` are the hosts that browsers may know it by, see `names_of`."""
+    """ASGI middleware; `names` are the host names that browsers may use (`names_of`)."""
 
     def __init__(self, app: ASGIApp, *, names: Collection[str], password: str | None = None) -> None:
         self._app = app
@@ -46,7 +46,7 @@ class Guard:
         self._waiting = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on what is welcome, answer the rest with 401, 403, 404 or 429."""
+        """Pass on allowed requests, and answer others with 401, 403, 404 or 429."""
         from starlette.requests import HTTPConnection
         from starlette.responses import PlainTextResponse
         from starlette.websockets import WebSocketClose
@@ -105,9 +105,9 @@ class Guard:
 
 
 def names_of(host: str, others: Collection[str] = ()) -> tuple[str, ...]:
-    """What browsers may call a dashboard that listens on `host`: that, this machine's loopback, and `others`.
+    """Return the names of a dashboard that listens on `host`: the host, the loopback names, and `others`.
 
-    One that listens on every address is known by any address in figures, and by this machine's name.
+    A dashboard that listens on every address accepts any numeric address and this machine's name.
     """
     import socket
 
@@ -118,7 +118,8 @@ def names_of(host: str, others: Collection[str] = ()) -> tuple[str, ...]:
 
 
 def guards() -> list[Any]:
-    """The middleware of this process: names by streamlit's `server.allowedHosts`, password by the environment."""
+    """Return this process's middleware: names from streamlit's `server.allowedHosts`, password from the
+    environment."""
     import streamlit as st
     from starlette.middleware import Middleware
 
@@ -127,7 +128,7 @@ def guards() -> list[Any]:
 
 
 def _hostname(netloc: str) -> str | None:
-    """The host of `host:port`; None where it is no such thing."""
+    """Return the host of `host:port`, or None if malformed."""
     try:
         parts = urlsplit(f"//{netloc}")
         _ = parts.port
@@ -150,7 +151,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def _given_password(asked: HTTPConnection) -> str | None:
-    """The password of HTTP's basic scheme, whoever's name stands before it."""
+    """Return the password of HTTP basic authentication; the user name is ignored."""
     scheme, _, word = asked.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
         return None

@@ -1,4 +1,4 @@
-"""Start the dashboard: streamlit's own command in a process of its own, with options that are safe by default."""
+"""Start the dashboard: run streamlit in its own process, with secure default options."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONFIG = Path(".streamlit") / "config.toml"
 
 
 def streamlit_options() -> dict[str, Any]:
-    """Streamlit's options, safe by default, by section; in a checkout `streamlit run app/dashboard.py` has the same."""
+    """Return streamlit's options by section; `streamlit run app/dashboard.py` in a checkout uses the same file."""
     package = Path(__file__).parent
     inside = package / CONFIG
     return tomllib.loads(
@@ -48,7 +48,7 @@ def serve(
     password: str | None = None,
     allow_hosts: Collection[str] = (),
 ) -> int:
-    """Run the dashboard until it is interrupted; its exit code. Raises InvalidInput."""
+    """Run the dashboard until it is interrupted, and return its exit code. Raises InvalidInput."""
     command = server_command(port=port, host=host, theme=theme, allow_hosts=allow_hosts)
     check_password(host, password)
     environment = {key: value for key, value in os.environ.items() if key != PASSWORD}
@@ -68,7 +68,7 @@ def serve(
 
 
 def check_password(host: str, password: str | None) -> None:
-    """Raises InvalidInput where other machines can reach an address without a password, or one that is guessed."""
+    """Raise InvalidInput for a public address without a password, or for a short password."""
     if password is not None and len(password) < SHORTEST_PASSWORD:
         raise InvalidInput(
             f"--password has {len(password)} characters: must have at least {SHORTEST_PASSWORD}, "
@@ -84,7 +84,7 @@ def check_password(host: str, password: str | None) -> None:
 def server_command(
     *, port: int, host: str, theme: str = "auto", allow_hosts: Collection[str] = ()
 ) -> list[str]:
-    """The words of streamlit's command. Raises InvalidInput without streamlit, and for no theme of that name."""
+    """Return streamlit's command line. Raises InvalidInput if streamlit is missing or the theme is unknown."""
     if theme not in THEMES:
         raise InvalidInput(f"--theme is {theme!r}: must be one of {', '.join(THEMES)}")
     if importlib.util.find_spec("streamlit") is None:
@@ -101,7 +101,7 @@ def server_command(
 
 
 def _words(value: Any, name: str = "") -> Iterator[str]:
-    """`section.name=value` of each value, and of each one of a list."""
+    """Yield `section.name=value` for each value and each list element."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield from _words(each, f"{name}.{key}" if name else key)
@@ -111,7 +111,7 @@ def _words(value: Any, name: str = "") -> Iterator[str]:
 
 
 def _addresses(host: str) -> list[str]:
-    """The addresses that `host` says. Raises InvalidInput where none is this machine's."""
+    """Return the addresses of `host`. Raises InvalidInput if none belongs to this machine."""
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM) if host else []
     except (OSError, ValueError):  # names of labels that are too long are no Unicode, says Python
@@ -137,7 +137,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _display_name(host: str) -> str:
-    """What a browser of this machine calls it."""
+    """Return the host for a URL on this machine."""
     with suppress(ValueError):
         if ipaddress.ip_address(host).is_unspecified:
             return "localhost"
@@ -145,7 +145,7 @@ def _display_name(host: str) -> str:
 
 
 def wait_until_up(address: str, process: subprocess.Popen[bytes]) -> bool:
-    """Wait until the dashboard answers; False where it ends before, or takes longer than `START_S`."""
+    """Wait until the dashboard answers; return False if its process ends or `START_S` pass."""
     until_s = time.monotonic() + START_S
     while time.monotonic() < until_s and process.poll() is None:
         with suppress(OSError):
@@ -156,7 +156,7 @@ def wait_until_up(address: str, process: subprocess.Popen[bytes]) -> bool:
 
 
 def _announce(address: str, process: subprocess.Popen[bytes], browser: bool) -> None:
-    """Say where it is, and open it there, once it answers."""
+    """Print the address once the dashboard answers, and open it in a browser if wanted."""
     if wait_until_up(address, process):
         print(f"the dashboard is at {address} (Ctrl-C ends it)", flush=True)
         if browser:

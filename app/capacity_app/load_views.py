@@ -1,4 +1,4 @@
-"""Views of the Estimate page beside the one load: the deployment over rising load, every GPU, and every engine."""
+"""Views of the Estimate page: rising load, every GPU and every engine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _at_load(inputs: Inputs, load: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def over_loads(inputs: Inputs, load: Mapping[str, Any]) -> None:
-    """TTFT, TPOT, throughput and price against the load, with the chosen one marked and where the engine is full."""
+    """Draw TTFT, TPOT, throughput and price against the load, with the chosen load and saturation marked."""
     over, chosen = next(iter(load.items()))
     options = {"over": over, **inputs.pool, **_at_load(inputs, omit(load, over))}
     sweep = answered("load_sweep", inputs, options, doing="Trying loads", command=None).value
@@ -45,7 +45,7 @@ def over_loads(inputs: Inputs, load: Mapping[str, Any]) -> None:
 
 
 def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
-    """Every GPU at this load, each with what it needs to serve it, sorted by what the user picks."""
+    """Draw every GPU at this load with the size it needs, in the chosen order."""
     usual = next(iter(SORTS)) if inputs.cost else UNPRICED
     order = SORTS[state.choice("Sort by", "gpu_sort", tuple(SORTS), usual)]
     pool = omit(inputs.pool, "gpu", "tensor_parallel_size")
@@ -63,7 +63,7 @@ def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
 
 
 def every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
-    """Every engine at this load on this GPU, with what each lacks; in the order of tokens/s."""
+    """Draw every engine at this load on this GPU with its missing features, sorted by tokens/s."""
     titles = {of.title: name for name, of in FIGURES.items() if name != "price" or inputs.cost}
     engines = show_field(capacity.compare_engines, "engines", "engine_which", "Engines", choices=SIDE_BY_SIDE)
     chosen = draw(engines, stretch=True)
@@ -82,7 +82,7 @@ def every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
 
 
 def _why_not(points: Mapping[str, LoadPoint]) -> None:
-    """State what is behind each verdict: which service levels are missed, or why there is no steady state."""
+    """Show the reason of each verdict: missed service levels, or the cause of an unstable load."""
     for name, point in points.items():
         reason = point.misses or (None if point.steady else point.verdict_reason)
         parts.notes([f"{name}: {reason}"] if reason else [])

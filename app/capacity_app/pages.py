@@ -1,4 +1,4 @@
-"""The pages of `pages.toml`, in the order of the menu: a page is a script in `app_pages/` and an entry there."""
+"""Pages of `pages.toml` in menu order: each is a script in `app_pages/` with an entry there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OTHERWISE = "otherwise"  # for each value of a widget that has no row
 
 @dataclass(frozen=True, kw_only=True)
 class PageEntry:
-    """A page of `pages.toml`, which says what each field is."""
+    """A page; `pages.toml` documents the fields."""
 
     name: str
     title: str
@@ -39,16 +39,16 @@ class PageEntry:
 
     @property
     def path(self) -> Path:
-        """The script."""
+        """Return the script's path."""
         return FOLDER / f"{self.name}.py"
 
     @property
     def help(self) -> str:
-        """What it is for."""
+        """Return the page's caption."""
         return self.said or BY_NAME[self.verb or self.name].help.partition("\n")[0]
 
     def read_keys(self) -> frozenset[str]:
-        """The keys of the sidebar's widgets that its answer depends on, with its own widgets as they stand."""
+        """Return the keys of the sidebar's widgets that affect its answer, given its own widgets' values."""
         keys = _keys(self.reads)
         for widget, rows in self.by.items():
             keys |= _keys(rows.get(state.chosen(widget, OTHERWISE), rows.get(OTHERWISE, ())))

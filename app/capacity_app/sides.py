@@ -1,4 +1,4 @@
-"""A | B on any page: questions that are pinned, and the one in sight beside them. The link holds what is pinned."""
+"""Comparison on any page: pinned sides next to the current one. The link contains the pinned sides."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ Row = Callable[[Any], Sequence[parts.Kpi]]
 
 
 def figures(current: Side, answer: Any, *, ask: Ask, row: Row, slo: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The page's figures of merit, each with how far it is from A's, and every side beside each other.
+    """Draw the figures of merit, with their changes from A and a table of all sides.
 
-    `row` makes the figures of what `ask`'s task answers; `slo` are the service levels within which deployments are
-    compared at the same rate. Returns the answers by letter, the one in sight last.
+    `row` makes the figures from an answer of `ask`'s task; `slo` are the service levels for comparisons at the same
+    rate. Returns the answers by letter, the current one last.
     """
     st.session_state[IN_SIGHT] = current
     sides = pinned()
@@ -61,7 +61,7 @@ def figures(current: Side, answer: Any, *, ask: Ask, row: Row, slo: tuple[str, .
 
 
 def pinned() -> list[Side]:
-    """What is pinned, A first; a side of the link that cannot be read is said and let go."""
+    """Return the pinned sides; one that cannot be read is reported and removed."""
     texts: list[str] = st.session_state[SIDES]
     found = {}
     for text in texts:
@@ -74,12 +74,12 @@ def pinned() -> list[Side]:
 
 
 def model_of(side: Side, inputs: Inputs) -> Any:
-    """Return the model of a side as the library takes it: a pasted one is the sidebar's."""
+    """Return the model of a side for the library; a pasted one is the sidebar's."""
     return inputs.model if side.model == inputs.model_name else side.model
 
 
 def side_of(page: str, arguments: Mapping[str, Any]) -> Side:
-    """What a task of this page was asked, as a link holds it."""
+    """Return a task's arguments as a side."""
     said = {name: list(value) if isinstance(value, tuple) else value for name, value in arguments.items()}
     model = said.pop("model")
     cost, options = select(said, Cost.model_fields), omit(said, *Cost.model_fields)
@@ -87,7 +87,7 @@ def side_of(page: str, arguments: Mapping[str, Any]) -> Side:
 
 
 def _answers(others: Mapping[str, Side], ask: Ask) -> dict[str, Any]:
-    """What the page answers for each that is pinned, by letter: those that are there."""
+    """Return the available answers of the pinned sides by letter."""
     done: dict[str, Any] = {}
     for letter, side in others.items():
         with boundary():
@@ -98,7 +98,7 @@ def _answers(others: Mapping[str, Side], ask: Ask) -> dict[str, Any]:
 
 
 def _buttons(current: Side, sides: list[Side]) -> None:
-    """To pin the one in sight, and to let go of what is pinned."""
+    """Draw the buttons that pin the current side and unpin others."""
     with st.container(horizontal=True):
         st.button(
             f"Pin this as {LETTERS[min(len(sides), MOST - 1)]}",
@@ -120,13 +120,13 @@ def _buttons(current: Side, sides: list[Side]) -> None:
 
 
 def _set_same_load(current: Side) -> None:
-    """Put every pinned deployment under the load in sight."""
+    """Put every pinned deployment under the current load."""
     asked = [side.under_load_of(current).text for side in pinned()]
     st.session_state[SIDES] = list(dict.fromkeys(asked))
 
 
 def _replicas_of_sides(asked: Mapping[str, Side], current: Side, ask: Ask, slo: tuple[str, ...]) -> None:
-    """State how many replicas of each deployment serve the load in sight within the SLO, and at which bill."""
+    """Draw the replicas of each deployment that serve the current load within the SLO, and their bill."""
     found = {}
     for letter, side in asked.items():
         same_load = side.under_load_of(current)
@@ -141,7 +141,7 @@ def _replicas_of_sides(asked: Mapping[str, Side], current: Side, ask: Ask, slo: 
 
 
 def replicas_task(model: Any, side: Side, slo: Sequence[str]) -> Task:
-    """Return the task that counts the replicas of a side's deployment for its load."""
+    """Return the task that computes the replicas of a side's deployment for its load."""
     arguments = {
         "model": model,
         "pool": omit(side.of(Pool.model_fields), "model", "replicas"),
@@ -157,7 +157,7 @@ def _holds(answer: ReplicasNeeded, replicas: int) -> bool:
 
 
 def equal_load_text(found: Mapping[str, ReplicasNeeded], running: Mapping[str, int]) -> str:
-    """Return which sides serve the load within the SLO, and the replicas and bill with which each would."""
+    """Return which sides serve the load within the SLO, and the replicas and bill that each needs."""
     first = next(iter(found.values()))
     load = f"{first.requests_per_s:,.4g} requests/s"
     holding = [letter for letter, each in found.items() if _holds(each, running[letter])]
@@ -182,19 +182,19 @@ def equal_load_text(found: Mapping[str, ReplicasNeeded], running: Mapping[str, i
 
 
 def may_be_pinned(side: Side) -> bool:
-    """Whether a link can hold it: all of it is in the URL."""
+    """Return whether a link can contain the side."""
     return side.model in model_names() and "trace" not in side.options
 
 
 def pin() -> None:
-    """Keep the question in sight beside what follows."""
+    """Pin the current side."""
     side: Side | None = st.session_state.get(IN_SIGHT)
     if side is not None and may_be_pinned(side):
         st.session_state[SIDES] = [*st.session_state[SIDES], side.text]
 
 
 def pinned_texts() -> list[str]:
-    """What is pinned, as the link has it."""
+    """Return the encoded pinned sides."""
     return list(st.session_state.get(SIDES, ()))
 
 
@@ -203,7 +203,7 @@ def _unpin(text: str) -> None:
 
 
 def against(row: Sequence[parts.Kpi], first: Sequence[parts.Kpi]) -> list[parts.Kpi]:
-    """Figures of merit with how far each is from A's."""
+    """Add the change from A to each figure of merit."""
     before = {kpi.label: kpi for kpi in first}
     changes = [_change_text(kpi, before.get(kpi.label), of="A") for kpi in row]
     return [
@@ -213,15 +213,17 @@ def against(row: Sequence[parts.Kpi], first: Sequence[parts.Kpi]) -> list[parts.
 
 
 def _change_text(kpi: parts.Kpi | None, first: parts.Kpi | None, *, of: str = "") -> str:
-    """How far a figure is from A's; empty where one of them has no number."""
+    """Return the change of a figure from A's; empty if one has no number."""
     if kpi is None or first is None or kpi.number is None or first.number is None:
         return ""
     return change_text(Change(figure=kpi.label, first=first.number, second=kpi.number), of=of)
 
 
 def rows(sides: Mapping[str, Sequence[parts.Kpi]], unlike: Set[str] = frozenset()) -> list[dict[str, str]]:
-    """A row for each figure: every side with its interval; for each but the first, how far it is from the first, or
-    that it is among the `unlike`, which answer another load."""
+    """Return a table row per figure: each side with its interval, and its change from the first side.
+
+    Sides in `unlike` have another load, so the table has no change for them.
+    """
     shown = {name: {kpi.label: kpi for kpi in row} for name, row in sides.items()}
     first = next(iter(shown))
     table = []
@@ -239,8 +241,7 @@ def rows(sides: Mapping[str, Sequence[parts.Kpi]], unlike: Set[str] = frozenset(
 
 
 def change_text(change: Change, *, of: str = "") -> str:
-    """`+25 %, outside`: by how much (`of` says against what), and whether the intervals are apart; tenfold and more is
-    told as times."""
+    """Return `+25 %, outside`: the change, and whether the intervals are disjoint; from tenfold as a factor."""
     if change.ratio is None:
         return "-"
     words = {True: ", outside", False: ", within", None: ""}[change.outside]
@@ -250,7 +251,7 @@ def change_text(change: Change, *, of: str = "") -> str:
 
 
 def settings_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-    """`GPU h100-sxm-80gb -> b200-sxm-180gb`: what differs, as the sidebar calls it."""
+    """Return the differences with sidebar labels: `GPU h100-sxm-80gb -> b200-sxm-180gb`."""
     names = dict.fromkeys(name for name in (*first, *second) if first.get(name) != second.get(name))
     return ", ".join(
         f"{CALLED.get(name, name)} {_setting(first.get(name))} -> {_setting(second.get(name))}"
@@ -265,7 +266,7 @@ def _setting(value: Any) -> str:
 
 
 def _beside(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[parts.Kpi]]) -> None:
-    """Every side in a table, what differs between them, and, of the same traffic, both request by request."""
+    """Draw a table of all sides, their differences and, for the same traffic, a comparison by request."""
     st.subheader(f"Beside A: {here} is in sight")
     first, current = asked["A"], asked[here]
     for letter, side in asked.items():
@@ -292,7 +293,7 @@ def _beside(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[p
 
 
 def _paired(first: Side, current: Side, here: str) -> None:
-    """The same arrivals through both, as `capacity diff`."""
+    """Compare both on the same arrivals, like `capacity diff`."""
     task = Task(function="capacity:diff", arguments={"first": first.deployment, "second": current.deployment})
     found: Diff | None = parts.background(
         "diff", task, doing="Serving both", button="Same arrivals, request by request"

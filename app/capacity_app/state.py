@@ -1,4 +1,4 @@
-"""What the user has chosen: widgets that are part of the URL, and the one sidebar that every page shares."""
+"""User inputs: widgets that are part of the URL, and the sidebar shared by all pages."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ NAMES_OF_FLAGS.update({name.replace("_", "-"): field.label for name, field in WI
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """The sidebar's answers, under the library's names.
+    """Sidebar values under the library's names.
 
-    `model` is what the library's functions take, `model_name` what a command line takes for it.
+    `model` is the argument of library functions, `model_name` that of a command line.
     """
 
     model: str | ModelSpec
@@ -105,7 +105,7 @@ class Inputs:
 
     @property
     def offers(self) -> tuple[float, float] | None:
-        """$ per GPU-hour of the cheapest and the dearest offer of which the tier's price is the median."""
+        """Return $ per GPU-hour of the cheapest and the most expensive offer behind the tier's median."""
         if "price_tier" not in self.cost:
             return None
         price = find_price(self.pool["gpu"], tier=self.cost["price_tier"])
@@ -114,36 +114,35 @@ class Inputs:
 
     @property
     def engines(self) -> dict[str, Any]:
-        """The engine, for a question that searches several, where it is chosen."""
+        """Return the chosen engine, if any, as an argument of verbs that search several engines."""
         return {"engines": (self.pool["engine"],)} if "engine" in self.pool else {}
 
     @property
     def lengths(self) -> dict[str, Any]:
-        """Tokens of a typical request."""
+        """Return the mean lengths in tokens."""
         return {"input_len": self.input_len, "output_len": self.output_len}
 
     @property
     def load(self) -> dict[str, Any]:
-        """Requests of these lengths that arrive at the rate."""
+        """Return the lengths, their variation and the request rate."""
         return {**self.lengths, **self.spread, "request_rate": self.request_rate, **self.client}
 
     @property
     def slo(self) -> tuple[str, ...]:
-        """The service levels within which deployments are counted and compared."""
+        """Return the service levels for counting and comparing deployments."""
         return f"ttft:p95:{self.ttft_ms:g}ms", f"tpot:p95:{self.tpot_ms:g}ms"
 
 
 def current_inputs() -> Inputs:
-    """The sidebar's answers, for a page."""
+    """Return the sidebar's values."""
     inputs: Inputs = st.session_state[INPUTS]
     return inputs
 
 
 def begin(reads: Set[str]) -> None:
-    """Forget which widgets the last run drew: a link speaks of those that are on the page.
+    """Reset the widgets recorded by the last run.
 
-    `reads` are the keys of the sidebar that the page's answer depends on; the others keep their place and value, and
-    cannot be changed there.
+    `reads` are the sidebar keys that affect the page's answer; the other widgets stay in place but are disabled.
     """
     st.session_state[BOUND] = {}
     st.session_state.setdefault(SIDES, st.query_params.get_all("side"))
@@ -151,7 +150,7 @@ def begin(reads: Set[str]) -> None:
 
 
 def sidebar() -> Inputs:
-    """Draw the inputs that every page shares. Raises the library's errors for a configuration that is none."""
+    """Draw the shared inputs. Raises the library's errors for an invalid configuration."""
     with st.sidebar:
         model, model_name, refused = _model()
         pool = {
@@ -194,12 +193,12 @@ def sidebar() -> Inputs:
 
 
 def _drawn(*names: str) -> dict[str, Any]:
-    """Draw fields; those that differ from the library's defaults, under its names."""
+    """Draw fields, and return those that differ from the library's defaults."""
     return draw(*(WIDGETS[name] for name in names), stretch=True)
 
 
 def _side_by_side(*names: str) -> dict[str, Any]:
-    """Draw fields beside each other."""
+    """Draw fields in columns."""
     found: dict[str, Any] = {}
     for column, name in zip(st.columns(len(names)), names, strict=True):
         with column:
@@ -208,7 +207,7 @@ def _side_by_side(*names: str) -> dict[str, Any]:
 
 
 def _model() -> tuple[str | ModelSpec, str, CapacityError | None]:
-    """The model and its name; what is wrong with it comes back, so that the rest of the sidebar stays."""
+    """Return the model, its name and its error, so that the rest of the sidebar is drawn after an error."""
     if segments("Model from", "source", (PRESET, OWN_MODEL), PRESET) == PRESET:
         name = _drawn("model")["model"]
         return name, name, None
@@ -219,7 +218,7 @@ def _model() -> tuple[str | ModelSpec, str, CapacityError | None]:
 
 
 def _cost(gpu: str) -> dict[str, Any]:
-    """The price: a tier of the dated table, one's own, or none; said where the table has none of this GPU."""
+    """Draw the price: a tier of the table, the user's own, or none; show a caption if the table has no price."""
     tiers = replace(WIDGETS["price_tier"], choices=(NO_PRICE, *TIERS, OWN_PRICE))
     tier = draw(tiers, stretch=True)["price_tier"]
     if tier == OWN_PRICE:
@@ -237,7 +236,7 @@ def _cost(gpu: str) -> dict[str, Any]:
 
 
 def _own_model() -> ModelSpec:
-    """The model of a pasted or uploaded `config.json`, through the library's reader."""
+    """Return the model of a pasted or uploaded `config.json`."""
     if _CONFIG not in st.session_state:
         st.session_state[_CONFIG] = unpacked_text(st.query_params.get("config", ""))
     st.file_uploader(
@@ -262,7 +261,7 @@ def _take_upload() -> None:
 
 
 def parse_model(raw: bytes) -> ModelSpec:
-    """The model of a configuration's bytes. Raises MalformedFile or UnsupportedModel."""
+    """Return the model of a configuration file. Raises MalformedFile or UnsupportedModel."""
     config = parse_json_object(raw, OWN_MODEL)
     stated = config.get("_name_or_path")
     name = stated.strip("/").split("/")[-1].lower() if isinstance(stated, str) else ""
@@ -270,7 +269,7 @@ def parse_model(raw: bytes) -> ModelSpec:
 
 
 def chosen(key: str, default: str) -> str:
-    """What a page's own choice stands at before it is drawn: the sidebar comes first."""
+    """Return the value of a page's widget before it is drawn, because the sidebar is drawn first."""
     link = st.query_params.get(key, default)
     return str(_url_value(st.session_state.get(key) or link))
 
@@ -279,7 +278,7 @@ def chosen(key: str, default: str) -> str:
 
 
 def link_query() -> str:
-    """The whole state as a URL's query: every bound widget that is not at its default."""
+    """Return all bound widgets that differ from their defaults as a URL query."""
     parts: dict[str, Any] = {}
     for key, default in st.session_state.get(BOUND, {}).items():
         value = st.session_state.get(key, default)
@@ -293,14 +292,14 @@ def link_query() -> str:
 
 
 def link_to(page: str, **changed: Any) -> str:
-    """A link from any page to `page`, with the sidebar as it is; `changed` has other widgets' values by their keys."""
+    """Return a link to `page` with the current sidebar; `changed` sets other widgets by key."""
     shared = select(parse_qs(link_query()), SHARED | {"config", "side"})
     others = {key: _url_value(value) for key, value in changed.items()}
     return f"{page}?{urlencode(shared | others, doseq=True)}"
 
 
 def wrong_parts(link: Mapping[str, list[str]]) -> list[str]:
-    """Return what a link says and no widget took, except the removed keys of older links."""
+    """Return the parts of a link that no widget accepted, except removed keys of older links."""
     bound_keys: Mapping[str, Any] = st.session_state.get(BOUND, {})
     wrong = []
     for key, values in omit(link, "config", "side", *REMOVED).items():

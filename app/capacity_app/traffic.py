@@ -1,4 +1,4 @@
-"""The widgets that say how requests come, and what they answer as the library's keywords."""
+"""Widgets for traffic, with values as the library's keywords."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ _ARRIVING: Mapping[str, tuple[Keywords, tuple[Field, ...]]] = {  # what a way to
 
 
 def requests_to_simulate(key: str, **page: Any) -> Field:
-    """Return the number of requests as a field of a page; empty: as many as a verdict needs."""
+    """Return the field for the number of requests; empty means as many as a verdict needs."""
     limits = {"least": 10, "most": 50_000, "step": 100} | page
     return _of("num_prompts", key, "Requests to simulate", **limits)
 
 
 def levels(page: str) -> tuple[str, ...]:
-    """Draw the service levels of a page that searches."""
+    """Draw and return the service levels of a search page."""
     with widget_row():
         at = state.choice("Service level at", f"{page}_at", PERCENTILES, "p95", width=150)
         ttft_ms = state.number("TTFT up to, ms", f"{page}_ttft", 1000.0, 1.0, 600_000.0, step=50.0, width=150)
@@ -85,7 +85,7 @@ def levels(page: str) -> tuple[str, ...]:
 
 
 def traffic_widgets(inputs: Inputs) -> Keywords | None:
-    """Draw the widgets; the traffic as keywords of `simulate`, or None until there is a trace."""
+    """Draw the widgets; return keywords of `simulate`, or None if a trace is missing."""
     kind = state.choice("Arrivals", "sim_arrivals", ARRIVALS, "Poisson", help=_HELP)
     if kind == TRACE:
         return _uploaded()
@@ -103,7 +103,7 @@ def traffic_widgets(inputs: Inputs) -> Keywords | None:
 
 
 def _uploaded() -> Keywords | None:
-    """Requests from a file; None until there is one."""
+    """Draw the widgets of a trace; return None without a file."""
     with widget_row():
         drawn = draw(
             _of("trace_rate_factor", "sim_factor", "Times its rate", least=0.01, most=1000.0),
@@ -115,7 +115,7 @@ def _uploaded() -> Keywords | None:
 
 
 def duration_s(traffic: Mapping[str, Any], inputs: Inputs) -> float:
-    """About how long the requests come, for the density of the time series."""
+    """Return the approximate duration of arrivals, which sets the sampling of time series."""
     if "trace" in traffic:
         return float(traffic["trace_until_s"]) / float(traffic.get("trace_rate_factor", 1.0))
     rate = traffic.get("request_rate", inputs.request_rate)

@@ -1,4 +1,4 @@
-"""Uploaded files, kept by their content where the library's readers and its worker processes find them."""
+"""Uploaded files, stored by content for the library and its worker processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _folder() -> Path:
 
 
 def kept(upload: Any) -> Path:
-    """The file of a streamlit upload, under its own name as far as that is letters, digits, dots and dashes."""
+    """Store a streamlit upload under its sanitised name, and return its path."""
     content: bytes = upload.getvalue()
     name = re.sub(r"[^A-Za-z0-9._-]", "_", Path(upload.name).name).lstrip(".")[-80:] or "upload"
     path = _folder() / hashlib.sha256(content).hexdigest()[:16] / name
@@ -36,5 +36,5 @@ def kept(upload: Any) -> Path:
 
 
 def without_folders(text: str) -> str:
-    """A message as it may be shown: uploaded files by their names, not by where this server keeps them."""
+    """Replace paths of uploads in a message with file names."""
     return re.sub(re.escape(str(_folder())) + r"/[0-9a-f]{16}/", "", text)

@@ -1,4 +1,4 @@
-"""The views of answers on a page: figures of merit, tables that sort, charts, lines and notes."""
+"""Views of answers on a page: figures of merit, tables, charts, lines and notes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOXES = {"[green]": st.success, "[yellow]": st.warning, "[red]": st.error}
 
 
 def figures_of_merit(facts: Iterable[Fact]) -> list[parts.Kpi]:
-    """Return the figures to see first (all, where no fact is marked so), each with its interval and note below."""
+    """Return the figures marked `first`, or all if none is, each with its interval and note."""
     facts = list(facts)
     kpis = []
     for fact in [fact for fact in facts if fact.first] or facts:
@@ -34,12 +34,12 @@ def figures_of_merit(facts: Iterable[Fact]) -> list[parts.Kpi]:
 
 
 def merits_of(facts: Callable[..., Iterable[Fact]], *arguments: Any) -> Callable[[Any], list[parts.Kpi]]:
-    """Return a function that makes the figures of merit of an answer, which is the first argument of `facts`."""
+    """Return a function from an answer to its figures of merit; `facts` takes the answer and `arguments`."""
     return lambda answer: figures_of_merit(facts(answer, *arguments))
 
 
 def show(view: View, answer: Any) -> None:
-    """Draw the blocks of a view, and the answer's notes."""
+    """Draw the blocks of a view and the answer's notes."""
     for block in view.blocks:
         if isinstance(block, (Drawing, OwnChart)):
             show_chart(block, answer)
@@ -57,7 +57,7 @@ def show(view: View, answer: Any) -> None:
 
 
 def show_facts(block: Facts) -> None:
-    """Draw figures as a table of text, because their units differ."""
+    """Draw facts as a table of text, because their units differ."""
     texts = [(fact.label.strip(), *fact.texts(current_inputs().units)) for fact in block.rows]
     if texts:
         st.subheader(plain(block.title))
@@ -66,13 +66,13 @@ def show_facts(block: Facts) -> None:
 
 
 def show_line(line: str) -> None:
-    """Draw a line: in a box of its colour where it begins in one, else as small text."""
+    """Draw a line in a box of its colour, or as a caption if it has none."""
     draw = BOXES.get(line[: line.find("]") + 1], st.caption)
     draw(plain(marked(line).plain))
 
 
 def show_chart(drawing: Drawing | OwnChart, answer: Any = None) -> None:
-    """Draw a chart of an answer that names model and GPUs, with a note on how to read it."""
+    """Draw a chart of an answer, with a note on how to read it."""
     chart = draw_block(drawing, answer, current_inputs().units)
     if chart.rows:
         parts.chart(chart)
@@ -80,7 +80,7 @@ def show_chart(drawing: Drawing | OwnChart, answer: Any = None) -> None:
 
 
 def show_table(table: Table) -> None:
-    """Draw a table under its title, with its files."""
+    """Draw a table with its title and downloads."""
     if table.title:
         st.subheader(plain(table.title))
     name = table.name or _file_name(table.title)

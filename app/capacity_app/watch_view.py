@@ -1,4 +1,4 @@
-"""Runs that are watched: a simulated minute with a lane for each request, and deployments that type side by side."""
+"""Animated runs: a timeline of the first simulated minute, and deployments that type side by side."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ USUAL_BESIDE = ("l40s-48gb", "h100-sxm-80gb")
 
 
 def recorded(inputs: Inputs, options: Mapping[str, Any], replicas: int) -> None:
-    """The run's first minute, every step recorded on request: requests over batch and KV cache, then the steps."""
+    """Draw the first minute of a run, whose steps are recorded on request: requests, batch and KV cache, steps."""
     st.subheader("Watch it run")
     if replicas > 1:
         st.caption("One engine alone can be watched: choose one replica.")
@@ -54,7 +54,7 @@ def recorded(inputs: Inputs, options: Mapping[str, Any], replicas: int) -> None:
 
 
 def first_minute(options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """The question for the requests of a minute, or as many as a picture holds; and what that is, in words."""
+    """Limit options to the requests of a minute, at most `MOST_REQUESTS`; also return a description."""
     if "trace" in options:
         until_s = min(options["trace_until_s"], MINUTE_S)
         return {**options, "trace_until_s": until_s}, f"The trace's first {until_s:g} s"
@@ -65,7 +65,7 @@ def first_minute(options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def beside(inputs: Inputs, options: Mapping[str, Any]) -> Estimate | None:
-    """The same question to another GPU, where nothing is pinned: whom to type beside."""
+    """Return an estimate for another GPU to type next to, or None."""
     others = tuple(name for name in profile_names() if name != inputs.pool["gpu"])
     usual = next((name for name in USUAL_BESIDE if name in others), others[0])
     gpu = state.choice("Beside it", "typing_gpu", (NOTHING, *others), usual)
@@ -80,7 +80,7 @@ def beside(inputs: Inputs, options: Mapping[str, Any]) -> Estimate | None:
 
 
 def typing(answers: Mapping[str, Estimate], inputs: Inputs) -> None:
-    """Deployments that type at their mean TTFT and TPOT, by their names."""
+    """Draw deployments that type at their mean TTFT and TPOT."""
     sides = []
     for name, answer in answers.items():
         if (side := typed(name, answer, inputs)) is not None:
@@ -97,7 +97,7 @@ def typing(answers: Mapping[str, Estimate], inputs: Inputs) -> None:
 
 
 def typed(name: str, answer: Estimate, inputs: Inputs) -> dict[str, Any] | None:
-    """What one side needs to type; None where there is no latency."""
+    """Return the data of one typing side; None without latencies."""
     if answer.ttft_s is None or answer.tpot_s is None:
         return None
     tokens = min(answer.output_len, MOST_TOKENS)
@@ -113,14 +113,14 @@ def typed(name: str, answer: Estimate, inputs: Inputs) -> dict[str, Any] | None:
 
 
 def typing_file(ending: str) -> str:
-    """Return a part of the component that types: `html`, `css` or `js`."""
+    """Return a part of the typing component: `html`, `css` or `js`."""
     return Path(__file__).with_name(f"typing.{ending}").read_text(encoding="utf-8")
 
 
 def draw_typing(sides: Sequence[Mapping[str, Any]]) -> None:
-    """Draw text that appears at each side's TTFT and TPOT, in the browser and in real time.
+    """Draw text that appears at each side's TTFT and TPOT, in real time in the browser.
 
-    What the component shows comes to it as data, `text` and `sides`, and is shown as text and never as markup.
+    The component receives `text` and `sides` as data, and shows them as text, never as markup.
     """
     html, css, js = map(typing_file, ("html", "css", "js"))
     component = st.components.v2.component("capacity.typing", html=html, css=css, js=js)

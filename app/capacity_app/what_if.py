@@ -1,4 +1,4 @@
-"""Several changes at once, as words: `2xB200 fp8 double traffic`, or the flags of `vllm serve` and of this command."""
+"""Parse several changes from text: `2xB200 fp8 double traffic`, or flags of `vllm serve` and `capacity`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FILLERS = frozenset(("on", "in", "at", "to", "with", "and", "the", "weights"))
 
 
 def read(text: str, *, request_rate: float) -> dict[str, Any]:
-    """What is to be changed, by the names of the library; `request_rate` is the present one, for `double traffic`.
+    """Return the changes by library name; `request_rate` is the current one, for `double traffic`.
 
     Raises InvalidInput and UnknownName.
     """
@@ -77,7 +77,7 @@ def _of_words(words: list[str]) -> dict[str, Any]:
 
 
 def _named(word: str) -> dict[str, Any]:
-    """A word alone, by what it names."""
+    """Return the field that a single word sets."""
     lower = word.lower()
     if lower in FILLERS:
         return {}
@@ -92,7 +92,7 @@ def _named(word: str) -> dict[str, Any]:
 
 
 def _checked(found: dict[str, Any]) -> dict[str, Any]:
-    """The same as the sidebar holds it: whole names, numbers within what its inputs take."""
+    """Resolve names, and check numbers against the limits of the sidebar's widgets."""
     if "gpu" in found:
         found["gpu"] = load_profile(str(found["gpu"]).lower()).name
     if "model" in found:
@@ -116,7 +116,7 @@ def _checked(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def box(page: str) -> None:
-    """The box in the sidebar: what is typed is applied at once, beside what was in sight as A."""
+    """Draw the text box; its changes are applied immediately, and the previous state is pinned as A."""
     st.text_input(
         "What if",
         key=KEY,
@@ -156,8 +156,7 @@ def _apply(page: str) -> None:
 
 
 def beside(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:
-    """The way in which requests run that a rate or a concurrency means, on pages that know several; on pages that
-    search, the GPUs to choose from."""
+    """Return the page's own widgets that a change must set: the kind of load, or the GPUs of a search."""
     from capacity_app.pages import LOOP, RATE
 
     if page in ("plan", "fleet"):

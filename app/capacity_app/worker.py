@@ -1,4 +1,4 @@
-"""The other end of a job: a process that makes the calls it is sent, one after the other, until its pipe closes."""
+"""Worker process: makes the calls that it receives, one at a time, until its pipe closes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WARM = ("capacity.answers.explain", "capacity.answers.simulate", "capacity.answe
 
 
 def main(descriptor: int, most_bytes: int) -> None:
-    """Serve the pipe of this descriptor, with no more memory than this."""
+    """Serve the pipe with this descriptor, within this memory limit."""
     os.dup2(2, 1)  # nothing that is printed may end up elsewhere
     hold_to(most_bytes)
     end_with_parent(lambda: os.killpg(os.getpgrp(), signal.SIGKILL))  # with all that it has started
@@ -58,7 +58,7 @@ def _answer(
 
 
 class _Reports:
-    """Sends what it is called with, not more often than people can see."""
+    """Sends progress reports, at most one per `REPORT_INTERVAL_S`."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe

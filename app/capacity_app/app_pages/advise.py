@@ -1,4 +1,4 @@
-"""What would help: the changes of the checklist that help this deployment, simulated on the same arrivals."""
+"""Advice page: the checklist's changes, simulated on the same arrivals."""
 
 from __future__ import annotations
 

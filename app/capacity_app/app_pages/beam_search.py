@@ -1,4 +1,4 @@
-"""Beam search: what each more beam of a request costs, in steps and in KV, by how an engine carries beams along."""
+"""Beam search page: step time and KV cache by beam width and engine implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prefix caching: what a cache of each size would find in your requests, and what that saves."""
+"""Prefix cache page: hit rate by cache size for a trace, and the prefill time saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Cascade: something cheaper first, a semantic cache or a small model; $ and latency against the large one alone."""
+"""Cascade page: a semantic cache or a small model in front of a large one; cost and latency against the large one
+alone."""
 
 from __future__ import annotations
 

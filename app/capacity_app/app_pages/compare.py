@@ -1,4 +1,4 @@
-"""Your benchmark: what a client measured at a server, beside what the simulator predicts of it, and why not."""
+"""Benchmark page: compare a client's results with the simulator's prediction, and list likely causes of a gap."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ERRORS = {name: f"{'Tokens/s' if words == 'throughput' else words} error" for na
 
 
 def figures_of_merit(run: RunComparison) -> list[parts.Kpi]:
-    """How far off each of the main metrics is."""
+    """Return the error of each main metric."""
     found = {row.name: row for row in run.metrics}
     return [
         parts.Kpi(title, error_text(row.error), beside(row))
@@ -41,7 +41,7 @@ def figures_of_merit(run: RunComparison) -> list[parts.Kpi]:
 
 
 def beside(row: MetricRow) -> str:
-    """What was measured and what predicted, and whether the one lies within the interval of the other."""
+    """Return the measured and the predicted value, and whether the measured one is in the interval."""
     predicted, interval = predicted_texts(row)
     words = f"measured {row.measured:,.4g}, predicted {predicted}"
     if not interval:
@@ -50,7 +50,7 @@ def beside(row: MetricRow) -> str:
 
 
 def of_uploads(comparison: Comparison) -> Comparison:
-    """The same with files by their names, not by where this server keeps them."""
+    """Replace the server's paths of uploads with file names."""
     fitted = comparison.overheads
     if fitted is not None:
         fitted = replace(fitted, fitted_to=tuple(map(uploads.without_folders, fitted.fitted_to)))

@@ -1,4 +1,4 @@
-"""Cost: the bill, an API beside it, replicas by the hour, and what the bill hangs on."""
+"""Cost page: bill, API prices, replicas by the hour and sensitivity analysis."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ inputs = current_inputs()
 
 
 def day_and_curve(options: dict[str, Any]) -> None:
-    """Latency against load, and replicas by the hour of a day."""
+    """Draw latency against load, and the replicas by hour of the day."""
     st.subheader("How much it carries, and replicas by the hour")
     of = partial(show_field, capacity.curve)
     with widget_row():

@@ -1,4 +1,4 @@
-"""Prefill apart: replicas that only prefill and others that only decode, at every ratio, on the same arrivals."""
+"""Disaggregation page: every ratio of prefill and decode replicas on the same arrivals."""
 
 from __future__ import annotations
 

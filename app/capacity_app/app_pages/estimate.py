@@ -1,4 +1,4 @@
-"""Estimate: how fast and how dear, what bounds it, and what would help."""
+"""Estimate page: latency, cost, bottleneck and possible improvements."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Found = tuple[Estimate, Attribution | None]
 
 
 def summary(found: Found) -> dict[str, Estimate]:
-    """What every view begins with, beside what is pinned: the estimates by their letters."""
+    """Draw the figures shown above every view, and return the estimates by letter, pinned ones included."""
     answer, _ = found
     if answer.verdict is not None:
         parts.verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason or ''}")
@@ -89,13 +89,13 @@ def summary(found: Found) -> dict[str, Estimate]:
 
 
 def ask(side: sides.Side) -> Task:
-    """The estimate of a side."""
+    """Return the task that estimates a side."""
     asked = {"model": sides.model_of(side, inputs), "options": side.options, "cost": side.cost}
     return Task(function="capacity_app.tasks:estimated", arguments=asked)
 
 
 def this_load(answer: Estimate, why: Attribution | None) -> None:
-    """What this one load is made of."""
+    """Draw the components of the step time at this load."""
     usual: Phase = "decode" if answer.breakdown.decode else "prefill"
     phase: Any = state.segments("Step", "phase", PHASES, usual)
     if not getattr(answer.breakdown, phase):
@@ -109,7 +109,7 @@ def this_load(answer: Estimate, why: Attribution | None) -> None:
 
 
 def typing(answers: dict[str, Estimate]) -> None:
-    """This deployment beside those that are pinned; where none is, beside another GPU."""
+    """Draw this deployment typing next to the pinned ones, or next to another GPU if none is pinned."""
     if len(answers) < 2 and (other := watch_view.beside(inputs, options)) is not None:
         answers = {**answers, "B": other}
     watch_view.typing(answers, inputs)

@@ -1,4 +1,4 @@
-"""Fit: does it fit, what is left for the KV cache, and where else it would fit."""
+"""Fit page: whether the model fits, the remaining KV cache, and other GPUs on which it fits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ else:
 
 
 def figures_of_merit(found: Fit) -> list[parts.Kpi]:
-    """The KPI row."""
+    """Return the KPI row."""
     tokens = inputs.input_len + inputs.output_len
     at_once = found.kv_capacity_tokens // tokens
     held = exact("At these lengths", f"{at_once:,} at once", f"requests of {tokens:,} tokens", at_once)
@@ -36,7 +36,7 @@ def figures_of_merit(found: Fit) -> list[parts.Kpi]:
 
 
 def ask(side: sides.Side) -> Task:
-    """The fit of a side."""
+    """Return the task that checks the fit of a side."""
     return task_of("fit", sides.model_of(side, inputs), side.of(POOL))
 
 

@@ -1,4 +1,4 @@
-"""Fleet: pools of unequal GPUs behind one router that tells requests apart by length, against one pool for all."""
+"""Fleet page: pools of different GPUs behind a router that splits requests by length, against a single pool."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ inputs = current_inputs()
 
 
 def so_far(report: Snapshot) -> tuple[float, str]:
-    """How the search of this threshold stands."""
+    """Return the progress of the search at this threshold."""
     return min(report.settled / max(report.engines, 1), 1.0), f"{report.stage}, {report.elapsed_s:.0f} s"
 
 

@@ -1,4 +1,4 @@
-"""KV cache: bytes of a request by context and kind of attention, what the GPU holds, and what keeping less buys."""
+"""KV cache page: bytes per request by context and attention type, GPU capacity, and the effect of KV eviction."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ named = {tokens(context): context for context in CONTEXTS}
 
 
 def keywords(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The library's: of the pool what this question takes."""
+    """Return the keywords of `capacity.kv`."""
     taken = select(options, (*KV_POOL, *asked))
     return {"gpus": (taken.pop("gpu"),), **taken}
 
 
 def ask(side: sides.Side) -> Task:
-    """The KV of a side."""
+    """Return the task that computes the KV cache of a side."""
     model = sides.model_of(side, inputs)
     return Task(function="capacity:kv", arguments={"models": model, **keywords(side.options)})
 

@@ -1,4 +1,4 @@
-"""Models & GPUs: what is known, and where each number comes from."""
+"""Models and GPUs page: presets and profiles, with the source of each number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plan: what to rent for a service level, ranked, with what was turned down and the files to launch it."""
+"""Plan page: ranked deployments that meet the SLO, rejected ones, and launch files."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ options = {
 
 
 def so_far(report: Snapshot) -> tuple[float, str]:
-    """How the search stands."""
+    """Return the progress of the search."""
     best = "nothing yet" if report.best is None else report.best.label
     words = f"{report.simulated:,} simulated in {report.elapsed_s:.0f} s, best so far: {best}"
     return min(report.settled / max(report.engines, 1), 1.0), words
 
 
 def archive(plan: Plan, options: Mapping[str, Any]) -> None:
-    """The plan and what launches it, of what was asked, as one file."""
+    """Draw a download of the plan and its launch files as one ZIP file."""
     traffic = Traffic(**select(options, Traffic.model_fields))
 
     def zipped() -> bytes:
-        """What `capacity plan --output FOLDER` writes."""
+        """Return the files that `capacity plan --output FOLDER` writes, as a ZIP file."""
         with tempfile.TemporaryDirectory() as folder:
             files = Path(folder, "plan")
             write_plan_files(plan, files, model=options["model"], traffic=traffic)

@@ -1,4 +1,4 @@
-"""Quantization: every format for this model and GPU, by memory, latency, cost and published quality."""
+"""Quantization page: memory, latency, cost and published quality of every format."""
 
 from __future__ import annotations
 

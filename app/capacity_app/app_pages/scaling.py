@@ -1,4 +1,4 @@
-"""More GPUs: latency, throughput and efficiency along one axis of parallelism."""
+"""Scaling page: latency, throughput and efficiency along one axis of parallelism."""
 
 from __future__ import annotations
 

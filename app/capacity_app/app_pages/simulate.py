@@ -1,4 +1,4 @@
-"""Simulate: what users would see, and what they would see if it were batched or cached otherwise."""
+"""Simulate page: latency of each request, and variants with other batching or caching."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ inputs = current_inputs()
 
 
 def run(label: str, options: dict[str, Any], sample_s: float) -> Simulation | None:
-    """The run of these options; None while there is none."""
+    """Return the run with these options, or None until it is finished."""
     task = task_of("simulate", inputs.model, {**options, "sample_interval_s": sample_s})
     answer: Simulation | None = parts.background(
         f"simulate_{label}", task, doing=f"Simulating, {label}"
@@ -43,7 +43,7 @@ def run(label: str, options: dict[str, Any], sample_s: float) -> Simulation | No
 
 
 def verdict_line(label: str, answer: Simulation) -> None:
-    """Stable or not, in words and by an icon."""
+    """Draw whether the run is stable, as text with an icon."""
     verdict = answer.verdict
     if verdict is None:
         st.info(plain(f"{label}: {answer.run.status}"), icon=":material/stop:")
@@ -52,19 +52,19 @@ def verdict_line(label: str, answer: Simulation) -> None:
 
 
 def figures_of_merit(answer: Simulation) -> list[parts.Kpi]:
-    """The KPI row, and what the deployment costs at the load that the run shows."""
+    """Return the KPI row, with the cost at the load that the run shows."""
     return views.figures_of_merit(first_facts(answer))
 
 
 def variants(done: dict[str, Simulation]) -> None:
-    """Figures of merit of every way of batching, and how far each is from what is configured."""
+    """Draw the figures of every variant, and their differences from the configured one."""
     st.markdown("**Beside it, on the same arrivals**")
     table = sides.rows({label: figures_of_merit(answer) for label, answer in done.items()})
     parts.table("variants", table, alt="The figures of each variant, and how far each is from as configured.")
 
 
 def show(traffic: dict[str, Any]) -> None:
-    """Everything below the inputs."""
+    """Draw everything below the inputs."""
     options = {
         **inputs.pool,
         **traffic,

@@ -1,4 +1,4 @@
-"""Speculation: how much faster, over acceptance, draft length, way of drafting and batch; where it stops paying."""
+"""Speculation page: speed-up over acceptance, draft length, method and batch size, and its break-even batch size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Techniques: what each is worth on this model and traffic, from none to all, one upon the other and each alone."""
+"""Techniques page: the effect of each technique for this model and traffic, cumulative and alone."""
 
 from __future__ import annotations
 

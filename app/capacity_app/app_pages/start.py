@@ -1,4 +1,4 @@
-"""Start: what it is for, how many people, which response they want; from there to a plan, every assumption shown."""
+"""Start page: from use case, users and response times to a plan, with all assumptions shown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ inputs = current_inputs()
 
 
 def edited(case: UseCase) -> dict[str, float | int]:
-    """What the user says otherwise than the use case does: the fields of its traffic."""
+    """Return the traffic fields that the user changed from the use case."""
 
     def of(name: str, key: str, label: str, usual: float, **page: Any) -> Field:
         # each use case has its own key, so that a change of it brings its values
@@ -55,7 +55,7 @@ def edited(case: UseCase) -> dict[str, float | int]:
 
 
 def wanted(case: UseCase, columns: Any) -> tuple[Slo, ...]:
-    """The response wanted, as service levels."""
+    """Return the response times as service levels."""
     levels = []
     for level, column in zip(parse_slos(case.slo.limits), columns, strict=False):
         words, unit_s, key, _ = LIMITS[level.metric]
@@ -73,7 +73,7 @@ def wanted(case: UseCase, columns: Any) -> tuple[Slo, ...]:
 
 
 def plan_link(case: UseCase, traffic: Traffic, levels: tuple[Slo, ...], objective: str) -> str:
-    """The Plan page with all of it filled in."""
+    """Return a link to the Plan page with all values filled in."""
     limits = {key: most for _, _, key, most in LIMITS.values() if most is not None}
     limits |= {LIMITS[level.metric][2]: round(level.limit_s / LIMITS[level.metric][1], 6) for level in levels}
     return state.link_to(

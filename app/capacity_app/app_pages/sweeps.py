@@ -1,4 +1,4 @@
-"""Sweeps: the points of `capacity sweep`, from its store or its export, as a chart and a table."""
+"""Sweeps page: the points of `capacity sweep`, from its database or export, as a chart and a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validate: what was measured on a GPU beside what is predicted, from measurement files."""
+"""Validate page: measured against predicted values, from measurement files."""
 
 from __future__ import annotations
 

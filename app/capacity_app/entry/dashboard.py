@@ -1,4 +1,4 @@
-"""What streamlit runs when the dashboard is started by `capacity dashboard`."""
+"""Script that streamlit runs for `capacity dashboard`."""
 
 from __future__ import annotations
 

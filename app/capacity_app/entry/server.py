@@ -1,4 +1,4 @@
-"""What `streamlit run` serves for `capacity dashboard`: the pages behind their guard."""
+"""App that `streamlit run` serves for `capacity dashboard`: the pages with their middleware."""
 
 from __future__ import annotations
 
