@@ -14,13 +14,13 @@ from capacity_app.uploads import without_folders
 
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
 CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
-# what pages call a flag; the sidebar adds its own
+# labels of flags on pages; the sidebar adds its own
 NAMES_OF_FLAGS = {
     "max-concurrency": "Concurrency",
-    "method": "Way to draft",
+    "method": "Drafting method",
     "fit-overheads": "Fit overheads",
 }
-LEAK_NOTHING = "Something went wrong inside the dashboard. The details are in the log of its server."
+LEAK_NOTHING = "Internal error of the dashboard. See the server's log for details."
 _LOG = logging.getLogger("capacity_app")
 
 

@@ -41,5 +41,5 @@ def buttons(inputs: Inputs) -> None:
                 icon=":material/build:",
                 on_click=st.session_state.update,
                 args=({WIDGETS[name].key: value for name, value in way.items()},),
-                help="Change the sidebar so that it fits.",
+                help="Apply this change to the sidebar, so that the model fits.",
             )

@@ -23,10 +23,8 @@ from capacity_app.state import AS_PUBLISHED, Inputs
 from capacity_app.widgets import draw, show_field, widget_row
 
 USUAL_GPUS = ["h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb"]
-SIZES: dict[int | None, str] = {
-    None: "fewest",
-    **{size: str(size) for size in (1, 2, 4, 8, 16)},
-}  # fewest: that hold the model
+# fewest: the smallest size that fits the model
+SIZES: dict[int | None, str] = {None: "fewest", **{size: str(size) for size in (1, 2, 4, 8, 16)}}
 
 
 def show(inputs: Inputs) -> None:
@@ -47,7 +45,7 @@ def show(inputs: Inputs) -> None:
             of("engines", "front_engines", "Engines"),
             of("tensor_parallel_sizes", "front_tp", "Tensor parallel", choices=tuple(SIZES), words=SIZES),
         )
-        tpot_ms = state.number("SLO: TPOT, ms", "front_tpot", 25.0, 0.1, 1e5, width=135)
+        tpot_ms = state.number("TPOT limit, ms", "front_tpot", 25.0, 0.1, 1e5, width=135)
     options: dict[str, Any] = {
         **asked,
         **omit(inputs.pool, "gpu", "tensor_parallel_size", "quantization", "engine"),
@@ -59,7 +57,7 @@ def show(inputs: Inputs) -> None:
     sizes = tuple(SIZES[size] for size in asked.get("tensor_parallel_sizes", (None,)))
     typed = {**options, "tensor_parallel_sizes": sizes, "tpot": tpot_ms}
     found: Frontier | None = answered(
-        "frontier", inputs, options, doing="Asking each deployment", typed=typed
+        "frontier", inputs, options, doing="Estimating every deployment", typed=typed
     ).value
     if found is not None:
         _drawn(found, tpot_ms / 1e3)
@@ -67,9 +65,8 @@ def show(inputs: Inputs) -> None:
 
 def _drawn(found: Frontier, tpot_s: float) -> None:
     st.caption(
-        "Each deployment at the fewest GPUs that hold the model by tensor parallelism, or at the sizes chosen, from 1 "
-        "request in flight to as many as it runs at once, in a closed loop. Bands go from the slow to the fast end of "
-        "both 90 % intervals."
+        "Each deployment uses the smallest tensor-parallel size that fits the model, or the chosen sizes. The load is "
+        "a closed loop from one request to the maximum concurrency. Bands cover both 90 % intervals."
     )
     parts.kpis(views.figures_of_merit(frontier_facts(found, tpot_s)), place="frontier")
     clicked = parts.chart(frontier_chart(found, tpot_limit_s=tpot_s), clickable=True)

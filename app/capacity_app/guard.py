@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-ANY_ADDRESS = "*"  # among the names: an address in figures, which nobody can bind to another machine
-PASSWORD = "CAPACITY_DASHBOARD_PASSWORD"  # of the environment
+ANY_ADDRESS = "*"  # among the names: any numeric address, because DNS rebinding needs a name
+PASSWORD = "CAPACITY_DASHBOARD_PASSWORD"  # environment variable
 COOKIE = "capacity_dashboard"
-HEALTH = "/_stcore/health"  # without a password: it says "ok"
+HEALTH = "/_stcore/health"  # needs no password, because it only answers "ok"
 CLOSED = ("/_stcore/metrics", "/_stcore/script-health-check", "/_stcore/agent")
 CHALLENGE = {"www-authenticate": 'Basic realm="capacity dashboard", charset="UTF-8"'}
-PAUSE_S = 1.0  # after a wrong password, one after the other
+PAUSE_S = 1.0  # after each wrong password, one at a time
 MOST_WAITING = 20
 
 
@@ -74,8 +74,8 @@ class Guard:
         hosts = asked.headers.getlist("host")
         if len(hosts) != 1 or not self._known(hosts[0]):
             return 403, (
-                f"{one_line(', '.join(hosts))[:100] or 'No name'} is no name of this dashboard. "
-                "Names beside its own: capacity dashboard --allow-host NAME"
+                f"{one_line(', '.join(hosts))[:100] or 'No name'} is not an allowed host name of this dashboard. "
+                "To allow another name: capacity dashboard --allow-host NAME"
             )
         for origin in asked.headers.getlist("origin"):
             where = urlsplit(origin).netloc
@@ -94,14 +94,14 @@ class Guard:
     async def _wrong(self, password: str | None) -> tuple[int, str]:
         if password is not None:
             if self._waiting >= MOST_WAITING:
-                return 429, "Too many wrong passwords: try again in a minute"
+                return 429, "Too many wrong passwords; try again in a minute"
             self._waiting += 1
             try:
                 async with self._one_at_a_time:
                     await asyncio.sleep(PAUSE_S)
             finally:
                 self._waiting -= 1
-        return 401, "This dashboard has a password"
+        return 401, "This dashboard requires a password"
 
 
 def names_of(host: str, others: Collection[str] = ()) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ def guards() -> list[Any]:
     import streamlit as st
     from starlette.middleware import Middleware
 
-    password = os.environ.pop(PASSWORD, None)  # not for the processes that work
+    password = os.environ.pop(PASSWORD, None)  # workers do not get it
     return [Middleware(Guard, names=st.get_option("server.allowedHosts") or LOOPBACK, password=password)]
 
 

@@ -25,14 +25,16 @@ from capacity_app.quotas import QUOTA, Quota, Used, give_way, usage_of
 from capacity_app.slots import Slot
 
 SLOTS = 8
-READY = 2  # processes that wait for a job, at most; one is started where there is none
+READY = 2  # maximum number of idle processes; at least one is kept
 KEPT = 48
-WAITING = 64  # jobs, of all sessions together
+WAITING = 64  # maximum number of waiting jobs of all sessions
 WATCH_S = 0.5
 NICE_WHEN_HEAVY = 15
 
 Status = Literal["waiting", "running", "done", "failed", "cancelled"]
-ENDS: Mapping[str, tuple[Status, str]] = {  # by what a worker sends last: the status, and what its content is
+ENDS: Mapping[
+    str, tuple[Status, str]
+] = {  # by a worker's last message: the status, and the field for its content
     "done": ("done", "value"),
     "refused": ("failed", "error"),
     "crashed": ("failed", "crash"),
@@ -216,12 +218,14 @@ class Runner:
         quota = self._quota
         of_session = sum(job.owner == session for job in self._waiting)
         if of_session >= quota.session_waiting or len(self._waiting) >= self._most_waiting:
-            raise InvalidInput(f"{len(self._waiting)} computations wait already: try again in a moment")
+            raise InvalidInput(
+                f"{len(self._waiting)} computations are already waiting; try again in a moment"
+            )
         used_s = self._used_of(session).seconds()
         if used_s > quota.session_cpu_s:
             raise InvalidInput(
-                f"this session has used {used_s:,.0f} s of computing within {quota.window_s / 60:,.0f} minutes, of "
-                f"{quota.session_cpu_s:,.0f} s: try again later, or run the command in a terminal"
+                f"this session has used {used_s:,.0f} s of CPU time in {quota.window_s / 60:,.0f} minutes (limit "
+                f"{quota.session_cpu_s:,.0f} s); try again later, or run the command in a terminal"
             )
 
     def _used_of(self, session: str) -> Used:
@@ -266,8 +270,6 @@ class Runner:
         finished = [key for key, job in self._jobs.items() if job.finished]
         for key in finished[: max(0, len(self._jobs) - self._kept)]:
             del self._jobs[key]
-
-    # what is held against its limits, twice a second
 
     def _watch(self) -> None:
         while True:

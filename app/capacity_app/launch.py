@@ -71,13 +71,13 @@ def check_password(host: str, password: str | None) -> None:
     """Raise InvalidInput for a public address without a password, or for a short password."""
     if password is not None and len(password) < SHORTEST_PASSWORD:
         raise InvalidInput(
-            f"--password has {len(password)} characters: must have at least {SHORTEST_PASSWORD}, "
-            "because whoever reaches the address may guess"
+            f"--password has {len(password)} characters, must have at least {SHORTEST_PASSWORD}, "
+            "because others who can reach the address could guess it"
         )
     if password is None and not _is_loopback(host):
         raise InvalidInput(
-            f"--host {host} lets other machines in, and there is no password: set {PASSWORD} or --password; or stay "
-            "on 127.0.0.1 and forward the port (ssh -L 8501:127.0.0.1:8501 THIS_MACHINE)"
+            f"--host {host} accepts connections from other machines, but no password is set; set {PASSWORD} or "
+            "--password, or use 127.0.0.1 and forward the port (ssh -L 8501:127.0.0.1:8501 THIS_MACHINE)"
         )
 
 
@@ -88,12 +88,12 @@ def server_command(
     if theme not in THEMES:
         raise InvalidInput(f"--theme is {theme!r}: must be one of {', '.join(THEMES)}")
     if importlib.util.find_spec("streamlit") is None:
-        raise InvalidInput("the dashboard needs streamlit: pip install 'llm-capacity[dashboard]'")
+        raise InvalidInput("the dashboard requires streamlit; run pip install 'llm-capacity[dashboard]'")
     _addresses(host)
     sections = streamlit_options()
     names = list(names_of(host, allow_hosts))
     sections["server"] |= {"address": host, "port": port, "headless": True, "allowedHosts": names}
-    if theme != "auto":  # both themes: the browser's wish decides and the menu can switch
+    if theme != "auto":  # auto keeps both themes: the browser's preference decides, and the menu can switch
         both = {base: sections["theme"].pop(base) for base in THEMES[1:]}
         sections["theme"] |= {"base": theme, **both[theme]}
     options = [f"--{option}" for option in _words(sections)]
@@ -114,11 +114,12 @@ def _addresses(host: str) -> list[str]:
     """Return the addresses of `host`. Raises InvalidInput if none belongs to this machine."""
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM) if host else []
-    except (OSError, ValueError):  # names of labels that are too long are no Unicode, says Python
+    except (OSError, ValueError):  # Python raises UnicodeError for names with too long labels
         found = []
     if not any(_can_listen(family, address) for family, *_, address in found):
         raise InvalidInput(
-            f"--host is {host!r}, no address of this machine: 127.0.0.1 is for you alone, 0.0.0.0 for all"
+            f"--host is {host!r}, which is not an address of this machine; use 127.0.0.1 for local access only, or "
+            "0.0.0.0 for access from other machines"
         )
     return [str(address[0]) for *_, address in found]
 
@@ -158,6 +159,6 @@ def wait_until_up(address: str, process: subprocess.Popen[bytes]) -> bool:
 def _announce(address: str, process: subprocess.Popen[bytes], browser: bool) -> None:
     """Print the address once the dashboard answers, and open it in a browser if wanted."""
     if wait_until_up(address, process):
-        print(f"the dashboard is at {address} (Ctrl-C ends it)", flush=True)
+        print(f"the dashboard is at {address} (press Ctrl-C to stop it)", flush=True)
         if browser:
             webbrowser.open(address)

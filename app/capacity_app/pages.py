@@ -11,17 +11,17 @@ from capacity.base.registry import BY_NAME
 from capacity_app import state
 
 FOLDER = Path(__file__).parent / "app_pages"
-TOGETHER, LOOP, RATE = "a batch together", "a closed loop", "arrivals at a rate"  # of the Estimate page
+TOGETHER, LOOP, RATE = "a batch together", "a closed loop", "arrivals at a rate"  # loads of the Estimate page
 THIS_LOAD, OVER_LOADS, EVERY_GPU = "this load", "over the load", "every GPU"  # its views
 EVERY_ENGINE, FRONTIER, TYPING = "every engine", "frontier", "typing"
-OWN_GPUS, HOSTED = "GPUs of the sidebar", "an API"  # of the page of cascades
-# what the page of KV caches asks of a pool
+OWN_GPUS, HOSTED = "GPUs of the sidebar", "an API"  # Cascade page
+# pool fields of the KV cache page
 KV_POOL = ("gpu", "tensor_parallel_size", "quantization", "kv_cache_dtype", "engine")
 AS_SIDEBAR = "as in the sidebar"
-FLEET_SHAPES = ("lognormal", "gamma")  # of the lengths that a fleet's page splits
-# of the page that compares
+FLEET_SHAPES = ("lognormal", "gamma")  # length distributions of the Fleet page
+# arrivals of the benchmark page
 AS_FILE, AT_RATE, AT_CONCURRENCY = "as recorded", "by requests/s", "by concurrency"
-OTHERWISE = "otherwise"  # for each value of a widget that has no row
+OTHERWISE = "otherwise"  # row for all other values of a widget
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,7 +59,7 @@ def kpis(row: Sequence[Kpi], *, place: str = "main") -> None:
             )
 
 
-_SHOWN = {  # by the colour of a verdict
+_SHOWN = {  # by verdict colour
     "green": (st.success, ":material/check_circle:"),
     "yellow": (st.warning, ":material/warning:"),
     "red": (st.error, ":material/error:"),
@@ -76,7 +76,7 @@ def replicas_line(task: Task) -> None:
     """Draw the number of replicas for a load, computed in the background by a task such as `tasks.replicas`."""
     from capacity.report.replicas import replicas_text
 
-    needed = background("replicas", task, doing="Counting replicas").current
+    needed = background("replicas", task, doing="Computing replicas").current
     if needed is not None:
         st.info(with_code(in_words(replicas_text(needed))), icon=":material/dns:")
 
@@ -103,7 +103,7 @@ def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
             config={
                 "displaylogo": False,
                 "displayModeBar": True,
-                "modeBarButtonsToRemove": ["toImage"],  # a copy of what is in sight says not of what it is
+                "modeBarButtonsToRemove": ["toImage"],  # that image would lack the subject
             },
         )
         with st.popover(
@@ -118,16 +118,14 @@ def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
 def _chart_files(drawn: Chart) -> None:
     """Draw the chart's description, data and downloads; pictures have a title, a subject and a date."""
     st.caption(plain(drawn.alt))
-    alt = f"The numbers of: {drawn.title}"
+    alt = f"Data of the chart: {drawn.title}"
     st.dataframe(list(drawn.rows), hide_index=True, alt=alt, placeholder=MISSING)
     with st.container(horizontal=True):
         download("CSV", f"{drawn.name}.csv", partial(to_csv, drawn.rows), mime="text/csv", place="chart")
         download("SVG", f"{drawn.name}.svg", drawn.svg, mime="image/svg+xml", place="chart")
         download("HTML", f"{drawn.name}.html", drawn.html, mime="text/html", place="chart")
         download("PNG", f"{drawn.name}.png", drawn.png, mime="image/png", place="chart")
-    st.caption(
-        "Pictures are dark on white in either theme, and say of what they are and when they were made."
-    )
+    st.caption("Image files have a white background, and include title, subject and date.")
 
 
 def download(
@@ -194,10 +192,7 @@ def _record_files(name: str, answer: Any, page: Callable[[], str]) -> None:
     as_json = partial(json.dumps, record, indent=2, allow_nan=False)
     download("JSON", f"{name}.json", as_json, mime="application/json")
     download("CSV", f"{name}.csv", partial(to_csv, [flattened(record)]), mime="text/csv")
-    download("Page to print", f"{name}_page.html", page, mime="text/html")
-
-
-# work under way
+    download("Printable page", f"{name}_page.html", page, mime="text/html")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +214,7 @@ class Answer:
 
 
 Reading = Callable[..., tuple[float, str]]
-"""What a task's report says: a share from 0 to 1, and words."""
+"""Converts a task's report to a share from 0 to 1 and a text."""
 
 
 def counted(done: int, total: int) -> tuple[float, str]:
@@ -254,7 +249,7 @@ def background(
     of, shown = kept.get("shown", (task, None))
     stale = of.key != task.key
     if stale:
-        st.badge("Stale: of earlier inputs", icon=":material/history:", color="orange")
+        st.badge("Stale: from earlier inputs", icon=":material/history:", color="orange")
     partial = None if job is None or job.finished else job.progress
     return Answer(value=shown, arguments=of.arguments, stale=stale, partial=partial)
 
@@ -296,7 +291,7 @@ def _watch(place: str, job: Job, kept: dict[str, Any], doing: str, reading: Read
             if job.finished:
                 st.rerun()
             with st.container(horizontal=True, vertical_alignment="center"):
-                state = "waiting for its turn" if job.status == "waiting" else "under way"
+                state = "queued" if job.status == "waiting" else "running"
                 share, text = reading(*job.progress) if job.progress else (0.0, state)
                 st.progress(share, text=plain(f"{doing}: {text}"))
                 if st.button("Cancel", key=f"cancel_{place}", icon=":material/stop:"):

@@ -24,10 +24,10 @@ ELEMENTS = (
     *("PlotlyChart", "TextInput", "ButtonGroup", "Selectbox", "NumberInput", "Checkbox", "Html"),
     *("DownloadButton", "Metric", "Button"),
 )
-"""The stems of scripts; a release of streamlit that calls one otherwise does without."""
+"""Prefixes of script names; a name that a streamlit release does not have is skipped."""
 END = b"</head>"
-HEAD_BYTES = 8192  # of a script: its imports come first
-IMPORTS = re.compile(rb'(?:\s*import[{" ][^;]*;?)*')  # the statements that a script begins with
+HEAD_BYTES = 8192  # of a script, which begins with its imports
+IMPORTS = re.compile(rb'(?:\s*import[{" ][^;]*;?)*')  # import statements at the beginning of a script
 IMPORTED = re.compile(rb'"\./([\w.-]+\.js)"')
 
 

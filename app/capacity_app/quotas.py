@@ -27,19 +27,19 @@ class Quota:
 
     job_cpu_s: float = 900.0
     job_bytes: int = max(LEAST_BYTES, min(4 * GIB, _memory_bytes() // 4))
-    session_cpu_s: float = 1800.0  # within the window
+    session_cpu_s: float = 1800.0  # within `window_s`
     window_s: float = 3600.0
     session_running: int = 2
     session_waiting: int = 16
-    heavy_after_s: float = 2.0  # of CPU: then others go first
-    grace_s: float = 10.0  # a tab may lose its line for so long
+    heavy_after_s: float = 2.0  # CPU seconds until a job gets a lower priority
+    grace_s: float = 10.0  # seconds that a tab may be disconnected
 
     def exceeded(self, cpu_s: float, held_bytes: int) -> str | None:
         """Return the message for a job that exceeds its limits, or None."""
         if cpu_s > self.job_cpu_s:
             return (
-                f"stopped after {cpu_s:,.0f} s of computing; one question may take {self.job_cpu_s:,.0f} s here: "
-                "ask for less (fewer requests, a smaller space), or run the command in a terminal"
+                f"stopped after {cpu_s:,.0f} s of CPU time (limit {self.job_cpu_s:,.0f} s); use fewer requests or a "
+                "smaller search space, or run the command in a terminal"
             )
         if held_bytes > self.job_bytes:
             return self.too_large(held_bytes)
@@ -49,8 +49,8 @@ class Quota:
         """Return the message for a job that uses too much memory."""
         needs = "more memory" if held_bytes is None else f"{held_bytes / GIB:.1f} GiB of memory"
         return (
-            f"stopped: it wants {needs}; one question may have {self.job_bytes / GIB:.1f} GiB here: ask for less "
-            "(fewer requests, a smaller space), or run the command in a terminal"
+            f"stopped because it needs {needs} (limit {self.job_bytes / GIB:.1f} GiB); use fewer requests or a smaller "
+            "search space, or run the command in a terminal"
         )
 
 
@@ -88,7 +88,7 @@ def usage_of(groups: set[int]) -> dict[int, Usage]:
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     found = dict.fromkeys(groups, Usage())
     for entry in PROC.glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError, IndexError):  # gone meanwhile
+        with suppress(OSError, ValueError, IndexError):  # the process has ended
             fields = entry.read_text().rpartition(")")[2].split()
             group = int(fields[2])
             if group in found:

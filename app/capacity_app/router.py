@@ -53,12 +53,14 @@ def run() -> None:
         dropped = [key for key in link if key in REMOVED]
         st.session_state[_NOTICE] = (asked, wrong_parts(link), dropped)
     asked_by_link, wrong, dropped = st.session_state.get(_NOTICE, (None, [], []))
-    if asked == asked_by_link:  # a browser runs a page with a link twice
+    if asked == asked_by_link:  # streamlit runs a page with a link twice
         if wrong:
-            text = f"The link says what is not there: {'; '.join(wrong)}"
+            text = f"This page does not accept these values of the link: {'; '.join(wrong)}"
             notice.warning(plain(text), icon=":material/link_off:")
         if dropped:
-            notice.info(f"This link is of an older version; without an input today: {', '.join(dropped)}.")
+            notice.info(
+                f"This link is from an older version. Removed inputs are ignored: {', '.join(dropped)}."
+            )
     st.session_state[_LINK] = {}
 
 

@@ -28,7 +28,7 @@ BROWSER_ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
 READY_MS = 60_000
 WIDTH, HEIGHT, TALLEST = 1280, 900, 1700
 PHONE = 390
-COLOURS = 256  # of a picture's palette: a third of the bytes, to the eye the same
+COLOURS = 256  # palette size: a third of the bytes without a visible difference
 Theme = Literal["light", "dark"]
 
 
@@ -42,9 +42,6 @@ class Shot:
     click: str = ""
     what_if: str = ""
     until: str = ""
-
-
-# files to give to pages that ask for some
 
 
 @cache
@@ -151,7 +148,9 @@ def browser() -> Iterator[Any]:
     """Yield a headless Chromium. Raises InvalidInput if none is installed."""
     path = chromium_path()
     if path is None:
-        raise InvalidInput(f"no Chromium: install one of {', '.join(BROWSERS)}, or name it in CHROMIUM")
+        raise InvalidInput(
+            f"Chromium not found; install one of {', '.join(BROWSERS)}, or set CHROMIUM to its path"
+        )
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -202,7 +201,7 @@ def take(browser: Any, address: str, shot: Shot, theme: Theme, folder: Path, *, 
         page.get_by_text(shot.until).first.wait_for()
     settle(page)
     page.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 0)")
-    page.wait_for_timeout(1000)  # charts glide to their places
+    page.wait_for_timeout(1000)  # charts are animated
     whole = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
     page.set_viewport_size({"width": width, "height": min(max(HEIGHT, int(whole)), TALLEST)})
     page.wait_for_timeout(500)

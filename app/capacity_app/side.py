@@ -20,7 +20,7 @@ from capacity.deployment import Cost, Pool, Service, Traffic
 from capacity.model import model_names
 from capacity_app.widgets import Field, find_field
 
-LARGEST = 10_000_000  # of any number that a page takes
+LARGEST = 10_000_000  # of all numbers that pages accept
 TEXTS = {
     "price": re.compile(r"\d{1,7}(\.\d{1,6})?"),
     "acceptance": re.compile(r"\d(\.\d{1,6})?"),
@@ -32,11 +32,14 @@ POOL = (
     *("quantization", "kv_cache_dtype", "engine", "max_model_len"),
 )
 NOT_OF_THE_LOAD = ("num_prompts", "seed", "client_latency_s")
-DEPLOYED = (Pool, Traffic, Service, Cost)  # what a question may say beside its function's own keywords
-VERBS_OF_PAGES = {"speculation": "speculate", "beam_search": "beam-search"}  # where a page has another name
+DEPLOYED = (Pool, Traffic, Service, Cost)  # specs accepted in addition to the function's own keywords
+VERBS_OF_PAGES = {
+    "speculation": "speculate",
+    "beam_search": "beam-search",
+}  # pages named differently from their verb
 MAX_LINK_BYTES = 6_000
 MAX_TEXT_BYTES = 256 * 1024
-UNEQUAL = "inf"  # of a number without an end, which JSON has no word for
+UNEQUAL = "inf"  # encoding of infinity, which JSON lacks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +76,9 @@ class Side:
         """Describe the model and its GPUs."""
         tensor = self.options.get("tensor_parallel_size", 1)
         gpus = (
-            f"{tensor} x {self.options['gpu']}" if self.deployed else f"of {', '.join(self.options['gpus'])}"
+            f"{tensor} x {self.options['gpu']}"
+            if self.deployed
+            else f"any of {', '.join(self.options['gpus'])}"
         )
         return f"{self.model}, {gpus}"
 
@@ -127,11 +132,13 @@ def read_side(text: str) -> Side:
     if not (
         isinstance(options, dict) and isinstance(cost, dict) and {"gpu", "gpus"} & options.keys() and verb
     ):
-        raise InvalidInput("a side of the link is no question: pin it again")
+        raise InvalidInput("a pinned side in the link is invalid; pin it again")
     function = resolve_name(verb.function)
     for name, value in {"model": model, **options, **cost}.items():
         if not _may_be(function, str(name), value):
-            raise InvalidInput(f"a side of the link says {str(name)[:40]}={str(value)[:40]}: pin it again")
+            raise InvalidInput(
+                f"a pinned side has an invalid {str(name)[:40]}={str(value)[:40]}; pin it again"
+            )
     ended = {name: float(UNEQUAL) if value == UNEQUAL else value for name, value in options.items()}
     return Side(page=str(page)[:40], model=str(model), options=ended, cost=cost)
 
@@ -153,9 +160,6 @@ def _is_one(field: Field, value: object) -> bool:
         return number or (value == UNEQUAL and field.name in ("burstiness", "request_rate"))
     pattern = TEXTS.get(field.name)
     return isinstance(value, str) and (value in field.offered or bool(pattern and pattern.fullmatch(value)))
-
-
-# text as a part of a URL
 
 
 def packed_text(text: str) -> str:

@@ -24,13 +24,13 @@ from capacity_app.side import Side as Side
 from capacity_app.side import read_side
 from capacity_app.state import OWN_MODEL, SIDES, WIDGETS, Inputs
 
-CALLED = {name: widget.label for name, widget in WIDGETS.items()}  # settings as the sidebar calls them
+CALLED = {name: widget.label for name, widget in WIDGETS.items()}  # the sidebar's labels
 LETTERS = "ABCD"
 MANY_TIMES = 10.0
 UNLIKE = "different loads, not compared"
-MOST = len(LETTERS) - 1  # pinned, beside the one in sight
+MOST = len(LETTERS) - 1  # pinned sides, in addition to the current one
 IN_SIGHT = "_side_in_sight"
-PAIRED = ("estimate", "simulate", "cost")  # pages that ask of one deployment on one traffic alone
+PAIRED = ("estimate", "simulate", "cost")  # pages about one deployment under one load
 
 Ask = Callable[[Side], Task]
 Row = Callable[[Any], Sequence[parts.Kpi]]
@@ -93,7 +93,7 @@ def _answers(others: Mapping[str, Side], ask: Ask) -> dict[str, Any]:
         with boundary():
             # each page has its own place, because their answers differ in type
             place = f"side_{side.page}_{letter}"
-            done[letter] = parts.background(place, ask(side), doing=f"Asking {letter}").current
+            done[letter] = parts.background(place, ask(side), doing=f"Computing {letter}").current
     return {letter: answer for letter, answer in done.items() if answer is not None}
 
 
@@ -106,8 +106,8 @@ def _buttons(current: Side, sides: list[Side]) -> None:
             icon=":material/push_pin:",
             on_click=pin,
             disabled=not may_be_pinned(current) or current in sides or len(sides) >= MOST,
-            help="Then change anything: every figure shows how far it is from A. Up to three can be pinned"
-            + ("." if may_be_pinned(current) else "; a pasted config.json and a trace cannot."),
+            help="Pin these inputs, then change them: every figure shows its difference from A. Up to three can be "
+            "pinned" + ("." if may_be_pinned(current) else ", but not a pasted config.json or a trace."),
         )
         for letter, side in zip(LETTERS, sides, strict=False):
             st.button(
@@ -131,7 +131,7 @@ def _replicas_of_sides(asked: Mapping[str, Side], current: Side, ask: Ask, slo: 
     for letter, side in asked.items():
         same_load = side.under_load_of(current)
         task = replicas_task(ask(same_load).arguments["model"], same_load, slo)
-        answer = parts.background(f"replicas_{letter}", task, doing=f"Counting replicas of {letter}").current
+        answer = parts.background(f"replicas_{letter}", task, doing=f"Computing replicas of {letter}").current
         if answer is None:
             return
         found[letter] = answer
@@ -162,17 +162,17 @@ def equal_load_text(found: Mapping[str, ReplicasNeeded], running: Mapping[str, i
     load = f"{first.requests_per_s:,.4g} requests/s"
     holding = [letter for letter, each in found.items() if _holds(each, running[letter])]
     if len(holding) == len(found):
-        held = "every side holds" if len(found) > 2 else "both hold"
+        held = "every side meets" if len(found) > 2 else "both meet"
     elif holding:
-        held = f"only {' and '.join(holding)} hold{'s' * (len(holding) == 1)}"
+        held = f"only {' and '.join(holding)} meet{'s' * (len(holding) == 1)}"
     else:
-        held = "neither holds" if len(found) == 2 else "no side holds"
+        held = "neither meets" if len(found) == 2 else "no side meets"
     counts = [
         f"{letter} {count_text(each.needed) if each.needed else f'no number of replicas ({each.reason})'}"
         for letter, each in found.items()
     ]
     within = f"within {' and '.join(first.slos)} at {first.confidence:.0%} confidence"
-    text = f"At {load} {held} the SLO. For {load} {within}: {'; '.join(counts)}"
+    text = f"At {load} {held} the SLO. Needed for {load} {within}: {'; '.join(counts)}"
     bills = [None if each.needed is None else each.needed.usd_per_month for each in found.values()]
     if len(bills) == 2 and bills[0] is not None and bills[1] is not None:
         before, after = found
@@ -235,7 +235,7 @@ def rows(sides: Mapping[str, Sequence[parts.Kpi]], unlike: Set[str] = frozenset(
             line[name] = "-" if kpi is None else f"{kpi.value} ({kpi.below})" if within else kpi.value
             if name != first:
                 change = _change_text(kpi, shown[first].get(label)) or "-"
-                line[f"{name} against {first}"] = UNLIKE if name in unlike else change
+                line[f"{name} vs. {first}"] = UNLIKE if name in unlike else change
         table.append(line)
     return table
 
@@ -247,7 +247,7 @@ def change_text(change: Change, *, of: str = "") -> str:
     words = {True: ", outside", False: ", within", None: ""}[change.outside]
     if change.ratio >= MANY_TIMES - 1:
         return f"{1 + change.ratio:,.0f} times{of and f' {of}'}{words}"
-    return f"{100 * change.ratio:+z.0f} %{of and f' against {of}'}{words}"
+    return f"{100 * change.ratio:+z.0f} %{of and f' vs. {of}'}{words}"
 
 
 def settings_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
@@ -267,16 +267,16 @@ def _setting(value: Any) -> str:
 
 def _beside(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[parts.Kpi]]) -> None:
     """Draw a table of all sides, their differences and, for the same traffic, a comparison by request."""
-    st.subheader(f"Beside A: {here} is in sight")
+    st.subheader(f"Comparison with A ({here}: current inputs)")
     first, current = asked["A"], asked[here]
     for letter, side in asked.items():
         said = side.described if side is first else settings_text(first.said, side.said)
-        st.caption(plain(f"{letter}: {said or 'as A'}"))
+        st.caption(plain(f"{letter}: {said or 'same as A'}"))
     others = " and ".join(letter for letter, side in asked.items() if side.load != current.load)
     if others:
         st.info(plain(f"{others} and {here}: {UNLIKE}."), icon=":material/difference:")
         st.button(
-            f"Ask {others} under the load of {here}",
+            f"Use the load of {here} for {others}",
             key="same_load",
             icon=":material/equal:",
             on_click=_set_same_load,
@@ -284,9 +284,9 @@ def _beside(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[p
         )
     load = asked[next(iter(shown))].load
     unlike = {letter for letter, side in asked.items() if side.load != load}
-    alt = f"Each figure of A to {here}, and how far it is from A."
+    alt = f"Figures of A to {here}, and their differences from A."
     parts.table("sides", rows(shown, unlike=unlike), alt=alt)
-    st.caption("outside: the two 90 % intervals have nothing in common; within: they overlap.")
+    st.caption("outside: the two 90 % intervals do not overlap; within: they overlap.")
     same_traffic = current.deployed and current.traffic == first.traffic and current != first
     if current.page in PAIRED and same_traffic and {"concurrency", "request_rate"} & current.options.keys():
         _paired(first, current, here)
@@ -296,12 +296,12 @@ def _paired(first: Side, current: Side, here: str) -> None:
     """Compare both on the same arrivals, like `capacity diff`."""
     task = Task(function="capacity:diff", arguments={"first": first.deployment, "second": current.deployment})
     found: Diff | None = parts.background(
-        "diff", task, doing="Serving both", button="Same arrivals, request by request"
+        "diff", task, doing="Simulating both", button="Compare on the same arrivals"
     ).value
     if found is None:
         return
     views.show(diff_view(found, "A", here), found)
     st.caption(
-        "The interval is of the traffic's chance, not of the step model's error, which both share. Where it holds 0, "
-        "the two are not told apart."
+        "The interval covers the randomness of traffic, not the step model's error, which both share. If it contains "
+        "0, the difference is not significant."
     )

@@ -87,7 +87,7 @@ class Slot:
 
     def _kill(self) -> None:
         if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)  # its own session: the processes that it started too
+            os.killpg(self._process.pid, signal.SIGKILL)  # including the processes that it started
             self._process.wait()
         self._process = None
 
@@ -111,7 +111,7 @@ class Slot:
             with self._lock:
                 self._measure()
                 if self.worn or not answered:
-                    self._kill()  # an answer may be in the pipe still, and is none of the next job
+                    self._kill()  # the pipe may contain an answer that does not belong to the next job
                 self.job = None
             self._freed(self, job.owner, self._cpu_s)
 

@@ -30,7 +30,7 @@ from capacity_app.widgets import segments as segments
 
 PRESET, OWN_MODEL = "preset", "config.json"
 AS_PUBLISHED = "as published"
-MODEL = frozenset(("source", "model"))  # keys of the sidebar's widgets, as pages read them
+MODEL = frozenset(("source", "model"))  # sets of the sidebar's keys, for `reads` in pages.toml
 ENGINE = frozenset(("gpu", "tp", "pp", "ep", "weights", "kv", "engine", "context"))
 LENGTHS, PRICE = frozenset(("isl", "osl")), frozenset(("tier", "price"))
 VARIATION, LEVELS = frozenset(("lengths", "range")), frozenset(("slo_ttft", "slo_tpot"))
@@ -41,7 +41,7 @@ UNSET = "not set"
 LENGTH_SHAPES = (UNSET, "lognormal", "gamma", *USE_CASES)
 NO_PRICE, OWN_PRICE = "none", "my own"
 
-RENAMED = {  # keys of links made before 2026-11-24, by the key that has their value now
+RENAMED = {  # keys in links made before 2026-11-24, with their new keys
     "sim_ttft": "slo_ttft",
     "cost_ttft": "slo_ttft",
     "sim_tpot": "slo_tpot",
@@ -49,10 +49,10 @@ RENAMED = {  # keys of links made before 2026-11-24, by the key that has their v
     "sim_lengths": "lengths",
     "plan_case": "lengths",
 }
-REMOVED = ("spec_tree", "val_kind")  # keys of older links that nothing has replaced
+REMOVED = ("spec_tree", "val_kind")  # keys of older links without a replacement
 _CONFIG = "config_text"
-INPUTS = "_inputs"  # the sidebar's answers
-SIDES = "_sides"  # what is pinned, packed, as a link has it
+INPUTS = "_inputs"  # the sidebar's values
+SIDES = "_sides"  # pinned sides, encoded as in a link
 
 
 LONGEST: dict[str, Any] = {"least": 1, "most": 10_000_000, "step": 1024, "empty": "the model's"}
@@ -75,10 +75,12 @@ WIDGETS = {
         _field("concurrency", "concurrency", "Concurrency", start=32, most=100_000),
         _field("request_rate", "rate", "Requests/s", start=4.0, least=0.01, most=100_000.0),
         _field("random_range_ratio", "range", "Lengths ±", **VARYING),
-        _field("client_latency_s", "client", "Client, ms", start=USUAL_S * 1e3, most=60_000.0, scale=1e-3),
+        _field(
+            "client_latency_s", "client", "Client latency, ms", start=USUAL_S * 1e3, most=60_000.0, scale=1e-3
+        ),
         _field("price_tier", "tier", "Price", start="on-demand"),
     )
-}  # by the field; what a user may type or press a button for
+}  # by field; also set by the What if box and by buttons
 NAMES_OF_FLAGS.update({name.replace("_", "-"): field.label for name, field in WIDGETS.items()})
 
 
@@ -96,8 +98,8 @@ class Inputs:
     output_len: int
     concurrency: int
     request_rate: float
-    spread: Mapping[str, Any]  # how lengths vary around their means, where the user sets it
-    client: Mapping[str, Any]  # what client and network add to TTFT, where it is not the usual
+    spread: Mapping[str, Any]  # variation of lengths, if set
+    client: Mapping[str, Any]  # latency of client and network, if not the default
     ttft_ms: float
     tpot_ms: float
     cost: Mapping[str, Any]
@@ -160,8 +162,10 @@ def sidebar() -> Inputs:
         }
         st.divider()
         load = {**_side_by_side("input_len", "output_len"), **_side_by_side("concurrency", "request_rate")}
-        shape_help = "A distribution around the mean lengths above, or a use case's. Not set: by Lengths ±."
-        shape = choice("Lengths vary as", "lengths", LENGTH_SHAPES, UNSET, help=shape_help)
+        shape_help = (
+            "Distribution around the mean lengths above, or that of a use case. If not set: Lengths ±."
+        )
+        shape = choice("Length distribution", "lengths", LENGTH_SHAPES, UNSET, help=shape_help)
         further = _side_by_side("random_range_ratio", "client_latency_s")
         client = select(further, ("client_latency_s",))
         spread = select(further, ("random_range_ratio",))
@@ -174,8 +178,8 @@ def sidebar() -> Inputs:
             spread = {"use_case" if shape in USE_CASES else "length_distribution": shape}
         cost = _cost(pool["gpu"])
         st.divider()
-        memory: Any = segments("Memory in", "mem", MEMORY_UNITS, "GiB")
-        time: Any = segments("Latency in", "time", TIME_UNITS, "ms")
+        memory: Any = segments("Memory unit", "mem", MEMORY_UNITS, "GiB")
+        time: Any = segments("Latency unit", "time", TIME_UNITS, "ms")
     if refused is not None:
         raise refused
     return Inputs(
@@ -208,7 +212,7 @@ def _side_by_side(*names: str) -> dict[str, Any]:
 
 def _model() -> tuple[str | ModelSpec, str, CapacityError | None]:
     """Return the model, its name and its error, so that the rest of the sidebar is drawn after an error."""
-    if segments("Model from", "source", (PRESET, OWN_MODEL), PRESET) == PRESET:
+    if segments("Model source", "source", (PRESET, OWN_MODEL), PRESET) == PRESET:
         name = _drawn("model")["model"]
         return name, name, None
     try:
@@ -243,7 +247,7 @@ def _own_model() -> ModelSpec:
         "Upload a config.json", type="json", key="config_file", on_change=_take_upload, max_upload_size=1
     )
     text = st.text_area(
-        "or paste it", key=_CONFIG, persist_state="session", height=120, max_chars=MAX_TEXT_BYTES
+        "Or paste it", key=_CONFIG, persist_state="session", height=120, max_chars=MAX_TEXT_BYTES
     )
     if text.strip():
         download("Save config.json", "config.json", lambda: text, mime="application/json")
@@ -251,7 +255,7 @@ def _own_model() -> ModelSpec:
     if packed and st.query_params.get("config") != packed:
         st.query_params["config"] = packed
     if not text.strip():
-        raise InvalidInput("no model: paste or upload a Hugging Face config.json, or choose a preset")
+        raise InvalidInput("no model given; paste or upload a Hugging Face config.json, or choose a preset")
     return parse_model(text.encode())
 
 
@@ -272,9 +276,6 @@ def chosen(key: str, default: str) -> str:
     """Return the value of a page's widget before it is drawn, because the sidebar is drawn first."""
     link = st.query_params.get(key, default)
     return str(_url_value(st.session_state.get(key) or link))
-
-
-# the link
 
 
 def link_query() -> str:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-KEPT = 32  # files of a server, all sessions together: the oldest go first
+KEPT = 32  # files of all sessions; the oldest are deleted
 
 
 @cache

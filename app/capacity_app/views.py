@@ -17,7 +17,7 @@ from capacity_app import parts
 from capacity_app.boundary import plain
 from capacity_app.state import current_inputs
 
-# by the mark of a line's first words
+# by the style mark at the beginning of a line
 BOXES = {"[green]": st.success, "[yellow]": st.warning, "[red]": st.error}
 
 
@@ -50,7 +50,7 @@ def show(view: View, answer: Any) -> None:
         elif isinstance(block, Refused):
             rows = [{"": name, "why not": reason} for name, reason in block.reasons.items()]
             if rows:
-                parts.table("refused", rows, alt="What cannot be, and why.")
+                parts.table("refused", rows, alt="Rejected options and the reasons.")
         elif block.rows:
             show_table(block)
     parts.notes([*view.notes, *getattr(answer, "warnings", ())])

@@ -21,14 +21,13 @@ from capacity_app.state import Inputs
 
 MOST_REQUESTS = 200
 MINUTE_S = 60.0
-MOST_TOKENS = 600  # that anybody watches
+MOST_TOKENS = 600
 NOTHING = "nothing"
 TYPED = (
-    "Every answer begins with a wait: the prompt is read whole before the first word appears, and while it is read "
-    "nothing moves. Then the words come one by one, each as long after the one before as a decode step takes, because "
-    "a model writes the next token only when it knows the last. People read four or five words a second. What is much "
-    "faster than that feels instant, what is slower feels like somebody thinking aloud, and what stops and starts "
-    "feels broken even where the average is the same. "
+    "Every answer begins with a wait, because the model reads the whole prompt before it writes the first word. Then "
+    "the words appear one by one. The time between two tokens is one decode step, because a model needs each token to "
+    "compute the next one. People read four or five words per second. Text that appears much faster seems instant. "
+    "Slower text seems hesitant, and text that stops and starts seems broken even if its average speed is the same. "
 )
 USUAL_BESIDE = ("l40s-48gb", "h100-sxm-80gb")
 
@@ -37,10 +36,12 @@ def recorded(inputs: Inputs, options: Mapping[str, Any], replicas: int) -> None:
     """Draw the first minute of a run, whose steps are recorded on request: requests, batch and KV cache, steps."""
     st.subheader("Watch it run")
     if replicas > 1:
-        st.caption("One engine alone can be watched: choose one replica.")
+        st.caption("Only a run with one replica can be recorded. Set Replicas to 1.")
         return
     few, what = first_minute(options)
-    st.caption(f"{what}, every step of the engine. Drag over a chart to zoom; the slider moves through time.")
+    st.caption(
+        f"{what}, with every engine step. Drag over a chart to zoom. Move the slider to change the time."
+    )
     task = Task(
         function="capacity_app.tasks:timeline", arguments={"model": inputs.model, **few}, reports=True
     )
@@ -68,14 +69,14 @@ def beside(inputs: Inputs, options: Mapping[str, Any]) -> Estimate | None:
     """Return an estimate for another GPU to type next to, or None."""
     others = tuple(name for name in profile_names() if name != inputs.pool["gpu"])
     usual = next((name for name in USUAL_BESIDE if name in others), others[0])
-    gpu = state.choice("Beside it", "typing_gpu", (NOTHING, *others), usual)
+    gpu = state.choice("Compare with", "typing_gpu", (NOTHING, *others), usual)
     if gpu == NOTHING:
         return None
     task = Task(
         function="capacity_app.tasks:estimated",
         arguments={"model": inputs.model, "options": {**options, "gpu": gpu}, "cost": {}},
     )
-    found = parts.background("typing_beside", task, doing=f"Asking {gpu}").value
+    found = parts.background("typing_beside", task, doing=f"Estimating {gpu}").value
     return None if found is None else found[0]
 
 
@@ -86,12 +87,12 @@ def typing(answers: Mapping[str, Estimate], inputs: Inputs) -> None:
         if (side := typed(name, answer, inputs)) is not None:
             sides.append(side)
         else:
-            st.caption(plain(f"{name}: nothing to type: {answer.verdict or 'a single output token'}"))
+            st.caption(plain(f"{name} is not shown: {answer.verdict or 'a single output token'}"))
     if not sides:
         return
     st.caption(
-        "A user's screen at the predicted means: the wait until the first token, then token by token, in real time. "
-        "The text is a sample; a token is about three quarters of a word."
+        "A user's screen at the predicted mean TTFT and TPOT, in real time. The text is a sample; a token is about "
+        "three quarters of a word."
     )
     draw_typing(sides)
 

@@ -29,7 +29,7 @@ _MANY = re.compile(r"(\d{1,3})\s*[xX×]\s*([A-Za-z][\w.@-]*)")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:requests?/s|req/s|rps|/s)\b")
 _TIMES = re.compile(r"(double|twice|triple|half|\d+(?:\.\d+)?\s*[xX×])\s+(?:the\s+)?(?:traffic|load|rate)")
 _FACTORS = {"double": 2.0, "twice": 2.0, "triple": 3.0, "half": 0.5}
-NAMED = ("quantization", "model", "engine", "price_tier")  # what a word alone may name
+NAMED = ("quantization", "model", "engine", "price_tier")  # fields that a single word can set
 FILLERS = frozenset(("on", "in", "at", "to", "with", "and", "the", "weights"))
 
 
@@ -53,7 +53,7 @@ def read(text: str, *, request_rate: float) -> dict[str, Any]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise InvalidInput(f"what if: cannot be split into words: {str(error).lower()}") from None
+        raise InvalidInput(f"what if: cannot parse the text: {str(error).lower()}") from None
     return _checked(found | _of_words(words))
 
 
@@ -66,7 +66,7 @@ def _of_words(words: list[str]) -> dict[str, Any]:
             continue
         name = SPELLINGS.get(word.lstrip("-").replace("-", "_"))
         if name not in WIDGETS:
-            raise InvalidInput(f"what if: {word} is nothing that this page's inputs have")
+            raise InvalidInput(f"what if: {word} is not an input of the sidebar")
         if name == "enable_expert_parallel":
             found[name] = True
             continue
@@ -87,7 +87,7 @@ def _named(word: str) -> dict[str, Any]:
         return {"gpu": load_profile(lower).name}
     except CapacityError:
         raise InvalidInput(
-            f"what if: {word[:40]!r} names no GPU, weight format, engine, model or price tier"
+            f"what if: {word[:40]!r} is not a GPU, weight format, engine, model or price tier"
         ) from None
 
 
@@ -101,7 +101,7 @@ def _checked(found: dict[str, Any]) -> dict[str, Any]:
         found["quantization"] = AS_PUBLISHED
     for field in (*NAMED, "kv_cache_dtype"):
         if found.get(field, AS_PUBLISHED) not in (AS_PUBLISHED, *WIDGETS[field].offered):
-            raise InvalidInput(f"what if: no {field.replace('_', ' ')} {str(found[field])[:40]!r} here")
+            raise InvalidInput(f"what if: unknown {field.replace('_', ' ')} {str(found[field])[:40]!r}")
     for spec in (Pool, Traffic):
         fields = {n: v for n, v in found.items() if n in spec.model_fields and v != AS_PUBLISHED}
         if fields:
@@ -111,7 +111,7 @@ def _checked(found: dict[str, Any]) -> dict[str, Any]:
     for field, value in found.items():
         widget = WIDGETS[field]
         if widget.most is not None and not (widget.least or 0) <= widget.as_shown(value) <= widget.most:
-            raise InvalidInput(f"what if: {field} is {value:g}: {widget.least:g} to {widget.most:g}")
+            raise InvalidInput(f"what if: {field} is {value:g}, must be {widget.least:g} to {widget.most:g}")
     return found
 
 
@@ -124,9 +124,8 @@ def box(page: str) -> None:
         icon=":material/compare_arrows:",
         on_change=_apply,
         args=(page,),
-        help="Several changes at once, in words (`2xB200 fp8 double traffic`) or as flags "
-        "(`-tp 2 --gpu b200 -q fp8 --request-rate 8`). What is in sight is pinned as A, so that every figure shows the "
-        "difference.",
+        help="Several changes at once, as words (`2xB200 fp8 double traffic`) or flags (`-tp 2 --gpu b200 -q fp8 "
+        "--request-rate 8`). The current inputs are pinned as A, so that every figure shows the difference.",
     )
     if refused := st.session_state.get(REFUSED):
         st.error(plain(refused), icon=":material/block:")

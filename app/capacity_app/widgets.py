@@ -30,10 +30,13 @@ from capacity.techniques.scaling import AXES
 from capacity.techniques.speculate import speculation_methods
 from capacity_app.boundary import in_words, with_code
 
-BOUND, IDLE = "_bound", "_idle"  # of the session: what the last run drew, and what its page does not read
-IN_SIGHT = 28  # letters of choices that stand side by side
+BOUND, IDLE = (
+    "_bound",
+    "_idle",
+)  # session keys: widgets drawn by the last run, and widgets its page does not use
+IN_SIGHT = 28  # maximum number of letters of choices shown side by side
 LIMITS = {"ge": "least", "gt": "least", "least": "least", "le": "most", "lt": "most"}
-NAMES: Mapping[str, Sequence[str] | Callable[[], Sequence[str]]] = {  # what a field of text may hold
+NAMES: Mapping[str, Sequence[str] | Callable[[], Sequence[str]]] = {  # allowed values of text fields
     "model": model_names,
     "draft": model_names,
     "small": model_names,
@@ -54,7 +57,7 @@ NAMES: Mapping[str, Sequence[str] | Callable[[], Sequence[str]]] = {  # what a f
     "eviction": ("all",),
 }
 Question = Callable[..., Any] | tuple[type[Spec], ...]
-"""A function of the library, or specs, whose fields a page shows."""
+"""A library function or specs whose fields a page shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,9 +160,6 @@ def _evaluated(function: Any, name: str) -> Any:
     return get_type_hints(alone, function.__globals__, include_extras=True)[name]
 
 
-# drawing them
-
-
 def draw(*fields: Field, disabled: bool = False, stretch: bool = False) -> dict[str, Any]:
     """Draw fields, and return the values that differ from the library's defaults; none if `disabled`.
 
@@ -209,7 +209,7 @@ def bound(key: str, default: Any, *, disabled: bool = False, **options: Any) -> 
     st.session_state.setdefault(BOUND, {})[key] = default
     idle = key in st.session_state.get(IDLE, ())
     if idle:
-        options["help"] = f"This page does not read it. {options.get('help') or ''}".strip()
+        options["help"] = f"This page does not use this input. {options.get('help') or ''}".strip()
     link = {"key": key, "bind": "query-params", "persist_state": "session"}
     return {**options, "disabled": disabled or idle, **link}
 

@@ -17,9 +17,9 @@ inputs = current_inputs()
 of = partial(show_field, capacity.beam_search)
 with widget_row():
     asked = draw(
-        of("batch_size", "beam_batch", "Requests at a time", most=4096),
-        of("beam_widths", "beam_widths", "Beams of a request", choices=WIDTHS, default=None),
+        of("batch_size", "beam_batch", "Requests per batch", most=4096),
+        of("beam_widths", "beam_widths", "Beams per request", choices=WIDTHS, default=None),
     )
 options = {**inputs.pool, **inputs.lengths, **asked, "beam_widths": tuple(sorted(asked["beam_widths"]))}
-found = answered("beam_search", inputs, options, doing="Widening")
+found = answered("beam_search", inputs, options, doing="Computing beam widths")
 show_answer("beam_search", inputs, found, beam_search_facts, beam_search_view)

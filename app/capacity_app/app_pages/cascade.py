@@ -19,16 +19,16 @@ inputs = current_inputs()
 
 of = partial(show_field, capacity.cascade)
 with widget_row():
-    small = switch("A small model first", "casc_small", True)
+    small = switch("Use a small model first", "casc_small", True)
     asked = draw(
         of("small", "casc_model", "Small model", start="llama-3.2-1b"),
-        of("escalation_rate", "casc_rate", "goes on, share", start=0.3, step=0.05),
-        of("escalate_by", "casc_by", "decided by", words=BY),
+        of("escalation_rate", "casc_rate", "Escalated share", start=0.3, step=0.05),
+        of("escalate_by", "casc_by", "Escalation based on", words=BY),
         disabled=not small,
     )
 with widget_row():
-    cache = switch("A semantic cache first", "casc_cache", False)
-    hits = of("cache_hit_rate", "casc_hits", "answers, share", start=0.2, step=0.05)
+    cache = switch("Use a semantic cache first", "casc_cache", False)
+    hits = of("cache_hit_rate", "casc_hits", "Cache hit rate", start=0.2, step=0.05)
     asked |= draw(hits, disabled=not cache)
 with widget_row():
     hosted = state.segments("The large model runs on", "casc_on", (OWN_GPUS, HOSTED), OWN_GPUS) == HOSTED
@@ -40,8 +40,8 @@ with widget_row():
     whole = of(
         "simulate",
         "casc_whole",
-        "Also simulate it whole",
-        help="Both models as one deployment, request by request: a few seconds more.",
+        "Simulate each request",
+        help="Simulate both models as one deployment, request by request. This takes a few seconds more.",
     )
     together = draw(whole, disabled=hosted or not small)
 options = {
@@ -53,5 +53,5 @@ options = {
     **asked,
     **inputs.cost,
 }
-found = answered("cascade", inputs, options, doing="Serving both")
+found = answered("cascade", inputs, options, doing="Computing the cascade")
 show_answer("cascade", inputs, found, partial(cascade_facts, shown_in=inputs.units), cascade_view)

@@ -23,8 +23,8 @@ of = partial(show_field, capacity.simulate)
 with widget_row():
     shared = draw(of("replicas", "dis_replicas", "Replicas", start=4, least=2, most=16))
     transfer = draw(
-        of("kv_transfer_link", "dis_link", "KV goes over"),
-        of("kv_transfer_layerwise", "dis_layers", "Layer by layer"),
+        of("kv_transfer_link", "dis_link", "KV transfer link"),
+        of("kv_transfer_layerwise", "dis_layers", "Transfer KV layer by layer"),
     )
     shared |= draw(requests_to_simulate("dis_n", start=400, least=20, most=20_000))
 common: dict[str, Any] = {**inputs.pool, **inputs.load, **shared, "router": "least-outstanding"}
@@ -38,7 +38,7 @@ replicas = shared["replicas"]
 apart = of(
     "prefill_replicas",
     "dis_prefill",
-    "Replicas that only prefill",
+    "Prefill replicas",
     choices=range(replicas),
     start=1,
     default=0,

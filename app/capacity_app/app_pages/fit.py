@@ -20,10 +20,10 @@ answer = capacity.fit(inputs.model, **inputs.pool)
 
 if answer.fits:
     st.success(
-        f"{plain(answer.model.name)} fits {answer.gpu.count} x {answer.gpu.name}.", icon=":material/check:"
+        f"{plain(answer.model.name)} fits on {answer.gpu.count} x {answer.gpu.name}.", icon=":material/check:"
     )
 else:
-    st.error(plain(in_words(f"It does not fit: {answer.reason}")), icon=":material/close:")
+    st.error(plain(in_words(f"The model does not fit: {answer.reason}")), icon=":material/close:")
     fitting.buttons(inputs)
 
 
@@ -46,10 +46,12 @@ views.show_chart(memory_chart(answer), answer)
 parts.copies("fit", inputs.model_name, inputs.pool, answer)
 parts.notes(answer.warnings)
 
-st.subheader("Every GPU, at every tensor-parallel size")
+st.subheader("All GPUs and tensor-parallel sizes")
 task = Task(function="capacity.answers.grid:fit_grid", arguments={"model": inputs.model, **inputs.pool})
-grid = parts.background("grid", task, doing="Fitting")
+grid = parts.background("grid", task, doing="Checking all GPUs")
 if grid.value is not None:
-    alt = "For each GPU and tensor-parallel size whether the model fits, or why not."
-    st.caption(f"✓ fits, with so many requests of {answer.max_model_len:,} tokens at a time; ✗ does not.")
+    alt = "Whether the model fits on each GPU at each tensor-parallel size, or the reason if not."
+    st.caption(
+        f"✓ fits, with the number of concurrent requests of {answer.max_model_len:,} tokens; ✗ does not fit."
+    )
     parts.table("fit_grid", grid_rows(grid.value), alt=alt, column_config={"GPU": {"pinned": True}})

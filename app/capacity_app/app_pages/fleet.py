@@ -31,25 +31,25 @@ def so_far(report: Snapshot) -> tuple[float, str]:
 
 of = partial(show_field, capacity.fleet)
 slo = levels("fleet")
-asked = draw(of("gpus", "fleet_gpus", "GPUs to choose from", start=CHOSEN), stretch=True)
+asked = draw(of("gpus", "fleet_gpus", "Candidate GPUs", start=CHOSEN), stretch=True)
 with widget_row():
     shape = of(
         "length_distribution", "fleet_lengths", "Lengths", start=None, choices=FLEET_SHAPES, empty=AS_SIDEBAR
     )
     drawn = draw(shape)
-    spread = of("input_len_cv", "fleet_cv", "Spread of prompts", most=10.0, step=0.1)
+    spread = of("input_len_cv", "fleet_cv", "CV of prompt lengths", most=10.0, step=0.1)
     lengths = {**(drawn or inputs.spread), **draw(spread, disabled=not drawn)}
     asked |= draw(
-        of("split_by", "fleet_by", "Told apart by", words=SPLITS),
-        of("max_pools", "fleet_pools", "Pools at most", most=len(PLACES)),
+        of("split_by", "fleet_by", "Split requests by", words=SPLITS),
+        of("max_pools", "fleet_pools", "Maximum pools", most=len(PLACES)),
     )
 with widget_row():
     asked |= draw(
-        of("spare_replicas", "fleet_spare", "Spare replicas a pool", most=64),
-        of("peak_to_mean", "fleet_peak", "Peak over mean", empty="no day"),
-        of("max_gpus", "fleet_most", "GPUs at most", most=100_000),
+        of("spare_replicas", "fleet_spare", "Spare replicas per pool", most=64),
+        of("peak_to_mean", "fleet_peak", "Peak / mean load", empty="constant"),
+        of("max_gpus", "fleet_most", "Maximum GPUs", most=100_000),
         requests_to_simulate("fleet_n", start=200, most=20_000),
-        of("time_limit_s", "fleet_s", "Search for up to, s", start=60, least=5, most=600, step=10),
+        of("time_limit_s", "fleet_s", "Time limit, s", start=60, least=5, most=600, step=10),
     )
 options = {
     "slo": slo,

@@ -34,18 +34,18 @@ def ask(side: sides.Side) -> Task:
 
 
 with widget_row():
-    context = named[state.segments("Tokens of a request", "kv_context", tuple(named), "32K")]
+    context = named[state.segments("Tokens per request", "kv_context", tuple(named), "32K")]
     of = partial(show_field, capacity.kv)
     asked = draw(
-        of("batch_size", "kv_batch", "Requests in a step", most=4096, default=None),
-        of("budget_tokens", "kv_budget", "Tokens kept", most=1_000_000, step=256, default=None),
+        of("batch_size", "kv_batch", "Requests per step", most=4096, default=None),
+        of("budget_tokens", "kv_budget", "KV budget, tokens", most=1_000_000, step=256, default=None),
     )
 batch, budget = asked["batch_size"], asked["budget_tokens"]
 asked["eviction"] = "all"
 pool = select(inputs.pool, KV_POOL)
 current = sides.Side(page="kv", model=inputs.model_name, options={**pool, **asked}, cost={})
 python = keywords(current.options)
-answer = parts.background("kv", ask(current), doing="Counting").value
+answer = parts.background("kv", ask(current), doing="Computing KV cache").value
 typed = {**pool, "batch_size": batch, "eviction": "all", "kv_budget": budget}
 parts.copies("kv", inputs.model_name, python, answer, typed=typed)
 if answer is not None:

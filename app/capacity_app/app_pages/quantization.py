@@ -20,15 +20,20 @@ options: dict[str, Any] = {
     **inputs.lengths,
     **draw(
         show_field(
-            capacity.quantize, "large_batch", "quant_batch", "Batch of the second TPOT", least=1, most=4096
+            capacity.quantize,
+            "large_batch",
+            "quant_batch",
+            "Batch size of the second TPOT",
+            least=1,
+            most=4096,
         )
     ),
     **inputs.cost,
 }
-answer: Quantizing | None = answered("quantize", inputs, options, doing="Trying formats").value
+answer: Quantizing | None = answered("quantize", inputs, options, doing="Comparing formats").value
 if answer is not None:
     methods = {row.method: row for row in answer.rows}
-    chosen = state.choice("Look at", "quant_method", tuple(methods), next(iter(methods)))
+    chosen = state.choice("Format", "quant_method", tuple(methods), next(iter(methods)))
     parts.kpis(views.figures_of_merit(quantize_facts(methods[chosen])))
-    every = switch("Also what this engine does not load", "quant_every", False)
+    every = switch("Show formats that this engine does not support", "quant_every", False)
     views.show(quantize_view(answer, every=every), answer)

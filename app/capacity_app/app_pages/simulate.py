@@ -29,7 +29,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no prefix cache": {"enable_prefix_caching": False},
     "whole prompts": {"enable_chunked_prefill": False},
 }
-SAMPLES = 400  # of the time series, over about the run's length
+SAMPLES = 400  # of the time series, approximately
 inputs = current_inputs()
 
 
@@ -58,9 +58,13 @@ def figures_of_merit(answer: Simulation) -> list[parts.Kpi]:
 
 def variants(done: dict[str, Simulation]) -> None:
     """Draw the figures of every variant, and their differences from the configured one."""
-    st.markdown("**Beside it, on the same arrivals**")
+    st.markdown("**Variants on the same arrivals**")
     table = sides.rows({label: figures_of_merit(answer) for label, answer in done.items()})
-    parts.table("variants", table, alt="The figures of each variant, and how far each is from as configured.")
+    parts.table(
+        "variants",
+        table,
+        alt="Figures of each variant, and their differences from the configured deployment.",
+    )
 
 
 def show(traffic: dict[str, Any]) -> None:
@@ -93,9 +97,7 @@ def show(traffic: dict[str, Any]) -> None:
         sides.figures(current, base, ask=asker("simulate", inputs), row=figures_of_merit, slo=inputs.slo)
         if base.cost is not None:
             st.caption(
-                plain(
-                    f"{base.cost.tier}: {base.cost.source}. The run's filling and draining are left out of its cost."
-                )
+                plain(f"{base.cost.tier}: {base.cost.source}. The cost excludes the run's warm-up and drain.")
             )
         if len(done) > 1:
             variants(done)
@@ -118,12 +120,12 @@ with widget_row():
     routers = tuple(name for name in ROUTERS if name not in APART)  # a page has one pool
     service |= draw(of("router", "sim_router", "Router", choices=routers), disabled=not service)
 chosen = st.pills(
-    "Beside it, on the same arrivals",
+    "Variants on the same arrivals",
     tuple(VARIANTS),
     selection_mode="multi",
     default=[],
     **state.bound("sim_beside", []),
-    help="The same requests under another way of batching or caching: every difference is that way's.",
+    help="Simulate the same requests with another way of batching or caching.",
 )
 
 if traffic is None:
