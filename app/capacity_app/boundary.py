@@ -1,7 +1,5 @@
 """Error handling of pages: library errors are shown in one line, all others go to the log."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Models that do not fit: a memory chart, and a button for each change that makes them fit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

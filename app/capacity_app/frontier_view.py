@@ -1,7 +1,5 @@
 """Frontier view of the Estimate page: several deployments in one chart, with a link to each."""
 
-from __future__ import annotations
-
 from functools import partial
 from html import escape
 from typing import Any
@@ -29,12 +27,12 @@ SIZES: dict[int | None, str] = {None: "fewest", **{size: str(size) for size in (
 
 def show(inputs: Inputs) -> None:
     """Draw choices, the best within the limit, the chart, the clicked point, and the best of each deployment."""
-    of = partial(show_field, capacity.frontier)
+    field = partial(show_field, capacity.frontier)
     formats = (None, *known_quantizations())
     with widget_row():
         asked = draw(
-            of("gpus", "front_gpus", "GPUs", start=USUAL_GPUS),
-            of(
+            field("gpus", "front_gpus", "GPUs", start=USUAL_GPUS),
+            field(
                 "quantizations",
                 "front_weights",
                 "Weights",
@@ -42,8 +40,8 @@ def show(inputs: Inputs) -> None:
                 words={None: AS_PUBLISHED},
                 start=(None, "fp8"),
             ),
-            of("engines", "front_engines", "Engines"),
-            of("tensor_parallel_sizes", "front_tp", "Tensor parallel", choices=tuple(SIZES), words=SIZES),
+            field("engines", "front_engines", "Engines"),
+            field("tensor_parallel_sizes", "front_tp", "Tensor parallel", choices=tuple(SIZES), words=SIZES),
         )
         tpot_ms = state.number("TPOT limit, ms", "front_tpot", 25.0, 0.1, 1e5, width=135)
     options: dict[str, Any] = {

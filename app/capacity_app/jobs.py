@@ -5,8 +5,6 @@ belongs to the session with the fewest running jobs, then to the one with the le
 are cancelled. Results are kept; the least recently used are dropped first.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

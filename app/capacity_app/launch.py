@@ -1,7 +1,5 @@
 """Start the dashboard: run streamlit in its own process, with secure default options."""
 
-from __future__ import annotations
-
 import importlib.util
 import ipaddress
 import os
@@ -74,7 +72,8 @@ def check_password(host: str, password: str | None) -> None:
             f"--password has {len(password)} characters, must have at least {SHORTEST_PASSWORD}, "
             "because others who can reach the address could guess it"
         )
-    if password is None and not _is_loopback(host):
+    addresses = () if password is not None else _addresses(host)
+    if not all(ipaddress.ip_address(each.partition("%")[0]).is_loopback for each in addresses):
         raise InvalidInput(
             f"--host {host} accepts connections from other machines, but no password is set; set {PASSWORD} or "
             "--password, or use 127.0.0.1 and forward the port (ssh -L 8501:127.0.0.1:8501 THIS_MACHINE)"
@@ -131,10 +130,6 @@ def _can_listen(family: int, address: Any) -> bool:
     except OSError:
         return False
     return True
-
-
-def _is_loopback(host: str) -> bool:
-    return all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in _addresses(host))
 
 
 def _display_name(host: str) -> str:

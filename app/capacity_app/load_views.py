@@ -1,7 +1,5 @@
 """Views of the Estimate page: rising load, every GPU and every engine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import cycle
 from typing import Any

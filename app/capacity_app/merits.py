@@ -1,7 +1,5 @@
 """Explanations of the figures of merit, from `meanings.toml`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from capacity.base.data_files import read_data

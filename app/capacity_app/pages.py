@@ -1,7 +1,5 @@
 """Pages of `pages.toml` in menu order: each is a script in `app_pages/` with an entry there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

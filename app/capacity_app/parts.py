@@ -1,7 +1,5 @@
 """Components of pages: figures of merit, charts and tables with exports, code snippets, and background jobs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,11 +34,6 @@ class Kpi:
     below: str = ""
     number: Quantity | None = None
     help: str | None = None
-
-
-def exact(label: str, value: str, below: str = "", number: float | None = None) -> Kpi:
-    """Return a figure without an interval."""
-    return Kpi(label, value, below, None if number is None else Quantity(value=number))
 
 
 def kpis(row: Sequence[Kpi], *, place: str = "main") -> None:

@@ -5,8 +5,6 @@ the chart's (half of all bytes), only when the first such element arrives. This 
 after its own scripts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from functools import cache

@@ -1,7 +1,5 @@
 """Run verbs from a page: the task, its progress, and code snippets and downloads of its answer."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Limits of CPU time and memory per job and per browser session."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import deque

@@ -4,8 +4,6 @@ Slow imports that every page needs are here, before any session draws. Plotly lo
 another thread is still importing it.
 """
 
-from __future__ import annotations
-
 from html import escape
 from pathlib import Path
 

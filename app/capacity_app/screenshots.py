@@ -3,8 +3,6 @@
 The default folder is docs/screenshots. Needs playwright, and Chromium on the path or in the variable CHROMIUM.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

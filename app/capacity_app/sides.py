@@ -1,7 +1,5 @@
 """Comparison on any page: pinned sides next to the current one. The link contains the pinned sides."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace

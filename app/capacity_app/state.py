@@ -1,7 +1,5 @@
 """User inputs: widgets that are part of the URL, and the sidebar shared by all pages."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from functools import partial

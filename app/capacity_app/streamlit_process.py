@@ -1,7 +1,5 @@
 """Streamlit's command in a process that imports the pages' dependencies before the first visit."""
 
-from __future__ import annotations
-
 import threading
 
 

@@ -1,7 +1,5 @@
 """Widgets for traffic, with values as the library's keywords."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Uploaded files, stored by content for the library and its worker processes."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

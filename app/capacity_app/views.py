@@ -1,7 +1,5 @@
 """Views of answers on a page: figures of merit, tables, charts, lines and notes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from typing import Any

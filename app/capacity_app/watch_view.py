@@ -1,7 +1,5 @@
 """Animated runs: a timeline of the first simulated minute, and deployments that type side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Parse several changes from text: `2xB200 fp8 double traffic`, or flags of `vllm serve` and `capacity`."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ A page selects fields, each with a label and a key in links. `number`, `switch`,
 inputs, such as a view or a unit.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

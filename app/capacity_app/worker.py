@@ -1,7 +1,5 @@
 """Worker process: makes the calls that it receives, one at a time, until its pipe closes."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

@@ -116,13 +116,6 @@ def unit_costs(
     )
 
 
-def gpu_hours(tokens: float, tokens_per_s: float, num_gpus: int = 1) -> float:
-    """Return the GPU-hours that produce `tokens` at `tokens_per_s` of the whole deployment."""
-    if not tokens_per_s > 0:
-        raise InvalidInput(f"tokens_per_s is {tokens_per_s}, must be above 0")
-    return tokens / tokens_per_s * num_gpus / SECONDS_PER_HOUR
-
-
 def joules_per_token(system_watts_per_gpu: float, num_gpus: int, tokens_per_s: float) -> float:
     """Return the energy per token: facility watts of all GPUs over tokens per second."""
     if not tokens_per_s > 0:

@@ -1,8 +1,6 @@
 """Look up the constants of each kernel on one GPU: the engine's own fit, the nearest measured one, or the universal
 set."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Literal, Protocol, TypeVar, overload

@@ -229,9 +229,8 @@ def find_price(
     known = next((each for each in TIERS if each == tier), None)
     if known is None:
         raise UnknownName("price tier", tier, TIERS)
-    if table is None:
-        return _from_table(name, known, provider, instance, price_table(), picked=provider is not None)
-    return _from_table(name, known, provider, instance, table, picked=True)
+    picked = table is not None or provider is not None
+    return _from_table(name, known, provider, instance, table or price_table(), picked=picked)
 
 
 def _only_tier(name: str, table: tuple[Price, ...]) -> str:

@@ -1,7 +1,5 @@
 """Hypothetical GPUs: another GPU's profile with a few changed facts; all others are assumed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

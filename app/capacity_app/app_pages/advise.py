@@ -1,7 +1,5 @@
 """Advice page: the checklist's changes, simulated on the same arrivals."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 

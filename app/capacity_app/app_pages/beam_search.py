@@ -1,7 +1,5 @@
 """Beam search page: step time and KV cache by beam width and engine implementation."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import capacity
@@ -13,12 +11,11 @@ from capacity_app.widgets import draw, show_field, widget_row
 WIDTHS = (1, 2, 4, 8, 16, 32)
 inputs = current_inputs()
 
-
-of = partial(show_field, capacity.beam_search)
+field = partial(show_field, capacity.beam_search)
 with widget_row():
     asked = draw(
-        of("batch_size", "beam_batch", "Requests per batch", most=4096),
-        of("beam_widths", "beam_widths", "Beams per request", choices=WIDTHS, default=None),
+        field("batch_size", "beam_batch", "Requests per batch", most=4096),
+        field("beam_widths", "beam_widths", "Beams per request", choices=WIDTHS, default=None),
     )
 options = {**inputs.pool, **inputs.lengths, **asked, "beam_widths": tuple(sorted(asked["beam_widths"]))}
 found = answered("beam_search", inputs, options, doing="Computing beam widths")

@@ -1,7 +1,5 @@
 """Prefix cache page: hit rate by cache size for a trace, and the prefill time saved."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import streamlit as st
@@ -17,18 +15,17 @@ from capacity_app.widgets import draw, show_field, switch, widget_row
 
 inputs = current_inputs()
 
-
 file = st.file_uploader(
     "Request trace",
     type=TRACE_TYPES,
     key="cache_trace",
     help="A trace with block hashes (Mooncake, Qwen) or conversations, optionally gzip. It stays on this machine.",
 )
-of = partial(show_field, capacity.cache_curve)
+field = partial(show_field, capacity.cache_curve)
 with widget_row():
     options = draw(
-        of("replicas", "cache_replicas", "Replicas", least=1, most=64),
-        of(
+        field("replicas", "cache_replicas", "Replicas", least=1, most=64),
+        field(
             "as_engine",
             "cache_engine",
             "Engine's caching rules",

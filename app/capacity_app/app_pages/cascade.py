@@ -1,8 +1,6 @@
 """Cascade page: a semantic cache or a small model in front of a large one; cost and latency against the large one
 alone."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import capacity
@@ -16,28 +14,27 @@ from capacity_app.widgets import draw, show_field, switch, widget_row
 BY = {"answer": "its answer", "prompt": "the prompt"}
 inputs = current_inputs()
 
-
-of = partial(show_field, capacity.cascade)
+field = partial(show_field, capacity.cascade)
 with widget_row():
     small = switch("Use a small model first", "casc_small", True)
     asked = draw(
-        of("small", "casc_model", "Small model", start="llama-3.2-1b"),
-        of("escalation_rate", "casc_rate", "Escalated share", start=0.3, step=0.05),
-        of("escalate_by", "casc_by", "Escalation based on", words=BY),
+        field("small", "casc_model", "Small model", start="llama-3.2-1b"),
+        field("escalation_rate", "casc_rate", "Escalated share", start=0.3, step=0.05),
+        field("escalate_by", "casc_by", "Escalation based on", words=BY),
         disabled=not small,
     )
 with widget_row():
     cache = switch("Use a semantic cache first", "casc_cache", False)
-    hits = of("cache_hit_rate", "casc_hits", "Cache hit rate", start=0.2, step=0.05)
+    hits = field("cache_hit_rate", "casc_hits", "Cache hit rate", start=0.2, step=0.05)
     asked |= draw(hits, disabled=not cache)
 with widget_row():
     hosted = state.segments("The large model runs on", "casc_on", (OWN_GPUS, HOSTED), OWN_GPUS) == HOSTED
     prices = draw(
-        of("api_input_price", "casc_in", "$ per 1M input", start=0.4, most=1000.0),
-        of("api_output_price", "casc_out", "$ per 1M output", start=0.4, most=1000.0),
+        field("api_input_price", "casc_in", "$ per 1M input", start=0.4, most=1000.0),
+        field("api_output_price", "casc_out", "$ per 1M output", start=0.4, most=1000.0),
         disabled=not hosted,
     )
-    whole = of(
+    whole = field(
         "simulate",
         "casc_whole",
         "Simulate each request",

@@ -1,7 +1,5 @@
 """Benchmark page: compare a client's results with the simulator's prediction, and list likely causes of a gap."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

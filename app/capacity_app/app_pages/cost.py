@@ -1,7 +1,5 @@
 """Cost page: bill, API prices, replicas by the hour and sensitivity analysis."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -28,14 +26,14 @@ inputs = current_inputs()
 def day_and_curve(options: dict[str, Any]) -> None:
     """Draw latency against load, and the replicas by hour of the day."""
     st.subheader("Maximum load, and replicas by hour")
-    of = partial(show_field, capacity.curve)
+    field = partial(show_field, capacity.curve)
     with widget_row():
         ratio = draw(
-            of("peak_to_mean", "cost_peak_to_mean", "Peak / mean load", least=1.0, most=2.0, default=None)
+            field("peak_to_mean", "cost_peak_to_mean", "Peak / mean load", least=1.0, most=2.0, default=None)
         )
         usual = inputs.request_rate * ratio["peak_to_mean"]
-        peak = of("peak_rate", "cost_peak", "Peak requests/s", least=0.01, most=1e6, empty=f"{usual:g}")
-        each = of(
+        peak = field("peak_rate", "cost_peak", "Peak requests/s", least=0.01, most=1e6, empty=f"{usual:g}")
+        each = field(
             "requests_per_user_hour", "cost_each", "Requests per user-hour", start=6.0, least=0.01, most=1e5
         )
         asked = {"peak_rate": usual, **draw(peak), **ratio, **draw(each)}
@@ -68,7 +66,7 @@ with widget_row():
         show_field(capacity.cost, "replicas", "cost_replicas", "Replicas", most=1000),
         requests_to_simulate("cost_requests"),
     )
-of = partial(show_field, capacity.cost)
+field = partial(show_field, capacity.cost)
 with widget_row():
     listed = switch(
         "Compare with listed APIs",
@@ -78,15 +76,14 @@ with widget_row():
     )
     own = switch("Compare with your own API price", "cost_api", False)
     prices = draw(
-        of("api_input_price", "cost_api_in", "$ per 1M input", start=0.2, most=1000.0),
-        of("api_output_price", "cost_api_out", "$ per 1M output", start=0.6, most=1000.0),
-        of("api_cached_fraction", "cost_cached", "Cached share", step=0.05),
+        field("api_input_price", "cost_api_in", "$ per 1M input", start=0.2, most=1000.0),
+        field("api_output_price", "cost_api_out", "$ per 1M output", start=0.6, most=1000.0),
+        field("api_cached_fraction", "cost_cached", "Cached share", step=0.05),
         disabled=not own,
     )
 if not inputs.cost:
-    none = state.chosen("tier", "") == state.NO_PRICE
-    way = "Choose a tier" if none else "The table has no such price. Choose another tier"
-    st.info(f"{way} or your own price in the sidebar to compute costs.", icon=":material/payments:")
+    tier = "a tier" if state.chosen("tier", "") == state.NO_PRICE else "another tier"
+    st.info(f"No price: choose {tier} or your own price in the sidebar.", icon=":material/payments:")
 else:
     options = {
         **inputs.pool,

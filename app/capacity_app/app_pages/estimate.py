@@ -1,7 +1,5 @@
 """Estimate page: latency, cost, bottleneck and possible improvements."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import streamlit as st

@@ -1,16 +1,13 @@
 """Fit page: whether the model fits, the remaining KV cache, and other GPUs on which it fits."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 import capacity
-from capacity.answers.records import Fit
+from capacity.answers.records import Fit, Quantity
 from capacity.report.views.memory_parts import fit_facts, grid_rows, memory_chart
 from capacity_app import fitting, parts, sides, views
 from capacity_app.boundary import in_words, plain
 from capacity_app.jobs import Task
-from capacity_app.parts import exact
 from capacity_app.questions import task_of
 from capacity_app.router import current_inputs
 from capacity_app.side import POOL
@@ -31,8 +28,9 @@ def figures_of_merit(found: Fit) -> list[parts.Kpi]:
     """Return the KPI row."""
     tokens = inputs.input_len + inputs.output_len
     at_once = found.kv_capacity_tokens // tokens
-    held = exact("At these lengths", f"{at_once:,} at once", f"requests of {tokens:,} tokens", at_once)
-    return [held, *views.figures_of_merit(fit_facts(found))]
+    number, below = Quantity(value=at_once), f"requests of {tokens:,} tokens"
+    concurrent = parts.Kpi("At these lengths", f"{at_once:,} at once", below, number)
+    return [concurrent, *views.figures_of_merit(fit_facts(found))]
 
 
 def ask(side: sides.Side) -> Task:

@@ -1,7 +1,5 @@
 """Fleet page: pools of different GPUs behind a router that splits requests by length, against a single pool."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import streamlit as st
@@ -29,27 +27,27 @@ def so_far(report: Snapshot) -> tuple[float, str]:
     return min(report.settled / max(report.engines, 1), 1.0), f"{report.stage}, {report.elapsed_s:.0f} s"
 
 
-of = partial(show_field, capacity.fleet)
+field = partial(show_field, capacity.fleet)
 slo = levels("fleet")
-asked = draw(of("gpus", "fleet_gpus", "Candidate GPUs", start=CHOSEN), stretch=True)
+asked = draw(field("gpus", "fleet_gpus", "Candidate GPUs", start=CHOSEN), stretch=True)
 with widget_row():
-    shape = of(
+    shape = field(
         "length_distribution", "fleet_lengths", "Lengths", start=None, choices=FLEET_SHAPES, empty=AS_SIDEBAR
     )
     drawn = draw(shape)
-    spread = of("input_len_cv", "fleet_cv", "CV of prompt lengths", most=10.0, step=0.1)
+    spread = field("input_len_cv", "fleet_cv", "CV of prompt lengths", most=10.0, step=0.1)
     lengths = {**(drawn or inputs.spread), **draw(spread, disabled=not drawn)}
     asked |= draw(
-        of("split_by", "fleet_by", "Split requests by", words=SPLITS),
-        of("max_pools", "fleet_pools", "Maximum pools", most=len(PLACES)),
+        field("split_by", "fleet_by", "Split requests by", words=SPLITS),
+        field("max_pools", "fleet_pools", "Maximum pools", most=len(PLACES)),
     )
 with widget_row():
     asked |= draw(
-        of("spare_replicas", "fleet_spare", "Spare replicas per pool", most=64),
-        of("peak_to_mean", "fleet_peak", "Peak / mean load", empty="constant"),
-        of("max_gpus", "fleet_most", "Maximum GPUs", most=100_000),
+        field("spare_replicas", "fleet_spare", "Spare replicas per pool", most=64),
+        field("peak_to_mean", "fleet_peak", "Peak / mean load", empty="constant"),
+        field("max_gpus", "fleet_most", "Maximum GPUs", most=100_000),
         requests_to_simulate("fleet_n", start=200, most=20_000),
-        of("time_limit_s", "fleet_s", "Time limit, s", start=60, least=5, most=600, step=10),
+        field("time_limit_s", "fleet_s", "Time limit, s", start=60, least=5, most=600, step=10),
     )
 options = {
     "slo": slo,

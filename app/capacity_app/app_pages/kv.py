@@ -1,7 +1,5 @@
 """KV cache page: bytes per request by context and attention type, GPU capacity, and the effect of KV eviction."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -35,10 +33,10 @@ def ask(side: sides.Side) -> Task:
 
 with widget_row():
     context = named[state.segments("Tokens per request", "kv_context", tuple(named), "32K")]
-    of = partial(show_field, capacity.kv)
+    field = partial(show_field, capacity.kv)
     asked = draw(
-        of("batch_size", "kv_batch", "Requests per step", most=4096, default=None),
-        of("budget_tokens", "kv_budget", "KV budget, tokens", most=1_000_000, step=256, default=None),
+        field("batch_size", "kv_batch", "Requests per step", most=4096, default=None),
+        field("budget_tokens", "kv_budget", "KV budget, tokens", most=1_000_000, step=256, default=None),
     )
 batch, budget = asked["batch_size"], asked["budget_tokens"]
 asked["eviction"] = "all"

@@ -1,7 +1,5 @@
 """Models and GPUs page: presets and profiles, with the source of each number."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 import capacity

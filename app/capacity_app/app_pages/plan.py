@@ -1,7 +1,5 @@
 """Plan page: ranked deployments that meet the SLO, rejected ones, and launch files."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -43,15 +41,15 @@ CHOSEN = ("h100-sxm-80gb", "l40s-48gb")
 
 inputs = current_inputs()
 st.caption("Set model, traffic and price in the sidebar. The search covers GPUs, parallelism and formats.")
-of = partial(show_field, capacity.plan)
+field = partial(show_field, capacity.plan)
 slo = levels("plan")
-asked = draw(of("gpus", "plan_gpus", "Candidate GPUs", start=CHOSEN), stretch=True)
+asked = draw(field("gpus", "plan_gpus", "Candidate GPUs", start=CHOSEN), stretch=True)
 with widget_row():
     asked |= draw(
-        of("objective", "plan_for", "Minimise", start="cost" if inputs.cost else "gpus"),
+        field("objective", "plan_for", "Minimise", start="cost" if inputs.cost else "gpus"),
         requests_to_simulate("plan_n"),
-        of("max_gpus", "plan_most", "Maximum GPUs", most=100_000),
-        of("time_limit_s", "plan_s", "Time limit, s", start=60, least=5, most=600, step=10),
+        field("max_gpus", "plan_most", "Maximum GPUs", most=100_000),
+        field("time_limit_s", "plan_s", "Time limit, s", start=60, least=5, most=600, step=10),
     )
 options = {
     "slo": slo,

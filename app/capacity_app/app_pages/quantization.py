@@ -1,7 +1,5 @@
 """Quantization page: memory, latency, cost and published quality of every format."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import capacity

@@ -1,7 +1,5 @@
 """Scaling page: latency, throughput and efficiency along one axis of parallelism."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -14,13 +12,12 @@ from capacity_app.widgets import draw, show_field, widget_row
 
 inputs = current_inputs()
 
-
-of = partial(show_field, capacity.scale)
+field = partial(show_field, capacity.scale)
 with widget_row():
     asked = draw(
-        of("axis", "scale_axis", "Axis of parallelism"),
-        of("most_gpus", "scale_most", "Maximum GPUs", least=1, most=64),
-        of("tpot_s", "scale_tpot", "TPOT limit, ms", least=0.1, most=60_000.0, scale=1e-3, empty="any"),
+        field("axis", "scale_axis", "Axis of parallelism"),
+        field("most_gpus", "scale_most", "Maximum GPUs", least=1, most=64),
+        field("tpot_s", "scale_tpot", "TPOT limit, ms", least=0.1, most=60_000.0, scale=1e-3, empty="any"),
     )
 options: dict[str, Any] = {
     **inputs.pool,

@@ -1,7 +1,5 @@
 """Simulate page: latency of each request, and variants with other batching or caching."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from pathlib import Path
@@ -114,11 +112,11 @@ def show(traffic: dict[str, Any]) -> None:
 
 
 traffic = traffic_widgets(inputs)
-of = partial(show_field, capacity.simulate)
+field = partial(show_field, capacity.simulate)
 with widget_row():
-    service = draw(of("replicas", "sim_replicas", "Replicas", most=64))
+    service = draw(field("replicas", "sim_replicas", "Replicas", most=64))
     routers = tuple(name for name in ROUTERS if name not in APART)  # a page has one pool
-    service |= draw(of("router", "sim_router", "Router", choices=routers), disabled=not service)
+    service |= draw(field("router", "sim_router", "Router", choices=routers), disabled=not service)
 chosen = st.pills(
     "Variants on the same arrivals",
     tuple(VARIANTS),

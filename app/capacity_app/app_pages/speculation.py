@@ -1,7 +1,5 @@
 """Speculation page: speed-up over acceptance, draft length, method and batch size, and its break-even batch size."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import streamlit as st
@@ -25,14 +23,14 @@ PUBLISHED, OWN = "published", "my own"
 inputs = current_inputs()
 methods = {row.method: row for row in speculation_methods().rows}
 
-of = partial(show_field, speculate)
+field = partial(show_field, speculate)
 with widget_row():
     asked = draw(
-        of("method", "spec_method", "Drafting method", start="eagle3"),
-        of("draft_tokens", "spec_k", "Draft tokens, k", start=3, least=1, most=16),
+        field("method", "spec_method", "Drafting method", start="eagle3"),
+        field("draft_tokens", "spec_k", "Draft tokens, k", start=3, least=1, most=16),
     )
     batch = int(st.select_slider("Batch size", BATCHES, 8, **state.bound("spec_batch", 8), width=240))
-    context = of("context_tokens", "spec_context", "Context, tokens", least=1, most=1_000_000, step=512)
+    context = field("context_tokens", "spec_context", "Context, tokens", least=1, most=1_000_000, step=512)
     asked |= draw(context)
 with widget_row():
     published = state.segments("Acceptance", "spec_known", (PUBLISHED, OWN), PUBLISHED) == PUBLISHED
@@ -40,7 +38,7 @@ with widget_row():
         "Acceptance per token", "spec_acceptance", 0.7, 0.0, 1.0, step=0.05, disabled=published, width=190
     )
     if methods[asked["method"]].kind == "draft-model":
-        asked |= draw(of("draft", "spec_draft", "Draft model", start="llama-3.2-1b"))
+        asked |= draw(field("draft", "spec_draft", "Draft model", start="llama-3.2-1b"))
 options = {**inputs.pool, **asked}
 if not published:
     options["acceptance"] = f"{share:g}"

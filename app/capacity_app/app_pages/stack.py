@@ -1,7 +1,5 @@
 """Techniques page: the effect of each technique for this model and traffic, cumulative and alone."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 import capacity

@@ -1,7 +1,5 @@
 """Start page: from use case, users and response times to a plan, with all assumptions shown."""
 
-from __future__ import annotations
-
 from html import escape
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sweeps page: the points of `capacity sweep`, from its database or export, as a chart and a table."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from capacity.base.errors import InvalidInput

@@ -1,7 +1,5 @@
 """Validate page: measured against predicted values, from measurement files."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import streamlit as st
@@ -21,7 +19,6 @@ CONSTANTS = (
 )
 
 inputs = current_inputs()
-
 
 st.caption(
     "Run `capacity validate` on the GPU and upload its measurements (.jsonl). Half of the cases calibrate "

@@ -1,7 +1,5 @@
 """App that `streamlit run` serves for `capacity dashboard`: the pages with their middleware."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import streamlit as st
