@@ -79,8 +79,7 @@ def _drawn(found: Frontier, tpot_s: float) -> None:
 
 
 def _anchor(line: FrontierLine, point: LoadPoint) -> str:
-    """Return a link to the deployment at this load; streamlit's own links do not set widgets that are bound to the
-    URL."""
+    """Return a link to the deployment at this load; streamlit's own links do not set URL-bound widgets."""
     href = state.link_to(
         "estimate",
         gpu=line.gpu,

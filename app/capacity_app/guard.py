@@ -118,8 +118,7 @@ def names_of(host: str, others: Collection[str] = ()) -> tuple[str, ...]:
 
 
 def guards() -> list[Any]:
-    """Return this process's middleware: names from streamlit's `server.allowedHosts`, password from the
-    environment."""
+    """Return the middleware: names from streamlit's `server.allowedHosts`, password from the environment."""
     import streamlit as st
     from starlette.middleware import Middleware
 

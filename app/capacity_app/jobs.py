@@ -117,8 +117,7 @@ class Job:
         error: CapacityError | None = None,
         crash: str | None = None,
     ) -> None:
-        """Mark the job as finished with its result; only the first call counts. A job with a `crash` may be tried
-        again."""
+        """Mark the job as finished; only the first call counts. A job with a `crash` may be tried again."""
         with self._lock:
             if not self.finished:
                 self.value, self.error, self.crash, self.status = value, error, crash, status

@@ -81,10 +81,7 @@ def notes(warnings: Sequence[str]) -> None:
 
 
 def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
-    """Draw a chart with its description, data and files.
-
-    Returns the `customdata` of the point clicked last if `clickable`, else an empty tuple.
-    """
+    """Draw a chart with its data and files; return the `customdata` of the point clicked last, if `clickable`."""
     with st.container(border=True):
         st.markdown(f"**{plain(drawn.title)}**")
         event: Any = st.plotly_chart(

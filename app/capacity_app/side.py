@@ -109,8 +109,7 @@ class Side:
         }
 
     def asked_on(self, current: Side) -> Side:
-        """Return the same deployment and load as arguments of the current page; other arguments stay the current
-        ones."""
+        """Return the same deployment and load as arguments of the current page, with its other arguments."""
         if self.page == current.page:
             return self
         shared = select(self.options, current.options)

@@ -84,10 +84,7 @@ NAMES_OF_FLAGS.update({name.replace("_", "-"): field.label for name, field in WI
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """Sidebar values under the library's names.
-
-    `model` is the argument of library functions, `model_name` that of a command line.
-    """
+    """Sidebar values: `model` is the argument of library functions, `model_name` that of a command line."""
 
     model: str | ModelSpec
     model_name: str

@@ -32,10 +32,7 @@ FILLERS = frozenset(("on", "in", "at", "to", "with", "and", "the", "weights"))
 
 
 def read(text: str, *, request_rate: float) -> dict[str, Any]:
-    """Return the changes by library name; `request_rate` is the current one, for `double traffic`.
-
-    Raises InvalidInput and UnknownName.
-    """
+    """Return the changes by library name, given the current `request_rate`. Raises InvalidInput, UnknownName."""
     found: dict[str, Any] = {}
     text = text.replace(",", " ").strip()
     if times := _TIMES.search(text):

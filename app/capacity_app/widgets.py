@@ -159,10 +159,7 @@ def _evaluated(function: Any, name: str) -> Any:
 
 
 def draw(*fields: Field, disabled: bool = False, stretch: bool = False) -> dict[str, Any]:
-    """Draw fields, and return the values that differ from the library's defaults; none if `disabled`.
-
-    `stretch`: full width instead of the width of the text.
-    """
+    """Draw fields, and return the values that differ from the library's defaults; none if `disabled`."""
     values = {each.name: _drawn(each, disabled, stretch) for each in fields}
     defaults = {each.name: None if each.start is None else each.default for each in fields}
     return {} if disabled else {n: v for n, v in values.items() if v is not None and v != defaults[n]}

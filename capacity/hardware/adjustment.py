@@ -43,8 +43,7 @@ OVER_ROOF = 0.03  # of a peak: GPUs exceed the clocks of their datasheets by thi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One parameter of theta: its unit ("" is the logarithm of a factor on a time) and its prior standard
-    deviation."""
+    """One parameter of theta: its unit ("": the logarithm of a factor on a time) and its prior deviation."""
 
     name: str
     title: str
@@ -135,8 +134,7 @@ class Adjustment(Spec):
 
     @property
     def covariance_matrix(self) -> FloatMatrix:
-        """Return the covariance of theta in the order of `PARAMETERS`: the posterior's, or the prior's without
-        runs."""
+        """Return the covariance of theta in the order of `PARAMETERS`; without runs, the prior's."""
         import numpy as np
 
         return np.array(self.covariance, dtype=np.float64) if self.covariance else prior_covariance()
@@ -156,8 +154,7 @@ class Adjustment(Spec):
         return model in self.models and engine in self.engines
 
     def remarks(self, model: str, engine: str) -> tuple[str, ...]:
-        """Return the notes for an answer about this model and engine: the calibration data, and whether it covers
-        them."""
+        """Return the notes for an answer: the calibration data, and whether it covers this model and engine."""
         if not self.rows:
             return ()
         note = f"calibrated on {self.rows} measured values of {', '.join(self.models)} on {', '.join(self.engines)}"

@@ -73,8 +73,7 @@ class Objective(Generic[Row]):
     centre: Constants | None = None
 
     def residuals(self, constants: Constants) -> list[float]:
-        """Return ln(predicted / measured) of each row, then ln(constant / centre) weighted by the parameter's
-        spread."""
+        """Return ln(predicted / measured) of each row, then ln(constant / centre) weighted by its spread."""
         errors = [math.log(self.predict(constants, m.row) / m.seconds) for m in self.measurements]
         if self.centre is None:
             return errors

@@ -175,10 +175,7 @@ class Residuals(Spec):
 
 
 class ChipShare(Coefficients):
-    """Share of another chip's achieved rates (fractions of the peaks) that its kernels reach on this chip.
-
-    Latencies are divided by the share.
-    """
+    """Share of another chip's achieved rates that kernels reach on this chip; latencies are divided by it."""
 
     share: Fraction
 
@@ -215,10 +212,7 @@ class StepCoefficients(Spec):
     residuals: dict[str, Residuals] = Field(default_factory=dict)
 
     def without_copies(self, other: StepCoefficients) -> StepCoefficients:
-        """Return the constants fitted to this GPU, without copies of another's.
-
-        If none remain, the other's error intervals are removed too.
-        """
+        """Return the constants fitted to this GPU only; if none remain, without the other's error intervals."""
         its, bands = other.families, self.residuals
         families = {name: family.without_copies(its.get(name)) for name, family in self.families.items()}
         own = {name: family for name, family in families.items() if family != KernelFamily()}

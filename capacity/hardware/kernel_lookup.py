@@ -1,4 +1,4 @@
-"""Look up the constants of each kernel on one GPU: the engine's own fit, the nearest measured one, or the universal
+"""Look up the constants of each kernel on one GPU: its engine's fit, the nearest measured one, or the universal
 set."""
 
 from collections.abc import Callable, Iterator, Mapping

@@ -105,8 +105,7 @@ def with_halved_tensor_cores(constants: Found, card: HardwareProfile, sister: Ha
 
 
 def _is_halved(card: HardwareProfile) -> bool:
-    """Return whether tensor cores have only twice the FP32 rate (GeForce cards), where others have four times or
-    more."""
+    """Return whether tensor cores have only twice the FP32 rate (GeForce); others have four times or more."""
     peaks = card.dense_flops_per_s
     return "bf16" in peaks and "fp32" in peaks and peaks["bf16"] < 3 * peaks["fp32"]
 

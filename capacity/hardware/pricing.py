@@ -72,8 +72,7 @@ class Price:
 
     @property
     def described(self) -> str:
-        """Describe the price in one line: provider, product, instance size, date and source, or the offers in the
-        median."""
+        """Describe the price: provider, product, instance size, date and source, or the offers in the median."""
         if self.tier == "given":
             return self.source
         if self.market is not None:
@@ -106,10 +105,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Market:
-    """Offers in the median price of a tier: their number, providers and range.
-
-    `picked`: the user named a provider or gave a price file.
-    """
+    """Offers in a tier's median price; `picked`: the user named a provider or gave a price file."""
 
     offers: int
     providers: tuple[str, ...]

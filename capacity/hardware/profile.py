@@ -44,10 +44,7 @@ class Provenance(Spec):
 
 
 class Link(Spec):
-    """A link of a GPU: payload rate per direction and the latency of one message.
-
-    `domain_gpus` is the number of GPUs that are connected by it.
-    """
+    """A link of `domain_gpus` GPUs: payload rate per direction and the latency of one message."""
 
     kind: LinkKind
     bytes_per_s: Positive

@@ -35,8 +35,7 @@ def _directories(directories: Iterable[Path | str]) -> list[Path]:
 
 
 def user_profiles_directory() -> Path:
-    """Return the folder of the user's own profiles: the first in CAPACITY_PROFILES, else the user's configuration
-    folder."""
+    """Return the folder of the user's own profiles: the first in CAPACITY_PROFILES, else the default."""
     return next(iter(_environment_directories()), None) or user_folder("profiles")
 
 

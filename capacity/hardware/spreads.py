@@ -52,10 +52,7 @@ class Kind(Spec):
 
 
 class Familiar(Spec):
-    """Evidence for one engine, kind of model and GPU: the factors on the deviation between deployments.
-
-    `gpu` None: from other GPUs under this engine.
-    """
+    """Factors on the deviation for one engine, kind of model and GPU (None: from other GPUs)."""
 
     engine: str
     is_moe: bool

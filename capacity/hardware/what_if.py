@@ -163,8 +163,7 @@ def _fact(profile: HardwareProfile, name: str) -> float:
 def _with_facts(
     base: HardwareProfile, name: str, facts: Mapping[str, float], origins: Mapping[str, Provenance]
 ) -> HardwareProfile:
-    """Return the profile with other facts; memory sizes and watts scale with them, kernel constants are
-    transferred."""
+    """Return the profile with other facts; memory and power scale, and kernel constants are transferred."""
     whole = type(base).model_fields
     update: dict[str, object] = {"dense_flops_per_s": dict(base.dense_flops_per_s)}
     for fact, value in facts.items():

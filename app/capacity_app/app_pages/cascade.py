@@ -1,5 +1,4 @@
-"""Cascade page: a semantic cache or a small model in front of a large one; cost and latency against the large one
-alone."""
+"""Cascade page: a semantic cache or small model in front of a large one, compared with the large one alone."""
 
 from functools import partial
 
