@@ -1,6 +1,4 @@
-"""What streamlit runs from a checkout: `streamlit run app/dashboard.py`."""
-
-from __future__ import annotations
+"""Streamlit entry point in a checkout: `streamlit run app/dashboard.py`."""
 
 if __name__ == "__main__":
     from capacity_app.router import run

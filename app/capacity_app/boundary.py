@@ -1,6 +1,4 @@
-"""One place where errors end: what the library refuses is a line on the page, anything else stays in the log."""
-
-from __future__ import annotations
+"""Error handling of pages: library errors are shown in one line, all others go to the log."""
 
 import logging
 import re
@@ -14,19 +12,19 @@ from capacity_app.uploads import without_folders
 
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
 CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
-# what pages call a flag; the sidebar adds its own
+# labels of flags on pages; the sidebar adds its own
 NAMES_OF_FLAGS = {
     "max-concurrency": "Concurrency",
-    "method": "Way to draft",
+    "method": "Drafting method",
     "fit-overheads": "Fit overheads",
 }
-LEAK_NOTHING = "Something went wrong inside the dashboard. The details are in the log of its server."
+LEAK_NOTHING = "Internal error of the dashboard. See the server's log for details."
 _LOG = logging.getLogger("capacity_app")
 
 
 @contextmanager
 def boundary() -> Iterator[None]:
-    """Show a CapacityError as one line; log every other error, and show that there was one."""
+    """Show a CapacityError in one line; log every other error and show a generic message."""
     try:
         yield
     except CapacityError as error:
@@ -37,28 +35,28 @@ def boundary() -> Iterator[None]:
 
 
 def show_refusal(error: CapacityError) -> None:
-    """The line that the command line would print: a warning where it does not fit, an error for bad input."""
+    """Show the command line's message: as a warning if the model does not fit, else as an error."""
     show = st.warning if isinstance(error, DoesNotFit) else st.error
     show(with_code(page_message(error)), icon=":material/block:")
 
 
-def page_message(error: CapacityError) -> str:
-    """The message as a page says it: flags by the names of inputs, uploads by theirs, no name of a class before it."""
+def said(error: CapacityError) -> str:
+    """Return an error's message with labels instead of flags and file names instead of paths."""
     return in_words(without_folders(str(error)))
 
 
 def in_words(text: str) -> str:
-    """Text of the library with its flags as the page calls them."""
+    """Replace flags in the library's text with the labels of widgets."""
     return FLAG.sub(lambda found: NAMES_OF_FLAGS.get(found[1], found[1].replace("-", " ")), text)
 
 
 def plain(text: str) -> str:
-    """Text from outside as it is, in one line: no markdown, no links, no images."""
-    return _escape_markdown(" ".join(text.split()))
+    """Escape external text as one line: no markdown, links or images."""
+    return _escaped(" ".join(text.split()))
 
 
 def with_code(text: str) -> str:
-    """The same, but that words between backticks are code, in which no markdown is anything."""
+    """Escape text like `plain`, but keep words between backticks as code."""
     pieces = CODE.split(" ".join(text.split()))
     return "".join(
         f"`{piece}`" if place % 2 else _escape_markdown(piece) for place, piece in enumerate(pieces)

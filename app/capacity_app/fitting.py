@@ -1,6 +1,4 @@
-"""Where a model does not fit: the memory as bars, and a button for each way out."""
-
-from __future__ import annotations
+"""Models that do not fit: a memory chart, and a button for each change that makes them fit."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +16,8 @@ from capacity_app.state import WIDGETS, Inputs
 
 
 @contextmanager
-def show_ways_to_fit(inputs: Inputs) -> Iterator[None]:
-    """Show a refusal for want of memory with its bars and the ways out, in place of what it ended."""
+def offered(inputs: Inputs) -> Iterator[None]:
+    """If the block raises DoesNotFit, show the error, the memory chart and changes that help."""
     try:
         yield
     except DoesNotFit as error:
@@ -31,7 +29,7 @@ def show_ways_to_fit(inputs: Inputs) -> Iterator[None]:
 
 
 def buttons(inputs: Inputs) -> None:
-    """A button for each way out that the sidebar can take."""
+    """Draw a button for each change that the sidebar can make."""
     ways = [way for way in ways_to_fit(inputs.model, **inputs.pool) if way.keys() <= WIDGETS.keys()]
     with st.container(horizontal=True):
         for number, way in enumerate(ways):
@@ -41,5 +39,5 @@ def buttons(inputs: Inputs) -> None:
                 icon=":material/build:",
                 on_click=st.session_state.update,
                 args=({WIDGETS[name].key: value for name, value in way.items()},),
-                help="Change the sidebar so that it fits.",
+                help="Apply this change to the sidebar, so that the model fits.",
             )

@@ -1,6 +1,4 @@
-"""The frontier on the Estimate page: several deployments at once, and the way to open any of them."""
-
-from __future__ import annotations
+"""Frontier view of the Estimate page: several deployments in one chart, with a link to each."""
 
 from functools import partial
 from html import escape
@@ -23,20 +21,18 @@ from capacity_app.state import AS_PUBLISHED, Inputs
 from capacity_app.widgets import draw, show_field, widget_row
 
 USUAL_GPUS = ["h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb"]
-SIZES: dict[int | None, str] = {
-    None: "fewest",
-    **{size: str(size) for size in (1, 2, 4, 8, 16)},
-}  # fewest: that hold the model
+# fewest: the smallest size that fits the model
+SIZES: dict[int | None, str] = {None: "fewest", **{size: str(size) for size in (1, 2, 4, 8, 16)}}
 
 
 def show(inputs: Inputs) -> None:
-    """Choices, the best within the limit, the chart, the point that was clicked, and the best of each."""
-    of = partial(show_field, capacity.frontier)
+    """Draw choices, the best within the limit, the chart, the clicked point, and the best of each deployment."""
+    field = partial(show_field, capacity.frontier)
     formats = (None, *known_quantizations())
     with widget_row():
         asked = draw(
-            of("gpus", "front_gpus", "GPUs", start=USUAL_GPUS),
-            of(
+            field("gpus", "front_gpus", "GPUs", start=USUAL_GPUS),
+            field(
                 "quantizations",
                 "front_weights",
                 "Weights",
@@ -44,10 +40,10 @@ def show(inputs: Inputs) -> None:
                 words={None: AS_PUBLISHED},
                 start=(None, "fp8"),
             ),
-            of("engines", "front_engines", "Engines"),
-            of("tensor_parallel_sizes", "front_tp", "Tensor parallel", choices=tuple(SIZES), words=SIZES),
+            field("engines", "front_engines", "Engines"),
+            field("tensor_parallel_sizes", "front_tp", "Tensor parallel", choices=tuple(SIZES), words=SIZES),
         )
-        tpot_ms = state.number("SLO: TPOT, ms", "front_tpot", 25.0, 0.1, 1e5, width=135)
+        tpot_ms = state.number("TPOT limit, ms", "front_tpot", 25.0, 0.1, 1e5, width=135)
     options: dict[str, Any] = {
         **asked,
         **omit(inputs.pool, "gpu", "tensor_parallel_size", "quantization", "engine"),
@@ -58,8 +54,8 @@ def show(inputs: Inputs) -> None:
     }
     sizes = tuple(SIZES[size] for size in asked.get("tensor_parallel_sizes", (None,)))
     typed = {**options, "tensor_parallel_sizes": sizes, "tpot": tpot_ms}
-    found: Frontier | None = ask_in_background(
-        "frontier", inputs, options, doing="Asking each deployment", typed=typed
+    found: Frontier | None = answered(
+        "frontier", inputs, options, doing="Estimating every deployment", typed=typed
     ).value
     if found is not None:
         _draw_best_points(found, tpot_ms / 1e3)
@@ -67,9 +63,8 @@ def show(inputs: Inputs) -> None:
 
 def _draw_best_points(found: Frontier, tpot_s: float) -> None:
     st.caption(
-        "Each deployment at the fewest GPUs that hold the model by tensor parallelism, or at the sizes chosen, from 1 "
-        "request in flight to as many as it runs at once, in a closed loop. Bands go from the slow to the fast end of "
-        "both 90 % intervals."
+        "Each deployment uses the smallest tensor-parallel size that fits the model, or the chosen sizes. The load is "
+        "a closed loop from one request to the maximum concurrency. Bands cover both 90 % intervals."
     )
     parts.kpis(views.figures_of_merit(frontier_facts(found, tpot_s)), place="frontier")
     clicked = parts.chart(frontier_chart(found, tpot_limit_s=tpot_s), clickable=True)
@@ -84,7 +79,7 @@ def _draw_best_points(found: Frontier, tpot_s: float) -> None:
 
 
 def _anchor(line: FrontierLine, point: LoadPoint) -> str:
-    """A link that opens the deployment at this load: streamlit's own do not reach widgets bound to the URL."""
+    """Return a link to the deployment at this load; streamlit's own links do not set URL-bound widgets."""
     href = state.link_to(
         "estimate",
         gpu=line.gpu,

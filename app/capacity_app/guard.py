@@ -1,7 +1,7 @@
-"""Who may speak to the dashboard: browsers that know it by its own names, and its password where it has one.
+"""Access control of the dashboard: the host names that browsers may use, and an optional password.
 
-Stands before all of streamlit, pages, uploads and WebSocket alike. A page of another site whose name was bound to
-this machine's address (DNS rebinding) says that name in `Host`, and is turned away by it.
+It covers all of streamlit: pages, uploads and WebSocket. If a page of another site had its name bound to this
+machine's address (DNS rebinding), the browser would send that name in `Host`, so the request is rejected.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-ANY_ADDRESS = "*"  # among the names: an address in figures, which nobody can bind to another machine
-PASSWORD = "CAPACITY_DASHBOARD_PASSWORD"  # of the environment
+ANY_ADDRESS = "*"  # among the names: any numeric address, because DNS rebinding needs a name
+PASSWORD = "CAPACITY_DASHBOARD_PASSWORD"  # environment variable
 COOKIE = "capacity_dashboard"
-HEALTH = "/_stcore/health"  # without a password: it says "ok"
+HEALTH = "/_stcore/health"  # needs no password, because it only answers "ok"
 CLOSED = ("/_stcore/metrics", "/_stcore/script-health-check", "/_stcore/agent")
 CHALLENGE = {"www-authenticate": 'Basic realm="capacity dashboard", charset="UTF-8"'}
-PAUSE_S = 1.0  # after a wrong password, one after the other
+PAUSE_S = 1.0  # after each wrong password, one at a time
 MOST_WAITING = 20
 
 
 class Guard:
-    """ASGI middleware: `names` are the hosts that browsers may know it by, see `names_of`."""
+    """ASGI middleware; `names` are the host names that browsers may use (`names_of`)."""
 
     def __init__(self, app: ASGIApp, *, names: Collection[str], password: str | None = None) -> None:
         self._app = app
@@ -46,7 +46,7 @@ class Guard:
         self._waiting = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on what is welcome, answer the rest with 401, 403, 404 or 429."""
+        """Pass on allowed requests, and answer others with 401, 403, 404 or 429."""
         from starlette.requests import HTTPConnection
         from starlette.responses import PlainTextResponse
         from starlette.websockets import WebSocketClose
@@ -74,8 +74,8 @@ class Guard:
         hosts = asked.headers.getlist("host")
         if len(hosts) != 1 or not self._is_known_host(hosts[0]):
             return 403, (
-                f"{one_line(', '.join(hosts))[:100] or 'No name'} is no name of this dashboard. "
-                "Names beside its own: capacity dashboard --allow-host NAME"
+                f"{one_line(', '.join(hosts))[:100] or 'No name'} is not an allowed host name of this dashboard. "
+                "To allow another name: capacity dashboard --allow-host NAME"
             )
         for origin in asked.headers.getlist("origin"):
             where = urlsplit(origin).netloc
@@ -94,20 +94,20 @@ class Guard:
     async def _wrong(self, password: str | None) -> tuple[int, str]:
         if password is not None:
             if self._waiting >= MOST_WAITING:
-                return 429, "Too many wrong passwords: try again in a minute"
+                return 429, "Too many wrong passwords; try again in a minute"
             self._waiting += 1
             try:
                 async with self._one_at_a_time:
                     await asyncio.sleep(PAUSE_S)
             finally:
                 self._waiting -= 1
-        return 401, "This dashboard has a password"
+        return 401, "This dashboard requires a password"
 
 
 def names_of(host: str, others: Collection[str] = ()) -> tuple[str, ...]:
-    """What browsers may call a dashboard that listens on `host`: that, this machine's loopback, and `others`.
+    """Return the names of a dashboard that listens on `host`: the host, the loopback names, and `others`.
 
-    One that listens on every address is known by any address in figures, and by this machine's name.
+    A dashboard that listens on every address accepts any numeric address and this machine's name.
     """
     import socket
 
@@ -118,16 +118,16 @@ def names_of(host: str, others: Collection[str] = ()) -> tuple[str, ...]:
 
 
 def guards() -> list[Any]:
-    """The middleware of this process: names by streamlit's `server.allowedHosts`, password by the environment."""
+    """Return the middleware: names from streamlit's `server.allowedHosts`, password from the environment."""
     import streamlit as st
     from starlette.middleware import Middleware
 
-    password = os.environ.pop(PASSWORD, None)  # not for the processes that work
+    password = os.environ.pop(PASSWORD, None)  # workers do not get it
     return [Middleware(Guard, names=st.get_option("server.allowedHosts") or LOOPBACK, password=password)]
 
 
 def _hostname(netloc: str) -> str | None:
-    """The host of `host:port`; None where it is no such thing."""
+    """Return the host of `host:port`, or None if malformed."""
     try:
         parts = urlsplit(f"//{netloc}")
         _ = parts.port
@@ -150,7 +150,7 @@ def _are_equal(one: str, other: str) -> bool:
 
 
 def _given_password(asked: HTTPConnection) -> str | None:
-    """The password of HTTP's basic scheme, whoever's name stands before it."""
+    """Return the password of HTTP basic authentication; the user name is ignored."""
     scheme, _, word = asked.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
         return None

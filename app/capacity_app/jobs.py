@@ -1,11 +1,9 @@
-"""Work off the main script: bounded, with progress, cancelled for good, and kept by its specification.
+"""Background jobs: limited in number, with progress and cancellation, and cached by their specification.
 
-Each slot (`capacity_app.slots`) has a thread and a worker process. Sessions take turns: each has a queue of its own,
-and of those that wait, the one with the least at work comes first, then the one that has used the least. A session
-that is gone has its jobs cancelled. Results of finished jobs are kept, the least recently asked for go first.
+Each slot (`capacity_app.slots`) has a thread and a worker process. Each session has its own queue. The next job
+belongs to the session with the fewest running jobs, then to the one with the least CPU time. Jobs of a closed session
+are cancelled. Results are kept; the least recently used are dropped first.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json
@@ -25,14 +23,16 @@ from capacity_app.quotas import QUOTA, Quota, Used, give_way, usage_of
 from capacity_app.slots import Slot
 
 SLOTS = 8
-READY = 2  # processes that wait for a job, at most; one is started where there is none
+READY = 2  # maximum number of idle processes; at least one is kept
 KEPT = 48
-WAITING = 64  # jobs, of all sessions together
+WAITING = 64  # maximum number of waiting jobs of all sessions
 WATCH_S = 0.5
 NICE_WHEN_HEAVY = 15
 
 Status = Literal["waiting", "running", "done", "failed", "cancelled"]
-ENDS: Mapping[str, tuple[Status, str]] = {  # by what a worker sends last: the status, and what its content is
+ENDS: Mapping[
+    str, tuple[Status, str]
+] = {  # by a worker's last message: the status, and the field for its content
     "done": ("done", "value"),
     "refused": ("failed", "error"),
     "crashed": ("failed", "crash"),
@@ -41,9 +41,9 @@ ENDS: Mapping[str, tuple[Status, str]] = {  # by what a worker sends last: the s
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A call to make elsewhere: `module:function` with keywords that can be pickled. Equal tasks have equal keys.
+    """A call in a worker: `module:function` with picklable keywords. Equal tasks have equal keys.
 
-    `reports`: the function takes `progress`, a callable whose arguments are shown as they come.
+    `reports`: the function takes `progress`, a callable whose arguments are shown as progress.
     """
 
     function: str
@@ -52,13 +52,13 @@ class Task:
 
     @property
     def key(self) -> str:
-        """What tells this task from others."""
+        """Return a hash of the function and its arguments."""
         arguments = json.dumps(self.arguments, sort_keys=True, default=_plain)
         return hashlib.sha256(f"{self.function} {arguments}".encode()).hexdigest()
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no word for, the same for equal values; arrays by their bytes."""
+    """Convert a value for JSON, identically for equal values; arrays by their bytes."""
     if isinstance(value, Mapping):
         return dict(value)
     if hasattr(value, "tobytes"):
@@ -69,7 +69,7 @@ def _plain(value: Any) -> Any:
 
 
 class Job:
-    """A task under way. `progress` holds the arguments of the latest report; `value` what came of it."""
+    """A submitted task. `progress` is the latest report, `value` the result."""
 
     def __init__(self, task: Task, owner: str = "") -> None:
         self.task = task
@@ -86,16 +86,16 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more will come."""
+        """Return whether the job has ended."""
         return self.ended.is_set()
 
     @property
     def lost(self) -> bool:
-        """Whether it has no answer for whoever asks next, who may try it again."""
+        """Return whether it ended without an answer and may be tried again."""
         return self.status == "cancelled" or self.crash is not None
 
     def result(self) -> Any:
-        """The value. Raises the CapacityError that the task raised, and RuntimeError for any other end."""
+        """Return the value. Raises the task's CapacityError, or RuntimeError for any other end."""
         if self.error is not None:
             raise self.error
         if self.status != "done":
@@ -103,7 +103,7 @@ class Job:
         return self.value
 
     def begin(self) -> bool:
-        """Mark it as running; False where it was cancelled before."""
+        """Mark the job as running; return False if it was cancelled before."""
         with self._lock:
             if not self.finished:
                 self.status = "running"
@@ -117,14 +117,14 @@ class Job:
         error: CapacityError | None = None,
         crash: str | None = None,
     ) -> None:
-        """Mark it as finished with what came of it; the first end counts. What has a `crash` may be tried again."""
+        """Mark the job as finished; only the first call counts. A job with a `crash` may be tried again."""
         with self._lock:
             if not self.finished:
                 self.value, self.error, self.crash, self.status = value, error, crash, status
                 self.ended.set()
 
     def take(self, kind: str, content: Any) -> None:
-        """What a worker has sent."""
+        """Process a message from a worker."""
         if kind == "progress":
             self.progress = content
         else:
@@ -133,7 +133,7 @@ class Job:
 
 
 class Runner:
-    """Workers, a queue for each session, and what they found. `alive` tells whether a session still has its tab."""
+    """Workers, a queue per session, and cached results. `alive` returns whether a session's tab is connected."""
 
     def __init__(
         self,
@@ -158,9 +158,9 @@ class Runner:
         threading.Thread(target=self._watch, daemon=True, name="capacity-watch").start()
 
     def submit(self, task: Task, session: str = "") -> Job:
-        """The job of this task, known or new, which the session now follows.
+        """Return the cached or new job of this task, and let the session follow it.
 
-        Raises InvalidInput where too many wait, and for a session that has used up what it may.
+        Raises InvalidInput if too many jobs wait, or if the session has used up its CPU time.
         """
         key = task.key
         with self._lock:
@@ -177,14 +177,14 @@ class Runner:
             self._dispatch()
         return job
 
-    def finished_job(self, task: Task) -> Job | None:
-        """The finished job of this task, if its result is still kept."""
+    def known(self, task: Task) -> Job | None:
+        """Return the finished job of this task if its result is cached."""
         with self._lock:
             job = self._jobs.get(task.key)
             return job if job is not None and job.finished and not job.lost else None
 
     def leave(self, job: Job, session: str = "") -> None:
-        """The session follows it no more, at one of its places; what nobody follows is cancelled."""
+        """Remove one follower; a job without followers is cancelled."""
         with self._lock:
             job.followers -= Counter({session: 1})
             wanted = job.followers.total() > 0
@@ -192,7 +192,7 @@ class Runner:
             self.cancel(job)
 
     def cancel(self, job: Job) -> None:
-        """Stop a job for good: one that runs loses its process."""
+        """Cancel a job; if it is running, its process is killed."""
         job.end("cancelled")
         with self._lock:
             if job in self._waiting:
@@ -201,7 +201,7 @@ class Runner:
             slot.abandon(job)
 
     def join(self, timeout_s: float) -> bool:
-        """Wait until nothing is under way; whether that is so."""
+        """Wait until all jobs have ended; return whether they have."""
         with self._lock:
             jobs = list(self._jobs.values())
         return all(job.ended.wait(timeout_s) for job in jobs)
@@ -215,27 +215,29 @@ class Runner:
         quota = self._quota
         of_session = sum(job.owner == session for job in self._waiting)
         if of_session >= quota.session_waiting or len(self._waiting) >= self._most_waiting:
-            raise InvalidInput(f"{len(self._waiting)} computations wait already: try again in a moment")
+            raise InvalidInput(
+                f"{len(self._waiting)} computations are already waiting; try again in a moment"
+            )
         used_s = self._used_of(session).seconds()
         if used_s > quota.session_cpu_s:
             raise InvalidInput(
-                f"this session has used {used_s:,.0f} s of computing within {quota.window_s / 60:,.0f} minutes, of "
-                f"{quota.session_cpu_s:,.0f} s: try again later, or run the command in a terminal"
+                f"this session has used {used_s:,.0f} s of CPU time in {quota.window_s / 60:,.0f} minutes (limit "
+                f"{quota.session_cpu_s:,.0f} s); try again later, or run the command in a terminal"
             )
 
     def _used_of(self, session: str) -> Used:
         return self._used.setdefault(session, Used(self._quota.window_s))
 
     def _dispatch(self) -> None:
-        """Give waiting jobs to idle slots, the one that worked last first: its process is there already."""
-        while self._idle and (job := self._next_job()) is not None:
+        """Give waiting jobs to idle slots, preferring the slots with a running process."""
+        while self._idle and (job := self._next()) is not None:
             self._waiting.remove(job)
             slot = max(reversed(self._idle), key=lambda each: each.group > 0)
             self._idle.remove(slot)
             slot.give(job)
 
-    def _next_job(self) -> Job | None:
-        """Whose turn it is. Who has a job at work gets no second one where that would be the last slot."""
+    def _next(self) -> Job | None:
+        """Return the next job. A session with a running job does not get the last slot."""
         running = Counter(slot.job.owner for slot in self._slots if slot.job is not None)
         most = self._quota.session_running if len(self._idle) > 1 else 1
         ready = [job for job in self._waiting if running[job.owner] < most]
@@ -251,7 +253,7 @@ class Runner:
         self._keep_ready()
 
     def _keep_ready(self) -> None:
-        """Have a process wait for whoever comes next, and no more than `READY`."""
+        """Keep between one and `READY` idle processes."""
         with self._lock:
             ready = [slot for slot in self._idle if slot.group]
             cold = [slot for slot in self._idle if not slot.group]
@@ -261,12 +263,10 @@ class Runner:
             cold[-1].start()
 
     def _forget(self) -> None:
-        """Let go of the oldest results."""
+        """Drop the oldest results."""
         finished = [key for key, job in self._jobs.items() if job.finished]
         for key in finished[: max(0, len(self._jobs) - self._kept)]:
             del self._jobs[key]
-
-    # what is held against its limits, twice a second
 
     def _watch(self) -> None:
         while True:
@@ -276,7 +276,7 @@ class Runner:
             self._keep_ready()
 
     def _weigh(self) -> None:
-        """End what takes too much; let others pass what takes long."""
+        """End jobs that exceed their quota, and lower the priority of long ones."""
         working = {slot.group: slot for slot in self._slots if slot.job is not None and slot.group}
         for group, usage in usage_of(set(working)).items() if working else ():
             slot = working[group]
@@ -308,16 +308,16 @@ class Runner:
 
 @cache
 def runner() -> Runner:
-    """The one runner of this server."""
+    """Return the runner of this server."""
     return Runner(alive=_is_connected)
 
 
 def current_session() -> str:
-    """The session of the browser's tab whose page is being drawn; empty where none is."""
+    """Return the session whose page is being drawn, or an empty string."""
     context = get_script_run_ctx(suppress_warning=True)
     return "" if context is None else context.session_id
 
 
 def _is_connected(session: str) -> bool:
-    """Whether a tab holds its line; as far as is known, where there is no server to ask."""
+    """Return whether a tab is connected; True without a server."""
     return not (session and runtime.exists()) or bool(runtime.get_instance().is_active_session(session))

@@ -1,6 +1,4 @@
-"""Start the dashboard: streamlit's own command in a process of its own, with options that are safe by default."""
-
-from __future__ import annotations
+"""Start the dashboard: run streamlit in its own process, with secure default options."""
 
 import importlib.util
 import ipaddress
@@ -31,7 +29,7 @@ CONFIG = Path(".streamlit") / "config.toml"
 
 
 def streamlit_options() -> dict[str, Any]:
-    """Streamlit's options, safe by default, by section; in a checkout `streamlit run app/dashboard.py` has the same."""
+    """Return streamlit's options by section; `streamlit run app/dashboard.py` in a checkout uses the same file."""
     package = Path(__file__).parent
     inside = package / CONFIG
     return tomllib.loads(
@@ -48,7 +46,7 @@ def serve(
     password: str | None = None,
     allow_hosts: Collection[str] = (),
 ) -> int:
-    """Run the dashboard until it is interrupted; its exit code. Raises InvalidInput."""
+    """Run the dashboard until it is interrupted, and return its exit code. Raises InvalidInput."""
     command = server_command(port=port, host=host, theme=theme, allow_hosts=allow_hosts)
     check_password(host, password)
     environment = {key: value for key, value in os.environ.items() if key != PASSWORD}
@@ -68,32 +66,33 @@ def serve(
 
 
 def check_password(host: str, password: str | None) -> None:
-    """Raises InvalidInput where other machines can reach an address without a password, or one that is guessed."""
+    """Raise InvalidInput for a public address without a password, or for a short password."""
     if password is not None and len(password) < SHORTEST_PASSWORD:
         raise InvalidInput(
-            f"--password has {len(password)} characters: must have at least {SHORTEST_PASSWORD}, "
-            "because whoever reaches the address may guess"
+            f"--password has {len(password)} characters, must have at least {SHORTEST_PASSWORD}, "
+            "because others who can reach the address could guess it"
         )
-    if password is None and not _is_loopback(host):
+    addresses = () if password is not None else _addresses(host)
+    if not all(ipaddress.ip_address(each.partition("%")[0]).is_loopback for each in addresses):
         raise InvalidInput(
-            f"--host {host} lets other machines in, and there is no password: set {PASSWORD} or --password; or stay "
-            "on 127.0.0.1 and forward the port (ssh -L 8501:127.0.0.1:8501 THIS_MACHINE)"
+            f"--host {host} accepts connections from other machines, but no password is set; set {PASSWORD} or "
+            "--password, or use 127.0.0.1 and forward the port (ssh -L 8501:127.0.0.1:8501 THIS_MACHINE)"
         )
 
 
 def server_command(
     *, port: int, host: str, theme: str = "auto", allow_hosts: Collection[str] = ()
 ) -> list[str]:
-    """The words of streamlit's command. Raises InvalidInput without streamlit, and for no theme of that name."""
+    """Return streamlit's command line. Raises InvalidInput if streamlit is missing or the theme is unknown."""
     if theme not in THEMES:
         raise InvalidInput(f"--theme is {theme!r}: must be one of {', '.join(THEMES)}")
     if importlib.util.find_spec("streamlit") is None:
-        raise InvalidInput("the dashboard needs streamlit: pip install 'llm-capacity[dashboard]'")
+        raise InvalidInput("the dashboard requires streamlit; run pip install 'llm-capacity[dashboard]'")
     _addresses(host)
     sections = streamlit_options()
     names = list(names_of(host, allow_hosts))
     sections["server"] |= {"address": host, "port": port, "headless": True, "allowedHosts": names}
-    if theme != "auto":  # both themes: the browser's wish decides and the menu can switch
+    if theme != "auto":  # auto keeps both themes: the browser's preference decides, and the menu can switch
         both = {base: sections["theme"].pop(base) for base in THEMES[1:]}
         sections["theme"] |= {"base": theme, **both[theme]}
     options = [f"--{option}" for option in _words(sections)]
@@ -101,7 +100,7 @@ def server_command(
 
 
 def _words(value: Any, name: str = "") -> Iterator[str]:
-    """`section.name=value` of each value, and of each one of a list."""
+    """Yield `section.name=value` for each value and each list element."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield from _words(each, f"{name}.{key}" if name else key)
@@ -111,14 +110,15 @@ def _words(value: Any, name: str = "") -> Iterator[str]:
 
 
 def _addresses(host: str) -> list[str]:
-    """The addresses that `host` says. Raises InvalidInput where none is this machine's."""
+    """Return the addresses of `host`. Raises InvalidInput if none belongs to this machine."""
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM) if host else []
-    except (OSError, ValueError):  # names of labels that are too long are no Unicode, says Python
+    except (OSError, ValueError):  # Python raises UnicodeError for names with too long labels
         found = []
     if not any(_can_listen(family, address) for family, *_, address in found):
         raise InvalidInput(
-            f"--host is {host!r}, no address of this machine: 127.0.0.1 is for you alone, 0.0.0.0 for all"
+            f"--host is {host!r}, which is not an address of this machine; use 127.0.0.1 for local access only, or "
+            "0.0.0.0 for access from other machines"
         )
     return [str(address[0]) for *_, address in found]
 
@@ -132,12 +132,8 @@ def _can_listen(family: int, address: Any) -> bool:
     return True
 
 
-def _is_loopback(host: str) -> bool:
-    return all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in _addresses(host))
-
-
 def _display_name(host: str) -> str:
-    """What a browser of this machine calls it."""
+    """Return the host for a URL on this machine."""
     with suppress(ValueError):
         if ipaddress.ip_address(host).is_unspecified:
             return "localhost"
@@ -145,7 +141,7 @@ def _display_name(host: str) -> str:
 
 
 def wait_until_up(address: str, process: subprocess.Popen[bytes]) -> bool:
-    """Wait until the dashboard answers; False where it ends before, or takes longer than `START_S`."""
+    """Wait until the dashboard answers; return False if its process ends or `START_S` pass."""
     until_s = time.monotonic() + START_S
     while time.monotonic() < until_s and process.poll() is None:
         with suppress(OSError):
@@ -156,8 +152,8 @@ def wait_until_up(address: str, process: subprocess.Popen[bytes]) -> bool:
 
 
 def _announce(address: str, process: subprocess.Popen[bytes], browser: bool) -> None:
-    """Say where it is, and open it there, once it answers."""
+    """Print the address once the dashboard answers, and open it in a browser if wanted."""
     if wait_until_up(address, process):
-        print(f"the dashboard is at {address} (Ctrl-C ends it)", flush=True)
+        print(f"the dashboard is at {address} (press Ctrl-C to stop it)", flush=True)
         if browser:
             webbrowser.open(address)

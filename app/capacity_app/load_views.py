@@ -1,6 +1,4 @@
-"""Views of the Estimate page beside the one load: the deployment over rising load, every GPU, and every engine."""
-
-from __future__ import annotations
+"""Views of the Estimate page: rising load, every GPU and every engine."""
 
 from collections.abc import Mapping
 from itertools import cycle
@@ -23,7 +21,7 @@ from capacity_app.state import Inputs
 from capacity_app.widgets import draw, show_field
 
 SORTS = {order.words: name for name, order in ORDERS.items()}
-UNPRICED = ORDERS["throughput-per-gpu"].words  # what to sort by where no price is asked for
+UNPRICED = ORDERS["throughput-per-gpu"].words  # default order without prices
 
 
 def _at_load(inputs: Inputs, load: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,10 +29,10 @@ def _at_load(inputs: Inputs, load: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def over_loads(inputs: Inputs, load: Mapping[str, Any]) -> None:
-    """TTFT, TPOT, throughput and price against the load, with the chosen one marked and where the engine is full."""
+    """Draw TTFT, TPOT, throughput and price against the load, with the chosen load and saturation marked."""
     over, chosen = next(iter(load.items()))
     options = {"over": over, **inputs.pool, **_at_load(inputs, omit(load, over))}
-    sweep = ask_in_background("load_sweep", inputs, options, doing="Trying loads", command=None).value
+    sweep = answered("load_sweep", inputs, options, doing="Computing loads", command=None).value
     if sweep is not None:
         st.caption(plain(full_sentence(sweep)))
         blocks = load_sweep_view(sweep, chosen).blocks
@@ -45,46 +43,46 @@ def over_loads(inputs: Inputs, load: Mapping[str, Any]) -> None:
 
 
 def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
-    """Every GPU at this load, each with what it needs to serve it, sorted by what the user picks."""
+    """Draw every GPU at this load with the size it needs, in the chosen order."""
     usual = next(iter(SORTS)) if inputs.cost else UNPRICED
     order = SORTS[state.choice("Sort by", "gpu_sort", tuple(SORTS), usual)]
     pool = omit(inputs.pool, "gpu", "tensor_parallel_size")
     levels = {"slo": list(inputs.slo)} if "request_rate" in load else {}
     options = {"gpu": "all", "order": order, **levels, **pool, **_at_load(inputs, load)}
-    compared = ask_in_background(
-        "compare_gpus", inputs, options, doing="Asking every GPU", command="estimate"
+    compared = answered(
+        "compare_gpus", inputs, options, doing="Estimating every GPU", command="estimate"
     ).value
     if compared is not None:
         st.caption(
-            "Each GPU with the tensor-parallel size and, at a request rate, the replicas that serve this load "
-            "within the SLO at the least cost, all else as in the sidebar; whiskers are 90 % intervals. GPUs that miss "
-            "the SLO or are saturated come after the others, then those that do not fit."
+            "Each GPU uses the cheapest tensor-parallel size, and at a request rate the cheapest number of replicas, "
+            "that serve this load within the SLO. Other settings are from the sidebar. Whiskers are 90 % intervals. "
+            "GPUs that miss the SLO or are saturated follow, then GPUs on which the model does not fit."
         )
         views.show(gpu_comparison_view(compared), compared)
         _why_not({place(point): point for point in compared.rows})
 
 
 def every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
-    """Every engine at this load on this GPU, with what each lacks; in the order of tokens/s."""
+    """Draw every engine at this load on this GPU with its missing features, sorted by tokens/s."""
     titles = {of.title: name for name, of in FIGURES.items() if name != "price" or inputs.cost}
     engines = show_field(capacity.compare_engines, "engines", "engine_which", "Engines", choices=SIDE_BY_SIDE)
     chosen = draw(engines, stretch=True)
-    title = state.segments("Draw", "engine_of", tuple(titles), "Output tokens/s")
+    title = state.segments("Metric", "engine_of", tuple(titles), "Output tokens/s")
     options = {**chosen, **omit(inputs.pool, "engine"), **_at_load(inputs, load)}
-    compared = ask_in_background(
-        "compare_engines", inputs, options, doing="Asking every engine", command="engines --compare"
+    compared = answered(
+        "compare_engines", inputs, options, doing="Estimating every engine", command="engines --compare"
     ).value
     if compared is not None:
         st.caption(
-            "Each engine at its defaults and newest release, at the fewest GPUs that take this load unless the sidebar "
-            "asks for more; whiskers are 90 % intervals, and engines whose intervals overlap are not told apart."
+            "Each engine uses its defaults and newest release, on the fewest GPUs that serve this load unless the "
+            "sidebar sets more. Whiskers are 90 % intervals. Engines with overlapping intervals do not differ clearly."
         )
         views.show(engine_comparison_view(compared, [titles[title]]), compared)
         _why_not({row.engine: row.point for row in compared.rows})
 
 
 def _why_not(points: Mapping[str, LoadPoint]) -> None:
-    """State what is behind each verdict: which service levels are missed, or why there is no steady state."""
+    """Show the reason of each verdict: missed service levels, or the cause of an unstable load."""
     for name, point in points.items():
         reason = point.misses or (None if point.steady else point.verdict_reason)
         parts.notes([f"{name}: {reason}"] if reason else [])

@@ -1,6 +1,4 @@
-"""What each figure of merit means: the texts of `meanings.toml`, by label."""
-
-from __future__ import annotations
+"""Explanations of the figures of merit, from `meanings.toml`."""
 
 from pathlib import Path
 
@@ -10,6 +8,6 @@ MEANINGS = read_data(Path(__file__).with_name("meanings.toml"))
 
 
 def meaning(label: str) -> str | None:
-    """The help of a figure: by its label, or by what its label begins with; None of one that is not described."""
+    """Return the help of a figure by its label or the beginning of its label, or None."""
     begun = (text for name, text in MEANINGS.items() if label.startswith((f"{name} ", f"{name},")))
     return MEANINGS.get(label) or next(begun, None)

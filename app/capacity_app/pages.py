@@ -1,6 +1,4 @@
-"""The pages of `pages.toml`, in the order of the menu: a page is a script in `app_pages/` and an entry there."""
-
-from __future__ import annotations
+"""Pages of `pages.toml` in menu order: each is a script in `app_pages/` with an entry there."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,22 +9,22 @@ from capacity.base.registry import BY_NAME
 from capacity_app import state
 
 FOLDER = Path(__file__).parent / "app_pages"
-TOGETHER, LOOP, RATE = "a batch together", "a closed loop", "arrivals at a rate"  # of the Estimate page
+TOGETHER, LOOP, RATE = "a batch together", "a closed loop", "arrivals at a rate"  # loads of the Estimate page
 THIS_LOAD, OVER_LOADS, EVERY_GPU = "this load", "over the load", "every GPU"  # its views
 EVERY_ENGINE, FRONTIER, TYPING = "every engine", "frontier", "typing"
-OWN_GPUS, HOSTED = "GPUs of the sidebar", "an API"  # of the page of cascades
-# what the page of KV caches asks of a pool
+OWN_GPUS, HOSTED = "GPUs of the sidebar", "an API"  # Cascade page
+# pool fields of the KV cache page
 KV_POOL = ("gpu", "tensor_parallel_size", "quantization", "kv_cache_dtype", "engine")
 AS_SIDEBAR = "as in the sidebar"
-FLEET_SHAPES = ("lognormal", "gamma")  # of the lengths that a fleet's page splits
-# of the page that compares
+FLEET_SHAPES = ("lognormal", "gamma")  # length distributions of the Fleet page
+# arrivals of the benchmark page
 AS_FILE, AT_RATE, AT_CONCURRENCY = "as recorded", "by requests/s", "by concurrency"
-OTHERWISE = "otherwise"  # for each value of a widget that has no row
+OTHERWISE = "otherwise"  # row for all other values of a widget
 
 
 @dataclass(frozen=True, kw_only=True)
 class PageEntry:
-    """A page of `pages.toml`, which says what each field is."""
+    """A page; `pages.toml` documents the fields."""
 
     name: str
     title: str
@@ -39,16 +37,16 @@ class PageEntry:
 
     @property
     def path(self) -> Path:
-        """The script."""
+        """Return the script's path."""
         return FOLDER / f"{self.name}.py"
 
     @property
     def help(self) -> str:
-        """What it is for."""
+        """Return the page's caption."""
         return self.said or BY_NAME[self.verb or self.name].help.partition("\n")[0]
 
     def read_keys(self) -> frozenset[str]:
-        """The keys of the sidebar's widgets that its answer depends on, with its own widgets as they stand."""
+        """Return the keys of the sidebar's widgets that affect its answer, given its own widgets' values."""
         keys = _keys(self.reads)
         for widget, rows in self.by.items():
             keys |= _keys(rows.get(state.page_choice(widget, OTHERWISE), rows.get(OTHERWISE, ())))

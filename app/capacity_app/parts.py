@@ -1,6 +1,4 @@
-"""What pages are made of: figures of merit, charts and tables with their exports, copies, and work under way."""
-
-from __future__ import annotations
+"""Components of pages: figures of merit, charts and tables with exports, code snippets, and background jobs."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -25,10 +23,10 @@ MISSING = "-"  # a cell without a value
 
 @dataclass(frozen=True)
 class Kpi:
-    """A number to see first: as text, with its interval or its reason below, and what it means behind a `?`.
+    """A figure of merit: its text, an interval or reason below, and help behind a `?`.
 
-    `number` is what a comparison takes of it, with its interval where it has one. `help` is of figures that
-    `merits.MEANINGS` does not have.
+    `number` is the value for comparisons, with its interval if it has one. `help` is needed only for figures that
+    `merits.MEANINGS` does not explain.
     """
 
     label: str
@@ -38,14 +36,8 @@ class Kpi:
     help: str | None = None
 
 
-def exact(label: str, value: str, below: str = "", number: float | None = None) -> Kpi:
-    """A figure that no interval belongs to."""
-    return Kpi(label, value, below, None if number is None else Quantity(value=number))
-
-
 def kpis(row: Sequence[Kpi], *, place: str = "main") -> None:
-    """Figures of merit in an even grid (`looks.STYLE`), as many beside each other as there is room for; `place` tells
-    the grids of a page apart."""
+    """Draw figures of merit in a grid; `place` distinguishes several grids on a page."""
     with st.container(key=f"kpis-{place}"):
         for kpi in row:
             st.metric(
@@ -60,7 +52,7 @@ def kpis(row: Sequence[Kpi], *, place: str = "main") -> None:
             )
 
 
-_SHOWN = {  # by the colour of a verdict
+_SHOWN = {  # by verdict colour
     "green": (st.success, ":material/check_circle:"),
     "yellow": (st.warning, ":material/warning:"),
     "red": (st.error, ":material/error:"),
@@ -68,31 +60,28 @@ _SHOWN = {  # by the colour of a verdict
 
 
 def verdict(judgement: str, text: str) -> None:
-    """Whether there is a steady state, in the colour of what it means."""
+    """Draw a verdict about the steady state in its colour."""
     show, icon = _SHOWN[VERDICT_COLOURS[judgement]]
     show(with_code(in_words(text)), icon=icon)
 
 
 def replicas_line(task: Task) -> None:
-    """Draw how many replicas serve a load, which a task like `tasks.replicas` counts in the background."""
+    """Draw the number of replicas for a load, computed in the background by a task such as `tasks.replicas`."""
     from capacity.report.replicas import replicas_text
 
-    needed = background("replicas", task, doing="Counting replicas").current
+    needed = background("replicas", task, doing="Computing replicas").current
     if needed is not None:
         st.info(with_code(in_words(replicas_text(needed))), icon=":material/dns:")
 
 
 def notes(warnings: Sequence[str]) -> None:
-    """The answer's own remarks, as they are."""
+    """Draw the notes of an answer."""
     for warning in warnings:
         st.caption(f":material/info: {with_code(in_words(warning))}")
 
 
 def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
-    """A chart with its words, its numbers and its files.
-
-    The `customdata` of the point that was clicked last, where the chart is `clickable`; empty without one.
-    """
+    """Draw a chart with its data and files; return the `customdata` of the point clicked last, if `clickable`."""
     with st.container(border=True):
         st.markdown(f"**{plain(drawn.title)}**")
         event: Any = st.plotly_chart(
@@ -104,7 +93,7 @@ def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
             config={
                 "displaylogo": False,
                 "displayModeBar": True,
-                "modeBarButtonsToRemove": ["toImage"],  # a copy of what is in sight says not of what it is
+                "modeBarButtonsToRemove": ["toImage"],  # that image would lack the subject
             },
         )
         with st.popover(
@@ -117,30 +106,28 @@ def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
 
 
 def _chart_files(drawn: Chart) -> None:
-    """The chart in words and numbers, and its files: pictures that are read anywhere, with title, subject and date."""
+    """Draw the chart's description, data and downloads; pictures have a title, a subject and a date."""
     st.caption(plain(drawn.alt))
-    alt = f"The numbers of: {drawn.title}"
+    alt = f"Data of the chart: {drawn.title}"
     st.dataframe(list(drawn.rows), hide_index=True, alt=alt, placeholder=MISSING)
     with st.container(horizontal=True):
         download("CSV", f"{drawn.name}.csv", partial(to_csv, drawn.rows), mime="text/csv", place="chart")
         download("SVG", f"{drawn.name}.svg", drawn.svg, mime="image/svg+xml", place="chart")
         download("HTML", f"{drawn.name}.html", drawn.html, mime="text/html", place="chart")
         download("PNG", f"{drawn.name}.png", drawn.png, mime="image/png", place="chart")
-    st.caption(
-        "Pictures are dark on white in either theme, and say of what they are and when they were made."
-    )
+    st.caption("Image files have a white background, and include title, subject and date.")
 
 
 def download(
     label: str, file_name: str, content: Callable[[], str | bytes], *, mime: str, place: str = "download"
 ) -> None:
-    """Draw a button that makes its file when it is clicked. A page may hold one button per `place` and file name."""
+    """Draw a button that creates its file when clicked. `place` and file name must be unique on a page."""
     key, icon = f"{place}_{file_name}", ":material/download:"
     st.download_button(label, content, file_name, mime, key=key, on_click="ignore", icon=icon)
 
 
 def table(name: str, rows: Sequence[Mapping[str, Any]], *, alt: str, **options: Any) -> None:
-    """A table that can be searched and sorted, with its files."""
+    """Draw a table that can be searched and sorted, with its downloads."""
     st.dataframe(list(rows), hide_index=True, alt=alt, key=f"table_{name}", placeholder=MISSING, **options)
     with st.container(horizontal=True):
         download("Table as CSV", f"{name}_table.csv", partial(to_csv, rows), mime="text/csv")
@@ -158,10 +145,10 @@ def copies(
     typed: Mapping[str, Any] | None = None,
     package: str = "capacity",
 ) -> tuple[str, str]:
-    """Draw the same answer elsewhere: as a command where a verb gives it, as Python, as JSON and CSV.
+    """Draw the answer's command, Python code and downloads; return command (empty without a verb) and code.
 
-    `function` is the `package`'s, where it is not called as the verb is; `typed` has the options as flags, where they
-    are not the keywords. Files may stand in the model's place. Returns the command, empty without one, and the Python.
+    `function` is the name in `package` if it differs from the verb; `typed` has the options as flags if they differ
+    from the keywords. `model` may be file names.
     """
     from capacity.report.tables import render
 
@@ -182,7 +169,7 @@ def copies(
 
 
 def record_downloads(name: str, answer: Any, page: Callable[[], str]) -> None:
-    """An answer as JSON and CSV, and on a page to print, where there is no command to copy."""
+    """Draw the downloads of an answer that has no command."""
     with st.container(horizontal=True):
         _record_files(name, answer, page)
 
@@ -194,17 +181,16 @@ def _record_files(name: str, answer: Any, page: Callable[[], str]) -> None:
     record: Any = finite(answer.to_dict())
     as_json = partial(json.dumps, record, indent=2, allow_nan=False)
     download("JSON", f"{name}.json", as_json, mime="application/json")
-    download("CSV", f"{name}.csv", partial(to_csv, [flatten(record)]), mime="text/csv")
-    download("Page to print", f"{name}_page.html", page, mime="text/html")
-
-
-# work under way
+    download("CSV", f"{name}.csv", partial(to_csv, [flattened(record)]), mime="text/csv")
+    download("Printable page", f"{name}_page.html", page, mime="text/html")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What is known of a task: `value` is of `arguments`, which may be earlier inputs, and then is `stale`;
-    `partial` is the last report of the run under way."""
+    """State of a task: `value` belongs to `arguments`, which are earlier inputs if `stale`.
+
+    `partial` is the last progress report of the running task.
+    """
 
     value: Any = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -213,26 +199,26 @@ class Answer:
 
     @property
     def current(self) -> Any:
-        """The value, where it is of the inputs as they are; else None."""
+        """Return the value if it belongs to the current inputs, else None."""
         return None if self.stale else self.value
 
 
 Reading = Callable[..., tuple[float, str]]
-"""What a task's report says: a share from 0 to 1, and words."""
+"""Converts a task's report to a share from 0 to 1 and a text."""
 
 
-def progress_fraction(done: int, total: int) -> tuple[float, str]:
-    """A report of so many of so many."""
+def counted(done: int, total: int) -> tuple[float, str]:
+    """Convert a report of `done` out of `total` to a share and a text."""
     return min(done / max(total, 1), 1.0), f"{done:,} of {total:,}"
 
 
 def background(
     place: str, task: Task, *, doing: str, button: str | None = None, reading: Reading = progress_fraction
 ) -> Answer:
-    """The answer to a task that may take long. Draws its progress, its way to cancel, and a mark when it is stale.
+    """Run a task in the background, and draw its progress, a cancel button and a mark for stale answers.
 
-    Starts at once, or by a `button` of that label; a new run of the same `place` ends the one before. `reading` says
-    what the task's reports mean. Raises the CapacityError that the task raised.
+    It starts immediately, or with a `button` of that label; a new run in the same `place` replaces the previous one.
+    `reading` converts the task's reports to a share and a text. Raises the task's CapacityError.
     """
     kept: dict[str, Any] = st.session_state.setdefault(f"_work_{place}", {})
     clicked = button is not None and st.button(
@@ -253,13 +239,13 @@ def background(
     of, shown = kept.get("shown", (task, None))
     stale = of.key != task.key
     if stale:
-        st.badge("Stale: of earlier inputs", icon=":material/history:", color="orange")
+        st.badge("Stale: from earlier inputs", icon=":material/history:", color="orange")
     partial = None if job is None or job.finished else job.progress
     return Answer(value=shown, arguments=of.arguments, stale=stale, partial=partial)
 
 
 def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
-    """This session's job: the one that it follows, or one of this task where that is known or wanted."""
+    """Return this session's current job; submit the task if it is cached or wanted."""
     job: Job | None = kept.get("job")
     if job is not None and job.status == "cancelled":
         job = kept["job"] = None
@@ -277,16 +263,16 @@ def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
 
 
 def _leave(job: Job | None) -> None:
-    """Cancel what nobody waits for any more."""
+    """Stop following a job, which is cancelled without followers."""
     if job is not None and not job.finished:
         runner().leave(job, current_session())
 
 
 def _watch(place: str, job: Job, kept: dict[str, Any], doing: str, reading: Reading) -> None:
-    """The progress of a job, drawn again and again.
+    """Draw the progress of a job repeatedly.
 
-    It has a container for itself: streamlit drops what a fragment's last run has drawn and not yet sent once the next
-    one begins, and a browser that was sent what follows on a page without what goes before cannot draw it.
+    It has its own container: streamlit drops elements that a fragment's last run has drawn and not yet sent when the
+    next run begins, and a browser cannot draw later elements of a page without the earlier ones.
     """
 
     @st.fragment(run_every=REFRESH_S)
@@ -295,7 +281,7 @@ def _watch(place: str, job: Job, kept: dict[str, Any], doing: str, reading: Read
             if job.finished:
                 st.rerun()
             with st.container(horizontal=True, vertical_alignment="center"):
-                state = "waiting for its turn" if job.status == "waiting" else "under way"
+                state = "queued" if job.status == "waiting" else "running"
                 share, text = reading(*job.progress) if job.progress else (0.0, state)
                 st.progress(share, text=plain(f"{doing}: {text}"))
                 if st.button("Cancel", key=f"cancel_{place}", icon=":material/stop:"):

@@ -1,11 +1,9 @@
-"""What a browser fetches while it waits for a page: the scripts of the elements that pages are made of.
+"""Preload the scripts of page elements while the browser waits for a page.
 
-Streamlit's document names what it needs itself. The script of each kind of element is asked for as the first one of
-that kind comes, that of charts too, which is half of all bytes: by then the browser has waited for the server, and the
-server is drawing the page. Here the document names them at once, behind what it needs first.
+Streamlit's document lists only the scripts that it needs itself. A browser requests the script of an element, such as
+the chart's (half of all bytes), only when the first such element arrives. This middleware lists them in the document,
+after its own scripts.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Iterable
@@ -24,23 +22,23 @@ ELEMENTS = (
     *("PlotlyChart", "TextInput", "ButtonGroup", "Selectbox", "NumberInput", "Checkbox", "Html"),
     *("DownloadButton", "Metric", "Button"),
 )
-"""The stems of scripts; a release of streamlit that calls one otherwise does without."""
+"""Prefixes of script names; a name that a streamlit release does not have is skipped."""
 END = b"</head>"
-HEAD_BYTES = 8192  # of a script: its imports come first
-IMPORTS = re.compile(rb'(?:\s*import[{" ][^;]*;?)*')  # the statements that a script begins with
+HEAD_BYTES = 8192  # of a script, which begins with its imports
+IMPORTS = re.compile(rb'(?:\s*import[{" ][^;]*;?)*')  # import statements at the beginning of a script
 IMPORTED = re.compile(rb'"\./([\w.-]+\.js)"')
 
 
 class Preload(BaseHTTPMiddleware):
-    """The document says, after what it needs itself, which scripts will be needed."""
+    """Middleware that adds preload links to the document."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on what asks for no document as it is."""
+        """Pass on requests that are not for a document."""
         asks = scope["type"] == "http" and "text/html" in Headers(scope=scope).get("accept", "")
         await (super().__call__ if asks else self.app)(scope, receive, send)
 
     async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """Name the scripts in a document that is found, which is held until it is whole and comes as plain text."""
+        """Add the links to a document, which is buffered and sent uncompressed."""
         del MutableHeaders(scope=request.scope)["accept-encoding"]
         found = await call_next(request)
         if found.status_code != 200 or not found.headers.get("content-type", "").startswith("text/html"):
@@ -54,7 +52,7 @@ class Preload(BaseHTTPMiddleware):
 
 @cache
 def links() -> bytes:
-    """The lines of the document's head."""
+    """Return the link elements for the document's head."""
     names = scripts(FOLDER, ELEMENTS)
     return "".join(
         f'<link rel="modulepreload" crossorigin href="./static/js/{name}">' for name in names
@@ -62,7 +60,7 @@ def links() -> bytes:
 
 
 def scripts(folder: Path, stems: Iterable[str]) -> list[str]:
-    """The scripts of these stems, and after each those that it imports and the document does not name."""
+    """Return the scripts of these elements, each followed by its imports that the document does not list."""
     index = folder.parent.parent / "index.html"
     named = set(re.findall(r"static/js/([\w.-]+\.js)", index.read_text(encoding="utf-8")))
     waiting = [path.name for stem in stems for path in sorted(folder.glob(f"{stem}.*.js"))]

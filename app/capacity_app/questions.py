@@ -1,6 +1,4 @@
-"""A page's question to a verb: the task that asks it, with its progress and the copies of its answer."""
-
-from __future__ import annotations
+"""Run verbs from a page: the task, its progress, and code snippets and downloads of its answer."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -15,13 +13,13 @@ from capacity_app.state import Inputs
 
 
 def task_of(verb: str, model: Any, options: Mapping[str, Any]) -> Task:
-    """Return the task that asks a function of `capacity`."""
+    """Return the task that calls a function of `capacity`."""
     reports = "progress" in inspect.signature(getattr(capacity, verb)).parameters
     return Task(function=f"capacity:{verb}", arguments={"model": model, **options}, reports=reports)
 
 
 def asker(verb: str, inputs: Inputs) -> sides.Ask:
-    """Return the function that makes the task of a side: this verb, of the side's model and options."""
+    """Return the function that makes a side's task: this verb with the side's model and options."""
 
     def ask(side: Side) -> Task:
         return task_of(verb, sides.model_of(side, inputs), {**side.options, **side.cost})
@@ -40,10 +38,10 @@ def ask_in_background(
     command: str | None = "",
     typed: Mapping[str, Any] | None = None,
 ) -> parts.Answer:
-    """Ask a verb in the background, by a `button` where it takes long, and draw progress and copies.
+    """Run a verb in the background, with a `button` if it takes long, and draw progress and downloads.
 
-    A page that has a side pinned asks at every change. `command` is the verb on the command line, where it is
-    another or none; `typed` has the options as flags, where they are not the keywords.
+    With a pinned side it runs at every change. `command` is the verb on the command line if it differs, or None;
+    `typed` has the options as flags if they differ from the keywords.
     """
     task = task_of(verb, inputs.model, options)
     if any(side.page == verb for side in sides.pinned_sides()):
@@ -62,7 +60,7 @@ def show_figures(
     *arguments: Any,
     slo: tuple[str, ...] = (),
 ) -> None:
-    """Draw the figures of merit of an answer, beside those of what is pinned; `arguments` go on to `facts`."""
+    """Draw an answer's figures of merit next to those of pinned sides; `arguments` are passed to `facts`."""
     side, row = sides.side_of(verb, found.arguments), views.merits_of(facts, *arguments)
     sides.figures(side, found.value, ask=asker(verb, inputs), row=row, slo=slo)
 
@@ -74,7 +72,7 @@ def show_answer(
     facts: Callable[..., Iterable[Fact]],
     view: Callable[[Any], View],
 ) -> None:
-    """Draw an answer, once there is one: its figures of merit and its view."""
+    """Draw the figures of merit and the view of an answer, if there is one."""
     if found.value is not None:
         show_figures(verb, inputs, found, facts)
         views.show(view(found.value), found.value)

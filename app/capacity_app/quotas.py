@@ -1,6 +1,4 @@
-"""How much of this machine the jobs of the dashboard may have: of one question, and of one session of a browser."""
-
-from __future__ import annotations
+"""Limits of CPU time and memory per job and per browser session."""
 
 import os
 import time
@@ -15,7 +13,7 @@ PROC = Path("/proc")
 
 
 def _memory_bytes() -> int:
-    """Of this machine; 16 GiB where it does not say."""
+    """Return the memory of this machine, or 16 GiB if unknown."""
     with suppress(ValueError, OSError, AttributeError):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return 16 * GIB
@@ -23,34 +21,34 @@ def _memory_bytes() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """Limits. CPU time is of a job's process and those that it started; so is the memory that they hold."""
+    """Limits; a job's CPU time and memory include the processes that it started."""
 
     job_cpu_s: float = 900.0
     job_bytes: int = max(LEAST_BYTES, min(4 * GIB, _memory_bytes() // 4))
-    session_cpu_s: float = 1800.0  # within the window
+    session_cpu_s: float = 1800.0  # within `window_s`
     window_s: float = 3600.0
     session_running: int = 2
     session_waiting: int = 16
-    heavy_after_s: float = 2.0  # of CPU: then others go first
-    grace_s: float = 10.0  # a tab may lose its line for so long
+    heavy_after_s: float = 2.0  # CPU seconds until a job gets a lower priority
+    grace_s: float = 10.0  # seconds that a tab may be disconnected
 
-    def reason_to_stop(self, cpu_s: float, held_bytes: int) -> str | None:
-        """Why a job that has used this much is ended, and what else there is; None where it may go on."""
+    def exceeded(self, cpu_s: float, held_bytes: int) -> str | None:
+        """Return the message for a job that exceeds its limits, or None."""
         if cpu_s > self.job_cpu_s:
             return (
-                f"stopped after {cpu_s:,.0f} s of computing; one question may take {self.job_cpu_s:,.0f} s here: "
-                "ask for less (fewer requests, a smaller space), or run the command in a terminal"
+                f"stopped after {cpu_s:,.0f} s of CPU time (limit {self.job_cpu_s:,.0f} s); use fewer requests or a "
+                "smaller search space, or run the command in a terminal"
             )
         if held_bytes > self.job_bytes:
             return self.too_large(held_bytes)
         return None
 
     def too_large(self, held_bytes: int | None = None) -> str:
-        """The same, of memory."""
+        """Return the message for a job that uses too much memory."""
         needs = "more memory" if held_bytes is None else f"{held_bytes / GIB:.1f} GiB of memory"
         return (
-            f"stopped: it wants {needs}; one question may have {self.job_bytes / GIB:.1f} GiB here: ask for less "
-            "(fewer requests, a smaller space), or run the command in a terminal"
+            f"stopped because it needs {needs} (limit {self.job_bytes / GIB:.1f} GiB); use fewer requests or a smaller "
+            "search space, or run the command in a terminal"
         )
 
 
@@ -58,18 +56,18 @@ QUOTA = Quota()
 
 
 class Used:
-    """CPU seconds that one session's jobs have used lately."""
+    """CPU seconds that one session's jobs have used recently."""
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
         self._spent: deque[tuple[float, float]] = deque()
 
     def add(self, cpu_s: float) -> None:
-        """A job has used so much."""
+        """Record the CPU time of a job."""
         self._spent.append((time.monotonic(), cpu_s))
 
     def seconds(self) -> float:
-        """Within the window that ends now."""
+        """Return the CPU seconds within the last `window_s`."""
         while self._spent and self._spent[0][0] < time.monotonic() - self._window_s:
             self._spent.popleft()
         return sum(cpu_s for _, cpu_s in self._spent)
@@ -77,18 +75,18 @@ class Used:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a group of processes has used, and holds, by now; zero where the system does not say."""
+    """CPU time and memory of a process group; zero if unknown."""
 
     cpu_s: float = 0.0
     held_bytes: int = 0
 
 
 def usage_of(groups: set[int]) -> dict[int, Usage]:
-    """Of each of these groups of processes; children that have ended count with who waited for them."""
+    """Return the usage of each process group; ended children count for the process that waited for them."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     found = dict.fromkeys(groups, Usage())
     for entry in PROC.glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError, IndexError):  # gone meanwhile
+        with suppress(OSError, ValueError, IndexError):  # the process has ended
             fields = entry.read_text().rpartition(")")[2].split()
             group = int(fields[2])
             if group in found:
@@ -100,13 +98,13 @@ def usage_of(groups: set[int]) -> dict[int, Usage]:
 
 
 def give_way(group: int, niceness: int) -> None:
-    """Others go first from now on."""
+    """Lower the priority of a process group."""
     with suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PGRP, group, niceness)
 
 
 def hold_to(most_bytes: int) -> None:
-    """This process gets a MemoryError where it would have more."""
+    """Limit this process's memory; allocations above it raise MemoryError."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 

@@ -1,10 +1,8 @@
-"""The frame around every page: menu, sidebar, link, presets, and the one boundary where errors end.
+"""Frame of every page: menu, sidebar, link, examples and error handling.
 
-What every page needs and takes long to import is imported here, before any session draws: plotly looks for a pandas
-that is loaded, and stumbles over one that another thread is only just loading.
+Slow imports that every page needs are here, before any session draws. Plotly looks for a loaded pandas, and fails if
+another thread is still importing it.
 """
-
-from __future__ import annotations
 
 from html import escape
 from pathlib import Path
@@ -27,7 +25,7 @@ _LINK, _NOTICE = "_link_given", "_link_notice"
 
 
 def run() -> None:
-    """Draw the chosen page. Everything that happens while streamlit runs a page happens in here."""
+    """Draw the chosen page; everything in a streamlit run happens here."""
     st.set_page_config(page_title="capacity", page_icon=ICON, layout="wide")
     if _LINK not in st.session_state:
         _rename_older_keys()
@@ -53,17 +51,19 @@ def run() -> None:
         dropped = [key for key in link if key in REMOVED]
         st.session_state[_NOTICE] = (asked, wrong_parts(link), dropped)
     asked_by_link, wrong, dropped = st.session_state.get(_NOTICE, (None, [], []))
-    if asked == asked_by_link:  # a browser runs a page with a link twice
+    if asked == asked_by_link:  # streamlit runs a page with a link twice
         if wrong:
-            text = f"The link says what is not there: {'; '.join(wrong)}"
+            text = f"This page does not accept these values of the link: {'; '.join(wrong)}"
             notice.warning(plain(text), icon=":material/link_off:")
         if dropped:
-            notice.info(f"This link is of an older version; without an input today: {', '.join(dropped)}.")
+            notice.info(
+                f"This link is from an older version. Removed inputs are ignored: {', '.join(dropped)}."
+            )
     st.session_state[_LINK] = {}
 
 
 def _menu() -> dict[str, list[st.Page]]:
-    """The pages by section; those of none come first, each for itself."""
+    """Return the pages by section; those without a section come first."""
     menu: dict[str, list[st.Page]] = {}
     for entry in PAGES:
         page = st.Page(
@@ -79,7 +79,7 @@ def _menu() -> dict[str, list[st.Page]]:
 
 
 def _rename_older_keys() -> None:
-    """Rename the keys of an older link in the address, and run again: widgets read the address as a run begins."""
+    """Rename outdated keys in the address and rerun, because widgets read the address when a run begins."""
     link = _link()
     if RENAMED.keys() & link:
         renamed = {RENAMED.get(key, key): values for key, values in link.items()}
@@ -92,7 +92,7 @@ def _link() -> dict[str, list[str]]:
 
 
 def _presets() -> None:
-    """Examples to begin with, as plain links: streamlit's own do not reach widgets that are bound to the URL."""
+    """Draw examples as plain links; streamlit's own links do not set widgets that are bound to the URL."""
     links = (
         f'<p><a style="color: inherit" href="{escape(link)}">{escape(title)}</a></p>'
         for title, link in PRESETS.items()
@@ -102,7 +102,7 @@ def _presets() -> None:
 
 
 def _share() -> None:
-    """A link that reproduces the view, to copy."""
+    """Draw a link to the current view."""
     with st.popover("Copy link", icon=":material/link:", width="stretch"):
         base = (st.context.url or "").split("?")[0]
         query = link_query()

@@ -1,10 +1,7 @@
-"""Pictures of every page in both themes, and on a phone: `python -m capacity_app.screenshots [FOLDER]`, by default
-docs/screenshots.
+"""Screenshots of every page in both themes and on a phone: `python -m capacity_app.screenshots [FOLDER]`.
 
-Needs playwright and a Chromium on the path (or the one that CHROMIUM names).
+The default folder is docs/screenshots. Needs playwright, and Chromium on the path or in the variable CHROMIUM.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -29,13 +26,13 @@ BROWSER_ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
 READY_MS = 60_000
 WIDTH, HEIGHT, TALLEST = 1280, 900, 1700
 PHONE = 390
-COLOURS = 256  # of a picture's palette: a third of the bytes, to the eye the same
+COLOURS = 256  # palette size: a third of the bytes without a visible difference
 Theme = Literal["light", "dark"]
 
 
 @dataclass(frozen=True)
 class Shot:
-    """A page as it is to be seen; `screenshots.toml` says what each field is."""
+    """One screenshot; `screenshots.toml` documents the fields."""
 
     name: str
     path: str
@@ -45,13 +42,12 @@ class Shot:
     until: str = ""
 
 
-# files to give to pages that ask for some
-
-
 @cache
 def example_benchmark() -> Path:
-    """A result file as `vllm bench serve` writes it, for the picture alone: of no server, but of
-    a simulated H100 with PCIe, which the page holds against one with NVLink."""
+    """Write a result file in the format of `vllm bench serve`, from a simulated H100 PCIe instead of a server.
+
+    The page compares it with an H100 with NVLink.
+    """
     import capacity
 
     load: dict[str, Any] = {"input_len": 1024, "output_len": 128, "request_rate": 4.0, "num_prompts": 100}
@@ -81,7 +77,7 @@ def example_benchmark() -> Path:
 
 @cache
 def example_trace() -> Path:
-    """Conversations over one system prompt, each turn with all before it."""
+    """Write a trace of conversations with a shared system prompt, in which each turn includes all previous ones."""
     from capacity.workload import LognormalLengths, SteadyArrivals, conversations, write_timed_trace
     from capacity.workload.synthetic import ThinkTime
 
@@ -101,7 +97,7 @@ def example_trace() -> Path:
 
 @cache
 def example_sweep() -> Path:
-    """What `capacity sweep --export` writes of a batch on several GPUs."""
+    """Write the export of a sweep over batch size and GPU."""
     import capacity
 
     folder = _folder()
@@ -122,13 +118,13 @@ SHOTS = tuple(read_rows(Path(__file__).with_name("screenshots.toml"), Shot).valu
 
 
 def chromium_path() -> str | None:
-    """A Chromium, or None."""
+    """Return the path of Chromium, or None."""
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 @contextmanager
 def dashboard_server(log: Path | None = None) -> Iterator[str]:
-    """The dashboard on a free port of this machine: its address, while the context lasts. Raises InvalidInput."""
+    """Run the dashboard on a free port and yield its address. Raises InvalidInput."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
@@ -147,10 +143,12 @@ def dashboard_server(log: Path | None = None) -> Iterator[str]:
 
 @contextmanager
 def browser() -> Iterator[Any]:
-    """A headless Chromium. Raises InvalidInput without one."""
+    """Yield a headless Chromium. Raises InvalidInput if none is installed."""
     path = chromium_path()
     if path is None:
-        raise InvalidInput(f"no Chromium: install one of {', '.join(BROWSERS)}, or name it in CHROMIUM")
+        raise InvalidInput(
+            f"Chromium not found; install one of {', '.join(BROWSERS)}, or set CHROMIUM to its path"
+        )
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -162,7 +160,7 @@ def browser() -> Iterator[Any]:
 
 
 def open_page(browser: Any, theme: Theme = "light", width: int = WIDTH, height: int = HEIGHT) -> Any:
-    """A page of a new session, in a fixed locale."""
+    """Open a page in a new session with a fixed locale."""
     context = browser.new_context(
         locale="en-US", color_scheme=theme, viewport={"width": width, "height": height}, timezone_id="UTC"
     )
@@ -171,7 +169,7 @@ def open_page(browser: Any, theme: Theme = "light", width: int = WIDTH, height: 
 
 
 def settle(page: Any) -> None:
-    """Wait until streamlit has nothing more to draw."""
+    """Wait until streamlit has drawn everything."""
     page.get_by_test_id("stApp").wait_for()
     page.wait_for_function(
         "() => { const app = document.querySelector('[data-testid=stApp]');"
@@ -182,7 +180,7 @@ def settle(page: Any) -> None:
 
 
 def take(browser: Any, address: str, shot: Shot, theme: Theme, folder: Path, *, width: int = WIDTH) -> Path:
-    """One picture: the whole page at a width that text stays readable in, or as a phone shows it."""
+    """Take one screenshot of the whole page at desktop or phone width, and return its path."""
     from PIL import Image
 
     page = open_page(browser, theme, width)
@@ -201,7 +199,7 @@ def take(browser: Any, address: str, shot: Shot, theme: Theme, folder: Path, *, 
         page.get_by_text(shot.until).first.wait_for()
     settle(page)
     page.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 0)")
-    page.wait_for_timeout(1000)  # charts glide to their places
+    page.wait_for_timeout(1000)  # charts are animated
     whole = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
     page.set_viewport_size({"width": width, "height": min(max(HEIGHT, int(whole)), TALLEST)})
     page.wait_for_timeout(500)
@@ -213,7 +211,7 @@ def take(browser: Any, address: str, shot: Shot, theme: Theme, folder: Path, *, 
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Take all pictures, or those whose names follow the folder."""
+    """Take all screenshots, or those named after the folder."""
     folder = Path(arguments[0]) if arguments else Path("docs/screenshots")
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [shot for shot in SHOTS if not arguments[1:] or shot.name in arguments[1:]]

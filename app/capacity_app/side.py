@@ -1,4 +1,4 @@
-"""A side of a comparison: a question that a page asks the library, and how a link holds it."""
+"""One side of a comparison: the verb arguments of a page, and their encoding in a link."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from capacity.deployment import Cost, Pool, Service, Traffic
 from capacity.model import model_names
 from capacity_app.widgets import Field, find_field
 
-LARGEST = 10_000_000  # of any number that a page takes
+LARGEST = 10_000_000  # of all numbers that pages accept
 TEXTS = {
     "price": re.compile(r"\d{1,7}(\.\d{1,6})?"),
     "acceptance": re.compile(r"\d(\.\d{1,6})?"),
@@ -32,16 +32,19 @@ POOL = (
     *("quantization", "kv_cache_dtype", "engine", "max_model_len"),
 )
 NOT_OF_THE_LOAD = ("num_prompts", "seed", "client_latency_s")
-DEPLOYED = (Pool, Traffic, Service, Cost)  # what a question may say beside its function's own keywords
-VERBS_OF_PAGES = {"speculation": "speculate", "beam_search": "beam-search"}  # where a page has another name
+DEPLOYED = (Pool, Traffic, Service, Cost)  # specs accepted in addition to the function's own keywords
+VERBS_OF_PAGES = {
+    "speculation": "speculate",
+    "beam_search": "beam-search",
+}  # pages named differently from their verb
 MAX_LINK_BYTES = 6_000
 MAX_TEXT_BYTES = 256 * 1024
-UNEQUAL = "inf"  # of a number without an end, which JSON has no word for
+UNEQUAL = "inf"  # encoding of infinity, which JSON lacks
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """What `page` asks: the keywords of pool and traffic in `options`, of the price in `cost`."""
+    """Arguments of `page`: pool and traffic in `options`, the price in `cost`."""
 
     page: str
     model: str
@@ -50,51 +53,53 @@ class Side:
 
     @property
     def text(self) -> str:
-        """As a link has it."""
+        """Return the encoding for a link."""
         ended = {n: UNEQUAL if value == float(UNEQUAL) else value for n, value in self.options.items()}
         return packed_text(json.dumps(asdict(replace(self, options=ended)), sort_keys=True))
 
     @property
     def said(self) -> dict[str, Any]:
-        """All of it by name."""
+        """Return all arguments by name."""
         return {"model": self.model, **self.options, **self.cost}
 
-    def select_fields(self, names: Container[str]) -> dict[str, Any]:
-        """The keywords of these names."""
+    def of(self, names: Container[str]) -> dict[str, Any]:
+        """Return the arguments with these names."""
         return select(self.said, names)
 
     @property
     def deployed(self) -> bool:
-        """Whether it asks of one deployment; a plan asks of many."""
+        """Return whether it is about one deployment; a plan is about many."""
         return "gpu" in self.options
 
     @property
     def described(self) -> str:
-        """Its model on its GPUs."""
+        """Describe the model and its GPUs."""
         tensor = self.options.get("tensor_parallel_size", 1)
         gpus = (
-            f"{tensor} x {self.options['gpu']}" if self.deployed else f"of {', '.join(self.options['gpus'])}"
+            f"{tensor} x {self.options['gpu']}"
+            if self.deployed
+            else f"any of {', '.join(self.options['gpus'])}"
         )
         return f"{self.model}, {gpus}"
 
     @property
     def traffic(self) -> dict[str, Any]:
-        """Who asks what, when."""
-        return self.select_fields(Traffic.model_fields)
+        """Return the traffic fields."""
+        return self.of(Traffic.model_fields)
 
     @property
     def load(self) -> dict[str, Any]:
-        """The traffic without what does not change the load: the length of its run, its seed and the client's part."""
+        """Return the traffic without fields that do not change the load: run length, seed and client latency."""
         return omit(self.traffic, *NOT_OF_THE_LOAD)
 
     def under_load_of(self, current: Side) -> Side:
-        """Return the same deployment in the question and under the load of `current`."""
+        """Return the same deployment on the page and under the load of `current`."""
         asked = self.asked_on(current)
         return replace(asked, options={**omit(asked.options, *asked.load), **current.load})
 
     @property
     def deployment(self) -> dict[str, Any]:
-        """The fields of a deployment file."""
+        """Return the fields of a deployment file."""
         return {
             "model": self.model,
             "pools": [omit(self.select_fields(Pool.model_fields), "model")],
@@ -104,7 +109,7 @@ class Side:
         }
 
     def asked_on(self, current: Side) -> Side:
-        """The same deployment and load in the question of the page in sight: what else that asks stays."""
+        """Return the same deployment and load as arguments of the current page, with its other arguments."""
         if self.page == current.page:
             return self
         shared = select(self.options, current.options)
@@ -119,27 +124,26 @@ class Side:
 
 
 def read_side(text: str) -> Side:
-    """A side from a link, where nothing is trusted: names that pages have, values that they could have.
-
-    Raises InvalidInput.
-    """
+    """Decode a side from a link, and check every name and value. Raises InvalidInput."""
     found = parse_json_object(unpacked_text(text).encode(), "side")
     page, model, options, cost = (found.get(name) for name in ("page", "model", "options", "cost"))
     verb = BY_NAME.get(VERBS_OF_PAGES.get(str(page), str(page)))
     if not (
         isinstance(options, dict) and isinstance(cost, dict) and {"gpu", "gpus"} & options.keys() and verb
     ):
-        raise InvalidInput("a side of the link is no question: pin it again")
+        raise InvalidInput("a pinned side in the link is invalid; pin it again")
     function = resolve_name(verb.function)
     for name, value in {"model": model, **options, **cost}.items():
         if not _may_be(function, str(name), value):
-            raise InvalidInput(f"a side of the link says {str(name)[:40]}={str(value)[:40]}: pin it again")
+            raise InvalidInput(
+                f"a pinned side has an invalid {str(name)[:40]}={str(value)[:40]}; pin it again"
+            )
     ended = {name: float(UNEQUAL) if value == UNEQUAL else value for name, value in options.items()}
     return Side(page=str(page)[:40], model=str(model), options=ended, cost=cost)
 
 
 def _may_be(function: Any, name: str, value: object) -> bool:
-    """Whether a question of this function could hold the value in this field."""
+    """Return whether this function accepts the value in this field."""
     if name == "model":
         return value in model_names()
     field = find_field(function, name) or find_field(DEPLOYED, name)
@@ -157,11 +161,8 @@ def _is_one(field: Field, value: object) -> bool:
     return isinstance(value, str) and (value in field.offered or bool(pattern and pattern.fullmatch(value)))
 
 
-# text as a part of a URL
-
-
 def packed_text(text: str) -> str:
-    """A text as part of a URL; empty where it is too long for one."""
+    """Compress text for a URL; empty if it is too long."""
     if not text.strip():
         return ""
     packed = base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode()
@@ -169,7 +170,7 @@ def packed_text(text: str) -> str:
 
 
 def unpacked_text(packed: str) -> str:
-    """The text in a part of a URL; empty where that is none, or grows beyond `MAX_TEXT_BYTES`."""
+    """Decompress text from a URL; empty if it is malformed or exceeds `MAX_TEXT_BYTES`."""
     try:
         unpacker = zlib.decompressobj()
         raw = unpacker.decompress(base64.urlsafe_b64decode(packed[:MAX_LINK_BYTES]), MAX_TEXT_BYTES)

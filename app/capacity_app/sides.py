@@ -1,6 +1,4 @@
-"""A | B on any page: questions that are pinned, and the one in sight beside them. The link holds what is pinned."""
-
-from __future__ import annotations
+"""Comparison on any page: pinned sides next to the current one. The link contains the pinned sides."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -24,23 +22,23 @@ from capacity_app.side import Side as Side
 from capacity_app.side import read_side
 from capacity_app.state import OWN_MODEL, SIDES, WIDGETS, Inputs
 
-CALLED = {name: widget.label for name, widget in WIDGETS.items()}  # settings as the sidebar calls them
+CALLED = {name: widget.label for name, widget in WIDGETS.items()}  # the sidebar's labels
 LETTERS = "ABCD"
 MANY_TIMES = 10.0
 UNLIKE = "different loads, not compared"
-MOST = len(LETTERS) - 1  # pinned, beside the one in sight
+MOST = len(LETTERS) - 1  # pinned sides, in addition to the current one
 IN_SIGHT = "_side_in_sight"
-PAIRED = ("estimate", "simulate", "cost")  # pages that ask of one deployment on one traffic alone
+PAIRED = ("estimate", "simulate", "cost")  # pages about one deployment under one load
 
 Ask = Callable[[Side], Task]
 Row = Callable[[Any], Sequence[parts.Kpi]]
 
 
 def figures(current: Side, answer: Any, *, ask: Ask, row: Row, slo: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The page's figures of merit, each with how far it is from A's, and every side beside each other.
+    """Draw the figures of merit, with their changes from A and a table of all sides.
 
-    `row` makes the figures of what `ask`'s task answers; `slo` are the service levels within which deployments are
-    compared at the same rate. Returns the answers by letter, the one in sight last.
+    `row` makes the figures from an answer of `ask`'s task; `slo` are the service levels for comparisons at the same
+    rate. Returns the answers by letter, the current one last.
     """
     st.session_state[IN_SIGHT] = current
     sides = pinned_sides()
@@ -60,8 +58,8 @@ def figures(current: Side, answer: Any, *, ask: Ask, row: Row, slo: tuple[str, .
     return answers
 
 
-def pinned_sides() -> list[Side]:
-    """What is pinned, A first; a side of the link that cannot be read is said and let go."""
+def pinned() -> list[Side]:
+    """Return the pinned sides; one that cannot be read is reported and removed."""
     texts: list[str] = st.session_state[SIDES]
     found = {}
     for text in texts:
@@ -74,12 +72,12 @@ def pinned_sides() -> list[Side]:
 
 
 def model_of(side: Side, inputs: Inputs) -> Any:
-    """Return the model of a side as the library takes it: a pasted one is the sidebar's."""
+    """Return the model of a side for the library; a pasted one is the sidebar's."""
     return inputs.model if side.model == inputs.model_name else side.model
 
 
 def side_of(page: str, arguments: Mapping[str, Any]) -> Side:
-    """What a task of this page was asked, as a link holds it."""
+    """Return a task's arguments as a side."""
     said = {name: list(value) if isinstance(value, tuple) else value for name, value in arguments.items()}
     model = said.pop("model")
     cost, options = select(said, Cost.model_fields), omit(said, *Cost.model_fields)
@@ -87,18 +85,18 @@ def side_of(page: str, arguments: Mapping[str, Any]) -> Side:
 
 
 def _answers(others: Mapping[str, Side], ask: Ask) -> dict[str, Any]:
-    """What the page answers for each that is pinned, by letter: those that are there."""
+    """Return the available answers of the pinned sides by letter."""
     done: dict[str, Any] = {}
     for letter, side in others.items():
         with boundary():
             # each page has its own place, because their answers differ in type
             place = f"side_{side.page}_{letter}"
-            done[letter] = parts.background(place, ask(side), doing=f"Asking {letter}").current
+            done[letter] = parts.background(place, ask(side), doing=f"Computing {letter}").current
     return {letter: answer for letter, answer in done.items() if answer is not None}
 
 
 def _buttons(current: Side, sides: list[Side]) -> None:
-    """To pin the one in sight, and to let go of what is pinned."""
+    """Draw the buttons that pin the current side and unpin others."""
     with st.container(horizontal=True):
         st.button(
             f"Pin this as {LETTERS[min(len(sides), MOST - 1)]}",
@@ -106,8 +104,8 @@ def _buttons(current: Side, sides: list[Side]) -> None:
             icon=":material/push_pin:",
             on_click=pin,
             disabled=not may_be_pinned(current) or current in sides or len(sides) >= MOST,
-            help="Then change anything: every figure shows how far it is from A. Up to three can be pinned"
-            + ("." if may_be_pinned(current) else "; a pasted config.json and a trace cannot."),
+            help="Pin these inputs, then change them: every figure shows its difference from A. Up to three can be "
+            "pinned" + ("." if may_be_pinned(current) else ", but not a pasted config.json or a trace."),
         )
         for letter, side in zip(LETTERS, sides, strict=False):
             st.button(
@@ -120,18 +118,18 @@ def _buttons(current: Side, sides: list[Side]) -> None:
 
 
 def _set_same_load(current: Side) -> None:
-    """Put every pinned deployment under the load in sight."""
-    asked = [side.under_load_of(current).text for side in pinned_sides()]
+    """Put every pinned deployment under the current load."""
+    asked = [side.under_load_of(current).text for side in pinned()]
     st.session_state[SIDES] = list(dict.fromkeys(asked))
 
 
 def _replicas_of_sides(asked: Mapping[str, Side], current: Side, ask: Ask, slo: tuple[str, ...]) -> None:
-    """State how many replicas of each deployment serve the load in sight within the SLO, and at which bill."""
+    """Draw the replicas of each deployment that serve the current load within the SLO, and their bill."""
     found = {}
     for letter, side in asked.items():
         same_load = side.under_load_of(current)
         task = replicas_task(ask(same_load).arguments["model"], same_load, slo)
-        answer = parts.background(f"replicas_{letter}", task, doing=f"Counting replicas of {letter}").current
+        answer = parts.background(f"replicas_{letter}", task, doing=f"Computing replicas of {letter}").current
         if answer is None:
             return
         found[letter] = answer
@@ -141,7 +139,7 @@ def _replicas_of_sides(asked: Mapping[str, Side], current: Side, ask: Ask, slo: 
 
 
 def replicas_task(model: Any, side: Side, slo: Sequence[str]) -> Task:
-    """Return the task that counts the replicas of a side's deployment for its load."""
+    """Return the task that computes the replicas of a side's deployment for its load."""
     arguments = {
         "model": model,
         "pool": omit(side.select_fields(Pool.model_fields), "model", "replicas"),
@@ -157,22 +155,22 @@ def _holds(answer: ReplicasNeeded, replicas: int) -> bool:
 
 
 def equal_load_text(found: Mapping[str, ReplicasNeeded], running: Mapping[str, int]) -> str:
-    """Return which sides serve the load within the SLO, and the replicas and bill with which each would."""
+    """Return which sides serve the load within the SLO, and the replicas and bill that each needs."""
     first = next(iter(found.values()))
     load = f"{first.requests_per_s:,.4g} requests/s"
     holding = [letter for letter, each in found.items() if _holds(each, running[letter])]
     if len(holding) == len(found):
-        held = "every side holds" if len(found) > 2 else "both hold"
+        held = "every side meets" if len(found) > 2 else "both meet"
     elif holding:
-        held = f"only {' and '.join(holding)} hold{'s' * (len(holding) == 1)}"
+        held = f"only {' and '.join(holding)} meet{'s' * (len(holding) == 1)}"
     else:
-        held = "neither holds" if len(found) == 2 else "no side holds"
+        held = "neither meets" if len(found) == 2 else "no side meets"
     counts = [
         f"{letter} {count_text(each.needed) if each.needed else f'no number of replicas ({each.reason})'}"
         for letter, each in found.items()
     ]
     within = f"within {' and '.join(first.slos)} at {first.confidence:.0%} confidence"
-    text = f"At {load} {held} the SLO. For {load} {within}: {'; '.join(counts)}"
+    text = f"At {load} {held} the SLO. Needed for {load} {within}: {'; '.join(counts)}"
     bills = [None if each.needed is None else each.needed.usd_per_month for each in found.values()]
     if len(bills) == 2 and bills[0] is not None and bills[1] is not None:
         before, after = found
@@ -182,19 +180,19 @@ def equal_load_text(found: Mapping[str, ReplicasNeeded], running: Mapping[str, i
 
 
 def may_be_pinned(side: Side) -> bool:
-    """Whether a link can hold it: all of it is in the URL."""
+    """Return whether a link can contain the side."""
     return side.model in model_names() and "trace" not in side.options
 
 
 def pin() -> None:
-    """Keep the question in sight beside what follows."""
+    """Pin the current side."""
     side: Side | None = st.session_state.get(IN_SIGHT)
     if side is not None and may_be_pinned(side):
         st.session_state[SIDES] = [*st.session_state[SIDES], side.text]
 
 
 def pinned_texts() -> list[str]:
-    """What is pinned, as the link has it."""
+    """Return the encoded pinned sides."""
     return list(st.session_state.get(SIDES, ()))
 
 
@@ -202,8 +200,8 @@ def _unpin(text: str) -> None:
     st.session_state[SIDES] = [each for each in st.session_state[SIDES] if each != text]
 
 
-def compare_with_first(row: Sequence[parts.Kpi], first: Sequence[parts.Kpi]) -> list[parts.Kpi]:
-    """Figures of merit with how far each is from A's."""
+def against(row: Sequence[parts.Kpi], first: Sequence[parts.Kpi]) -> list[parts.Kpi]:
+    """Add the change from A to each figure of merit."""
     before = {kpi.label: kpi for kpi in first}
     changes = [_change_text(kpi, before.get(kpi.label), of="A") for kpi in row]
     return [
@@ -213,15 +211,17 @@ def compare_with_first(row: Sequence[parts.Kpi], first: Sequence[parts.Kpi]) -> 
 
 
 def _change_text(kpi: parts.Kpi | None, first: parts.Kpi | None, *, of: str = "") -> str:
-    """How far a figure is from A's; empty where one of them has no number."""
+    """Return the change of a figure from A's; empty if one has no number."""
     if kpi is None or first is None or kpi.number is None or first.number is None:
         return ""
     return change_text(Change(figure=kpi.label, first=first.number, second=kpi.number), of=of)
 
 
 def rows(sides: Mapping[str, Sequence[parts.Kpi]], unlike: Set[str] = frozenset()) -> list[dict[str, str]]:
-    """A row for each figure: every side with its interval; for each but the first, how far it is from the first, or
-    that it is among the `unlike`, which answer another load."""
+    """Return a table row per figure: each side with its interval, and its change from the first side.
+
+    Sides in `unlike` have another load, so the table has no change for them.
+    """
     shown = {name: {kpi.label: kpi for kpi in row} for name, row in sides.items()}
     first = next(iter(shown))
     table = []
@@ -233,24 +233,23 @@ def rows(sides: Mapping[str, Sequence[parts.Kpi]], unlike: Set[str] = frozenset(
             line[name] = "-" if kpi is None else f"{kpi.value} ({kpi.below})" if within else kpi.value
             if name != first:
                 change = _change_text(kpi, shown[first].get(label)) or "-"
-                line[f"{name} against {first}"] = UNLIKE if name in unlike else change
+                line[f"{name} vs. {first}"] = UNLIKE if name in unlike else change
         table.append(line)
     return table
 
 
 def change_text(change: Change, *, of: str = "") -> str:
-    """`+25 %, outside`: by how much (`of` says against what), and whether the intervals are apart; tenfold and more is
-    told as times."""
+    """Return `+25 %, outside`: the change, and whether the intervals are disjoint; from tenfold as a factor."""
     if change.ratio is None:
         return "-"
     words = {True: ", outside", False: ", within", None: ""}[change.outside]
     if change.ratio >= MANY_TIMES - 1:
         return f"{1 + change.ratio:,.0f} times{of and f' {of}'}{words}"
-    return f"{100 * change.ratio:+z.0f} %{of and f' against {of}'}{words}"
+    return f"{100 * change.ratio:+z.0f} %{of and f' vs. {of}'}{words}"
 
 
 def settings_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-    """`GPU h100-sxm-80gb -> b200-sxm-180gb`: what differs, as the sidebar calls it."""
+    """Return the differences with sidebar labels: `GPU h100-sxm-80gb -> b200-sxm-180gb`."""
     names = dict.fromkeys(name for name in (*first, *second) if first.get(name) != second.get(name))
     return ", ".join(
         f"{CALLED.get(name, name)} {_setting(first.get(name))} -> {_setting(second.get(name))}"
@@ -264,18 +263,18 @@ def _setting(value: Any) -> str:
     return " + ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _show_all_sides(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[parts.Kpi]]) -> None:
-    """Every side in a table, what differs between them, and, of the same traffic, both request by request."""
-    st.subheader(f"Beside A: {here} is in sight")
+def _beside(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[parts.Kpi]]) -> None:
+    """Draw a table of all sides, their differences and, for the same traffic, a comparison by request."""
+    st.subheader(f"Comparison with A ({here}: current inputs)")
     first, current = asked["A"], asked[here]
     for letter, side in asked.items():
         said = side.described if side is first else settings_text(first.said, side.said)
-        st.caption(plain(f"{letter}: {said or 'as A'}"))
+        st.caption(plain(f"{letter}: {said or 'same as A'}"))
     others = " and ".join(letter for letter, side in asked.items() if side.load != current.load)
     if others:
         st.info(plain(f"{others} and {here}: {UNLIKE}."), icon=":material/difference:")
         st.button(
-            f"Ask {others} under the load of {here}",
+            f"Use the load of {here} for {others}",
             key="same_load",
             icon=":material/equal:",
             on_click=_set_same_load,
@@ -283,24 +282,24 @@ def _show_all_sides(asked: Mapping[str, Side], here: str, shown: Mapping[str, Se
         )
     load = asked[next(iter(shown))].load
     unlike = {letter for letter, side in asked.items() if side.load != load}
-    alt = f"Each figure of A to {here}, and how far it is from A."
+    alt = f"Figures of A to {here}, and their differences from A."
     parts.table("sides", rows(shown, unlike=unlike), alt=alt)
-    st.caption("outside: the two 90 % intervals have nothing in common; within: they overlap.")
+    st.caption("outside: the two 90 % intervals do not overlap; within: they overlap.")
     same_traffic = current.deployed and current.traffic == first.traffic and current != first
     if current.page in PAIRED and same_traffic and {"concurrency", "request_rate"} & current.options.keys():
         _show_paired_diff(first, current, here)
 
 
-def _show_paired_diff(first: Side, current: Side, here: str) -> None:
-    """The same arrivals through both, as `capacity diff`."""
+def _paired(first: Side, current: Side, here: str) -> None:
+    """Compare both on the same arrivals, like `capacity diff`."""
     task = Task(function="capacity:diff", arguments={"first": first.deployment, "second": current.deployment})
     found: Diff | None = parts.background(
-        "diff", task, doing="Serving both", button="Same arrivals, request by request"
+        "diff", task, doing="Simulating both", button="Compare on the same arrivals"
     ).value
     if found is None:
         return
     views.show(diff_view(found, "A", here), found)
     st.caption(
-        "The interval is of the traffic's chance, not of the step model's error, which both share. Where it holds 0, "
-        "the two are not told apart."
+        "The interval covers the randomness of traffic, not the step model's error, which both share. If it contains "
+        "0, the difference is not significant."
     )

@@ -1,4 +1,4 @@
-"""A thread and its worker process (`capacity_app.worker`): one job after the other, and one killed with its process."""
+"""A thread with its worker process (`capacity_app.worker`), which runs one job at a time."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class Slot:
-    """`freed` is called with the slot after each job, and with its owner and the CPU seconds that it took.
+    """A worker slot; after each job, `freed` is called with the slot, the job's owner and its CPU seconds.
 
-    `worn`: its process has been told to let others go first, and cannot go back; the next job gets a fresh one.
+    `worn`: the process has a lower priority, which cannot be undone, so the next job gets a new process.
     """
 
     def __init__(self, freed: Callable[[Slot, str, float], None], quota: Quota) -> None:
@@ -40,41 +40,41 @@ class Slot:
 
     @property
     def group(self) -> int:
-        """The group of processes at work; 0 without one."""
+        """Return the process group of the worker, or 0."""
         return 0 if self._process is None else self._process.pid
 
     def give(self, job: Job) -> None:
-        """Its next job."""
+        """Assign the next job."""
         self.job = job
         self._jobs.put(job)
 
     def start(self) -> None:
-        """Have a process ready."""
+        """Start the worker process."""
         with self._lock:
             if not self._closed:
                 self._worker()
 
     def abandon(self, job: Job) -> None:
-        """Kill the process if it works on this job."""
+        """Kill the process if it runs this job."""
         with self._lock:
             if self.job is job and self._process is not None:
                 self._measure()
                 self._kill()
 
     def kill_idle(self) -> None:
-        """Kill the process where it has nothing to do."""
+        """Kill the process if it is idle."""
         with self._lock:
             if self.job is None:
                 self._kill()
 
     def kill(self) -> None:
-        """Kill the process, for good."""
+        """Kill the process and close the slot."""
         with self._lock:
             self._closed = True
             self._kill()
 
-    def job_and_cpu_seconds(self, group: int, usage: Usage) -> tuple[Job | None, float]:
-        """The job at work in this group of processes, and the CPU seconds that it has taken by its usage."""
+    def measured(self, group: int, usage: Usage) -> tuple[Job | None, float]:
+        """Return the job running in this process group and its CPU seconds."""
         with self._lock:
             if group != self.group:
                 return None, 0.0
@@ -87,7 +87,7 @@ class Slot:
 
     def _kill(self) -> None:
         if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)  # its own session: the processes that it started too
+            os.killpg(self._process.pid, signal.SIGKILL)  # including the processes that it started
             self._process.wait()
         self._process = None
 
@@ -111,7 +111,7 @@ class Slot:
             with self._lock:
                 self._measure()
                 if self.worn or not answered:
-                    self._kill()  # an answer may be in the pipe still, and is none of the next job
+                    self._kill()  # the pipe may contain an answer that does not belong to the next job
                 self.job = None
             self._freed(self, job.owner, self._cpu_s)
 

@@ -1,6 +1,4 @@
-"""What the user has chosen: widgets that are part of the URL, and the one sidebar that every page shares."""
-
-from __future__ import annotations
+"""User inputs: widgets that are part of the URL, and the sidebar shared by all pages."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
@@ -30,7 +28,7 @@ from capacity_app.widgets import segments as segments
 
 PRESET, OWN_MODEL = "preset", "config.json"
 AS_PUBLISHED = "as published"
-MODEL = frozenset(("source", "model"))  # keys of the sidebar's widgets, as pages read them
+MODEL = frozenset(("source", "model"))  # sets of the sidebar's keys, for `reads` in pages.toml
 ENGINE = frozenset(("gpu", "tp", "pp", "ep", "weights", "kv", "engine", "context"))
 LENGTHS, PRICE = frozenset(("isl", "osl")), frozenset(("tier", "price"))
 VARIATION, LEVELS = frozenset(("lengths", "range")), frozenset(("slo_ttft", "slo_tpot"))
@@ -41,7 +39,7 @@ UNSET = "not set"
 LENGTH_SHAPES = (UNSET, "lognormal", "gamma", *USE_CASES)
 NO_PRICE, OWN_PRICE = "none", "my own"
 
-RENAMED = {  # keys of links made before 2026-11-24, by the key that has their value now
+RENAMED = {  # keys in links made before 2026-11-24, with their new keys
     "sim_ttft": "slo_ttft",
     "cost_ttft": "slo_ttft",
     "sim_tpot": "slo_tpot",
@@ -49,10 +47,10 @@ RENAMED = {  # keys of links made before 2026-11-24, by the key that has their v
     "sim_lengths": "lengths",
     "plan_case": "lengths",
 }
-REMOVED = ("spec_tree", "val_kind")  # keys of older links that nothing has replaced
+REMOVED = ("spec_tree", "val_kind")  # keys of older links without a replacement
 _CONFIG = "config_text"
-INPUTS = "_inputs"  # the sidebar's answers
-SIDES = "_sides"  # what is pinned, packed, as a link has it
+INPUTS = "_inputs"  # the sidebar's values
+SIDES = "_sides"  # pinned sides, encoded as in a link
 
 
 LONGEST: dict[str, Any] = {"least": 1, "most": 10_000_000, "step": 1024, "empty": "the model's"}
@@ -75,19 +73,18 @@ WIDGETS = {
         _field("concurrency", "concurrency", "Concurrency", start=32, most=100_000),
         _field("request_rate", "rate", "Requests/s", start=4.0, least=0.01, most=100_000.0),
         _field("random_range_ratio", "range", "Lengths ±", **VARYING),
-        _field("client_latency_s", "client", "Client, ms", start=USUAL_S * 1e3, most=60_000.0, scale=1e-3),
+        _field(
+            "client_latency_s", "client", "Client latency, ms", start=USUAL_S * 1e3, most=60_000.0, scale=1e-3
+        ),
         _field("price_tier", "tier", "Price", start="on-demand"),
     )
-}  # by the field; what a user may type or press a button for
+}  # by field; also set by the What if box and by buttons
 NAMES_OF_FLAGS.update({name.replace("_", "-"): field.label for name, field in WIDGETS.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """The sidebar's answers, under the library's names.
-
-    `model` is what the library's functions take, `model_name` what a command line takes for it.
-    """
+    """Sidebar values: `model` is the argument of library functions, `model_name` that of a command line."""
 
     model: str | ModelSpec
     model_name: str
@@ -96,8 +93,8 @@ class Inputs:
     output_len: int
     concurrency: int
     request_rate: float
-    spread: Mapping[str, Any]  # how lengths vary around their means, where the user sets it
-    client: Mapping[str, Any]  # what client and network add to TTFT, where it is not the usual
+    spread: Mapping[str, Any]  # variation of lengths, if set
+    client: Mapping[str, Any]  # latency of client and network, if not the default
     ttft_ms: float
     tpot_ms: float
     cost: Mapping[str, Any]
@@ -105,7 +102,7 @@ class Inputs:
 
     @property
     def offers(self) -> tuple[float, float] | None:
-        """$ per GPU-hour of the cheapest and the dearest offer of which the tier's price is the median."""
+        """Return $ per GPU-hour of the cheapest and the most expensive offer behind the tier's median."""
         if "price_tier" not in self.cost:
             return None
         price = find_price(self.pool["gpu"], tier=self.cost["price_tier"])
@@ -114,36 +111,35 @@ class Inputs:
 
     @property
     def engines(self) -> dict[str, Any]:
-        """The engine, for a question that searches several, where it is chosen."""
+        """Return the chosen engine, if any, as an argument of verbs that search several engines."""
         return {"engines": (self.pool["engine"],)} if "engine" in self.pool else {}
 
     @property
     def lengths(self) -> dict[str, Any]:
-        """Tokens of a typical request."""
+        """Return the mean lengths in tokens."""
         return {"input_len": self.input_len, "output_len": self.output_len}
 
     @property
     def load(self) -> dict[str, Any]:
-        """Requests of these lengths that arrive at the rate."""
+        """Return the lengths, their variation and the request rate."""
         return {**self.lengths, **self.spread, "request_rate": self.request_rate, **self.client}
 
     @property
     def slo(self) -> tuple[str, ...]:
-        """The service levels within which deployments are counted and compared."""
+        """Return the service levels for counting and comparing deployments."""
         return f"ttft:p95:{self.ttft_ms:g}ms", f"tpot:p95:{self.tpot_ms:g}ms"
 
 
 def current_inputs() -> Inputs:
-    """The sidebar's answers, for a page."""
+    """Return the sidebar's values."""
     inputs: Inputs = st.session_state[INPUTS]
     return inputs
 
 
 def begin(reads: Set[str]) -> None:
-    """Forget which widgets the last run drew: a link speaks of those that are on the page.
+    """Reset the widgets recorded by the last run.
 
-    `reads` are the keys of the sidebar that the page's answer depends on; the others keep their place and value, and
-    cannot be changed there.
+    `reads` are the sidebar keys that affect the page's answer; the other widgets stay in place but are disabled.
     """
     st.session_state[BOUND] = {}
     st.session_state.setdefault(SIDES, st.query_params.get_all("side"))
@@ -151,7 +147,7 @@ def begin(reads: Set[str]) -> None:
 
 
 def sidebar() -> Inputs:
-    """Draw the inputs that every page shares. Raises the library's errors for a configuration that is none."""
+    """Draw the shared inputs. Raises the library's errors for an invalid configuration."""
     with st.sidebar:
         model, model_name, refused = _model()
         pool = {
@@ -163,8 +159,10 @@ def sidebar() -> Inputs:
         }
         st.divider()
         load = {**_side_by_side("input_len", "output_len"), **_side_by_side("concurrency", "request_rate")}
-        shape_help = "A distribution around the mean lengths above, or a use case's. Not set: by Lengths ±."
-        shape = choice("Lengths vary as", "lengths", LENGTH_SHAPES, UNSET, help=shape_help)
+        shape_help = (
+            "Distribution around the mean lengths above, or that of a use case. If not set: Lengths ±."
+        )
+        shape = choice("Length distribution", "lengths", LENGTH_SHAPES, UNSET, help=shape_help)
         further = _side_by_side("random_range_ratio", "client_latency_s")
         client = select(further, ("client_latency_s",))
         spread = select(further, ("random_range_ratio",))
@@ -177,8 +175,8 @@ def sidebar() -> Inputs:
             spread = {"use_case" if shape in USE_CASES else "length_distribution": shape}
         cost = _cost(pool["gpu"])
         st.divider()
-        memory: Any = segments("Memory in", "mem", MEMORY_UNITS, "GiB")
-        time: Any = segments("Latency in", "time", TIME_UNITS, "ms")
+        memory: Any = segments("Memory unit", "mem", MEMORY_UNITS, "GiB")
+        time: Any = segments("Latency unit", "time", TIME_UNITS, "ms")
     if refused is not None:
         raise refused
     return Inputs(
@@ -195,13 +193,13 @@ def sidebar() -> Inputs:
     )
 
 
-def _shown_fields(*names: str) -> dict[str, Any]:
-    """Draw fields; those that differ from the library's defaults, under its names."""
+def _drawn(*names: str) -> dict[str, Any]:
+    """Draw fields, and return those that differ from the library's defaults."""
     return draw(*(WIDGETS[name] for name in names), stretch=True)
 
 
 def _side_by_side(*names: str) -> dict[str, Any]:
-    """Draw fields beside each other."""
+    """Draw fields in columns."""
     found: dict[str, Any] = {}
     for column, name in zip(st.columns(len(names)), names, strict=True):
         with column:
@@ -210,9 +208,9 @@ def _side_by_side(*names: str) -> dict[str, Any]:
 
 
 def _model() -> tuple[str | ModelSpec, str, CapacityError | None]:
-    """The model and its name; what is wrong with it comes back, so that the rest of the sidebar stays."""
-    if segments("Model from", "source", (PRESET, OWN_MODEL), PRESET) == PRESET:
-        name = _shown_fields("model")["model"]
+    """Return the model, its name and its error, so that the rest of the sidebar is drawn after an error."""
+    if segments("Model source", "source", (PRESET, OWN_MODEL), PRESET) == PRESET:
+        name = _drawn("model")["model"]
         return name, name, None
     try:
         return _own_model(), OWN_MODEL, None
@@ -221,7 +219,7 @@ def _model() -> tuple[str | ModelSpec, str, CapacityError | None]:
 
 
 def _cost(gpu: str) -> dict[str, Any]:
-    """The price: a tier of the dated table, one's own, or none; said where the table has none of this GPU."""
+    """Draw the price: a tier of the table, the user's own, or none; show a caption if the table has no price."""
     tiers = replace(WIDGETS["price_tier"], choices=(NO_PRICE, *TIERS, OWN_PRICE))
     tier = draw(tiers, stretch=True)["price_tier"]
     if tier == OWN_PRICE:
@@ -239,14 +237,14 @@ def _cost(gpu: str) -> dict[str, Any]:
 
 
 def _own_model() -> ModelSpec:
-    """The model of a pasted or uploaded `config.json`, through the library's reader."""
+    """Return the model of a pasted or uploaded `config.json`."""
     if _CONFIG not in st.session_state:
         st.session_state[_CONFIG] = unpacked_text(st.query_params.get("config", ""))
     st.file_uploader(
         "Upload a config.json", type="json", key="config_file", on_change=_take_upload, max_upload_size=1
     )
     text = st.text_area(
-        "or paste it", key=_CONFIG, persist_state="session", height=120, max_chars=MAX_TEXT_BYTES
+        "Or paste it", key=_CONFIG, persist_state="session", height=120, max_chars=MAX_TEXT_BYTES
     )
     if text.strip():
         download("Save config.json", "config.json", lambda: text, mime="application/json")
@@ -254,7 +252,7 @@ def _own_model() -> ModelSpec:
     if packed and st.query_params.get("config") != packed:
         st.query_params["config"] = packed
     if not text.strip():
-        raise InvalidInput("no model: paste or upload a Hugging Face config.json, or choose a preset")
+        raise InvalidInput("no model given; paste or upload a Hugging Face config.json, or choose a preset")
     return parse_model(text.encode())
 
 
@@ -264,24 +262,21 @@ def _take_upload() -> None:
 
 
 def parse_model(raw: bytes) -> ModelSpec:
-    """The model of a configuration's bytes. Raises MalformedFile or UnsupportedModel."""
+    """Return the model of a configuration file. Raises MalformedFile or UnsupportedModel."""
     config = parse_json_object(raw, OWN_MODEL)
     stated = config.get("_name_or_path")
     name = stated.strip("/").split("/")[-1].lower() if isinstance(stated, str) else ""
     return from_hf_config(config, name=name[:80] or "your-model", source=OWN_MODEL, origin=OWN_MODEL)
 
 
-def page_choice(key: str, default: str) -> str:
-    """What a page's own choice stands at before it is drawn: the sidebar comes first."""
+def chosen(key: str, default: str) -> str:
+    """Return the value of a page's widget before it is drawn, because the sidebar is drawn first."""
     link = st.query_params.get(key, default)
     return str(_url_value(st.session_state.get(key) or link))
 
 
-# the link
-
-
 def link_query() -> str:
-    """The whole state as a URL's query: every bound widget that is not at its default."""
+    """Return all bound widgets that differ from their defaults as a URL query."""
     parts: dict[str, Any] = {}
     for key, default in st.session_state.get(BOUND, {}).items():
         value = st.session_state.get(key, default)
@@ -295,14 +290,14 @@ def link_query() -> str:
 
 
 def link_to(page: str, **changed: Any) -> str:
-    """A link from any page to `page`, with the sidebar as it is; `changed` has other widgets' values by their keys."""
+    """Return a link to `page` with the current sidebar; `changed` sets other widgets by key."""
     shared = select(parse_qs(link_query()), SHARED | {"config", "side"})
     others = {key: _url_value(value) for key, value in changed.items()}
     return f"{page}?{urlencode(shared | others, doseq=True)}"
 
 
 def wrong_parts(link: Mapping[str, list[str]]) -> list[str]:
-    """Return what a link says and no widget took, except the removed keys of older links."""
+    """Return the parts of a link that no widget accepted, except removed keys of older links."""
     bound_keys: Mapping[str, Any] = st.session_state.get(BOUND, {})
     wrong = []
     for key, values in omit(link, "config", "side", *REMOVED).items():

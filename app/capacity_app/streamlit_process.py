@@ -1,12 +1,10 @@
-"""Streamlit's command, in a process that imports what pages need while nobody has opened one yet."""
-
-from __future__ import annotations
+"""Streamlit's command in a process that imports the pages' dependencies before the first visit."""
 
 import threading
 
 
 def main() -> None:
-    """`python -m capacity_app.streamlit_process run ...`: the arguments are streamlit's."""
+    """Run `python -m capacity_app.streamlit_process run ...` with streamlit's arguments."""
     from capacity.base.processes import end_with_parent
 
     end_with_parent()

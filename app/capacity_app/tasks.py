@@ -1,4 +1,4 @@
-"""What runs in a worker and is more than one call of the library."""
+"""Functions for worker processes that make more than one library call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DRAFT_LENGTHS = (1, 2, 3, 4, 6, 8)
 def estimate_and_bounds(
     model: str | ModelSpec, *, options: Mapping[str, Any], cost: Mapping[str, Any]
 ) -> tuple[Estimate, Attribution | None]:
-    """An estimate, and what bounds it, which a load without a steady state has not."""
+    """Return an estimate and its explanation, which is None without a steady state."""
     import capacity
 
     answer = capacity.estimate(model, **options, **cost)
@@ -36,7 +36,7 @@ def replicas(
     cost: Mapping[str, Any],
     slo: Sequence[str],
 ) -> ReplicasNeeded | None:
-    """Return how many replicas of `pool` serve `traffic` within `slo`, with their bill, as every verb answers it."""
+    """Return how many replicas of `pool` serve `traffic` within `slo`, with their bill."""
     from capacity.deployment import Cost, Pool, Traffic, build
     from capacity.hardware.pricing import price_of
     from capacity.planning.sizing.replicas_needed import replicas_needed
@@ -51,7 +51,7 @@ def replicas(
 def timeline(
     model: str | ModelSpec, *, progress: Callable[[int, int], None] | None = None, **options: Any
 ) -> tuple[Simulation, list[dict[str, Any]]]:
-    """A simulation with its Chrome trace: every step of its engine, every stretch of a request's life."""
+    """Return a simulation and the events of its Chrome trace: engine steps and request phases."""
     import capacity
     from capacity.simulator.timeline import Timeline
 
@@ -64,7 +64,7 @@ def timeline(
 def acceptance_grid(
     model: str | ModelSpec, *, batch: int, options: Mapping[str, Any]
 ) -> dict[int, tuple[tuple[float, SpeculationRow], ...]]:
-    """By draft length, the round of one batch at each acceptance."""
+    """Return the result of one batch at each acceptance, by draft length."""
     from capacity.techniques.speculate import speculate
 
     rows: dict[int, tuple[tuple[float, SpeculationRow], ...]] = dict.fromkeys(DRAFT_LENGTHS, ())
@@ -77,7 +77,7 @@ def acceptance_grid(
 def ways_to_draft(
     model: str | ModelSpec, *, batch: int, options: Mapping[str, Any]
 ) -> tuple[dict[str, Speculating], tuple[str, ...]]:
-    """Every way to draft at its own draft length and published acceptance; and those that cannot, with the reason."""
+    """Return each drafting method at its own draft length and acceptance, and the errors of unsupported ones."""
     from capacity.techniques.speculate import speculate, speculation_methods
 
     shared = omit(options, "method", "draft_tokens", "acceptance", "draft")
@@ -92,7 +92,7 @@ def ways_to_draft(
 
 
 def split_name(replicas: int, prefill: int) -> str:
-    """How so many replicas are divided, in words."""
+    """Describe the split of replicas."""
     return f"{prefill} prefill, {replicas - prefill} decode" if prefill else f"{replicas} do both"
 
 
@@ -103,7 +103,7 @@ def splits(
     transfer: Mapping[str, Any],
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Simulation]:
-    """The same arrivals on every division of the replicas into those that prefill and those that decode, by name."""
+    """Simulate the same arrivals on every split of the replicas into prefill and decode; return the runs by name."""
     import capacity
 
     replicas = common["replicas"]

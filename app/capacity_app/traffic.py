@@ -1,6 +1,4 @@
-"""The widgets that say how requests come, and what they answer as the library's keywords."""
-
-from __future__ import annotations
+"""Widgets for traffic, with values as the library's keywords."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -22,35 +20,35 @@ ARRIVALS = (
     *(CLOSED_LOOP, TOGETHER_AT_ONCE, "conversations", TRACE),
 )
 _HELP = (
-    "How requests come. In a closed loop the sidebar's concurrency stays in flight; all others go by its requests/s; "
-    f"a trace is a file of yours ({trace_titles()}, gzip or not)."
+    "Arrival process. A closed loop keeps the sidebar's concurrency in flight; the others use its requests/s. "
+    f"A trace is your own file ({trace_titles()}, optionally gzip)."
 )
-LONGER = "Leave out requests over tokens"
+LONGER = "Skip requests above, tokens"
 TRACE_TYPES = ("csv", "jsonl", "json", "gz", "txt")
 PERCENTILES = ("p50", "p90", "p95", "p99")
 _of = partial(show_field, (Traffic,))
-_ARRIVING: Mapping[str, tuple[Keywords, tuple[Field, ...]]] = {  # what a way to come says, and asks
+_ARRIVING: Mapping[str, tuple[Keywords, tuple[Field, ...]]] = {  # keywords and widgets per arrival process
     "bursty": ({}, (_of("burstiness", "sim_burst", "Burstiness", start=0.3, least=0.01, most=100.0),)),
     "constant": ({"burstiness": float("inf")}, ()),
     "on and off": (
         {"arrivals": "on-off"},
         (
-            _of("on_s", "sim_on", "Seconds on", start=10.0, least=0.1, most=86_400.0),
-            _of("off_s", "sim_off", "Seconds off", start=10.0, least=0.1, most=86_400.0),
+            _of("on_s", "sim_on", "On time, s", start=10.0, least=0.1, most=86_400.0),
+            _of("off_s", "sim_off", "Off time, s", start=10.0, least=0.1, most=86_400.0),
         ),
     ),
     "ramp": (
         {"arrivals": "ramp"},
         (
-            _of("end_request_rate", "sim_end", "Last requests/s", start=12.0, least=0.01, most=100_000.0),
-            _of("ramp_s", "sim_ramp", "over seconds", start=60.0, least=0.1, most=86_400.0),
+            _of("end_request_rate", "sim_end", "Final requests/s", start=12.0, least=0.01, most=100_000.0),
+            _of("ramp_s", "sim_ramp", "Ramp duration, s", start=60.0, least=0.1, most=86_400.0),
         ),
     ),
     "a day": (
         {"arrivals": "diurnal"},
         (
-            _of("day_peak_to_mean", "sim_peak", "Peak over mean"),
-            _of("day_length_s", "sim_day", "Day of seconds", start=240.0, least=1.0, most=86_400.0),
+            _of("day_peak_to_mean", "sim_peak", "Peak / mean load"),
+            _of("day_length_s", "sim_day", "Day length, s", start=240.0, least=1.0, most=86_400.0),
         ),
     ),
     "conversations": (
@@ -64,28 +62,25 @@ _ARRIVING: Mapping[str, tuple[Keywords, tuple[Field, ...]]] = {  # what a way to
 
 
 def requests_to_simulate(key: str, **page: Any) -> Field:
-    """Return the number of requests as a field of a page; empty: as many as a verdict needs."""
+    """Return the field for the number of requests; empty means as many as a verdict needs."""
     limits = {"least": 10, "most": 50_000, "step": 100} | page
     return _of("num_prompts", key, "Requests to simulate", **limits)
 
 
 def levels(page: str) -> tuple[str, ...]:
-    """Draw the service levels of a page that searches."""
+    """Draw and return the service levels of a search page."""
     with widget_row():
-        at = state.choice("Service level at", f"{page}_at", PERCENTILES, "p95", width=150)
-        ttft_ms = state.number("TTFT up to, ms", f"{page}_ttft", 1000.0, 1.0, 600_000.0, step=50.0, width=150)
-        tpot_ms = state.number("TPOT up to, ms", f"{page}_tpot", 50.0, 0.1, 60_000.0, step=5.0, width=150)
-        e2e: dict[str, Any] = {
-            "placeholder": "any",
-            "help": "From question to last token, where that is owed.",
-        }
-        e2e_s = state.number("E2E up to, s", f"{page}_e2e", None, 0.001, 1e6, width=150, **e2e)
+        at = state.choice("SLO percentile", f"{page}_at", PERCENTILES, "p95", width=150)
+        ttft_ms = state.number("TTFT limit, ms", f"{page}_ttft", 1000.0, 1.0, 600_000.0, step=50.0, width=150)
+        tpot_ms = state.number("TPOT limit, ms", f"{page}_tpot", 50.0, 0.1, 60_000.0, step=5.0, width=150)
+        e2e: dict[str, Any] = {"placeholder": "any", "help": "Time from request to last token."}
+        e2e_s = state.number("E2E limit, s", f"{page}_e2e", None, 0.001, 1e6, width=150, **e2e)
     whole = () if e2e_s is None else (f"e2el:{at}:{e2e_s:.15g}s",)
     return f"ttft:{at}:{ttft_ms:.15g}ms", f"tpot:{at}:{tpot_ms:.15g}ms", *whole
 
 
 def traffic_widgets(inputs: Inputs) -> Keywords | None:
-    """Draw the widgets; the traffic as keywords of `simulate`, or None until there is a trace."""
+    """Draw the widgets; return keywords of `simulate`, or None if a trace is missing."""
     kind = state.choice("Arrivals", "sim_arrivals", ARRIVALS, "Poisson", help=_HELP)
     if kind == TRACE:
         return _upload_fields()
@@ -102,20 +97,22 @@ def traffic_widgets(inputs: Inputs) -> Keywords | None:
     return {**inputs.lengths, **inputs.spread, **load, **said, **drawn}
 
 
-def _upload_fields() -> Keywords | None:
-    """Requests from a file; None until there is one."""
+def _uploaded() -> Keywords | None:
+    """Draw the widgets of a trace; return None without a file."""
     with widget_row():
         drawn = draw(
-            _of("trace_rate_factor", "sim_factor", "Times its rate", least=0.01, most=1000.0),
-            _of("trace_until_s", "sim_until", "First seconds of it", start=600.0, least=1.0, most=1e7),
+            _of("trace_rate_factor", "sim_factor", "Rate factor", least=0.01, most=1000.0),
+            _of("trace_until_s", "sim_until", "Trace duration, s", start=600.0, least=1.0, most=1e7),
             _of("max_request_tokens", "sim_longest", LONGER, start=32_768, most=2_000_000),
         )
-    file = st.file_uploader("Trace", type=TRACE_TYPES, key="sim_trace", help="It stays on this machine.")
-    return None if file is None else {"trace": str(uploads.store_upload(file)), **drawn}
+    file = st.file_uploader(
+        "Trace", type=TRACE_TYPES, key="sim_trace", help="The file stays on this machine."
+    )
+    return None if file is None else {"trace": str(uploads.kept(file)), **drawn}
 
 
 def duration_s(traffic: Mapping[str, Any], inputs: Inputs) -> float:
-    """About how long the requests come, for the density of the time series."""
+    """Return the approximate duration of arrivals, which sets the sampling of time series."""
     if "trace" in traffic:
         return float(traffic["trace_until_s"]) / float(traffic.get("trace_rate_factor", 1.0))
     rate = traffic.get("request_rate", inputs.request_rate)

@@ -9,7 +9,7 @@ export default function ({ data, parentElement }) {
     const state = document.createElement("p"), text = document.createElement("div");
     box.className = "side"; state.className = "state"; text.className = "text";
     text.tabIndex = 0; text.setAttribute("role", "region");
-    text.setAttribute("aria-label", "What " + side.name + " types");
+    text.setAttribute("aria-label", "Text typed by " + side.name);
     name.textContent = side.name; state.textContent = side.summary;
     box.append(name, state, text); root.append(box);
     return { ...side, state, text, shown: -1 };
@@ -30,7 +30,7 @@ export default function ({ data, parentElement }) {
       side.shown = tokens;
       if (more.length) side.text.append(more.join(""));
       side.text.scrollTop = side.text.scrollHeight;
-      side.state.textContent = tokens === 0 ? "reads the prompt" : tokens < side.tokens
+      side.state.textContent = tokens === 0 ? "reading the prompt" : tokens < side.tokens
         ? tokens + " of " + side.tokens + " tokens"
         : "done: " + side.tokens + " tokens in " + side.end_s.toFixed(1) + " s";
     }

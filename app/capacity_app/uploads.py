@@ -1,6 +1,4 @@
-"""Uploaded files, kept by their content where the library's readers and its worker processes find them."""
-
-from __future__ import annotations
+"""Uploaded files, stored by content for the library and its worker processes."""
 
 import hashlib
 import os
@@ -11,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-KEPT = 32  # files of a server, all sessions together: the oldest go first
+KEPT = 32  # files of all sessions; the oldest are deleted
 
 
 @cache
@@ -19,8 +17,8 @@ def _folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="capacity-uploads-"))
 
 
-def store_upload(upload: Any) -> Path:
-    """The file of a streamlit upload, under its own name as far as that is letters, digits, dots and dashes."""
+def kept(upload: Any) -> Path:
+    """Store a streamlit upload under its sanitised name, and return its path."""
     content: bytes = upload.getvalue()
     name = re.sub(r"[^A-Za-z0-9._-]", "_", Path(upload.name).name).lstrip(".")[-80:] or "upload"
     path = _folder() / hashlib.sha256(content).hexdigest()[:16] / name
@@ -36,5 +34,5 @@ def store_upload(upload: Any) -> Path:
 
 
 def without_folders(text: str) -> str:
-    """A message as it may be shown: uploaded files by their names, not by where this server keeps them."""
+    """Replace paths of uploads in a message with file names."""
     return re.sub(re.escape(str(_folder())) + r"/[0-9a-f]{16}/", "", text)

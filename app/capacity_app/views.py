@@ -1,6 +1,4 @@
-"""The views of answers on a page: figures of merit, tables that sort, charts, lines and notes."""
-
-from __future__ import annotations
+"""Views of answers on a page: figures of merit, tables, charts, lines and notes."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -17,12 +15,12 @@ from capacity_app import parts
 from capacity_app.boundary import plain
 from capacity_app.state import current_inputs
 
-# by the mark of a line's first words
+# by the style mark at the beginning of a line
 BOXES = {"[green]": st.success, "[yellow]": st.warning, "[red]": st.error}
 
 
 def figures_of_merit(facts: Iterable[Fact]) -> list[parts.Kpi]:
-    """Return the figures to see first (all, where no fact is marked so), each with its interval and note below."""
+    """Return the figures marked `first`, or all if none is, each with its interval and note."""
     facts = list(facts)
     kpis = []
     for fact in [fact for fact in facts if fact.first] or facts:
@@ -34,12 +32,12 @@ def figures_of_merit(facts: Iterable[Fact]) -> list[parts.Kpi]:
 
 
 def merits_of(facts: Callable[..., Iterable[Fact]], *arguments: Any) -> Callable[[Any], list[parts.Kpi]]:
-    """Return a function that makes the figures of merit of an answer, which is the first argument of `facts`."""
+    """Return a function from an answer to its figures of merit; `facts` takes the answer and `arguments`."""
     return lambda answer: figures_of_merit(facts(answer, *arguments))
 
 
 def show(view: View, answer: Any) -> None:
-    """Draw the blocks of a view, and the answer's notes."""
+    """Draw the blocks of a view and the answer's notes."""
     for block in view.blocks:
         if isinstance(block, (Drawing, OwnChart)):
             show_chart(block, answer)
@@ -50,14 +48,14 @@ def show(view: View, answer: Any) -> None:
         elif isinstance(block, Refused):
             rows = [{"": name, "why not": reason} for name, reason in block.reasons.items()]
             if rows:
-                parts.table("refused", rows, alt="What cannot be, and why.")
+                parts.table("refused", rows, alt="Rejected options and the reasons.")
         elif block.rows:
             show_table(block)
     parts.notes([*view.notes, *getattr(answer, "warnings", ())])
 
 
 def show_facts(block: Facts) -> None:
-    """Draw figures as a table of text, because their units differ."""
+    """Draw facts as a table of text, because their units differ."""
     texts = [(fact.label.strip(), *fact.texts(current_inputs().units)) for fact in block.rows]
     if texts:
         st.subheader(plain(block.title))
@@ -66,13 +64,13 @@ def show_facts(block: Facts) -> None:
 
 
 def show_line(line: str) -> None:
-    """Draw a line: in a box of its colour where it begins in one, else as small text."""
+    """Draw a line in a box of its colour, or as a caption if it has none."""
     draw = BOXES.get(line[: line.find("]") + 1], st.caption)
     draw(plain(parse_marks(line).plain))
 
 
 def show_chart(drawing: Drawing | OwnChart, answer: Any = None) -> None:
-    """Draw a chart of an answer that names model and GPUs, with a note on how to read it."""
+    """Draw a chart of an answer, with a note on how to read it."""
     chart = draw_block(drawing, answer, current_inputs().units)
     if chart.rows:
         parts.chart(chart)
@@ -80,7 +78,7 @@ def show_chart(drawing: Drawing | OwnChart, answer: Any = None) -> None:
 
 
 def show_table(table: Table) -> None:
-    """Draw a table under its title, with its files."""
+    """Draw a table with its title and downloads."""
     if table.title:
         st.subheader(plain(table.title))
     name = table.name or _file_name(table.title)

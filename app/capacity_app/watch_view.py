@@ -1,6 +1,4 @@
-"""Runs that are watched: a simulated minute with a lane for each request, and deployments that type side by side."""
-
-from __future__ import annotations
+"""Animated runs: a timeline of the first simulated minute, and deployments that type side by side."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,26 +19,27 @@ from capacity_app.state import Inputs
 
 MOST_REQUESTS = 200
 MINUTE_S = 60.0
-MOST_TOKENS = 600  # that anybody watches
+MOST_TOKENS = 600
 NOTHING = "nothing"
 TYPED = (
-    "Every answer begins with a wait: the prompt is read whole before the first word appears, and while it is read "
-    "nothing moves. Then the words come one by one, each as long after the one before as a decode step takes, because "
-    "a model writes the next token only when it knows the last. People read four or five words a second. What is much "
-    "faster than that feels instant, what is slower feels like somebody thinking aloud, and what stops and starts "
-    "feels broken even where the average is the same. "
+    "Every answer begins with a wait, because the model reads the whole prompt before it writes the first word. Then "
+    "the words appear one by one. The time between two tokens is one decode step, because a model needs each token to "
+    "compute the next one. People read four or five words per second. Text that appears much faster seems instant. "
+    "Slower text seems hesitant, and text that stops and starts seems broken even if its average speed is the same. "
 )
 USUAL_BESIDE = ("l40s-48gb", "h100-sxm-80gb")
 
 
-def show_recording(inputs: Inputs, options: Mapping[str, Any], replicas: int) -> None:
-    """The run's first minute, every step recorded on request: requests over batch and KV cache, then the steps."""
+def recorded(inputs: Inputs, options: Mapping[str, Any], replicas: int) -> None:
+    """Draw the first minute of a run, whose steps are recorded on request: requests, batch and KV cache, steps."""
     st.subheader("Watch it run")
     if replicas > 1:
-        st.caption("One engine alone can be watched: choose one replica.")
+        st.caption("Only a run with one replica can be recorded. Set Replicas to 1.")
         return
     few, what = first_minute(options)
-    st.caption(f"{what}, every step of the engine. Drag over a chart to zoom; the slider moves through time.")
+    st.caption(
+        f"{what}, with every engine step. Drag over a chart to zoom. Move the slider to change the time."
+    )
     task = Task(
         function="capacity_app.tasks:timeline", arguments={"model": inputs.model, **few}, reports=True
     )
@@ -54,7 +53,7 @@ def show_recording(inputs: Inputs, options: Mapping[str, Any], replicas: int) ->
 
 
 def first_minute(options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """The question for the requests of a minute, or as many as a picture holds; and what that is, in words."""
+    """Limit options to the requests of a minute, at most `MOST_REQUESTS`; also return a description."""
     if "trace" in options:
         until_s = min(options["trace_until_s"], MINUTE_S)
         return {**options, "trace_until_s": until_s}, f"The trace's first {until_s:g} s"
@@ -64,40 +63,40 @@ def first_minute(options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     return {**options, "num_prompts": most}, f"The first {most:,} requests"
 
 
-def estimate_of_other_gpu(inputs: Inputs, options: Mapping[str, Any]) -> Estimate | None:
-    """The same question to another GPU, where nothing is pinned: whom to type beside."""
+def beside(inputs: Inputs, options: Mapping[str, Any]) -> Estimate | None:
+    """Return an estimate for another GPU to type next to, or None."""
     others = tuple(name for name in profile_names() if name != inputs.pool["gpu"])
     usual = next((name for name in USUAL_BESIDE if name in others), others[0])
-    gpu = state.choice("Beside it", "typing_gpu", (NOTHING, *others), usual)
+    gpu = state.choice("Compare with", "typing_gpu", (NOTHING, *others), usual)
     if gpu == NOTHING:
         return None
     task = Task(
         function="capacity_app.tasks:estimate_and_bounds",
         arguments={"model": inputs.model, "options": {**options, "gpu": gpu}, "cost": {}},
     )
-    found = parts.background("typing_beside", task, doing=f"Asking {gpu}").value
+    found = parts.background("typing_beside", task, doing=f"Estimating {gpu}").value
     return None if found is None else found[0]
 
 
-def show_typing_speeds(answers: Mapping[str, Estimate], inputs: Inputs) -> None:
-    """Deployments that type at their mean TTFT and TPOT, by their names."""
+def typing(answers: Mapping[str, Estimate], inputs: Inputs) -> None:
+    """Draw deployments that type at their mean TTFT and TPOT."""
     sides = []
     for name, answer in answers.items():
         if (side := typing_data(name, answer, inputs)) is not None:
             sides.append(side)
         else:
-            st.caption(plain(f"{name}: nothing to type: {answer.verdict or 'a single output token'}"))
+            st.caption(plain(f"{name} is not shown: {answer.verdict or 'a single output token'}"))
     if not sides:
         return
     st.caption(
-        "A user's screen at the predicted means: the wait until the first token, then token by token, in real time. "
-        "The text is a sample; a token is about three quarters of a word."
+        "A user's screen at the predicted mean TTFT and TPOT, in real time. The text is a sample; a token is about "
+        "three quarters of a word."
     )
     draw_typing(sides)
 
 
-def typing_data(name: str, answer: Estimate, inputs: Inputs) -> dict[str, Any] | None:
-    """What one side needs to type; None where there is no latency."""
+def typed(name: str, answer: Estimate, inputs: Inputs) -> dict[str, Any] | None:
+    """Return the data of one typing side; None without latencies."""
     if answer.ttft_s is None or answer.tpot_s is None:
         return None
     tokens = min(answer.output_len, MOST_TOKENS)
@@ -113,14 +112,14 @@ def typing_data(name: str, answer: Estimate, inputs: Inputs) -> dict[str, Any] |
 
 
 def typing_file(ending: str) -> str:
-    """Return a part of the component that types: `html`, `css` or `js`."""
+    """Return a part of the typing component: `html`, `css` or `js`."""
     return Path(__file__).with_name(f"typing.{ending}").read_text(encoding="utf-8")
 
 
 def draw_typing(sides: Sequence[Mapping[str, Any]]) -> None:
-    """Draw text that appears at each side's TTFT and TPOT, in the browser and in real time.
+    """Draw text that appears at each side's TTFT and TPOT, in real time in the browser.
 
-    What the component shows comes to it as data, `text` and `sides`, and is shown as text and never as markup.
+    The component receives `text` and `sides` as data, and shows them as text, never as markup.
     """
     html, css, js = map(typing_file, ("html", "css", "js"))
     component = st.components.v2.component("capacity.typing", html=html, css=css, js=js)

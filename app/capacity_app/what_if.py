@@ -1,6 +1,4 @@
-"""Several changes at once, as words: `2xB200 fp8 double traffic`, or the flags of `vllm serve` and of this command."""
-
-from __future__ import annotations
+"""Parse several changes from text: `2xB200 fp8 double traffic`, or flags of `vllm serve` and `capacity`."""
 
 import re
 import shlex
@@ -29,15 +27,12 @@ _MANY = re.compile(r"(\d{1,3})\s*[xX×]\s*([A-Za-z][\w.@-]*)")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:requests?/s|req/s|rps|/s)\b")
 _TIMES = re.compile(r"(double|twice|triple|half|\d+(?:\.\d+)?\s*[xX×])\s+(?:the\s+)?(?:traffic|load|rate)")
 _FACTORS = {"double": 2.0, "twice": 2.0, "triple": 3.0, "half": 0.5}
-NAMED = ("quantization", "model", "engine", "price_tier")  # what a word alone may name
+NAMED = ("quantization", "model", "engine", "price_tier")  # fields that a single word can set
 FILLERS = frozenset(("on", "in", "at", "to", "with", "and", "the", "weights"))
 
 
 def read(text: str, *, request_rate: float) -> dict[str, Any]:
-    """What is to be changed, by the names of the library; `request_rate` is the present one, for `double traffic`.
-
-    Raises InvalidInput and UnknownName.
-    """
+    """Return the changes by library name, given the current `request_rate`. Raises InvalidInput, UnknownName."""
     found: dict[str, Any] = {}
     text = text.replace(",", " ").strip()
     if times := _TIMES.search(text):
@@ -53,8 +48,8 @@ def read(text: str, *, request_rate: float) -> dict[str, Any]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise InvalidInput(f"what if: cannot be split into words: {str(error).lower()}") from None
-    return _valid_fields(found | _of_words(words))
+        raise InvalidInput(f"what if: cannot parse the text: {str(error).lower()}") from None
+    return _checked(found | _of_words(words))
 
 
 def _of_words(words: list[str]) -> dict[str, Any]:
@@ -66,7 +61,7 @@ def _of_words(words: list[str]) -> dict[str, Any]:
             continue
         name = SPELLINGS.get(word.lstrip("-").replace("-", "_"))
         if name not in WIDGETS:
-            raise InvalidInput(f"what if: {word} is nothing that this page's inputs have")
+            raise InvalidInput(f"what if: {word} is not an input of the sidebar")
         if name == "enable_expert_parallel":
             found[name] = True
             continue
@@ -76,8 +71,8 @@ def _of_words(words: list[str]) -> dict[str, Any]:
     return found
 
 
-def _fields_of_word(word: str) -> dict[str, Any]:
-    """A word alone, by what it names."""
+def _named(word: str) -> dict[str, Any]:
+    """Return the field that a single word sets."""
     lower = word.lower()
     if lower in FILLERS:
         return {}
@@ -87,12 +82,12 @@ def _fields_of_word(word: str) -> dict[str, Any]:
         return {"gpu": load_profile(lower).name}
     except CapacityError:
         raise InvalidInput(
-            f"what if: {word[:40]!r} names no GPU, weight format, engine, model or price tier"
+            f"what if: {word[:40]!r} is not a GPU, weight format, engine, model or price tier"
         ) from None
 
 
-def _valid_fields(found: dict[str, Any]) -> dict[str, Any]:
-    """The same as the sidebar holds it: whole names, numbers within what its inputs take."""
+def _checked(found: dict[str, Any]) -> dict[str, Any]:
+    """Resolve names, and check numbers against the limits of the sidebar's widgets."""
     if "gpu" in found:
         found["gpu"] = load_profile(str(found["gpu"]).lower()).name
     if "model" in found:
@@ -101,7 +96,7 @@ def _valid_fields(found: dict[str, Any]) -> dict[str, Any]:
         found["quantization"] = AS_PUBLISHED
     for field in (*NAMED, "kv_cache_dtype"):
         if found.get(field, AS_PUBLISHED) not in (AS_PUBLISHED, *WIDGETS[field].offered):
-            raise InvalidInput(f"what if: no {field.replace('_', ' ')} {str(found[field])[:40]!r} here")
+            raise InvalidInput(f"what if: unknown {field.replace('_', ' ')} {str(found[field])[:40]!r}")
     for spec in (Pool, Traffic):
         fields = {n: v for n, v in found.items() if n in spec.model_fields and v != AS_PUBLISHED}
         if fields:
@@ -111,12 +106,12 @@ def _valid_fields(found: dict[str, Any]) -> dict[str, Any]:
     for field, value in found.items():
         widget = WIDGETS[field]
         if widget.most is not None and not (widget.least or 0) <= widget.as_shown(value) <= widget.most:
-            raise InvalidInput(f"what if: {field} is {value:g}: {widget.least:g} to {widget.most:g}")
+            raise InvalidInput(f"what if: {field} is {value:g}, must be {widget.least:g} to {widget.most:g}")
     return found
 
 
 def box(page: str) -> None:
-    """The box in the sidebar: what is typed is applied at once, beside what was in sight as A."""
+    """Draw the text box; its changes are applied immediately, and the previous state is pinned as A."""
     st.text_input(
         "What if",
         key=KEY,
@@ -124,9 +119,8 @@ def box(page: str) -> None:
         icon=":material/compare_arrows:",
         on_change=_apply,
         args=(page,),
-        help="Several changes at once, in words (`2xB200 fp8 double traffic`) or as flags "
-        "(`-tp 2 --gpu b200 -q fp8 --request-rate 8`). What is in sight is pinned as A, so that every figure shows the "
-        "difference.",
+        help="Several changes at once, as words (`2xB200 fp8 double traffic`) or flags (`-tp 2 --gpu b200 -q fp8 "
+        "--request-rate 8`). The current inputs are pinned as A, so that every figure shows the difference.",
     )
     if refused := st.session_state.get(REFUSED):
         st.error(plain(refused), icon=":material/block:")
@@ -155,9 +149,8 @@ def _apply(page: str) -> None:
     st.session_state[DONE] = ", ".join(f"{WIDGETS[name].label} {value}" for name, value in changed.items())
 
 
-def implied_page_state(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:
-    """The way in which requests run that a rate or a concurrency means, on pages that know several; on pages that
-    search, the GPUs to choose from."""
+def beside(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the page's own widgets that a change must set: the kind of load, or the GPUs of a search."""
     from capacity_app.pages import LOOP, RATE
 
     if page in ("plan", "fleet"):

@@ -1,10 +1,8 @@
-"""Widgets of the fields that make flags: kind, choices, limits and help come from a field's one declaration.
+"""Widgets for library fields: type, choices, limits and help come from the field's declaration.
 
-A page names the fields that it shows, each with its label and its key in links. `number`, `switch`, `choice` and
-`segments` draw what is no field of the library, as a view or a unit.
+A page selects fields, each with a label and a key in links. `number`, `switch`, `choice` and `segments` draw other
+inputs, such as a view or a unit.
 """
-
-from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -30,10 +28,13 @@ from capacity.techniques.scaling import AXES
 from capacity.techniques.speculate import speculation_methods
 from capacity_app.boundary import in_words, with_code
 
-BOUND, IDLE = "_bound", "_idle"  # of the session: what the last run drew, and what its page does not read
-IN_SIGHT = 28  # letters of choices that stand side by side
+BOUND, IDLE = (
+    "_bound",
+    "_idle",
+)  # session keys: widgets drawn by the last run, and widgets its page does not use
+IN_SIGHT = 28  # maximum number of letters of choices shown side by side
 LIMITS = {"ge": "least", "gt": "least", "least": "least", "le": "most", "lt": "most"}
-NAMES: Mapping[str, Sequence[str] | Callable[[], Sequence[str]]] = {  # what a field of text may hold
+NAMES: Mapping[str, Sequence[str] | Callable[[], Sequence[str]]] = {  # allowed values of text fields
     "model": model_names,
     "draft": model_names,
     "small": model_names,
@@ -54,16 +55,16 @@ NAMES: Mapping[str, Sequence[str] | Callable[[], Sequence[str]]] = {  # what a f
     "eviction": ("all",),
 }
 Question = Callable[..., Any] | tuple[type[Spec], ...]
-"""A function of the library, or specs, whose fields a page shows."""
+"""A library function or specs whose fields a page shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """A field as the library declares it and as a page shows it.
+    """A field as declared by the library and shown by a page.
 
-    `kind` is of one value, `many`: of a sequence of them. `start`, `least`, `most` and `step` are in the widget's unit,
-    which is `scale` of the field's (0.001: ms of seconds). `start` None: the widget is empty and the library chooses;
-    `empty` says so. `words` has choices as the page calls them.
+    `kind` is the type of one value; with `many`, the value is a sequence. `start`, `least`, `most` and `step` are in
+    the widget's unit, which is `scale` of the field's (0.001: ms for seconds). With `start` None the widget is empty
+    and the library chooses; `empty` is its placeholder. `words` maps choices to labels.
     """
 
     name: str
@@ -84,19 +85,19 @@ class Field:
 
     @property
     def first(self) -> Any:
-        """What its widget starts from, as a link has it."""
+        """Return the widget's initial value as in a link."""
         if self.many:
             return [self.words.get(each, each) for each in self.start]
         named = self.kind is str and self.offered
         return self.words.get(self.start, self.start or self.empty) if named else self.start
 
     def as_shown(self, value: Any) -> Any:
-        """Return a value of the field in its widget's unit."""
+        """Convert a value to the widget's unit."""
         return self.kind(value) if self.scale == 1.0 else round(value / self.scale, 9)
 
     @property
     def offered(self) -> tuple[Any, ...]:
-        """What it may hold, where that is one of a few or a name."""
+        """Return the allowed values or names, if limited."""
         known = NAMES.get(self.name, ())
         names = tuple(known() if callable(known) else known)
         if names and isinstance(self.default, str) and self.default not in names:
@@ -105,7 +106,7 @@ class Field:
 
 
 def show_field(question: Question, name: str, key: str, label: str, **page: Any) -> Field:
-    """Return a field of `question` as a page shows it; `page` has what differs from its declaration."""
+    """Return a field of `question` for a page; `page` overrides its declaration."""
     found = find_field(question, name)
     assert found is not None, name
     return replace(found, key=key, label=label, **page)
@@ -113,8 +114,8 @@ def show_field(question: Question, name: str, key: str, label: str, **page: Any)
 
 @cache
 def find_field(question: Question, name: str) -> Field | None:
-    """Return a field as the signature of the function, or its spec, declares it; None where neither does."""
-    info = _declared_field(question, name)
+    """Return a field from the function's signature or spec, or None."""
+    info = _declared(question, name)
     if info is None:
         return None
     limits = {
@@ -138,8 +139,8 @@ def find_field(question: Question, name: str) -> Field | None:
     )
 
 
-def _declared_field(question: Question, name: str) -> FieldInfo | None:
-    """Return what a function's signature or specs declare of a field, with the function's default."""
+def _declared(question: Question, name: str) -> FieldInfo | None:
+    """Return the declaration of a field, with the function's default."""
     if isinstance(question, tuple):
         return fields_of(*question).get(name)
     if name not in (function := inspect.unwrap(question)).__annotations__:
@@ -151,27 +152,21 @@ def _declared_field(question: Question, name: str) -> FieldInfo | None:
     return FieldInfo.from_annotated_attribute(hint, default)
 
 
-def _annotation_of(function: Any, name: str) -> Any:
-    """Return the annotation of a parameter; those of others may name what only a type checker imports."""
+def _evaluated(function: Any, name: str) -> Any:
+    """Evaluate one parameter's annotation; others may use names imported only for type checking."""
     alone = SimpleNamespace(__annotations__={name: function.__annotations__[name]})
     return get_type_hints(alone, function.__globals__, include_extras=True)[name]
 
 
-# drawing them
-
-
 def draw(*fields: Field, disabled: bool = False, stretch: bool = False) -> dict[str, Any]:
-    """Draw the widgets of fields and return the values that differ from the library's defaults; none if `disabled`.
-
-    `stretch`: as wide as the place they stand in, not as their words.
-    """
-    values = {each.name: _draw_widget(each, disabled, stretch) for each in fields}
+    """Draw fields, and return the values that differ from the library's defaults; none if `disabled`."""
+    values = {each.name: _drawn(each, disabled, stretch) for each in fields}
     defaults = {each.name: None if each.start is None else each.default for each in fields}
     return {} if disabled else {n: v for n, v in values.items() if v is not None and v != defaults[n]}
 
 
-def _draw_widget(shown: Field, disabled: bool, stretch: bool) -> Any:
-    """Draw a widget and return its value in the field's unit."""
+def _drawn(shown: Field, disabled: bool, stretch: bool) -> Any:
+    """Draw a widget, and return its value in the field's unit."""
     options: dict[str, Any] = {"help": with_code(in_words(shown.help)) or None, "disabled": disabled}
     kind, label, key, first, offered = shown.kind, shown.label, shown.key, shown.first, shown.offered
     if kind is bool:
@@ -197,30 +192,30 @@ def _draw_widget(shown: Field, disabled: bool, stretch: bool) -> Any:
 
 
 def _width(text: str, around: int) -> int:
-    """Return the pixels of a widget that shows a text, with what is around it."""
+    """Return a widget's width in pixels for a text."""
     return max(125, around + round(6.4 * len(text)))
 
 
 def bound(key: str, default: Any, *, disabled: bool = False, **options: Any) -> dict[str, Any]:
-    """Keywords that make a widget part of the URL and keep it over pages; `default` is what it starts from.
+    """Return keywords that bind a widget to the URL and keep its value on other pages; `default` is its initial value.
 
-    A widget that the page does not read cannot be changed there, and its help says why.
+    A widget that the page does not read is disabled, and its help says why.
     """
     st.session_state.setdefault(BOUND, {})[key] = default
     idle = key in st.session_state.get(IDLE, ())
     if idle:
-        options["help"] = f"This page does not read it. {options.get('help') or ''}".strip()
+        options["help"] = f"This page does not use this input. {options.get('help') or ''}".strip()
     link = {"key": key, "bind": "query-params", "persist_state": "session"}
     return {**options, "disabled": disabled or idle, **link}
 
 
 def widget_row() -> Any:
-    """Return a container whose widgets stand beside each other, as many as there is room for."""
+    """Return a container that draws its widgets in a row."""
     return st.container(horizontal=True, vertical_alignment="bottom")
 
 
 def number(label: str, key: str, default: Any, low: Any, high: Any, **options: Any) -> Any:
-    """Draw a bound number input, of whole numbers where its default or limits are; None: it is empty."""
+    """Draw a bound number input, for integers if its limits are integers; returns None if empty."""
     if isinstance(low, float) and (options.get("step") or 0) >= 1:
         options["format"] = "%.10g"
     return st.number_input(label, low, high, default, **bound(key, default, **options))
@@ -238,7 +233,7 @@ def choice(label: str, key: str, options: tuple[str, ...], default: str, **more:
 
 
 def segments(label: str, key: str, options: tuple[str, ...], default: str, **more: Any) -> str:
-    """Draw a bound choice of a few, all of them in sight."""
+    """Draw a bound choice with all options visible."""
     more = bound(key, default, **more)
     chosen = st.segmented_control(label, options, default=default, required=True, **more)
     return chosen if chosen in options else default

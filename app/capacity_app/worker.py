@@ -1,6 +1,4 @@
-"""The other end of a job: a process that makes the calls it is sent, one after the other, until its pipe closes."""
-
-from __future__ import annotations
+"""Worker process: makes the calls that it receives, one at a time, until its pipe closes."""
 
 import importlib
 import os
@@ -19,15 +17,15 @@ from capacity_app.quotas import Quota, hold_to
 
 ALLOWED = re.compile(r"capacity(_app|_validate)?[.:]")
 REPORT_INTERVAL_S = 0.1
-NICENESS = 5  # pages are drawn first
+NICENESS = 5  # drawing pages has priority
 WARM = ("capacity.answers.explain", "capacity.answers.simulate", "capacity.answers.grid")
 
 
 def main(descriptor: int, most_bytes: int) -> None:
-    """Serve the pipe of this descriptor, with no more memory than this."""
-    os.dup2(2, 1)  # nothing that is printed may end up elsewhere
+    """Serve the pipe with this descriptor, within this memory limit."""
+    os.dup2(2, 1)  # print to stderr
     hold_to(most_bytes)
-    end_with_parent(lambda: os.killpg(os.getpgrp(), signal.SIGKILL))  # with all that it has started
+    end_with_parent(lambda: os.killpg(os.getpgrp(), signal.SIGKILL))  # including its children
     for module in WARM:
         importlib.import_module(module)
     os.nice(NICENESS)
@@ -47,7 +45,7 @@ def _answer(
         arguments = {**arguments, "progress": _Reports(pipe)}
     try:
         if not ALLOWED.match(function):
-            raise ValueError(f"{function} is no function of this project")
+            raise ValueError(f"{function} is not a function of this project")
         return "done", resolve_name(function)(**arguments)
     except CapacityError as error:
         return "refused", error
@@ -58,7 +56,7 @@ def _answer(
 
 
 class _Reports:
-    """Sends what it is called with, not more often than people can see."""
+    """Sends progress reports, at most one per `REPORT_INTERVAL_S`."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe

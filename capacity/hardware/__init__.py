@@ -1,8 +1,9 @@
-"""Facts of a GPU: datasheet, fitted coefficients, spreads of served runs about predictions, rental prices.
+"""GPU data: datasheet values, fitted coefficients, prediction error spreads and rental prices.
 
-In: one TOML a GPU (`hardware_profiles/`, or the user's own), in which every value has source, date and basis; tables
-of prices and spreads beside the modules. Out: `HardwareProfile` with its `StepCoefficients`; `Price`; error bands.
-Nothing here knows a model or an engine's schedule. Start reading at `profile`, then `coefficients`.
+Input: one TOML file per GPU (`hardware_profiles/` or the user's own) in which every value has a source, a date and a
+basis, plus the tables of prices and spreads next to the modules. Output: `HardwareProfile` with its
+`StepCoefficients`, `Price`, and error intervals. This package knows neither models nor engine schedulers. Start with
+`profile`, then `coefficients`.
 """
 
 from capacity.hardware.profile import (

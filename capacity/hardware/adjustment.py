@@ -1,17 +1,17 @@
-"""What somebody's own runs say of the step model's constants: a few factors, and how sure they are.
+"""Corrections to the step model's constants, calibrated on the user's own benchmark runs.
 
-Kernels, hosts and front ends differ from one machine, release and client to the next. Nine numbers carry most of
-it: `theta`, of which 0 is the profile as it stands. Six are logarithms of a factor on a *time* (0.1: 10 % slower), one
-is in seconds, one in bytes, and one tilts the experts' time: a power of the tokens of a step, for their kernels take
-other tiles, and routers other experts, with few tokens than with many. `capacity calibrate` finds their posterior
-from measured runs and writes it to `GPU@mine.toml` as the table `[adjustment]`; without one they are 0, known to
-`deviation`.
+Kernels, hosts and API servers differ between machines, releases and benchmark clients. A parameter vector `theta`
+carries most of the difference; 0 leaves the profile unchanged. Most parameters are the logarithm of a factor on a
+*time* (0.1: 10 % slower). `front_end` is in seconds and `kv_overhead` in bytes. `experts_tilt` is an exponent on the
+number of tokens in a step, because expert kernels use different tiles, and routers select different experts, with few
+tokens than with many. `capacity calibrate` computes the posterior from measured runs and writes it to `GPU@mine.toml`
+as the table `[adjustment]`. Without that table the means are 0 and the standard deviations are `deviation`.
 
-Applied where constants are looked up as a model is built (`Lookup`, `StepSetting.host_time`, the memory plan, the
-engine's latencies), so that every step time is made with them. A fraction of a peak stays at most 1: what would be
-faster than the roof is not believed (`Lookup.capped` tells). Two more, `ttft` and `tpot`, are no constants: they take
-up what the figures of a deployment have in common that no constant explains, so that the constants do not; predictions
-of that model on that engine are corrected by them as they get their interval.
+The factors apply where constants are looked up while a model is built (`Lookup`, `StepSetting.host_time`, the memory
+plan, the engine's latencies), so every step time includes them. A fraction of a peak is limited to 1, because a kernel
+cannot be faster than the roofline (`Lookup.capped` reports it). `ttft` and `tpot` are not constants: they absorb the
+error that the metrics of a deployment share and no constant explains. Predictions for that model and engine are
+corrected by them when the interval is computed.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:  # quick answers load no numpy
 Constants = TypeVar("Constants", bound=Spec)
 Unit = Literal["", "power", "s", "bytes"]
 
-MOST_LOG = 3.0  # a factor of 20 either way is another machine
-MOST_POWER = 1.0  # twice the tokens, twice the time
+MOST_LOG = 3.0  # a factor of 20
+MOST_POWER = 1.0  # twice the tokens take twice the time
 SYMMETRY = 1e-6
-OVER_ROOF = 0.03  # of a peak: datasheets' clocks are exceeded by so much
+OVER_ROOF = 0.03  # of a peak: GPUs exceed the clocks of their datasheets by this much
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One of the nine: its unit ("": the logarithm of a factor on a time), and how far off it usually is."""
+    """One parameter of theta: its unit ("": the logarithm of a factor on a time) and its prior deviation."""
 
     name: str
     title: str
@@ -53,28 +53,28 @@ class Parameter:
 
 PARAMETERS = tuple(read_rows(Path(__file__).with_name("adjustment_parameters.toml"), Parameter).values())
 NAMES = tuple(parameter.name for parameter in PARAMETERS)
-EARLIER = (10,)  # how many there were: new ones are added at the end
+EARLIER = (10,)  # numbers of parameters in earlier versions; new parameters are added at the end
 
 _OF_KERNELS = {"moe": "experts", "all_reduce": "all_reduce", "nccl": "all_reduce"}
-"""The factor of all constants of a kernel; those of others have "compute" on their compute fraction, else "memory"."""
+"""One factor for all constants of these kernels; others use "compute" for the compute fraction, else "memory"."""
 
 
 def _power(field: str) -> int:
-    """Of a factor on a time in this constant: 1 of a time, -1 of a fraction of a peak that it is divided by."""
+    """Return the exponent of a time factor in this constant: 1 for a time, -1 for a fraction of a peak."""
     return field.endswith("_s") - field.endswith("_fraction")
 
 
 def prior_covariance() -> FloatMatrix:
-    """What is known of theta before any run: nothing of one parameter tells of another."""
+    """Return the covariance of theta before any run; the parameters are independent."""
     import numpy as np
 
     return np.diag([parameter.deviation**2 for parameter in PARAMETERS])
 
 
 class Adjustment(Spec):
-    """A posterior of theta: `means` and `covariance` in the order of `PARAMETERS`, and what it rests on.
+    """Posterior of theta: `means` and `covariance` in the order of `PARAMETERS`, and its evidence.
 
-    `rows`: figures that it was made of. `models` and `engines`: of what deployments they were.
+    `rows` is the number of measured values used; `models` and `engines` name the measured deployments.
     """
 
     means: dict[str, float] = Field(default_factory=dict)
@@ -88,7 +88,7 @@ class Adjustment(Spec):
     @model_validator(mode="before")
     @classmethod
     def _of_fewer(cls, fields: Any) -> Any:
-        """Of a variant that was made before the last parameters were known: nothing was learnt of them."""
+        """Extend the covariance of a variant written before the last parameters existed; they get their prior."""
         rows = fields.get("covariance") if isinstance(fields, Mapping) else None
         if not isinstance(rows, list | tuple) or len(rows) not in EARLIER:
             return fields
@@ -104,25 +104,25 @@ class Adjustment(Spec):
     def _check(self) -> Adjustment:
         for name, value in self.means.items():
             if name not in NAMES:
-                raise ValueError(f"{name!r} is none of {', '.join(NAMES)}")
+                raise ValueError(f"unknown parameter {name!r}; use one of {', '.join(NAMES)}")
             if not _parameter(name).unit and abs(value) > MOST_LOG:
                 raise ValueError(
-                    f"{name} is {value:g}, the logarithm of a factor: from -{MOST_LOG:g} to {MOST_LOG:g}"
+                    f"{name} is {value:g}; the logarithm of a factor must be between -{MOST_LOG:g} and {MOST_LOG:g}"
                 )
             if _parameter(name).unit == "power" and abs(value) > MOST_POWER:
                 raise ValueError(
-                    f"{name} is {value:g}, a power of tokens: from -{MOST_POWER:g} to {MOST_POWER:g}"
+                    f"{name} is {value:g}; a token exponent must be between -{MOST_POWER:g} and {MOST_POWER:g}"
                 )
         if self.covariance:
             _check_covariance(self.covariance)
         return self
 
     def mean(self, name: str) -> float:
-        """In the parameter's unit: 0 is as the profile stands."""
+        """Return the mean in the parameter's unit; 0 leaves the profile unchanged."""
         return self.means.get(name, 0.0)
 
     def factor(self, name: str) -> float:
-        """On the times of what `name` is of. For front end and memory overhead there is none."""
+        """Return the factor on times of parameter `name`, which must be a logarithm (no unit)."""
         assert not _parameter(name).unit, name
         return math.exp(self.mean(name))
 
@@ -134,42 +134,40 @@ class Adjustment(Spec):
 
     @property
     def covariance_matrix(self) -> FloatMatrix:
-        """Of theta, in the order of `PARAMETERS`: the posterior's, or what is known without any run."""
+        """Return the covariance of theta in the order of `PARAMETERS`; without runs, the prior's."""
         import numpy as np
 
         return np.array(self.covariance, dtype=np.float64) if self.covariance else prior_covariance()
 
     def variance(self, weights: Mapping[str, float]) -> float:
-        """Of the sum of parameters, each times its weight."""
+        """Return the variance of the weighted sum of parameters."""
         places = [(NAMES.index(name), weight) for name, weight in weights.items() if name in NAMES]
         return sum(self.covariance[i][j] * of_i * of_j for i, of_i in places for j, of_j in places)
 
-    def shift_means(self, shift: Mapping[str, float]) -> Adjustment:
-        """The same with other means: `shift` is added, in each parameter's unit."""
+    def shifted(self, shift: Mapping[str, float]) -> Adjustment:
+        """Return a copy whose means have `shift` added, in each parameter's unit."""
         moved = {name: self.mean(name) + shift.get(name, 0.0) for name in NAMES}
         return self.model_copy(update={"means": {name: value for name, value in moved.items() if value}})
 
     def is_of(self, model: str, engine: str) -> bool:
-        """Whether runs of this model on this engine, of this version, were learnt from."""
+        """Return whether the calibration runs include this model and this engine version."""
         return model in self.models and engine in self.engines
 
     def remarks(self, model: str, engine: str) -> tuple[str, ...]:
-        """What to say with answers for a model on an engine: what was learnt, and whether of them."""
+        """Return the notes for an answer: the calibration data, and whether it covers this model and engine."""
         if not self.rows:
             return ()
-        of = f"{', '.join(self.models)} on {', '.join(self.engines)}"
-        said = f"learnt from {self.rows} measured figures of {of} ({self.date})"
+        note = f"calibrated on {self.rows} measured values of {', '.join(self.models)} on {', '.join(self.engines)}"
+        note += f" ({self.date})"
         other = [name for name, known in ((model, self.models), (engine, self.engines)) if name not in known]
-        return (
-            f"{said}; nothing of {' or '.join(other)}, whose kernels and host may differ" if other else said,
-        )
+        if other:
+            note += f", not on {' or '.join(other)}, whose kernels and host may differ"
+        return (note,)
 
-    # where it is applied
+    def adjusted(self, operator: str, constants: Constants) -> tuple[Constants, tuple[str, ...]]:
+        """Apply the factors to the constants of a kernel (`operator` as in `KernelFamily`, or "nccl").
 
-    def adjust(self, operator: str, constants: Constants) -> tuple[Constants, tuple[str, ...]]:
-        """The constants of a kernel (`operator` as in `KernelFamily`, or "nccl") with its factors on them.
-
-        Besides, the parameters by which a fraction of a peak would be well above 1; it is held there.
+        Also return the parameters that would raise a fraction of a peak well above 1; the fraction is limited to 1.
         """
         values: dict[str, float] = {}
         capped = []
@@ -194,13 +192,13 @@ class Adjustment(Spec):
         return (constants.model_copy(update=values) if values else constants), tuple(dict.fromkeys(capped))
 
     def latencies(self, request_s: float, response_s: float) -> tuple[float, float]:
-        """The front end's way there and back with half of what it takes more on each, never below 0."""
+        """Return request and response latency, each with half of the front end's correction, at least 0."""
         half = self.mean("front_end") / 2
         return max(request_s + half, 0.0), max(response_s + half, 0.0)
 
     @property
     def overhead_bytes(self) -> int:
-        """More memory of a GPU that neither weights nor KV cache hold; negative: less."""
+        """Return the correction of GPU memory that neither weights nor KV cache use; negative means less."""
         return round(self.mean("kv_overhead"))
 
 
@@ -222,9 +220,9 @@ def _check_covariance(rows: Sequence[Sequence[float]]) -> None:
     matrix: Any = np.array(rows, dtype=np.float64)
     scale = np.sqrt(np.abs(np.diag(matrix)))
     if not np.all(scale > 0):
-        raise ValueError("covariance has a variance of 0: nothing is known exactly")
+        raise ValueError("covariance has a variance of 0; every variance must be positive")
     correlations = matrix / np.outer(scale, scale)
     if not np.allclose(correlations, correlations.T, atol=SYMMETRY):
         raise ValueError("covariance is not symmetric")
     if np.linalg.eigvalsh(correlations).min() < -SYMMETRY:
-        raise ValueError("covariance is of no distribution: a combination has a negative variance")
+        raise ValueError("covariance is not positive semidefinite")

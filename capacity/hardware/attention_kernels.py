@@ -1,4 +1,4 @@
-"""Attention kernels by name, as data: what each is worth on which GPUs, by what others published."""
+"""Attention kernels by name, with their published slowdown by GPU architecture."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -14,10 +14,10 @@ TABLE = Path(__file__).with_name("attention_kernels.toml")
 
 
 class AttentionKernel(Spec):
-    """One kernel: how many times longer its prefill takes than the fitted one's, by architecture.
+    """One kernel, and how many times longer its prefill takes than the fitted one's, by architecture.
 
-    Measured times lie within `error_factor` of predicted ones, up or down, in nine cases of ten. `scores_in_hbm`: no
-    slowdown but a formula. `split_decode`: whether several blocks share the context of a decode.
+    In nine cases of ten, measured times are within `error_factor` of predicted ones, up or down. With `scores_in_hbm`
+    a formula replaces the slowdown. `split_decode`: whether several blocks share the context of a decode.
     """
 
     title: str
@@ -30,18 +30,18 @@ class AttentionKernel(Spec):
     prefill_slowdown: dict[str, Annotated[float, Field(ge=1)]] = Field(default_factory=dict)
 
     def runs_on(self, architecture: str) -> bool:
-        """Whether it runs there, as far as anybody published."""
+        """Return whether its speed on this architecture is published."""
         return self.scores_in_hbm or architecture in self.prefill_slowdown
 
 
 @lru_cache(maxsize=1)
 def attention_kernels() -> dict[str, AttentionKernel]:
-    """Every one by its name. Raises MalformedFile."""
+    """Return all kernels by name. Raises MalformedFile."""
     return read_rows(TABLE, AttentionKernel, named=False)
 
 
 def find_attention_kernel(name: str, architecture: str) -> AttentionKernel | None:
-    """A kernel on GPUs of this architecture; None: `auto`, the one that was fitted there. Raises InvalidInput."""
+    """Return a kernel on GPUs of this architecture; None for `auto`, the fitted kernel. Raises InvalidInput."""
     if name == "auto":
         return None
     kernel = attention_kernels()[name]
@@ -49,6 +49,6 @@ def find_attention_kernel(name: str, architecture: str) -> AttentionKernel | Non
         return kernel
     able = [other for other, found in attention_kernels().items() if found.runs_on(architecture)]
     raise InvalidInput(
-        f"--attn-implementation {name}: {kernel.title} has no published speed on {architecture} GPUs "
-        f"({', '.join(kernel.prefill_slowdown)}); use auto or {', '.join(able)}"
+        f"--attn-implementation {name}: no speed of {kernel.title} is published for {architecture} GPUs "
+        f"(only for {', '.join(kernel.prefill_slowdown)}); use auto or {', '.join(able)}"
     )

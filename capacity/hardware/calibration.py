@@ -1,7 +1,7 @@
-"""Fitting the step model's constants to measured kernels, and saying how far off they are.
+"""Fit the step model's constants to measured kernels, and report the remaining error.
 
-Robust least squares (soft L1) on the logarithm of predicted over measured, so that a microsecond kernel counts as
-much as a millisecond one and a few bad rows little. `benchmarks/pooled_fits.py` fits many tables at once by it.
+Robust least squares (soft L1) on the logarithm of predicted over measured: a microsecond kernel counts as much as a
+millisecond one, and a few bad rows count little. `benchmarks/pooled_fits.py` uses it to fit many tables at once.
 """
 
 import math
@@ -24,10 +24,10 @@ MIN_ROWS_PER_PARAMETER = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A constant to fit: where to start, and what is physical. Searched on a logarithmic scale.
+    """A constant to fit: its start value and its physical limits, searched on a logarithmic scale.
 
-    With a `spread`, tables of one pool share information: each is drawn towards the constant of all, as strongly
-    as if one row said so with an error of `spread` (in ln) times the robust scale.
+    With a `spread`, tables of one pool share information: each constant is pulled towards the pool's, as strongly as
+    one row with an error of `spread` (in ln) times the robust scale would.
     """
 
     name: str
@@ -39,17 +39,17 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement(Generic[Row]):
-    """One measured kernel: what was run, how long it took, and which group it is held out with."""
+    """One measured kernel: its inputs, its seconds, and the group that it is held out with."""
 
     row: Row
     seconds: float
     group: Hashable
-    regime: str = ""  # errors may be told apart by it
+    regime: str = ""  # to report errors by regime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorSummary:
-    """Relative errors of predictions of measured times; `log_ratios` are ln(measured / predicted), sorted."""
+    """Relative errors of predicted times; `log_ratios` are ln(measured / predicted), sorted."""
 
     rows: int
     groups: int
@@ -59,13 +59,13 @@ class ErrorSummary:
     log_ratios: tuple[float, ...]
 
     def quantile(self, fraction: float) -> float:
-        """Measured / predicted - 1 at a quantile of the held-out rows."""
+        """Return measured / predicted - 1 at a quantile of the held-out rows."""
         return math.exp(float(np.quantile(self.log_ratios, fraction))) - 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective(Generic[Row]):
-    """What a fit makes small: log residuals of the measurements, and the pull towards `centre` where there is one."""
+    """Objective of a fit: log residuals of the measurements, and the pull towards `centre` if one is given."""
 
     predict: Predict[Row]
     measurements: Sequence[Measurement[Row]]
@@ -73,7 +73,7 @@ class Objective(Generic[Row]):
     centre: Constants | None = None
 
     def residuals(self, constants: Constants) -> list[float]:
-        """ln(predicted / measured) of each row, then ln(constant / centre) weighted by the parameter's spread."""
+        """Return ln(predicted / measured) of each row, then ln(constant / centre) weighted by its spread."""
         errors = [math.log(self.predict(constants, m.row) / m.seconds) for m in self.measurements]
         if self.centre is None:
             return errors
@@ -87,7 +87,7 @@ class Objective(Generic[Row]):
         return [*errors, *pulls]
 
     def value(self, constants: Constants) -> float:
-        """Half the sum of soft-L1 losses, as `scipy.optimize.least_squares` defines its cost."""
+        """Return half the sum of soft-L1 losses, as `scipy.optimize.least_squares` defines its cost."""
         scaled = np.square(np.array(self.residuals(constants)) / ROBUST_SCALE)
         return float(ROBUST_SCALE**2 * np.sum(np.sqrt(1.0 + scaled) - 1.0))
 
@@ -99,17 +99,17 @@ def fit_constants(
     *,
     centre: Constants | None = None,
 ) -> dict[str, float]:
-    """The constants of least robust error, drawn towards `centre` where one is given.
+    """Return the constants of least robust error, pulled towards `centre` if one is given.
 
-    Raises OutsideValidity where there are too few measurements to do without.
+    Raises OutsideValidity for fewer than two measurements per constant without a `centre`.
     """
     from scipy.optimize import least_squares
 
     needed = MIN_ROWS_PER_PARAMETER * len(parameters)
     if centre is None and len(measurements) < needed:
         raise OutsideValidity(
-            f"{len(measurements)} measurements cannot support {len(parameters)} constants; need {needed}, "
-            "or transfer from the nearest GPU"
+            f"{len(measurements)} measurements are too few to fit {len(parameters)} constants; measure at least "
+            f"{needed}, or transfer the constants from the nearest GPU"
         )
     names = [parameter.name for parameter in parameters]
     low = np.log([parameter.low for parameter in parameters])
@@ -120,11 +120,8 @@ def fit_constants(
     def name_values(point: FloatArray) -> dict[str, float]:
         return dict(zip(names, np.exp(point).tolist(), strict=True))
 
-    def residuals(point: FloatArray) -> list[float]:
-        return objective.residuals(name_values(point))
-
     optimum = least_squares(
-        residuals,
+        lambda point: objective.residuals(named(point)),
         np.clip(start, low + 1e-6, high - 1e-6),
         bounds=(low, high),
         loss="soft_l1",
@@ -136,9 +133,9 @@ def fit_constants(
 
 
 def summarise(pairs: Sequence[tuple[float, float]], *, groups: int = 0) -> ErrorSummary:
-    """Errors of (predicted, measured) pairs. Raises OutsideValidity where there are none."""
+    """Summarise the errors of (predicted, measured) pairs. Raises OutsideValidity for none."""
     if not pairs:
-        raise OutsideValidity("no measurements to judge by")
+        raise OutsideValidity("no measurements to compare predictions with")
     predicted, measured = np.array(pairs, dtype=np.float64).T
     relative = predicted / measured - 1.0
     return ErrorSummary(

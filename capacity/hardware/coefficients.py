@@ -1,9 +1,9 @@
-"""The constants of the step model: a dozen numbers a kernel family, each with where it comes from.
+"""Constants of the step model: a dozen numbers per kernel family, each with its source.
 
-A *fraction* is of the datasheet's peak (dense FLOP/s, HBM or link bytes/s) and at most 1, so that no operator is
-ever faster than a roof. A *sharpness* is the p of the norm that joins compute and memory time: 1 adds them, large
-takes the larger. Families are the kernel libraries of engines (`vllm`, `trtllm`, `sglang`), because that is how
-they were measured. The fitted numbers live in `hardware_profiles/*.toml` under `[step_time]`.
+A *fraction* is relative to the datasheet's peak (dense FLOP/s, HBM or link bytes/s) and at most 1, so no operator is
+faster than the roofline. A *sharpness* is the p of the norm that combines compute and memory time: 1 adds them, a
+large p takes the maximum. Families are the kernel libraries of engines (`vllm`, `trtllm`, `sglang`), because they were
+measured that way. The fitted numbers are in `hardware_profiles/*.toml` under `[step_time]`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Basis = Literal["datasheet", "measured", "fitted", "assumed"]
 
 
 class Fit(Spec):
-    """Where a coefficient set comes from, and how far off it was on groups that it was not fitted to."""
+    """Source of a coefficient set, and its error on groups that were not used in the fit."""
 
     basis: Basis
     source: str
     date: str
     rows: int = 0
-    held_out_by: str | None = None  # what a held-out group is: shapes, a GPU, an engine
+    held_out_by: str | None = None  # unit of a held-out group: shapes, a GPU, an engine
     median_error: float | None = None  # absolute relative error, held out
     p90_error: float | None = None
 
@@ -42,15 +42,15 @@ class Coefficients(Spec):
 
     fit: Fit
 
-    def mark_assumed(self, note: str | None = None, **values: object) -> Self:
-        """The same kernel with other values, which count as assumed; `note` is added to their source."""
+    def assumed(self, note: str | None = None, **values: object) -> Self:
+        """Return a copy with other values and the basis "assumed"; `note` is added to the source."""
         source = self.fit.source if note is None else f"{self.fit.source}; {note}"
         fit = self.fit.model_copy(update={"basis": "assumed", "source": source})
         return self.model_copy(update={**values, "fit": fit})
 
 
 class RooflineCoefficients(Coefficients):
-    """`norm(F/(compute·P), B/(bandwidth·BW)) + fixed`, and more by kernel."""
+    """`norm(F/(compute·P), B/(bandwidth·BW)) + fixed`; subclasses add terms."""
 
     compute_fraction: Fraction
     bandwidth_fraction: Fraction
@@ -61,42 +61,45 @@ class RooflineCoefficients(Coefficients):
 class GemmCoefficients(RooflineCoefficients):
     """`norm(F/(compute·P), B/(bandwidth·BW)) + fixed + per_k·K + activation quantization`."""
 
-    per_k_s: Seconds = 0.0  # serial walk over K of one thread block
-    quantize_fraction: Fraction | None = None  # of HBM bandwidth, quantizing activations; None: not done
+    per_k_s: Seconds = 0.0  # serial loop over K in one thread block
+    quantize_fraction: Fraction | None = (
+        None  # of HBM bandwidth when quantizing activations; None: no quantization
+    )
 
 
 class AttentionCoefficients(RooflineCoefficients):
     """`norm(F/(compute·P), B/(bandwidth·BW), occupancy·batch·kv_heads/SMs, per_token·C) + per_doubling·log2(1 + C/64)
     + fixed`.
 
-    C is the mean context of a decode row: splitting a longer KV over blocks takes deeper reductions; a kernel that does
-    not split it has one block walk through all of it, however few others work. Also MLA.
+    C is the mean context of a decode row. Splitting a longer KV over blocks needs deeper reductions. A kernel that
+    does not split it walks through the whole context in one block, even when other blocks are idle. Also used for MLA.
     """
 
     occupancy_s: Seconds = 0.0
     per_doubling_s: Seconds = 0.0
-    per_token_s: Seconds = 0.0  # of a context that no other block shares
+    per_token_s: Seconds = 0.0  # per token of a context that one block processes alone
 
 
 class MoeCoefficients(RooflineCoefficients):
     """`norm(F/(compute·P), B/(bandwidth·BW)) + routed bytes/(routed·BW) + fixed + per_k·K`.
 
-    B: the distinct experts touched; K: the rows of an expert's first product and of its last, which one thread block
-    walks through. `tilt`: all of it grows with this power of the tokens besides, as measured runs of somebody's own
-    said; 0 as fitted.
+    B: bytes of the distinct experts used. K: rows of an expert's first and last product, which one thread block walks
+    through. `tilt`: exponent on the step's tokens that multiplies the whole time, calibrated on the user's own runs; 0
+    as fitted.
     """
 
-    routed_fraction: Fraction  # of HBM bandwidth, permuting and combining routed tokens
+    routed_fraction: Fraction  # of HBM bandwidth when permuting and combining routed tokens
     per_k_s: Seconds = 0.0
-    local_routing: bool = False  # only the rank's own tokens are permuted, not all of the batch
+    local_routing: bool = False  # only the rank's own tokens are permuted, not the whole batch
     tilt: float = 0.0
 
 
 class AllReduceCoefficients(Coefficients):
     """`per_rank·(n-1) + min(one_shot_fixed + S(n-1)/(one_shot·link), norm(two_shot_fixed, V/(two_shot·link)))`.
 
-    V = 2S(n-1)/n. `two_shot_gain` multiplies the two-shot fraction for each doubling of ranks from 2 to 8, up to 1:
-    switches that reduce on the way (NVLS) help more ranks more. Sharpness below 1 is the slow rise to full rate.
+    V = 2S(n-1)/n. `two_shot_gain` multiplies the two-shot fraction for each doubling of ranks from 2 to 8, up to 1,
+    because switches that reduce in the network (NVLS) help more with more ranks. A sharpness below 1 models the slow
+    rise to full rate.
     """
 
     one_shot_fixed_s: Seconds
@@ -109,9 +112,10 @@ class AllReduceCoefficients(Coefficients):
 
 
 class CollectiveCoefficients(Coefficients):
-    """NCCL: `norm(fixed + per_rank·(n-1), V/(bandwidth·link))`, V the bytes that leave a rank.
+    """NCCL: `norm(fixed + per_rank·(n-1), V/(bandwidth·link))`, where V is the bytes that leave a rank.
 
-    Sharpness below 1 is the slow rise through NCCL's protocols: more than the sum of both in the middle.
+    A sharpness below 1 models the slow rise through NCCL's protocols: at medium sizes the time exceeds the sum of both
+    terms.
     """
 
     fixed_s: Seconds
@@ -121,14 +125,14 @@ class CollectiveCoefficients(Coefficients):
 
 
 class ElementwiseCoefficients(Coefficients):
-    """Norms, rope, activations, residuals, copies: `B/(bandwidth·BW) + fixed` a kernel."""
+    """Norms, RoPE, activations, residuals and copies: `B/(bandwidth·BW) + fixed` per kernel."""
 
     bandwidth_fraction: Fraction
     fixed_s: Seconds
 
 
 class KernelFamily(Spec):
-    """The kernels of one engine. Keys: GEMM and expert kernels as in `WeightFormat.kernel`; attention by KV dtype."""
+    """Kernels of one engine. Keys: GEMM and expert kernels as in `WeightFormat.kernel`; attention by KV dtype."""
 
     gemm: dict[str, GemmCoefficients] = Field(default_factory=dict)
     prefill_attention: dict[str, AttentionCoefficients] = Field(default_factory=dict)
@@ -137,10 +141,10 @@ class KernelFamily(Spec):
     mla_decode: dict[str, AttentionCoefficients] = Field(default_factory=dict)
     moe: dict[str, MoeCoefficients] = Field(default_factory=dict)
     all_reduce: AllReduceCoefficients | None = None
-    elementwise: ElementwiseCoefficients | None = None  # where this family's differ from the GPU's
+    elementwise: ElementwiseCoefficients | None = None  # only if different from the GPU's
 
     def without_copies(self, other: KernelFamily | None) -> KernelFamily:
-        """The kernels whose constants are not the same as another GPU's."""
+        """Return the kernels whose constants differ from those of another GPU."""
         kept: dict[str, object] = {}
         for name in type(self).model_fields if other is not None else ():
             mine, its = getattr(self, name), getattr(other, name)
@@ -159,8 +163,8 @@ class Residuals(Spec):
     high: Annotated[float, Field(ge=0)]  # 95 %
     fit: Fit
 
-    def widen(self, factor: float) -> Residuals:
-        """The band of times that lie within a further `factor`, up or down: by assumption, if it is not 1."""
+    def widened(self, factor: float) -> Residuals:
+        """Return the interval widened by `factor` up and down; its basis is "assumed" unless `factor` is 1."""
         if factor == 1.0:
             return self
         return Residuals(
@@ -171,31 +175,29 @@ class Residuals(Spec):
 
 
 class ChipShare(Coefficients):
-    """Of the rates that another chip's kernels reach, as fractions of the peaks, the share that they reach on this one.
-
-    Their latencies are divided by it.
-    """
+    """Share of another chip's achieved rates that kernels reach on this chip; latencies are divided by it."""
 
     share: Fraction
 
     def applied_to(self, constants: Coefficients) -> Coefficients:
-        """The other chip's constants of one kernel, on this chip."""
+        """Return the other chip's constants of one kernel, converted to this chip."""
         found: dict[str, object] = {}
         for name, value in constants:
             if name.endswith("_fraction") and value is not None:
                 found[name] = value * self.share
             elif name.endswith("_s"):
                 found[name] = value / self.share
-        return constants.mark_assumed(f"at {self.share:g} of the rates: {self.fit.source}", **found)
+        return constants.assumed(f"rates multiplied by {self.share:g}: {self.fit.source}", **found)
 
 
 class StepCoefficients(Spec):
     """The `[step_time]` tables of one hardware profile.
 
-    `gpu` is the profile that they belong to: a profile refuses another's. With `transferred_from`, what is not
-    given here is taken from that profile's fit, and counts as assumed. `error_factor`: of a chip whose kernels nobody
-    measured here, by how much its steps may be off, up or down, in nine cases of ten; `ttft_error_factor`: the same of
-    first tokens, where it differs. `chip_share`: what served requests on this chip say of the other's constants.
+    `gpu` is the profile that they belong to; a profile rejects another's tables. With `transferred_from`, missing
+    constants are taken from that profile's fit and count as assumed. `error_factor`: for a chip without measured
+    kernels, the factor, up or down, that its step times are within in nine cases of ten. `ttft_error_factor`: the same
+    for first tokens, if it differs. `chip_share`: correction of the other chip's constants, fitted on requests served
+    on this chip.
     """
 
     gpu: str | None = None
@@ -210,7 +212,7 @@ class StepCoefficients(Spec):
     residuals: dict[str, Residuals] = Field(default_factory=dict)
 
     def without_copies(self, other: StepCoefficients) -> StepCoefficients:
-        """What was fitted to this GPU: no constants of another's, and no error bands of another's if none is left."""
+        """Return the constants fitted to this GPU only; if none remain, without the other's error intervals."""
         its, bands = other.families, self.residuals
         families = {name: family.without_copies(its.get(name)) for name, family in self.families.items()}
         own = {name: family for name, family in families.items() if family != KernelFamily()}
@@ -219,7 +221,7 @@ class StepCoefficients(Spec):
 
     @property
     def transferred(self) -> StepCoefficients:
-        """The same as constants of another GPU, whose error bands are wider there."""
+        """Return these constants as used for another GPU, with wider error intervals."""
         bands = {
             name: Residuals(
                 low=max(-0.95, band.low * TRANSFER_WIDENING),
@@ -232,29 +234,26 @@ class StepCoefficients(Spec):
 
 
 TRANSFER_WIDENING = 1.5
-"""Error bands of steps by another GPU's constants over those by its own: assumed, 2026-11-21."""
-
-
-# --- what holds where nothing was measured ---
+"""Factor on error intervals of steps when another GPU's constants are used: assumed, 2026-11-21."""
 
 UNIVERSAL = Path(__file__).with_name("universal.toml")
 
 
 @cache
 def universal() -> StepCoefficients:
-    """One set for all GPUs, of the only family `universal`. Raises MalformedFile."""
+    """Return the constants for all GPUs, whose only family is `universal`. Raises MalformedFile."""
     tables = dict(read_data(UNIVERSAL))
     fit = tables.pop("fit")
     return make_row(UNIVERSAL, "", StepCoefficients, _with_fit(tables, fit))
 
 
 def _with_fit(table: Table, fit: Table) -> Table:
-    """The tables, their constants with `fit` unless they have one of their own."""
+    """Add `fit` to all constants that have none of their own."""
     if all(isinstance(value, dict) for value in table.values()):
         return {key: _with_fit(value, fit) for key, value in table.items()}
     return {"fit": fit, **table}
 
 
 def universal_family() -> KernelFamily:
-    """The kernels of `universal`."""
+    """Return the kernels of `universal`."""
     return universal().families["universal"]

@@ -1,4 +1,4 @@
-"""From a bill per hour to $ per request and per token: whole instances, and one rule for input and output."""
+"""Convert $ per hour to $ per request and per token; whole instances are billed."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ MILLION = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitCosts:
-    """What a request and a token cost: usd_per_request = input tokens x input price + output tokens x output price."""
+    """Cost of a request and a token; usd_per_request = input tokens x input price + output tokens x output price."""
 
     usd_per_request: float
     usd_per_million_input_tokens: float
@@ -22,11 +22,11 @@ class UnitCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostEstimate:
-    """$ of one deployment at the load that it serves.
+    """Cost of one deployment at the load that it serves, in $.
 
-    usd_per_request = input_tokens x input price + output_tokens x output price. The bill is of `billed_gpus`, whole
-    instances where GPUs are sold in nodes; `num_gpus` are in use. `prefill_share` is the part of it that input tokens
-    carry. Of several kinds of GPU, `usd_per_gpu_hour` is the mean over those billed.
+    usd_per_request = input_tokens x input price + output_tokens x output price. The bill covers `billed_gpus`: whole
+    instances where GPUs are sold in nodes; `num_gpus` are in use. Input tokens pay `prefill_share` of it. With several
+    kinds of GPU, `usd_per_gpu_hour` is the mean over the billed GPUs.
     """
 
     tier: str
@@ -46,9 +46,7 @@ class CostEstimate:
     rule: str
 
 
-RULE = (
-    "input tokens carry the share of GPU time that prefill takes at full load, output tokens that of decode"
-)
+RULE = "input tokens pay for the share of GPU time that prefill takes at full load, output tokens for that of decode"
 
 
 def cost_estimate(
@@ -59,15 +57,15 @@ def cost_estimate(
     output_tokens: float,
     prefill_share: float,
 ) -> CostEstimate:
-    """What a deployment costs that serves `requests_per_s` of mean lengths; `gpus`: price and number of each kind.
+    """Return the cost of a deployment that serves `requests_per_s` of the mean lengths given.
 
-    `prefill_share` is the part of busy GPU time that goes to prefill. Raises InvalidInput for a rate or a length
-    that is not positive.
+    `gpus` has the price and the number of each kind; `prefill_share` is the part of busy GPU time spent in prefill.
+    Raises InvalidInput for a rate or a length that is not positive.
     """
     rates = {"requests_per_s": requests_per_s, "input_tokens": input_tokens, "output_tokens": output_tokens}
     for what, value in rates.items():
         if not (math.isfinite(value) and value > 0):
-            raise InvalidInput(f"{what} is {value}; a cost needs a finite number above 0")
+            raise InvalidInput(f"{what} is {value}, must be finite and above 0 to compute a cost")
     if not 0 <= prefill_share <= 1:
         raise InvalidInput(f"prefill_share is {prefill_share}, must be between 0 and 1")
     num_gpus = sum(count for _, count in gpus.values())
@@ -108,7 +106,7 @@ def unit_costs(
     output_tokens: float,
     prefill_share: float,
 ) -> UnitCosts:
-    """What a bill of `hourly_usd` makes of a request and a token, at so many requests per second of these lengths."""
+    """Split `hourly_usd` into $ per request and per token at this request rate and these mean lengths."""
     per_request = hourly_usd / SECONDS_PER_HOUR / requests_per_s
     return UnitCosts(
         usd_per_request=per_request,
@@ -118,15 +116,8 @@ def unit_costs(
     )
 
 
-def gpu_hours(tokens: float, tokens_per_s: float, num_gpus: int = 1) -> float:
-    """GPU-hours to produce `tokens` at `tokens_per_s` of the whole deployment."""
-    if not tokens_per_s > 0:
-        raise InvalidInput(f"tokens_per_s is {tokens_per_s}, must be above 0")
-    return tokens / tokens_per_s * num_gpus / SECONDS_PER_HOUR
-
-
 def joules_per_token(system_watts_per_gpu: float, num_gpus: int, tokens_per_s: float) -> float:
-    """All-in energy of one token: facility watts of all GPUs over the tokens of one second."""
+    """Return the energy per token: facility watts of all GPUs over tokens per second."""
     if not tokens_per_s > 0:
         raise InvalidInput(f"tokens_per_s is {tokens_per_s}, must be above 0")
     return system_watts_per_gpu * num_gpus / tokens_per_s

@@ -1,6 +1,5 @@
-"""The constants of each kernel on one GPU: the engine's own fit, the nearest measured one, or the universal set."""
-
-from __future__ import annotations
+"""Look up the constants of each kernel on one GPU: its engine's fit, the nearest measured one, or the universal
+set."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
@@ -23,12 +22,12 @@ from capacity.hardware.coefficients import (
     universal_family,
 )
 
-# Whose kernels stand in for an engine's that were not measured. TensorRT-LLM's before SGLang's: SGLang's MLA tables
-# on Hopper are of kernels that other engines do not have.
-# Last, what the validation harness ran on this very GPU: better than constants of no GPU at all.
+# Order of families that replace an engine's unmeasured kernels. TensorRT-LLM comes before SGLang, because SGLang's MLA
+# tables on Hopper measure kernels that other engines do not have. Last come the kernels that the validation harness ran
+# on the same GPU, which are better than constants for all GPUs.
 FAMILY_ORDER = ("vllm", "trtllm", "sglang", "torch")
 
-# An unmeasured kernel takes the constants of the nearest measured one.
+# An unmeasured kernel uses the constants of the nearest measured one.
 NEAREST_KERNEL: Mapping[str, tuple[str, ...]] = {
     "mxfp4": ("w4a16",),
     "w4a16": ("mxfp4",),
@@ -42,11 +41,11 @@ NEAREST_KERNEL: Mapping[str, tuple[str, ...]] = {
 
 MARLIN_FAMILIES = ("vllm", "sglang")
 MARLIN_SLOWDOWN: Mapping[str, float] = {"w4a16": 1.3, "w8a16": 1.5}
-"""Time of large products by Marlin over those at 16 bit: dequantizing keeps its tensor cores waiting.
+"""Time of large products with Marlin over 16 bit, because tensor cores wait for dequantization.
 
-Chosen on one A100, Qwen3-8B under vLLM 0.9.2: int4 (GPTQ, AWQ) 8,070 to 8,150 total tokens/s where bf16 has 10,340,
-int8 7,120 (gpustack performance-lab, 2025). Longer prompts of Qwen2.5-7B under 0.6.3 agree: 1.1 to 1.6, and 1.6 (Qwen
-speed benchmark, 2024-11).
+Chosen on one A100, Qwen3-8B under vLLM 0.9.2: int4 (GPTQ, AWQ) reaches 8,070 to 8,150 total tokens/s, bf16 10,340 and
+int8 7,120 (gpustack performance-lab, 2025). Longer prompts of Qwen2.5-7B under 0.6.3 agree: 1.1 to 1.6 for int4 and
+1.6 for int8 (Qwen speed benchmark, 2024-11).
 """
 
 Found = TypeVar("Found", bound=Coefficients)
@@ -62,12 +61,12 @@ AttentionOperator = Literal["prefill_attention", "decode_attention", "mla_prefil
 
 
 class Lookup:
-    """Finds the constants of a kernel: the engine's own family first, then others', then the universal set.
+    """Constants of each kernel: from the engine's own family, then other families, then the universal set.
 
-    Each with the factors of an `adjustment` on it. `assumed` collects what had no fit of its own, for warnings and for
-    wider intervals; `capped` which parameters of the adjustment would beat a roof, and by which operator.
-    `on_this_card` turns another card's constants into this one's, as for a lower power limit; `in_steps` those of a
-    table's short runs into those of whole steps; None: as they are.
+    The factors of `adjustment` are applied. `assumed` collects the kernels without a fit of their own, for warnings
+    and wider intervals. `capped` collects the parameters of the adjustment that would exceed a roofline, with the
+    operator. `on_this_card` converts another card's constants to this card, for example for a lower power limit.
+    `in_steps` converts constants of a table's short runs to whole steps; None leaves them unchanged.
     """
 
     def __init__(
@@ -93,7 +92,10 @@ class Lookup:
         yield universal()
 
     def families(self) -> Iterator[tuple[KernelFamily, bool, bool]]:
-        """Families in order of preference: is it this GPU's own fit of this engine's kernels, is it another card's."""
+        """Yield the families in order of preference.
+
+        The flags: whether it is this GPU's fit of this engine's kernels, and whether it comes from another card.
+        """
         for position, source in enumerate(self._sources):
             if self._family in source.families:
                 yield source.families[self._family], position == 0, position > 0
@@ -116,9 +118,10 @@ class Lookup:
     def kernel(self, operator: str, key: str) -> Coefficients: ...
 
     def kernel(self, operator: str, key: str) -> Coefficients:
-        """The coefficients of `operator` (a field of `KernelFamily`) for kernel `key`, or the nearest there are.
+        """Return the coefficients of `operator` (a field of `KernelFamily`) for kernel `key`, or of the nearest
+        kernel.
 
-        Raises InvalidInput for a kernel that neither this GPU nor the universal set has constants for.
+        Raises InvalidInput for a kernel without constants in this GPU's profile and in the universal set.
         """
         key = "bf16" if key == "fp16" else key  # the same kernels at the same rates
         for name in (key, *NEAREST_KERNEL.get(key, ())):
@@ -137,12 +140,12 @@ class Lookup:
                 return self.adjust(operator, constants)
         known = ", ".join(getattr(universal_family(), operator))
         raise InvalidInput(
-            f"the step model has no constants for {operator} kernel {key!r}, it knows {known}: use another format, "
+            f"the step model has no constants for {operator} kernel {key!r}, only for {known}; use another format, "
             f"or a GPU profile with a table [step_time.families.{self._family}.{operator}.{key}]"
         )
 
     def _by_marlin(self, constants: Coefficients, key: str) -> Coefficients:
-        """A weight-only kernel of another engine as Marlin, which is slower where products are large."""
+        """Convert a weight-only kernel of another engine to Marlin, which is slower for large products."""
         sixteen = next(f.gemm["bf16"] for f, *_ in self.families() if "bf16" in f.gemm).compute_fraction
         if self._family not in MARLIN_FAMILIES or not isinstance(constants, GemmCoefficients):
             return constants
@@ -152,7 +155,7 @@ class Lookup:
         return constants.mark_assumed(compute_fraction=fraction)
 
     def all_reduce(self, family_name: str | None = None) -> AllReduceCoefficients:
-        """The engine's own all-reduce kernel, or that of another family which it calls."""
+        """Return the engine's own all-reduce kernel, or that of the family it calls."""
         called = self if family_name in (None, self._family) else Lookup(self._sources, family_name)
         for family, own, _ in called.families():
             if family.all_reduce is not None:
@@ -162,7 +165,7 @@ class Lookup:
         raise AssertionError("the universal family has an all-reduce")
 
     def elementwise(self) -> ElementwiseCoefficients:
-        """The family's own, then the GPU's."""
+        """Return the family's constants, or the GPU's if the family has none."""
         own = (s.families[self._family].elementwise for s in self._sources if self._family in s.families)
         fitted = (s.elementwise for s in self._every_source())
         found = next(entry for entry in chain(own, fitted) if entry is not None)
@@ -172,9 +175,9 @@ class Lookup:
         found = next(s.nccl[kind] for s in self._every_source() if kind in s.nccl)
         return self.adjust("nccl", found)
 
-    def adjust(self, operator: str, constants: Found) -> Found:
-        """Constants of an operator that stand elsewhere, with the adjustment's factors on them."""
-        values, capped = self._adjustment.adjust(operator, constants)
+    def adjusted(self, operator: str, constants: Found) -> Found:
+        """Apply the adjustment's factors to the constants of an operator."""
+        values, capped = self._adjustment.adjusted(operator, constants)
         self.capped += [(name, operator) for name in capped]
         return values
 

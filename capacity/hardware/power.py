@@ -1,13 +1,14 @@
-"""What a power limit does to the clock: how much slower a card's busy tensor cores run than those of its sister card.
+"""Effect of a power limit on the clock of a card's busy tensor cores, compared with another card of the same chip.
 
-A card of the same chip under a lower limit (A100 PCIe at 300 W, H100 PCIe at 350 W, H100 NVL at 400 W, L4 at 72 W) has
-the sister's kernels, but cannot hold the sister's clock while its tensor cores are busy. Dynamic power is
-utilisation x SMs x clock x voltage², and voltage falls with the clock:
+A card of the same chip under a lower limit (A100 PCIe at 300 W, H100 PCIe at 350 W, H100 NVL at 400 W, L4 at 72 W)
+runs the same kernels, but cannot sustain the clock while its tensor cores are busy. Dynamic power is utilisation x SMs
+x clock x voltage², and the voltage falls with the clock:
 
-    limit = static + u·D·x·(1 - s·(1 - x))²        x: clock over the sister's datasheet clock
+    limit = static + u·D·x·(1 - s·(1 - x))²        x: clock over the source card's datasheet clock
 
-The sister's own limit fixes D. Memory-bound kernels keep their times: HBM has a clock of its own, and its power is in
-the static part. Under loads that mix prefill with decode the mean power counts; here each kernel is taken as sustained.
+The source card's own limit determines D. Memory-bound kernels keep their times: HBM has its own clock, and its power
+is in the static part. Under loads that mix prefill with decode the mean power counts; this module treats each kernel
+as sustained.
 """
 
 from pathlib import Path
@@ -20,7 +21,7 @@ from capacity.hardware.profile import HardwareProfile
 
 
 class PowerConstants(Spec):
-    """The numbers of `power.toml`, which says what each is and where it is from."""
+    """Numbers of `power.toml`, which documents each with its source."""
 
     sustained_clock: Fraction
     static_share: Fraction
@@ -36,16 +37,17 @@ TABLE = Path(__file__).with_name("power.toml")
 POWER = make_row(TABLE, "", PowerConstants, read_data(TABLE))
 QUIET_TABLE = "gemm: vllm "
 SHORT_RUNS = "aiconfigurator"
-"""What the source of constants from such tables begins with. What the validation harness measured on a card is that
-card's own, under its own limits, and its clocks are in it: nothing is taken off."""
-HALVED_NOTE = "of tensor cores at half rate (capacity/hardware/power.py)"
-NOTE = "scaled by the power limit: {:.0f} W where {} has {:.0f} (capacity/hardware/power.py)"
+"""Prefix of the source of constants from kernel tables. Measurements by the validation harness already include the
+card's own clocks and limits, so they are not reduced."""
+HALVED_NOTE = "tensor cores at half rate (capacity/hardware/power.py)"
+NOTE = "scaled to a power limit of {:.0f} W ({}: {:.0f} W; capacity/hardware/power.py)"
 
 
 def sustained_share(card: HardwareProfile, sister: HardwareProfile, utilisation: float) -> float:
-    """Clock of `card` over that of `sister`, each of its own datasheet clock, at a kernel's share of peak FLOP/s.
+    """Return the clock of `card` over that of `sister`, each relative to its datasheet clock.
 
-    At most 1, and 1 for another chip (compute capability), whose energy per FLOP nobody measured.
+    `utilisation` is a kernel's share of peak FLOP/s. At most 1, and 1 for another chip (compute capability), because
+    its energy per FLOP has not been measured.
     """
     if not same_chip(card, sister):
         return 1.0
@@ -54,7 +56,7 @@ def sustained_share(card: HardwareProfile, sister: HardwareProfile, utilisation:
 
 
 def same_chip(card: HardwareProfile, sister: HardwareProfile) -> bool:
-    """Whether two cards differ in clocks, memory and limits alone."""
+    """Return whether two cards differ only in clocks, memory and limits."""
     return (
         card.compute_capability is not None
         and card.compute_capability == sister.compute_capability
@@ -64,15 +66,15 @@ def same_chip(card: HardwareProfile, sister: HardwareProfile) -> bool:
 
 
 def _sustained_clock(card: HardwareProfile, sister: HardwareProfile, utilisation: float) -> float:
-    """Of the card's own datasheet clock, at most 1."""
+    """Return the sustained clock relative to the card's datasheet clock, at most 1."""
     busy = min(utilisation / POWER.saturated, 1.0)
     per_sm = sister.tdp_watts * (1 - POWER.static_share) / (sister.sm_count * _dynamic(POWER.sustained_clock))
     static = sister.tdp_watts * POWER.static_share * card.sm_count / sister.sm_count
     left = max(card.tdp_watts - static, 0.1 * card.tdp_watts)
-    own, its = (each.dense_flops_per_s["bf16"] / each.sm_count for each in (card, sister))
-    return min(
-        1.0, _clock_of(left / (busy * per_sm * card.sm_count)) / (own / its)
-    )  # clocks by FLOP/s of an SM
+    own, its = (
+        each.dense_flops_per_s["bf16"] / each.sm_count for each in (card, sister)
+    )  # per SM, as its clock
+    return min(1.0, _clock_of(left / (busy * per_sm * card.sm_count)) / (own / its))
 
 
 def _dynamic(clock: float) -> float:
@@ -80,7 +82,7 @@ def _dynamic(clock: float) -> float:
 
 
 def _clock_of(power: float) -> float:
-    """The clock whose dynamic power, of that at the sister's datasheet clock, is `power`; at most 2."""
+    """Return the clock for a dynamic `power`, both relative to the source card's datasheet clock; at most 2."""
     low, high = 0.0, 2.0
     for _ in range(40):
         middle = (low + high) / 2
@@ -89,9 +91,10 @@ def _clock_of(power: float) -> float:
 
 
 def with_halved_tensor_cores(constants: Found, card: HardwareProfile, sister: HardwareProfile) -> Found:
-    """A sister's constants on a card whose tensor cores accumulate in 32 bit at half their rate, where hers do not.
+    """Adapt constants to a card whose tensor cores accumulate in FP32 at half rate; only if `sister` does not do so.
 
-    The rest of its chip is not halved: its SMs bring on as much as hers, up to what such tensor cores keep.
+    The rest of the chip is not halved: an SM delivers as much data as on `sister`, up to the limit of such tensor
+    cores.
     """
     fraction: float | None = getattr(constants, "compute_fraction", None)
     if fraction is None or not _is_halved(card) or _is_halved(sister):
@@ -102,13 +105,13 @@ def with_halved_tensor_cores(constants: Found, card: HardwareProfile, sister: Ha
 
 
 def _is_halved(card: HardwareProfile) -> bool:
-    """GeForce cards: twice the rate of FP32 units, where others' tensor cores have four times and more."""
+    """Return whether tensor cores have only twice the FP32 rate (GeForce); others have four times or more."""
     peaks = card.dense_flops_per_s
     return "bf16" in peaks and "fp32" in peaks and peaks["bf16"] < 3 * peaks["fp32"]
 
 
 def under_limit(constants: Coefficients, card: HardwareProfile, sister: HardwareProfile) -> Coefficients:
-    """A sister's constants with what the card's power limit leaves of their compute fraction."""
+    """Return the constants with the compute fraction that the card's power limit allows."""
     fraction: float | None = getattr(constants, "compute_fraction", None)
     share = 1.0 if fraction is None else sustained_share(card, sister, fraction)
     if fraction is None or share == 1.0:
@@ -117,12 +120,10 @@ def under_limit(constants: Coefficients, card: HardwareProfile, sister: Hardware
     return constants.mark_assumed(note, compute_fraction=fraction * share)
 
 
-def sustained_constants(
-    constants: Found, card: HardwareProfile, kernel: tuple[str, str] | None = None
-) -> Found:
-    """A table's constants as steps run them, which keep tensor cores busy for longer than the table's few runs did.
+def sustained(constants: Found, card: HardwareProfile, kernel: tuple[str, str] | None = None) -> Found:
+    """Convert a table's constants to whole steps, which load tensor cores for longer than the table's few runs.
 
-    Constants of another source stay as they are, and those of a `kernel` (operator, key) of `POWER.keep_their_rate`.
+    Constants from another source, and those of a `kernel` (operator, key) in `POWER.keep_their_rate`, stay unchanged.
     """
     fraction: float | None = getattr(constants, "compute_fraction", None)
     share = POWER.sustained_shares.get(card.architecture, 1.0)

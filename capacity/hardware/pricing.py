@@ -1,9 +1,9 @@
-"""What it costs: a dated, sourced price table, and the arithmetic from $ per GPU-hour to $ per token.
+"""GPU prices: a dated table with sources, and the selection of a price per GPU-hour.
 
-There is no default price: a tier, or a price of one's own, must be given. Prices of one chip differ 4 to 5 times
-between providers, so a price says of how many offers it is the median, from where to where they go and when they were
-read; that of a tier with too few providers says so. Input and output tokens share the bill by the GPU time that
-prefill and decode take, not by their number.
+There is no default price: the user gives a tier or a price. Prices of one chip differ by a factor of 4 to 5 between
+providers, so a price states the number of offers in its median, their range and the dates they were read. A tier with
+too few providers carries a caution. Input and output tokens share the bill by the GPU time of prefill and decode, not
+by their number.
 """
 
 import csv
@@ -28,23 +28,25 @@ Priced = TypeVar("Priced")
 def read_price_rows(
     path: str | Path, columns: Sequence[str], price: Callable[[Row, str], Priced]
 ) -> tuple[Priced, ...]:
-    """Every row of a list that has these columns, read by `price(row, "line N")`. Raises MalformedFile."""
+    """Read every row of a CSV file that has these columns with `price(row, "line N")`. Raises MalformedFile."""
     text = read_text(path, "a list of prices")
     try:
         lines = csv.DictReader([printable(line) for line in text.splitlines()], strict=True)
         missing = [column for column in columns if column not in (lines.fieldnames or ())]
         if missing:
-            raise MalformedFile(path, f"column {missing[0]} is missing; needed are {','.join(columns)}")
+            raise MalformedFile(
+                path, f"column {missing[0]} is missing; required columns: {','.join(columns)}"
+            )
         prices = tuple(price(row, f"line {lines.line_num}") for row in lines)
     except csv.Error as error:
         raise MalformedFile(path, f"cannot be read: {error}") from None
     if not prices:
-        raise MalformedFile(path, "holds no price")
+        raise MalformedFile(path, "contains no price")
     return prices
 
 
 TIERS: tuple[PriceTier, ...] = get_args(PriceTier)
-ENOUGH_PROVIDERS = 3  # below, the median of a tier is no market price
+ENOUGH_PROVIDERS = 3  # with fewer, the median of a tier is not a market price
 HOURS_PER_MONTH = 730
 SECONDS_PER_HOUR = 3600
 TABLE = Path(__file__).with_name("prices.csv")
@@ -53,9 +55,9 @@ COLUMNS = ("gpu", "provider", "product", "tier", "usd_per_gpu_hour", "gpus_per_i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """$ per GPU-hour of one product, or of a tier. `gpus_per_instance` is the least that can be rented of it.
+    """Price of one product or of a tier, in $ per GPU-hour; `gpus_per_instance` is the smallest rentable number.
 
-    `tier` is "given" for the user's own price. `market` says what a tier's price is the median of; None: one product's.
+    `tier` is "given" for the user's own price. `market` describes the offers in a tier's median; None for one product.
     """
 
     gpu: str
@@ -70,44 +72,40 @@ class Price:
 
     @property
     def described(self) -> str:
-        """Provider, product, size of an instance, date and source in one line; of a tier, what it is the median of."""
+        """Describe the price: provider, product, instance size, date and source, or the offers in the median."""
         if self.tier == "given":
             return self.source
         if self.market is not None:
             return self.market.described
-        sold = "" if self.gpus_per_instance == 1 else f", sold by {self.gpus_per_instance} GPUs"
+        sold = "" if self.gpus_per_instance == 1 else f", in instances of {self.gpus_per_instance} GPUs"
         return f"{self.provider} {self.product}{sold}, {self.date} ({self.source})"
 
     @property
     def quoted(self) -> str:
-        """The price in one line, with what must be known of it."""
+        """Return the price in one line, with its caution."""
         quote = f"{self.gpu}: ${self.usd_per_gpu_hour:g} per GPU-hour, {self.tier}, {self.described}"
         return quote if self.caution is None else f"{quote}; {self.caution}"
 
     @property
     def thin(self) -> bool:
-        """Whether it stands for a tier of which too few providers are known."""
+        """Return whether it is the price of a tier with fewer than `ENOUGH_PROVIDERS` providers."""
         market = self.market
         return market is not None and not market.picked and len(market.providers) < ENOUGH_PROVIDERS
 
     @property
     def caution(self) -> str | None:
-        """What a reader must know before relying on it; None: nothing."""
+        """Return the warning about a price from too few providers, or None."""
         if not self.thin or self.market is None:
             return None
-        of = " and ".join(self.market.providers)
         return (
-            f"the {self.tier} price of {self.gpu} is known of {of} alone: no market price "
-            "(--price gives your own, --price-provider picks one)"
+            f"no market price of {self.gpu} ({self.tier}): offers are known only from "
+            f"{' and '.join(self.market.providers)}. Set --price, or choose a provider with --price-provider."
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Market:
-    """What the price of a tier is the median of: `offers` of `providers`, from the lowest to the highest.
-
-    `picked`: by the user, who named a provider or brought a list.
-    """
+    """Offers in a tier's median price; `picked`: the user named a provider or gave a price file."""
 
     offers: int
     providers: tuple[str, ...]
@@ -119,24 +117,24 @@ class Market:
 
     @property
     def described(self) -> str:
-        """The offers, their spread and their dates in one line."""
+        """Describe the offers, their range and their dates in one line."""
         if self.offers == 1:
-            return f"the only offer known: {self.low.described}"
+            return f"the only known offer: {self.low.described}"
         middle = "mean of two offers" if self.offers == 2 else f"median of {self.offers} offers"
         firms = len(self.providers)
         read = " to ".join(dict.fromkeys((self.first_date, self.last_date)))
         low, high = (f"${offer.usd_per_gpu_hour:.2f} ({offer.provider})" for offer in (self.low, self.high))
-        return f"{middle} by {firms} provider{'s' * (firms > 1)}, {low} to {high}, read {read}"
+        return f"{middle} from {firms} provider{'s' * (firms > 1)}, {low} to {high}, read {read}"
 
 
 @lru_cache(maxsize=1)
 def price_table() -> tuple[Price, ...]:
-    """All dated prices that come with the package."""
+    """Return all bundled prices."""
     return read_prices(TABLE)
 
 
 def read_prices(path: str | Path) -> tuple[Price, ...]:
-    """A price table in the form of `capacity/hardware/prices.csv`. Raises MalformedFile with the line."""
+    """Read a price table in the format of `capacity/hardware/prices.csv`. Raises MalformedFile with the line."""
     return read_price_rows(path, COLUMNS, lambda row, where: _price(row, path, where))
 
 
@@ -161,9 +159,9 @@ def _price(row: Mapping[str, str | None], path: str | Path, where: str) -> Price
 
 
 def price_of(gpu: str, cost: Cost) -> Price | None:
-    """The price that `cost` asks for, of a GPU-hour of `gpu`; None where it asks for none. Raises as `find_price`."""
+    """Return the price per GPU-hour of `gpu` that `cost` asks for, or None. Raises like `find_price`."""
     table = None
-    if cost.price_file is not None:  # whose GPUs may be named by aliases
+    if cost.price_file is not None:  # it may name GPUs by aliases
         prices = read_prices(cost.price_file)
         names = {named: _profile_name(named) for named in {price.gpu for price in prices}}
         table = tuple(replace(price, gpu=names[price.gpu]) for price in prices)
@@ -178,7 +176,7 @@ def price_of(gpu: str, cost: Cost) -> Price | None:
 
 
 def cautions_of(price: Price | None) -> tuple[str, ...]:
-    """What a reader must know before relying on a price; nothing of none."""
+    """Return the warnings about a price."""
     return () if price is None or price.caution is None else (price.caution,)
 
 
@@ -191,12 +189,12 @@ def find_price(
     override: str | None = None,
     table: tuple[Price, ...] | None = None,
 ) -> Price | None:
-    """The price of a GPU-hour of `gpu` (a profile's name or alias); None where nobody asked for one.
+    """Return the price per GPU-hour of `gpu` (a profile's name or alias); None if no price is asked for.
 
-    `override` is the user's own ("2.50", "h100=2.50", "h100=2.50,b200=6"). Otherwise `tier` picks from the table:
-    the median of the tier's products (`reserved` is of any term), or of those of `provider` or `instance`. `table`
-    replaces the bundled one, and needs no tier where it has a single one. Raises UnknownName or InvalidInput where
-    the table has none.
+    `override` is the user's own ("2.50", "h100=2.50", "h100=2.50,b200=6"). Otherwise `tier` selects from the table:
+    the median of the tier's products (`reserved` includes every term), or of those of `provider` or `instance`.
+    `table` replaces the bundled one, and needs no tier if it has a single one. Raises UnknownName or InvalidInput if
+    the table has no such price.
     """
     name = _profile_name(gpu.partition("@")[0])
     if override is not None:
@@ -204,7 +202,9 @@ def find_price(
         usd = prices.get(name, prices.get(None))
         if usd is None:
             given = ", ".join(str(key) for key in prices)
-            raise InvalidInput(f"--price {override!r} is for {given}; the deployment uses {name}")
+            raise InvalidInput(
+                f"--price {override!r} is for {given}, but the deployment uses {name}; add {name}=USD"
+            )
         return Price(
             gpu=name,
             provider="user",
@@ -220,25 +220,24 @@ def find_price(
     if tier is None:
         for what in (provider, instance):
             if what is not None:
-                raise InvalidInput(f"a price of {what!r} needs a tier: --price-tier {' or '.join(TIERS)}")
+                raise InvalidInput(f"a price from {what!r} requires --price-tier {' or '.join(TIERS)}")
         return None
     known = next((each for each in TIERS if each == tier), None)
     if known is None:
         raise UnknownName("price tier", tier, TIERS)
-    if table is None:
-        return _from_table(name, known, provider, instance, price_table(), picked=provider is not None)
-    return _from_table(name, known, provider, instance, table, picked=True)
+    picked = table is not None or provider is not None
+    return _from_table(name, known, provider, instance, table or price_table(), picked=picked)
 
 
 def _only_tier(name: str, table: tuple[Price, ...]) -> str:
     tiers = sorted({price.tier for price in table if price.gpu == name})
     if len(tiers) > 1:
         raise InvalidInput(
-            f"the price file has {name} in several tiers ({', '.join(tiers)}): give --price-tier"
+            f"the price file has {name} in several tiers ({', '.join(tiers)}); choose one with --price-tier"
         )
     if not tiers:
         known = ", ".join(sorted({price.gpu for price in table}))
-        raise InvalidInput(f"the price file has no price of {name}; it has {known}")
+        raise InvalidInput(f"the price file has no price of {name}, only of {known}")
     return tiers[0]
 
 
@@ -255,9 +254,9 @@ def _from_table(
     of_tier = [price for price in of_gpu if price.tier == tier or price.tier.startswith(f"{tier}-")]
     if not of_tier:
         known = sorted({price.tier for price in of_gpu})
-        have = f"it has {', '.join(known)}" if known else "it has no price of that GPU"
+        have = f"only {', '.join(known)}" if known else "no price of this GPU at all"
         raise InvalidInput(
-            f"no {tier} price of {name} in the price table ({have}); give your own: --price {name}=USD_PER_HOUR"
+            f"the price table has no {tier} price of {name} ({have}); set your own with --price {name}=USD_PER_HOUR"
         )
     for what, asked, field in (
         (f"{tier} price of {name} from", provider, "provider"),
@@ -274,7 +273,7 @@ def _from_table(
 
 
 def _median(gpu: str, tier: PriceTier, offers: list[Price], *, picked: bool) -> Price:
-    """The middle of the offers, of two their mean; the least that can be rented is that of any of them."""
+    """Return the median of the offers; its instance size is the smallest of all offers."""
     ordered = sorted(offers, key=lambda offer: offer.usd_per_gpu_hour)
     dates = sorted({offer.date for offer in offers})
     providers = tuple(sorted({offer.provider for offer in offers}))
@@ -302,7 +301,7 @@ def _median(gpu: str, tier: PriceTier, offers: list[Price], *, picked: bool) -> 
 
 
 def _profile_name(gpu: str) -> str:
-    """The name behind an alias; a name that no profile on the usual path has is the user's own GPU."""
+    """Resolve an alias; a name without a profile on the default path is kept as the user's own GPU."""
     try:
         return load_profile(gpu).name
     except UnknownName:
@@ -310,16 +309,16 @@ def _profile_name(gpu: str) -> str:
 
 
 def parse_prices(text: str, *, gpu: str | None = None) -> dict[str | None, float]:
-    """`--price`: "2.50" for any GPU (key None), or "h100=2.50,b200=6" by profile name.
+    """Parse `--price`: "2.50" for any GPU (key None), or "h100=2.50,b200=6" by profile name.
 
-    `gpu` is accepted as a name beside those of profiles. Raises InvalidInput for anything else, and UnknownName
-    for an unknown GPU.
+    `gpu` is accepted in addition to the names of profiles. Raises InvalidInput for malformed text, and UnknownName for
+    an unknown GPU.
     """
     prices: dict[str | None, float] = {}
     for item in text.split(","):
         name, equals, amount = item.rpartition("=")
         if equals and not name.strip():
-            raise InvalidInput(f"--price {text!r} names no GPU before '='; write 2.50, or h100=2.50")
+            raise InvalidInput(f"--price {text!r} has no GPU before '='; write 2.50 or h100=2.50")
         named = name.strip()
         key = named if named == gpu or not equals else load_profile(named).name
         prices[key if equals else None] = _usd(amount, text)
@@ -330,17 +329,19 @@ def _usd(amount: str, text: str) -> float:
     try:
         usd = float(amount.strip().removeprefix("$"))
     except ValueError:
-        raise InvalidInput(f"--price {text!r} is not $ per GPU-hour; write 2.50, or h100=2.50") from None
+        raise InvalidInput(
+            f"--price {text!r} is not a price in $ per GPU-hour; write 2.50 or h100=2.50"
+        ) from None
     if not math.isfinite(usd) or usd < 0:
         raise InvalidInput(f"--price {text!r} must be a finite price of at least 0")
     return usd
 
 
 def billed_gpus(price: Price, num_gpus: int) -> int:
-    """GPUs of the fewest whole instances that hold `num_gpus`."""
+    """Return the GPUs in the fewest whole instances that provide `num_gpus`."""
     return math.ceil(num_gpus / price.gpus_per_instance) * price.gpus_per_instance
 
 
 def usd_per_hour(price: Price, num_gpus: int) -> float:
-    """$ per hour of `num_gpus` GPUs."""
+    """Return $ per hour of `num_gpus` GPUs."""
     return price.usd_per_gpu_hour * num_gpus

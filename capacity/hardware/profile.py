@@ -1,7 +1,7 @@
-"""GPUs as data: one TOML file per GPU, every value with its source, date and basis.
+"""Hardware profiles: one TOML file per GPU, in which every value has a source, a date and a basis.
 
-A profile keeps three memory sizes apart (datasheet, driver, engine), dense rates only, and the links that
-a tensor-parallel group crosses. Values are plain numbers; where each comes from stands in `provenance`.
+A profile distinguishes three memory sizes (datasheet, driver, engine), dense rates only, and the links between the
+GPUs of a tensor-parallel group. Values are plain numbers; `provenance` maps each to its source.
 """
 
 import math
@@ -32,11 +32,11 @@ IDENTITY_FIELDS = tuple(_IDENTITY.split())
 GROUPS = ("dense_flops_per_s", "scale_up", "pcie", "inter_node")
 GROUP_LABELS = ("kind",)
 RESIDUALS_ELSEWHERE = Path(__file__).with_name("residuals_elsewhere.toml")
-"""Errors of whole steps where no kernel was measured: `[step_time.residuals]` of a profile without kernel constants."""
+"""Step errors of unmeasured GPUs: `[step_time.residuals]` of a profile without kernel constants."""
 
 
 class Provenance(Spec):
-    """Where a value comes from; `assumed` means that nobody published or measured it for this GPU."""
+    """Source of a value; the basis `assumed` means that it is neither published nor measured for this GPU."""
 
     source: Annotated[str, Field(min_length=1)]
     date: Annotated[str, Field(min_length=4)]
@@ -44,10 +44,7 @@ class Provenance(Spec):
 
 
 class Link(Spec):
-    """One way for data to leave a GPU: payload rate per direction and the latency of one message.
-
-    `domain_gpus` is how many GPUs reach each other over it.
-    """
+    """A link of `domain_gpus` GPUs: payload rate per direction and the latency of one message."""
 
     kind: LinkKind
     bytes_per_s: Positive
@@ -56,9 +53,9 @@ class Link(Spec):
 
 
 class HardwareProfile(Spec):
-    """One accelerator, as sold, and the node that it sits in. Rates are dense, links are per direction, SI units.
+    """One accelerator as sold, and its node. Rates are dense, links are per direction, units are SI.
 
-    `platform`: what programs it, which decides the engines that run there; if it is not said, ROCm of AMD's, else CUDA.
+    `platform` is the programming platform, which decides which engines run; default: ROCm for AMD, CUDA for others.
     `provenance` maps the dotted name of every number, for example "dense_flops_per_s.bf16", to its source.
     """
 
@@ -96,12 +93,12 @@ class HardwareProfile(Spec):
 
     @property
     def sixteen_bit(self) -> str:
-        """What 16-bit models are multiplied in: BF16, FP16 where there is none (Volta, Turing), else FP32."""
+        """Return the compute type of 16-bit models: BF16, else FP16 (Volta, Turing), else FP32."""
         return next(name for name in ("bf16", "fp16", "fp32") if name in self.dense_flops_per_s)
 
     @property
     def capability(self) -> float:
-        """NVIDIA's compute capability as a number, infinite where nobody says; of others 0."""
+        """Return NVIDIA's compute capability as a number; infinite if unknown, 0 for other vendors."""
         if self.platform != "cuda":
             return 0.0
         said = re.fullmatch(r"\d+\.\d+", self.compute_capability or "")
@@ -109,15 +106,15 @@ class HardwareProfile(Spec):
 
     @property
     def is_changed(self) -> bool:
-        """Whether it is a GPU with changed facts, which nobody sells (`capacity/hardware/what_if.py`)."""
+        """Return whether it is a hypothetical GPU with changed facts (`capacity/hardware/what_if.py`)."""
         return "+" in self.name
 
     def adjusted_by(self, adjustment: Adjustment | None) -> "HardwareProfile":
-        """The same GPU with another adjustment in place of its own."""
+        """Return a copy with this adjustment."""
         return self.model_copy(update={"adjustment": adjustment})
 
     def no_less_than(self, other: "HardwareProfile") -> bool:
-        """Whether it is of the same architecture and every speed of its datasheet is at least the other's."""
+        """Return whether the architecture is the same and no datasheet speed or power limit is below the other's."""
         return (
             self.architecture == other.architecture
             and self.hbm_bytes_per_s >= other.hbm_bytes_per_s
@@ -130,7 +127,7 @@ class HardwareProfile(Spec):
         )
 
     def link_for(self, ranks: int) -> Link:
-        """The slowest link that a group of `ranks` GPUs crosses when packed as densely as can be."""
+        """Return the slowest link within a group of `ranks` GPUs that is packed as densely as possible."""
         if ranks <= self.scale_up.domain_gpus:
             return self.scale_up
         if ranks <= self.gpus_per_node:
@@ -139,7 +136,7 @@ class HardwareProfile(Spec):
 
 
 def read_profile(path: Path) -> HardwareProfile:
-    """The profile in one TOML file; strict: an unknown field, or a value without source, is refused."""
+    """Read one profile file; raises MalformedFile for an unknown field or a value without a source."""
     try:
         stat = path.stat()
     except OSError as error:
@@ -148,12 +145,12 @@ def read_profile(path: Path) -> HardwareProfile:
 
 
 def parse_profile(text: str, *, origin: object = "profile") -> HardwareProfile:
-    """The profile in a TOML text; `origin` names it in errors."""
+    """Parse a profile in TOML; `origin` names it in errors."""
     return _from_document(parse_toml(text, origin), origin)
 
 
 def write_profile(profile: HardwareProfile, folder: Path, *, flag: str = "--out") -> Path:
-    """The profile as TOML in `folder`, which is made where it is missing. Raises InvalidInput, which names `flag`."""
+    """Write the profile as TOML in `folder`, which is created if missing. Raises InvalidInput, which names `flag`."""
     path = folder / f"{profile.name}.toml"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -166,7 +163,7 @@ def write_profile(profile: HardwareProfile, folder: Path, *, flag: str = "--out"
 
 
 def dump_profile(profile: HardwareProfile) -> str:
-    """The profile as TOML text; `parse_profile` of it gives an equal profile."""
+    """Return the profile as TOML; `parse_profile` restores an equal profile."""
     keys = _source_keys(profile)
     identity = {field: getattr(profile, field) for field in IDENTITY_FIELDS}
     sections = ["\n".join(_lines(identity))]
@@ -198,7 +195,7 @@ def dump_profile(profile: HardwareProfile) -> str:
 
 
 def _source_keys(profile: HardwareProfile) -> dict[str, str]:
-    """Source texts that several facts share, each with the short key that stands for it in the file."""
+    """Return a short key for each source text that several facts share."""
     uses = Counter(origin.source for origin in profile.provenance.values())
     keys: dict[str, str] = {}
     for origin in profile.provenance.values():
@@ -210,17 +207,17 @@ def _source_keys(profile: HardwareProfile) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _read_profile(path: Path, modified_ns: int, size_bytes: int) -> HardwareProfile:
-    del modified_ns, size_bytes  # they only tell a changed file from the cached one
+    del modified_ns, size_bytes  # cache key: a changed file is read again
     profile = parse_profile(read_text(path, "a hardware profile"), origin=path)
     if profile.name != path.stem:
         raise MalformedFile(
-            path, f"holds profile {profile.name!r}; name the file {profile.name}.toml", where="name"
+            path, f"contains profile {profile.name!r}; rename the file to {profile.name}.toml", where="name"
         )
     return profile
 
 
 def _fill_residuals(document: dict[str, Any]) -> None:
-    """Give a profile without kernel constants the errors of GPUs that are not fitted."""
+    """Give a profile without kernel constants the step errors of unmeasured GPUs."""
     step_time = document.get("step_time")
     if isinstance(step_time, dict) and not {"families", "residuals"} & set(step_time):
         document["step_time"] = {**step_time, "residuals": read_data(RESIDUALS_ELSEWHERE)}
@@ -232,7 +229,7 @@ def _from_document(document: Mapping[str, Any], origin: object) -> HardwareProfi
         raise MalformedFile(origin, "has no [facts] table")
     sources = document.get("sources", {})
     if not isinstance(sources, dict):
-        raise MalformedFile(origin, "is not a table of texts", where="sources")
+        raise MalformedFile(origin, "must be a table of strings", where="sources")
     values: dict[str, object] = {}
     provenance: dict[str, dict[str, object]] = {}
     wrong: list[str] = []
@@ -250,7 +247,7 @@ def _from_document(document: Mapping[str, Any], origin: object) -> HardwareProfi
             values[field] = split(field, entry)
             continue
         if not isinstance(entry, dict):
-            raise MalformedFile(origin, "is not a table", where=f"facts.{field}")
+            raise MalformedFile(origin, "must be a table", where=f"facts.{field}")
         values[field] = {
             member: fact if member in GROUP_LABELS else split(f"{field}.{member}", fact)
             for member, fact in entry.items()
@@ -259,20 +256,20 @@ def _from_document(document: Mapping[str, Any], origin: object) -> HardwareProfi
     _fill_residuals(rest)
     clash = sorted(set(rest) & {*values, "provenance"})
     if clash:
-        raise MalformedFile(origin, "belongs under [facts], with its source", where=clash[0])
+        raise MalformedFile(origin, "must be under [facts], with its source", where=clash[0])
     try:
         profile = HardwareProfile.model_validate({**rest, **values, "provenance": provenance})
     except ValidationError as error:
         raise MalformedFile(origin, _complaints(error, wrong)) from None
-    assert not wrong  # None is no value of any fact
+    assert not wrong  # no fact accepts None
     return profile
 
 
 def _complaints(error: ValidationError, without_source: Sequence[str]) -> str:
-    """Everything that is wrong with a profile, in one line; identity stands above the tables, facts under [facts]."""
+    """Return all errors of a profile in one line; identity fields are above the tables, facts under [facts]."""
     by_kind: dict[str, list[str]] = {}
     if without_source:
-        by_kind["needs exactly {value, source, date, basis}"] = [*without_source]
+        by_kind["must be exactly {value, source, date, basis}"] = [*without_source]
     for each in error.errors():
         name = ".".join(str(part) for part in each["loc"])
         if name not in without_source:
@@ -282,13 +279,13 @@ def _complaints(error: ValidationError, without_source: Sequence[str]) -> str:
         f"{', '.join(n if n.split('.')[0] in above else f'facts.{n}' for n in names)}: {what}"
         for what, names in by_kind.items()
     )
-    return f"{said} (`capacity schema gpu-profile` is the format, `capacity gpus add` writes one)"
+    return f"{said} (`capacity schema gpu-profile` prints the format, `capacity gpus add` writes a profile)"
 
 
 def _split_fact(entry: object, sources: Mapping[str, Any]) -> tuple[object, dict[str, object]] | None:
-    """The value of one fact, and where it comes from; None where one of them is missing.
+    """Return the value and the provenance of one fact; None if a part is missing.
 
-    A source may be a key of the [sources] table, which holds its text, or `{source, date, basis}` for all facts of it.
+    A source may be a key of the [sources] table, which has its text, or `{source, date, basis}` for all its facts.
     """
     known = entry.get("source") if isinstance(entry, dict) else None
     shared = sources.get(known) if isinstance(known, str) else None
@@ -301,9 +298,6 @@ def _split_fact(entry: object, sources: Mapping[str, Any]) -> tuple[object, dict
     return entry["value"], {"source": source, "date": entry["date"], "basis": entry["basis"]}
 
 
-# text
-
-
 def _fact(profile: HardwareProfile, dotted: str, value: object, keys: Mapping[str, str]) -> str:
     origin = profile.provenance[dotted]
     source = keys.get(origin.source, origin.source)
@@ -311,7 +305,7 @@ def _fact(profile: HardwareProfile, dotted: str, value: object, keys: Mapping[st
 
 
 def _lines(values: Mapping[str, Any]) -> list[str]:
-    """A line of TOML for each value that is there."""
+    """Return a line of TOML for each value that is not None."""
     return [f"{toml_key(key)} = {toml_value(value)}" for key, value in values.items() if value is not None]
 
 

@@ -1,4 +1,4 @@
-"""Where profiles are: the folders in the order of search, and the file behind a name or an alias."""
+"""Search for profiles: the folders in their order, and the file of a name or an alias."""
 
 import os
 import re
@@ -18,40 +18,40 @@ _COUNTED = (
 
 
 def profile_names(directories: Sequence[Path | str] = ()) -> tuple[str, ...]:
-    """Names of all profiles on the search path, sorted; variants (`name@variant`) included."""
+    """Return the sorted names of all profiles on the search path, including variants (`name@variant`)."""
     return tuple(sorted({path.stem for path in profile_paths(directories)}))
 
 
 def _directories(directories: Iterable[Path | str]) -> list[Path]:
-    from_environment = [part for part in os.environ.get(PROFILES_VARIABLE, "").split(os.pathsep) if part]
-    chosen = [outside_path(directory) for directory in (*directories, *from_environment)]
+    chosen = [*map(outside_path, directories), *_environment_directories()]
     for directory in chosen:
         if not directory.is_dir():
             raise InvalidInput(
                 f"hardware profiles folder {str(directory)!r} does not exist; "
-                f"check --profiles and {PROFILES_VARIABLE}"
+                f"check --profiles and the environment variable {PROFILES_VARIABLE}"
             )
     own = user_profiles_directory()
     return [*chosen, *([own] if own.is_dir() and own not in chosen else []), bundled_directory()]
 
 
 def user_profiles_directory() -> Path:
-    """Where a user's own profiles are: the first folder of CAPACITY_PROFILES, else the platform's configuration."""
-    for part in os.environ.get(PROFILES_VARIABLE, "").split(os.pathsep):
-        if part:
-            return outside_path(part)
-    return user_folder("profiles")
+    """Return the folder of the user's own profiles: the first in CAPACITY_PROFILES, else the default."""
+    return next(iter(_environment_directories()), None) or user_folder("profiles")
+
+
+def _environment_directories() -> list[Path]:
+    return [outside_path(part) for part in os.environ.get(PROFILES_VARIABLE, "").split(os.pathsep) if part]
 
 
 def bundled_directory() -> Path:
-    """The folder of bundled profiles: inside the package in a wheel, beside it in a checkout."""
+    """Return the folder of bundled profiles: inside the package in a wheel, next to it in a checkout."""
     package = Path(__file__).parents[1]
     inside = package / "hardware_profiles"
     return inside if inside.is_dir() else package.parent / "hardware_profiles"
 
 
 def profile_paths(directories: Sequence[Path | str] = ()) -> list[Path]:
-    """Profile files on the search path, the folders that are searched first in front."""
+    """Return the profile files on the search path in search order."""
     return [
         path
         for folder in _directories(directories)
@@ -61,17 +61,17 @@ def profile_paths(directories: Sequence[Path | str] = ()) -> list[Path]:
 
 
 def _refuse_counts(name: str, known: set[str]) -> None:
-    """Raises InvalidInput for several GPUs in the place of one: `8xH100`, `h100:8`, `h100,a100`."""
+    """Raise InvalidInput for several GPUs in the place of one: `8xH100`, `h100:8`, `h100,a100`."""
     for counted in (pattern.fullmatch(name.strip()) for pattern in _COUNTED):
         if counted and _normalise(counted["gpu"]) in known:
             raise InvalidInput(
-                f"{name!r}: one GPU is named here, and how many by --tensor-parallel-size: --gpu {counted['gpu']} "
-                f"-tp {counted['count']}"
+                f"{name!r} must name one GPU without a number; set the number with --tensor-parallel-size: "
+                f"--gpu {counted['gpu']} -tp {counted['count']}"
             )
     several = [each.strip() for each in name.split(",")]
     if len(several) > 1 and all(_normalise(each) in known for each in several):
         raise InvalidInput(
-            f"{name!r}: one GPU is named here; to compare, `capacity estimate --gpu all`, or "
+            f"{name!r} must name one GPU; to compare several, use `capacity estimate --gpu all` or "
             f"`capacity plan --gpus {','.join(several)}`"
         )
 
@@ -98,7 +98,7 @@ def find_profile(name: str, directories: Sequence[Path | str]) -> Path:
 
 @lru_cache(maxsize=8)
 def _aliases(paths: tuple[Path, ...]) -> dict[str, str]:
-    """Alias to name, from the few lines above the first table of each file; the rest isn't parsed."""
+    """Map aliases to names; only the lines above the first table of each file are parsed."""
     names: dict[str, str] = {}
     for path in paths:
         if "@" in path.stem:
@@ -107,7 +107,7 @@ def _aliases(paths: tuple[Path, ...]) -> dict[str, str]:
             head = read_text(path, "a hardware profile").split("\n[", 1)[0]
             aliases = parse_toml(head, path).get("aliases", [])
         except MalformedFile:
-            continue  # said in full when that profile is asked for by its name
+            continue  # the error is raised when that profile is loaded by its name
         for alias in aliases if isinstance(aliases, list) else ():
             names.setdefault(_normalise(str(alias)), path.stem)
     return names

@@ -1,9 +1,10 @@
-"""How far apart deployments are from what is predicted of them: the spreads that intervals are made of.
+"""Spreads of measured over predicted metrics, from which intervals are computed.
 
-The logarithm of measured over predicted is taken as a sum of independent parts: a factor on each class of seconds
-(`capacity/step/time_classes.py`), weighed by what the figure hangs on; what a deployment and a run of it differ by
-beyond that; and what the user left unsaid. `benchmarks/fit_spreads.py` finds the deviations from public served
-measurements, each source judged by the others' (`held_out_by`), and writes `spreads.toml`.
+The logarithm of measured over predicted is modelled as a sum of independent parts: a factor on each class of seconds
+(`capacity/step/time_classes.py`), weighted by the metric's sensitivity to it; the remaining difference between
+deployments and between runs; and the effect of unspecified settings. `benchmarks/fit_spreads.py` fits the deviations
+to public served measurements, with each source evaluated on the fit to the others (`held_out_by`), and writes
+`spreads.toml`.
 """
 
 import math
@@ -24,14 +25,14 @@ Deviation = Annotated[float, Field(ge=0, le=5)]
 
 
 class Kind(Spec):
-    """Figures of one metric and kind of model: what remains beside the classes of seconds, and the ends of 90 %.
+    """Spread of one metric and kind of model: the deviations not explained by classes of seconds, and 90 % limits.
 
-    What remains of E2E is TTFT's and TPOT's; its ends are its own.
+    For E2E the deviations are those of TTFT and TPOT; the limits are its own.
 
-    `deployment`: deviation that all figures of a deployment share; `run`: from one to the next. `low` and `high`: the
-    5 % and 95 % points in units of the whole deviation, from sources that were left out. `learnt_low` and
-    `learnt_high`: the same once runs of the deployment were learnt from; less is left of what learning takes away, and
-    none of what it does not. Without them those before hold.
+    `deployment`: deviation shared by all values of a deployment; `run`: deviation between runs. `low` and `high`: the
+    5 % and 95 % points in units of the total deviation, from held-out sources. `learnt_low` and `learnt_high`: the
+    same after calibration on runs of the deployment, which removes only a part of the deviation; without them `low`
+    and `high` apply.
     """
 
     deployment: Deviation
@@ -44,17 +45,14 @@ class Kind(Spec):
 
     @property
     def learnt(self) -> "Kind":
-        """The same figures of a deployment whose own runs were learnt from."""
+        """Return the spread for a deployment that was calibrated on its own runs."""
         if self.learnt_low is None or self.learnt_high is None:
             return self
         return self.model_copy(update={"low": self.learnt_low, "high": self.learnt_high})
 
 
 class Familiar(Spec):
-    """Deployments of one engine, kind of model and GPU that were seen: what their own deviations are multiplied by.
-
-    `gpu` None: what other GPUs under this engine tell.
-    """
+    """Factors on the deviation for one engine, kind of model and GPU (None: from other GPUs)."""
 
     engine: str
     is_moe: bool
@@ -65,10 +63,10 @@ class Familiar(Spec):
 
 
 class Unsaid(Spec):
-    """What leaving a launch setting to the engine's default has cost where the server was started otherwise.
+    """Error from an unspecified launch setting, where the server used another value than the engine's default.
 
-    Of all that was left unsaid together (`beyond_said`): what servers lie off beyond that, and `deployments` of them.
-    `other_machines`: the same of servers whose launch is known, on machines of campaigns that were left out.
+    In `beyond_said`: the remaining error of all unspecified settings together, over `deployments`. In
+    `other_machines`: the same for servers with a known launch command, on machines of held-out campaigns.
     """
 
     ttft: Deviation
@@ -77,7 +75,7 @@ class Unsaid(Spec):
 
 
 class Tail(Spec):
-    """A percentile beside its mean: further deviation of its ratio to the mean."""
+    """Further deviation of the ratio of a percentile to its mean."""
 
     p90: Deviation
     p95: Deviation
@@ -85,7 +83,7 @@ class Tail(Spec):
 
 
 class Held(Spec):
-    """How often intervals held for sources that had no part in them: of figures, and of sources counted the same."""
+    """Interval coverage on held-out sources: over all values, and with equal weight per source."""
 
     figures: int
     sources: int
@@ -95,7 +93,7 @@ class Held(Spec):
 
 
 class Spreads(Spec):
-    """All of `spreads.toml`. `fit` is of the classes, the kinds and the familiar deployments."""
+    """Contents of `spreads.toml`. `fit` applies to `classes`, the kinds and `familiar`."""
 
     fit: Fit
     classes: dict[str, Deviation]
@@ -112,56 +110,58 @@ class Spreads(Spec):
     unsaid_fit: Fit
     tails: dict[Metric, Tail]
     tails_fit: Fit
-    unfamiliar: Annotated[float, Field(ge=1)]  # times the deviations, of an engine and kind never seen
-    transferred: Deviation  # of step times by constants of another GPU
+    unfamiliar: Annotated[
+        float, Field(ge=1)
+    ]  # factor on the deviations of an unseen engine and kind of model
+    transferred: Deviation  # of step times with the constants of another GPU
     transferred_fit: Fit
-    other_machines: dict[str, Unsaid] = Field(default_factory=dict)  # of dense models, and of experts ("moe")
+    other_machines: dict[str, Unsaid] = Field(default_factory=dict)  # keys: "dense", "moe"
     other_machines_fit: Fit | None = None
-    beyond_said: dict[str, Unsaid] = Field(default_factory=dict)  # of dense models, and of experts ("moe")
+    beyond_said: dict[str, Unsaid] = Field(default_factory=dict)  # keys: "dense", "moe"
     beyond_said_fit: Fit | None = None
     held: dict[str, Held] = Field(default_factory=dict)
 
     def kind(self, metric: Metric, *, is_moe: bool, saturated: bool = False) -> Kind:
-        """The figures of that kind; E2E of full engines is their throughput."""
+        """Return the spread of a metric and kind of model; E2E of saturated engines is their throughput."""
         what = "saturated" if saturated and metric == "e2e" else metric
         found: Kind = getattr(self, f"{'moe' if is_moe else 'dense'}_{what}")
         return found
 
     def of_unsaid(self, engine: str, setting: str) -> Unsaid | None:
-        """What leaving a setting to the default has cost under an engine; under one never seen, as under the worst."""
+        """Return the error of an unspecified setting under an engine; for an unseen engine, the worst of all."""
         if engine in self.unsaid:
             return self.unsaid[engine].get(setting)
         known = [settings[setting] for settings in self.unsaid.values() if setting in settings]
         return max(known, key=lambda each: each.ttft, default=None)
 
     def familiarity(self, engine: str, gpu: str, *, is_moe: bool) -> Familiar | None:
-        """What is known of such deployments: of this GPU, else of others under the engine, else nothing."""
+        """Return the evidence for such deployments: of this GPU, else of others under the engine, else None."""
         known = {each.gpu: each for each in self.familiar if (each.engine, each.is_moe) == (engine, is_moe)}
         return known.get(gpu) or known.get(None)
 
 
 @lru_cache(maxsize=1)
 def spreads() -> Spreads:
-    """The spreads as they were fitted."""
+    """Return the fitted spreads."""
     path = Path(__file__).with_name("spreads.toml")
     return make_row(path, "", Spreads, read_data(path))
 
 
-MOST = 0.7  # of a deviation: a factor of 2 either way; more would have linear steps run away
-END_TO_END = 1.2  # times TPOT's: it holds TTFT too
-# Of the variance by which deployments differ, what comes anew with other lengths, loads and numbers of GPUs, and no run
-# takes away: with none of it beyond step times, intervals after two rows hold 73 % of the TPOTs of mixtures of experts
-# (on the groups that `benchmarks/calibration.py` calls chosen on). Of step times with none, sources left out hold 93 %
-# after one run and 90 % after three, at half-widths of 21 and 18 %; with this much 91 % and 89 %, at 18 and 17 %.
-# 2026-11-22 and 2026-11-23, basis: fitted.
+MOST = 0.7  # largest prior deviation: a factor of 2 up or down; the linear fit diverges with more
+END_TO_END = 1.2  # E2E over TPOT deviation, because E2E contains TTFT
+# Share of the variance between deployments that changes with lengths, loads and numbers of GPUs, so that runs cannot
+# remove it. With a share of 0 beyond step times, intervals after two rows cover 73 % of the TPOTs of MoE models (on the
+# groups that `benchmarks/calibration.py` calls chosen on). With a share of 0 in step times, coverage on held-out
+# sources is 93 % after one run and 90 % after three, at half-widths of 21 and 18 %; with this share it is 91 % and
+# 89 %, at 18 and 17 %. 2026-11-22 and 2026-11-23, basis: fitted.
 ANEW = 0.5
-PRINTED = 0.003  # a block or two of KV tokens
+PRINTED = 0.003  # rounding of KV tokens to one or two blocks
 
 
 def prior(engine: str, gpu: str, *, is_moe: bool, known: Spreads | None = None) -> Adjustment:
-    """No change, as sure as such deployments let one be: `engine` by its name, `gpu` by its profile's.
+    """Return the adjustment before calibration: zero means, and the covariance of such deployments.
 
-    `known`: other spreads than those that ship, as those of all sources but one.
+    `engine` and `gpu` are names. `known` replaces the bundled spreads, for example in a leave-one-source-out fit.
     """
     known = known or spreads()
     deviations = {parameter.name: parameter.deviation for parameter in PARAMETERS}
@@ -177,10 +177,11 @@ def prior(engine: str, gpu: str, *, is_moe: bool, known: Spreads | None = None) 
 
 
 def figure_deviation(metric: str, *, is_moe: bool, known: Spreads | None = None) -> float:
-    """Of the logarithm of a figure: from one run of a deployment to another, of other lengths and loads.
+    """Return the standard deviation of a metric's logarithm between runs of one deployment with other lengths and
+    loads.
 
-    How far off an engine's deployments were says nothing of it: that is what a deployment's own runs tell. `metric`:
-    ttft, tpot, itl, e2el, throughput, step or kv_tokens.
+    The error of the engine's other deployments is not included, because calibration on the deployment's own runs
+    replaces it. `metric`: ttft, tpot, itl, e2el, throughput, step or kv_tokens.
     """
     if metric == "kv_tokens":
         return PRINTED

@@ -1,4 +1,4 @@
-"""Kernels of weight formats that no table of ours holds, as data: by numbers of rows, and how sure that is."""
+"""Kernels of weight formats without kernel tables of our own, by number of rows, with their uncertainty."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -14,11 +14,11 @@ TABLE = Path(__file__).with_name("weight_kernels.toml")
 
 
 class Dequantizing(ElementwiseCoefficients):
-    """A pass over HBM that reads stored weights and writes them at 16 bit."""
+    """A pass over HBM that reads stored weights and writes them in 16 bit."""
 
     @property
     def as_gemm(self) -> GemmCoefficients:
-        """The same in the form of a product without columns."""
+        """Return the same as a product without columns."""
         return GemmCoefficients(
             compute_fraction=1.0,
             bandwidth_fraction=self.bandwidth_fraction,
@@ -29,7 +29,7 @@ class Dequantizing(ElementwiseCoefficients):
 
 
 class KernelPath(Spec):
-    """What multiplies steps of `from_rows` rows and more: a kernel of its own, or `product` of a copy at 16 bit."""
+    """Kernel for steps of at least `from_rows` rows: one with its own constants, or `product` on a 16-bit copy."""
 
     from_rows: Annotated[int, Field(ge=1)] = 1
     gemm: GemmCoefficients | None = None
@@ -39,9 +39,9 @@ class KernelPath(Spec):
 
 
 class WeightKernel(Spec):
-    """One kernel: its paths by rows, ascending; `remark` goes with every answer that rests on it.
+    """One kernel with its paths in ascending order of rows; `remark` is added to every answer that uses it.
 
-    Measured times lie within `error_factor` of predicted ones, up or down, in nine cases of ten.
+    In nine cases of ten, measured times are within `error_factor` of predicted ones, up or down.
     """
 
     title: str
@@ -53,5 +53,5 @@ class WeightKernel(Spec):
 
 @lru_cache(maxsize=1)
 def weight_kernels() -> dict[str, WeightKernel]:
-    """Every one by its name. Raises MalformedFile."""
+    """Return all kernels by name. Raises MalformedFile."""
     return read_rows(TABLE, WeightKernel, named=False)

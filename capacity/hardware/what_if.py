@@ -1,6 +1,4 @@
-"""GPUs that nobody measured: another GPU's profile with a few facts of their own, all else assumed."""
-
-from __future__ import annotations
+"""Hypothetical GPUs: another GPU's profile with a few changed facts; all others are assumed."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,10 +16,8 @@ from capacity.hardware.profile import HardwareProfile, Provenance, read_profile,
 from capacity.hardware.profile_search import find_profile, profile_paths, user_profiles_directory
 
 UNMEASURED_CHIP = 1.4
-"""How far off steps may be of a chip none of whose kernels was measured: assumed, as of the bundled GB10 and T4."""
-FACTS: Mapping[
-    str, tuple[str, float]
-] = {  # by its name in a change: the fact, and SI units in one of its own
+"""Error factor of steps on a chip without measured kernels: assumed, as for the bundled GB10 and T4."""
+FACTS: Mapping[str, tuple[str, float]] = {  # name in a change: fact, SI units per unit of a change
     "memory": ("memory_datasheet_bytes", 1e9),
     "hbm": ("hbm_bytes_per_s", 1e12),
     "tdp": ("tdp_watts", 1.0),
@@ -37,7 +33,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedGpu:
-    """A profile that was written: `given` facts, and those `assumed` from the GPU that it is `like`."""
+    """A profile that was written: the `given` facts, and those `assumed` from the GPU `like`."""
 
     name: str
     path: Path
@@ -47,25 +43,27 @@ class AddedGpu:
 
 
 def changed_profile(base: HardwareProfile, changes: str) -> HardwareProfile:
-    """The profile under `changes`, such as `hbm=x2+tdp=500`: factors after an x, else values in the units of `UNITS`.
+    """Return the profile with `changes` such as `hbm=x2+tdp=500`: factors after an x, else values in `UNITS`.
 
-    Its name is the base's with the changes, its constants are transferred from it. Raises InvalidInput.
+    Its name is the base's plus the changes, and its constants are transferred from the base. Raises InvalidInput.
     """
     facts: dict[str, float] = {}
     for change in changes.split("+"):
         found = _CHANGE.fullmatch(change.strip().lower())
         if found is None:
-            raise InvalidInput(f"--change {change!r}: give FACT=xFACTOR or FACT=VALUE, as hbm=x2 ({UNITS})")
+            raise InvalidInput(
+                f"--change {change!r}: write FACT=xFACTOR or FACT=VALUE, e.g. hbm=x2 ({UNITS})"
+            )
         name, value = found["fact"], float(found["value"])
         rates = [f"dense_flops_per_s.{each}" for each in base.dense_flops_per_s]
         fact, unit = FACTS.get(name, (f"dense_flops_per_s.{name}", 1e12))
         if name == ALL_RATES and not found["times"]:
-            raise InvalidInput(f"--change {change!r}: give a factor, as {ALL_RATES}=x2")
+            raise InvalidInput(f"--change {change!r} needs a factor, for example {ALL_RATES}=x2")
         if name not in FACTS and name != ALL_RATES and fact not in rates:
             known = ", ".join([*FACTS, ALL_RATES, *base.dense_flops_per_s])
-            raise InvalidInput(f"--change {change!r}: {base.name} has no {name}; known are {known}")
+            raise InvalidInput(f"--change {change!r}: {base.name} has no {name}; use one of {known}")
         if not 0 < value < 1e9:
-            raise InvalidInput(f"--change {change!r}: must be above 0")
+            raise InvalidInput(f"--change {change!r}: the value must be above 0 and below 1e9")
         for each in rates if name == ALL_RATES else [fact]:
             facts[each] = _fact(base, each) * value if found["times"] else value * unit
     source = f"assumed: {changes} of {base.name}"
@@ -75,17 +73,15 @@ def changed_profile(base: HardwareProfile, changes: str) -> HardwareProfile:
 
 
 def load_profile(name: str, directories: Sequence[Path | str] = ()) -> HardwareProfile:
-    """The profile called `name`: a name, an alias, `name@variant`, the path of a TOML file, or one of the first three
-    with changes after a plus, as `h100+hbm=x2` (`FACTS`).
+    """Load a profile by name, alias, `name@variant` or TOML path; `h100+hbm=x2` adds changes (`FACTS`).
 
-    Searched in `directories`, then those in CAPACITY_PROFILES, then the user's own (where `capacity calibrate` writes),
-    then the bundled ones; the first hit wins.
-    Raises UnknownName (with suggestions) or MalformedFile.
+    Searches `directories`, then CAPACITY_PROFILES, then the user's own folder (where `capacity calibrate` writes),
+    then the bundled profiles; the first match wins. Raises UnknownName (with suggestions) or MalformedFile.
     """
     if name.endswith(".toml"):
         path = outside_path(name)
         if not path.exists():
-            raise MalformedFile(path, "no such hardware profile file")
+            raise MalformedFile(path, "hardware profile file does not exist")
         return read_profile(path)
     base, plus, changes = name.partition("+")
     if plus:
@@ -97,41 +93,41 @@ def load_profile(name: str, directories: Sequence[Path | str] = ()) -> HardwareP
 def add_gpu(
     name: str,
     *,
-    like: Annotated[str | None, Flag("With add: the GPU that all other facts are assumed from.")] = None,
+    like: Annotated[
+        str | None, Flag("With add: GPU from which all other facts are copied as assumptions.")
+    ] = None,
     memory_gb: Annotated[float | None, Flag("With add: memory in GB.")] = None,
     hbm_tb_s: Annotated[float | None, Flag("With add: memory bandwidth in TB/s.")] = None,
     bf16_tflops: Annotated[float | None, Flag("With add: dense BF16 rate in TFLOP/s.")] = None,
     fp8_tflops: Annotated[
-        float | None, Flag("With add: dense FP8 rate in TFLOP/s; default: in proportion.")
+        float | None, Flag("With add: dense FP8 rate in TFLOP/s; default: scales with the BF16 rate.")
     ] = None,
     scale_up_gb_s: Annotated[
-        float | None, Flag("With add: link between GPUs in GB/s per direction; default: --like's.")
+        float | None,
+        Flag("With add: bandwidth of the link between GPUs in GB/s per direction; default: as --like."),
     ] = None,
-    tdp_watts: Annotated[float | None, Flag("With add: power limit in W; default: --like's.")] = None,
+    tdp_watts: Annotated[float | None, Flag("With add: power limit in W; default: as --like.")] = None,
     profiles: str | Path | None = None,
 ) -> AddedGpu:
-    """Write a profile of a GPU from its datasheet; what is not given is assumed from the GPU that it is `like`.
+    """Write a profile of a GPU from its datasheet; facts that are not given are assumed from the GPU `like`.
 
     Rates are dense, `scale_up_gb_s` is per direction. Rates that are not given scale with `bf16_tflops`. `profiles` is
-    the folder; without it the first of CAPACITY_PROFILES, else the user's own. Raises InvalidInput naming every
-    missing value, and for a name that is taken.
+    the folder; default: the first of CAPACITY_PROFILES, else the user's own. Raises InvalidInput naming every missing
+    value, and for a name that is taken.
     """
-    needed = {"--memory-gb": memory_gb, "--hbm-tb-s": hbm_tb_s, "--bf16-tflops": bf16_tflops, "--like": like}
-    if missing := [flag for flag, value in needed.items() if value is None]:
-        raise InvalidInput(f"GPU {name} lacks {', '.join(missing)}: give all of them")
-    assert like is not None
-    assert memory_gb is not None
-    assert hbm_tb_s is not None
-    assert bf16_tflops is not None
+    if memory_gb is None or hbm_tb_s is None or bf16_tflops is None or like is None:
+        needed = {"memory-gb": memory_gb, "hbm-tb-s": hbm_tb_s, "bf16-tflops": bf16_tflops, "like": like}
+        missing = [f"--{flag}" for flag, value in needed.items() if value is None]
+        raise InvalidInput(f"adding GPU {name} also requires {', '.join(missing)}")
     folder = outside_path(profiles) if profiles is not None else user_profiles_directory()
     searched = [folder] if folder.is_dir() else []
     if not _NAME.fullmatch(name):
-        raise InvalidInput(f"{name!r} is no name of a GPU: give lower-case letters, digits, dots, - and _")
+        raise InvalidInput(f"{name!r} is not a valid GPU name; use lower-case letters, digits, dots, - and _")
     if any(path.stem == name for path in profile_paths(searched)):
-        raise InvalidInput(f"a GPU {name} is there already: choose another name, or remove its file")
+        raise InvalidInput(f"GPU {name} already exists; choose another name, or remove its file")
     base = load_profile(like, searched)
     if "bf16" not in base.dense_flops_per_s:
-        raise InvalidInput(f"--like {like} has no bf16 rate: name a GPU that has one")
+        raise InvalidInput(f"--like {like} has no bf16 rate; choose a GPU that has one")
     times = bf16_tflops * 1e12 / base.dense_flops_per_s["bf16"]
     facts = {f"dense_flops_per_s.{each}": rate * times for each, rate in base.dense_flops_per_s.items()}
     given = {
@@ -144,10 +140,10 @@ def add_gpu(
     }
     told = {fact: value for fact, value in given.items() if value is not None}
     if wrong := [fact for fact, value in told.items() if not 0 < value < 1e18]:
-        raise InvalidInput(f"{wrong[0]} is {told[wrong[0]]:g}: must be above 0")
+        raise InvalidInput(f"{wrong[0]} is {told[wrong[0]]:g}, must be above 0 and below 1e18")
     today = datetime.now(tz=UTC).date().isoformat()
     by_hand = Provenance(source="datasheet, as given to `capacity gpus add`", date=today, basis="datasheet")
-    source = f"assumed: as {base.name}, or in proportion to it"
+    source = f"assumed: equal or proportional to {base.name}"
     analogy = Provenance(source=source, date=today, basis="assumed")
     origins = {fact: by_hand if fact in told else analogy for fact in {**base.provenance, **told}}
     profile = _with_facts(base, name, {**facts, **told}, origins)
@@ -167,7 +163,7 @@ def _fact(profile: HardwareProfile, name: str) -> float:
 def _with_facts(
     base: HardwareProfile, name: str, facts: Mapping[str, float], origins: Mapping[str, Provenance]
 ) -> HardwareProfile:
-    """The profile with other facts, its memory sizes and watts in proportion, its kernel constants transferred."""
+    """Return the profile with other facts; memory and power scale, and kernel constants are transferred."""
     whole = type(base).model_fields
     update: dict[str, object] = {"dense_flops_per_s": dict(base.dense_flops_per_s)}
     for fact, value in facts.items():

@@ -678,7 +678,9 @@ def test_a_ttft_is_shown_in_the_parts_that_the_library_gives(dashboard: Open) ->
     assert direct.ttft_s is not None
     assert sum(bars.values()) == pytest.approx(direct.ttft_s.value * 1e3)
     assert [
-        str(badge.value) for badge in opened.at.markdown if "Equal lengths synchronise" in str(badge.value)
+        str(badge.value)
+        for badge in opened.at.markdown
+        if "Identical lengths synchronise" in str(badge.value)
     ]
 
 

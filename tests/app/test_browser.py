@@ -228,7 +228,7 @@ def test_a_chart_is_saved_as_a_picture_on_white(tab: Callable[..., Tab], theme: 
 @pytest.mark.slow
 def test_an_answer_is_a_page_to_print(tab: Callable[..., Tab]) -> None:
     here = tab("/estimate?load=a+closed+loop&concurrency=8")
-    page = here.download("Page to print").decode()
+    page = here.download("Printable page").decode()
     answer = capacity.estimate(
         "llama-3.1-8b",
         gpu="h100-sxm-80gb",
@@ -266,26 +266,26 @@ def test_a_plans_files_are_one_archive(tab: Callable[..., Tab]) -> None:
     settle(here.page)
     files = zipfile.ZipFile(io.BytesIO(here.download("Report and launch commands")))
     assert {"report.html", "plan.json", "launch-vllm.sh"} <= set(files.namelist())
-    printed = here.download("Page to print").decode()
+    printed = here.download("Printable page").decode()
     best = json.loads(files.read("plan.json"))["ranked"][0]["label"]
     assert escape(best) in printed
     assert "capacity plan" in printed
     assert "<svg" in printed
     here.set("Output tokens", 300)
-    here.page.get_by_text("Stale: of earlier inputs").wait_for()
+    here.page.get_by_text("Stale: from earlier inputs").wait_for()
     here.page.get_by_role("button", name="Search", exact=True).first.click()
-    here.page.get_by_text("Stale: of earlier inputs").wait_for(state="detached")
+    here.page.get_by_text("Stale: from earlier inputs").wait_for(state="detached")
     settle(here.page)
     hourly = here.value("Per hour")
     box = here.page.get_by_role("textbox", name="What if")
     box.fill("l40s")
     box.press("Enter")  # a plan is pinned: the other is searched at once
-    here.page.get_by_text("Beside A: B is in sight").wait_for()
-    here.page.get_by_text("Stale: of earlier inputs").wait_for(state="detached")
+    here.page.get_by_text("Comparison with A (B: current inputs)").wait_for()
+    here.page.get_by_text("Stale: from earlier inputs").wait_for(state="detached")
     settle(here.page)
     assert "l40s" in here.value("To rent")
     assert here.value("Per hour") != hourly
-    assert "against A" in here.kpi("Per hour").inner_text()
+    assert "vs. A" in here.kpi("Per hour").inner_text()
 
 
 @pytest.mark.slow

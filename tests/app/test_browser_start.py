@@ -27,14 +27,12 @@ batch_size = [1, 8, 64]
 def test_a_use_case_and_people_become_a_plan_in_two_clicks(chromium: Any, server: str) -> None:
     page = open_page(chromium, "light", 1440, 1000)
     page.goto(f"{server}/?start_users=300&tier=spot")
-    page.get_by_text("of 300 people").wait_for()
+    page.get_by_text("from 300 users").wait_for()
     page.get_by_role("link", name="Plan it").click()
     page.wait_for_url("**/plan?**")
     settle(page)
-    assert (
-        page.get_by_role("spinbutton", name="Requests/s").input_value() == "10.00"
-    )  # 300 people, 30 s apart
-    assert page.get_by_role("spinbutton", name="TTFT up to, ms").input_value() == "450"
+    assert page.get_by_role("spinbutton", name="Requests/s").input_value() == "10.00"  # 300 users, 30 s apart
+    assert page.get_by_role("spinbutton", name="TTFT limit, ms").input_value() == "450"
     assert page.get_by_role("spinbutton", name="Input tokens").input_value() == "1155"
     assert page.get_by_test_id("stAlert").count() == 0
     page.get_by_role("button", name="Search", exact=True).click()

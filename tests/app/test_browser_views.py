@@ -52,7 +52,7 @@ def test_the_question_of_a_meeting_takes_one_action_and_its_link_restores_it(
     box = page.get_by_role("textbox", name="What if")
     box.fill("2xB200 fp8")
     box.press("Enter")
-    page.get_by_text("Beside A: B is in sight").wait_for()
+    page.get_by_text("Comparison with A (B: current inputs)").wait_for()
     asked = {"input_len": 1024, "output_len": 256, "price_tier": "on-demand"}
     first = capacity.estimate(
         "llama-3.1-70b", gpu="h100-sxm-80gb", tensor_parallel_size=4, request_rate=4.0, **asked
@@ -71,15 +71,15 @@ def test_the_question_of_a_meeting_takes_one_action_and_its_link_restores_it(
 
     for label, field in (("TTFT", "ttft_s"), ("TPOT", "tpot_s")):
         before, after = getattr(first, field), getattr(second, field)
-        for said in (*time_and_interval(after), f"{100 * (after.value / before.value - 1):+.0f} % against A"):
+        for said in (*time_and_interval(after), f"{100 * (after.value / before.value - 1):+.0f} % vs. A"):
             metric(label).filter(has_text=said).wait_for()  # until then those of A may still stand there
     cheaper = second.usd_per_million_output_tokens.value / first.usd_per_million_output_tokens.value - 1
-    metric("$ per 1M output").filter(has_text=f"{100 * cheaper:+.0f} % against A").wait_for()
+    metric("$ per 1M output").filter(has_text=f"{100 * cheaper:+.0f} % vs. A").wait_for()
     settle(page)
     figures = {label: metric(label).inner_text() for label in ("TTFT", "TPOT", "$ per 1M output")}
     again = open_page(chromium, "light", 1440, 1000)
     again.goto(page.url)
-    again.get_by_text("Beside A: B is in sight").wait_for()
+    again.get_by_text("Comparison with A (B: current inputs)").wait_for()
     settle(again)
     for label, text in figures.items():
         assert again.get_by_test_id("stMetric").filter(has_text=label).first.inner_text() == text
@@ -91,16 +91,16 @@ def test_what_is_pinned_is_in_the_link(chromium: Any, server: str) -> None:
     page = open_page(chromium, "light", 1440, 1000)
     page.goto(f"{server}/estimate?batch=8&weights=fp8")
     page.get_by_role("button", name="Pin this as A").click()
-    page.get_by_text("Beside A: B is in sight").wait_for()
+    page.get_by_text("Comparison with A (B: current inputs)").wait_for()
     settle(page)
     assert "side=" in page.url
     assert "weights=fp8" in page.url
     again = open_page(chromium, "light", 1440, 1000)
     again.goto(page.url.replace("weights=fp8", "weights=int4"))
-    again.get_by_text("Beside A: B is in sight").wait_for()
+    again.get_by_text("Comparison with A (B: current inputs)").wait_for()
     settle(again)
     figures = again.get_by_test_id("stMetric").filter(has_text="TPOT").inner_text()
-    assert "against A" in figures
-    assert "+0 % against A" not in figures
+    assert "vs. A" in figures
+    assert "+0 % vs. A" not in figures
     page.context.close()
     again.context.close()

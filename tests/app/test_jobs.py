@@ -133,7 +133,7 @@ def test_the_answer_of_a_cancelled_job_is_no_other_jobs(runner: Runner) -> None:
 def test_a_full_queue_refuses_and_a_cancelled_wait_frees_its_place(runner: Runner) -> None:
     job = running(runner.submit(LONG))
     waits = [runner.submit(fit(gpu="h100", max_num_seqs=count)) for count in (21, 22)]
-    with pytest.raises(capacity.InvalidInput, match="2 computations wait already"):
+    with pytest.raises(capacity.InvalidInput, match="2 computations are already waiting"):
         runner.submit(fit(gpu="h100", max_num_seqs=23))
     runner.cancel(waits[0])
     last = runner.submit(fit(gpu="h100", max_num_seqs=23))
@@ -238,7 +238,7 @@ def test_a_session_waits_in_its_own_queue(shared: Callable[..., Runner]) -> None
     running(runner.submit(endless(1), "a"))
     for count in (71, 72):
         runner.submit(fit(gpu="h100", max_num_seqs=count), "a")
-    with pytest.raises(capacity.InvalidInput, match="computations wait already"):
+    with pytest.raises(capacity.InvalidInput, match="computations are already waiting"):
         runner.submit(fit(gpu="h100", max_num_seqs=73), "a")
     assert runner.submit(fit(gpu="h100", max_num_seqs=73), "b").status == "waiting"
 
@@ -247,8 +247,8 @@ def test_a_session_waits_in_its_own_queue(shared: Callable[..., Runner]) -> None
 @pytest.mark.parametrize(
     ("quota", "says"),
     [
-        (Quota(job_cpu_s=1.0), r"s of computing; one question may take 1 s here"),
-        (Quota(job_bytes=64 << 20), r"GiB of memory; one question may have 0.1 GiB here"),
+        (Quota(job_cpu_s=1.0), r"s of CPU time \(limit 1 s\)"),
+        (Quota(job_bytes=64 << 20), r"GiB of memory \(limit 0\.1 GiB\)"),
     ],
 )
 def test_a_question_that_takes_too_much_is_ended_with_the_reason(
@@ -285,7 +285,7 @@ def test_a_session_that_has_used_its_share_is_refused_and_others_are_not(
     until_s = time.monotonic() + WAIT_S
     while any(slot.job for slot in runner._slots) and time.monotonic() < until_s:
         time.sleep(0.02)
-    with pytest.raises(capacity.InvalidInput, match=r"this session has used \d+ s of computing"):
+    with pytest.raises(capacity.InvalidInput, match=r"this session has used \d+ s of CPU time"):
         runner.submit(fit(gpu="h100", max_num_seqs=91), "a")
     assert ended(runner.submit(fit(gpu="h100", max_num_seqs=91), "b")).status == "done"
 

@@ -59,7 +59,9 @@ def test_what_cannot_start_is_one_line(
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     assert run(monkeypatch) == 2
     said = capsys.readouterr().err
-    assert said == "InvalidInput: the dashboard needs streamlit: pip install 'llm-capacity[dashboard]'\n"
+    assert (
+        said == "InvalidInput: the dashboard requires streamlit; run pip install 'llm-capacity[dashboard]'\n"
+    )
 
 
 def test_every_page_and_example_is_there() -> None:
@@ -73,7 +75,7 @@ def test_every_page_and_example_is_there() -> None:
     "host", ["", "unix:///x", "nowhere.invalid", "x" * 300, "{", "\x1b[31m", "203.0.113.7"]
 )
 def test_a_host_that_is_no_address_of_this_machine_is_refused(host: str) -> None:
-    with pytest.raises(InvalidInput, match="no address of this machine"):
+    with pytest.raises(InvalidInput, match="not an address of this machine"):
         server_command(port=8501, host=host)
 
 
@@ -84,7 +86,7 @@ def test_other_machines_need_a_password(
     monkeypatch.delenv(PASSWORD, raising=False)
     assert run(monkeypatch, "--host", host) == 2
     said = capsys.readouterr().err
-    assert f"--host {host} lets other machines in, and there is no password" in said
+    assert f"--host {host} accepts connections from other machines, but no password is set" in said
     assert "Traceback" not in said
     assert run(monkeypatch, "--host", host, "--password", "short") == 2
     assert "--password has 5 characters" in capsys.readouterr().err

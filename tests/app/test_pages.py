@@ -139,7 +139,7 @@ def test_a_plan_is_searched_off_the_page_and_ranked_as_the_library_ranks(dashboa
     ranked = opened.at.dataframe[0].value
     assert list(ranked["deployment"]) == [answer.candidate.label for answer in direct.ranked]
     assert list(ranked["$/h"]) == [answer.cost.usd_per_hour for answer in direct.ranked if answer.cost]
-    assert "Page to print" in [button.proto.label for button in opened.at.get("download_button")]
+    assert "Printable page" in [button.proto.label for button in opened.at.get("download_button")]
     opened.at.number_input(key="plan_ttft").set_value(1500.0).run()
     assert any("Stale" in str(badge.value) for badge in opened.at.markdown)
 
@@ -213,7 +213,7 @@ def test_an_older_link_sets_what_its_keys_are_called_now_and_says_what_it_ignore
     assert (set_now["slo_ttft"], set_now["slo_tpot"], set_now["lengths"]) == (700.0, 40.0, "lognormal")
     assert opened.refusals == []
     notes = [str(note.value) for note in opened.at.info if "older version" in str(note.value)]
-    assert notes == ["This link is of an older version; without an input today: spec_tree."]
+    assert notes == ["This link is from an older version. Removed inputs are ignored: spec_tree."]
 
 
 def test_unknown_key_of_a_link_is_still_reported(dashboard: Open) -> None:

@@ -53,10 +53,10 @@ def test_two_plans_stand_beside_each_other_and_a_link_restores_both(dashboard: O
     assert (rows["To rent"]["A"], rows["To rent"]["B"]) == (first.candidate.label, second.candidate.label)
     assert rows["Per hour"]["A"] == f"${first.cost.usd_per_hour:,.2f}"
     dearer = second.cost.usd_per_hour / first.cost.usd_per_hour - 1
-    assert rows["Per hour"]["B against A"] == f"{100 * dearer:+.0f} %"
+    assert rows["Per hour"]["B vs. A"] == f"{100 * dearer:+.0f} %"
     tightest = max(second.trial.levels, key=lambda level: level.ratio)
     assert f"headroom {100 * (1 - tightest.ratio):,.0f} %" in rows["Of the limit"]["B"]
-    assert rows["Of the limit"]["B against A"].endswith(("outside", "within"))
+    assert rows["Of the limit"]["B vs. A"].endswith(("outside", "within"))
     for level, expected in zip(second.trial.levels, second.predicted.levels, strict=True):
         name = level.slo.split(":")[0].upper()
         card = next(metric for metric in opened.at.metric if metric.label == f"p95 {name}, expected")

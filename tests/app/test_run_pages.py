@@ -171,7 +171,7 @@ def test_evidence_is_judged_as_the_library_judges_it(dashboard: Open) -> None:
         if c.after_median is not None:
             assert opened.kpis[f"Error, {c.family}"] == f"{c.after_median:.1%}"
     assert opened.refusals == []
-    assert "Page to print" in [button.proto.label for button in opened.at.get("download_button")]
+    assert "Printable page" in [button.proto.label for button in opened.at.get("download_button")]
 
 
 def test_hostile_evidence_is_one_line(dashboard: Open) -> None:

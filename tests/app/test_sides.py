@@ -65,9 +65,9 @@ def test_sides_at_one_rate_are_compared_and_their_replicas_are_the_librarys(dash
         assert rows[figure]["B"].startswith(f"{time_and_interval(after)[0]} (")
         apart = after.high < before.low or before.high < after.low
         expected = f"{100 * (after.value / before.value - 1):+.0f} %, {'outside' if apart else 'within'}"
-        assert rows[figure]["B against A"] == expected
+        assert rows[figure]["B vs. A"] == expected
         shown = next(metric for metric in opened.at.metric if metric.label == figure)
-        assert shown.delta.endswith(f"; {expected.replace(' %', ' % against A')}")
+        assert shown.delta.endswith(f"; {expected.replace(' %', ' % vs. A')}")
     assert rows["$ a month"]["A"] == f"${first.cost.usd_per_month:,.0f}"
     needed = {"A": counted(**FIRST), "B": counted(**second_asked)}
     said = equal_load_text(needed, {"A": 1, "B": 1})
@@ -97,12 +97,12 @@ def test_sides_under_different_loads_are_not_subtracted_until_they_have_one_load
     opened.at.text_input(key="what_if").set_value("4xh200 --request-rate 4").run()
     opened.settled().settled()
     rows = table(opened)
-    assert {row["B against A"] for row in rows.values()} == {sides.UNLIKE}
-    assert not [metric for metric in opened.at.metric if "against A" in (metric.delta or "")]
+    assert {row["B vs. A"] for row in rows.values()} == {sides.UNLIKE}
+    assert not [metric for metric in opened.at.metric if "vs. A" in (metric.delta or "")]
     opened.at.button(key="same_load").click().run()
     opened.settled().settled()
-    assert sides.UNLIKE not in {row["B against A"] for row in table(opened).values()}
-    assert [metric for metric in opened.at.metric if "against A" in (metric.delta or "")]
+    assert sides.UNLIKE not in {row["B vs. A"] for row in table(opened).values()}
+    assert [metric for metric in opened.at.metric if "vs. A" in (metric.delta or "")]
 
 
 def test_an_overloaded_side_has_no_price_to_compare(dashboard: Open) -> None:
@@ -115,10 +115,10 @@ def test_an_overloaded_side_has_no_price_to_compare(dashboard: Open) -> None:
     opened.settled().settled()
     rows = table(opened)
     for label in ("Per month", "$ per 1M output", "Utilization", "Provisioned energy"):
-        assert rows[label]["B against A"] == "-", label
+        assert rows[label]["B vs. A"] == "-", label
     assert rows["$ per 1M output"]["A"].startswith("-")
     shown = [str(warning.value) for warning in opened.at.warning]
-    assert any("neither holds the SLO" in text and "less than A" in text for text in shown)
+    assert any("neither meets the SLO" in text and "less than A" in text for text in shown)
 
 
 @pytest.mark.slow
@@ -154,8 +154,8 @@ def test_three_can_be_pinned_beside_the_one_in_sight(dashboard: Open) -> None:
         opened.at.select_slider(key="batch").set_value(batch).run()
         opened.settled()
     row = table(opened)["TPOT"]
-    assert {"A", "B", "C", "D", "D against A"} <= set(row)
-    assert row["D against A"] == sides.UNLIKE  # other batches
+    assert {"A", "B", "C", "D", "D vs. A"} <= set(row)
+    assert row["D vs. A"] == sides.UNLIKE  # other batches
     assert opened.at.button(key="pin").disabled
 
 
@@ -183,7 +183,7 @@ def test_whatever_the_sidebar_says_can_be_pinned(dashboard: Open) -> None:
     (text,) = opened.at.session_state["_sides"]
     for name, value in read_side(text).said.items():
         assert name == "model" or f"{name}={value!r}" in copied
-    assert table(opened)["TPOT"]["B against A"] == "+0 %, within"
+    assert table(opened)["TPOT"]["B vs. A"] == "+0 %, within"
 
 
 GOOD: dict[str, Any] = {
@@ -242,6 +242,6 @@ def test_tenfold_and_more_is_told_as_times() -> None:
         return change_text(Change(figure="ttft_s", first=values[0], second=values[1]), **words)
 
     assert text(1.25) == "+25 %, outside"
-    assert text(0.5, of="A") == "-50 % against A, outside"
+    assert text(0.5, of="A") == "-50 % vs. A, outside"
     assert text(2040.6, of="A") == "2,041 times A, outside"
     assert text(10.0) == "10 times, outside"

@@ -87,7 +87,7 @@ def test_beams_of_two_engines_stand_beside_each_other(dashboard: Open) -> None:
         found = capacity.beam_search("llama-3.1-8b", **H100, **LENGTHS, engine=engine)
         last = next(r for r in found.rows if (r.beam_width, r.way) == (8, found.engine_way))
         assert rows["TPOT"][letter].startswith(f"{time_and_interval(last.tpot_s)[0]} (")
-    assert "against A" in next(metric.delta for metric in opened.at.metric if metric.label == "TPOT")
+    assert "vs. A" in next(metric.delta for metric in opened.at.metric if metric.label == "TPOT")
 
 
 def test_what_is_pinned_elsewhere_is_asked_as_this_page_asks(dashboard: Open) -> None:
@@ -104,7 +104,7 @@ def test_what_is_pinned_elsewhere_is_asked_as_this_page_asks(dashboard: Open) ->
     whole = capacity.kv("llama-3.1-8b", gpus="a100-sxm-80gb", eviction="all", contexts=(32768,)).evictions[0]
     assert whole.step_s is not None
     assert rows["A step"]["A"] == STANDARD.time_text(whole.step_s)
-    assert "Same arrivals, request by request" not in [button.label for button in opened.at.button]
+    assert "Compare on the same arrivals" not in [button.label for button in opened.at.button]
 
 
 def test_a_stack_says_why_factors_do_not_multiply(dashboard: Open) -> None:

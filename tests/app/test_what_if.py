@@ -97,9 +97,9 @@ def test_what_is_pinned_on_one_page_is_a_side_of_every_other(dashboard: Open, pa
     opened = dashboard(page, sim_requests="300", cost_requests="300").settled()
     typed(opened, "h200")
     assert opened.refusals == []
-    table = next(frame.value for frame in opened.at.dataframe if "B against A" in frame.value)
-    assert any(change not in ("-", "+0 %", "+0 %, within") for change in table["B against A"])
-    against = [metric for metric in opened.at.metric if "against A" in (metric.delta or "")]
+    table = next(frame.value for frame in opened.at.dataframe if "B vs. A" in frame.value)
+    assert any(change not in ("-", "+0 %", "+0 %, within") for change in table["B vs. A"])
+    against = [metric for metric in opened.at.metric if "vs. A" in (metric.delta or "")]
     assert against
     first = opened.kpis
     again = dashboard(page, sim_requests="300", cost_requests="300", gpu="h100-sxm-80gb").settled()

@@ -109,15 +109,15 @@ def test_without_a_posterior_the_covariance_is_the_prior() -> None:
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ("means = { tensor = 0.1 }", "'tensor' is none of memory, compute"),
-        ("means = { memory = 9.0 }", "memory is 9, the logarithm of a factor"),
-        ("means = { experts_tilt = 2.0 }", "experts_tilt is 2, a power of tokens: from -1 to 1"),
+        ("means = { tensor = 0.1 }", "unknown parameter 'tensor'; use one of memory, compute"),
+        ("means = { memory = 9.0 }", "memory is 9; the logarithm of a factor must be between -3 and 3"),
+        ("means = { experts_tilt = 2.0 }", "experts_tilt is 2; a token exponent must be between -1 and 1"),
         ("covariance = [[1.0]]", "covariance is not 11 rows of 11 numbers"),
         (f"covariance = {[[0.0] * 10] * 10}", "a variance of 0"),
         (f"covariance = {[[1.0] * 9 + [2.0 + 5 * i] for i in range(10)]}", "not symmetric"),
         (
             f"covariance = {[[1.0 if i == j else -0.9 for j in range(10)] for i in range(10)]}",
-            "negative variance",
+            "not positive semidefinite",
         ),
     ],
 )
@@ -162,8 +162,8 @@ def test_a_tilt_moves_experts_by_the_tokens_of_a_step_and_no_further_than_a_roof
 
 def test_an_answer_says_what_was_learnt_and_of_what() -> None:
     assert POSTERIOR.remarks("qwen3-32b", "vllm") == (
-        "learnt from 4 measured figures of qwen3-32b on vllm (2026-11-22)",
+        "calibrated on 4 measured values of qwen3-32b on vllm (2026-11-22)",
     )
     (said,) = POSTERIOR.remarks("llama-3.1-8b", "vllm")
-    assert said.endswith("; nothing of llama-3.1-8b, whose kernels and host may differ")
+    assert said.endswith(", not on llama-3.1-8b, whose kernels and host may differ")
     assert NONE.remarks("llama-3.1-8b", "vllm") == ()

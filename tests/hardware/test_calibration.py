@@ -81,7 +81,7 @@ def test_noise_is_averaged_out_and_outliers_hardly_count() -> None:
 
 
 def test_too_few_measurements_are_refused() -> None:
-    with pytest.raises(OutsideValidity, match="cannot support 2 constants"):
+    with pytest.raises(OutsideValidity, match="too few to fit 2 constants"):
         fit_constants(line, table(3), PARAMETERS)
 
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
-from capacity.hardware.cost_estimate import cost_estimate, gpu_hours, joules_per_token
-from capacity.hardware.pricing import Price, find_price, usd_per_hour
+from capacity.hardware.cost_estimate import cost_estimate, joules_per_token
+from capacity.hardware.pricing import Price, find_price
 
 CENT = 0.005
 
@@ -97,12 +97,16 @@ def test_kinds_of_gpus_are_billed_each_by_its_own_price(few: int, many: int, ins
 
 def test_the_daily_cost_example_of_the_literature() -> None:
     """500 tokens x 10,000 requests a day on one $3/h GPU at 100 tokens/s: 13.89 h, $41.67, $0.0083 per 1k."""
-    tokens = 500 * 10_000
-    hours = gpu_hours(tokens, 100)
-    bill = hours * usd_per_hour(price_of(3), 1)
-    assert hours == pytest.approx(13.89, abs=CENT)
-    assert bill == pytest.approx(41.67, abs=CENT)
-    assert bill / tokens * 1000 == pytest.approx(0.0083, abs=0.00005)
+    found = cost_estimate(
+        {"gpu": (price_of(3), 1)},
+        requests_per_s=100 / 500,
+        input_tokens=250,
+        output_tokens=250,
+        prefill_share=0.5,
+    )
+    assert 10_000 / found.requests_per_s / 3600 == pytest.approx(13.89, abs=CENT)
+    assert 10_000 * found.usd_per_request == pytest.approx(41.67, abs=CENT)
+    assert found.usd_per_million_tokens / 1000 == pytest.approx(0.0083, abs=0.00005)
 
 
 def test_energy() -> None:

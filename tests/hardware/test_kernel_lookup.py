@@ -59,7 +59,7 @@ def test_anothers_weight_only_kernel_stands_for_marlin_no_faster_than_that_is() 
 def test_a_kernel_without_constants_is_refused_with_a_way_out() -> None:
     source = StepCoefficients(families={"vllm": KernelFamily(gemm={"bf16": gemm(1e-6)})})
     with pytest.raises(
-        InvalidInput, match=r"gemm kernel 'fp6', it knows bf16, .*step_time\.families"
+        InvalidInput, match=r"gemm kernel 'fp6', only for bf16, .*step_time\.families"
     ) as error:
         Lookup((source,), "vllm").kernel("gemm", "fp6")
     assert "\n" not in str(error.value)

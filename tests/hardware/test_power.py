@@ -66,7 +66,7 @@ def test_scaled_constants_say_so() -> None:
     assert scaled.compute_fraction == pytest.approx(0.8 * sustained_share(A100_PCIE, A100, 0.8))
     assert (scaled.bandwidth_fraction, scaled.fixed_s) == (0.8, 5e-6)
     assert scaled.fit.basis == "assumed"
-    assert "300 W where a100-sxm-80gb has 400" in scaled.fit.source
+    assert "300 W (a100-sxm-80gb: 400 W" in scaled.fit.source
     assert under_limit(gemm(0.2), A100_PCIE, A100) == gemm(0.2)
     norms = ElementwiseCoefficients(bandwidth_fraction=0.8, fixed_s=2e-6, fit=FIT)
     assert under_limit(norms, A100_PCIE, A100) is norms

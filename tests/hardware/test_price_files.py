@@ -45,8 +45,8 @@ def test_a_price_file_of_ones_own(tmp_path: Path) -> None:
     only = price_of_cost("h100", Cost(price_file=str(file)))
     assert only is not None
     assert (only.tier, only.usd_per_gpu_hour, only.gpus_per_instance) == ("reserved", 1.95, 8)
-    assert "Acme node-8, sold by 8 GPUs, 2026-11-01 (contract 17)" in only.described
-    with pytest.raises(InvalidInput, match=r"several tiers \(reserved, spot\): give --price-tier"):
+    assert "Acme node-8, in instances of 8 GPUs, 2026-11-01 (contract 17)" in only.described
+    with pytest.raises(InvalidInput, match=r"several tiers \(reserved, spot\); choose one with --price-tier"):
         price_of_cost("h200", Cost(price_file=str(file)))
     spot = price_of_cost("h200", Cost(price_file=str(file), price_tier="spot"))
     assert spot is not None
@@ -62,7 +62,7 @@ def test_a_price_file_of_ones_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("", "column gpu is missing"), ("gpu,provider\n", "column product"), (OWN[:73], "holds no price")],
+    [("", "column gpu is missing"), ("gpu,provider\n", "column product"), (OWN[:73], "contains no price")],
 )
 def test_a_price_file_that_is_none(text: str, problem: str, tmp_path: Path) -> None:
     file = tmp_path / "prices.csv"

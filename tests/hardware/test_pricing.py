@@ -24,7 +24,7 @@ from capacity.hardware.pricing import price_of as price_of_cost
 
 def test_no_hidden_default() -> None:
     assert find_price("h100") is None
-    with pytest.raises(InvalidInput, match="needs a tier"):
+    with pytest.raises(InvalidInput, match="'RunPod' requires --price-tier"):
         find_price("h100", provider="RunPod")
 
 
@@ -47,7 +47,7 @@ def test_a_tier_gives_its_median_and_says_so() -> None:
     assert price.usd_per_gpu_hour == statistics.median(offer.usd_per_gpu_hour for offer in offers)
     firms = len({offer.provider for offer in offers})
     assert (
-        f"median of {len(offers)} offers by {firms} providers, $2.40 (Vast) to $12.29 (Azure)"
+        f"median of {len(offers)} offers from {firms} providers, $2.40 (Vast) to $12.29 (Azure)"
         in price.described
     )
     assert price.gpus_per_instance == 1
@@ -78,10 +78,10 @@ def test_the_middle_of_two_is_their_mean_and_no_market_price(monkeypatch: pytest
     assert price is not None
     assert price.usd_per_gpu_hour == pytest.approx(3.685)
     assert price.gpus_per_instance == 1  # the least that can be rented of any
-    assert "mean of two offers by 2 providers, $0.80 (A) to $6.57 (B)" in price.described
+    assert "mean of two offers from 2 providers, $0.80 (A) to $6.57 (B)" in price.described
     assert price.thin
     assert price.caution is not None
-    assert "known of A and B alone" in price.caution
+    assert "offers are known only from A and B." in price.caution
     (named,) = (find_price("h100", tier="spot", provider="A"),)
     assert named is not None
     assert (named.usd_per_gpu_hour, named.thin, named.caution) == (0.80, False, None)
@@ -162,7 +162,7 @@ def test_ones_own_price() -> None:
     own_gpu = find_price("toy-1gb", override="toy-1gb=1")
     assert own_gpu is not None
     assert own_gpu.usd_per_gpu_hour == 1
-    with pytest.raises(InvalidInput, match="is for h200-sxm-141gb; the deployment uses h100-sxm-80gb"):
+    with pytest.raises(InvalidInput, match="is for h200-sxm-141gb, but the deployment uses h100-sxm-80gb"):
         find_price("h100", override="h200=3")
 
 
@@ -194,5 +194,5 @@ def test_a_rentable_instance_by_its_name() -> None:
     assert (found.provider, found.gpus_per_instance) == ("AWS", 8)
     with pytest.raises(UnknownName, match=r"p5\.48xlarge"):
         price_of_cost("h100", Cost(price_tier="on-demand", price_instance="p5.48xlargo"))
-    with pytest.raises(InvalidInput, match="needs a tier"):
+    with pytest.raises(InvalidInput, match="requires --price-tier"):
         price_of_cost("h100", Cost(price_instance="p5.48xlarge"))

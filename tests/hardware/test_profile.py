@@ -322,7 +322,7 @@ def test_a_shared_source_carries_date_and_basis() -> None:
         with pytest.raises(MalformedFile):
             parse_profile(text.replace(key, f"datasheet = {odd}"))
     undated = short.replace(table, table.replace(', date = "2026-11-21"', ""))
-    with pytest.raises(MalformedFile, match=r"needs exactly \{value, source, date, basis\}"):
+    with pytest.raises(MalformedFile, match=r"must be exactly \{value, source, date, basis\}"):
         parse_profile(undated)
 
 

@@ -84,11 +84,11 @@ def test_changed_facts_are_factors_or_values() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ("hbm", "give FACT=xFACTOR or FACT=VALUE"),
-        ("hbm=-1", "give FACT=xFACTOR or FACT=VALUE"),
+        ("hbm", "write FACT=xFACTOR or FACT=VALUE"),
+        ("hbm=-1", "write FACT=xFACTOR or FACT=VALUE"),
         ("hbm=0", "must be above 0"),
-        ("warp=x2", "has no warp; known are memory, hbm"),
-        ("compute=3", "give a factor, as compute=x2"),
+        ("warp=x2", "has no warp; use one of memory, hbm"),
+        ("compute=3", "needs a factor, for example compute=x2"),
     ],
 )
 def test_change_that_means_nothing_is_refused(changes: str, words: str) -> None:
@@ -128,12 +128,12 @@ def test_added_gpu_is_written_with_what_is_assumed(tmp_path: Path) -> None:
 
 
 def test_added_gpu_names_all_that_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="lacks --hbm-tb-s, --bf16-tflops, --like: give all of them"):
+    with pytest.raises(InvalidInput, match="requires --hbm-tb-s, --bf16-tflops, --like"):
         add_gpu("x2", memory_gb=192, profiles=tmp_path)
     facts = {"memory_gb": 192, "hbm_tb_s": 8, "bf16_tflops": 2500, "like": "b200", "profiles": tmp_path}
-    with pytest.raises(InvalidInput, match="a GPU h100-sxm-80gb is there already"):
+    with pytest.raises(InvalidInput, match="GPU h100-sxm-80gb already exists"):
         add_gpu("h100-sxm-80gb", **facts)
-    with pytest.raises(InvalidInput, match="no name of a GPU"):
+    with pytest.raises(InvalidInput, match="not a valid GPU name"):
         add_gpu("../x", **facts)
     with pytest.raises(InvalidInput, match="must be above 0"):
         add_gpu("x2", **{**facts, "hbm_tb_s": -1})
@@ -147,7 +147,7 @@ def test_profile_names_every_missing_field_at_once() -> None:
     for name in ("vendor", "form_factor", "facts.memory_engine_bytes", "facts.l2_bytes", "facts.inter_node"):
         assert name in said
     assert "facts.pcie.bytes_per_s" in said
-    assert "facts.tdp_watts: needs exactly {value, source, date, basis}" in said
+    assert "facts.tdp_watts: must be exactly {value, source, date, basis}" in said
     assert "\n" not in said
 
 

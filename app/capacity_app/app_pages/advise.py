@@ -1,6 +1,4 @@
-"""What would help: the changes of the checklist that help this deployment, simulated on the same arrivals."""
-
-from __future__ import annotations
+"""Advice page: the checklist's changes, simulated on the same arrivals."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -30,18 +28,18 @@ with widget_row():
     )
 st.caption(
     plain(
-        f"{inputs.request_rate:g} requests/s as in the sidebar; each change is simulated on the same arrivals."
+        f"Each change is simulated on the same arrivals at the sidebar's {inputs.request_rate:g} requests/s."
     )
 )
 options = {**inputs.pool, **inputs.load, **asked, **inputs.cost}
-found = ask_in_background("advise", inputs, options, doing="Trying changes", button="Try every change")
+found = answered("advise", inputs, options, doing="Simulating changes", button="Try every change")
 answer: AdviceList | None = found.value
 if answer is not None:
     known: Mapping[str, Quantity] = {}
-    if answer.busiest_window is None:  # a run is of all requests
+    if answer.busiest_window is None:  # the base run covers all requests
         task = Task(function="capacity:simulate", arguments=found.arguments, reports=True)
-        with suppress(CapacityError):  # of what only advice is given on
-            run = parts.background("advise_base", task, doing="Simulating it as it is").current
+        with suppress(CapacityError):  # `advise` accepts more than `simulate`
+            run = parts.background("advise_base", task, doing="Simulating the current deployment").current
             known = {} if run is None else run.predicted_ms
     parts.kpis(views.figures_of_merit(advice_facts(answer, known)))
     if answer.busiest_window is not None:

@@ -1,6 +1,4 @@
-"""Beam search: what each more beam of a request costs, in steps and in KV, by how an engine carries beams along."""
-
-from __future__ import annotations
+"""Beam search page: step time and KV cache by beam width and engine implementation."""
 
 from functools import partial
 
@@ -13,13 +11,12 @@ from capacity_app.widgets import draw, show_field, widget_row
 WIDTHS = (1, 2, 4, 8, 16, 32)
 inputs = current_inputs()
 
-
-of = partial(show_field, capacity.beam_search)
+field = partial(show_field, capacity.beam_search)
 with widget_row():
     asked = draw(
-        of("batch_size", "beam_batch", "Requests at a time", most=4096),
-        of("beam_widths", "beam_widths", "Beams of a request", choices=WIDTHS, default=None),
+        field("batch_size", "beam_batch", "Requests per batch", most=4096),
+        field("beam_widths", "beam_widths", "Beams per request", choices=WIDTHS, default=None),
     )
 options = {**inputs.pool, **inputs.lengths, **asked, "beam_widths": tuple(sorted(asked["beam_widths"]))}
-found = ask_in_background("beam_search", inputs, options, doing="Widening")
+found = answered("beam_search", inputs, options, doing="Computing beam widths")
 show_answer("beam_search", inputs, found, beam_search_facts, beam_search_view)

@@ -1,6 +1,4 @@
-"""Prefix caching: what a cache of each size would find in your requests, and what that saves."""
-
-from __future__ import annotations
+"""Prefix cache page: hit rate by cache size for a trace, and the prefill time saved."""
 
 from functools import partial
 
@@ -17,27 +15,31 @@ from capacity_app.widgets import draw, show_field, switch, widget_row
 
 inputs = current_inputs()
 
-
 file = st.file_uploader(
-    "Your requests",
+    "Request trace",
     type=TRACE_TYPES,
     key="cache_trace",
-    help="With hashes of their blocks (Mooncake, Qwen) or as conversations; gzip or not. It stays on this machine.",
+    help="A trace with block hashes (Mooncake, Qwen) or conversations, optionally gzip. It stays on this machine.",
 )
-of = partial(show_field, capacity.cache_curve)
+field = partial(show_field, capacity.cache_curve)
 with widget_row():
     options = draw(
-        of("replicas", "cache_replicas", "Replicas", least=1, most=64),
-        of("as_engine", "cache_engine", "As the engine caches", help="Full blocks only, and answers too."),
+        field("replicas", "cache_replicas", "Replicas", least=1, most=64),
+        field(
+            "as_engine",
+            "cache_engine",
+            "Engine's caching rules",
+            help="Cache only full blocks, also of answers.",
+        ),
     )
     saves = switch(
-        "and what it saves here",
+        "Compute prefill time saved",
         "cache_saves",
         False,
-        help="Prefill time that the sidebar's model and GPU would not spend.",
+        help="Prefill time that the cache saves with the sidebar's model and GPU.",
     )
 if file is None:
-    st.info("Upload a trace.", icon=":material/upload_file:")
+    st.info("Upload a request trace.", icon=":material/upload_file:")
 else:
     asked, python, typed = options, options, options
     if saves:
@@ -45,10 +47,8 @@ else:
         asked = {**options, "served_by": (inputs.model, served)}
         python = {**options, "served_by": (inputs.model_name, served)}
         typed = {**options, "model": inputs.model_name, **served}
-    task = Task(
-        function="capacity:cache_curve", arguments={"trace": str(uploads.store_upload(file)), **asked}
-    )
-    answer = parts.background("cache_curve", task, doing="Looking for prefixes").value
+    task = Task(function="capacity:cache_curve", arguments={"trace": str(uploads.kept(file)), **asked})
+    answer = parts.background("cache_curve", task, doing="Finding common prefixes").value
     parts.copies("cache-curve", file.name, python, answer, typed=typed)
     if answer is not None:
         parts.kpis(views.figures_of_merit(cache_curve_facts(answer)))

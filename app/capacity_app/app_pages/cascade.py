@@ -1,6 +1,4 @@
-"""Cascade: something cheaper first, a semantic cache or a small model; $ and latency against the large one alone."""
-
-from __future__ import annotations
+"""Cascade page: a semantic cache or small model in front of a large one, compared with the large one alone."""
 
 from functools import partial
 
@@ -15,32 +13,31 @@ from capacity_app.widgets import draw, show_field, switch, widget_row
 BY = {"answer": "its answer", "prompt": "the prompt"}
 inputs = current_inputs()
 
-
-of = partial(show_field, capacity.cascade)
+field = partial(show_field, capacity.cascade)
 with widget_row():
-    small = switch("A small model first", "casc_small", True)
+    small = switch("Use a small model first", "casc_small", True)
     asked = draw(
-        of("small", "casc_model", "Small model", start="llama-3.2-1b"),
-        of("escalation_rate", "casc_rate", "goes on, share", start=0.3, step=0.05),
-        of("escalate_by", "casc_by", "decided by", words=BY),
+        field("small", "casc_model", "Small model", start="llama-3.2-1b"),
+        field("escalation_rate", "casc_rate", "Escalated share", start=0.3, step=0.05),
+        field("escalate_by", "casc_by", "Escalation based on", words=BY),
         disabled=not small,
     )
 with widget_row():
-    cache = switch("A semantic cache first", "casc_cache", False)
-    hits = of("cache_hit_rate", "casc_hits", "answers, share", start=0.2, step=0.05)
+    cache = switch("Use a semantic cache first", "casc_cache", False)
+    hits = field("cache_hit_rate", "casc_hits", "Cache hit rate", start=0.2, step=0.05)
     asked |= draw(hits, disabled=not cache)
 with widget_row():
     hosted = state.segments("The large model runs on", "casc_on", (OWN_GPUS, HOSTED), OWN_GPUS) == HOSTED
     prices = draw(
-        of("api_input_price", "casc_in", "$ per 1M input", start=0.4, most=1000.0),
-        of("api_output_price", "casc_out", "$ per 1M output", start=0.4, most=1000.0),
+        field("api_input_price", "casc_in", "$ per 1M input", start=0.4, most=1000.0),
+        field("api_output_price", "casc_out", "$ per 1M output", start=0.4, most=1000.0),
         disabled=not hosted,
     )
-    whole = of(
+    whole = field(
         "simulate",
         "casc_whole",
-        "Also simulate it whole",
-        help="Both models as one deployment, request by request: a few seconds more.",
+        "Simulate each request",
+        help="Simulate both models as one deployment, request by request. This takes a few seconds more.",
     )
     together = draw(whole, disabled=hosted or not small)
 options = {
@@ -52,5 +49,5 @@ options = {
     **asked,
     **inputs.cost,
 }
-found = ask_in_background("cascade", inputs, options, doing="Serving both")
+found = answered("cascade", inputs, options, doing="Computing the cascade")
 show_answer("cascade", inputs, found, partial(cascade_facts, shown_in=inputs.units), cascade_view)

@@ -1,6 +1,4 @@
-"""Your benchmark: what a client measured at a server, beside what the simulator predicts of it, and why not."""
-
-from __future__ import annotations
+"""Benchmark page: compare a client's results with the simulator's prediction, and list likely causes of a gap."""
 
 from dataclasses import replace
 from functools import partial
@@ -26,12 +24,12 @@ from capacity_app.router import current_inputs
 from capacity_app.widgets import switch, widget_row
 
 inputs = current_inputs()
-# figures of merit by the name of the metric
+# labels of the figures of merit by metric name
 ERRORS = {name: f"{'Tokens/s' if words == 'throughput' else words} error" for name, words in MAIN.items()}
 
 
 def figures_of_merit(run: RunComparison) -> list[parts.Kpi]:
-    """How far off each of the main metrics is."""
+    """Return the error of each main metric."""
     found = {row.name: row for row in run.metrics}
     return [
         parts.Kpi(title, error_text(row.error), describe_difference(row))
@@ -40,17 +38,17 @@ def figures_of_merit(run: RunComparison) -> list[parts.Kpi]:
     ]
 
 
-def describe_difference(row: MetricRow) -> str:
-    """What was measured and what predicted, and whether the one lies within the interval of the other."""
+def beside(row: MetricRow) -> str:
+    """Return the measured and the predicted value, and whether the measured one is in the interval."""
     predicted, interval = predicted_texts(row)
     words = f"measured {row.measured:,.4g}, predicted {predicted}"
     if not interval:
         return words
-    return f"{words} ({interval}): {'inside' if row.inside else inside_text(row) + ' it'}"
+    return f"{words} ({interval}): {'inside' if row.inside else inside_text(row)} the interval"
 
 
 def of_uploads(comparison: Comparison) -> Comparison:
-    """The same with files by their names, not by where this server keeps them."""
+    """Replace the server's paths of uploads with file names."""
     fitted = comparison.overheads
     if fitted is not None:
         fitted = replace(fitted, fitted_to=tuple(map(uploads.without_folders, fitted.fitted_to)))
@@ -59,8 +57,8 @@ def of_uploads(comparison: Comparison) -> Comparison:
 
 
 st.caption(
-    "Upload what `vllm bench serve --save-result --save-detailed`, SGLang, AIPerf, guidellm or inference-perf wrote. "
-    "The sidebar says on what the server ran."
+    "Upload results of `vllm bench serve --save-result --save-detailed`, SGLang, AIPerf, guidellm or inference-perf. "
+    "Set the server's model, GPU and engine in the sidebar."
 )
 left, right = st.columns(2)
 with left:
@@ -69,30 +67,30 @@ with left:
     )
 with right:
     log = st.file_uploader(
-        "What the server printed at start-up (optional)",
+        "Server log from start-up (optional)",
         type=("log", "txt"),
         key="cmp_log",
-        help="Its memory and limits then take the place of what is estimated.",
+        help="Its memory and limits replace the estimated ones.",
     )
 with widget_row():
     arrivals = state.segments(
-        "Requests come",
+        "Arrivals",
         "cmp_arrivals",
         (AS_FILE, AT_RATE, AT_CONCURRENCY),
         AS_FILE,
-        help="By the sidebar's requests/s or concurrency: for files that do not say how their requests were sent.",
+        help="For files that do not record how requests were sent, use the sidebar's requests/s or concurrency.",
     )
     lengths = switch(
-        "Lengths are the sidebar's",
+        "Use the sidebar's lengths",
         "cmp_lengths",
         False,
-        help="For files that do not hold the lengths of their requests.",
+        help="For files that do not record the lengths of requests.",
     )
     overheads = switch(
         "Fit overheads",
         "cmp_overheads",
         False,
-        help="A time per step and one per request, fitted to every other run; the other half says whether they hold.",
+        help="Fit a time per step and a time per request to every other run; the remaining runs validate them.",
     )
 load: dict[str, dict[str, Any]] = {
     AT_RATE: {"request_rate": inputs.request_rate},
@@ -115,7 +113,7 @@ else:
     names = [path.name for path in kept]
     command, python = parts.copies("compare", names, said, None, package="capacity_validate")
     task = Task(function="capacity_validate.comparing:compare", arguments=arguments)
-    found = parts.background("compare", task, doing="Replaying").value
+    found = parts.background("compare", task, doing="Replaying the benchmark").value
     if found is not None:
         comparison = of_uploads(found)
         page = partial(render, comparison, "html", command=command, python=python)
@@ -128,7 +126,7 @@ else:
             parts.kpis(figures_of_merit(run), place=f"run-{number}")
             for cause in run.causes:
                 if cause.startswith("none needed"):
-                    st.caption(plain(f"No cause of a gap looked for: {cause.partition(': ')[2]}."))
+                    st.caption(plain(f"No causes listed: {cause.partition(': ')[2]}."))
                 else:
                     text = with_code(in_words(f"Likely cause: {cause}"))
                     st.warning(text, icon=":material/troubleshoot:")

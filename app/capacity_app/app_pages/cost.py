@@ -1,6 +1,4 @@
-"""Cost: the bill, an API beside it, replicas by the hour, and what the bill hangs on."""
-
-from __future__ import annotations
+"""Cost page: bill, API prices, replicas by the hour and sensitivity analysis."""
 
 from functools import partial
 from typing import Any
@@ -26,27 +24,27 @@ inputs = current_inputs()
 
 
 def day_and_curve(options: dict[str, Any]) -> None:
-    """Latency against load, and replicas by the hour of a day."""
-    st.subheader("How much it carries, and replicas by the hour")
-    of = partial(show_field, capacity.curve)
+    """Draw latency against load, and the replicas by hour of the day."""
+    st.subheader("Maximum load, and replicas by hour")
+    field = partial(show_field, capacity.curve)
     with widget_row():
         ratio = draw(
-            of("peak_to_mean", "cost_peak_to_mean", "Peak over mean", least=1.0, most=2.0, default=None)
+            field("peak_to_mean", "cost_peak_to_mean", "Peak / mean load", least=1.0, most=2.0, default=None)
         )
         usual = inputs.request_rate * ratio["peak_to_mean"]
-        peak = of("peak_rate", "cost_peak", "Peak requests/s", least=0.01, most=1e6, empty=f"{usual:g}")
-        each = of(
-            "requests_per_user_hour", "cost_each", "Requests a user-hour", start=6.0, least=0.01, most=1e5
+        peak = field("peak_rate", "cost_peak", "Peak requests/s", least=0.01, most=1e6, empty=f"{usual:g}")
+        each = field(
+            "requests_per_user_hour", "cost_each", "Requests per user-hour", start=6.0, least=0.01, most=1e5
         )
         asked = {"peak_rate": usual, **draw(peak), **ratio, **draw(each)}
     load = {
-        **omit(options, "request_rate"),  # a curve has its own
+        **omit(options, "request_rate"),  # a curve covers many rates
         **inputs.client,
         "slo": inputs.slo,
         **asked,
     }
-    curve = ask_in_background(
-        "curve", inputs, load, doing="Searching the highest rate", button="Draw the curve"
+    curve = answered(
+        "curve", inputs, load, doing="Searching for the highest rate", button="Draw the curve"
     ).value
     if curve is None:
         return
@@ -56,7 +54,9 @@ def day_and_curve(options: dict[str, Any]) -> None:
             f"{curve.highest.confidence:.0%} confidence"
         )
         if curve.users is not None:
-            text += f", {curve.users:,.0f} users of {asked['requests_per_user_hour']:g} requests an hour"
+            text += (
+                f", {curve.users:,.0f} users with {asked['requests_per_user_hour']:g} requests per hour each"
+            )
         st.success(plain(f"{text}."), icon=":material/check:")
     views.show(curve_view(curve), curve)
 
@@ -66,25 +66,24 @@ with widget_row():
         show_field(capacity.cost, "replicas", "cost_replicas", "Replicas", most=1000),
         requests_to_simulate("cost_requests"),
     )
-of = partial(show_field, capacity.cost)
+field = partial(show_field, capacity.cost)
 with widget_row():
     listed = switch(
         "Compare with listed APIs",
         "cost_apis",
         True,
-        help="By the dated list of API prices; a remark below says where it has none.",
+        help="Uses the dated list of API prices. A note below tells you if it has none for this model.",
     )
-    own = switch("and with an API of", "cost_api", False)
+    own = switch("Compare with your own API price", "cost_api", False)
     prices = draw(
-        of("api_input_price", "cost_api_in", "$ per 1M input", start=0.2, most=1000.0),
-        of("api_output_price", "cost_api_out", "$ per 1M output", start=0.6, most=1000.0),
-        of("api_cached_fraction", "cost_cached", "Cached share", step=0.05),
+        field("api_input_price", "cost_api_in", "$ per 1M input", start=0.2, most=1000.0),
+        field("api_output_price", "cost_api_out", "$ per 1M output", start=0.6, most=1000.0),
+        field("api_cached_fraction", "cost_cached", "Cached share", step=0.05),
         disabled=not own,
     )
 if not inputs.cost:
-    none = state.page_choice("tier", "") == state.NO_PRICE
-    way = "choose a tier" if none else "no such price is listed: another tier"
-    st.info(f"No price: {way} in the sidebar, or your own price.", icon=":material/payments:")
+    tier = "a tier" if state.chosen("tier", "") == state.NO_PRICE else "another tier"
+    st.info(f"No price: choose {tier} or your own price in the sidebar.", icon=":material/payments:")
 else:
     options = {
         **inputs.pool,
@@ -109,8 +108,8 @@ else:
     with boundary():
         day_and_curve(options)
     with boundary():
-        st.subheader("What it hangs on")
-        tornado = ask_in_background(
+        st.subheader("Sensitivity analysis")
+        tornado = answered(
             "tornado", inputs, options, doing="Varying inputs", button="Draw the tornado"
         ).value
         if tornado is not None:

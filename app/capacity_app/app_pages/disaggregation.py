@@ -1,6 +1,4 @@
-"""Prefill apart: replicas that only prefill and others that only decode, at every ratio, on the same arrivals."""
-
-from __future__ import annotations
+"""Disaggregation page: every ratio of prefill and decode replicas on the same arrivals."""
 
 from functools import partial
 from typing import Any
@@ -19,12 +17,12 @@ from capacity_app.widgets import draw, show_field, widget_row
 
 inputs = current_inputs()
 
-of = partial(show_field, capacity.simulate)
+field = partial(show_field, capacity.simulate)
 with widget_row():
-    shared = draw(of("replicas", "dis_replicas", "Replicas", start=4, least=2, most=16))
+    shared = draw(field("replicas", "dis_replicas", "Replicas", start=4, least=2, most=16))
     transfer = draw(
-        of("kv_transfer_link", "dis_link", "KV goes over"),
-        of("kv_transfer_layerwise", "dis_layers", "Layer by layer"),
+        field("kv_transfer_link", "dis_link", "KV transfer link"),
+        field("kv_transfer_layerwise", "dis_layers", "Transfer KV layer by layer"),
     )
     shared |= draw(requests_to_simulate("dis_n", start=400, least=20, most=20_000))
 common: dict[str, Any] = {**inputs.pool, **inputs.load, **shared, "router": "least-outstanding"}
@@ -35,10 +33,10 @@ task = Task(
 )
 runs = parts.background("splits", task, doing="Simulating splits").value
 replicas = shared["replicas"]
-apart = of(
+apart = field(
     "prefill_replicas",
     "dis_prefill",
-    "Replicas that only prefill",
+    "Prefill replicas",
     choices=range(replicas),
     start=1,
     default=0,

@@ -1,6 +1,4 @@
-"""Estimate: how fast and how dear, what bounds it, and what would help."""
-
-from __future__ import annotations
+"""Estimate page: latency, cost, bottleneck and possible improvements."""
 
 from typing import Any
 
@@ -31,21 +29,20 @@ from capacity_app.widgets import draw, show_field
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 VIEWS = (THIS_LOAD, OVER_LOADS, EVERY_GPU, EVERY_ENGINE, FRONTIER, TYPING)
 VIEWS_HELP = (
-    "This load: what bounds it. Over the load: the same deployment from little to much, and where it is full. Every "
-    "GPU: who else serves this load, how fast and how dear. Every engine: the same of engines, and what each lacks. "
-    "Frontier: several GPUs, formats and engines, speed for a user against use of a GPU. Typing: what a user sees, in "
-    "real time."
+    "This load: the bottleneck. Over the load: the same deployment from low load to saturation. Every GPU: latency and "
+    "cost of other GPUs at this load. Every engine: the same for engines, with missing features. Frontier: speed per "
+    "user against throughput per GPU, for several GPUs, formats and engines. Typing: what a user sees, in real time."
 )
 
 inputs = current_inputs()
 
 load = state.segments(
-    "Requests run as",
+    "Load type",
     "load",
     (TOGETHER, LOOP, RATE),
     TOGETHER,
-    help="A batch is prefilled and decoded together, without a queue; a closed loop keeps the sidebar's concurrency in "
-    "flight; arrivals come at the sidebar's requests/s.",
+    help="A batch is prefilled and decoded together, without a queue. A closed loop keeps the sidebar's concurrency in "
+    "flight. Arrivals use the sidebar's requests/s.",
 )
 batch = show_field(capacity.estimate, "batch_size", "batch", "Batch size", choices=BATCHES, start=32)
 together = draw(batch, disabled=load != TOGETHER, stretch=True)
@@ -61,7 +58,7 @@ Found = tuple[Estimate, Attribution | None]
 
 
 def summary(found: Found) -> dict[str, Estimate]:
-    """What every view begins with, beside what is pinned: the estimates by their letters."""
+    """Draw the figures shown above every view, and return the estimates by letter, pinned ones included."""
     answer, _ = found
     if answer.verdict is not None:
         parts.verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason or ''}")
@@ -75,31 +72,31 @@ def summary(found: Found) -> dict[str, Estimate]:
         row=lambda each: views.figures_of_merit(estimate_facts(each[0], inputs.offers)),
         slo=inputs.slo,
     )
-    queue = "" if answer.verdict is None else ", queueing included"
-    st.caption(f"Below each number: its 90 % interval{queue}. Basis: {answer.basis}.")
+    queue = "" if answer.verdict is None else ", including queueing"
+    st.caption(f"Below each number is its 90 % interval{queue}. Basis: {answer.basis}.")
     if load == TOGETHER:
         st.caption(
-            "A batch begins at once and nobody waits in a queue: TTFT is the prefill of all its prompts. What users "
-            "see of the sidebar's requests/s is under “arrivals at a rate”."
+            "All requests of the batch start together without a queue, so TTFT is the prefill time of all prompts. "
+            "For latencies at the sidebar's requests/s, choose “arrivals at a rate”."
         )
     if answer.in_step:
-        st.badge("Equal lengths synchronise", icon=":material/sync:", color="orange")
+        st.badge("Identical lengths synchronise", icon=":material/sync:", color="orange")
     parts.notes(answer.warnings)
     return {letter: each for letter, (each, _) in answers.items()}
 
 
 def ask(side: sides.Side) -> Task:
-    """The estimate of a side."""
+    """Return the task that estimates a side."""
     asked = {"model": sides.model_of(side, inputs), "options": side.options, "cost": side.cost}
     return Task(function="capacity_app.tasks:estimate_and_bounds", arguments=asked)
 
 
 def this_load(answer: Estimate, why: Attribution | None) -> None:
-    """What this one load is made of."""
+    """Draw the components of the step time at this load."""
     usual: Phase = "decode" if answer.breakdown.decode else "prefill"
     phase: Any = state.segments("Step", "phase", PHASES, usual)
     if not getattr(answer.breakdown, phase):
-        st.info("A single output token: there is no decode step.")
+        st.info("With a single output token there is no decode step.")
     for block in estimate_charts(answer, phase):
         views.show_chart(block, answer)
     if why is not None:
@@ -108,9 +105,9 @@ def this_load(answer: Estimate, why: Attribution | None) -> None:
                 views.show_chart(chart, why)
 
 
-def show_typing(answers: dict[str, Estimate]) -> None:
-    """This deployment beside those that are pinned; where none is, beside another GPU."""
-    if len(answers) < 2 and (other := watch_view.estimate_of_other_gpu(inputs, options)) is not None:
+def typing(answers: dict[str, Estimate]) -> None:
+    """Draw this deployment typing next to the pinned ones, or next to another GPU if none is pinned."""
+    if len(answers) < 2 and (other := watch_view.beside(inputs, options)) is not None:
         answers = {**answers, "B": other}
     watch_view.show_typing_speeds(answers, inputs)
 
@@ -122,10 +119,8 @@ with boundary(), fitting.show_ways_to_fit(inputs):
     if load == TOGETHER:
         found = estimate_and_bounds(inputs.model, **asked)
     else:
-        task = Task(
-            function="capacity_app.tasks:estimate_and_bounds", arguments={"model": inputs.model, **asked}
-        )
-        found = parts.background("estimate", task, doing="Serving the load").value
+        task = Task(function="capacity_app.tasks:estimated", arguments={"model": inputs.model, **asked})
+        found = parts.background("estimate", task, doing="Estimating the load").value
     parts.copies("estimate", inputs.model_name, {**options, **inputs.cost}, found and found[0])
     if found is not None:
         beside_it = summary(found)

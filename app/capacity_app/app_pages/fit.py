@@ -1,16 +1,13 @@
-"""Fit: does it fit, what is left for the KV cache, and where else it would fit."""
-
-from __future__ import annotations
+"""Fit page: whether the model fits, the remaining KV cache, and other GPUs on which it fits."""
 
 import streamlit as st
 
 import capacity
-from capacity.answers.records import Fit
+from capacity.answers.records import Fit, Quantity
 from capacity.report.views.memory_parts import fit_facts, grid_rows, memory_chart
 from capacity_app import fitting, parts, sides, views
 from capacity_app.boundary import in_words, plain
 from capacity_app.jobs import Task
-from capacity_app.parts import exact
 from capacity_app.questions import task_of
 from capacity_app.router import current_inputs
 from capacity_app.side import POOL
@@ -20,24 +17,25 @@ answer = capacity.fit(inputs.model, **inputs.pool)
 
 if answer.fits:
     st.success(
-        f"{plain(answer.model.name)} fits {answer.gpu.count} x {answer.gpu.name}.", icon=":material/check:"
+        f"{plain(answer.model.name)} fits on {answer.gpu.count} x {answer.gpu.name}.", icon=":material/check:"
     )
 else:
-    st.error(plain(in_words(f"It does not fit: {answer.reason}")), icon=":material/close:")
+    st.error(plain(in_words(f"The model does not fit: {answer.reason}")), icon=":material/close:")
     fitting.buttons(inputs)
 
 
 def figures_of_merit(found: Fit) -> list[parts.Kpi]:
-    """The KPI row."""
+    """Return the KPI row."""
     tokens = inputs.input_len + inputs.output_len
     at_once = found.kv_capacity_tokens // tokens
-    held = exact("At these lengths", f"{at_once:,} at once", f"requests of {tokens:,} tokens", at_once)
-    return [held, *views.figures_of_merit(fit_facts(found))]
+    number, below = Quantity(value=at_once), f"requests of {tokens:,} tokens"
+    concurrent = parts.Kpi("At these lengths", f"{at_once:,} at once", below, number)
+    return [concurrent, *views.figures_of_merit(fit_facts(found))]
 
 
 def ask(side: sides.Side) -> Task:
-    """The fit of a side."""
-    return task_of("fit", sides.model_of(side, inputs), side.select_fields(POOL))
+    """Return the task that checks the fit of a side."""
+    return task_of("fit", sides.model_of(side, inputs), side.of(POOL))
 
 
 current = sides.Side(page="fit", model=inputs.model_name, options={**inputs.pool, **inputs.lengths}, cost={})
@@ -46,10 +44,12 @@ views.show_chart(memory_chart(answer), answer)
 parts.copies("fit", inputs.model_name, inputs.pool, answer)
 parts.notes(answer.warnings)
 
-st.subheader("Every GPU, at every tensor-parallel size")
+st.subheader("All GPUs and tensor-parallel sizes")
 task = Task(function="capacity.answers.grid:fit_grid", arguments={"model": inputs.model, **inputs.pool})
-grid = parts.background("grid", task, doing="Fitting")
+grid = parts.background("grid", task, doing="Checking all GPUs")
 if grid.value is not None:
-    alt = "For each GPU and tensor-parallel size whether the model fits, or why not."
-    st.caption(f"✓ fits, with so many requests of {answer.max_model_len:,} tokens at a time; ✗ does not.")
+    alt = "Whether the model fits on each GPU at each tensor-parallel size, or the reason if not."
+    st.caption(
+        f"✓ fits, with the number of concurrent requests of {answer.max_model_len:,} tokens; ✗ does not fit."
+    )
     parts.table("fit_grid", grid_rows(grid.value), alt=alt, column_config={"GPU": {"pinned": True}})

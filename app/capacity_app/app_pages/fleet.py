@@ -1,6 +1,4 @@
-"""Fleet: pools of unequal GPUs behind one router that tells requests apart by length, against one pool for all."""
-
-from __future__ import annotations
+"""Fleet page: pools of different GPUs behind a router that splits requests by length, against a single pool."""
 
 from functools import partial
 
@@ -25,31 +23,31 @@ inputs = current_inputs()
 
 
 def so_far(report: Snapshot) -> tuple[float, str]:
-    """How the search of this threshold stands."""
+    """Return the progress of the search at this threshold."""
     return min(report.settled / max(report.engines, 1), 1.0), f"{report.stage}, {report.elapsed_s:.0f} s"
 
 
-of = partial(show_field, capacity.fleet)
+field = partial(show_field, capacity.fleet)
 slo = levels("fleet")
-asked = draw(of("gpus", "fleet_gpus", "GPUs to choose from", start=CHOSEN), stretch=True)
+asked = draw(field("gpus", "fleet_gpus", "Candidate GPUs", start=CHOSEN), stretch=True)
 with widget_row():
-    shape = of(
+    shape = field(
         "length_distribution", "fleet_lengths", "Lengths", start=None, choices=FLEET_SHAPES, empty=AS_SIDEBAR
     )
     drawn = draw(shape)
-    spread = of("input_len_cv", "fleet_cv", "Spread of prompts", most=10.0, step=0.1)
+    spread = field("input_len_cv", "fleet_cv", "CV of prompt lengths", most=10.0, step=0.1)
     lengths = {**(drawn or inputs.spread), **draw(spread, disabled=not drawn)}
     asked |= draw(
-        of("split_by", "fleet_by", "Told apart by", words=SPLITS),
-        of("max_pools", "fleet_pools", "Pools at most", most=len(PLACES)),
+        field("split_by", "fleet_by", "Split requests by", words=SPLITS),
+        field("max_pools", "fleet_pools", "Maximum pools", most=len(PLACES)),
     )
 with widget_row():
     asked |= draw(
-        of("spare_replicas", "fleet_spare", "Spare replicas a pool", most=64),
-        of("peak_to_mean", "fleet_peak", "Peak over mean", empty="no day"),
-        of("max_gpus", "fleet_most", "GPUs at most", most=100_000),
+        field("spare_replicas", "fleet_spare", "Spare replicas per pool", most=64),
+        field("peak_to_mean", "fleet_peak", "Peak / mean load", empty="constant"),
+        field("max_gpus", "fleet_most", "Maximum GPUs", most=100_000),
         requests_to_simulate("fleet_n", start=200, most=20_000),
-        of("time_limit_s", "fleet_s", "Search for up to, s", start=60, least=5, most=600, step=10),
+        field("time_limit_s", "fleet_s", "Time limit, s", start=60, least=5, most=600, step=10),
     )
 options = {
     "slo": slo,

@@ -1,6 +1,4 @@
-"""KV cache: bytes of a request by context and kind of attention, what the GPU holds, and what keeping less buys."""
-
-from __future__ import annotations
+"""KV cache page: bytes per request by context and attention type, GPU capacity, and the effect of KV eviction."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -22,30 +20,30 @@ named = {tokens(context): context for context in CONTEXTS}
 
 
 def keywords(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The library's: of the pool what this question takes."""
+    """Return the keywords of `capacity.kv`."""
     taken = select(options, (*KV_POOL, *asked))
     return {"gpus": (taken.pop("gpu"),), **taken}
 
 
 def ask(side: sides.Side) -> Task:
-    """The KV of a side."""
+    """Return the task that computes the KV cache of a side."""
     model = sides.model_of(side, inputs)
     return Task(function="capacity:kv", arguments={"models": model, **keywords(side.options)})
 
 
 with widget_row():
-    context = named[state.segments("Tokens of a request", "kv_context", tuple(named), "32K")]
-    of = partial(show_field, capacity.kv)
+    context = named[state.segments("Tokens per request", "kv_context", tuple(named), "32K")]
+    field = partial(show_field, capacity.kv)
     asked = draw(
-        of("batch_size", "kv_batch", "Requests in a step", most=4096, default=None),
-        of("budget_tokens", "kv_budget", "Tokens kept", most=1_000_000, step=256, default=None),
+        field("batch_size", "kv_batch", "Requests per step", most=4096, default=None),
+        field("budget_tokens", "kv_budget", "KV budget, tokens", most=1_000_000, step=256, default=None),
     )
 batch, budget = asked["batch_size"], asked["budget_tokens"]
 asked["eviction"] = "all"
 pool = select(inputs.pool, KV_POOL)
 current = sides.Side(page="kv", model=inputs.model_name, options={**pool, **asked}, cost={})
 python = keywords(current.options)
-answer = parts.background("kv", ask(current), doing="Counting").value
+answer = parts.background("kv", ask(current), doing="Computing KV cache").value
 typed = {**pool, "batch_size": batch, "eviction": "all", "kv_budget": budget}
 parts.copies("kv", inputs.model_name, python, answer, typed=typed)
 if answer is not None:

@@ -1,6 +1,4 @@
-"""Models & GPUs: what is known, and where each number comes from."""
-
-from __future__ import annotations
+"""Models and GPUs page: presets and profiles, with the source of each number."""
 
 import streamlit as st
 
@@ -16,7 +14,7 @@ from capacity_app.router import current_inputs
 
 HUB = Column("Hugging Face id", "hf_id")
 inputs = current_inputs()
-st.caption("Click a column to sort; the magnifier at a table's upper right searches it.")
+st.caption("Click a column header to sort. Click the magnifier at the upper right of a table to search it.")
 models, gpus, chosen_model, chosen_gpu, prices = st.tabs(
     ["Models", "GPUs", "This model", "This GPU", "Prices"], on_change="rerun"
 )
@@ -41,7 +39,7 @@ if chosen_model.open:
             plain(f"{spec.name}, {spec.hf_id or 'no Hugging Face id'}; source: {spec.source or 'preset'}")
         )
         rows = [{"part": p.name, "kind": p.kind, "parameters": p.params} for p in spec.parameter_parts()]
-        parts.table("parameters", rows, alt=f"The parameters of {spec.name} by part.")
+        parts.table("parameters", rows, alt=f"Parameters of {spec.name} by part.")
         parts.notes(spec.notes)
 if chosen_gpu.open:
     with chosen_gpu:

@@ -1,6 +1,4 @@
-"""Plan: what to rent for a service level, ranked, with what was turned down and the files to launch it."""
-
-from __future__ import annotations
+"""Plan page: ranked deployments that meet the SLO, rejected ones, and launch files."""
 
 import shutil
 import tempfile
@@ -42,16 +40,16 @@ from capacity_app.widgets import draw, show_field, widget_row
 CHOSEN = ("h100-sxm-80gb", "l40s-48gb")
 
 inputs = current_inputs()
-st.caption("Traffic, model and price are the sidebar's; GPU, parallelism and formats are what is searched.")
-of = partial(show_field, capacity.plan)
+st.caption("Set model, traffic and price in the sidebar. The search covers GPUs, parallelism and formats.")
+field = partial(show_field, capacity.plan)
 slo = levels("plan")
-asked = draw(of("gpus", "plan_gpus", "GPUs to choose from", start=CHOSEN), stretch=True)
+asked = draw(field("gpus", "plan_gpus", "Candidate GPUs", start=CHOSEN), stretch=True)
 with widget_row():
     asked |= draw(
-        of("objective", "plan_for", "Least", start="cost" if inputs.cost else "gpus"),
+        field("objective", "plan_for", "Minimise", start="cost" if inputs.cost else "gpus"),
         requests_to_simulate("plan_n"),
-        of("max_gpus", "plan_most", "GPUs at most", most=100_000),
-        of("time_limit_s", "plan_s", "Search for up to, s", start=60, least=5, most=600, step=10),
+        field("max_gpus", "plan_most", "Maximum GPUs", most=100_000),
+        field("time_limit_s", "plan_s", "Time limit, s", start=60, least=5, most=600, step=10),
     )
 options = {
     "slo": slo,
@@ -63,18 +61,18 @@ options = {
 
 
 def so_far(report: Snapshot) -> tuple[float, str]:
-    """How the search stands."""
-    best = "nothing yet" if report.best is None else report.best.label
+    """Return the progress of the search."""
+    best = "none" if report.best is None else report.best.label
     words = f"{report.simulated:,} simulated in {report.elapsed_s:.0f} s, best so far: {best}"
     return min(report.settled / max(report.engines, 1), 1.0), words
 
 
 def archive(plan: Plan, options: Mapping[str, Any]) -> None:
-    """The plan and what launches it, of what was asked, as one file."""
+    """Draw a download of the plan and its launch files as one ZIP file."""
     traffic = Traffic(**select(options, Traffic.model_fields))
 
-    def write_archive() -> bytes:
-        """What `capacity plan --output FOLDER` writes."""
+    def zipped() -> bytes:
+        """Return the files that `capacity plan --output FOLDER` writes, as a ZIP file."""
         with tempfile.TemporaryDirectory() as folder:
             files = Path(folder, "plan")
             write_plan_files(plan, files, model=options["model"], traffic=traffic)
@@ -88,20 +86,20 @@ plan: Plan | None = found.value
 if plan is not None:
     best = plan.best
     if best is None:
-        st.error("Nothing in the space meets the service levels.", icon=":material/close:")
+        st.error("No candidate in the search space meets the service levels.", icon=":material/close:")
     else:
-        price = "" if best.cost is None else f", ${best.cost.usd_per_hour:,.2f} an hour"
+        price = "" if best.cost is None else f", ${best.cost.usd_per_hour:,.2f} per hour"
         st.success(plain(f"{best.label}{price}; {plan.proof}"), icon=":material/check:")
     show_figures("plan", inputs, found, plan_facts)
     if best is None:
-        show_table(Table("The best found of each part of the SLO", plan.misses, MISSES))
+        show_table(Table("Closest candidate for each service level", plan.misses, MISSES))
     else:
-        for line in best.launch:  # to copy; the archive below has it for all
+        for line in best.launch:  # the archive below has the commands of all candidates
             st.caption(f"Starts {started_by(line)}:")
             st.code(dedent("\n".join(wrap_command(line.command))), language="shell", wrap_lines=True)
             parts.notes(line.notes)
         if not best.launch:
-            st.caption("Nothing launches this engine: it is a baseline.")
+            st.caption("This engine is a baseline without a launch command.")
         show_table(ranked_table(plan))
         show_table(levels_table(plan))
         parts.chart(speed_chart(plan))

@@ -1,6 +1,4 @@
-"""Quantization: every format for this model and GPU, by memory, latency, cost and published quality."""
-
-from __future__ import annotations
+"""Quantization page: memory, latency, cost and published quality of every format."""
 
 from typing import Any
 
@@ -20,15 +18,20 @@ options: dict[str, Any] = {
     **inputs.lengths,
     **draw(
         show_field(
-            capacity.quantize, "large_batch", "quant_batch", "Batch of the second TPOT", least=1, most=4096
+            capacity.quantize,
+            "large_batch",
+            "quant_batch",
+            "Batch size of the second TPOT",
+            least=1,
+            most=4096,
         )
     ),
     **inputs.cost,
 }
-answer: Quantizing | None = ask_in_background("quantize", inputs, options, doing="Trying formats").value
+answer: Quantizing | None = answered("quantize", inputs, options, doing="Comparing formats").value
 if answer is not None:
     methods = {row.method: row for row in answer.rows}
-    chosen = state.choice("Look at", "quant_method", tuple(methods), next(iter(methods)))
+    chosen = state.choice("Format", "quant_method", tuple(methods), next(iter(methods)))
     parts.kpis(views.figures_of_merit(quantize_facts(methods[chosen])))
-    every = switch("Also what this engine does not load", "quant_every", False)
+    every = switch("Show formats that this engine does not support", "quant_every", False)
     views.show(quantize_view(answer, every=every), answer)

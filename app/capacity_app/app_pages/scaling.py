@@ -1,6 +1,4 @@
-"""More GPUs: latency, throughput and efficiency along one axis of parallelism."""
-
-from __future__ import annotations
+"""Scaling page: latency, throughput and efficiency along one axis of parallelism."""
 
 from functools import partial
 from typing import Any
@@ -14,13 +12,12 @@ from capacity_app.widgets import draw, show_field, widget_row
 
 inputs = current_inputs()
 
-
-of = partial(show_field, capacity.scale)
+field = partial(show_field, capacity.scale)
 with widget_row():
     asked = draw(
-        of("axis", "scale_axis", "Divide"),
-        of("most_gpus", "scale_most", "GPUs at most", least=1, most=64),
-        of("tpot_s", "scale_tpot", "TPOT up to, ms", least=0.1, most=60_000.0, scale=1e-3, empty="any"),
+        field("axis", "scale_axis", "Axis of parallelism"),
+        field("most_gpus", "scale_most", "Maximum GPUs", least=1, most=64),
+        field("tpot_s", "scale_tpot", "TPOT limit, ms", least=0.1, most=60_000.0, scale=1e-3, empty="any"),
     )
 options: dict[str, Any] = {
     **inputs.pool,
@@ -31,7 +28,7 @@ options: dict[str, Any] = {
 }
 limit_s = options.get("tpot_s")
 typed = {**options, "tpot_s": None, "tpot": None if limit_s is None else 1e3 * limit_s}
-answer = ask_in_background("scale", inputs, options, doing="Trying layouts", typed=typed).value
+answer = answered("scale", inputs, options, doing="Comparing layouts", typed=typed).value
 if answer is not None:
     if run := layouts(answer):
         parts.kpis(views.figures_of_merit(scaling_facts(run)))

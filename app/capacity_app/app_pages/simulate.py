@@ -1,6 +1,4 @@
-"""Simulate: what users would see, and what they would see if it were batched or cached otherwise."""
-
-from __future__ import annotations
+"""Simulate page: latency of each request, and variants with other batching or caching."""
 
 import math
 from functools import partial
@@ -29,12 +27,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no prefix cache": {"enable_prefix_caching": False},
     "whole prompts": {"enable_chunked_prefill": False},
 }
-SAMPLES = 400  # of the time series, over about the run's length
+SAMPLES = 400  # of the time series, approximately
 inputs = current_inputs()
 
 
 def run(label: str, options: dict[str, Any], sample_s: float) -> Simulation | None:
-    """The run of these options; None while there is none."""
+    """Return the run with these options, or None until it is finished."""
     task = task_of("simulate", inputs.model, {**options, "sample_interval_s": sample_s})
     answer: Simulation | None = parts.background(
         f"simulate_{label}", task, doing=f"Simulating, {label}"
@@ -43,7 +41,7 @@ def run(label: str, options: dict[str, Any], sample_s: float) -> Simulation | No
 
 
 def verdict_line(label: str, answer: Simulation) -> None:
-    """Stable or not, in words and by an icon."""
+    """Draw whether the run is stable, as text with an icon."""
     verdict = answer.verdict
     if verdict is None:
         st.info(plain(f"{label}: {answer.run.status}"), icon=":material/stop:")
@@ -52,19 +50,23 @@ def verdict_line(label: str, answer: Simulation) -> None:
 
 
 def figures_of_merit(answer: Simulation) -> list[parts.Kpi]:
-    """The KPI row, and what the deployment costs at the load that the run shows."""
+    """Return the KPI row, with the cost at the load that the run shows."""
     return views.figures_of_merit(first_facts(answer))
 
 
 def variants(done: dict[str, Simulation]) -> None:
-    """Figures of merit of every way of batching, and how far each is from what is configured."""
-    st.markdown("**Beside it, on the same arrivals**")
+    """Draw the figures of every variant, and their differences from the configured one."""
+    st.markdown("**Variants on the same arrivals**")
     table = sides.rows({label: figures_of_merit(answer) for label, answer in done.items()})
-    parts.table("variants", table, alt="The figures of each variant, and how far each is from as configured.")
+    parts.table(
+        "variants",
+        table,
+        alt="Figures of each variant, and their differences from the configured deployment.",
+    )
 
 
 def show(traffic: dict[str, Any]) -> None:
-    """Everything below the inputs."""
+    """Draw everything below the inputs."""
     options = {
         **inputs.pool,
         **traffic,
@@ -93,9 +95,7 @@ def show(traffic: dict[str, Any]) -> None:
         sides.figures(current, base, ask=asker("simulate", inputs), row=figures_of_merit, slo=inputs.slo)
         if base.cost is not None:
             st.caption(
-                plain(
-                    f"{base.cost.tier}: {base.cost.source}. The run's filling and draining are left out of its cost."
-                )
+                plain(f"{base.cost.tier}: {base.cost.source}. The cost excludes the run's warm-up and drain.")
             )
         if len(done) > 1:
             variants(done)
@@ -112,18 +112,18 @@ def show(traffic: dict[str, Any]) -> None:
 
 
 traffic = traffic_widgets(inputs)
-of = partial(show_field, capacity.simulate)
+field = partial(show_field, capacity.simulate)
 with widget_row():
-    service = draw(of("replicas", "sim_replicas", "Replicas", most=64))
+    service = draw(field("replicas", "sim_replicas", "Replicas", most=64))
     routers = tuple(name for name in ROUTERS if name not in APART)  # a page has one pool
-    service |= draw(of("router", "sim_router", "Router", choices=routers), disabled=not service)
+    service |= draw(field("router", "sim_router", "Router", choices=routers), disabled=not service)
 chosen = st.pills(
-    "Beside it, on the same arrivals",
+    "Variants on the same arrivals",
     tuple(VARIANTS),
     selection_mode="multi",
     default=[],
     **state.bound("sim_beside", []),
-    help="The same requests under another way of batching or caching: every difference is that way's.",
+    help="Simulate the same requests with another way of batching or caching.",
 )
 
 if traffic is None:

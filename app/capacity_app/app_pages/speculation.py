@@ -1,6 +1,4 @@
-"""Speculation: how much faster, over acceptance, draft length, way of drafting and batch; where it stops paying."""
-
-from __future__ import annotations
+"""Speculation page: speed-up over acceptance, draft length, method and batch size, and its break-even batch size."""
 
 from functools import partial
 
@@ -25,22 +23,22 @@ PUBLISHED, OWN = "published", "my own"
 inputs = current_inputs()
 methods = {row.method: row for row in speculation_methods().rows}
 
-of = partial(show_field, speculate)
+field = partial(show_field, speculate)
 with widget_row():
     asked = draw(
-        of("method", "spec_method", "Way to draft", start="eagle3"),
-        of("draft_tokens", "spec_k", "Tokens drafted, k", start=3, least=1, most=16),
+        field("method", "spec_method", "Drafting method", start="eagle3"),
+        field("draft_tokens", "spec_k", "Draft tokens, k", start=3, least=1, most=16),
     )
     batch = int(st.select_slider("Batch size", BATCHES, 8, **state.bound("spec_batch", 8), width=240))
-    context = of("context_tokens", "spec_context", "Context, tokens", least=1, most=1_000_000, step=512)
+    context = field("context_tokens", "spec_context", "Context, tokens", least=1, most=1_000_000, step=512)
     asked |= draw(context)
 with widget_row():
     published = state.segments("Acceptance", "spec_known", (PUBLISHED, OWN), PUBLISHED) == PUBLISHED
     share = state.number(
-        "of each drafted token", "spec_acceptance", 0.7, 0.0, 1.0, step=0.05, disabled=published, width=190
+        "Acceptance per token", "spec_acceptance", 0.7, 0.0, 1.0, step=0.05, disabled=published, width=190
     )
     if methods[asked["method"]].kind == "draft-model":
-        asked |= draw(of("draft", "spec_draft", "Draft model", start="llama-3.2-1b"))
+        asked |= draw(field("draft", "spec_draft", "Draft model", start="llama-3.2-1b"))
 options = {**inputs.pool, **asked}
 if not published:
     options["acceptance"] = f"{share:g}"
@@ -50,7 +48,7 @@ current = sides.Side(
 )
 row = views.merits_of(speculate_facts, batch)  # at the greatest batch up to the chosen one
 sides.figures(current, answer, ask=asker("speculate", inputs), row=row)
-st.caption(f"Acceptance as of {answer.acceptance_source.date}.")
+st.caption(f"Date of the acceptance data: {answer.acceptance_source.date}.")
 parts.copies("speculate", inputs.model_name, {**options, "batches": BATCHES}, answer)
 views.show(speculate_view(answer), answer)
 
@@ -60,7 +58,7 @@ grid = parts.background("spec_grid", task, doing="Varying acceptance").value
 if grid is not None:
     views.show_chart(acceptance_chart(grid))
 task = Task(function="capacity_app.tasks:ways_to_draft", arguments=place)
-ways = parts.background("spec_ways", task, doing="Trying every way").value
+ways = parts.background("spec_ways", task, doing="Comparing drafting methods").value
 if ways is not None:
     rounds, refused = ways
     views.show_chart(methods_chart(rounds))

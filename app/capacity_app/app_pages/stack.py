@@ -1,6 +1,4 @@
-"""Techniques: what each is worth on this model and traffic, from none to all, one upon the other and each alone."""
-
-from __future__ import annotations
+"""Techniques page: the effect of each technique for this model and traffic, cumulative and alone."""
 
 import streamlit as st
 
@@ -20,21 +18,21 @@ inputs = current_inputs()
 
 with widget_row():
     load = state.segments(
-        "Requests come",
+        "Load type",
         "stack_load",
         (LOOP, RATE),
         LOOP,
-        help="The sidebar's concurrency stays in flight, or its requests/s arrive.",
+        help="A closed loop keeps the sidebar's concurrency in flight. Arrivals use the sidebar's requests/s.",
     )
     requests = draw(requests_to_simulate("stack_n", start=100, most=10_000))
 order = show_field(
     capacity.stack,
     "order",
     "stack_order",
-    "Techniques, in the order to take them",
+    "Techniques in order of application",
     start=ORDER,
     default=ORDER,
-    help="Leave some out, or take them away and add them in another order: factors depend on what came before.",
+    help="The factor of a technique depends on those before it. To change the order, remove and add techniques.",
 )
 options = {
     **inputs.pool,
@@ -53,5 +51,5 @@ answer: Stack | None = found.value
 if answer is not None:
     show_figures("stack", inputs, found, stack_facts)
     st.caption(plain(f"{answer.deployment}. Naive: {answer.naive_flags}"))
-    titles = charted_figures(answer)
-    views.show(stack_view(answer, state.segments("Look at", "stack_of", titles, titles[0])), answer)
+    titles = charted(answer)
+    views.show(stack_view(answer, state.segments("Chart", "stack_of", titles, titles[0])), answer)

@@ -1,6 +1,4 @@
-"""Start: what it is for, how many people, which response they want; from there to a plan, every assumption shown."""
-
-from __future__ import annotations
+"""Start page: from use case, users and response times to a plan, with all assumptions shown."""
 
 from html import escape
 from typing import Any
@@ -23,9 +21,9 @@ OBJECTIVES = {
     "the least provisioned power": "energy",
     "speed": "latency",
 }
-LIMITS = {  # of a service level: its words, its unit in seconds, its widget on the Plan page, and any there
+LIMITS = {  # per service level: label, unit in seconds, widget of the Plan page, and its value for no limit
     "ttft": ("First token within, ms", 1e-3, "plan_ttft", 600_000.0),
-    "tpot": ("then a token every, ms", 1e-3, "plan_tpot", 60_000.0),
+    "tpot": ("Time per token, ms", 1e-3, "plan_tpot", 60_000.0),
     "e2el": ("Whole answer within, s", 1.0, "plan_e2e", None),
 }
 LINK = (
@@ -35,11 +33,11 @@ LINK = (
 inputs = current_inputs()
 
 
-def edited_fields(case: UseCase) -> dict[str, float | int]:
-    """What the user says otherwise than the use case does: the fields of its traffic."""
+def edited(case: UseCase) -> dict[str, float | int]:
+    """Return the traffic fields that the user changed from the use case."""
 
-    def show_number(name: str, key: str, label: str, usual: float, **page: Any) -> Field:
-        # each use case has its own key, so that a change of it brings its values
+    def of(name: str, key: str, label: str, usual: float, **page: Any) -> Field:
+        # a key per use case, so that selecting another one shows its values
         key = f"start_{key}_{case.name}"
         return show_field((Traffic,), name, key, label, **{"start": usual, "default": usual} | page)
 
@@ -47,37 +45,33 @@ def edited_fields(case: UseCase) -> dict[str, float | int]:
     response: dict[str, Any] = {"start": 0.0 if think_s else 1.0, "most": 86_400.0}
     with widget_row():
         return draw(
-            show_number(
-                "input_len", "isl", "Tokens of a question", case.input_len.mean, most=1_000_000, step=128
-            ),
-            show_number(
-                "output_len", "osl", "Tokens of an answer", case.output_len.mean, most=1_000_000, step=64
-            ),
-            show_number("think_time_s", "think", "Seconds between", think_s, most=86_400.0),
-            show_number("response_s", "response", "Seconds an answer takes", 0.0, **response),
+            of("input_len", "isl", "Tokens per question", case.input_len.mean, most=1_000_000, step=128),
+            of("output_len", "osl", "Tokens per answer", case.output_len.mean, most=1_000_000, step=64),
+            of("think_time_s", "think", "Think time, s", think_s, most=86_400.0),
+            of("response_s", "response", "Response time, s", 0.0, **response),
         )
 
 
-def show_slos(case: UseCase, columns: Any) -> tuple[Slo, ...]:
-    """The response wanted, as service levels."""
+def wanted(case: UseCase, columns: Any) -> tuple[Slo, ...]:
+    """Return the response times as service levels."""
     levels = []
     for level, column in zip(parse_slos(case.slo.limits), columns, strict=False):
-        words, unit_s, key, _ = LIMITS[level.metric]
+        words, unit_s, *_ = LIMITS[level.metric]
         with column:
             limit = state.number(
-                f"{words}, for {level.percentile:g} %",
+                f"{words} (p{level.percentile:g})",
                 f"start_{level.metric}_{case.name}",
                 round(level.limit_s / unit_s, 6),
                 0.001,
                 1e6,
-                help=f"Of so many of a hundred requests ({key.removeprefix('plan_')} on the Plan page).",
+                help=f"{level.percentile:g} % of requests must meet this limit.",
             )
         levels.append(Slo(metric=level.metric, limit_s=limit * unit_s, percentile=level.percentile))
     return tuple(levels)
 
 
 def plan_link(case: UseCase, traffic: Traffic, levels: tuple[Slo, ...], objective: str) -> str:
-    """The Plan page with all of it filled in."""
+    """Return a link to the Plan page with all values filled in."""
     limits = {key: most for _, _, key, most in LIMITS.values() if most is not None}
     limits |= {LIMITS[level.metric][2]: round(level.limit_s / LIMITS[level.metric][1], 6) for level in levels}
     return state.link_to(
@@ -93,30 +87,30 @@ def plan_link(case: UseCase, traffic: Traffic, levels: tuple[Slo, ...], objectiv
 
 
 st.caption(
-    "What is it for, who uses it, and what response do they want? The model, the GPU and its price are the sidebar's."
+    "Choose a use case, the number of users and the response times. Set model, GPU and price in the sidebar."
 )
 first = st.columns(3)
 with first[0]:
-    case = find_use_case(state.choice("What for", "start_case", USE_CASES, USE_CASES[0]))
+    case = find_use_case(state.choice("Use case", "start_case", USE_CASES, USE_CASES[0]))
 with first[1]:
     people = show_field(
-        (Traffic,), "users", "start_users", "People who use it at a time", start=100, most=10_000_000, step=50
+        (Traffic,), "users", "start_users", "Concurrent users", start=100, most=10_000_000, step=50
     )
     users = draw(people, stretch=True)["users"]
 with first[2]:
-    goal = OBJECTIVES[state.choice("What counts", "start_for", tuple(OBJECTIVES), next(iter(OBJECTIVES)))]
+    goal = OBJECTIVES[state.choice("Optimise for", "start_for", tuple(OBJECTIVES), next(iter(OBJECTIVES)))]
 st.markdown(f"**{case.title}**: {case.about}")
 levels = show_slos(case, st.columns(3))
 answered = st.container()
-with st.expander("What is assumed of them, to be changed", expanded=True, key="start_more"):
-    asked = {"use_case": case.name, "users": users, **edited_fields(case)}
+with st.expander("Assumptions", expanded=True, key="start_more"):
+    asked = {"use_case": case.name, "users": users, **edited(case)}
     traffic = build(Traffic, asked)
     slo = tuple(str(level) for level in levels)
     same = levels == parse_slos(case.slo.limits)
     parts.table(
         "assumptions",
         assumption_rows(traffic, case.slo.limits if same else slo),
-        alt="Every value that is assumed, and whose it is.",
+        alt="Every assumed value and its source.",
         column_config={name: st.column_config.TextColumn(width="medium") for name in ("what", "value")},
     )
 rate = traffic.request_rate or 0.0
@@ -126,7 +120,7 @@ simulate = state.link_to(
 beside, onwards = answered.container(), answered.container()
 formula = filled_notes(traffic)[-1]
 with beside:
-    parts.kpis([parts.Kpi("Requests/s", f"{rate:,.2f}", f"of {users:,} people", help=formula)])
+    parts.kpis([parts.Kpi("Requests/s", f"{rate:,.2f}", f"from {users:,} users", help=formula)])
     with boundary():
         served = {
             "model": inputs.model,

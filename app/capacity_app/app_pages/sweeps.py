@@ -1,6 +1,4 @@
-"""Sweeps: the points of `capacity sweep`, from its store or its export, as a chart and a table."""
-
-from __future__ import annotations
+"""Sweeps page: the points of `capacity sweep`, from its database or export, as a chart and a table."""
 
 import streamlit as st
 
@@ -14,13 +12,13 @@ NONE = "no lines"
 
 
 file = st.file_uploader(
-    "A sweep's results",
+    "Sweep results",
     type=("csv", "json", "sqlite", "db"),
     key="sweep_file",
-    help="The store of `capacity sweep`, or what it wrote by `--export FILE.csv` or `--format json`.",
+    help="The database of `capacity sweep`, or its output with `--export FILE.csv` or `--format json`.",
 )
 if file is None:
-    st.info("Upload what `capacity sweep` kept or wrote.", icon=":material/upload_file:")
+    st.info("Upload the database or the output of `capacity sweep`.", icon=":material/upload_file:")
 else:
     task = Task(
         function="capacity.planning.sweeps.sweep_results:sweep_results",
@@ -33,20 +31,26 @@ else:
         ended = [str(row.get("status")) for row in rows]
         parts.kpis(
             [
-                parts.Kpi("Points", f"{len(rows):,}", help="Of the sweep, as far as the file has them."),
-                parts.Kpi("Done", f"{ended.count('done'):,}", help="With an answer."),
-                parts.Kpi("Do not fit", f"{ended.count('does not fit'):,}", help="Which is an answer too."),
-                parts.Kpi("Failed", f"{ended.count('failed'):,}", help="With a reason, in the table."),
+                parts.Kpi("Points", f"{len(rows):,}", help="Number of points in the file."),
+                parts.Kpi("Done", f"{ended.count('done'):,}", help="Points with an answer."),
+                parts.Kpi(
+                    "Do not fit",
+                    f"{ended.count('does not fit'):,}",
+                    help="Points at which the model does not fit.",
+                ),
+                parts.Kpi(
+                    "Failed", f"{ended.count('failed'):,}", help="Points with an error; see the table."
+                ),
             ]
         )
         if not options or not numbers:
-            raise InvalidInput("nothing to draw: the points differ in no option, or none has an answer")
+            raise InvalidInput("no chart: no option varies between the points, or no point has an answer")
         with st.container(horizontal=True, vertical_alignment="bottom"):
             usual_over, usual_lines = usual_axes(rows)
-            # a link may hold an option of another sweep
-            number = state.choice("Show", "sweep_y", tuple(numbers), numbers[0], width=240)
-            over = state.choice("over", "sweep_x", tuple(options), usual_over, width=240)
-            lines = state.choice("lines by", "sweep_by", (NONE, *options), usual_lines or NONE, width=240)
+            # a link may contain an option of another sweep
+            number = state.choice("Y axis", "sweep_y", tuple(numbers), numbers[0], width=240)
+            over = state.choice("X axis", "sweep_x", tuple(options), usual_over, width=240)
+            lines = state.choice("Lines", "sweep_by", (NONE, *options), usual_lines or NONE, width=240)
         by = None if lines in (NONE, over) else lines
         parts.chart(sweep_points_chart(rows, x=over, y=number, by=by))
-        parts.table("points", rows, alt="Every point, with its options, its end and its answer's numbers.")
+        parts.table("points", rows, alt="Every point, with its options, its status and its results.")

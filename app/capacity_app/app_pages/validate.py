@@ -1,6 +1,4 @@
-"""Validate: what was measured on a GPU beside what is predicted, from measurement files."""
-
-from __future__ import annotations
+"""Validate page: measured against predicted values, from measurement files."""
 
 from functools import partial
 
@@ -22,10 +20,9 @@ CONSTANTS = (
 
 inputs = current_inputs()
 
-
 st.caption(
     "Run `capacity validate` on the GPU and upload its measurements (.jsonl). Half of the cases calibrate "
-    "the profile; the other half says how far off it is."
+    "the profile; the other half is held out to measure the error."
 )
 files = st.file_uploader("Measurements", type="jsonl", key="val_files", accept_multiple_files=True)
 review: Review | None = None
@@ -50,5 +47,5 @@ if review is not None:
     parts.record_downloads("review", review, partial(review_html, review, python=python))
     parts.chart(parity_chart(review.cases, review.device, inputs.units))
     parts.chart(errors_chart(review))
-    show_table(Table("The profile as it is, and calibrated", review.constants, CONSTANTS))
+    show_table(Table("Profile before and after calibration", review.constants, CONSTANTS))
     parts.notes([f"{family}: not changed: {reason}" for family, reason in review.refused.items()])

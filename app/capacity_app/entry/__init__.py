@@ -1,1 +1,1 @@
-"""What streamlit runs."""
+"""Streamlit entry points."""

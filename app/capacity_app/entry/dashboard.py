@@ -1,6 +1,4 @@
-"""What streamlit runs when the dashboard is started by `capacity dashboard`."""
-
-from __future__ import annotations
+"""Script that streamlit runs for `capacity dashboard`."""
 
 if __name__ == "__main__":
     from capacity_app.router import run

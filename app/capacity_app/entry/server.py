@@ -1,6 +1,4 @@
-"""What `streamlit run` serves for `capacity dashboard`: the pages behind their guard."""
-
-from __future__ import annotations
+"""App that `streamlit run` serves for `capacity dashboard`: the pages with their middleware."""
 
 from pathlib import Path
 

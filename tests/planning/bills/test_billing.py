@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from capacity import estimate
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Billing
-from capacity.hardware.cost_estimate import gpu_hours
 from capacity.hardware.pricing import Price
 from capacity.planning.bills.billing import Rates, batch_job, make_bill, spot_cost
 
@@ -74,14 +73,14 @@ def test_parts_sum_to_the_whole(usd: float, gpus: int, replicas: int, full: Rate
 def test_the_daily_cost_of_the_literature_and_what_batching_makes_of_it() -> None:
     """7B, 500 tokens a request, 10,000 requests a day, one $3 GPU at 100 tok/s: 13.89 GPU-hours, $41.67, $0.0083/1k."""
     tokens = 500 * 10_000
-    hours = gpu_hours(tokens, 100)
+    hours = tokens / 100 / 3600
     assert hours == pytest.approx(13.89, abs=0.005)
     assert hours * 3 == pytest.approx(41.67, abs=CENT)
     assert hours * 3 / tokens * 1000 == pytest.approx(0.0083, abs=0.00005)
     batched = estimate("llama-2-7b", gpu="h100", input_len=250, output_len=250, concurrency=64, price="3")
     rate = batched.output_tokens_per_s.value
     assert rate > 20 * 100  # the 100 tok/s are one user's
-    assert gpu_hours(tokens / 2, rate) * 3 < 41.67 / 20
+    assert tokens / 2 / rate / 3600 * 3 < 41.67 / 20
 
 
 def test_break_even_is_where_the_bills_are_equal() -> None:

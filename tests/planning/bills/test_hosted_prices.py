@@ -84,7 +84,7 @@ def test_a_published_discount_on_cached_input() -> None:
         ("A,m,-1,1,,,2026,s", "at least 0"),
         ("A,m,1,inf,,,2026,s", "finite"),
         ("A,m,1,1,,,,s", "date is missing"),
-        ("", "holds no price"),
+        ("", "contains no price"),
     ],
 )
 def test_a_bad_api_price_list_is_refused(row: str, problem: str, tmp_path: Path) -> None:
