@@ -1,6 +1,7 @@
-"""Answers as people read them: tables, charts, HTML, launch files, schemas. The one place that makes display units.
+"""Rendering of answers: tables, charts, HTML, launch files and schemas. The only package that converts to display
+units.
 
-In: records of `answers`, `techniques` and `planning`, in SI units. Out: text, CSV, JSON schemas, plotly figures, files
-to launch a deployment with. Nothing here computes an answer. `tables` prints any record by its view (`views`), or by
-the module of its kind, on the `layout` that they share. Start reading at `tables`, then `views.view` and `display`.
+Input: records of `answers`, `techniques` and `planning`, in SI units. Output: text, CSV, JSON schemas, plotly figures
+and files that launch a deployment. Nothing here computes an answer. `tables` prints any record by its view (`views`),
+on the `layout` that all views share. Start reading at `tables`, then `views.view` and `display`.
 """

@@ -13,7 +13,7 @@ from capacity.workload.slo import Slo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomArrivals:
-    """Generated requests: so many, at a rate (infinite: all at once), of lengths around means in tokens."""
+    """Randomly generated requests: count, rate (infinite: all at once), and mean lengths in tokens."""
 
     requests: int
     request_rate_per_s: float
@@ -22,11 +22,11 @@ class RandomArrivals:
     burstiness: float = 1.0
     range_ratio: float = 0.0
     prefix_tokens: int = 0
-    max_concurrency: int | None = None  # in flight, of a closed loop
+    max_concurrency: int | None = None  # limit on requests in flight (closed loop)
 
     @property
     def words(self) -> list[str]:
-        """As `vllm bench serve` takes them."""
+        """Return the flags of `vllm bench serve`."""
         rate = "inf" if math.isinf(self.request_rate_per_s) else f"{self.request_rate_per_s:g}"
         return flag_words(
             [
@@ -53,13 +53,11 @@ def bench_command(
     result: str | None = None,
     metadata: Sequence[tuple[str, object]] = (),
 ) -> Launch:
-    """`vllm bench serve` with these arrivals: generated ones, or the arguments of a timed trace (`write_timed_trace`
-    gives them). `result`: the file that it writes."""
+    """Return the `vllm bench serve` command for these arrivals: generated ones, or the flags of a timed trace from
+    `write_timed_trace`. It writes its result to the file `result`."""
     limits = [f"{slo.metric}:{slo.limit_s * 1e3:g}" for slo in slos if slo.of_requests]
     words = ["vllm", "bench", "serve", "--model", model_id, "--base-url", f"http://localhost:{port}"]
-    notes = (
-        ("set PYTHONHASHSEED for prompts that are the same each time",) if isinstance(arrivals, str) else ()
-    )
+    notes = ("set PYTHONHASHSEED to get identical prompts in every run",) if isinstance(arrivals, str) else ()
     words += shlex.split(arrivals) if isinstance(arrivals, str) else arrivals.words
     words += ["--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,90,95,99"]
     words += ["--goodput", *limits] if limits else []

@@ -1,7 +1,7 @@
-"""Numbers as people read them: GiB or GB, ms or s, $, %, tokens. Tables, charts and the dashboard say them alike.
+"""Numbers as text: GiB or GB, ms or s, $, %, tokens. Tables, charts and the dashboard format them identically.
 
-A number with an interval is shown to the digit that the interval leaves open (`last_place`), and so are the interval's
-ends; numbers of the same prediction are shown `like` it. JSON and CSV hold all digits.
+A number with an interval is rounded to the digits that the interval supports (`last_place`), and so are the interval's
+bounds; other numbers of the same prediction are rounded `like` it. JSON and CSV contain all digits.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ TIME_UNITS: tuple[TimeUnit, ...] = get_args(TimeUnit)
 _BYTES: dict[str, float] = {"GiB": 2**30, "GB": 1e9}
 _SECONDS: dict[str, float] = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _TIME_DIGITS: dict[str, int] = {"ms": 1, "s": 4}
-_LONGER = (("s", 1.0), ("min", 600.0), ("h", 36_000.0))  # units, and from how many seconds on
-MOST_DIGITS = 4  # of a number, however narrow its interval is
+_LONGER = (("s", 1.0), ("min", 600.0), ("h", 36_000.0))  # unit, seconds from which it is used
+MOST_DIGITS = 4  # significant digits of a number with a narrow interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,32 +36,34 @@ class Units:
     time: TimeUnit = "ms"
 
     def of_bytes(self, num_bytes: float) -> float:
-        """Convert bytes to the unit of memory."""
+        """Convert bytes to the memory unit."""
         return num_bytes / _BYTES[self.memory]
 
     def of_seconds(self, seconds: float) -> float:
-        """Convert seconds to the unit of time."""
+        """Convert seconds to the time unit."""
         return seconds / _SECONDS[self.time]
 
     def memory_text(self, num_bytes: float) -> str:
-        """`64.33 GiB`."""
+        """Return `64.33 GiB`."""
         return f"{self.of_bytes(num_bytes):,.2f} {self.memory}"
 
     def time_text(self, seconds: float, like: Quantity | None = None) -> str:
-        """`106.4 ms`, or `0.1064 s`: as exact in either unit. Of a prediction with an interval, which `like` is in s,
-        as exact as that leaves it: `110 ms`; ms whose last digits would only hold a place are s from a second on, and
-        such s are minutes from ten on, such minutes hours."""
+        """Return `106.4 ms`, or `0.1064 s` with the same precision.
+
+        `like` is the prediction in s that the time belongs to: its interval limits the digits (`110 ms`). If the last
+        digits of ms carry no information, times from 1 s on are in s, from 10 min on in min, and from 10 h on in h.
+        """
         return self._time_texts(seconds, like)[0]
 
     def time_interval(self, quantity: Quantity) -> str:
-        """`80 to 160 ms`; empty without an interval."""
+        """Return `80 to 160 ms`; empty without an interval."""
         if quantity.low is None or quantity.high is None or quantity.low == quantity.high:
             return ""
         _, low, high = self._time_texts(quantity.value, quantity)
         return f"{low.partition(' ')[0]} to {high}"
 
     def _time_texts(self, seconds: float, like: Quantity | None) -> list[str]:
-        """A time, and the ends of the interval that says how exact it is, all in the unit that is the time's."""
+        """Return a time and the bounds of the interval of `like`, all in the unit chosen for the time."""
         unit: str = self.time
         place = self._place(seconds, like, unit)
         for longer, least_s in _LONGER if self.time == "ms" else ():
@@ -74,17 +76,17 @@ class Units:
         ]
 
     def _place(self, seconds: float, like: Quantity | None, unit: str) -> int | None:
-        """The last digit of a time in a unit that its interval leaves, of the time itself at least its first."""
-        place = None if like is None else last_place(like.scale(1 / _SECONDS[unit]))
+        """Return the power of ten of the last digit of a time that its interval supports; at least the time's first
+        digit."""
+        place = None if like is None else last_place(like.scaled(1 / _SECONDS[unit]))
         return (
             min(place, math.floor(math.log10(abs(seconds) / _SECONDS[unit]))) if place and seconds else place
         )
 
 
 VerdictColour = Literal["green", "yellow", "red"]
-VERDICT_COLOURS: dict[
-    str, VerdictColour
-] = {  # by judgement; green: there is a steady state; red: there is none
+# by verdict; green: steady state, red: no steady state
+VERDICT_COLOURS: dict[str, VerdictColour] = {
     "stable": "green",
     "stable with bursts": "green",
     "not all served": "yellow",
@@ -95,7 +97,7 @@ VERDICT_COLOURS: dict[
 
 
 def verdict_text(judgement: str, reason: str | None) -> str:
-    """Return the judgement in its colour, followed by its reason."""
+    """Return the verdict in its colour, followed by its reason."""
     colour = VERDICT_COLOURS[judgement]
     return f"[{colour}]{judgement}[/{colour}]: {reason or ''}"
 
@@ -104,11 +106,11 @@ STANDARD = Units()
 
 
 def last_place(quantity: Quantity) -> int | None:
-    """The power of ten of the last digit that an interval leaves to its number; None without an interval.
+    """Return the power of ten of the last digit that an interval supports; None without an interval.
 
-    Half the interval's width is left two digits where it begins with 100 to 354, else one, as the Particle Data Group
-    rounds (Review of Particle Physics, introduction, 5.3); the number at least its first digit, at most `MOST_DIGITS`.
-    Of an interval with one end, its distance counts for the half.
+    Half the interval's width keeps two digits if it begins with 100 to 354, else one (rounding rule of the Particle
+    Data Group: Review of Particle Physics, introduction, 5.3). The number keeps at least its first digit and at most
+    `MOST_DIGITS`. For an interval with one bound, the distance to that bound counts as half the width.
     """
     ends = [end for end in (quantity.low, quantity.high) if end is not None and math.isfinite(end)]
     half = (ends[1] - ends[0]) / 2 if len(ends) == 2 else abs(quantity.value - ends[0]) if ends else 0.0
@@ -123,7 +125,7 @@ def last_place(quantity: Quantity) -> int | None:
 
 
 def _to_place(value: float, place: int | None, usual: int, sign: str = "") -> str:
-    """To the digit of this place, or with the `usual` number of digits after the point where that is None."""
+    """Format to the digit of this place, or with the `usual` number of decimals if `place` is None."""
     if place is None:
         return f"{value:{sign},.{usual}f}"
     return f"{round(value, -place):{sign},.{max(0, -place)}f}"
@@ -132,9 +134,11 @@ def _to_place(value: float, place: int | None, usual: int, sign: str = "") -> st
 def text_and_interval(
     quantity: Quantity, scale: float = 1, digits: int = 2, unit: str = "", *, sign: str = ""
 ) -> tuple[str, str]:
-    """A number and its interval, `low to high unit`, which is empty where there is none; then the number has so many
-    `digits` after the point."""
-    shown = quantity.scale(scale)
+    """Return a number and its interval, `low to high unit`.
+
+    Without an interval, the number has `digits` decimals and the second text is empty.
+    """
+    shown = quantity.scaled(scale)
     place = last_place(shown)
     value = _to_place(shown.value, place, digits, sign) + unit
     if shown.low is None or shown.high is None or shown.low == shown.high:
@@ -148,8 +152,8 @@ def number_text(value: float, like: Quantity | None = None, digits: int = 1) -> 
     return _to_place(value, None if like is None else last_place(like), digits)
 
 
-def round_like(value: float, like: Quantity | None = None, digits: int = 3) -> float:
-    """A number for tables that sort: as exact as the interval of `like` leaves it, else with so many digits in all."""
+def rounded(value: float, like: Quantity | None = None, digits: int = 3) -> float:
+    """Round a number for sortable tables: to the precision of `like`, else to `digits` significant digits."""
     place = None if like is None else last_place(like)
     return float(f"{value:.{digits}g}") if place is None else round(value, -place)
 
@@ -162,41 +166,38 @@ def as_sure(value: float, quantity: Quantity | None) -> Quantity:
 
 
 def time_and_interval(quantity: Quantity, units: Units = STANDARD) -> tuple[str, str]:
-    """A latency and its interval."""
+    """Return a latency and its interval."""
     return units.time_text(quantity.value, quantity), units.time_interval(quantity)
 
 
 def seconds_and_interval(quantity: Quantity) -> tuple[str, str]:
-    """A long duration, in s or in what is longer, and its interval."""
+    """Return a long duration in s or a longer unit, and its interval."""
     if quantity.value >= _LONGER[1][1]:
         return time_and_interval(quantity)
     return text_and_interval(quantity, unit=" s")
 
 
 def rate_and_interval(quantity: Quantity) -> tuple[str, str]:
-    """A rate per second and its interval."""
+    """Return a rate per second and its interval."""
     return text_and_interval(quantity, digits=0 if quantity.value >= 100 else 2)
 
 
 def usd_text(quantity: Quantity | None) -> str:
-    """$ per million tokens."""
+    """Return $ per million tokens."""
     return usd_and_interval(quantity)[0]
 
 
-def bill_rows(cost: CostEstimate) -> list[tuple[str, str, str]]:
-    """What a deployment costs by the hour and the month, and by which price."""
-    whole = f"{cost.billed_gpus} GPUs in whole instances, {cost.num_gpus} used; " * (
-        cost.billed_gpus > cost.num_gpus
-    )
-    price = f"{whole}{cost.tier}, ${cost.usd_per_gpu_hour:.2f} per GPU-hour: {cost.source}"
-    return [
-        ("cost", f"${cost.usd_per_hour:,.2f}/h", price),
-        ("  month", f"${cost.usd_per_month:,.0f}", "730 h"),
-    ]
+def price_text(cost: CostEstimate) -> str:
+    """Return the price per GPU-hour with its tier and source, and the billed GPUs if more than are used."""
+    price = f"{cost.tier}, ${cost.usd_per_gpu_hour:.2f} per GPU-hour: {cost.source}"
+    if cost.billed_gpus == cost.num_gpus:
+        return price
+    return f"{cost.billed_gpus} GPUs in whole instances, {cost.num_gpus} used; {price}"
 
 
 def offers_text(usd_at_price: float, usd_per_gpu_hour: float, offers: tuple[float, float] | None) -> str:
-    """`$5,107 to $32,265 by the offers`: a bill at the lowest and the highest price of which its own is the median."""
+    """Return `$5,107 to $32,265 by the offers`: a bill at the lowest and the highest offer; its own price is their
+    median."""
     if offers is None:
         return ""
     low, high = (usd_at_price * offer / usd_per_gpu_hour for offer in offers)
@@ -204,18 +205,18 @@ def offers_text(usd_at_price: float, usd_per_gpu_hour: float, offers: tuple[floa
 
 
 def usd_and_interval(quantity: Quantity | None) -> tuple[str, str]:
-    """$ per million tokens, and their interval with whose price it is."""
+    """Return $ per million tokens, and their interval with the rule that attributes cost to tokens."""
     if quantity is None:
         return "-", ""
     text, within = text_and_interval(quantity, digits=3)
     return f"${text}", within and f"{within}, by share of GPU time"
 
 
-def format_number(value: float | None, form: str) -> str:
-    """A number in a format of `format()`; "-" for None."""
+def shown(value: float | None, form: str) -> str:
+    """Format a number with a format specification; "-" for None."""
     return "-" if value is None else format(value, form)
 
 
 def join_words(names: Sequence[str]) -> str:
-    """`a, b and c`."""
+    """Return `a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else list(names))

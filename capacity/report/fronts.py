@@ -1,6 +1,6 @@
 """Launch commands of the router in front of replicas and of the proxy between prefill and decode servers.
 
-Flags are those of SGLang's model gateway, vLLM's example proxy and `trtllm-serve disaggregated`, 2026-11.
+Source of the flags: SGLang's model gateway, vLLM's example proxy and `trtllm-serve disaggregated`, 2026-11.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ POLICIES = {"round-robin": "round_robin", "prefix-aware": "cache_aware"}  # of S
 
 
 def router_command(engine: str, router: str, replicas: Sequence[str]) -> Launch:
-    """What stands before equal replicas at `replicas` (host:port): SGLang's gateway, whatever the engine."""
+    """Return the command of the router in front of identical replicas (host:port): SGLang's gateway for every
+    engine."""
     urls = [f"http://{address}" for address in replicas]
     words = ("python", "-m", "sglang_router.launch_router", "--worker-urls", *urls)
     policy = POLICIES.get(router)
     notes: tuple[str, ...] = (
-        () if policy else (f"this gateway has no policy {router}: take the nearest that yours has",)
+        () if policy else (f"this gateway has no policy {router}; choose the closest one it offers",)
     )
     if engine.partition("@")[0] != "sglang":
-        notes += ("any OpenAI-compatible server can stand behind it",)
+        notes += ("this gateway works with any OpenAI-compatible server",)
     return Launch(words=(*words, *flag_words([("--policy", policy), ("--port", PROXY_PORT)])), notes=notes)
 
 
@@ -40,7 +41,7 @@ def proxy_command(engine: str, prefill: Sequence[str], decode: Sequence[str]) ->
     }
     name = engine_name(engine)
     if name not in makers:
-        raise InvalidInput(f"{name} does not prefill and decode apart; {', '.join(makers)} do")
+        raise InvalidInput(f"{name} cannot separate prefill and decode; use one of {', '.join(makers)}")
     return makers[name](prefill, decode)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import yaml
@@ -13,18 +13,18 @@ from capacity.deployment.flag_table import release_of
 from capacity.deployment.launched import PORT, PROXY_PORT, Launch
 from capacity.deployment.launching import engine_name
 
-PROGRAMS = {"llama-server": "/app/llama-server"}  # where an image has a program that is on no path
-HEALTH = {"ollama": "/"}  # where a server says that it is ready, if not at /health
-STARTUP_S = 3600  # a large checkpoint is still loading: the server must not be killed meanwhile
+PROGRAMS = {"llama-server": "/app/llama-server"}  # location of programs that are not on the image's PATH
+HEALTH = {"ollama": "/"}  # readiness path, if not /health
+STARTUP_S = 3600  # long enough to load a large checkpoint
 GPUS_PER_NODE = 8
-OPTIONS = "/options"  # where the files that a command reads are mounted
-CACHE = "/model-cache"  # where the model cache is mounted
+OPTIONS = "/options"  # mount path of the files that a command reads
+CACHE = "/model-cache"  # mount path of the model cache
 TOKEN_SECRET = "hf-token"
-# requested: a worker process a GPU, its API server; assumed, 2026-11-24
+# requests for one worker process a GPU and the API server; assumed, 2026-11-24
 CPUS_PER_GPU, MEMORY_PER_GPU_GIB = 4, 32
-# a download is written next to the files of an earlier revision; assumed, 2026-11-24
+# room for a download next to the files of an earlier revision; assumed, 2026-11-24
 CACHE_GIB_PER_WEIGHTS = 1.5
-# nvidia.com/gpu.product of GPU feature discovery, which is the name that nvidia-smi prints; from memory, 2026-11-24
+# nvidia.com/gpu.product of GPU feature discovery(the name that nvidia-smi prints); from memory, 2026-11-24
 PRODUCTS = {
     "a100-sxm-80gb": "NVIDIA-A100-SXM4-80GB",
     "h100-sxm-80gb": "NVIDIA-H100-80GB-HBM3",
@@ -33,7 +33,7 @@ PRODUCTS = {
     "l40s-48gb": "NVIDIA-L40S",
     "l4-24gb": "NVIDIA-L4",
 }
-CACHE_VARIABLES = {"ollama": "OLLAMA_MODELS", "llama.cpp": "LLAMA_CACHE"}  # of the others HF_HOME
+CACHE_VARIABLES = {"ollama": "OLLAMA_MODELS", "llama.cpp": "LLAMA_CACHE"}  # other engines: HF_HOME
 METRICS = {"vllm": "vllm_num_requests_running"}  # vllm:num_requests_running, as prometheus-adapter names it
 NIXL_HOST = {"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 VERSIONS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "HorizontalPodAutoscaler": "autoscaling/v2"}
@@ -42,14 +42,14 @@ Fields = dict[str, object]
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes a mapping that occurs twice twice."""
+    """YAML dumper without aliases: a mapping that occurs twice is written twice."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
         return True
 
 
 class Document(NamedTuple):
-    """One resource, and what is to be said of it in comments."""
+    """One resource with notes, which become comments."""
 
     kind: str
     name: str
@@ -58,11 +58,11 @@ class Document(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As YAML, the notes before it."""
+        """Return a YAML document; the notes come first."""
         version = VERSIONS.get(self.kind, "v1")
         head: Fields = {"apiVersion": version, "kind": self.kind, "metadata": {"name": self.name}}
         body = yaml.dump(head | self.body, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
-        return "".join(f"# {note}\n" for note in self.notes) + body
+        return "".join(["---\n", *(f"# {note}\n" for note in self.notes), body])
 
 
 def kubernetes_manifest(
@@ -74,9 +74,9 @@ def kubernetes_manifest(
     weights_gib: float = 100.0,
     in_flight: float | None = None,
 ) -> str:
-    """A Deployment with its model cache and Service, and an autoscaler where the requests in flight are known.
+    """Return a Deployment with its model cache and Service, and an autoscaler if the requests in flight are known.
 
-    `in_flight`: of one replica, at the load that the replicas were planned for.
+    `in_flight`: requests in flight on one replica at the planned load.
     """
     label = _dns_name(name)
     engines = _engines("Deployment", label, launch, pool, replicas, cache=label)
@@ -84,7 +84,7 @@ def kubernetes_manifest(
     metric = METRICS.get(engine_name(pool.engine))
     if in_flight is not None and metric is not None:
         documents.append(_autoscaler(label, metric, replicas, in_flight))
-    return _stream(documents)
+    return "".join(document.text for document in documents)
 
 
 def kubernetes_disaggregated(
@@ -95,9 +95,9 @@ def kubernetes_disaggregated(
     *,
     weights_gib: float = 100.0,
 ) -> str:
-    """Prefill and decode servers with one model cache, and the proxy before them with its Service.
+    """Return prefill and decode servers with one model cache, and their proxy with its Service.
 
-    `addresses` says how the proxy finds them.
+    `addresses` gives the addresses at which the proxy finds the servers.
     """
     label = _dns_name(name)
     documents = [_model_cache(label, weights_gib)]
@@ -105,23 +105,18 @@ def kubernetes_disaggregated(
         own = f"{label}-{pool.role}"
         documents += _engines("StatefulSet", own, launch, pool, pool.replicas, cache=label)
         documents.append(_service(own, PORT, headless=True))
-    documents += _proxy(label, pools[0].engine, proxy)
-    return _stream([*documents, _service(label, PROXY_PORT)])
+    documents += [*_proxy(label, pools[0].engine, proxy), _service(label, PROXY_PORT)]
+    return "".join(document.text for document in documents)
 
 
 def addresses(name: str, pool: Pool) -> tuple[str, ...]:
-    """host:port of each replica of a pool of `kubernetes_disaggregated`."""
+    """Return host:port of each replica of a pool in `kubernetes_disaggregated`."""
     own = f"{_dns_name(name)}-{pool.role}"
     return tuple(f"{own}-{number}.{own}:{PORT}" for number in range(pool.replicas))
 
 
-def _stream(documents: Iterable[Document]) -> str:
-    """As one file."""
-    return "".join(f"---\n{document.text}" for document in documents)
-
-
 def _model_cache(label: str, weights_gib: float) -> Document:
-    """A volume for the weights, so that a pod that starts again does not download them."""
+    """Return a volume for the weights, so that a restarted pod does not download them again."""
     size = f"{math.ceil(weights_gib * CACHE_GIB_PER_WEIGHTS / 10) * 10}Gi"
     spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": size}}}
     note = "set storageClassName to a class that several nodes can mount"
@@ -129,7 +124,7 @@ def _model_cache(label: str, weights_gib: float) -> Document:
 
 
 def _autoscaler(label: str, metric: str, replicas: int, in_flight: float) -> Document:
-    """Replicas beyond the planned ones, where each has more requests in flight than at the planned load."""
+    """Return an autoscaler that adds replicas if each has more requests in flight than at the planned load."""
     target: Fields = {"type": "AverageValue", "averageValue": str(max(math.ceil(in_flight), 1))}
     spec: Fields = {
         "scaleTargetRef": {"apiVersion": VERSIONS["Deployment"], "kind": "Deployment", "name": label},
@@ -145,7 +140,7 @@ def _autoscaler(label: str, metric: str, replicas: int, in_flight: float) -> Doc
 def _engines(
     kind: str, label: str, launch: Launch, pool: Pool, replicas: int, *, cache: str
 ) -> Iterator[Document]:
-    """Replicas of one engine under the name `label`, after the files that its command reads."""
+    """Return the replicas of one engine under the name `label`, after the files that its command reads."""
     engine = engine_name(pool.engine)
     nixl = engine == "vllm" and pool.role != "both"
     gpus = min(pool.num_gpus, GPUS_PER_NODE)
@@ -170,16 +165,16 @@ def _engines(
     }
     notes = [
         f"a gated model needs: kubectl create secret generic {TOKEN_SECRET} --from-literal=token=$HF_TOKEN",
-        "requests of cpu and memory are assumed",
+        "the cpu and memory requests are assumptions",
     ]
     product = PRODUCTS.get(pool.gpu)
     if product is None:
-        notes.append(f"add a nodeSelector: the label by which your nodes name {pool.gpu}")
+        notes.append(f"add a nodeSelector with the label that your nodes use for {pool.gpu}")
     if pool.num_gpus > GPUS_PER_NODE:
-        span = "span nodes: use a LeaderWorkerSet; the pod below is one node's"
+        span = "span several nodes: use a LeaderWorkerSet; the pod below is for one node"
         notes.insert(0, f"{pool.num_gpus} GPUs of one engine {span}")
     if nixl:
-        notes.append(f"{NIXL_HOST['name']}: where the other side fetches KV")
+        notes.append(f"{NIXL_HOST['name']}: address from which the other pool fetches KV")
     named: Fields = {"serviceName": label} if kind == "StatefulSet" else {}
     selector: Fields = {} if product is None else {"nodeSelector": {"nvidia.com/gpu.product": product}}
     tolerations = [{"key": vendor, "operator": "Exists", "effect": "NoSchedule"}]
@@ -189,7 +184,7 @@ def _engines(
 
 
 def _proxy(label: str, engine: str, proxy: Launch) -> Iterator[Document]:
-    """What carries requests through both sides; it answers under the name `label`."""
+    """Return the proxy between both pools; it is reachable under the name `label`."""
     own = f"{label}-proxy"
     container: Fields = {
         "name": "proxy",
@@ -213,20 +208,20 @@ def _replicas(label: str, pod: Fields, count: int) -> Fields:
 
 
 def _command(launch: Launch) -> list[str]:
-    """Its words; of files, where they are mounted."""
+    """Return the command, with files at their mount paths."""
     mounted = {name: f"{OPTIONS}/{name}" for name, _ in launch.files}
     first, *rest = launch.words
     return [PROGRAMS.get(first, first), *(mounted.get(word, word) for word in rest)]
 
 
 def _options(label: str, launch: Launch) -> Iterator[Document]:
-    """The files that a command reads, as a ConfigMap."""
+    """Return the files that a command reads as a ConfigMap."""
     if launch.files:
         yield Document("ConfigMap", f"{label}-options", {"data": dict(launch.files)})
 
 
 def _pod(label: str, container: Fields, launch: Launch, *, cache: str | None = None) -> Fields:
-    """The container with its shared memory, its model cache, and the files that its command reads."""
+    """Return the container with its shared memory, model cache, and the files that its command reads."""
     mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
     volumes: list[Fields] = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}]
     if cache is not None:
@@ -246,6 +241,6 @@ def _service(label: str, port: int, *, headless: bool = False) -> Document:
 
 
 def _dns_name(text: str) -> str:
-    """`text` as Kubernetes names things: lower case, digits, hyphens, at most 63."""
+    """Return `text` as a Kubernetes name: lower-case letters, digits and hyphens, at most 63 characters."""
     kept = "".join(c if c.isalnum() and c.isascii() else "-" for c in text.lower())
     return kept.strip("-")[:63].strip("-") or "llm"

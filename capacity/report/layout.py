@@ -1,4 +1,4 @@
-"""Tables and text for a terminal: what fits a line, which column gives way, and no word broken."""
+"""Tables and text for a terminal: fit columns to the width without breaking words."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import io
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
 
 from capacity.base.foreign import printable
 
@@ -21,17 +21,15 @@ else:
     Part = object
 
 GIB = 2**30
-WIDTH = 110  # columns where the output is no terminal
+WIDTH = 110  # columns if the output is not a terminal
 NO_MARK = re.compile(r"(?<!\\)\[(?!/?(bold|dim|red|green|yellow)( (red|green|yellow))?\])")
-BETWEEN_COLUMNS, EDGES = 3, 2  # cells: two of padding and one of rule; one at each side
+BETWEEN_COLUMNS, EDGES = 3, 2  # characters: two of padding and one of rule; one at each side
 
-Row = TypeVar("Row")
 Side = Literal["left", "right"]
-Column = tuple[str, Side, Callable[[Row], str]]
 
 
 def grid(title: str, *columns: tuple[str, Side]) -> Table:
-    """An empty table: headings, and the side that their cells stand on."""
+    """Return an empty table with headings; each column is aligned to its side."""
     from rich import box
     from rich.table import Table
 
@@ -41,24 +39,8 @@ def grid(title: str, *columns: tuple[str, Side]) -> Table:
     return table
 
 
-def table_of_records(title: str, rows: Iterable[Row], *columns: Column[Row]) -> Table:
-    """A table of records: each column as heading, side and what it shows of a record."""
-    table = grid(title, *((heading, side) for heading, side, _ in columns))
-    for row in rows:
-        table.add_row(*(cell(row) for _, _, cell in columns))
-    return table
-
-
-def table_of_numbers(title: str, heads: Sequence[str], rows: Iterable[tuple[str, Iterable[str]]]) -> Table:
-    """A table of numbers: a heading for each column, a name before each row."""
-    table = grid(title, ("", "left"), *((head, "right") for head in heads))
-    for name, cells in rows:
-        table.add_row(name, *cells)
-    return table
-
-
 def facts(title: str, rows: Iterable[tuple[str, str, str]]) -> Table:
-    """A table without headings: name, value, remark."""
+    """Return a table without headings: name, value, note."""
     table = grid(title, ("", "left"), ("", "right"), ("", "left"))
     table.show_header = False
     for row in rows:
@@ -67,7 +49,7 @@ def facts(title: str, rows: Iterable[tuple[str, str, str]]) -> Table:
 
 
 def tokens(count: float | None) -> str:
-    """4096 as 4K, 1048576 as 1M; None: no limit."""
+    """Return 4096 as `4K`, 1048576 as `1M`, and None as `no limit`."""
     if count is None:
         return "no limit"
     for unit, size in (("M", 1 << 20), ("K", 1 << 10)):
@@ -77,12 +59,12 @@ def tokens(count: float | None) -> str:
 
 
 def notes(warnings: Iterable[str]) -> list[Part]:
-    """A line for each warning."""
+    """Return a line for each warning."""
     return [f"[yellow]note:[/yellow] {warning}" for warning in warnings]
 
 
-def render_text(parts: Iterable[Part]) -> str:
-    """Lines and tables as text, in colour on a terminal."""
+def printed(parts: Iterable[Part]) -> str:
+    """Return lines and tables as text, in colour on a terminal."""
     on_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size((WIDTH, 24)).columns if on_terminal else WIDTH
     output = io.StringIO()
@@ -96,7 +78,7 @@ def render_text(parts: Iterable[Part]) -> str:
 
 
 def _taken_title(part: Part) -> Text | None:
-    """A table's title, to stand on a line of its own: within the table it would wrap at the table's width."""
+    """Remove and return a table's title, because inside the table it would wrap at the table's width."""
     from rich.table import Table
 
     if not isinstance(part, Table) or not part.title:
@@ -105,20 +87,21 @@ def _taken_title(part: Part) -> Text | None:
     return parse_marks(title, style="table.title")
 
 
-def parse_marks(text: str, style: str = "") -> Text:
-    """Text with our own marks read and all other brackets kept: names from outside may hold any."""
+def marked(text: str, style: str = "") -> Text:
+    """Return text with our own markup parsed and all other brackets kept, because external names may contain
+    brackets."""
     from rich.errors import MarkupError
     from rich.text import Text
 
     text = printable(text)
     try:
         return Text.from_markup(NO_MARK.sub(r"\\[", text), emoji=False, style=style)
-    except MarkupError:  # a name with half a mark
+    except MarkupError:  # unbalanced markup in a name
         return Text(text, style=style)
 
 
 def _console(output: io.StringIO, width: int, on_terminal: bool) -> Console:
-    """A console that reads no marks but ours."""
+    """Return a console that parses only our markup."""
     from rich.console import Console
 
     class Screen(Console):
@@ -132,7 +115,7 @@ def _console(output: io.StringIO, width: int, on_terminal: bool) -> Console:
 
 
 def _keep_words(part: Part, width: int) -> None:
-    """Give a table that must wrap such columns that no word is broken, where there are any: the widest give way."""
+    """Narrow the widest columns of a table that must wrap, so that no word is broken if possible."""
     from rich.table import Table
 
     if not isinstance(part, Table):

@@ -1,4 +1,4 @@
-"""What `plan` answers, as tables: the ranking, its service levels, the fronts, and what was turned down and why."""
+"""Tables of `plan`: the ranking, its service levels, the Pareto fronts, and the rejected candidates with reasons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from capacity.planning.records import Conditional, LaunchLine, Plan, Ranked
     from capacity.planning.space import Objective
 
-CONDITIONAL = "Not recommended unless you accept what it depends on (ask for it by name to plan with it)"
+CONDITIONAL = "Cheaper, but only under the conditions shown (name the option explicitly to plan with it)"
 COMMAND_WIDTH = 96
 OF_MONEY = {
     "cost": "${:,.2f}/h",
@@ -35,7 +35,7 @@ OF_MONEY = {
 
 
 def plan_blocks(plan: Plan) -> Iterator[Block]:
-    """Return how sure the answer is, the answer, what stands in the way, what was turned down, and charts."""
+    """Return the proof status, the ranking or the missed limits, rejections, and charts."""
     from capacity.report.figures.planning import front_chart, speed_chart, windows_chart
 
     yield from doubt(plan)
@@ -53,34 +53,34 @@ def plan_blocks(plan: Plan) -> Iterator[Block]:
         yield windows_table(windows)
         sources = [Fact(what, "", note=source) for what, source in quality_sources(plan.ranked).items()]
         yield Facts("Published quality of the formats", sources)
-        yield Table("Fastest per user against most per GPU, of what was simulated", plan.speed_front, FRONT)
-        yield Table("Price against margin, of what was simulated", plan.cost_front, FRONT)
+        yield Table("Speed per user against throughput per GPU (simulated)", plan.speed_front, FRONT)
+        yield Table("Price against SLO headroom (simulated)", plan.cost_front, FRONT)
     else:
         yield from missed_levels(plan)
     if plan.conditional:
         yield f"{CONDITIONAL}:"
         yield from (f"  {text}" for text in conditional_texts(plan))
-    yield Table("Turned down", turned_down(plan), TURNED_DOWN, numbered=True, wrap=True)
+    yield Table("Rejected", turned_down(plan), TURNED_DOWN, numbered=True, wrap=True)
     yield search_text(plan)
     yield from (f"price of {price}" for price in plan.prices)
     yield f"not searched: {'; '.join(plan.not_searched)}"
 
 
 def question_text(plan: Plan | FleetPlan, lengths: str = "") -> str:
-    """Return model, traffic and SLO in two lines, and the window in which the SLO must hold if it is not all of it."""
+    """Return model, traffic and SLO in two lines, and the SLO window if it is not the whole run."""
     busiest = plan.busiest_window
-    window = "" if busiest is None else f"\nSLO window {plan.slo_window}; the busiest: {busiest.text}"
+    window = "" if busiest is None else f"\nSLO window {plan.slo_window}; busiest: {busiest.text}"
     return (
         f"[bold]{plan.model}[/bold], {plan.workload}: {plan.requests:,} requests, {_arrivals_text(plan)}{lengths}\n"
-        f"SLO {' and '.join(plan.slos)}, {plan.confidence:.0%} confidence in the step times; least {plan.objective}"
+        f"SLO {' and '.join(plan.slos)}, {plan.confidence:.0%} confidence in the step times; minimize {plan.objective}"
         f"{window}"
     )
 
 
 def doubt(plan: Plan) -> Iterator[str]:
-    """Return what is not proved."""
+    """Return a note if the search did not prove its answer."""
     if not plan.proved:
-        rest = "better ones may exist" if plan.ranked else "what they would have done is not known"
+        rest = "better ones may exist" if plan.ranked else "their results are unknown"
         yield f"[yellow]not proved:[/yellow] {plan.proof}; {rest}"
 
 
@@ -88,7 +88,7 @@ HOURS_SHOWN = 24  # rows of windows
 
 
 class WindowRow(NamedTuple):
-    """A stretch of time: its start, its request rate, the levels of its worst window, and whether one was judged."""
+    """A stretch of time: start, request rate, levels of its worst window, and whether any window was judged."""
 
     start_s: float
     requests_per_s: float
@@ -97,7 +97,7 @@ class WindowRow(NamedTuple):
 
 
 def window_rows(windows: Sequence[WindowLevels]) -> list[WindowRow]:
-    """Return the windows by the hour, or by so much that there are `HOURS_SHOWN` rows."""
+    """Return the windows by the hour, or by longer stretches if there are more than `HOURS_SHOWN` hours."""
     if not windows:
         return []
     first_s, last_s = windows[0].window.start_s, windows[-1].window.end_s
@@ -113,21 +113,21 @@ def window_rows(windows: Sequence[WindowLevels]) -> list[WindowRow]:
 
 
 def windows_table(windows: Sequence[WindowLevels]) -> Table:
-    """Return the service levels over time; without rows where traffic was not judged by window."""
+    """Return the service levels over time; without rows if traffic was not judged by window."""
     rows = window_rows(windows)
     slos = [level.slo for level in rows[0].levels] if rows else []
     columns = [
-        Column("from", lambda row: clock_text(row.start_s) + ("" if row.judged else " *")),
+        Column("start", lambda row: clock_text(row.start_s) + ("" if row.judged else " *")),
         Column("requests/s", "requests_per_s", Unit(2)),
         *(Column(slo, level_at(f"levels.{place}"), units.TEXT) for place, slo in enumerate(slos)),
-        Column("of limit", lambda row: max(level.ratio for level in row.levels), units.PERCENT_0),
+        Column("% of limit", lambda row: max(level.ratio for level in row.levels), units.PERCENT_0),
     ]
-    title = "Service levels over time: the worst window of each row (*: too little work to be judged)"
+    title = "Service levels over time: worst window of each row (*: too little work to judge)"
     return Table(title, rows, columns)
 
 
 def _arrivals_text(plan: Plan | FleetPlan) -> str:
-    """How the requests come."""
+    """Return the request rate and the limit on requests in flight."""
     concurrency = getattr(plan, "concurrency", None)
     at_most = "" if concurrency is None else f"{concurrency:,} in flight"
     if not math.isinf(plan.requests_per_s):
@@ -136,7 +136,7 @@ def _arrivals_text(plan: Plan | FleetPlan) -> str:
 
 
 def search_text(plan: Plan) -> str:
-    """How far the search went."""
+    """Return how many candidates the search simulated, its proof and its duration."""
     counts = plan.counts
     first = "" if plan.first_answer_s is None else f", first answer after {plan.first_answer_s:.1f} s"
     return (
@@ -146,18 +146,18 @@ def search_text(plan: Plan) -> str:
 
 
 def ranked_table(plan: Plan) -> Table:
-    """Return the deployments that meet the service levels, best first, by their numbers."""
+    """Return the deployments that meet the service levels, best first."""
     whole = any(each.billed_gpus > each.num_gpus for each in plan.ranked)
     columns = (
         Column("", _place_in(plan), units.COUNT),
         Column("deployment", "label"),
         Column("GPUs", "num_gpus", units.COUNT),
-        *([Column("in whole instances", "billed_gpus", units.COUNT)] if whole else []),
+        *([Column("GPUs billed", "billed_gpus", units.COUNT)] if whole else []),
         Column("$/h", "cost.usd_per_hour", Unit(2)),
         Column("$/month", "cost.usd_per_month", units.COUNT),
         Column("$/1M out", "cost.usd_per_million_output_tokens", units.USD_3),
         Column("provisioned J/out", "joules_per_output_token", Unit(1)),
-        Column("of the limit", "trial.ratio", units.PERCENT_0),
+        Column("% of limit", "trial.ratio", units.PERCENT_0),
         Column("confidence", confidence_text, units.TEXT),
         Column("quality loss", quality_text, units.TEXT),
     )
@@ -169,32 +169,31 @@ def _place_in(plan: Plan) -> Callable[[Ranked], int]:
 
 
 def launch_lines(best: Ranked) -> Iterator[str]:
-    """What starts it, copied as it stands; a line breaks where a shell allows it to."""
+    """Return the launch commands, ready to copy; lines break where a shell allows it."""
     from rich.markup import escape
 
     if not best.launch:
-        yield "\nnothing launches this engine: it is a baseline"
+        yield "\nthis engine is a baseline and has no launch command"
         return
     for line in best.launch:
         yield f"\n{started_by(line)}:" if line.replicas > 1 or line.role != "both" else ""
         yield from (escape(f"  # {note}") for note in line.notes)
-        yield from escape("\n".join(wrap_command(line.command))).split(
-            "\n"
-        )  # escape doubles a backslash at the end
+        text = escape("\n".join(wrapped(line.command)))  # escape doubles a backslash at the end
+        yield from text.split("\n")
         if line.files:
             yield f"  # --output FOLDER writes {' and '.join(line.files)}"
     if best.candidate.prefill is not None:
-        yield "  # requests go to a proxy in front of both: --output FOLDER writes its command"
+        yield "  # send requests to the proxy in front of both; --output FOLDER writes its command"
 
 
 def started_by(line: LaunchLine) -> str:
-    """Which replicas a command starts."""
-    role = "" if line.role == "both" else f" to {line.role}"
-    return f"each of {line.replicas} replicas{role}" if line.replicas > 1 else f"1 replica{role}"
+    """Return which replicas a command starts."""
+    role = "" if line.role == "both" else f"{line.role} "
+    return f"each of {line.replicas} {role}replicas" if line.replicas > 1 else f"1 {role}replica"
 
 
-def wrap_command(command: str) -> list[str]:
-    """A shell command in lines of at most `COMMAND_WIDTH`, where its words allow that; a flag keeps its value."""
+def wrapped(command: str) -> list[str]:
+    """Wrap a shell command at `COMMAND_WIDTH` where its words allow that; a flag keeps its value."""
     groups: list[str] = []
     for word in shlex.split(command):
         text = shlex.quote(word)
@@ -210,18 +209,18 @@ def wrap_command(command: str) -> list[str]:
 
 
 def gpus_text(answer: Ranked) -> str:
-    """GPUs in use, and those of whole instances where they are more."""
+    """Return the GPUs in use, and the billed ones if they are more."""
     whole = f" of {answer.billed_gpus}" if answer.billed_gpus > answer.num_gpus else ""
     return f"{answer.num_gpus}{whole}"
 
 
 def confidence_text(answer: Ranked) -> str:
-    """The highest confidence at which the SLO held, and whether one replica stood for all."""
+    """Return the highest confidence at which the SLO held, and whether a single replica was simulated for all."""
     return f"{answer.confidence:.0%}" + ("" if answer.trial.seen == "all" else " (1 replica)")
 
 
 def quality_text(answer: Ranked) -> str:
-    """The published loss: typical, and at worst."""
+    """Return the published quality loss: typical and worst."""
     quality = answer.quality
     if quality.worst_loss_fraction is None or quality.typical_loss_fraction is None:
         return "unknown"
@@ -231,37 +230,37 @@ def quality_text(answer: Ranked) -> str:
     return f"{text} (within noise)" if quality.lossless else text
 
 
-def describe_saving(minimised: Objective, less: float, more: float) -> tuple[str, float]:
-    """The difference of two objectives in words, and as a share of the larger one."""
+def saved(minimised: Objective, less: float, more: float) -> tuple[str, float]:
+    """Return the difference of two objectives as text, and as a share of the larger one."""
     return OF_MONEY[minimised].format(more - less), 1 - less / more
 
 
 def conditional_texts(plan: Plan) -> list[str]:
-    """The deployments that are not recommended, a line each."""
+    """Return a line for each deployment that is only conditionally recommended."""
     best = None if plan.best is None else plan.best.objective
     return [conditional_text(plan.objective, best, each) for each in plan.conditional]
 
 
 def conditional_text(minimised: Objective, best: float | None, each: Conditional) -> str:
-    """One deployment that is not recommended: its conditions, price, saving over `best` and loss of quality."""
+    """Return one conditional deployment: conditions, price, saving over `best`, and quality loss."""
     answer = each.answer
     price = OF_MONEY[minimised].format(answer.objective)
     saving = ""
     if best:
         more, share = describe_saving(minimised, answer.objective, best)
         saving = f", saves {more} ({share:.0%})"
-    loss = "" if answer.quality.lossless else f"; loss of quality: {quality_text(answer)}"
+    loss = "" if answer.quality.lossless else f"; quality loss: {quality_text(answer)}"
     return f"with {' and '.join(each.conditions)}: {price}{saving}: {answer.label}{loss}"
 
 
 def level_name(level: Level) -> str:
-    """`p95 TTFT` of ttft:p95:1s."""
+    """Return `p95 TTFT` of `ttft:p95:1s`."""
     metric, *percentile, _ = level.slo.split(":")
     return " ".join((*percentile, METRICS[metric].label))
 
 
 def level_text(level: Level | None) -> str:
-    """A level's value, with its interval where it has one."""
+    """Return a level's value, with its interval if it has one."""
     spread = "-" if level is None else level_value(level)
     if isinstance(spread, str):
         return spread
@@ -270,14 +269,14 @@ def level_text(level: Level | None) -> str:
 
 
 def level_value(level: Level) -> Quantity | str:
-    """A level's seconds with their interval, or the share of good requests in words."""
+    """Return a level's seconds with their interval, or the share of good requests as text."""
     if level.value_s is None:
         return f"{level.good_fraction:.2%}"
     return Quantity(value=level.value_s, low=level.low_s, high=level.high_s)
 
 
 def share_of_limit(level: Level) -> Quantity:
-    """How much of its limit a level takes, with the interval of sampling where there is one."""
+    """Return a level as a share of its limit, with its sampling interval if it has one."""
     if not level.value_s or level.low_s is None or level.high_s is None:
         return Quantity(value=level.ratio)
     return Quantity(value=level.ratio, low=level.low_s / level.limit_s, high=level.high_s / level.limit_s)
@@ -292,39 +291,39 @@ def levels_table(plan: Plan) -> Table:
             Column(f"{level.slo}, at confidence", level_at(f"trial.levels.{place}"), units.TEXT),
         ]
     columns.append(Column("tok/s/user", "trial.tokens_per_s_per_user", Unit(1)))
-    return Table("Service levels (90 % interval of sampling)", plan.ranked, columns)
+    return Table("Service levels (90 % sampling interval)", plan.ranked, columns)
 
 
 def level_at(path: str) -> Callable[[object], str]:
-    """Return the path of the text of a level."""
+    """Return the path of a level's text."""
     return lambda record: level_text(value_at(record, path))
 
 
 def quality_sources(ranked: Sequence[Ranked]) -> dict[str, str]:
-    """What is published of the formats that may lose anything, and where."""
+    """Return the published quality results and their sources, for formats that may lose quality."""
     return {a.quality.what: a.quality.source for a in ranked if a.quality.worst_loss_fraction != 0}
 
 
-def missed_levels(plan: Plan) -> Iterator[Block]:
-    """Return the parts of the SLO that nothing meets."""
+def missed(plan: Plan) -> Iterator[Block]:
+    """Return the service levels that no deployment meets."""
     title = (
-        f"[red]Nothing {'in the space' if plan.proved else 'that was simulated'} meets the SLO"
-        f"{' without what is listed below' if plan.conditional else ''}[/red]"
+        f"[red]No {'deployment in the space' if plan.proved else 'simulated deployment'} meets the SLO"
+        f"{' without the conditions listed below' if plan.conditional else ''}[/red]"
     )
     yield Table(title, plan.misses, MISSES) if plan.misses else title
 
 
 TURNED_DOWN = (
     Column("engines", itemgetter(0), units.COUNT),
-    Column("why", itemgetter(1)),
-    Column("for one", itemgetter(2)),
+    Column("reason", itemgetter(1)),
+    Column("example", itemgetter(2)),
 )
 MISSES = (
-    Column("part", "slo"),
+    Column("service level", "slo"),
     Column("limit", "limit", units.TEXT),
     Column("best found", "best"),
     Column("times the limit", lambda miss: None if math.isinf(miss.factor) else miss.factor, Unit(2)),
-    Column("on", "candidate"),
+    Column("deployment", "candidate"),
 )
 
 
@@ -339,7 +338,7 @@ FRONT = (
 
 
 def turned_down(plan: Plan) -> list[tuple[int, str, str]]:
-    """How many engines for which reason, most first, and one of them."""
+    """Return the number of rejected engines by reason, most first, with one example each."""
     from capacity.planning.records import KINDS
 
     rows = []
@@ -350,7 +349,7 @@ def turned_down(plan: Plan) -> list[tuple[int, str, str]]:
 
 
 def rejected_table(plan: Plan) -> Table:
-    """Return every candidate that is no answer, with its reason."""
+    """Return every rejected candidate with its reason."""
     from capacity.planning.records import KINDS
 
     columns = [
@@ -362,4 +361,4 @@ def rejected_table(plan: Plan) -> Table:
         Column("kind", lambda each: KINDS[each.kind]),
         Column("reason", "reason"),
     ]
-    return Table("Turned down, and why", plan.rejected, columns)
+    return Table("Rejected candidates", plan.rejected, columns)

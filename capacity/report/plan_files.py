@@ -1,4 +1,4 @@
-"""A plan as a folder of files: report, launch commands, manifest, benchmark and comparison, and the plan itself."""
+"""A plan as a folder of files: report, launch commands, manifest, benchmark, comparison, and the plan as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from capacity.answers.engine_setup import make_workload
 from capacity.base.command_text import command_line
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Pool, Traffic
+from capacity.deployment import Traffic
 from capacity.deployment.launched import PORT, PROXY_PORT, Launch
 from capacity.deployment.launching import ENGINES, WITHOUT_API, engine_name, is_launched, launch_command
 from capacity.model import ModelSpec, load_model
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from capacity.planning.records import Plan, Ranked
     from capacity.planning.space import Candidate
 
-REPLAY_S = 900.0  # of a longer trace's busiest time that the benchmark replays
+REPLAY_S = 900.0  # busiest seconds of a longer trace that the benchmark replays
 RESULT = "result.json"
 ONE_RESULT = "result-one-replica.json"
 
@@ -39,7 +39,7 @@ ONE_RESULT = "result-one-replica.json"
 def write_plan_files(
     plan: Plan, folder: Path, *, model: str | ModelSpec, traffic: Traffic
 ) -> tuple[Path, ...]:
-    """Write the files into `folder` (made where it is missing); returns their paths. Raises InvalidInput."""
+    """Write the files into `folder`, created if missing, and return their paths. Raises InvalidInput."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         texts, arrivals = dict[str, str](), list[Path]()
@@ -59,14 +59,14 @@ def write_plan_files(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Files:
-    """The best deployment of a plan as files; those of a trace's arrivals are written into `folder` at once."""
+    """The best deployment of a plan as files; the arrivals of a trace are written into `folder` immediately."""
 
     plan: Plan
     best: Ranked
     folder: Path
     model: str | ModelSpec
     traffic: Traffic
-    arrivals: list[Path] = field(default_factory=list)  # the files of a trace's requests that were written
+    arrivals: list[Path] = field(default_factory=list)  # files written with the requests of a trace
 
     @property
     def candidate(self) -> Candidate:
@@ -78,13 +78,13 @@ class _Files:
 
     @property
     def model_id(self) -> str:
-        """What engines load."""
+        """Return the name under which engines load the model."""
         return self.spec.hf_id or self.spec.name
 
     def texts(self) -> dict[str, str]:
-        """By file name: launch commands, what stands before the servers, manifest, benchmark and comparison.
+        """Return the files by name: launch commands, router or proxy, manifest, benchmark and comparison.
 
-        One of `ENGINES` is launched by any of them; another engine by its own command, and a baseline by none.
+        One of `ENGINES` gets launch commands for all of them, another engine its own command, and a baseline none.
         """
         texts: dict[str, str] = {}
         candidate = self.candidate
@@ -98,7 +98,7 @@ class _Files:
         if candidate.prefill is None and candidate.replicas > 1:
             hosts = [f"replica-{number}:{PORT}" for number in range(candidate.replicas)]
             router = router_command(candidate.pool.engine, candidate.router, hosts)
-            texts["router.sh"] = _script("before all replicas; requests go here", router)
+            texts["router.sh"] = _script("router in front of all replicas; send requests here", router)
         return texts | {"kubernetes.yaml": self._manifest()} | self._benchmarks()
 
     def _launches(self, engine: str) -> dict[str, str]:
@@ -108,14 +108,17 @@ class _Files:
             self._planned if planned else [launch_command(engine, self.model_id, pool) for pool in pools]
         )
         for pool, launch in zip(pools, launches, strict=True):
-            kind = "" if pool.role == "both" else f"-{pool.role}"
-            header = f"one of {pool.replicas} replicas{kind.replace('-', ' that ')}: {self.candidate.label}"
+            role = "" if pool.role == "both" else pool.role
+            kind = role and f"-{role}"
+            header = f"one of {pool.replicas} {role and f'{role} '}replicas: {self.candidate.label}"
             header += "" if planned else f"; not simulated on {engine}"
             texts[f"launch-{engine_name(engine)}{kind}.sh"] = _script(header, launch)
         if self.candidate.prefill is not None:
-            prefill, decode = (_hosts(pool) for pool in pools)
-            proxy = proxy_command(engine, prefill, decode)
-            texts[f"launch-{engine}-proxy.sh"] = _script("before all of them; requests go here", proxy)
+            hosts = ([f"{p.role}-{number}:{PORT}" for number in range(p.replicas)] for p in pools)
+            proxy = proxy_command(engine, *hosts)
+            texts[f"launch-{engine}-proxy.sh"] = _script(
+                "proxy in front of all servers; send requests here", proxy
+            )
         return texts
 
     def _manifest(self) -> str:
@@ -131,16 +134,18 @@ class _Files:
 
     @property
     def _planned(self) -> tuple[Launch, ...]:
-        """The commands that the plan prints, a role each."""
+        """Return the commands that the plan prints, one for each role."""
         return tuple(
             Launch(words=tuple(shlex.split(line.command)), notes=line.notes, files=tuple(line.files.items()))
             for line in self.best.launch
         )
 
     def _benchmarks(self) -> dict[str, str]:
-        """The plan's arrivals against all replicas; and, as `compare` replays one engine, one in n of them against one.
+        """Return the benchmark of all replicas, and the comparison of one replica, because `compare` replays one
+        engine.
 
-        Of random arrivals that take turns over n replicas, one sees gaps of n: n times the burstiness.
+        With n replicas, the comparison uses 1 in n arrivals. If a router deals random arrivals in turns, each replica
+        sees gaps of n arrivals: n times the burstiness.
         """
         candidate = self.candidate
         longest = self.spec.max_position_embeddings
@@ -148,7 +153,7 @@ class _Files:
         whole = make_workload(self.traffic, limit if isinstance(limit, int) else longest)
         everything = whole if self.traffic.trace is None else busiest_part(whole)
         bench = self._bench(everything, replicas=candidate.replicas, result=RESULT)
-        header = "the arrivals of the plan, against what stands before all replicas"
+        header = "the plan's arrivals against all replicas"
         if len(everything) < len(whole):
             part = f"{len(everything):,} of {len(whole):,} requests"
             header += f"; the busiest {REPLAY_S / 60:.0f} minutes of the trace, {part}"
@@ -156,13 +161,13 @@ class _Files:
         if candidate.prefill is not None:
             return texts
         if candidate.replicas == 1:
-            header = "what the server did, beside what was predicted"
+            header = "compare the server's results with the prediction"
             texts["compare.sh"] = f"#!/bin/sh\n# {header}\n{self._compare(RESULT)}\n"
             return texts
         share = everything.take(np.arange(0, len(everything), candidate.replicas))
         one = self._bench(share, replicas=1, result=ONE_RESULT)
-        nth = f"every {candidate.replicas}th arrival"
-        header = f"one replica alone with {nth}, then that beside what was predicted"
+        nth = f"1 in {candidate.replicas} arrivals"
+        header = f"benchmark one replica with {nth}, then compare the result with the prediction"
         texts["compare.sh"] = _script(header, one) + f"{self._compare(ONE_RESULT)}\n"
         return texts
 
@@ -172,7 +177,7 @@ class _Files:
         return command_line("compare", result, options)
 
     def _bench(self, workload: Workload, *, replicas: int, result: str) -> Launch:
-        """The benchmark of `workload` against `replicas`."""
+        """Return the benchmark of `workload` against `replicas`."""
         pool = self.candidate.pool
         several = self.candidate.prefill is not None or replicas > 1
         return bench_command(
@@ -185,7 +190,8 @@ class _Files:
         )
 
     def _arrivals(self, workload: Workload, replicas: int, result: str) -> RandomArrivals | str:
-        """As `vllm bench serve` generates them; else, for a trace or lengths that it cannot draw, a file of them."""
+        """Return arguments for random arrivals, or a file of arrivals for a trace or for lengths that `vllm bench
+        serve` cannot draw."""
         plan, traffic, in_flight = self.plan, self.traffic, self.traffic.concurrency
         in_flight = in_flight and max(round(in_flight * replicas / self.candidate.replicas), 1)
         if traffic.trace is not None or traffic.length_distribution != "uniform":
@@ -207,7 +213,7 @@ class _Files:
 
 
 def busiest_part(workload: Workload) -> Workload:
-    """The requests of the `REPLAY_S` that bring the most tokens; all of a shorter workload, or of one without times."""
+    """Return the `REPLAY_S` seconds with the most tokens; all of a shorter workload, or of one without times."""
     arrival_s = workload.arrival_s
     if workload.is_closed_loop or arrival_s[-1] - arrival_s[0] <= REPLAY_S:
         return workload
@@ -219,12 +225,8 @@ def busiest_part(workload: Workload) -> Workload:
 
 
 def _script(header: str, launch: Launch) -> str:
-    """A shell script: the files that the command reads, then the command."""
+    """Return a shell script: the files that the command reads, then the command."""
     lines = ["#!/bin/sh", f"# {header}", *(f"# {note}" for note in launch.notes)]
     for name, text in launch.files:
         lines += [f"cat > {name} <<'EOF'", text.rstrip("\n"), "EOF"]
     return "\n".join([*lines, launch.text]) + "\n"
-
-
-def _hosts(pool: Pool) -> list[str]:
-    return [f"{pool.role}-{number}:{PORT}" for number in range(pool.replicas)]

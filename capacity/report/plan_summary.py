@@ -1,6 +1,6 @@
-"""What `plan` answers, on one screen: what to rent, how it is started, what it saves, what else there is, why not more.
+"""The summary of `plan` on one screen: what to rent, how to launch it, savings, alternatives, and rejections.
 
-Everything else, level by level and reason by reason, is in `capacity.report.plan.plan_blocks` (`--detail`).
+All other results are in `capacity.report.plan.plan_blocks` (`--detail`).
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ if TYPE_CHECKING:
     from capacity.planning.records import Plan, Ranked
 
 ALTERNATIVES = 5
-REASONS = 4  # kinds of reasons for which engines were turned down
+REASONS = 4  # kinds of rejection shown
 REASON_LENGTH = 88
 OTHERS = (
     Column("deployment", "label"),
     Column("GPUs", gpus_text, TEXT),
     Column("$/h", "cost.usd_per_hour", Unit(2)),
-    Column("busiest level", "trial.ratio", PERCENT_0),
-    Column("loss", quality_text, TEXT),
+    Column("% of limit", "trial.ratio", PERCENT_0),
+    Column("quality loss", quality_text, TEXT),
 )
 OF_LIMIT, LEVEL = Unit(0, 100, " %"), Unit(0, 1e3, " ms")
 
 
 def plan_view(plan: Plan) -> View:
-    """Return what `plan` shows."""
+    """Return the view of `plan`."""
     lengths = f", {plan.input_tokens:,.0f} tokens in and {plan.output_tokens:,.0f} out on average"
-    brief = "--detail has every level, front, reason and source"
+    brief = "--detail shows all service levels, trade-offs, reasons and sources"
     return View(question_text(plan, lengths), plan_blocks(plan), screen=_screen(plan), brief=brief)
 
 
 def _screen(plan: Plan) -> Iterator[Block]:
-    """The answer in short."""
+    """Return the summary."""
     yield from doubt(plan)
     if plan.best is None:
         yield from missed_levels(plan)
@@ -63,7 +63,7 @@ def _screen(plan: Plan) -> Iterator[Block]:
         yield from _winner(plan, plan.best)
         yield from launch_lines(plan.best)
         others = plan.ranked[1 : 1 + ALTERNATIVES]
-        yield Table("Alternatives: the best of other GPUs and formats", others, OTHERS)
+        yield Table("Alternatives: best deployments with other GPUs and formats", others, OTHERS)
     if plan.conditional:
         yield f"\n{CONDITIONAL}:"
         yield from (f"  {text}" for text in conditional_texts(plan))
@@ -84,21 +84,21 @@ def _winner(plan: Plan, best: Ranked) -> Iterator[str]:
     for place, level in enumerate(best.trial.levels):
         predicted = level_text(best.predicted.levels[place]) + " as predicted, " if best.predicted else ""
         yield f"  {level.slo}: {predicted}{level_text(level)} at {plan.confidence:.0%} confidence"
-    yield f"  holds up to {confidence_text(best)} confidence; loss of quality: {quality_text(best)}"
+    yield f"  meets the SLO up to {confidence_text(best)} confidence; quality loss: {quality_text(best)}"
     if saving := _saving(plan, best):
         yield f"  {saving}"
 
 
 def _saving(plan: Plan, best: Ranked) -> str:
-    """What the next deployment costs more; where it costs as much, that and what the first more expensive one does."""
+    """Return what is saved over the next more expensive deployment, and which deployment costs the same."""
     if plan.objective == "latency" or not best.objective or len(plan.ranked) < 2:
         return ""
     following = next((other for other in plan.ranked if other.objective > best.objective), None)
     second, found, place = plan.ranked[1], [], "the next"
-    costs, dearer = ("costs", "more expensive") if plan.objective == "cost" else ("needs", "larger")
+    costs, larger = ("costs", "more expensive") if plan.objective == "cost" else ("needs", "larger")
     if second.objective == best.objective:
         found.append(f"the next, {second.label}, {costs} the same")
-        place = f"the next {dearer}"
+        place = f"the next {larger}"
     if following is not None:
         more, share = describe_saving(plan.objective, best.objective, following.objective)
         found.append(f"saves {more} ({share:.0%}) over {place}, {following.label}")
@@ -106,22 +106,22 @@ def _saving(plan: Plan, best: Ranked) -> str:
 
 
 def _turned_down(plan: Plan) -> Iterator[str]:
-    """How many engines for which reason, the first reasons with one of them."""
+    """Return the number of rejected engines by reason, with an example if it fits the line."""
     for count, why, example in turned_down(plan)[:REASONS]:
-        text = f"{count:,} turned down: {why}"
-        fits = len(text) + len(example) + 11 <= REASON_LENGTH
-        yield f"{text} (as {example})" if fits else text
+        text = f"{count:,} rejected: {why}"
+        full = f"{text} (example: {example})"
+        yield full if len(full) <= REASON_LENGTH else text
     yield search_text(plan)
 
 
 def plan_facts(plan: Plan) -> Iterator[Fact]:
-    """The winner, its price and its distance from the limits; what is in the way where there is no winner."""
+    """Return the best deployment, its price and its headroom; if there is none, the missed limits."""
     best = plan.best
     if best is None:
-        ways = "; ".join(f"{miss.slo}: {miss.best} at best" for miss in plan.misses)
-        yield Fact("To rent", "nothing", WORDS, ways or "meets the service levels")
+        missed_levels = "; ".join(f"{miss.slo}: {miss.best} at best" for miss in plan.misses)
+        yield Fact("To rent", "none", WORDS, missed_levels or "no deployment meets the SLO")
         return
-    yield Fact("To rent", best.label, WORDS, f"{best.confidence:.0%} sure")
+    yield Fact("To rent", best.label, WORDS, f"{best.confidence:.0%} confidence")
     yield Fact("GPUs", best.num_gpus)
     if cost := best.cost:
         at = f"at {cost.requests_per_s:,.2f} requests/s"

@@ -1,20 +1,20 @@
-"""How many replicas serve a load, in one line."""
+"""The number of replicas that serve a load, in one line."""
 
 from __future__ import annotations
 
 from capacity.answers.records import ReplicaCount, ReplicasNeeded
 
-BUSIER = 1.05  # times the mean rate: less needs no mention
+BUSIER = 1.05  # times the mean rate from which the busiest rate is shown
 
 
 def replicas_text(answer: ReplicasNeeded) -> str:
-    """The number of replicas, their GPUs and bill, and which service levels they meet."""
+    """Return the number of replicas, their GPUs and monthly cost, and the service levels that they meet."""
     from capacity.simulator.verdict import STABLE_LOAD  # loads the simulator
 
     load = "the load" if answer.requests_per_s is None else f"{answer.requests_per_s:,.4g} requests/s"
     mean, busiest = answer.requests_per_s, answer.busiest_requests_per_s
     if mean is not None and busiest is not None and busiest > BUSIER * mean:
-        load += f" ({busiest:,.4g}/s when busiest)"
+        load += f" ({busiest:,.4g}/s at peak)"
     levels = " and ".join(answer.slos)
     if answer.judged_in is not None:
         levels += f" in {answer.judged_in}"
@@ -28,13 +28,13 @@ def replicas_text(answer: ReplicasNeeded) -> str:
             f"(one replica completes {answer.stable.requests_per_s_per_replica:.3g}/s)"
         )
     if not answer.slos:
-        return stable or "unknown: no capacity could be measured"
+        return stable or "unknown: the capacity could not be measured"
     reason = f"no number of replicas meets {levels} ({answer.reason})"
-    return reason if stable is None else f"{reason}; without them {stable}"
+    return reason if stable is None else f"{reason}; without these limits: {stable}"
 
 
 def count_text(count: ReplicaCount) -> str:
-    """Replicas, GPUs and $ a month."""
+    """Return replicas, GPUs and $ a month."""
     gpus = "1 GPU" if count.num_gpus == 1 else f"{count.num_gpus:,} GPUs"
     bill = "" if count.usd_per_month is None else f", ${count.usd_per_month:,.0f} a month"
     return f"{replica_words(count.replicas)} ({gpus}){bill}"

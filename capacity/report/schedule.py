@@ -1,4 +1,4 @@
-"""Schedules for people: a table of steps, and a text chart: a row for each request, a column for each step."""
+"""Schedules as text: a table of steps, and a chart with a row for each request and a column for each step."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ MAX_COLUMNS = 160  # steps of one block of the chart
 
 
 def table(schedule: Mapping[str, Any]) -> str:
-    """One line a step: when, which rows (tokens after those computed), who was preempted, who finished, free blocks."""
+    """Return one line a step: times, free blocks, rows (tokens@computed tokens), preempted and finished requests."""
     lines = [heading(schedule), f"{'start s':>10} {'end s':>10} {'free':>6}  rows"]
     for start_s, end_s, rows, preempted, finished, free in schedule["steps"]:
         shown = " ".join(_row(row) for row in rows)
-        notes = [f"preempted {', '.join(preempted)}"] * bool(preempted) + [
-            f"finished {', '.join(finished)}"
-        ] * bool(finished)
+        ended = {"preempted": preempted, "finished": finished}
+        notes = [f"{event} {', '.join(names)}" for event, names in ended.items() if names]
         lines.append(f"{start_s:>10.6g} {end_s:>10.6g} {free:>6}  {'; '.join([shown, *notes])}")
     return "\n".join(lines)
 
 
 def gantt(schedule: Mapping[str, Any]) -> str:
-    """A row a request, a column a step: `P` prefill, `d` decode, `v` with drafts, `x` preempted, `.` in between.
+    """Return one row a request and one column a step: `P` prefill, `d` decode, `v` decode with drafts, `x` preempted,
+    `.` idle.
 
-    Steps are equally wide here, whatever they take.
+    All steps have the same width, whatever their duration.
     """
     steps = schedule["steps"]
     names = list(dict.fromkeys(row[0] for step in steps for row in step[2]))
@@ -39,7 +39,7 @@ def gantt(schedule: Mapping[str, Any]) -> str:
 
 
 def heading(schedule: Mapping[str, Any]) -> str:
-    """The scenario's name and how it ended."""
+    """Return the scenario's name and how it ended."""
     scenario = schedule["scenario"]
     ending = schedule["status"] + (f": {schedule['error']}" if schedule["error"] else "")
     rejected = f", rejected {', '.join(schedule['rejected'])}" if schedule["rejected"] else ""
@@ -47,7 +47,7 @@ def heading(schedule: Mapping[str, Any]) -> str:
 
 
 def radix_table(program: Mapping[str, Any]) -> str:
-    """One line an operation of a radix-cache program."""
+    """Return one line for each operation of a radix-cache program."""
     lines = [f"{'operation':>10} {'result':>7} {'evictable':>9} {'protected':>9} {'total':>7}"]
     for op in program["trace"]["ops"]:
         result = "-" if op["result"] is None else op["result"]

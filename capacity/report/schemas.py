@@ -1,6 +1,7 @@
-"""The JSON schemas of what the verbs answer, and of the files that they read, made from the records themselves.
+"""JSON schemas of the verbs' answers and of the input files, generated from the records.
 
-A record declares what is written of it beside its fields (`base.record`); a test validates real answers of every verb.
+A record declares the properties that it writes in addition to its fields (`base.record`); a test validates real
+answers of every verb.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
 
 
 def schema_names() -> tuple[str, ...]:
-    """Return every name that `json_schema` lists: verbs, further answers, files."""
+    """Return the names that `json_schema` accepts: verbs, other answers, files."""
     further = (name for name in ANSWERS if name not in _BY_VERB.values())
     return (*_BY_VERB, *further, *_FILES)
 
 
 def json_schema(name: str) -> Schema:
-    """Return the JSON schema of a verb's answer, of an answer by its own name, or of a file. Raises UnknownName."""
+    """Return the JSON schema of a verb's answer, of another answer, or of a file. Raises UnknownName."""
     if name in _FILES:
         return {"$schema": DIALECT, **_FILES[name]()}
     answer = ANSWERS.get(_BY_VERB.get(name, name))
@@ -50,7 +51,8 @@ def _record_schema(path: str) -> Schema:
 
 
 def _with_null(value: Any) -> Any:
-    """Allow null for every number: infinite ones (a rate of requests that all come at once) are written as null."""
+    """Allow null for every number, because infinite ones (the rate of requests that arrive all at once) are written as
+    null."""
     if isinstance(value, dict):
         if value.get("type") == "number":
             return value | NUMBER_OR_NULL
@@ -59,7 +61,7 @@ def _with_null(value: Any) -> Any:
 
 
 def _gpu_profile() -> Schema:
-    """A profile's TOML file: identity, and every fact with its source."""
+    """Return the schema of a profile's TOML file: identity, and every value with its source."""
     from capacity.hardware import HardwareProfile
     from capacity.hardware.profile import GROUP_LABELS, GROUPS, IDENTITY_FIELDS
 
@@ -75,24 +77,23 @@ def _gpu_profile() -> Schema:
             "additionalProperties": False,
         }
 
-    def link() -> Schema:
-        members = definitions["Link"]["properties"]
-        sourced = {
-            name: value if name in GROUP_LABELS else with_source(value) for name, value in members.items()
-        }
-        return {**definitions["Link"], "properties": sourced}
-
+    link = {
+        name: value if name in GROUP_LABELS else with_source(value)
+        for name, value in definitions["Link"]["properties"].items()
+    }
     rates = {"type": "object", "additionalProperties": with_source({"type": "number", "exclusiveMinimum": 0})}
-    beside = {"provenance", "step_time", "adjustment"}
-    names = [name for name in properties if name not in {*IDENTITY_FIELDS, *beside}]
+    groups = {name: {**definitions["Link"], "properties": link} for name in GROUPS}
+    groups["dense_flops_per_s"] = rates
+    unsourced = {*IDENTITY_FIELDS, "provenance", "step_time", "adjustment"}
+    names = [name for name in properties if name not in unsourced]
     facts = {name: with_source(properties[name]) for name in names if name not in GROUPS}
-    facts |= {name: link() if name != "dense_flops_per_s" else rates for name in names if name in GROUPS}
+    facts |= {name: groups[name] for name in names if name in GROUPS}
     written = {"type": "object", "properties": facts, "required": names}
     identity = {name: properties[name] for name in properties if name not in {*names, "provenance"}}
     required = [name for name in flat["required"] if name in IDENTITY_FIELDS]
     return {
         "$defs": definitions,
-        "title": "A GPU profile: NAME.toml in a folder of --profiles",
+        "title": "GPU profile: NAME.toml in a folder of --profiles",
         "type": "object",
         "properties": {**identity, "facts": written, "sources": {"type": "object"}},
         "required": [*required, "facts"],

@@ -1,4 +1,5 @@
-"""An answer on one page to print or to send: question, answer, charts, assumptions, sources, and how to ask again."""
+"""An answer on one page to print or send: question, answer, charts, assumptions, sources, and the command to repeat
+it."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from capacity.report.figures.picture import NEEDED, can_draw
 from capacity.report.subject import gpu_names, subject_of
 from capacity.report.tables_html import parts_html, split_notes
 
-INTERVALS = "Ranges are 90 % intervals: where what is not known may take the number."
-SOURCES_NAMED = 3  # values of one source
+INTERVALS = "Ranges are 90 % intervals; they cover the effect of unknown settings."
+SOURCES_NAMED = 3  # values listed for one source
 STYLE = """
 header { border-bottom: 2px solid #1c2733; margin-bottom: 1rem; } header p { margin: .2rem 0 .6rem; }
 caption { text-align: left; font-weight: 600; padding: .3rem 0; } section p { margin: .35rem 0; }
@@ -29,7 +30,8 @@ footer { margin-top: 2rem; font-size: .85rem; color: #55606e; border-top: 1px so
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
-    """What stands on a page, in this order; `answer` and the texts of `more` are HTML, all else is text."""
+    """Content of a page, in display order; `answer` and the texts of `more` are HTML, everything else is plain
+    text."""
 
     question: str
     subject: str
@@ -38,10 +40,10 @@ class Sheet:
     more: Sequence[tuple[str, str]] = ()  # title, HTML
     assumptions: Sequence[str] = ()
     sources: Sequence[str] = ()
-    asked: Sequence[tuple[str, str]] = ()  # in which words, and the text to copy
+    asked: Sequence[tuple[str, str]] = ()  # title, text to copy
 
     def html(self, made: date | None = None) -> str:
-        """The page."""
+        """Return the page."""
         parts = [
             f"<header><h1>{_text(self.question)}</h1><p>{_text(self.subject)}</p></header>",
             f"<section><h2>Answer</h2>{self.answer}</section>",
@@ -74,13 +76,13 @@ def answer_html(
     python: str | None = None,
     made: date | None = None,
 ) -> str:
-    """An answer as one file of HTML that needs nothing else, with a style for paper.
+    """Return an answer as one self-contained HTML file with a print style.
 
-    `parts` are its tables as a terminal shows them, `charts` those of its schema unless they are given; `files` are
-    (title, text) to copy; `command` and `python` ask the same again.
+    `parts` are its tables as shown on a terminal. `charts` default to those of its view. `files` are (title, text) to
+    copy. `command` and `python` repeat the same question.
     """
     shown, remarks = split_notes(parts)
-    asked = [*files, ("To ask again", command), ("In Python", python)]
+    asked = [*files, ("Command", command), ("In Python", python)]
     basis = getattr(answer, "basis", None)
     basis_line = [] if basis is None else [f"Basis: {basis}. {INTERVALS}"]
     return Sheet(
@@ -102,24 +104,24 @@ def question_of(schema: str) -> str:
 
 
 def sources_of(answer: AnswerRecord) -> list[str]:
-    """Where the numbers of its GPUs, its model and its price are from, with their dates."""
+    """Return the sources of the numbers of its GPUs, model and price, with their dates."""
     found = [line for gpu in gpu_names(answer) for line in _profile_sources(gpu)]
     model = getattr(answer, "model", None)
     found += _model_source(getattr(model, "name", model))
     cost = getattr(answer, "cost", None)
     if cost is not None and hasattr(cost, "source"):
         found.append(f"price, {cost.tier}: {cost.source}")
-    if hasattr(answer, "tier"):  # a bill
+    if hasattr(answer, "tier"):  # `cost`
         found.append(f"price, {getattr(answer, 'tier', '')}: {getattr(answer, 'source', '')}")
     return found
 
 
 def _profile_sources(gpu: str) -> list[str]:
-    """Of a profile that is known, each source with what is from it."""
+    """Return each source of a built-in profile with the values that come from it."""
     from capacity.hardware import load_profile, profile_names
 
     if gpu not in profile_names():
-        return [f"{gpu}: a profile of one's own"]
+        return [f"{gpu}: custom profile"]
     origins = load_profile(gpu).provenance
     kept: dict[tuple[str, str], list[str]] = {}
     for name, origin in origins.items():
@@ -128,8 +130,8 @@ def _profile_sources(gpu: str) -> list[str]:
     return [f"{gpu}: {_first_few(names)} ({basis}): {source}" for (basis, source), names in kept.items()]
 
 
-def _first_few(names: Sequence[str]) -> str:
-    """The first few, and how many there are beside them."""
+def _some(names: Sequence[str]) -> str:
+    """Return the first few names, and the number of the others."""
     left = len(names) - SOURCES_NAMED
     return ", ".join(names[:SOURCES_NAMED]) + (f" and {left} more" if left > 0 else "")
 
@@ -139,5 +141,5 @@ def _model_source(name: object) -> list[str]:
 
     if name is None:
         return []
-    known = name in model_names()  # nothing else is opened because a file says its name
-    return [f"{name}: {load_model(str(name)).source}" if known else f"{name}: a configuration of one's own"]
+    known = name in model_names()  # never open a path because a file contains it as a name
+    return [f"{name}: {load_model(str(name)).source}" if known else f"{name}: custom configuration"]

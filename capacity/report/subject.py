@@ -4,56 +4,54 @@ from __future__ import annotations
 
 from typing import Any
 
-LOADS = {  # at length, and in short
-    "batch_size": ("{:,.0f} requests together", "{:,.0f} requests together"),
-    "concurrency": ("{:,.0f} requests in flight, closed loop", "{:,.0f} in flight"),
-    "request_rate": ("{:g} requests/s arrive", "{:g} requests/s"),
+LOADS = {
+    "batch_size": "batch of {:,.0f} requests",
+    "concurrency": "closed loop of {:,.0f} requests",
+    "request_rate": "{:g} requests/s",
 }
 
 
 def subject_of(answer: Any) -> str:
-    """`llama-3.1-70b, 4 x h100-sxm-80gb, vllm@0.33, bf16 weights, 1,024 tokens in, 256 out, 32 in flight`."""
-
-    def field(name: str) -> Any:
-        return getattr(answer, name, None)
-
-    weights = field("weight_format")
-    model = field("model")
-    words = [field("deployment") or getattr(model, "name", model), *_gpus(answer)]
-    words += [field("engine"), weights and f"{weights} weights"]
-    if field("input_len") is not None:
-        words.append(f"{field('input_len'):,} tokens in, {field('output_len'):,} out")
-    words.append(load_text(answer, short=True))
-    workload = field("workload")
-    words.append(workload and f"workload: {workload}")
+    """Return `llama-3.1-70b, 4 x h100-sxm-80gb, vllm@0.33, bf16 weights, 1,024 tokens in, 256 out, 4 requests/s`."""
+    named, model, engine, weights, input_len, workload = (
+        getattr(answer, name, None)
+        for name in ("deployment", "model", "engine", "weight_format", "input_len", "workload")
+    )
+    words = [
+        named or getattr(model, "name", model),
+        _gpus(answer),
+        engine,
+        weights and f"{weights} weights",
+        input_len is not None and f"{input_len:,} tokens in, {answer.output_len:,} out",
+        load_text(answer),
+        workload and f"workload: {workload}",
+    ]
     return ", ".join(str(word) for word in words if word)
 
 
-def load_text(answer: Any, *, short: bool = False) -> str:
-    """Return how many requests there are: `8 requests together`, `4 requests/s arrive, at most 8 in flight`."""
+def load_text(answer: Any) -> str:
+    """Return the load of an answer: `batch of 8 requests`, or `4 requests/s, at most 8 in flight`."""
     loads = {name: getattr(answer, name, None) for name in LOADS}
     if (field := getattr(answer, "load_field", None)) is not None:
         loads[field] = answer.load
     if loads["batch_size"] == 1:
-        return "1 request alone"
-    given = {name: LOADS[name][short].format(load) for name, load in loads.items() if load is not None}
-    if len(given) == 2 and not short:
-        return f"{given['request_rate']}, at most {loads['concurrency']:,} in flight"
-    return ", ".join(given.values())
+        return "single request"
+    given = [LOADS[name].format(load) for name, load in loads.items() if load is not None]
+    if len(given) == 2:
+        return f"{loads['request_rate']:g} requests/s, at most {loads['concurrency']:,} in flight"
+    return "".join(given)
 
 
-def _gpus(answer: Any) -> list[str]:
-    """The GPUs of a deployment; a table of many names them itself."""
+def _gpus(answer: Any) -> str:
+    """Return the GPUs of a deployment; empty for a table that lists several."""
     gpu = getattr(answer, "gpu", None)
-    if gpu is None:
-        return []
     if isinstance(gpu, str):
-        return [f"{getattr(answer, 'num_gpus', 1)} x {gpu}"]
-    return [f"{gpu.count} x {gpu.name}"]
+        return f"{getattr(answer, 'num_gpus', 1)} x {gpu}"
+    return "" if gpu is None else f"{gpu.count} x {gpu.name}"
 
 
 def gpu_names(answer: Any) -> tuple[str, ...]:
-    """The GPU profiles that an answer speaks of, each once."""
+    """Return the names of the GPU profiles in an answer, without duplicates."""
     gpu = getattr(answer, "gpu", None)
     found = [] if gpu is None else [str(getattr(gpu, "name", gpu))]
     for field in ("rows", "lines", "ranked", "tiers"):

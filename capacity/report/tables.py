@@ -1,6 +1,6 @@
-"""Answers as text: a table for people, JSON and CSV for programs. The one way from any record to what is printed.
+"""Answers as a table for people, or as JSON or CSV for programs: the only path from a record to printed text.
 
-The registry names the view of an answer, which is imported when such an answer is printed.
+The registry names the view of an answer; it is imported when such an answer is printed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ def render(
     command: str | None = None,
     python: str | None = None,
 ) -> str:
-    """Return an answer as a table (by `tables`, else as the registry says), json, csv (its rows, or the record where it
-    has none), or html, a page to print with the `command` or the `python` that asks again. Without `detail`, a table is
-    one screen."""
+    """Return an answer as a table, as json, as csv (its rows, or the record if it has none), or as html.
+
+    `tables` overrides the tables of the registry. Without `detail`, a table has one screen. An html page shows the
+    `command` or the `python` code that repeats the question.
+    """
     if format == "table":
         return render_text((tables or tables_of(answer, "tables" if detail else "summary"))(answer))
     if format == "html":
@@ -44,19 +46,21 @@ def render(
 
 
 def tables_of(answer: AnswerRecord, kind: Literal["tables", "summary", "sheet"]) -> Tables:
-    """Return the function that makes an answer's tables of this kind; by its field names if it has no view."""
+    """Return the function that makes an answer's tables of this kind; without a view, it lists the fields."""
     shown = ANSWERS.get(answer.schema_name())
     if shown is None or not shown.view:
-        from capacity.report.views.fields import record_parts
-
-        return record_parts
+        return lambda answer: [
+            f"{name.replace('_', ' ')}: {'-' if value is None else value}"
+            for name, value in answer.to_dict().items()
+            if name != "schema"
+        ]
     from capacity.report.views.layout import parts
 
     return lambda answer: parts(resolve_name(shown.view)(answer), answer, kind)
 
 
 def finite(value: object) -> object:
-    """The same with null for infinite numbers, which JSON has no word for; a NaN is left to be refused."""
+    """Return a value with null for infinite numbers, which JSON cannot express; `json.dumps` rejects NaN."""
     if isinstance(value, dict):
         return {name: finite(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -65,7 +69,7 @@ def finite(value: object) -> object:
 
 
 def listing(rows: Sequence[Mapping[str, object]], format: str, *, title: str) -> str:
-    """A list of records as JSON, CSV, or a table of the columns that are `LISTED` under its title."""
+    """Return records as JSON, as CSV, or as a table with the columns that `LISTED` has for the title."""
     if format == "json":
         return json.dumps(list(rows), indent=2)
     if format == "csv":

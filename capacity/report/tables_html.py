@@ -1,4 +1,4 @@
-"""A terminal's tables as HTML: the same rows and words, with our marks as classes and everything else as text."""
+"""A terminal's tables as HTML: the same rows and texts; markup becomes classes, everything else is escaped."""
 
 from __future__ import annotations
 
@@ -17,19 +17,15 @@ CLASSES = {"red": "bad", "green": "good", "yellow": "odd"}
 
 
 def split_notes(parts: Iterable[Part]) -> tuple[list[Part], list[str]]:
-    """What an answer shows, and the remarks to it."""
-    shown: list[Part] = []
-    remarks = []
-    for part in parts:
-        if isinstance(part, str) and part.startswith(NOTE):
-            remarks.append(part.removeprefix(NOTE))
-        else:
-            shown.append(part)
-    return shown, remarks
+    """Return an answer's tables and lines, and its notes."""
+    everything = list(parts)
+    notes = [part for part in everything if isinstance(part, str) and part.startswith(NOTE)]
+    shown = [part for part in everything if part not in notes]
+    return shown, [note.removeprefix(NOTE) for note in notes]
 
 
 def parts_html(parts: Iterable[Part]) -> str:
-    """Lines as paragraphs, tables as tables."""
+    """Return lines as paragraphs and tables as HTML tables."""
     from rich.table import Table
 
     return "".join(
@@ -52,7 +48,7 @@ def _table(table: Table) -> str:
 
 
 def _row(tag: str, scope: str, columns: Iterable[Column], cells: Iterable[object]) -> str:
-    """A line of cells, numbers to the right."""
+    """Return a row of cells; numbers are right-aligned."""
     sides = [' class="n"' if column.justify == "right" else "" for column in columns]
     texts = (
         f"<{tag}{scope}{side}>{words_html(str(cell))}</{tag}>"
@@ -62,14 +58,14 @@ def _row(tag: str, scope: str, columns: Iterable[Column], cells: Iterable[object
 
 
 def words_html(words: str) -> str:
-    """A line with our own marks as HTML; whatever else stands there stands there as text."""
-    text = parse_marks(words)
+    """Return a line as HTML: known markup as tags, everything else escaped."""
+    text = marked(words)
     ends = sorted({end for span in text.spans for end in (span.start, span.end)})
     return "".join(_style_text(piece) for piece in text.divide(ends))
 
 
-def _style_text(piece: Text) -> str:
-    """Text of one style throughout."""
+def _styled(piece: Text) -> str:
+    """Return text of a single style as HTML."""
     shown = escape(piece.plain)
     for style in " ".join(str(span.style) for span in piece.spans).split():
         if style == "bold":

@@ -1,4 +1,4 @@
-"""The use cases as people read them: what each says, and where it is from."""
+"""Use cases as text: the values of each, and their sources."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ VALUES = (
     Column("CV", "input_len_cv", VARIES),
     Column("output", "output_len", units.COUNT),
     Column("CV", "output_len_cv", VARIES),
-    Column("service levels", lambda case: ", ".join(case["slo"])),
-    Column("think, s", "think_time_s", VARIES),
+    Column("SLO", lambda case: ", ".join(case["slo"])),
+    Column("think time, s", "think_time_s", VARIES),
 )
-FROM = "Where they are from"
-SOURCES = (Column("name", "name"), Column("of", "of"), Column("basis and source", "source"))
+SOURCES = (Column("name", "name"), Column("value", "of"), Column("basis and source", "source"))
 
 
 def listed_use_cases(cases: Sequence[UseCaseListing], format: str) -> str:
-    """As JSON, CSV, or two tables: the values of all, then the sources of each."""
+    """Return use cases as JSON, as CSV, or as two tables: the values of all, then the sources of each."""
     if format != "table":
         return listing(cases, format, title="Use cases")
     sources = [
@@ -40,38 +39,36 @@ def listed_use_cases(cases: Sequence[UseCaseListing], format: str) -> str:
         for case in cases
         for place, (field, origin) in enumerate(case["sources"].items())
     ]
-    return render_text(map(draw_table, (Table("Use cases", cases, VALUES), Table(FROM, sources, SOURCES))))
+    return printed(map(draw_table, (Table("Use cases", cases, VALUES), Table("Sources", sources, SOURCES))))
 
 
 def assumption_rows(traffic: Traffic, slo: Sequence[str]) -> list[dict[str, object]]:
-    """What is taken for granted of a use case's traffic and service levels: each value, its unit, whose it is."""
+    """Return the assumptions of a use case about traffic and service levels: each value with its unit and origin."""
     if traffic.use_case is None:
         return []
     case = find_use_case(traffic.use_case)
     known: dict[str, tuple[str, str, Known]] = {
         "input_len": ("prompt", "tokens", case.input_len),
-        "output_len": ("answer", "tokens", case.output_len),
-        "input_len_cv": ("spread of prompts", "CV", case.input_len),
-        "output_len_cv": ("spread of answers", "CV", case.output_len),
-        "think_time_s": ("between an answer and the next question", "s", case.think_time_s),
+        "output_len": ("output", "tokens", case.output_len),
+        "input_len_cv": ("prompt length variation", "CV", case.input_len),
+        "output_len_cv": ("output length variation", "CV", case.output_len),
+        "think_time_s": ("think time", "s", case.think_time_s),
     }
-    rows: list[dict[str, object]] = []
-    for field, (what, unit, origin) in known.items():
-        said = field in traffic.model_fields_set
-        rows.append(
-            {
-                "what": what,
-                "value": f"{getattr(traffic, field):g} {unit}",
-                "from": YOURS if said else origin.origin,
-            }
-        )
     own = tuple(slo) != case.slo.limits
-    rows.append({"what": "owed", "value": _format_levels(slo), "from": YOURS if own else case.slo.origin})
+    rows: list[dict[str, object]] = [
+        {
+            "what": what,
+            "value": f"{getattr(traffic, field):g} {unit}",
+            "from": YOURS if field in traffic.model_fields_set else origin.origin,
+        }
+        for field, (what, unit, origin) in known.items()
+    ]
+    rows.append({"what": "target", "value": _owed(slo), "from": YOURS if own else case.slo.origin})
     return rows
 
 
-def _format_levels(levels: Sequence[str]) -> str:
-    """`p99 TTFT 450 ms, p99 TPOT 40 ms`."""
+def _owed(levels: Sequence[str]) -> str:
+    """Return `p99 TTFT 450 ms, p99 TPOT 40 ms`."""
     return ", ".join(
         f"{'' if level.percentile is None else f'p{level.percentile:g} '}{METRICS[level.metric].label} "
         f"{1e3 * level.limit_s:,.4g} ms"

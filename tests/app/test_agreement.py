@@ -141,8 +141,8 @@ def drafted(batch: int) -> Figures:
     return {
         f"Times as fast at batch {batch}": lambda r: f"{row(r)['speedup']:.2f}",
         "TPOT": lambda r: ms(row(r)["tpot_s"]),
-        "Tokens a round": lambda r: f"{row(r)['tokens_per_round']:.2f}",
-        "Stops paying at batch": lambda r: (
+        "Tokens per round": lambda r: f"{row(r)['tokens_per_round']:.2f}",
+        "Break-even batch": lambda r: (
             "never" if r["break_even_batch"] is None else f"{r['break_even_batch']:,}"
         ),
     }
@@ -286,7 +286,7 @@ def frontier(link: Mapping[str, str], **asked: Any) -> Question:
         ask=capacity.frontier,
         asked={"model": "llama-3.1-8b", **LENGTHS, **PRICED, **asked},
         figures={
-            "The best": name,
+            "Best deployment": name,
             "Best: per GPU": lambda r: rate_and_interval(best(r, "output_tokens_per_s_per_gpu"))[0],
             "Best: per user": lambda r: rate_and_interval(best(r, "tpot_s").inverse(1.0))[0],
             "Best: $ per 1M": lambda r: usd_text(best(r, "usd_per_million_output_tokens")),
@@ -334,7 +334,7 @@ def cascaded(link: Mapping[str, str], figures: Figures, **asked: Any) -> Questio
             rate = record["break_even"][name]
             found = None if rate is None else Quantity(**rate)
             if found is None or found.value >= 1:
-                return "at no rate" if found is None else "any"
+                return "never" if found is None else "any"
             return text_and_interval(found, 100, 1, "%")[0]
 
         return shown
@@ -417,8 +417,8 @@ def cached(link: Mapping[str, str], context: int, **asked: Any) -> Question:
         },
         figures={
             "KiB a token": lambda r: f"{r['rows'][0]['bytes_per_token'] / 1024:,.1f}",
-            "The GPU holds": lambda r: f"{next(iter(r['rows'][0]['gpu_context_tokens'].values())):,} tokens",
-            "Keeping less": lambda r: f"{most(r):,.0f} tokens/s",
+            "Fits on the GPU": lambda r: f"{next(iter(r['rows'][0]['gpu_context_tokens'].values())):,} tokens",
+            "KV eviction": lambda r: f"{most(r):,.0f} tokens/s",
         },
     )
 

@@ -18,7 +18,7 @@ FRONTIER = "/estimate?model=llama-3.1-70b&tp=4&view=frontier&front_gpus=h100-sxm
 def test_a_click_on_the_frontier_opens_the_deployment(chromium: Any, server: str) -> None:
     page = open_page(chromium, "light", 1440, 1000)
     page.goto(server + FRONTIER)
-    page.get_by_text("The most of each").first.wait_for()
+    page.get_by_text("Most tokens/s per GPU").first.wait_for()
     settle(page)
     point = page.locator(".scatterlayer .trace .points path").nth(2)
     point.scroll_into_view_if_needed()

@@ -28,7 +28,7 @@ def test_a_recorded_run_is_played_and_scrubbed(chromium: Any, server: str) -> No
     page = open_page(chromium, "light", 1440, 1000)
     page.goto(server + SIMULATED)
     page.get_by_role("button", name="Record the steps").click()
-    page.get_by_text("Every request, from its arrival").wait_for()
+    page.get_by_text("Requests from arrival").wait_for()
     settle(page)
     page.locator(".updatemenu-button").first.scroll_into_view_if_needed()
     assert playhead(page) == 0.0

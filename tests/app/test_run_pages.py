@@ -51,7 +51,7 @@ def test_a_simulation_is_the_librarys(dashboard: Open) -> None:
         == f"{number_text(direct['p95_tpot_ms'], answer.predicted_ms['p95_tpot_ms'])} ms"
     )
     assert answer.verdict is not None
-    come = f"{answer.verdict.offered_requests_per_s:,.2f} come and are served"
+    come = f"{answer.verdict.offered_requests_per_s:,.2f}/s"
     assert next(metric.delta for metric in opened.at.metric if metric.label == "Requests/s").endswith(come)
     parts = [trace["name"] for trace in figure(opened, "as configured, all")["data"]]
     assert parts == [*direct["time_parts"]["mean_ms"], "90 % interval"]

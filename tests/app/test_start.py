@@ -65,7 +65,7 @@ def test_the_plan_page_asks_what_the_start_page_said(dashboard: Open) -> None:
 
 def test_assumptions_say_whose_they_are(dashboard: Open) -> None:
     table = dashboard("start", start_think_chat="12").at.dataframe[0].value.set_index("what")
-    assert table.loc["between an answer and the next question", "from"] == "you"
+    assert table.loc["think time", "from"] == "you"
     assert table.loc["prompt", "from"].startswith("measured: Azure")
 
 

@@ -103,8 +103,8 @@ def test_what_is_pinned_elsewhere_is_asked_as_this_page_asks(dashboard: Open) ->
     rows = {row[""]: row for row in table.to_dict("records")}
     whole = capacity.kv("llama-3.1-8b", gpus="a100-sxm-80gb", eviction="all", contexts=(32768,)).evictions[0]
     assert whole.step_s is not None
-    assert rows["A step"]["A"] == STANDARD.time_text(whole.step_s)
-    assert "Compare on the same arrivals" not in [button.label for button in opened.at.button]
+    assert rows["Step time"]["A"] == STANDARD.time_text(whole.step_s)
+    assert "Same arrivals, request by request" not in [button.label for button in opened.at.button]
 
 
 def test_a_stack_says_why_factors_do_not_multiply(dashboard: Open) -> None:

@@ -25,7 +25,7 @@ def test_the_verb_answers_as_the_library(run: Any, tmp_path: Path) -> None:
     assert ran.code == 0, ran.err
     jsonschema.validate(ran.json, json_schema("cascade"))
     assert ran.json == json.loads(json.dumps(capacity.cascade("llama-3.1-8b", **ASKED).to_dict()))
-    assert "against the escalation rate" in chart.read_text(encoding="utf-8")
+    assert "by escalation rate" in chart.read_text(encoding="utf-8")
     assert [tier["tier"] for tier in ran.json["tiers"]] == ["semantic cache", "small", "large"]
 
 

@@ -38,7 +38,7 @@ def test_the_answer_and_its_file(tmp_path: Path) -> None:
 def test_what_nothing_meets_is_exit_code_1() -> None:
     code, out, _ = run("--slo", "ttft:p95:1ms")
     assert code == 1
-    assert "nothing meets the SLO" in out
+    assert "no fleet meets the SLO" in out
 
 
 @pytest.mark.parametrize("flag", ["--routers", "--serving", "--latency-tolerance"])

@@ -154,7 +154,7 @@ def test_cost(run: Any) -> None:
     code, out, _ = run(
         *arguments, "--api-output-price", "0.6", "--documents", "1000", "--deadline-hours", "1"
     )
-    assert "Against an API" in out
+    assert "Comparison with an API" in out
     assert "Batch job" in out
     code, _, err = run("cost", *POOL, *LOAD)
     assert code == 2
@@ -189,7 +189,7 @@ def test_curve(run: Any, tmp_path: Path) -> None:
     assert code == 0
     assert "knee" in out
     assert "users" in out
-    assert "another draw" in out
+    assert "resampled traffic" in out
     page = (tmp_path / "c.html").read_text()
     assert "<svg" in page
     assert "stroke-dasharray" in page  # the line of the service level

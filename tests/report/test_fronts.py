@@ -30,7 +30,7 @@ def test_a_proxy_knows_every_server(engine: str) -> None:
             engine, "cache_transceiver_config"
         )
         assert role in launch.text + "".join(text for _, text in launch.files)
-    with pytest.raises(InvalidInput, match="ollama does not prefill and decode apart"):
+    with pytest.raises(InvalidInput, match="ollama cannot separate prefill and decode; use one of vllm"):
         proxy_command("ollama", prefill, decode)
 
 

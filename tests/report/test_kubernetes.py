@@ -177,7 +177,7 @@ def test_manifest_is_block_yaml_with_its_notes_as_comments(engine: str) -> None:
     assert manifest.startswith("---\n")
     assert "apiVersion: apps/v1\nkind: StatefulSet\n" in manifest
     assert not any(line.lstrip().startswith(("{", "}")) or "*id" in line for line in manifest.splitlines())
-    assert "# add a nodeSelector: the label by which your nodes name h100" in manifest
+    assert "# add a nodeSelector with the label that your nodes use for h100" in manifest
     assert len(documents(manifest)) >= 7
 
 
@@ -191,6 +191,6 @@ def test_manifest_selects_nodes_by_product_where_it_is_known() -> None:
 def test_an_engine_over_several_nodes_is_named_in_a_note() -> None:
     wide = Pool(gpu="h100", tensor_parallel_size=8, pipeline_parallel_size=2)
     manifest = kubernetes_manifest("m", launch_command("vllm", "m", wide), wide, 1)
-    assert "# 16 GPUs of one engine span nodes: use a LeaderWorkerSet" in manifest
+    assert "# 16 GPUs of one engine span several nodes: use a LeaderWorkerSet" in manifest
     (container,) = documents(manifest)[1]["spec"]["template"]["spec"]["containers"]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": 8}

@@ -39,7 +39,7 @@ def test_a_page_holds_question_answer_charts_sources_and_commands(estimate: Any)
     read = words(page)
     assert "<h1>Predict TTFT, TPOT, throughput and cost of a deployment</h1>" in page
     assert subject_of(estimate) == (
-        "llama-3.1-8b, 1 x h100-sxm-80gb, vllm@0.33, bf16 weights, 600 tokens in, 60 out, 8 in flight"
+        "llama-3.1-8b, 1 x h100-sxm-80gb, vllm@0.33, bf16 weights, 600 tokens in, 60 out, closed loop of 8 requests"
     )
     assert subject_of(estimate) in read
     for shown in (*time_and_interval(estimate.ttft_s), *rate_and_interval(estimate.output_tokens_per_s)):
@@ -51,7 +51,7 @@ def test_a_page_holds_question_answer_charts_sources_and_commands(estimate: Any)
         assert " ".join(warning.split()) in read
     assert "h100-sxm-80gb: " in read
     assert "datasheet, 2026-" in read
-    assert "To ask again capacity estimate 'it'" in read
+    assert "Command capacity estimate 'it'" in read
     assert "In Python import capacity" in read
     assert "--detail" not in read
     assert page.count("<svg") == len(charts_of(estimate)) == 3
@@ -139,5 +139,5 @@ def test_nothing_is_opened_because_an_answer_names_it(estimate: Any, tmp_path: A
         estimate, model=replace(estimate.model, name=str(named)), gpu=replace(estimate.gpu, name=str(named))
     )
     said = sources_of(hostile)
-    assert f"{named}: a configuration of one's own" in said
-    assert f"{named}: a profile of one's own" in said
+    assert f"{named}: custom configuration" in said
+    assert f"{named}: custom profile" in said

@@ -53,7 +53,7 @@ def test_csv_is_of_the_rows_or_of_the_record_where_it_has_none() -> None:
 def test_a_table_is_that_of_the_schemas_name_or_one_that_is_handed_in() -> None:
     """A record that has no table of its own is told field by field."""
     answer = Answer(total=2.0)
-    assert render(answer, "table").split()[:2] == ["total:", "2.00"]
+    assert render(answer, "table").split()[:2] == ["total:", "2.0"]
     assert render(answer, "table", tables=lambda each: [f"total {each.total}"]).strip() == "total 2.0"
 
 

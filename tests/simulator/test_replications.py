@@ -176,4 +176,4 @@ def test_the_command_line_draws_several_times(tmp_path: Path) -> None:
         assert "Mean of 2 runs" in result.output
     result = CliRunner().invoke(app, ["diff", *files, "--replications", "3", "--seed", "1"])
     assert result.exit_code == 0, result.output
-    assert "over draws of the traffic" in result.output
+    assert "over resampled traffic" in result.output

@@ -167,4 +167,4 @@ def test_explain_takes_a_term(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     jsonschema.validate(answer, json_schema("definition"))
     jsonschema.validate(json.loads(explained("ridge", "--format", "json")), json_schema("definition"))
     assert "h100-sxm-80gb" in answer["yours"]
-    assert "What would help" in explained("llama-3.1-8b", *load)
+    assert "Effect of faster hardware" in explained("llama-3.1-8b", *load)

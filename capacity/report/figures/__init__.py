@@ -1,5 +1,5 @@
-"""Charts of answers, as plotly figures with the words and the table that say the same."""
+"""Charts of answers as plotly figures, with an alternative text and the table of their numbers."""
 
-from capacity.report.figures.chart import PALETTE, Chart, bar_style, colour, layout, listed, symbol
+from capacity.report.figures.chart import Chart
 
-__all__ = ["PALETTE", "Chart", "bar_style", "colour", "layout", "listed", "symbol"]
+__all__ = ["Chart"]

@@ -1,4 +1,5 @@
-"""What every chart shares: a palette for colour-blind readers, marks beside colours, words beside the picture."""
+"""Parts shared by all charts: a palette for colour-blind readers, markers in addition to colours, text next to the
+picture."""
 
 from __future__ import annotations
 
@@ -12,19 +13,19 @@ from typing import Any
 from capacity.base.html import page_html, records_html
 from capacity.report.display import join_words
 
-# Okabe and Ito's palette (jfly.uni-koeln.de/color, 2008), without the black that a dark page hides
+# palette of Okabe and Ito (jfly.uni-koeln.de/color, 2008) without black, which is invisible on a dark page
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 PATTERNS = ("", "/", "x", ".", "-", "|")
 MODE_BAR = 40  # pixels above the plot, for the tools
 listed = join_words
-NEUTRAL = "#8a8a8a"  # told from black and from white
+NEUTRAL = "#8a8a8a"  # visible on black and on white
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A picture of an answer. `name` is a file's name, `alt` says in a sentence or two what it shows, `rows` are the
-    numbers behind it, as a table for those who would rather read, and `subject` says of what they are."""
+    """A picture of an answer: a file's `name`, title, alternative text `alt`, the numbers behind it (`rows`), and
+    `subject`, which describes the answer."""
 
     name: str
     title: str
@@ -34,12 +35,12 @@ class Chart:
     subject: str = ""
 
     def svg(self, made: date | None = None) -> str:
-        """The figure as a static picture, dark on white, with its title, subject and the day that it was `made`."""
-        return self._draw("svg", made).decode()
+        """Return a static picture, dark on white, with its title, subject and the date `made`."""
+        return self._drawn("svg", made).decode()
 
     def png(self, made: date | None = None) -> bytes:
-        """The same picture as a PNG."""
-        return self._draw("png", made)
+        """Return the same picture as PNG."""
+        return self._drawn("png", made)
 
     def _draw(self, format: str, made: date | None) -> bytes:
         from capacity.report.figures.picture import draw_picture  # loads numpy
@@ -47,7 +48,7 @@ class Chart:
         return draw_picture(self.figure, format, title=self.title, subtitle=self.stamp(made), alt=self.alt)
 
     def figure_html(self, made: date | None = None) -> str:
-        """The picture as a part of a page; its numbers without matplotlib."""
+        """Return the picture as part of a page; without matplotlib, its numbers."""
         from capacity.report.figures.picture import can_draw
 
         if can_draw():
@@ -55,46 +56,48 @@ class Chart:
         return f"<h3>{escape(self.title)}</h3>{records_html(self.rows)}"
 
     def stamp(self, made: date | None = None) -> tuple[str, ...]:
-        """What a copy says of itself: of what it is, and by what and when it was made."""
+        """Return the subject, and the version and date of a copy."""
         return tuple(filter(None, (self.subject, made_by(made))))
 
     def html(self, made: date | None = None) -> str:
-        """The picture and its numbers as one small file that needs nothing else."""
+        """Return the picture and its numbers as one self-contained file."""
         body = f"<figure>{self.svg(made)}</figure><p>{escape(self.alt)}</p>{records_html(self.rows)}"
         return page_html(self.title, body)
 
 
 def made_by(made: date | None = None) -> str:
-    """`capacity 0.1.0, 2026-11-22`; None: today."""
+    """Return `capacity 0.1.0, 2026-11-22`; None: today."""
     from importlib.metadata import version
 
     return f"capacity {version('llm-capacity')}, {made or date.today()}"
 
 
+def new_figure(**panels: Any) -> Any:
+    """Return an empty plotly figure; `panels` are options of `make_subplots` for panels above each other."""
+    from plotly.graph_objects import Figure  # takes long to import
+
+    return Figure().set_subplots(cols=1, shared_xaxes=True, **panels) if panels else Figure()
+
+
 def coordinates(points: Iterable[tuple[Any, Any]]) -> dict[str, list[Any]]:
-    """The x and the y of points, as a trace takes them."""
+    """Return the x and the y of points, as a trace needs them."""
     pairs = list(points)
     return {"x": [x for x, _ in pairs], "y": [y for _, y in pairs]}
 
 
 def symbol(index: int) -> str:
-    """The marker of the n-th series: colour is never the only difference."""
+    """Return the marker of the n-th series, so that colour is never the only difference."""
     return SYMBOLS[index % len(SYMBOLS)]
 
 
 def colour(index: int) -> str:
-    """The colour of the n-th series."""
+    """Return the colour of the n-th series."""
     return PALETTE[index % len(PALETTE)]
 
 
-def pattern(index: int) -> str:
-    """The hatching of the n-th kind of bar."""
-    return PATTERNS[index % len(PATTERNS)]
-
-
 def bar_style(index: int) -> dict[str, object]:
-    """How bars of the n-th kind look: colour, hatching over it, and text that is read on both."""
-    hatched = {"shape": pattern(index), "fillmode": "overlay", "solidity": 0.15, "size": 7}
+    """Return the style of the n-th kind of bar: colour, hatching, and a text colour readable on both."""
+    hatched = {"shape": PATTERNS[index % len(PATTERNS)], "fillmode": "overlay", "solidity": 0.15, "size": 7}
     return {
         "marker": {
             "color": colour(index),
@@ -108,13 +111,14 @@ def bar_style(index: int) -> dict[str, object]:
 
 
 def layout(figure: Any, *, x: str, y: str, height: int = 360, **more: Any) -> Any:
-    """Axis titles, the legend below, tools above; transparent, so that light and dark pages both work."""
+    """Set axis titles, the legend below and the tools above; the background is transparent for light and dark
+    pages."""
     figure.update_layout(
         xaxis_title=x,
         yaxis_title=y,
         height=height,
         margin={"l": 10, "r": 20, "t": MODE_BAR, "b": 10},
-        legend={  # at the foot of the picture, whose plot makes room for it, however many lines it takes
+        legend={  # below the plot, which shrinks to leave room for it
             "orientation": "h",
             "yref": "container",
             "yanchor": "bottom",
@@ -134,14 +138,14 @@ def layout(figure: Any, *, x: str, y: str, height: int = 360, **more: Any) -> An
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 of each power of ten from below `low` to above `high`; over more than three powers, 1 alone."""
+    """Return 1, 2 and 5 of each power of ten around the range; over more than three powers, 1 only."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     steps = (1, 2, 5) if last - first <= 3 else (1,)
     return [float(f"{step}e{power}") for power in range(first, last + 1) for step in steps]
 
 
 def log_axis(values: Sequence[float]) -> Mapping[str, Any]:
-    """A logarithmic axis that can be read: what it spans, with ticks at 1, 2 and 5."""
+    """Return a logarithmic axis over these values with ticks at 1, 2 and 5."""
     positive = [value for value in values if value > 0]
     if not positive:
         return {"type": "log"}
@@ -150,5 +154,5 @@ def log_axis(values: Sequence[float]) -> Mapping[str, Any]:
 
 
 def digits(value: float) -> str:
-    """Four digits, or as many as stand before the point."""
+    """Return a number with four digits, or with all digits before the point if they are more."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""The charts that views declare, drawn: bars, panels of bars and curves, with whiskers over intervals."""
+"""Drawing of the charts that views declare: bars, panels of bars and curves, with whiskers for intervals."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from capacity.report.figures.chart import (
     digits,
     layout,
     log_axis,
+    new_figure,
     symbol,
 )
 from capacity.report.layout import tokens
@@ -35,8 +36,8 @@ from capacity.report.views.view import (
 
 Numbers = Mapping[str, Mapping[Any, Quantity | None]]
 BETTER, WORSE = 2, 5  # colours of a waterfall
-ROOMY = 0.06  # of a whole bar: parts below it have no text
-SMALLEST_TEXT = 11  # px; bars too short for it have none
+ROOMY = 0.06  # share of a whole bar below which parts have no text
+SMALLEST_TEXT = 11  # px; bars too short for it have no text
 
 
 def draw_charts(view: View, answer: Any) -> list[Chart]:
@@ -46,12 +47,12 @@ def draw_charts(view: View, answer: Any) -> list[Chart]:
 
 
 def draw_block(block: Drawing | OwnChart, answer: Any, units: Units = STANDARD) -> Chart:
-    """Return the chart of a view, declared or drawn by a function of its own."""
+    """Return the chart of a view, declared or drawn by its own function."""
     return block.draw(units) if isinstance(block, OwnChart) else draw_chart(block, answer, units)
 
 
 def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) -> Chart:
-    """Return a chart, of an answer that names model and GPUs; without rows where there is no data."""
+    """Return a chart about an answer, which names model and GPUs; without data it has no rows."""
     scale = drawing.unit.scale_in(units)
     numbers = {
         name_units(name, units): {
@@ -68,8 +69,8 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
         line = {"color": NEUTRAL, "dash": "dash", "width": 2}
         add_line(reference, line=line, annotation_text=words, annotation_position="bottom left")
     for place, (words, at) in enumerate(drawing.marks.items()):
-        of_values = not isinstance(drawing, Curves)
-        at, words = (at * scale, f"{words}: {digits(at * scale)}") if of_values else (at, words)
+        if not isinstance(drawing, Curves):
+            at, words = at * scale, f"{words}: {digits(at * scale)}"
         _add_mark(figure, words, at, place)
     for label, whole in drawing.wholes.items():
         add_interval(figure, label, whole, scale)
@@ -84,10 +85,10 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
 
 
 def _add_mark(figure: Any, words: str, at: float, place: int) -> None:
-    """An upright line with its words: the first at the top, the next at the foot of the plot."""
+    """Add a vertical line with its label: the first at the top, the next at the bottom of the plot."""
     figure.add_vline(at, line={"color": NEUTRAL, "dash": "dot" if place else "dash", "width": 2})
     figure.add_annotation(
-        x=math.log10(at) if figure.layout.xaxis.type == "log" else at,  # as annotations want it
+        x=math.log10(at) if figure.layout.xaxis.type == "log" else at,  # annotations need the logarithm
         y=0.0 if place else 1.0,
         yref="paper",
         text=words,
@@ -104,7 +105,7 @@ def to_quantity(value: float | Quantity) -> Quantity:
 
 
 def _row(numbers: Numbers, label: Any) -> dict[str, object]:
-    """The values of a label, with the ends of their intervals where there are any."""
+    """Return the values of a label, with the bounds of their intervals."""
     found = {name: row.get(label) for name, row in numbers.items()}
     cells: dict[str, object] = {name: each and round_like(each.value, each) for name, each in found.items()}
     for name, each in found.items():
@@ -115,16 +116,13 @@ def _row(numbers: Numbers, label: Any) -> dict[str, object]:
 
 
 def _draw_bars(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: str, y: str) -> Any:
-    import plotly.graph_objects as go
-
-    figure, log = go.Figure(), drawing.log
+    figure, log = new_figure(), drawing.log
     origin = (drawing.reference[0] or 0.0) if log else 0.0
     values = [each.value for row in numbers.values() for each in row.values() if each]
     signed = min(values, default=0.0) < 0
     place = "outside" if signed else "inside"
-    if log or (
-        signed and _ends(numbers) != [value for value in values if value]
-    ):  # it would stand on whiskers
+    # outside texts would collide with whiskers
+    if log or (signed and _ends(numbers) != [value for value in values if value]):
         place = "none"
     for index, (name, row) in enumerate(numbers.items()):
         bars = [row.get(label) for label in labels]
@@ -150,21 +148,19 @@ def _draw_bars(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: st
         figure.update_xaxes(**log_axis([*([0.5, origin] if origin else []), *_ends(numbers)]))
     elif signed:
         figure.update_xaxes(zeroline=True, zerolinecolor=NEUTRAL)
-    else:  # the widest whiskers are of the longest bars, and go on
+    else:  # the widest whiskers belong to the longest bars and are cut
         figure.update_xaxes(range=[0, 1.2 * max(values, default=1.0)])
     return figure
 
 
 def _ends(numbers: Numbers) -> list[float]:
-    """All values and the ends of their intervals, but for 0, which a logarithmic axis has not."""
+    """Return all values and bounds except 0, which has no place on a logarithmic axis."""
     known = (each for row in numbers.values() for each in row.values() if each)
     return [end for each in known for end in (each.low, each.value, each.high) if end]
 
 
 def _draw_stack(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: str, y: str) -> Any:
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
+    figure = new_figure()
     least_shown = [ROOMY * whole for whole in _sums(numbers, labels)]
     for index, (name, row) in enumerate(numbers.items()):
         bars = [to_quantity(row.get(label) or 0.0) for label in labels]
@@ -189,7 +185,7 @@ def _draw_stack(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: s
 
 
 def add_interval(figure: Any, label: Any, whole: Quantity | None, scale: float) -> None:
-    """Mark a value with its 90 % interval at the height of a label; nothing without an interval."""
+    """Mark a value with its 90 % interval next to a label; nothing without an interval."""
     if whole is None or whole.low is None or whole.high is None:
         return
     figure.add_scatter(
@@ -205,9 +201,7 @@ def add_interval(figure: Any, label: Any, whole: Quantity | None, scale: float) 
 
 
 def _draw_upright_stack(_: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, y: str) -> Any:
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
+    figure = new_figure()
     for index, (name, row) in enumerate(numbers.items()):
         figure.add_bar(
             name=name,
@@ -229,9 +223,7 @@ def _sums(numbers: Numbers, labels: Sequence[Any]) -> list[float]:
 
 
 def _draw_panels(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, _y: str) -> Any:
-    from plotly.subplots import make_subplots
-
-    figure = make_subplots(rows=len(numbers), cols=1, shared_xaxes=True, vertical_spacing=0.08)
+    figure = new_figure(rows=len(numbers), vertical_spacing=0.08)
     layout(figure, x="", y="", height=220 * len(numbers) + 60)
     for index, (name, row) in enumerate(numbers.items()):
         bars = [row.get(label) for label in labels]
@@ -251,13 +243,11 @@ def _draw_panels(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: s
 
 
 def _draw_waterfall(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: str, y: str) -> Any:
-    import plotly.graph_objects as go
-
     assert isinstance(drawing, Waterfall)
     (row,) = numbers.values()
     values = [to_quantity(value) for value in row.values() if value is not None]
     steps = list(zip(labels[1:], values, values[1:], strict=False))
-    figure = go.Figure()
+    figure = new_figure()
     for kind, shade in (("better", BETTER), ("worse", WORSE)):
         moved = [
             (label, before.value, after.value)
@@ -291,9 +281,7 @@ def _draw_waterfall(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _
 
 
 def _draw_curves(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, y: str) -> Any:
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
+    figure = new_figure()
     for index, (name, row) in enumerate(numbers.items()):
         points = list(row.values())
         figure.add_scatter(
@@ -332,7 +320,7 @@ DRAW: Mapping[type, Callable[[Drawing, Numbers, Sequence[Any], str, str], Any]] 
 def _bar(
     unit: Unit, index: int, values: Sequence[Quantity | None], place: str, axis: str
 ) -> dict[str, object]:
-    """Text and whiskers of bars; the text at the foot of a bar, because the whisker is at its head."""
+    """Return text and whiskers of bars; the text is at the start of a bar because the whisker is at its end."""
     return {
         "text": [text_of(each, unit) for each in values],
         "textposition": place,
@@ -344,7 +332,7 @@ def _bar(
 
 
 def text_of(number: Quantity | None, unit: Unit) -> str:
-    """As its unit shows it, else with the digits that its interval leaves, or three; "-" for None."""
+    """Return a number as its unit shows it, else with the digits of its interval or three digits; "-" for None."""
     if number is None:
         return "-"
     if unit.show:
@@ -357,7 +345,7 @@ def text_of(number: Quantity | None, unit: Unit) -> str:
 
 
 def whiskers(values: Sequence[Any], scale: float = 1.0, shade: str = NEUTRAL) -> dict[str, object]:
-    """Error bars of quantities, from the low to the high end of each; none of what has no interval."""
+    """Return error bars of quantities from low to high; quantities without an interval have none."""
 
     def ends(value: Any) -> tuple[float, float]:
         low, high = getattr(value, "low", None), getattr(value, "high", None)
@@ -375,7 +363,7 @@ def whiskers(values: Sequence[Any], scale: float = 1.0, shade: str = NEUTRAL) ->
 
 
 def with_interval(quantity: Quantity | None, scale: float = 1.0) -> str:
-    """`110 (80 to 160)`; four digits of a number without an interval; "-" for None."""
+    """Return `110 (80 to 160)`, or four digits of a number without an interval; "-" for None."""
     if quantity is None:
         return "-"
     value, interval = text_and_interval(quantity, scale)

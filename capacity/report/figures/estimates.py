@@ -1,4 +1,4 @@
-"""The charts of an estimate that a view cannot declare: the roofline, and the step as a waterfall."""
+"""Charts of an estimate that a view cannot declare: the roofline, and the step as a waterfall."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from capacity.report.figures.chart import (
     layout,
     listed,
     log_axis,
+    new_figure,
     symbol,
 )
 from capacity.report.figures.drawing import add_interval
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 Phase = Literal["prefill", "decode"]
 WHOLE = "whole step"
-ROOM = 1.8  # times the step: the words of the last bar fit on a phone too
+ROOM = 1.8  # axis length / step, so that the label of the last bar fits on a phone
 PHASES: tuple[Phase, ...] = get_args(Phase)
 INTENSITY, RATE = "FLOP/byte", "TFLOP/s"
 TERA = 1e12
@@ -46,13 +47,11 @@ OPERATOR_COLUMNS = (
 
 
 def roofline_chart(answer: Estimate) -> Chart:
-    """FLOP/s against FLOPs per HBM byte: both phases and their operators under the GPU's roof, on one GPU."""
-    import plotly.graph_objects as go
-
+    """Return FLOP/s against FLOP per HBM byte: the operators of both phases under the roof of one GPU."""
     ridge = answer.arithmetic_intensity.ridge_flops_per_byte
     rows = {phase: _roofline_rows(answer, phase) for phase in PHASES}
     points = [row for phase in PHASES for row in rows[phase]]
-    figure = go.Figure()
+    figure = new_figure()
     intensities = [row[INTENSITY] for row in points]
     ends = (min(0.5, *intensities), ridge, max(4 * ridge, *intensities))
     bytes_per_s = load_profile(answer.gpu.name).hbm_bytes_per_s
@@ -81,7 +80,7 @@ def roofline_chart(answer: Estimate) -> Chart:
     return Chart(
         name="roofline",
         title=f"Roofline of one {answer.gpu.name}",
-        alt=f"{listed(phrases)}; compute takes over from memory at the ridge of {ridge:,.0f} FLOP/byte.",
+        alt=f"{listed(phrases)}; the ridge between memory and compute bound is at {ridge:,.0f} FLOP/byte.",
         figure=figure,
         subject=subject_of(answer),
         rows=tuple(points),
@@ -95,7 +94,7 @@ def _add_points(figure: Any, rows: Sequence[Mapping[str, Any]], mode: str, **loo
 
 
 def _roofline_rows(answer: Estimate, phase: Phase) -> list[Mapping[str, Any]]:
-    """The operators of a step, and the whole step, on the roofline."""
+    """Return the operators of a step, and the whole step, as points of the roofline."""
     operators: Sequence[OperatorTime] = getattr(answer.breakdown, phase)
     points = [
         (op.name, op.flops / op.bytes, op.flops / op.seconds / TERA, op.bound)
@@ -112,7 +111,7 @@ def _roofline_rows(answer: Estimate, phase: Phase) -> list[Mapping[str, Any]]:
 
 
 def step_table(title: str, operators: Sequence[OperatorTime]) -> Table:
-    """Return one step by operator, and the whole."""
+    """Return one step by operator, and its total."""
     total_s = sum(op.seconds for op in operators)
     rows = [
         {
@@ -130,16 +129,13 @@ def step_table(title: str, operators: Sequence[OperatorTime]) -> Table:
 
 
 def step_chart(answer: Estimate, phase: Phase, units: Units = STANDARD) -> Chart:
-    """One step as a waterfall: operator after operator, coloured and hatched by what bounds it. At its foot the whole
-    step with a 90 % interval, which is no surer than the latency that it makes: the TPOT of a decode step, the TTFT of
-    a prefill."""
-    import plotly.graph_objects as go
-
+    """Return one step as a waterfall of operators, coloured and hatched by bottleneck. The last bar is the whole step
+    with the relative 90 % interval of its latency: TPOT for a decode step, TTFT for a prefill step."""
     operators: Sequence[OperatorTime] = getattr(answer.breakdown, phase)
     total_s = sum(op.seconds for op in operators)
     whole = as_sure(total_s, answer.tpot_s if phase == "decode" else answer.ttft_s)
     starts = list(accumulate((op.seconds for op in operators), initial=0.0))[:-1]
-    figure = go.Figure()
+    figure = new_figure()
     for index, bound in enumerate(BOUNDS):
         chosen = [(op, start) for op, start in zip(operators, starts, strict=True) if op.bound == bound]
         figure.add_bar(

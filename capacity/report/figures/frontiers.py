@@ -1,4 +1,4 @@
-"""The frontier: output tokens/s per GPU against tokens/s for a user, a line for each deployment over concurrency."""
+"""The frontier: output tokens/s per GPU against tokens/s per user, one line over concurrency for each deployment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from capacity.report.figures.chart import NEUTRAL, Chart, colour, coordinates, digits, layout, symbol
+from capacity.report.figures.chart import (
+    NEUTRAL,
+    Chart,
+    colour,
+    coordinates,
+    digits,
+    layout,
+    new_figure,
+    symbol,
+)
 from capacity.report.figures.drawing import with_interval
 from capacity.report.figures.loads import faint
 from capacity.report.subject import subject_of
@@ -19,7 +28,7 @@ if TYPE_CHECKING:
     from capacity.answers.records import Quantity
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-COLOURS = "Cividis"  # of prices: one scale that colour-blind readers order alike
+COLOURS = "Cividis"  # scale of prices, readable for colour-blind users
 
 
 class Known(NamedTuple):
@@ -32,10 +41,10 @@ class Known(NamedTuple):
 
     @property
     def hover(self) -> str:
-        """The point in words."""
+        """Return the point as text."""
         lines = [
             f"<b>{self.place.line.label}</b>, {self.place.point.load:,.0f} in flight",
-            f"{with_interval(self.speed)} tokens/s for a user",
+            f"{with_interval(self.speed)} tokens/s per user",
             f"{with_interval(self.rate)} tokens/s per GPU",
             *([] if self.price is None else [f"${digits(self.price)} per 1M output tokens"]),
         ]
@@ -43,13 +52,12 @@ class Known(NamedTuple):
 
 
 def frontier_chart(answer: Frontier, *, tpot_limit_s: float | None = None) -> Chart:
-    """Lines over concurrency with bands from the slow to the fast end of both intervals, and the limit on TPOT.
+    """Return lines over concurrency with bands between the low and the high bounds of both intervals, and the TPOT
+    limit.
 
-    A marker's colour is its $ per 1M output tokens; `customdata` of a marker is the line's and the point's number.
+    A marker's colour is its $ per 1M output tokens; its `customdata` is the number of the line and of the point.
     """
-    import plotly.graph_objects as go
-
-    figure, points = go.Figure(), _known_points(answer)
+    figure, points = new_figure(), _known(answer)
     lines = [list(line) for _, line in groupby(points, key=lambda each: each.place.numbers[0])]
     prices = [math.log10(each.price) for each in points if each.price is not None]
     scale = {"colorscale": COLOURS, "cmin": min(prices), "cmax": max(prices)} if prices else {}
@@ -61,7 +69,7 @@ def frontier_chart(answer: Frontier, *, tpot_limit_s: float | None = None) -> Ch
         _draw_line(figure, index, line, scale)
     if scale:
         _draw_prices(figure, scale)
-    layout(figure, x="tokens/s for a user (1/TPOT)", y="output tokens/s per GPU", height=560)
+    layout(figure, x="tokens/s per user (1/TPOT)", y="output tokens/s per GPU", height=560)
     if tpot_limit_s is not None and points:
         figure.add_vline(
             x=1 / tpot_limit_s,
@@ -73,7 +81,7 @@ def frontier_chart(answer: Frontier, *, tpot_limit_s: float | None = None) -> Ch
     figure.update_xaxes(rangemode="tozero")
     return Chart(
         name="frontier",
-        title=f"{answer.model}: use of a GPU against speed for a user",
+        title=f"{answer.model}: throughput per GPU against speed per user",
         alt=_words(answer, tpot_limit_s),
         figure=figure,
         subject=subject_of(answer),
@@ -108,12 +116,12 @@ def _draw_band(figure: Any, line: Sequence[Known], fill: str) -> None:
 
 
 def _draw_best(figure: Any, points: Sequence[Known]) -> None:
-    """Through the points that no other beats in both: with one line alone it would be that line."""
+    """Draw the Pareto front of all lines; a single line would be its own front."""
     best = sorted((each.speed.value, each.rate.value) for each in points if each.place.best)
     figure.add_scatter(
         **coordinates(best),
         mode="lines",
-        name="the best of all",
+        name="Pareto front",
         line={"color": NEUTRAL, "dash": "dot", "width": 5},
         hoverinfo="skip",
     )
@@ -130,7 +138,7 @@ def _draw_line(figure: Any, index: int, line: Sequence[Known], scale: Mapping[st
         legendgroup=name,
         line={"color": shade, "dash": DASHES[index // 6 % len(DASHES)], "width": 2},
         marker={"symbol": symbol(index), "size": 10, "line": {"width": 1.5, "color": shade}, **colours},
-        unselected={"marker": {"opacity": 1.0}},  # a click is no choice among them
+        unselected={"marker": {"opacity": 1.0}},  # a click does not fade the other points
         customdata=[each.place.numbers for each in line],
         text=[each.hover for each in line],
         hovertemplate="%{text}<extra></extra>",
@@ -138,7 +146,7 @@ def _draw_line(figure: Any, index: int, line: Sequence[Known], scale: Mapping[st
 
 
 def _draw_prices(figure: Any, scale: Mapping[str, Any]) -> None:
-    """The scale of prices, by their logarithm, as a mark that is not seen."""
+    """Draw the logarithmic colour scale of prices with an invisible mark."""
     low, high = scale["cmin"], scale["cmax"]
     steps = [low + share * (high - low) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
     ticks = {"tickvals": steps, "ticktext": [f"${10**step:,.3g}" for step in steps]}
@@ -154,7 +162,7 @@ def _draw_prices(figure: Any, scale: Mapping[str, Any]) -> None:
 
 
 def _words(answer: Frontier, tpot_limit_s: float | None) -> str:
-    """The best deployment within the limit, or how many there are."""
+    """Return the best deployment within the limit, or the number of deployments."""
     count = sum(1 for line in answer.lines if line.points)
     words = f"{count} deployments of {answer.model} over concurrency"
     if tpot_limit_s is None:

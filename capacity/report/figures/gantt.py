@@ -1,4 +1,4 @@
-"""A run watched: a lane for each request over the batch and the KV cache, with a playhead to move through time."""
+"""A run over time: one lane for each request above the batch and the KV cache, with a playhead."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capacity.report.figures.chart import Chart, colour, coordinates, layout, listed
+from capacity.report.figures.chart import Chart, colour, coordinates, layout, listed, new_figure
 from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
     from capacity.answers.records import Simulation
 
-PHASES = {"queued": 1, "prefill": 0, "decode": 2, "preempted": 5}  # a colour of the palette each
-# of a lane: told apart without colour
+PHASES = {"queued": 1, "prefill": 0, "decode": 2, "preempted": 5}  # index of the palette
+# share of a lane, to distinguish phases without colour
 HEIGHTS = {"queued": 0.35, "prefill": 0.9, "decode": 0.65, "preempted": 0.35}
 MOST_LANES = 400
-FRAMES = 120  # places of the playhead
+FRAMES = 120  # positions of the playhead
 ENGINE, REQUESTS = 1, 2  # process numbers in the trace
 PANELS = ("requests", "requests in the step and waiting", "KV cache in use")
 SHARES = [0.62, 0.19, 0.19]  # of the height
-TITLE, SLIDER, WORDS, ABOVE = 26, 34, 26, 165  # pixels above the panels: a title, the slider, its words, all
+TITLE, SLIDER, WORDS, ABOVE = 26, 34, 26, 165  # pixels above the panels: title, slider, its text, total
 SETTINGS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """The engine at one instant, in s since the run began."""
+    """The engine at one instant, in s since the start of the run."""
 
     time_s: float
     running: int
@@ -40,32 +40,22 @@ class Moment:
 
     @property
     def words(self) -> str:
-        """In a few words."""
-        return f"{self.time_s:,.1f} s: {self.running:,} run, {self.waiting:,} wait, KV {self.kv_fraction:.0%}"
+        """Return the state as text."""
+        return f"{self.time_s:,.1f} s: {self.running:,} running, {self.waiting:,} waiting, KV {self.kv_fraction:.0%}"
 
 
 def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
-    """Each request's queue, prefill, decode and pauses above the batch, the queue and the KV cache in use.
+    """Return each request's queue, prefill, decode and preemptions above the batch, the queue and KV use.
 
     `events` are those of the run's Chrome trace (`simulator.timeline.Timeline.chrome_trace`). The slider moves a line
-    through all panels, and says what stands there; Play moves it as fast as the run itself was. Of more than 400
-    requests the first.
+    through all panels and shows the state there; Play moves it in real time. Only the first 400 requests are shown.
     """
-    from plotly.subplots import make_subplots
-
     lives = [event for event in events if event["ph"] == "X" and event["pid"] == REQUESTS]
     order = list(dict.fromkeys(int(event["tid"]) for event in sorted(lives, key=itemgetter("ts"))))
     lanes = {request: place for place, request in enumerate(order[:MOST_LANES], start=1)}
     shown = [event for event in lives if int(event["tid"]) in lanes]
     moments = moments_of(answer, events)
-    figure = make_subplots(
-        rows=len(PANELS),
-        cols=1,
-        shared_xaxes=True,
-        vertical_spacing=0.06,
-        row_heights=SHARES,
-        subplot_titles=PANELS,
-    )
+    figure = new_figure(rows=3, vertical_spacing=0.06, row_heights=SHARES, subplot_titles=PANELS)
     for phase in PHASES:
         _lanes(figure, phase, [event for event in shown if event["name"] == phase], lanes)
     _states(figure, moments)
@@ -77,7 +67,7 @@ def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
     _playhead(figure, moments)
     return Chart(
         name="requests_over_time",
-        title="Every request, from its arrival to its last token",
+        title="Requests from arrival to last token",
         alt=_words(lanes, lives, moments),
         figure=figure,
         rows=tuple(_row(event) for event in shown),
@@ -86,9 +76,9 @@ def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
 
 
 def moments_of(answer: Simulation, events: Sequence[Event]) -> list[Moment]:
-    """The engine at the end of each step: its rows, the requests that wait to run, or to run again, the KV cache."""
+    """Return the engine at the end of each step: rows, waiting or preempted requests, and KV use."""
     steps = [event for event in events if event["ph"] == "X" and event["pid"] == ENGINE]
-    used = [event["args"]["used"] for event in events if event["ph"] == "C"]  # at the end of each step
+    used = [event["args"]["used"] for event in events if event["ph"] == "C"]
     waits = [event for event in events if event["ph"] == "X" and event["name"] in ("queued", "preempted")]
     begun = sorted(float(event["ts"]) for event in waits)
     over = sorted(float(event["ts"] + event["dur"]) for event in waits)
@@ -143,7 +133,7 @@ def _states(figure: Any, moments: Sequence[Moment]) -> None:
 
 
 def _playhead(figure: Any, moments: Sequence[Moment]) -> None:
-    """A line through all panels, a slider that moves it and says what stands there, and Play."""
+    """Add a line through all panels, a slider that moves it and shows the state there, and Play."""
     if not moments:
         return
     end_s = moments[-1].time_s
@@ -174,13 +164,13 @@ def _playhead(figure: Any, moments: Sequence[Moment]) -> None:
 
 
 def _moment_at(moments: Sequence[Moment], at_s: float) -> Moment:
-    """As the last step left it that has ended at this instant; before the first, as that."""
+    """Return the state after the last step that ended by `at_s`; before the first step, the state after it."""
     place = bisect_right(moments, at_s, key=attrgetter("time_s")) - 1
     return replace(moments[max(place, 0)], time_s=at_s)
 
 
 def _shown_at(moment: Moment, titles: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
-    """The layout of a line at a moment, and what stands there in words, beside the titles of the panels."""
+    """Return the layout of the line at a moment: its text, next to the titles of the panels."""
     line = SETTINGS["line"] | {"x0": moment.time_s, "x1": moment.time_s}
     words = SETTINGS["words"] | {"text": moment.words, "yshift": TITLE + SLIDER}
     return {"shapes": [line], "annotations": [*titles, words]}

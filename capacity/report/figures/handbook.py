@@ -1,4 +1,4 @@
-"""The handbook's charts, for any model and GPU: each a function of a resolved pool that returns SVG text."""
+"""Charts of the handbook for any model and GPU: each function takes a resolved pool and returns SVG text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.pool.drafting import Speculation, find_speculator
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.report.figures.chart import colour, coordinates, layout, log_axis, symbol
+from capacity.report.figures.chart import colour, coordinates, layout, log_axis, new_figure, symbol
 from capacity.report.figures.picture import draw_picture
 from capacity.report.layout import GIB, tokens
 from capacity.step import decode_shape
@@ -41,19 +41,17 @@ def line_chart(
     log_x: bool = True,
     log_y: bool = False,
 ) -> str:
-    """Draw lines over common axes as SVG; a logarithmic x axis has ticks at powers of 2, and y starts at 0 otherwise.
+    """Draw lines over common axes as SVG; a logarithmic x axis has ticks at powers of 2, a linear y axis begins at 0.
 
-    Raises InvalidInput for no points, for values that are not finite, or not above 0 on a logarithmic axis.
+    Raises InvalidInput if there are no points, or for values that are not finite or not above 0 on a logarithmic axis.
     """
-    import plotly.graph_objects as go
-
     points = [point for line in lines.values() for point in line]
     if not points:
         raise InvalidInput(f"the chart {title!r} has no points")
     for x, y in points:
         if not (math.isfinite(x) and math.isfinite(y)) or (log_x and x <= 0) or (log_y and y <= 0):
             raise InvalidInput(f"the chart {title!r} cannot draw the point ({x}, {y})")
-    figure = go.Figure()
+    figure = new_figure()
     for index, (name, line) in enumerate(lines.items()):
         look = {"marker": {"symbol": symbol(index), "size": 6}, "line": {"color": colour(index)}}
         figure.add_scatter(**coordinates(line), name=name, mode="lines+markers" if log_x else "lines", **look)
@@ -71,14 +69,14 @@ def line_chart(
 
 
 def quantization_chart(pool: ResolvedPool) -> str:
-    """TPOT over batch at 16 bit, FP8 and 4-bit weight-only: where the lines cross, weight-only stops paying."""
+    """Return TPOT over batch at 16 bit, FP8 and 4-bit weight-only; weight-only stops paying where the lines cross."""
     return _decode_steps(
         pool, {name: find_method(name).apply(pool) for name in ("bf16", "fp8-tensor", "awq-int4")}
     )
 
 
 def _decode_steps(pool: ResolvedPool, pools: Mapping[str, ResolvedPool]) -> str:
-    """A decode step over batch, a line for each variant of the pool."""
+    """Return a decode step over batch, one line for each variant of the pool."""
     lines = {}
     for name, each in pools.items():
         steps = each.step_model
@@ -88,8 +86,8 @@ def _decode_steps(pool: ResolvedPool, pools: Mapping[str, ResolvedPool]) -> str:
 
 
 def speculation_chart(pool: ResolvedPool) -> str:
-    """Speed-up over batch for chains of 1 to 7 drafts and a tree of 25, by one layer, at an acceptance of 0.7."""
-    speculation = Speculation(pool, find_speculator("eagle-tree").with_acceptance("0.7"))
+    """Return the speed-up over batch for chains of 1 to 7 drafts and a tree of 25, with an acceptance of 0.7."""
+    speculation = Speculation(pool, find_speculator("eagle-tree").accepting("0.7"))
     drafts = {f"chain of {k}": (k, k) for k in (1, 3, 5, 7)} | {"tree of 25, 5 deep": (5, 25)}
     lines = {
         name: [(b, speculation.round_of(b, CONTEXT, depth, nodes).speedup) for b in BATCHES]
@@ -100,7 +98,7 @@ def speculation_chart(pool: ResolvedPool) -> str:
 
 
 def kv_chart(pool: ResolvedPool) -> str:
-    """KV of one request over context, in each format of the cache."""
+    """Return the KV cache of one request over context, in each cache format."""
     contexts = [2**power for power in range(10, 21)]
     lines = {
         dtype: [(n, request_kv_bytes(pool.model, n, dtype) / GIB) for n in contexts]
@@ -111,7 +109,7 @@ def kv_chart(pool: ResolvedPool) -> str:
 
 
 def attention_chart(pool: ResolvedPool) -> str:
-    """HBM traffic of one head over tokens, naive and tiled."""
+    """Return the HBM traffic of one attention head over tokens, naive and tiled."""
     on_chip = shared_memory_bytes(pool.profile)
     tokens = [2**power for power in range(9, 18)]
     lines = {
@@ -123,7 +121,7 @@ def attention_chart(pool: ResolvedPool) -> str:
 
 
 def cache_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
-    """Hit rate over cache size, for generated conversations."""
+    """Return the hit rate over cache size for generated conversations."""
     workload = conversations(
         num_sessions=200,
         arrivals=SteadyArrivals(1.0),
@@ -141,7 +139,7 @@ def cache_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
 
 
 def batching_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
-    """Decode steps of static over continuous batching, by the spread of output lengths."""
+    """Return the decode steps of static over continuous batching, by the spread of output lengths."""
     uniform = np.arange(1, 400)
     batches = [2**power for power in range(9)]
     lines = {
@@ -153,7 +151,7 @@ def batching_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
 
 
 def scaling_chart(pool: ResolvedPool) -> str:
-    """Speed-up of TPOT and efficiency over tensor parallelism."""
+    """Return speed-up of TPOT and efficiency over tensor parallelism."""
     curve = scaling_curve(pool, input_len=1024, output_len=256, concurrency=32)
     fitting = [layout for layout in curve if layout.speedup is not None]
     if not fitting:
@@ -167,7 +165,7 @@ def scaling_chart(pool: ResolvedPool) -> str:
 
 
 def engines_chart(pool: ResolvedPool) -> str:
-    """A decode step over batch under each engine's host times, launches and graphs."""
+    """Return a decode step over batch with each engine's host times, kernel launches and CUDA graphs."""
     names = ("vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "hf-transformers")
     gpu = pool.pool.gpu
     return _decode_steps(pool, {name: resolve(pool.model, Pool(gpu=gpu, engine=name)) for name in names})
@@ -186,7 +184,8 @@ CHARTS: dict[str, Callable[[ResolvedPool], str]] = {
 
 
 def write_charts(pool: ResolvedPool, folder: str | Path) -> tuple[Path, ...]:
-    """Every chart as an SVG file in `folder`, made if missing. Raises InvalidInput where it cannot be written."""
+    """Write every chart as an SVG file into `folder`, created if missing. Raises InvalidInput if it cannot be
+    written."""
     written = []
     for name, chart in CHARTS.items():
         path = Path(folder) / f"{name}.svg"

@@ -1,4 +1,4 @@
-"""What is known as rows: models, GPUs, the source of every value, prices."""
+"""Rows of the reference data: models, GPUs, the source of every value, and prices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def five_digits(scale: float = 1.0, follows: str = "") -> Unit:
-    """Return a unit for columns whose numbers differ in size."""
+    """Return a unit for columns whose numbers differ in magnitude."""
     return Unit(scale=scale, follows=follows, significant=5)
 
 
@@ -38,12 +38,12 @@ LISTED = {"Models": MODELS, "GPUs": GPUS}
 
 
 def source_rows(profile: HardwareProfile) -> list[dict[str, object]]:
-    """Every value of a profile with where it comes from; SI units, as its name says."""
-    values = flatten(profile.model_dump(exclude={"provenance", "step_time"}))
+    """Return every value of a profile with its source, in the SI unit that its name gives."""
+    values = flattened(profile.model_dump(exclude={"provenance", "step_time"}))
     return [
         {
-            "value of": name,
-            "is": f"{values.get(name)}",
+            "name": name,
+            "value": f"{values.get(name)}",
             "basis": origin.basis,
             "date": origin.date,
             "source": origin.source,
@@ -53,7 +53,7 @@ def source_rows(profile: HardwareProfile) -> list[dict[str, object]]:
 
 
 def price_rows(gpu: str) -> list[dict[str, object]]:
-    """The dated prices of one GPU, cheapest first."""
+    """Return the dated prices of one GPU, cheapest first."""
     prices = sorted((p for p in price_table() if p.gpu == gpu), key=lambda price: price.usd_per_gpu_hour)
     shown = ("tier", "usd_per_gpu_hour", "provider", "product", "gpus_per_instance", "date", "source")
     return [{name: getattr(price, name) for name in shown} for price in prices]

@@ -1,4 +1,4 @@
-"""The figures of a load that charts draw, one at a time."""
+"""The figures of a load that charts show, one at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BAND_OPACITY = 0.18
 
 
 class Figure(NamedTuple):
-    """A figure of merit of a load: its `name` in those of files, the field of a `LoadPoint`, its title and unit."""
+    """A figure of merit of a load: `name` in file names, field of a `LoadPoint`, title and unit."""
 
     name: str
     field: str
@@ -25,16 +25,16 @@ class Figure(NamedTuple):
 
     @property
     def axis(self) -> str:
-        """`TTFT, {time}`."""
+        """Return `TTFT, {time}`."""
         return f"{self.title}, {{time}}" if self.unit.follows else self.title
 
     @property
     def label(self) -> str:
-        """`TTFT, ms`."""
+        """Return `TTFT, ms`."""
         return name_units(self.axis)
 
-    def value_of(self, point: LoadPoint) -> Any:
-        """Return its value of a point; None where it has none."""
+    def of(self, point: LoadPoint) -> Any:
+        """Return the figure of a point; None if it has none."""
         return getattr(point, self.field)
 
     def text(self, quantity: Quantity) -> str:
@@ -61,6 +61,6 @@ BARS = {
 
 
 def faint(hex_colour: str) -> str:
-    """Return a colour for areas behind lines."""
+    """Return a translucent colour for areas behind lines."""
     red, green, blue = (int(hex_colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{BAND_OPACITY})"

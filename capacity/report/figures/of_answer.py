@@ -1,4 +1,4 @@
-"""Charts of any answer, for printed pages and exports: the same as on the dashboard."""
+"""Charts of any answer for printed pages and exports, identical to those of the dashboard."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from capacity.report.figures.drawing import draw_charts
 
 
 def charts_of(answer: AnswerRecord) -> tuple[Chart, ...]:
-    """Return the charts of this answer's view; none without a view."""
+    """Return the charts of an answer's view; empty without a view."""
     shown = ANSWERS.get(answer.schema_name())
     if shown is None or not shown.view:
         return ()

@@ -1,7 +1,7 @@
-"""Draw a figure as SVG or PNG with matplotlib, without a browser: dark on white, with its title and subject.
+"""Drawing of a figure as SVG or PNG with matplotlib, without a browser: dark on white, with title and subject.
 
-Of plotly's figures it draws what the package's charts contain: lines, bands, points and bars with whiskers and labels
-on linear, logarithmic and category axes, lines across, notes, a colour scale and a legend.
+It supports the plotly features that this package's charts use: lines, bands, points and bars with whiskers and labels
+on linear, logarithmic and category axes, reference lines, annotations, a colour scale and a legend.
 """
 
 from __future__ import annotations
@@ -31,25 +31,22 @@ INK, FAINT = "#1c2733", "#55606e"
 SETTINGS: Mapping[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 WORDS: Mapping[str, Mapping[str, Any]] = SETTINGS["words"]
 NEEDED = "pictures need matplotlib: pip install 'llm-capacity[charts]'"
-SPARE = re.compile(  # what stands before an SVG element, metadata, comments, names of groups, spaces
+SPARE = re.compile(  # text before the SVG element, metadata, comments, names of groups, spaces
     r'\A.*?(?=<svg)|<metadata>.*?</metadata>|<!--.*?-->| id="\w+[._]\w+"|(?<=>)\s+(?=<)', re.S
 )
-DRAWING = Lock()  # matplotlib's settings belong to the process
+DRAWING = Lock()  # matplotlib's settings are global
 Names = Sequence[str] | None  # the categories of an axis
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is installed."""
+    """Return whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
 def draw_picture(
     figure: Any, format: str, *, title: str, subtitle: Sequence[str] = (), alt: str = ""
 ) -> bytes:
-    """Draw a plotly figure as a file of `format`, `svg` or `png`; `subtitle` are lines below its title.
-
-    Raises InvalidInput without matplotlib.
-    """
+    """Return a plotly figure as an `svg` or `png` file with subtitles. Raises InvalidInput without matplotlib."""
     if not can_draw():
         raise InvalidInput(NEEDED)
     import matplotlib as mpl
@@ -57,7 +54,7 @@ def draw_picture(
     about = {"Title": printable(alt or title), "Date": None, "Creator": None, "Format": None, "Type": None}
     file = BytesIO()
     with DRAWING, mpl.rc_context(SETTINGS["style"]), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # the reader's fonts draw it
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the reader's fonts have the glyph
         drawn = _Picture(figure, title, subtitle).drawn
         drawn.savefig(file, format=format, dpi=DPI, metadata=about if format == "svg" else None)
     return file.getvalue() if format == "png" else _svg_element(file.getvalue())
@@ -70,7 +67,7 @@ def _svg_element(document: bytes) -> bytes:
 
 
 class _Panel(NamedTuple):
-    """Axes of matplotlib, with the two axes of plotly that they show and the categories of each."""
+    """Axes of matplotlib, with the two plotly axes that they show and the categories of each."""
 
     drawn: Any
     axes: tuple[Any, Any]
@@ -83,15 +80,15 @@ class _Picture:
     def __init__(self, figure: Any, title: str, subtitle: Sequence[str]) -> None:
         from matplotlib.figure import Figure
 
-        still = (figure.frames or [figure])[-1].layout  # what moves is left out
+        still = (figure.frames or [figure])[-1].layout  # without animations
         figure = type(figure)(figure.data, figure.layout)
         self.layout = _complete(figure.layout, "layout")
         self.drawn = Figure(dpi=72)
         self.paper = self.drawn.add_axes((0, 0, 1, 1), frameon=False, xticks=[], yticks=[])
-        self.scale: Any = None  # the points with a colour scale, and what it says
+        self.scale: Any = None  # the points with a colour scale, and the scale
         self.outside: list[Any] = []  # labels of bars beyond their ends
         self.inside: list[tuple[Any, Any]] = []  # bars and the labels in them
-        self.panels: dict[str, _Panel] = {}  # by the number of the x axis, which the first has not
+        self.panels: dict[str, _Panel] = {}  # by the number of the x axis; the first has none
         traces = [_complete(trace, trace.type) for trace in figure.data if trace.visible in (None, True)]
         for x, y in dict.fromkeys((trace.xaxis[1:], trace.yaxis[1:]) for trace in traces) or [("", "")]:
             self._draw_panel(x, y, [trace for trace in traces if trace.xaxis[1:] == x])
@@ -166,7 +163,8 @@ class _Picture:
     def _draw_bars(
         self, panel: _Panel, trace: Any, place: tuple[int, int], ends: dict[tuple[float, bool], float]
     ) -> None:
-        """Draw the bars of one trace, number `place`; `ends` are the ends of the bars that they are stacked on."""
+        """Draw the bars of one trace; `place`: its number and the number of traces; `ends`: ends of the bars stacked
+        so far."""
         lying, mode, marker = trace.orientation == "h", self.layout.barmode, trace.marker
         along, over, draw, error, whisker = (
             (trace.y, trace.x, panel.drawn.barh, trace.error_x, "xerr")
@@ -189,7 +187,7 @@ class _Picture:
             wide,
             base,
             color=marker.color,
-            hatch=2 * marker.pattern.shape.replace(".", "\\"),  # dots would take most of a file
+            hatch=2 * marker.pattern.shape.replace(".", "\\"),  # dots would make the file large
             edgecolor=(1, 1, 1, 0.75),  # of the hatching
             linewidth=0,
             label=trace.name if trace.showlegend and len(at) else None,
@@ -231,11 +229,11 @@ class _Picture:
         )
 
     def _panel_of(self, mark: Any) -> _Panel:
-        """The panel of a shape or a note; the first for one on the whole."""
+        """Return the panel of a shape or an annotation; the first panel if it refers to the whole figure."""
         return self.panels.get(mark.xref.split(" ")[0][1:], next(iter(self.panels.values())))
 
     def _transform(self, mark: Any) -> Any:
-        """From the coordinates of a shape or a note to points."""
+        """Return the transform from the coordinates of a shape or an annotation to points."""
         from matplotlib.transforms import blended_transform_factory
 
         panel = self._panel_of(mark).drawn
@@ -244,7 +242,7 @@ class _Picture:
         return across if across is up else blended_transform_factory(across, up)
 
     def _place(self, title: str, subtitle: Sequence[str]) -> None:
-        """Place the panels between the title and the legend, with room for the labels of their axes."""
+        """Place the panels between the title and the legend, with room for axis labels."""
         lines = [_words(title), *(row for line in subtitle for row in textwrap.wrap(printable(line), 135))]
         legend = self._legend()
         foot = MARGIN + (legend.get_window_extent().height if legend else 0)
@@ -255,7 +253,7 @@ class _Picture:
             look = {"color": FAINT} if row else {"fontsize": 16, "fontweight": "bold"}
             self.drawn.text(MARGIN / WIDTH, 1 - (24 + LINE * row) / height, words, **look)
         left, low = 0.0, foot
-        for _ in range(2):  # with less room an axis may have other words
+        for _ in range(2):  # with less room an axis may have other tick labels
             self._set_positions((left, low, WIDTH - right - left, height - top - low))
             for panel in self.panels.values():
                 _turn_words(panel.drawn)
@@ -276,7 +274,7 @@ class _Picture:
             label.set_visible(label.get_window_extent().width <= bar.get_window_extent().width)
 
     def _set_positions(self, area: tuple[float, float, float, float]) -> None:
-        """Place the panels in an area: left, low, width and height in points."""
+        """Place the panels in an area: left, bottom, width and height in points."""
         wide, high = self.drawn.get_size_inches() * 72
         self.paper.set_position((area[0] / wide, area[1] / high, area[2] / wide, area[3] / high))
         for panel in self.panels.values():
@@ -285,7 +283,7 @@ class _Picture:
             panel.drawn.set_position((x0 / wide, y0 / high, (x1 - x0) / wide, (y1 - y0) / high))
 
     def _legend(self) -> Any:
-        """Draw the legend in as many columns as have room; none for a single entry."""
+        """Draw the legend in as many columns as fit; none for a single entry."""
         found = (panel.drawn.get_legend_handles_labels() for panel in self.panels.values())
         drawn = chain.from_iterable(zip(*entries, strict=True) for entries in found)
         entries = {_words(label): handle for handle, label in reversed(list(drawn))}
@@ -299,7 +297,7 @@ class _Picture:
 
 
 def _set_axis(axis: Any, source: Any, names: Names) -> None:
-    """Give an axis its title, its range and its ticks."""
+    """Set title, range and ticks of an axis."""
     from matplotlib import ticker
 
     axis.set_label_text(_words(source.title.text))
@@ -330,7 +328,7 @@ def _set_axis(axis: Any, source: Any, names: Names) -> None:
 
 
 def _turn_words(panel: Any) -> None:
-    """Rotate the tick labels of a panel that would overlap."""
+    """Rotate the tick labels of a panel if they overlap."""
     words = [label.get_window_extent() for label in panel.get_xticklabels() if label.get_text()]
     if any(box.x1 > other.x0 for box, other in pairwise(sorted(words, key=lambda box: box.x0))):
         lines = [label.get_text().replace("\n", " ") for label in panel.get_xticklabels()]
@@ -338,7 +336,7 @@ def _turn_words(panel: Any) -> None:
 
 
 def _widen(label: Any) -> None:
-    """Widen the axis of lying bars until the label beyond the end of one is in sight."""
+    """Widen the axis of horizontal bars until the label beyond a bar's end is visible."""
     panel, extent = label.axes, label.get_window_extent()
     box, (low, high) = panel.get_window_extent(), panel.get_xlim()
     room = box.width - extent.width - MARGIN
@@ -349,7 +347,7 @@ def _widen(label: Any) -> None:
 
 
 def _complete(part: Any, kind: str) -> Any:
-    """Give a part of a figure the defaults of what it leaves open, and return it."""
+    """Set the defaults of a part of a figure, and return the part."""
     for name, value in SETTINGS["defaults"][kind].items():
         if part[name] is None:
             part[name] = value
@@ -357,7 +355,8 @@ def _complete(part: Any, kind: str) -> Any:
 
 
 def _value_of(place: Any, ref: str, axis: Any) -> Any:
-    """The place of a note in the values of an axis: plotly wants the logarithm on the first logarithmic axes."""
+    """Return an annotation's position as a value of the axis: plotly stores the logarithm for the first logarithmic
+    axes."""
     return 10**place if axis.type == "log" and ref in ("x", "y") else place
 
 
@@ -366,7 +365,7 @@ def _column(values: Any) -> list[Any]:
 
 
 def _categories(axis: Any, traces: Sequence[Any], letter: str) -> Names:
-    """The names on an axis in their order; None for an axis of numbers."""
+    """Return the names on an axis in order; None for a numeric axis."""
     found = dict.fromkeys(value for trace in traces for value in _column(trace[letter]) if value is not None)
     if axis.type != "category" and not any(isinstance(value, str) for value in found):
         return None
@@ -378,7 +377,7 @@ def _places(values: Any, names: Names) -> list[Any]:
 
 
 def _whiskers(error: Any) -> Any:
-    """Lengths of whiskers below and above; None without any."""
+    """Return the lengths of whiskers below and above; None without any."""
     if error.array is None or not len(error.array):
         return None
     both = np.asarray([error.arrayminus, error.array], dtype=float)
@@ -386,12 +385,12 @@ def _whiskers(error: Any) -> Any:
 
 
 def _words(text: Any) -> str:
-    """Text without the tags that plotly knows."""
+    """Return text without plotly's tags."""
     return printable(re.sub(r"</?(b|i|extra|sup|sub)\s*/?>", "", str(text or "").replace("<br>", "\n")))
 
 
 def _rgba(colour: str) -> Any:
-    """A colour as matplotlib reads it, from `#0072B2` or `rgba(0,114,178,0.18)`."""
+    """Return a colour for matplotlib from `#0072B2` or `rgba(0,114,178,0.18)`."""
     if not colour.startswith("rgba"):
         return colour
     *light, opacity = map(float, re.findall(r"[\d.]+", colour))

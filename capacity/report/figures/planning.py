@@ -1,4 +1,4 @@
-"""A plan as pictures: the ranked deployments, the fronts, and the service levels over time."""
+"""Charts of a plan: the ranked deployments, the Pareto fronts, and the service levels over time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capacity.base.quantity import Quantity
-from capacity.report.figures.chart import NEUTRAL, Chart, colour, coordinates, layout, symbol
+from capacity.report.figures.chart import NEUTRAL, Chart, colour, coordinates, layout, new_figure, symbol
 from capacity.report.figures.drawing import whiskers
 from capacity.report.plan import level_name, level_text, share_of_limit, window_rows
 from capacity.report.subject import subject_of
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from capacity.planning.evaluation.slo_evaluation import WindowLevels
     from capacity.planning.records import Plan, Point
 
-WORST_SHOWN = 3.0  # times a limit
-# width and height of the smallest plot, that of a phone: what is free there is free everywhere
+WORST_SHOWN = 3.0  # times the limit; higher values are drawn here
+# width and height of the smallest plot, on a phone: labels that fit there fit everywhere
 PLOT_PX = 290, 330
 MARK_PX, LETTER_PX, LINE_PX = 16, 8, 14
-POSITIONS = {  # as plotly calls them: steps from the mark to the label's middle, aside and up
+POSITIONS = {  # plotly's names: steps from the mark to the label's centre, to the right and up
     "top center": (0, 1),
     "bottom center": (0, -1),
     "middle right": (1, 0),
@@ -33,16 +33,15 @@ POSITIONS = {  # as plotly calls them: steps from the mark to the label's middle
     "bottom right": (1, -1),
     "bottom left": (-1, -1),
 }
-SPEEDS = "%{x:,.1f} tokens/s a user, %{y:,.0f} a GPU<extra></extra>"
+SPEEDS = "%{x:,.1f} tokens/s per user, %{y:,.0f} per GPU<extra></extra>"
 
 
 def windows_chart(windows: Sequence[WindowLevels], *, subject: str) -> Chart:
-    """Each service level as a share of its limit over time, the worst window of each hour, with the request rate."""
-    import plotly.graph_objects as go
-
+    """Return each service level as a share of its limit over time (worst window of each hour), with the request
+    rate."""
     rows = window_rows(windows)
     starts = [clock_text(start_s) for start_s, _, _, _ in rows]
-    figure = go.Figure()
+    figure = new_figure()
     for index, level in enumerate(rows[0][2]):
         figure.add_scatter(
             name=level.slo,
@@ -61,7 +60,7 @@ def windows_chart(windows: Sequence[WindowLevels], *, subject: str) -> Chart:
     return Chart(
         name="slo_over_time",
         title="Service levels over time",
-        alt=f"The worst window of each of {len(rows)} stretches of time; the highest is at {worst:.0%} of its limit.",
+        alt=f"Worst window of each of {len(rows)} periods; the highest level is at {worst:.0%} of its limit.",
         figure=figure,
         subject=subject,
         rows=tuple(
@@ -77,21 +76,18 @@ def windows_chart(windows: Sequence[WindowLevels], *, subject: str) -> Chart:
 
 
 def speed_chart(plan: Plan) -> Chart:
-    """Speed for a user against use of a GPU: what was simulated and is beaten in neither, by its number in the ranking,
-    or a letter, and by name in the legend.
+    """Return tokens/s per user against tokens/s per GPU for the Pareto-optimal simulated deployments.
 
-    Filled: meets the SLO. A star: what to rent, which is best by the objective and may be beaten here; faint: the rest
-    of the ranking. Whiskers go from step times that hold at the confidence, where the mark is, to predicted ones, of
-    what was simulated with both.
+    A point's mark is its rank or a letter; the legend has the name. Filled: meets the SLO. Star: the best by the
+    objective, which need not be on this front. Faint: the rest of the ranking. Whiskers go from the mark (step times
+    at the confidence) to the speed with predicted step times, if both were simulated.
     """
-    import plotly.graph_objects as go
-
     points = [point for point in plan.speed_front if point.tokens_per_s_per_user is not None]
     places = [(point.tokens_per_s_per_user or 0.0, point.tokens_per_s_per_gpu) for point in points]
     predicted, ranked = _predicted_speeds(plan), _ranked_places(plan)
     drawn = coordinates([*places, *((speed.value, use) for _, speed, use in ranked)])
     x_range, y_range = _with_room([*drawn["x"], *predicted.values()]), _with_room(drawn["y"])
-    figure = go.Figure()
+    figure = new_figure()
     line = {"color": NEUTRAL, "dash": "dot", "width": 1}
     joined = coordinates(sorted(places))
     figure.add_scatter(**joined, mode="lines", line=line, showlegend=False, hoverinfo="skip")
@@ -102,12 +98,12 @@ def speed_chart(plan: Plan) -> Chart:
     layout(figure, x="output tokens/s per user", y="output tokens/s per GPU", height=460 + 22 * len(points))
     figure.update_xaxes(range=x_range)
     figure.update_yaxes(range=y_range)
-    winner = "" if plan.best is None else f"To rent, by {plan.objective}: {plan.best.label}. "
+    winner = "" if plan.best is None else f"Best by {plan.objective}: {plan.best.label}. "
     return Chart(
         name="pareto",
-        title="Speed for a user against use of a GPU",
-        alt=f"{winner}{len(points)} simulated deployments that none beats in both; {sum(each.met for each in points)} "
-        f"of them meet the service levels. {whisker_words(plan)}",
+        title="Speed per user against throughput per GPU",
+        alt=f"{winner}{len(points)} Pareto-optimal simulated deployments; {sum(each.met for each in points)} "
+        f"of them meet the SLO. {whisker_words(plan)}",
         figure=figure,
         subject=subject_of(plan),
         rows=tuple(
@@ -115,7 +111,7 @@ def speed_chart(plan: Plan) -> Chart:
                 "mark": mark,
                 "deployment": point.label,
                 "tokens/s per user": point.tokens_per_s_per_user,
-                "as predicted": predicted.get(point.label),
+                "predicted": predicted.get(point.label),
                 "tokens/s per GPU": point.tokens_per_s_per_gpu,
                 "GPUs": point.num_gpus,
                 "$/h": point.usd_per_hour,
@@ -127,7 +123,7 @@ def speed_chart(plan: Plan) -> Chart:
 
 
 def _predicted_speeds(plan: Plan) -> dict[str, float]:
-    """Tokens/s a user by label, with step times as predicted."""
+    """Return tokens/s per user by label, with predicted step times."""
     return {
         each.label: speed
         for each in plan.ranked
@@ -136,7 +132,7 @@ def _predicted_speeds(plan: Plan) -> dict[str, float]:
 
 
 def _ranked_places(plan: Plan) -> list[tuple[str, Quantity, float]]:
-    """Label, tokens/s a user and a GPU of the ranking, of those whose answers have a speed."""
+    """Return label, tokens/s per user and tokens/s per GPU of the ranked deployments that have a speed."""
     predicted = _predicted_speeds(plan)
     return [
         (each.label, _extend_interval(speed, predicted.get(each.label)), each.tokens_per_s_per_gpu)
@@ -145,20 +141,20 @@ def _ranked_places(plan: Plan) -> list[tuple[str, Quantity, float]]:
     ]
 
 
-def _extend_interval(speed: float, predicted: float | None) -> Quantity:
-    """A speed whose interval reaches to where it is with step times as predicted."""
+def _towards(speed: float, predicted: float | None) -> Quantity:
+    """Return a speed whose interval reaches to the speed with predicted step times."""
     ends = () if predicted is None else (speed, predicted)
     return Quantity(value=speed, low=min(ends, default=None), high=max(ends, default=None))
 
 
 def _draw_ranked(figure: Any, plan: Plan, ranked: Sequence[tuple[str, Quantity, float]]) -> None:
-    """What to rent, as a star that the legend names, and faintly what else meets the service levels."""
+    """Draw the best deployment as a star with a legend, and the others that meet the SLO faintly."""
     rest = ranked[1:]
     if rest:
         figure.add_scatter(
             **coordinates((speed.value, use) for _, speed, use in rest),
             mode="markers",
-            name="also meets it",
+            name="others that meet the SLO",
             opacity=0.45,
             marker={"color": NEUTRAL, "symbol": "circle-open", "size": 8},
             error_x=whiskers([speed for _, speed, _ in rest]),
@@ -171,7 +167,7 @@ def _draw_ranked(figure: Any, plan: Plan, ranked: Sequence[tuple[str, Quantity, 
             x=[speed.value],
             y=[use],
             mode="markers",
-            name=f"1: {short_label(label)}, to rent by {plan.objective}",
+            name=f"1: {short_label(label)}, best by {plan.objective}",
             marker={"symbol": "star", "size": 18, "color": colour(1), "line": {"width": 1, "color": NEUTRAL}},
             error_x=whiskers([speed], shade=colour(1)),
             cliponaxis=False,
@@ -186,7 +182,7 @@ def _draw_front(
     sides: Sequence[str | None],
     predicted: Mapping[str, float],
 ) -> None:
-    """What is beaten in neither, each by its mark."""
+    """Draw the Pareto-optimal deployments, each with its mark."""
     gpus = list(dict.fromkeys(point.gpu for point in points))
     for mark, point, side in zip(marks, points, sides, strict=True):
         index, speed = gpus.index(point.gpu), point.tokens_per_s_per_user or 0.0
@@ -211,24 +207,22 @@ def _draw_front(
 
 
 def whisker_words(plan: Plan) -> str:
-    """What whiskers of the chart of speeds are, and why some marks have none."""
+    """Return the caption for the whiskers of the speed chart."""
     if not any(answer.predicted for answer in plan.ranked):
         return ""
     return (
-        f"Marks stand where step times are that hold with {plan.confidence:.0%} confidence; a whisker reaches to where "
-        "they are as predicted. What misses the service levels, and the end of a long ranking, was not simulated with "
-        "both and has none."
+        f"Marks show speeds with step times at {plan.confidence:.0%} confidence; whiskers reach to the predicted "
+        "speeds. Deployments that miss the SLO, and the end of a long ranking, have no whisker because they were not "
+        "simulated with both."
     )
 
 
 def front_chart(plan: Plan) -> Chart:
-    """Price (or GPUs) against the worst service level as a share of its limit: what none beats in both."""
-    import plotly.graph_objects as go
-
+    """Return price (or GPUs) against the worst service level as a share of its limit: the Pareto front."""
     priced = all(point.usd_per_hour is not None for point in plan.cost_front)
     money = "$ per hour" if priced else "GPUs"
     points = [(point, point.usd_per_hour if priced else point.num_gpus) for point in plan.cost_front]
-    figure = go.Figure()
+    figure = new_figure()
     for index, gpu in enumerate(dict.fromkeys(point.gpu for point, _ in points)):
         chosen = [(point, price) for point, price in points if point.gpu == gpu]
         figure.add_scatter(
@@ -247,7 +241,7 @@ def front_chart(plan: Plan) -> Chart:
     return Chart(
         name="price_front",
         title="Price against the worst service level",
-        alt=f"{len(points)} deployments that none beats in both; what is above {WORST_SHOWN:g} stands there.",
+        alt=f"{len(points)} Pareto-optimal deployments; levels above {WORST_SHOWN:g} are drawn at {WORST_SHOWN:g}.",
         figure=figure,
         rows=tuple(
             {"deployment": point.label, money: price, "worst level / limit": point.worst_ratio}
@@ -258,25 +252,25 @@ def front_chart(plan: Plan) -> Chart:
 
 
 def _worst_level(point: Point) -> Quantity | None:
-    """The worst level with its interval of sampling, where it stands in the chart."""
+    """Return the worst level with its sampling interval, if it is within the chart."""
     level = max(point.levels, key=attrgetter("ratio"), default=None)
     return None if level is None or point.worst_ratio > WORST_SHOWN else share_of_limit(level)
 
 
 def short_label(label: str) -> str:
-    """`3 x h200 TP1 fp8` of a whole name: GPUs without their memory."""
+    """Return `3 x h200 TP1 fp8`: a label with GPU names without memory sizes."""
     return re.sub(r"-(sxm|pcie|nvl)?-?\d+gb", "", label)
 
 
 def _marks(plan: Plan, points: Sequence[Point]) -> list[str]:
-    """What each point is called: by its number in the ranking, or by a letter where it has none."""
+    """Return the mark of each point: its rank, or a letter if it is not ranked."""
     ranks = {answer.label: str(number) for number, answer in enumerate(plan.ranked, start=1)}
     letters = iter(ascii_lowercase * len(points))
     return [ranks.get(point.label) or next(letters) for point in points]
 
 
 def _with_room(values: Sequence[float]) -> tuple[float, float]:
-    """A range with room at its sides for marks and numbers."""
+    """Return a range with room at its ends for marks and labels."""
     if not values:
         return (0.0, 1.0)
     room = 0.12 * (max(values) - min(values)) or 0.25 * max(values) or 1.0
@@ -284,7 +278,7 @@ def _with_room(values: Sequence[float]) -> tuple[float, float]:
 
 
 class _Box(NamedTuple):
-    x: float  # of its middle
+    x: float  # of its centre
     y: float
     wide: float
     high: float
@@ -301,7 +295,8 @@ def label_places(
     x_range: tuple[float, float],
     y_range: tuple[float, float],
 ) -> list[str | None]:
-    """For each point a plotly `textposition` whose label lies on no mark and no other; None where all is taken."""
+    """Return a plotly `textposition` for each point whose label overlaps no mark and no other label; None if all
+    overlap."""
     spots = [(PLOT_PX[0] * _share(x, x_range), PLOT_PX[1] * _share(y, y_range)) for x, y in points]
     marks = [_Box(x, y, MARK_PX, MARK_PX) for x, y in spots]
     taken: list[_Box] = []

@@ -1,4 +1,4 @@
-"""Simulated runs as pictures that a view cannot declare: latency distributions, state over time, steps one by one."""
+"""Charts of simulated runs that a view cannot declare: latency distributions, state over time, and single steps."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from capacity.report.figures.chart import (
     layout,
     listed,
     log_axis,
+    new_figure,
     symbol,
 )
 from capacity.report.figures.drawing import whiskers
@@ -39,12 +40,11 @@ STATES = {
 def latency_chart(
     runs: Mapping[str, Simulation], metric: str, units: Units = STANDARD, *, limit_s: float | None = None
 ) -> Chart:
-    """Share of requests at or below a latency, a curve for each run; with a limit, a line for it."""
+    """Return the share of requests at or below a latency, one curve for each run, and a line at the limit."""
     import numpy as np
-    import plotly.graph_objects as go
 
     name = METRICS[metric].title
-    figure, rows, phrases = go.Figure(), [], []
+    figure, rows, phrases = new_figure(), [], []
     for index, (label, answer) in enumerate(runs.items()):
         values_s = answer.run.records.latency_s(metric)
         values_s = values_s[~np.isnan(values_s)]
@@ -90,7 +90,7 @@ def latency_chart(
         figure.add_vline(x=limit, line={"color": NEUTRAL, "dash": "dash", "width": 2})
         figure.add_annotation(
             text=f"limit {units.time_text(limit_s)}",
-            x=math.log10(limit),  # as annotations on a logarithmic axis want it
+            x=math.log10(limit),  # annotations on a logarithmic axis need the logarithm
             y=0.02,
             yanchor="bottom",
             xanchor="right",
@@ -102,7 +102,7 @@ def latency_chart(
     figure.update_xaxes(**log_axis(drawn))
     return Chart(
         name=f"{metric}_distribution",
-        title=f"{name}: share of requests within it",
+        title=f"Distribution of {name}",
         alt=f"{name}: {listed(phrases)}." if phrases else f"No request has a {name}.",
         figure=figure,
         subject=subject_of(next(iter(runs.values()), None)),
@@ -111,7 +111,7 @@ def latency_chart(
 
 
 def line_style(index: int, width: float = 5.0) -> dict[str, object]:
-    """Return how the n-th line looks: one that lies on another leaves a rim of it."""
+    """Return the style of the n-th line; lines get thinner, so that a covered line remains visible."""
     return {
         "color": colour(index),
         "dash": DASHES[index % len(DASHES)],
@@ -120,16 +120,8 @@ def line_style(index: int, width: float = 5.0) -> dict[str, object]:
 
 
 def state_chart(runs: Mapping[str, Simulation]) -> Chart:
-    """Batch, queue and KV use over time: three panels that zoom together. Needs runs with a time series."""
-    from plotly.subplots import make_subplots
-
-    figure = make_subplots(
-        rows=len(STATES),
-        cols=1,
-        shared_xaxes=True,
-        vertical_spacing=0.07,
-        subplot_titles=list(STATES.values()),
-    )
+    """Return batch, queue and KV use over time in three panels that zoom together. Needs runs with a time series."""
+    figure = new_figure(rows=len(STATES), vertical_spacing=0.07, subplot_titles=list(STATES.values()))
     states = {label: _states(answer) for label, answer in runs.items()}
     phrases = []
     for index, (label, samples) in enumerate(states.items()):
@@ -156,7 +148,7 @@ def state_chart(runs: Mapping[str, Simulation]) -> Chart:
     figure.update_layout(margin={"t": 2 * MODE_BAR})
     return Chart(
         name="state_over_time",
-        title="The engine over time",
+        title="Engine state over time",
         alt="; ".join(phrases) + ".",
         figure=figure,
         subject=subject_of(next(iter(runs.values()), None)),
@@ -165,7 +157,7 @@ def state_chart(runs: Mapping[str, Simulation]) -> Chart:
 
 
 def _states(answer: Simulation) -> list[dict[str, float]]:
-    """The series, thinned to what a screen shows; of several engines their sum."""
+    """Return the series, thinned to the resolution of a screen; KV use is relative to all replicas."""
     series = answer.run.series or ()
     every = max(1, len(series) // SERIES_POINTS)
     blocks = max(1, answer.kv_capacity_blocks * max(1, len(answer.run.replicas)))
@@ -181,14 +173,12 @@ def _states(answer: Simulation) -> list[dict[str, float]]:
 
 
 def timeline_chart(steps: Sequence[Mapping[str, Any]], units: Units = STANDARD) -> Chart:
-    """Every step as a bar as wide as it lasted and as high as its tokens; drag to zoom.
+    """Return one bar for each step, as wide as its duration and as high as its tokens; drag to zoom.
 
-    `steps` are those of a Chrome trace (`simulator.Timeline`): `ts` and `dur` in microseconds, `name` its kind, `args`
-    its rows and tokens.
+    `steps` are the events of a Chrome trace (`simulator.Timeline`): `ts` and `dur` in microseconds, `name` is the
+    kind, `args` contains rows and tokens.
     """
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
+    figure = new_figure()
     steps_by_kind: dict[str, list[Mapping[str, Any]]] = {"prefill": [], "mixed": [], "decode": []}
     for step in steps:
         steps_by_kind[step["name"]].append(step)
@@ -211,7 +201,7 @@ def timeline_chart(steps: Sequence[Mapping[str, Any]], units: Units = STANDARD) 
     counted = [f"{len(chosen):,} {kind}" for kind, chosen in steps_by_kind.items()]
     return Chart(
         name="step_timeline",
-        title="The steps, one by one",
+        title="Timeline of the steps",
         alt=f"{len(steps):,} steps: {listed(counted)}.",
         figure=figure,
         rows=tuple(

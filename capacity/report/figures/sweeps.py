@@ -1,17 +1,17 @@
-"""A sweep's points as a picture: any of its numbers over any of its options."""
+"""A sweep's points as a chart: any of its numbers over any of its options."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from capacity.report.figures.chart import Chart, colour, coordinates, layout, listed, symbol
+from capacity.report.figures.chart import Chart, colour, coordinates, layout, listed, new_figure, symbol
 from capacity.report.views.sweep import FIGURES, OPTION, Row, varied_options
 
 MOST_SERIES = 12
 
 
 def answered_numbers(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Numbers of the answers, those that are asked for most first."""
+    """Return the numeric fields of the answers, most requested first."""
     found = dict.fromkeys(
         name
         for row in rows
@@ -23,7 +23,8 @@ def answered_numbers(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def usual_axes(rows: Sequence[Row]) -> tuple[str, str | None]:
-    """What to draw over: the number that takes most values; and what has a line for each value, if anything is left."""
+    """Return the x axis (the numeric option with most values) and the option with one line for each value, if any
+    remains."""
     options = varied_options(rows)
     values = {name: {row.get(name) for row in rows} for name in options}
     numbers = [name for name in options if all(isinstance(v, (int, float)) for v in values[name])]
@@ -33,16 +34,14 @@ def usual_axes(rows: Sequence[Row]) -> tuple[str, str | None]:
 
 
 def sweep_points_chart(rows: Sequence[Row], *, x: str, y: str, by: str | None = None) -> Chart:
-    """`y` over `x`, a line for each value of `by`; points without that number are left out."""
-    import plotly.graph_objects as go
-
+    """Return `y` over `x`, one line for each value of `by`; points without that number are left out."""
     points = [row for row in rows if isinstance(row.get(y), (int, float)) and row.get(x) is not None]
     series = list(dict.fromkeys("" if by is None else str(row.get(by)) for row in points))
-    figure = go.Figure()
+    figure = new_figure()
     for index, name in enumerate(series[:MOST_SERIES]):
         own = [row for row in points if by is None or str(row.get(by)) == name]
         own.sort(key=lambda row: _order(row[x]))
-        is_line = len({str(row[x]) for row in own}) == len(own)  # no two points stand above each other
+        is_line = len({str(row[x]) for row in own}) == len(own)  # no two points have the same x
         figure.add_scatter(
             **coordinates((row[x], row[y]) for row in own),
             mode="lines+markers" if is_line else "markers",
@@ -65,11 +64,11 @@ def sweep_points_chart(rows: Sequence[Row], *, x: str, y: str, by: str | None = 
 
 
 def _order(value: object) -> tuple[bool, float, str]:
-    """Numbers by size, then words."""
+    """Return a sort key: numbers by size, then texts."""
     number = isinstance(value, (int, float))
     return not number, float(value) if isinstance(value, (int, float)) else 0.0, str(value)
 
 
 def _plain(name: str) -> str:
-    """A column as an axis has it."""
+    """Return a field as an axis title."""
     return name.removeprefix(OPTION).removesuffix(".value").replace("_", " ")

@@ -1,1 +1,1 @@
-"""What answers show, each declared once: figures, tables and charts, for the console, pages and the dashboard."""
+"""Content of answers, declared once for the console, printed pages and the dashboard: figures, tables and charts."""

@@ -1,4 +1,4 @@
-"""What `advise` answers: the changes that help, what each does to latency and cost, and those that do not."""
+"""The view of `advise`: the changes that help, their effect on latency and cost, and the changes that do not help."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from capacity.base.latency_metrics import METRICS
 from capacity.base.quantity import Quantity
 from capacity.report.display import round_like
 from capacity.report.views import units
@@ -17,46 +18,43 @@ if TYPE_CHECKING:
     from capacity.planning.variations.advice import Advice, AdviceList
 
 MOST_CHANGES = 12
-NAME_WIDTH = 22  # letters of a line beside the bars, for a phone
-LEAST_CHANGE = 0.01  # of anything: less is no bar
+NAME_WIDTH = 22  # characters of a label line, for a phone
+LEAST_CHANGE = 0.01  # smallest relative change that has a bar
 CHANGES = {
     "p95 TTFT": "ttft_p95_change",
     "p95 TPOT": "tpot_p95_change",
     "p95 E2E": "e2e_p95_change",
-    "$ a request at full load": "cost_change",
+    "$ per request at full load": "cost_change",
 }
 DRAWN = {name: path for name, path in CHANGES.items() if name != "p95 E2E"}
 NO_WHISKERS = (
-    "Bars have no whiskers: with and without a change the same arrivals are simulated by the same step model, whose "
-    "error moves both alike; how sure each latency is stands above. A change of GPU, engine or format is less sure."
+    "Bars have no whiskers because both simulations use the same arrivals and step model, so most of its error "
+    "cancels. A change of GPU, engine or format is less certain. The figures above show each latency's interval."
 )
 THIRD_DIGIT = Unit(show=lambda number, _: (f"${round_like(number.value):,.12g}", ""))
 
 
 def _usd_more(digits: int, requests: float = 1) -> Unit:
-    """$ more or less, for so many requests."""
+    """Return the unit of a $ difference for this many requests."""
     return Unit(
         show=lambda number, _: (f"{requests * number.value:+,.{digits}f}" if number.value else "0", "")
     )
 
 
 def advice_facts(answer: AdviceList, predicted_ms: Mapping[str, Quantity]) -> Iterator[Fact]:
-    """Return the deployment before any change; `predicted_ms`: what is known of its latencies, with intervals."""
+    """Return the figures before any change; `predicted_ms`: its predicted latencies with intervals, if known."""
     base, full = answer.base, answer.base.usd_per_request_full
-    for name, of, seconds in (
-        ("p95 TTFT", "ttft", base.ttft_p95_s),
-        ("p95 TPOT", "tpot", base.tpot_p95_s),
-        ("p95 E2E", "e2el", base.e2e_p95_s),
-    ):
-        known = predicted_ms.get(f"p95_{of}_ms")
-        alone = None if seconds is None else round_like(seconds)
-        yield Fact(name, alone if known is None else known.scale(1e-3), units.LATENCY)
+    for metric, seconds in (("ttft", base.ttft_p95_s), ("tpot", base.tpot_p95_s), ("e2el", base.e2e_p95_s)):
+        known = predicted_ms.get(f"p95_{metric}_ms")
+        alone = None if seconds is None else rounded(seconds)
+        label = f"p95 {METRICS[metric].label}"
+        yield Fact(label, alone if known is None else known.scaled(1e-3), units.LATENCY)
     yield Fact("Requests/s", base.requests_per_s, units.TIMES, f"{base.failed:,} failed")
     yield Fact("$ per 1k requests", None if full is None else 1e3 * full, THIRD_DIGIT, "at full load")
 
 
 def advice_view(answer: AdviceList, *, reasons: bool = False) -> View:
-    """Return what `advise` shows; with `reasons`, why each change that cannot be made cannot."""
+    """Return the view of `advise`; with `reasons`, also why each rejected change is not possible."""
     base, full = answer.base, answer.base.usd_per_request_full
     paid = "" if full is None else f", ${1e3 * full:,.4f} per 1,000 requests at full load"
     return View(
@@ -88,13 +86,13 @@ def _blocks(answer: AdviceList, reasons: bool) -> Iterator[Block]:
     )
     yield from (f"{line.change}: {line.note}" for line in answer.advice if line.note)
     yield from answer.observations
-    yield f"simulated, no or less benefit: {_names(answer.without_benefit)}"
+    yield f"simulated without benefit, or with less benefit: {_names(answer.without_benefit)}"
     if reasons:
-        columns = [Column("change", "change"), Column("why not", "refused")]
-        yield Table("Not here, and why", answer.refused, columns)
+        columns = [Column("change", "change"), Column("reason", "refused")]
+        yield Table("Changes that are not possible", answer.refused, columns)
         return
     yield f"not possible here: {_names(answer.refused)}; reasons in --format json"
-    yield "`capacity stack` shows what the techniques in use are worth"
+    yield "`capacity stack` shows the effect of the techniques in use"
 
 
 def _names(lines: Iterable[Advice]) -> str:
@@ -108,7 +106,7 @@ def _change_text(line: Advice) -> str:
 
 
 def _ms(name: str) -> Callable[[Advice], str]:
-    """Milliseconds more or less, and by how much that is."""
+    """Return the path of a difference in ms, with the relative change."""
 
     def text(line: Advice) -> str:
         seconds, share = (value_at(line, f"effects.{name}_{end}") for end in ("s", "change"))
@@ -127,7 +125,7 @@ def _loss_text(line: Advice) -> str:
 
 
 def _chart(answer: AdviceList) -> Bars:
-    """The most beneficial changes, by what each does to latency and cost, relative to the deployment as it is."""
+    """Return the most beneficial changes by their effect on latency and cost, relative to the current deployment."""
     moving = [
         line
         for line in answer.advice
@@ -137,14 +135,14 @@ def _chart(answer: AdviceList) -> Bars:
     words = f"the most beneficial is to {moving[0].change}" if moving else "no change helps"
     return Bars(
         name="advice",
-        title="What would help here",
+        title="Effect of changes",
         alt=f"{len(answer.advice)} changes simulated on the same arrivals: {words}.",
         data={
             name: {text: getattr(line.effects, path) for text, line in best.items()}
             for name, path in DRAWN.items()
         },
         unit=CHANGE,
-        axis="change, %: less is better",
+        axis="change, % (negative is better)",
         note=NO_WHISKERS,
         rows=_records(answer),
         ends=(-100.0, 100.0),
@@ -152,7 +150,7 @@ def _chart(answer: AdviceList) -> Bars:
 
 
 def _records(answer: AdviceList) -> list[dict[str, object]]:
-    """The changes that help, with their effects; seconds and $ are differences, in three digits."""
+    """Return the changes that help with their effects; differences of seconds and $ have three digits."""
     return [
         {
             "needs": line.needs,
@@ -164,7 +162,7 @@ def _records(answer: AdviceList) -> list[dict[str, object]]:
             "$/h": _three_digits(line, "usd_per_hour"),
             "requests that fail": line.failed,
             "quality": line.quality,
-            "remark": line.note,
+            "note": line.note,
         }
         for line in answer.advice
     ]

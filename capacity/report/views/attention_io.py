@@ -1,4 +1,4 @@
-"""Naive against tiled attention."""
+"""The view of `attention-io`: naive against tiled attention."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GB = Unit(1, 1e-9)
 
 
 def attention_io_view(answer: AttentionTrafficTable) -> View:
-    """Return what `attention-io` shows: traffic and times, and times by each kernel, where its speed is published."""
+    """Return memory traffic and times, and the times of each kernel with a published speed."""
     columns = [
         TOKENS,
         Column("naive GB", "naive_bytes", GB),
@@ -33,5 +33,5 @@ def attention_io_view(answer: AttentionTrafficTable) -> View:
         kernels.append(Column(name, f"kernels.{place}.prefill_s", units.MS))
         kernels.append(Column("decode", f"kernels.{place}.decode_s", units.MS))
     title = f"Prefill attention of one prompt, all layers; {answer.on_chip_bytes // 1024} KiB on chip"
-    same = "The same by other kernels, ms: a prompt, and the decode of one request at as many tokens"
+    same = "Other kernels, ms: one prompt, and one decode step at the same number of tokens"
     return View(headline(answer), [Table(title, answer.rows, columns), Table(same, answer.rows, kernels)])

@@ -1,4 +1,4 @@
-"""Ways of batching, and the gain by the spread of lengths."""
+"""The view of `batching`: ways of batching, and the gain by the spread of lengths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from capacity.techniques.batching import Batching
 
 PANELS = (
-    ("output tokens/s a GPU", "output_tokens_per_s_per_gpu", 1.0),
+    ("output tokens/s per GPU", "output_tokens_per_s_per_gpu", 1.0),
     ("p95 TTFT, ms", "p95_ttft_s", 1e3),
     ("p95 E2E, ms", "p95_e2e_s", 1e3),
     ("KV waste, %", "kv_waste_fraction", 100.0),
@@ -21,7 +21,7 @@ PANELS = (
 
 
 def batching_view(answer: Batching) -> View:
-    """Return what `batching` shows."""
+    """Return the view of `batching`."""
     columns = [
         Column("batching", "name"),
         Column("tokens/s/GPU", "output_tokens_per_s_per_gpu", units.COUNT),
@@ -34,23 +34,23 @@ def batching_view(answer: Batching) -> View:
         Column("KV", "kv_waste_fraction", units.PERCENT),
     ]
     closed_form = (
-        f"by the lengths alone: a static batch of {answer.batch_size:,} wastes {answer.slot_waste_fraction:.0%} "
-        f"of its decode slots and {answer.padding_waste_fraction:.0%} of its prefill on padding; continuous "
-        f"batching is {answer.slot_gain:.2f} times faster if every step takes the same time; reserving "
-        f"{answer.max_model_len:,} tokens a request leaves {answer.contiguous_kv_waste_fraction:.0%} of the KV "
-        f"empty at its end, blocks {answer.paged_kv_waste_fraction:.1%}"
+        f"From the lengths alone: a static batch of {answer.batch_size:,} wastes {answer.slot_waste_fraction:.0%} "
+        f"of its decode slots, and {answer.padding_waste_fraction:.0%} of its prefill is padding. Continuous "
+        f"batching is {answer.slot_gain:.2f} times faster if every step takes the same time. Reserving "
+        f"{answer.max_model_len:,} tokens per request leaves {answer.contiguous_kv_waste_fraction:.0%} of the KV "
+        f"cache unused; paged blocks leave {answer.paged_kv_waste_fraction:.1%}."
     )
-    table = Table("The same arrivals, and what each wastes", answer.rows, columns)
+    table = Table("Throughput, latency and waste on the same arrivals", answer.rows, columns)
     blocks: list[Block] = [batching_chart(answer), table, closed_form]
     if answer.spread:
         spread = [
             Column("coefficient of variation", "coefficient_of_variation", units.TIMES),
             Column("wasted slots", "slot_waste_fraction", units.PERCENT_0),
-            Column("by slots alone", "slot_gain", units.TIMES),
-            Column("simulated", "simulated_gain", units.TIMES),
+            Column("gain from slots", "slot_gain", units.TIMES),
+            Column("simulated gain", "simulated_gain", units.TIMES),
         ]
         size = answer.spread[0].batch_size
-        title = f'"2 to 5 times": continuous over static by the spread of output lengths, batch {size}'
+        title = f"Gain of continuous over static batching by spread of output lengths, batch {size}"
         blocks.append(Table(title, answer.spread, spread))
     return View(f"{headline(answer)}, {answer.workload}, {answer.requests:,} requests", blocks)
 
@@ -63,8 +63,8 @@ def batching_chart(answer: Batching) -> Panels:
         name="batching",
         title=f"{answer.model} on {answer.gpu.count} x {answer.gpu.name}: {answer.workload}",
         alt=(
-            f"Throughput, latency and KV waste under {join_words(names)}. {fastest.name} makes the most tokens a GPU: "
-            f"{fastest.output_tokens_per_s_per_gpu:,.0f} a second, {fastest.gain:.2f} times {names[0]}."
+            f"Throughput, latency and KV waste under {join_words(names)}. {fastest.name} has the most output tokens/s "
+            f"per GPU: {fastest.output_tokens_per_s_per_gpu:,.0f}, {fastest.gain:.2f} times {names[0]}."
         ),
         labels="batching",
         data={

@@ -1,4 +1,4 @@
-"""Beam search by width and by how beams are carried along."""
+"""The view of `beam-search`: beam search by width and by method."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 WAYS = {
     "engine": "in the engine, blocks shared",
-    "resubmitted": "submitted again each step, prefix cached",
-    "recomputed": "the same without a prefix cache",
-    "reordered": "a whole cache each, copied each step",
+    "resubmitted": "resubmitted each step, prefix cached",
+    "recomputed": "resubmitted each step, no prefix cache",
+    "reordered": "one full cache per beam, copied each step",
 }
 
 
 def beam_search_view(answer: BeamSearch) -> View:
-    """Return what `beam-search` shows."""
+    """Return the view of `beam-search`."""
     columns = [
         Column(
             "beams", lambda row: f"{row.beam_width} {row.way}{' *' if row.way == answer.engine_way else ''}"
@@ -37,13 +37,13 @@ def beam_search_view(answer: BeamSearch) -> View:
     at_once = "1 request" if answer.batch_size == 1 else f"{answer.batch_size} requests"
     title = (
         f"{at_once} at a time, {answer.input_len:,} tokens in, {answer.output_len:,} out; "
-        f"* as {answer.engine} does"
+        f"* method of {answer.engine}"
     )
     return View(headline(answer), [_chart(answer), Table(title, answer.rows, columns)])
 
 
 def beam_search_facts(answer: BeamSearch) -> list[Fact]:
-    """Return the figures of the widest search as this engine does it, against its narrowest."""
+    """Return the figures of the widest search with this engine's method, against the narrowest."""
     own = _of_engine(answer)
     first, last = own[0], own[-1]
     one = f"with {first.beam_width}"
@@ -52,7 +52,9 @@ def beam_search_facts(answer: BeamSearch) -> list[Fact]:
     return [
         Fact("Beams", last.beam_width, note=WAYS[answer.engine_way]),
         Fact("TPOT", last.tpot_s, units.LATENCY, f"{tpot} {one}"),
-        Fact("Times greedy", last.times_greedy, units.TIMES, "one beam in the engine's own decode"),
+        Fact(
+            "Times greedy", last.times_greedy, units.TIMES, "relative to one beam in the engine's own decode"
+        ),
         Fact("E2E latency", last.e2e_s, units.DURATION, f"{e2e} {one}"),
         Fact("Requests/s", last.requests_per_s, units.RATE),
         Fact("KV of a request", last.kv_tokens, Unit(after=" tokens"), f"{first.kv_tokens:,} {one}"),
@@ -61,20 +63,20 @@ def beam_search_facts(answer: BeamSearch) -> list[Fact]:
 
 
 def _of_engine(answer: BeamSearch) -> list[BeamRow]:
-    """The rows of how the engine carries beams along, the narrowest first."""
+    """Return the rows of the engine's method, the narrowest search first."""
     own = (row for row in answer.rows if row.way == answer.engine_way)
     return sorted(own, key=attrgetter("beam_width"))
 
 
 def _chart(answer: BeamSearch) -> Curves:
-    """TPOT over the number of beams, a line for each way to carry them along."""
+    """Return TPOT over the number of beams, one line for each method."""
     last = _of_engine(answer)[-1]
     tpot = " to ".join(filter(None, units.LATENCY.texts(last.tpot_s)))
     return Curves(
         name="beam_search",
         title="Time per output token by the number of beams",
         alt=(
-            f"{last.beam_width} beams on {answer.engine} take {tpot} a token, {last.times_greedy:.2f} times one beam "
+            f"{last.beam_width} beams on {answer.engine} take {tpot} per token, {last.times_greedy:.2f} times one beam "
             "in the engine."
         ),
         data={
@@ -84,10 +86,10 @@ def _chart(answer: BeamSearch) -> Curves:
             for way, title in WAYS.items()
         },
         unit=units.MS,
-        labels=f"beams of a request (* as {answer.engine} does)",
+        labels=f"beams per request (* method of {answer.engine})",
         axis="TPOT, {time}",
         log=True,
-        note=f"* as {answer.engine} does. Whiskers: 90 % intervals.",
+        note=f"* method of {answer.engine}. Whiskers: 90 % intervals.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Hit rates by size of cache and routing, savings, and providers' bills."""
+"""The view of `cache-curve`: hit rates by cache size and routing, savings, and providers' prices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from capacity.report.views import units
-from capacity.report.views.units import Unit
 from capacity.report.views.view import Block, Column, Curves, Fact, Table, View
 
 if TYPE_CHECKING:
@@ -17,22 +16,22 @@ TOKENS_HIT = Column("tokens hit", "token_hit_fraction", units.PERCENT)
 
 
 def cache_curve_view(answer: CacheCurve) -> View:
-    """Return what `cache-curve` shows."""
-    title = f"[bold]{answer.workload}[/bold]: {answer.requests:,} requests, one after another"
+    """Return the view of `cache-curve`."""
+    title = f"[bold]{answer.workload}[/bold]: {answer.requests:,} requests in sequence"
     return View(title, _blocks(answer))
 
 
 def cache_curve_facts(answer: CacheCurve) -> list[Fact]:
-    """Return the hit rate without a limit, the size beyond which nothing is found, and what is saved."""
+    """Return the hit rate without a size limit, the size at which it saturates, and the savings."""
     best, saved = answer.rows[-1], answer.savings
     knee, read = f"blocks of {answer.block_tokens}", f"{answer.prompt_tokens:,} prompt tokens"
     facts = [
-        Fact("Found without a limit", best.token_hit_fraction, units.PERCENT, "of prompt tokens"),
-        Fact("Nothing more beyond", answer.knee_tokens, Unit(after=" tokens"), knee),
+        Fact("Hit rate, no limit", best.token_hit_fraction, units.PERCENT, "of prompt tokens"),
+        Fact("Saturates at", answer.knee_tokens, units.NUM_TOKENS, knee),
         Fact("Requests", answer.requests, note=read),
     ]
     if saved is not None:
-        note = f"by {saved.capacity_tokens:,} tokens of KV cache"
+        note = f"with {saved.capacity_tokens:,} tokens of KV cache"
         facts.append(Fact("Prefill saved", saved.saved_fraction, units.PERCENT, note))
     return facts
 
@@ -45,49 +44,49 @@ def _blocks(answer: CacheCurve) -> Iterator[Block]:
         TOKENS_HIT,
     ]
     yield Table(f"LRU of blocks of {answer.block_tokens}", answer.rows, columns)
-    yield f"no more to gain beyond {answer.knee_tokens:,} tokens"
+    yield f"the hit rate saturates at {answer.knee_tokens:,} tokens"
     if answer.routing:
         columns = [
             Column("routing", "routing"),
             TOKENS_HIT,
-            Column("busiest replica prefills", "largest_share", units.PERCENT),
+            Column("share of busiest replica", "largest_share", units.PERCENT),
         ]
         title = f"{answer.routing[0].replicas} replicas, each with the largest cache above"
         yield Table(title, answer.routing, columns)
     if saved := answer.savings:
         yield (
-            f"a KV cache of {saved.capacity_tokens:,} tokens hits {saved.token_hit_fraction:.1%}: prefill "
-            f"of a request {saved.mean_prefill_s * 1e3:,.0f} to {saved.mean_prefill_cached_s * 1e3:,.0f} ms on "
-            f"average, {saved.saved_fraction:.1%} of prefill time and its cost saved{_input_cost(saved)}"
+            f"a KV cache of {saved.capacity_tokens:,} tokens hits {saved.token_hit_fraction:.1%}: the mean prefill "
+            f"drops from {saved.mean_prefill_s * 1e3:,.0f} to {saved.mean_prefill_cached_s * 1e3:,.0f} ms, which "
+            f"saves {saved.saved_fraction:.1%} of prefill time and cost{_input_cost(saved)}"
         )
     columns = [
         Column("plan", "plan"),
         Column("hit in time", "hit_fraction", units.PERCENT),
-        Column("bill", "relative_cost", units.PERCENT),
+        Column("cost", "relative_cost", units.PERCENT),
         Column("pays from", "break_even_hit_fraction", units.PERCENT),
         Column("or reuses", "break_even_reuses", units.TIMES),
     ]
-    yield Table("Providers' caches: input bill", answer.plans, columns)
+    yield Table("Providers' caches: cost of input tokens", answer.plans, columns)
 
 
 def _chart(answer: CacheCurve) -> Curves:
-    """Share of tokens and of blocks that a cache of each size would have had."""
+    """Return the hit rates of tokens and blocks for each cache size."""
     sized = [row for row in answer.rows if row.capacity_tokens is not None]
     most = next((row.token_hit_fraction for row in answer.rows if row.capacity_tokens is None), None)
     return Curves(
         name="hit_rate",
-        title="What a prefix cache finds, by its size",
+        title="Prefix cache hit rate by cache size",
         alt=(
-            f"{answer.requests:,} requests: at most {most or 0.0:.1%} of their prompt tokens are found, and nothing "
-            f"more beyond {answer.knee_tokens:,} tokens."
+            f"{answer.requests:,} requests: at most {most or 0.0:.1%} of their prompt tokens hit, and the hit rate "
+            f"saturates at {answer.knee_tokens:,} tokens."
         ),
         data={
-            "tokens found": {row.capacity_tokens: row.token_hit_fraction for row in sized},
-            "blocks found": {row.capacity_tokens: row.block_hit_fraction for row in sized},
+            "tokens hit": {row.capacity_tokens: row.token_hit_fraction for row in sized},
+            "blocks hit": {row.capacity_tokens: row.block_hit_fraction for row in sized},
         },
         unit=units.PERCENT,
         labels="cache, tokens",
-        axis="found, %",
+        axis="hit rate, %",
         reference=(most and 100 * most, "no limit"),
     )
 

@@ -1,4 +1,4 @@
-"""A cascade beside its large model alone: every place that requests reach, what it saves, and where it breaks even."""
+"""The view of `cascade`: every tier of a cascade, its savings over the large model alone, and its break-even rates."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 MONTH_S = 730 * 3600
 PER_1K = Unit(4, 1e3)
-WHERE = Column("where", "{0.tier}: {0.model}".format)
+WHERE = Column("tier", "{0.tier}: {0.model}".format)
 ANSWERED = (
     WHERE,
     Column("on", "place"),
-    Column("of all", "share", units.PERCENT),
+    Column("share of requests", "share", units.PERCENT),
     Column("engines", "engines", units.COUNT),
     Column("GPUs", "billed_gpus", units.COUNT),
     Column("busy", "utilization", units.PERCENT_0),
 )
 BILLED = (
     WHERE,
-    Column("$ per 1k that reach it", "usd_per_request", PER_1K),
+    Column("$ per 1k of its requests", "usd_per_request", PER_1K),
     Column("$ a month", "usd_per_month", units.COUNT),
     Column("mean TTFT, {time}", "mean_ttft_s", units.MS_1),
     Column("mean E2E, {time}", "mean_e2e_s", units.MS_1),
@@ -40,18 +40,18 @@ def _rate_texts(rate: Quantity, _: Units) -> tuple[str, str]:
     return ("any", "") if rate.value >= 1 else text_and_interval(rate, 100, 1, "%")
 
 
-RATE = Unit(scale=100, after="%", none="at no rate", show=_rate_texts)
+RATE = Unit(scale=100, after="%", none="never", show=_rate_texts)
 TIMES = (
     ("mean TTFT", "mean_ttft_s", units.LATENCY),
     ("p95 TTFT", "p95_ttft_s", units.LATENCY),
     ("mean E2E", "mean_e2e_s", units.LATENCY),
     ("p95 E2E", "p95_e2e_s", units.LATENCY),
-)  # of a whole, as tables and charts name them
+)  # latencies of one side
 WHOLE = (
-    ("GPUs paid for", "billed_gpus", units.COUNT),
+    ("billed GPUs", "billed_gpus", units.COUNT),
     ("$ a month, whole engines", "usd_per_month", units.COUNT),
-    ("$ per 1k requests, the same", "usd_per_request", PER_1K),
-    ("$ per 1k, engines many", "usd_per_request_at_scale", PER_1K),
+    ("$ per 1k requests, whole engines", "usd_per_request", PER_1K),
+    ("$ per 1k requests, at scale", "usd_per_request_at_scale", PER_1K),
     *TIMES,
 )
 FACTS = (
@@ -66,7 +66,7 @@ FACTS = (
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A figure of two sides, in words."""
+    """A figure of two sides as texts."""
 
     figure: str
     ours: str
@@ -76,7 +76,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """A rate, and where it pays: where engines are many, and in whole engines here."""
+    """A rate and where it pays: at scale (many engines), and with whole engines at this load."""
 
     rate: str
     pays: str
@@ -86,28 +86,28 @@ class BreakEven:
 
 
 def cascade_facts(answer: CascadeAnswer, shown_in: Units = STANDARD) -> list[Fact]:
-    """Return bill, latency, and the rates at which it breaks even."""
+    """Return cost, latency, and the break-even rates."""
     saved, ours, alone = answer.saved_fraction, answer.cascade, answer.alone
-    how = "dearer" if saved < 0 else "less"
+    how = "more expensive" if saved < 0 else "cheaper"
     facts = [Fact("Saved", saved, units.PERCENT_0, f"{how} than {answer.model} alone")]
     for label, field, unit in FACTS:
         value, theirs = getattr(ours, field), getattr(alone, field)
-        if value is not None and theirs is not None:  # nobody said how fast an API is
+        if value is not None and theirs is not None:  # the latency of an API is unknown
             note = f"alone {unit.texts(theirs, shown_in)[0]}, {_change_text(value, theirs)}"
             facts.append(Fact(label, value, unit, note))
     for rate in _break_even(answer):
-        note = f"{rate.rate}; in whole engines here {RATE.texts(rate.here)[0]}, yours is {rate.yours:.1%}"
+        note = f"{rate.rate}; with whole engines {RATE.texts(rate.here)[0]}; yours is {rate.yours:.1%}"
         facts.append(Fact(f"Pays {rate.pays}", rate.many, RATE, note))
     return facts
 
 
 def cascade_view(answer: CascadeAnswer) -> View:
-    """Return what `cascade` shows."""
+    """Return the view of `cascade`."""
     first = [
         name for name in ("a semantic cache" * (answer.cache_hit_rate is not None), answer.small) if name
     ]
     title = (
-        f"[bold]{' and '.join(first)} before {answer.model}[/bold]: {answer.requests_per_s:,.4g} requests/s of "
+        f"[bold]{' and '.join(first)} in front of {answer.model}[/bold]: {answer.requests_per_s:,.4g} requests/s of "
         f"{answer.input_len:,} tokens in, {answer.output_len:,} out"
     )
     return View(title, _blocks(answer))
@@ -119,30 +119,30 @@ def _blocks(answer: CascadeAnswer) -> Iterator[Block]:
     if answer.rates:
         yield escalation_chart(answer)
     yield Table("Where requests are answered", answer.tiers, ANSWERED)
-    yield Table("What each place costs and takes", answer.tiers, BILLED)
-    title = "The cascade beside the large model alone, with 90 % intervals"
-    yield _comparison_table(title, answer.cascade, answer.alone, ("cascade", "alone"))
+    yield Table("Cost and latency of each tier", answer.tiers, BILLED)
+    title = "Cascade compared with the large model alone (90 % intervals)"
+    yield _beside(title, answer.cascade, answer.alone, ("cascade", "alone"))
     if (run := answer.together) is not None:
-        title = "Simulated as one deployment, beside the tiers' times added up"
-        yield _comparison_table(title, run, answer.cascade, ("together", "added up"))
+        title = "Simulated as one deployment, compared with the sum of the tiers' times"
+        yield _beside(title, run, answer.cascade, ("simulated", "sum of tiers"))
         yield (
             f"{run.completed:,} of {run.requests:,} requests answered, {run.escalated:,} by the large model; "
-            f"{run.unseen_tokens:,} tokens of the small one thrown away"
+            f"{run.unseen_tokens:,} tokens of the small model discarded"
             + ("" if run.verdict is None else f"; the run is {run.verdict}")
         )
     rates = [
         Column("", "{0.rate}, pays {0.pays}".format),
-        Column("engines many", "many", RATE),
-        Column("whole engines here", "here", RATE),
+        Column("at scale", "many", RATE),
+        Column("whole engines", "here", RATE),
         Column("yours", "yours", units.PERCENT),
     ]
     yield Table("Break-even", _break_even(answer), rates)
     bills = [
         Column("escalated", "escalation_rate", units.PERCENT_0),
-        Column("$ per 1k, engines many", "usd_per_request_at_scale", PER_1K),
-        Column("of alone", partial(_share, answer.alone, "usd_per_request_at_scale"), units.PERCENT_0),
-        Column("$ a month here", "usd_per_month", units.COUNT),
-        Column("of alone", partial(_share, answer.alone, "usd_per_month"), units.PERCENT_0),
+        Column("$ per 1k, at scale", "usd_per_request_at_scale", PER_1K),
+        Column("% of alone", partial(_share, answer.alone, "usd_per_request_at_scale"), units.PERCENT_0),
+        Column("$ a month, whole engines", "usd_per_month", units.COUNT),
+        Column("% of alone", partial(_share, answer.alone, "usd_per_month"), units.PERCENT_0),
     ]
     yield Table("By escalation rate", answer.rates, bills)
 
@@ -152,8 +152,8 @@ def _share(alone: Whole, field: str, row: AtRate) -> float | None:
     return getattr(row, field).value / whole if whole else None
 
 
-def _comparison_table(title: str, ours: Whole | Together, theirs: Whole, names: tuple[str, str]) -> Table:
-    """The figures that both sides have, each with its change."""
+def _beside(title: str, ours: Whole | Together, theirs: Whole, names: tuple[str, str]) -> Table:
+    """Return the figures that both sides have, each with its change."""
     rows = []
     for figure, field, unit in WHOLE:
         value, other = (getattr(side, field, None) for side in (ours, theirs))
@@ -172,7 +172,7 @@ def _comparison_table(title: str, ours: Whole | Together, theirs: Whole, names: 
 
 
 def _change_text(ours: Quantity | int, theirs: Quantity | int) -> str:
-    """How far ours is from theirs: `-54%`, or of twice and more `x 13`; empty where theirs is 0."""
+    """Return the relative change: `-54%`, or `x 13` from a factor of two; empty if `theirs` is 0."""
     value, base = (side if isinstance(side, int) else side.value for side in (ours, theirs))
     ratio = value / base if base else 1.0
     return f"x {ratio:,.3g}" if ratio >= 2 else f"{ratio - 1:+.0%}" if base else ""
@@ -187,12 +187,13 @@ def _break_even(answer: CascadeAnswer) -> list[BreakEven]:
 
 
 def _bill_chart(answer: CascadeAnswer) -> Stack:
-    """The month's bill by place, with the interval of the whole, whose number of engines is as sure as their speed."""
+    """Return the monthly cost by tier, with the interval of the total: the number of engines depends on their
+    speed."""
     ours, alone = answer.cascade.usd_per_month, answer.alone.usd_per_month
     ours_text, alone_text = (units.usd(0).texts(bill)[0] for bill in (ours, alone))
     return Stack(
         name="cascade_bill",
-        title="What a month costs, and where",
+        title="Monthly cost by tier",
         alt=f"{ours_text} a month with the cascade, {alone_text} with {answer.model} alone.",
         data={f"{tier.tier}: {tier.model}": {"cascade": tier.usd_per_month} for tier in answer.tiers}
         | {f"alone: {answer.model}": {"large model alone": alone}},
@@ -203,7 +204,7 @@ def _bill_chart(answer: CascadeAnswer) -> Stack:
 
 
 def _latency_chart(answer: CascadeAnswer) -> Bars:
-    """How long users wait on every side whose latency is known, and in a run of the whole."""
+    """Return the latencies of both sides if known, and of the simulated run."""
     sides = {
         "cascade": answer.cascade,
         "simulated together": answer.together,
@@ -221,7 +222,7 @@ def _latency_chart(answer: CascadeAnswer) -> Bars:
     )
     return Bars(
         name="cascade_latency",
-        title="How long users wait, against the large model alone",
+        title="Latency compared with the large model alone",
         alt="; ".join(words) or "No latency is known.",
         data=data,
         unit=units.MS_1,
@@ -231,23 +232,21 @@ def _latency_chart(answer: CascadeAnswer) -> Bars:
 
 
 def escalation_chart(answer: CascadeAnswer) -> Curves:
-    """Return $ of 1,000 requests over the escalation rate, where engines are many and in whole engines here."""
+    """Return $ per 1,000 requests over the escalation rate, at scale and with whole engines."""
     alone, rates = answer.alone, answer.rates
     escalated = [row.escalation_rate for row in rates]
     here = 1 / MONTH_S / answer.requests_per_s
     even = answer.break_even.escalation_rate_at_scale
-    pays = "at no rate" if even is None else f"up to {even.value:.0%} escalated"
+    pays = "at no escalation rate" if even is None else f"up to {even.value:.0%} escalated"
     return Curves(
         name="cascade_over_escalation",
-        title="$ of a request against the escalation rate",
-        alt=f"{answer.small} before {answer.model}: it pays {pays}, where engines are many.",
+        title="$ per 1k requests by escalation rate",
+        alt=f"{answer.small} in front of {answer.model}: cheaper {pays}, at scale.",
         data={
-            "cascade, engines many": {row.escalation_rate: row.usd_per_request_at_scale for row in rates},
-            "cascade, whole engines here": {
-                row.escalation_rate: row.usd_per_month.scale(here) for row in rates
-            },
-            "alone, engines many": dict.fromkeys(escalated, alone.usd_per_request_at_scale.value),
-            "alone, whole engines here": dict.fromkeys(escalated, alone.usd_per_request.value),
+            "cascade, at scale": {row.escalation_rate: row.usd_per_request_at_scale for row in rates},
+            "cascade, whole engines": {row.escalation_rate: row.usd_per_month.scaled(here) for row in rates},
+            "alone, at scale": dict.fromkeys(escalated, alone.usd_per_request_at_scale.value),
+            "alone, whole engines": dict.fromkeys(escalated, alone.usd_per_request.value),
         },
         unit=PER_1K,
         labels="escalated",

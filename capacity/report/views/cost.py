@@ -1,4 +1,4 @@
-"""What `cost` answers: the bill, the cost of a token, and the API, spot and batch jobs beside it."""
+"""The view of `cost`: the bill, the cost per token, and the comparison with APIs, spot capacity and batch jobs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 Offers = (
     tuple[float, float] | None
-)  # $ per GPU-hour: the cheapest and the dearest that a price is the median of
+)  # $ per GPU-hour: the lowest and the highest offer; a price is their median
 
-SPREAD = "; whiskers: at the cheapest and the dearest offer"
+SPREAD = "; whiskers: cheapest and most expensive offer"
 LOAD_ROWS: tuple[tuple[str, str, str], ...] = (
     ("requests/s", "requests_per_s", ",.3f"),
     ("requests a day", "requests_per_day", ",.0f"),
@@ -47,10 +47,10 @@ JOULES = Unit(2, after=" J")
 
 
 def bill_facts(bill: Bill, offers: Offers = None) -> Iterator[Fact]:
-    """Return what is paid, and what a token and a request cost at the load that is served."""
-    load, at = (bill.full, "at full load") if bill.served is None else (bill.served, "as served")
+    """Return the bill, and the cost of a token and a request at the served load."""
+    load, at = (bill.full, "at full load") if bill.served is None else (bill.served, "at this load")
     unsteady = bill.verdict or "" if bill.verdict in UNSETTLED else ""
-    why = "does not serve this load" if unsteady == "overloaded" else unsteady
+    why = "cannot serve this load" if unsteady == "overloaded" else unsteady
     month = offers_text(bill.usd_per_month, bill.usd_per_gpu_hour, offers) or "730 h"
     gpus = f"{bill.billed_gpus} GPU{'s' * (bill.billed_gpus > 1)} at ${bill.usd_per_gpu_hour:,.2f}"
     for label, value, digits, note in (
@@ -68,7 +68,7 @@ def bill_facts(bill: Bill, offers: Offers = None) -> Iterator[Fact]:
         full = f"full load ${getattr(bill.full, field):,.{digits}f}"
         instead = ("-", f"{unsteady}; {full}") if unsteady else None
         yield Fact(label, getattr(load, field), dollars(digits), f"{at}; {full}", instead=instead)
-    used, of = bill.utilization, "of what it could serve"
+    used, of = bill.utilization, "of capacity"
     yield Fact("Utilization", used, units.PERCENT_0, of, instead=("-", unsteady) if unsteady else None)
     kwh = f"per output token; {load.kwh_per_million_output_tokens:,.3f} kWh per 1M output tokens, {at}"
     joules = load.joules_per_output_token
@@ -76,23 +76,20 @@ def bill_facts(bill: Bill, offers: Offers = None) -> Iterator[Fact]:
 
 
 def reason_text(bill: Bill) -> str:
-    """Return why the load is served or not, and each unmet service level with the value that the run shows."""
+    """Return why the load is served or not, and the simulated value of each missed service level."""
     window = "" if bill.slo_window is None else f" in the worst window, {bill.slo_window.text}"
     missed = ""
     for level in bill.levels:
         if not level.met:
-            known = level.value_ms is not None
-            value = (
-                f"{level.value_ms:,.0f} ms"
-                if known
-                else f"{level.attained_fraction:.1%} of requests within it"
-            )
-            missed += f"; {level.slo} is unmet ({value}){window}"
+            value = f"{level.attained_fraction:.1%} of requests within it"
+            if level.value_ms is not None:
+                value = f"{level.value_ms:,.0f} ms"
+            missed += f"; {level.slo} is missed ({value}){window}"
     return f"{bill.verdict_reason or ''}{missed}"
 
 
 def bill_view(bill: Bill, offers: Offers = None) -> View:
-    """Return what `cost` shows; whiskers of its charts are from the cheapest to the dearest of the `offers`."""
+    """Return the view of `cost`; whiskers of its charts span the `offers`."""
     title = f"[bold]{bill.deployment}[/bold]"
     if bill.verdict is not None:
         title += f"\n{verdict_text(bill.verdict, reason_text(bill))}"
@@ -116,9 +113,9 @@ def _blocks(bill: Bill, offers: Offers) -> Iterator[Block]:
         idle = bill.idle
         rows = [
             Fact("idle hours", f"{idle.hours_per_day:g} a day", note=f"{idle.hours:,.2f} h of work"),
-            Fact("done after", f"{idle.days:,.2f} days", note="in time" if idle.in_time else "too late"),
-            Fact("energy", f"{idle.kwh:,.1f} kWh", note="all that it adds"),
-            Fact("hours of the bill", f"${idle.usd_paid_anyway:,.2f}", note="paid for in any case"),
+            Fact("finished after", f"{idle.days:,.2f} days", note="in time" if idle.in_time else "too late"),
+            Fact("energy", f"{idle.kwh:,.1f} kWh", note="additional"),
+            Fact("hours of the bill", f"${idle.usd_paid_anyway:,.2f}", note="already paid for"),
         ]
         yield Facts("In the idle hours of these GPUs", rows)
     yield f"rule: {bill.rule}"
@@ -141,7 +138,7 @@ def _bill_facts(bill: Bill) -> Iterator[Fact]:
 
 
 def _loads(bill: Bill) -> Table:
-    loads = {"as served": bill.served} if bill.served not in (None, bill.full) else {}
+    loads = {"at this load": bill.served} if bill.served not in (None, bill.full) else {}
     loads["at full load"] = bill.full
     rows = [row for row in LOAD_ROWS if any(getattr(load, row[1]) is not None for load in loads.values())]
 
@@ -149,29 +146,26 @@ def _loads(bill: Bill) -> Table:
         return lambda row: format_number(getattr(load, row[1]), row[2])
 
     columns = [Column(name, figure(load), units.TEXT) for name, load in loads.items()]
-    return Table("What it makes of a token", rows, [Column("", itemgetter(0)), *columns])
+    return Table("Cost per token and request", rows, [Column("", itemgetter(0)), *columns])
 
 
 def _api_table(bill: Bill, compared: Sequence[BreakEven]) -> Table:
     load = "at full load" if bill.served is None else "at this load"
-    whose, own = "these GPUs are", compared[0].own_usd_per_month
+    whose, own = "these GPUs cost", compared[0].own_usd_per_month
     if bill.verdict == "overloaded" and bill.offered_requests_per_s is not None:
         load = f"at the offered {bill.offered_requests_per_s:,.4g} requests/s"
-        whose = (
-            "these GPUs do not serve the load, at" if own == bill.usd_per_month else "the replicas needed are"
-        )
+        unserved = own == bill.usd_per_month
+        whose = "these GPUs cannot serve the load and cost" if unserved else "the required replicas cost"
     return Table(
-        f"Against an API; {whose} ${own:,.2f} a month, busy or idle",
+        f"Comparison with an API; {whose} ${own:,.2f} a month, busy or idle",
         compared,
         [
             Column("API", "api"),
             Column("$ a request", "api_usd_per_request", Unit(6)),
             Column(f"$ a month {load}", "api_usd_per_month", Unit(2)),
             Column(
-                "cheaper from, requests/s",
-                lambda api: (
-                    f"{api.requests_per_s:,.3f}" + " (more than these can serve)" * (not api.possible)
-                ),
+                "break-even, requests/s",
+                lambda api: f"{api.requests_per_s:,.3f}" + " (above capacity)" * (not api.possible),
                 units.TEXT,
             ),
             Column("requests a month", "requests_per_month", units.COUNT),
@@ -181,7 +175,7 @@ def _api_table(bill: Bill, compared: Sequence[BreakEven]) -> Table:
 
 
 def _further(bill: Bill) -> Iterator[Facts]:
-    """On capacity that can be taken away, and of a batch job."""
+    """Return the cost on spot capacity, and of a batch job."""
     if bill.spot is not None:
         spot = bill.spot
         hourly = f"${spot.usd_per_hour_for_same_capacity:,.2f} an hour"
@@ -190,7 +184,7 @@ def _further(bill: Bill) -> Iterator[Facts]:
             Fact("useful hour", spot.usd_per_useful_hour, dollars(2)),
             Fact("same capacity", f"{spot.replicas_for_same_capacity} replicas", note=hourly),
         ]
-        yield Facts("On capacity that can be taken away", rows)
+        yield Facts("On spot capacity", rows)
     if bill.job is not None:
         job = bill.job
         rows = [
@@ -210,18 +204,20 @@ def _batch_apis(bill: Bill) -> Iterator[Block]:
     if own.low is not None and own.high is not None:
         rented += f" ({own.low:.3g} to {own.high:.3g})"
     yield Table(
-        f"By a batch API; GPUs rented for the job are {rented} per 1k documents at full load",
+        f"Batch APIs; GPUs rented for the job cost {rented} per 1k documents at full load",
         bill.batch_apis,
         [
             Column("API", "api"),
             Column("discount", "discount"),
-            Column("of the price", "multiple", units.PERCENT_0),
+            Column("% of list price", "multiple", units.PERCENT_0),
             Column(
-                "within", lambda api: f"{api.window_hours:g} h" + ", too late" * (not api.in_time), units.TEXT
+                "within",
+                lambda api: f"{api.window_hours:g} h" + ", too late" * (not api.in_time),
+                units.TEXT,
             ),
             Column("$", "usd", Unit(2)),
             Column("$ per 1k", lambda api: f"{api.usd_per_document * 1000:,.4g}", units.TEXT),
-            Column("rented pays from", "break_even_utilization", Unit(0, 100, "% busy", none="never")),
+            Column("own GPUs pay from", "break_even_utilization", Unit(0, 100, "% busy", none="never")),
         ],
         wrap=True,
     )
@@ -230,10 +226,10 @@ def _batch_apis(bill: Bill) -> Iterator[Block]:
 
 
 def _price_chart(bill: Bill, offers: Offers) -> Bars:
-    """$ per million tokens, at the load that is served (idle time included) and at full load."""
+    """Return $ per million tokens at the served load (including idle time) and at full load."""
     loads = {"at full load": bill.full}
     if bill.served is not None and bill.verdict not in UNSETTLED:
-        loads = {"as served": bill.served, **loads}
+        loads = {"at this load": bill.served, **loads}
     phrases = [
         f"{name} ${load.usd_per_million_output_tokens:,.3f} per 1M output tokens"
         for name, load in loads.items()
@@ -255,9 +251,9 @@ def _price_chart(bill: Bill, offers: Offers) -> Bars:
 
 
 def _month_chart(bill: Bill, compared: Sequence[BreakEven], offers: Offers) -> Bars:
-    """The monthly bill beside what the same requests cost at each API."""
+    """Return the monthly bill next to the price of the same requests at each API."""
     usd = compared[0].own_usd_per_month
-    own = "this deployment" if usd == bill.usd_per_month else "the replicas needed"
+    own = "this deployment" if usd == bill.usd_per_month else "the required replicas"
     bars = {own: _at_offers(usd, bill, offers)}
     bars |= {_short_name(each.api): Quantity(value=each.api_usd_per_month) for each in compared}
     named = {f"{name}, ${each.value:,.0f}": each for name, each in bars.items()}
@@ -274,16 +270,17 @@ def _month_chart(bill: Bill, compared: Sequence[BreakEven], offers: Offers) -> B
 
 
 def _at_offers(usd: float, bill: Bill, offers: Offers) -> Quantity:
-    """What is paid, from the cheapest to the dearest offer."""
+    """Return a bill with the range from the cheapest to the most expensive offer."""
     low, high = (None, None) if offers is None else (usd * each / bill.usd_per_gpu_hour for each in offers)
     return Quantity(value=usd, low=low, high=high)
 
 
 def _axis(data: Mapping[str, Mapping[str, Quantity]]) -> tuple[float, float]:
-    """To a little beyond the longest bar or whisker."""
+    """Return a range slightly beyond the longest bar or whisker."""
     return 0.0, 1.1 * max(max(each.value, each.high or 0.0) for row in data.values() for each in row.values())
 
 
 def _short_name(api: str) -> str:
-    """`DeepInfra llama-3.1-8b` of a price with its date and source; its own is `API`."""
+    """Return `DeepInfra llama-3.1-8b` of a price with its date and source; `the API` for a price from the command
+    line."""
     return "the API" if api.startswith("given with") else api.partition(",")[0]

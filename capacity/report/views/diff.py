@@ -1,4 +1,4 @@
-"""What `diff` answers: one deployment against another on the same arrivals."""
+"""The view of `diff`: one deployment against another on the same arrivals."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from capacity.base.quantity import Quantity
+from capacity.base.record import make_from
 from capacity.report.display import text_and_interval
 from capacity.report.views import units
 from capacity.report.views.units import Unit
@@ -15,33 +16,40 @@ if TYPE_CHECKING:
     from capacity.planning.variations.diff import Diff, Difference
     from capacity.simulator.replications import PairedMetric
 
-STATISTICS = ("request", "output", "mean", "p50", "p95", "p99")  # of replicated metrics, those that are shown
+STATISTICS = (
+    "request",
+    "output",
+    "mean",
+    "p50",
+    "p95",
+    "p99",
+)  # prefixes of the replicated metrics that are shown
 OWN_DRAWS = Unit(show=lambda number, _: (f"± {number.value:,.2f}", ""))
 
 
 def diff_view(answer: Diff, first: str = "A", second: str = "B") -> View:
-    """Return what `diff` shows; `first` and `second` name the deployments."""
+    """Return the view of `diff`; `first` and `second` name the deployments."""
     title = f"{first}: [bold]{answer.first}[/bold]\n{second}: [bold]{answer.second}[/bold]"
     return View(title, _blocks(answer, first, second))
 
 
 def _blocks(answer: Diff, first: str, second: str) -> Iterator[Block]:
-    changes = ", ".join(f"{name} {after} in place of {before}" for name, before, after in answer.settings)
-    said = f"{second} has {changes}" if changes else f"{first} and {second} are the same deployment"
+    changes = ", ".join(f"{name} from {before} to {after}" for name, before, after in answer.settings)
+    said = f"{second} changes {changes}" if changes else f"{first} and {second} are identical"
     yield said + compared_text(answer.busiest_window)
     yield Table(
-        f"{second} less {first}, over {answer.requests:,} requests, {answer.workload} (95 % interval of the mean)",
+        f"{second} minus {first}, over {answer.requests:,} requests, {answer.workload} (95 % interval of the mean)",
         answer.differences,
         [
             Column("", lambda each: each.metric.upper()),
             Column("mean", lambda each: f"{mean_and_interval(each)[0]} ms{_doubt(each)}", units.TEXT),
             Column("interval", lambda each: mean_and_interval(each)[1], units.TEXT),
-            Column(f"{second} sooner for", "faster_fraction", units.PERCENT_0),
+            Column(f"{second} faster for", "faster_fraction", units.PERCENT_0),
             *(Column(name, _both_ends(name), units.TEXT) for name in ("p50", "p95", "p99")),
         ],
     )
     yield Table(
-        f"{second} less {first} over draws of the traffic, the same for both (95 % interval)",
+        f"{second} minus {first} over resampled traffic, the same for both (95 % interval)",
         [each for each in answer.replicated if each.metric.split("_")[0] in STATISTICS],
         [
             Column("", "metric"),
@@ -49,7 +57,7 @@ def _blocks(answer: Diff, first: str, second: str) -> Iterator[Block]:
             Column(second, "second", units.TIMES),
             Column("difference", lambda each: f"{_difference(each)[0]}{_doubt(each)}", units.TEXT),
             Column("interval", lambda each: _difference(each)[1] or "-", units.TEXT),
-            Column("with draws of their own", "independent_half", OWN_DRAWS),
+            Column("with independent traffic", "independent_half", OWN_DRAWS),
         ],
     )
     if answer.cost_change is not None:
@@ -63,8 +71,7 @@ def mean_and_interval(each: Difference) -> tuple[str, str]:
 
 
 def _difference(each: PairedMetric) -> tuple[str, str]:
-    found = each.difference
-    return text_and_interval(Quantity(value=found.value, low=found.low, high=found.high), sign="+")
+    return text_and_interval(make_from(Quantity, each.difference), sign="+")
 
 
 def _both_ends(percentile: str) -> Callable[[Difference], str]:
@@ -75,4 +82,4 @@ def _both_ends(percentile: str) -> Callable[[Difference], str]:
 
 
 def _doubt(each: Difference | PairedMetric) -> str:
-    return "" if each.significant else " (not told apart)"
+    return "" if each.significant else " (not significant)"

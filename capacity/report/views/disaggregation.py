@@ -1,4 +1,4 @@
-"""Splits of the replicas into those that prefill and those that decode, on the same arrivals."""
+"""Splits of the replicas into prefill and decode replicas, on the same arrivals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from capacity.report.views.view import Column, Fact, Panels, Table, View
 if TYPE_CHECKING:
     from capacity.answers.records import Simulation
 
-FIGURES = {  # headings of the table, by the summary's names
+FIGURES = {  # headings of the table, and fields of the summary
     "p95 TTFT, ms": "p95_ttft_ms",
     "p95 TPOT, ms": "p95_tpot_ms",
     "p95 E2E, ms": "p95_e2el_ms",
@@ -26,7 +26,7 @@ Split = tuple[str, Mapping[str, Any], "Simulation"]
 
 
 def splits_view(runs: Mapping[str, Simulation]) -> View:
-    """Return every split of the replicas: p95 of TTFT and TPOT as a chart, and all figures."""
+    """Return all splits of the replicas: p95 TTFT and p95 TPOT as a chart, and all figures as a table."""
     splits = [(name, run.to_dict(), run) for name, run in runs.items()]
     panels = {
         heading: {split[0]: _figure(field)(split) for split in splits}
@@ -36,8 +36,8 @@ def splits_view(runs: Mapping[str, Simulation]) -> View:
     best = min(runs, key=lambda name: math.inf if (tpot := tpots[name]) is None else tpot.value)
     chart = Panels(
         name="disaggregation",
-        title="p95 latency, by how many replicas only prefill",
-        alt=f"{join_words(list(runs))}: the lowest p95 TPOT is that of {best}.",
+        title="p95 latency by number of prefill replicas",
+        alt=f"{join_words(list(runs))}: {best} has the lowest p95 TPOT.",
         data=panels,
         labels="replicas",
     )
@@ -46,11 +46,11 @@ def splits_view(runs: Mapping[str, Simulation]) -> View:
         Column("verdict", "2.verdict.verdict"),
         *(Column(heading, _figure(field), Unit(2)) for heading, field in FIGURES.items()),
     ]
-    return View("", [chart, Table("Every split of the replicas", splits, columns)])
+    return View("", [chart, Table("All splits of the replicas", splits, columns)])
 
 
 def split_facts(run: Simulation) -> list[Fact]:
-    """Return what users of a split see."""
+    """Return the latencies and rates of a split."""
     values = run.to_dict()
     latencies = {"p95 TTFT": "p95_ttft_ms", "p95 TPOT": "p95_tpot_ms", "p95 E2E": "p95_e2el_ms"}
     known = {label: run.predicted_ms.get(name) for label, name in latencies.items()}
@@ -63,7 +63,7 @@ def split_facts(run: Simulation) -> list[Fact]:
 
 
 def _figure(field: str) -> Callable[[Split], Quantity | None]:
-    """The path of a figure of a run, with its interval where it has one."""
+    """Return the path of a run's figure, with its interval if it has one."""
 
     def find(split: Split) -> Quantity | None:
         _, values, run = split

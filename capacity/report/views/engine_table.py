@@ -1,4 +1,4 @@
-"""Engines side by side, the formats that they load, and published claims."""
+"""Engines next to each other, the formats that they load, and published claims."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ CLAIMS = (
     Column("ours", "ours", Unit(1)),
     Column("bound", "bound", Unit(1)),
     Column("possible", "possible", units.TEXT),
-    Column("remark", "note"),
+    Column("note", "note"),
 )
 
 
 def engines_view(answer: Engines) -> View:
-    """Return what `engines` shows."""
+    """Return the view of `engines`."""
     tables = [
         Table(f"Engines and their defaults on {answer.gpu} (* not simulated)", answer.rows, ENGINES),
-        Table("Formats that they load: others are refused", answer.rows, FORMATS),
+        Table("Supported formats (others are rejected)", answer.rows, FORMATS),
         Table("Published single-stream claims on A100", answer.claims, CLAIMS),
     ]
     return View("", tables)

@@ -1,17 +1,17 @@
-"""A fleet: the pools to rent, what each threshold would cost, how near the limits are, the reserve and the day."""
+"""The view of `fleet`: the pools to rent, the cost of each threshold, SLO headroom, reserve, and the day."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from capacity.base.quantity import Quantity
 from capacity.planning.fleets.fleet_records import best_of
 from capacity.report.plan import (
     CONDITIONAL,
     conditional_text,
     level_text,
     question_text,
+    share_of_limit,
     windows_table,
 )
 from capacity.report.subject import subject_of
@@ -21,7 +21,6 @@ from capacity.report.views.units import Unit
 from capacity.report.views.view import Bars, Block, Column, Fact, OwnChart, Stack, Table, UprightStack, View
 
 if TYPE_CHECKING:
-    from capacity.planning.evaluation.slo_evaluation import Level
     from capacity.planning.fleets.fleet_records import (
         FleetDay,
         FleetPlan,
@@ -34,33 +33,33 @@ ONE_POOL = "one pool"
 PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 RATE = Unit(2)
 CHANGE = Unit(1, 100, "%", sign="+")
-WHOLE = "Replicas are whole and prices those of the table: bars have no interval of their own."
+WHOLE = "Bars have no interval: replicas are whole numbers and prices come from the price table."
 
 
 def fleet_facts(plan: FleetPlan) -> list[Fact]:
-    """Return what to rent, what it costs, and what that saves."""
+    """Return the pools to rent, their cost, and the savings."""
     best, day = plan.best, plan.day
     if best is None:
-        return [Fact("To rent", "nothing", units.TEXT, "neither one pool nor several meets the SLO")]
-    which = "for all" if len(best.pools) == 1 else f"of a {plan.split_by}, the shorter to the first pool"
+        return [Fact("To rent", "none", units.TEXT, "neither one pool nor several meets the SLO")]
+    which = "for all" if len(best.pools) == 1 else f"of a {plan.split_by}; shorter ones go to the first pool"
     spare = [pool.spare_replicas for pool in best.pools]
     reserve = f"{' + '.join(map(str, spare))} replicas in reserve" if any(spare) else "no reserve"
     facts = [
-        Fact("To rent", layout_text(best), units.TEXT, f"{plan.confidence:.0%} sure"),
+        Fact("To rent", layout_text(best), units.TEXT, f"{plan.confidence:.0%} confidence"),
         Fact("Threshold", threshold_text(best), units.TEXT, which),
         Fact("GPUs", best.num_gpus, units.COUNT, reserve),
         Fact("Per hour", best.usd_per_hour, units.usd(2), "reserve included"),
-        Fact("$ per 1k requests", best.usd_per_request, units.USD_PER_1K, "as they come"),
-        Fact("Saved", plan.saved, units.PERCENT, "of one pool for all"),
+        Fact("$ per 1k requests", best.usd_per_request, units.USD_PER_1K, "at this traffic"),
+        Fact("Saved", plan.saved, units.PERCENT, "compared with one pool"),
     ]
     if day is not None and day.fixed_usd_per_day is not None:
-        note = f"${day.fixed_usd_per_day:,.2f} with the peak's fleet around the clock"
+        note = f"${day.fixed_usd_per_day:,.2f} with the peak fleet around the clock"
         facts.append(Fact("A day", day.scaled_usd_per_day, units.usd(2), note))
     return [fact for fact in facts if fact.value is not None]
 
 
 def fleet_view(plan: FleetPlan, *, detail: bool = True) -> View:
-    """Return what `fleet` shows, with `detail` the levels of every window."""
+    """Return the view of `fleet`; `detail` adds the levels of every window."""
     return View(question_text(plan), _blocks(plan, detail))
 
 
@@ -69,7 +68,7 @@ def _blocks(plan: FleetPlan, detail: bool) -> Iterator[Block]:
     if not plan.proved:
         yield "[yellow]not proved:[/yellow] the search ended early; cheaper fleets may exist"
     if best is None:
-        yield f"nothing meets the SLO, neither one pool nor {_pool_count(plan.max_pools)}:"
+        yield f"no fleet meets the SLO (--max-pools {plan.max_pools}):"
     else:
         yield from _answer(plan, best, detail)
     if plan.conditional:
@@ -82,7 +81,7 @@ def _blocks(plan: FleetPlan, detail: bool) -> Iterator[Block]:
 
 
 def _answer(plan: FleetPlan, best: Layout, detail: bool) -> Iterator[Block]:
-    """What to rent, which requests go where, what more pools would buy, and how all of it was proved."""
+    """Return what to rent, the routing, the effect of more pools, and the proof."""
     bill = "" if best.usd_per_hour is None else f": ${best.usd_per_hour:,.2f}/h"
     if best.usd_per_request is not None:
         bill += f", {units.USD_PER_1K.texts(best.usd_per_request)[0]} per 1k requests"
@@ -95,20 +94,20 @@ def _answer(plan: FleetPlan, best: Layout, detail: bool) -> Iterator[Block]:
         yield f"{met}: all pools behind the router, simulated on {plan.proof.requests:,} requests: {levels}"
         yield from _windows_blocks(plan, plan.proof, detail)
     if plan.replica_availability is not None:
-        yield f"each replica is there {plan.replica_availability:.3%} of the time"
+        yield f"each replica is available {plan.replica_availability:.3%} of the time"
     yield _pools_table(best)
     yield _levels_chart(best)
 
 
 def _routes(plan: FleetPlan, best: Layout) -> Iterator[str]:
-    """Which requests go where, and what that saves over one pool."""
+    """Return which requests go to which pool, and the savings over one pool."""
     if len(best.pools) == 1:
         tried = plan.max_pools > 1
-        yield "one pool for all" + (": no threshold that was tried is cheaper" if tried else "")
+        yield "one pool for all" + (": no tested threshold is cheaper" if tried else "")
         return
     what = "prompts" if plan.split_by == "prompt" else "requests"
     limits = zip(best.thresholds_tokens, PLACES, strict=False)
-    shares = (f"of up to {tokens:,} tokens go to the {place}" for tokens, place in limits)
+    shares = (f"of up to {tokens:,} tokens go to the {place} pool" for tokens, place in limits)
     yield f"{what} {', '.join(shares)} ({plan.router})"
     one = plan.one_pool
     if one is None or one.objective is None:
@@ -118,26 +117,22 @@ def _routes(plan: FleetPlan, best: Layout) -> Iterator[str]:
 
 
 def _more_pools(plan: FleetPlan, best: Layout) -> Iterator[str]:
-    """What a third pool buys, and a fourth, where they were looked for."""
+    """Return the effect of a third and a fourth pool, if they were searched."""
     fewer = [layout for layout in plan.layouts if layout.num_pools < 3]
     for layout in (each for each in plan.layouts if each.num_pools > 2):
         before, place = best_of(fewer), PLACES[layout.num_pools - 1]
         fewer.append(layout)
         if layout.objective is not None and before is not None and before.objective:
             less = 1 - layout.objective / before.objective
-            yield f"a {place} pool saves {less:.1%} over {_pool_count(layout.num_pools - 1)}"
+            yield f"a {place} pool saves {less:.1%} over at most {layout.num_pools - 1} pools"
         elif layout.objective is not None:
-            yield f"with a {place} pool the SLO is met: with fewer it is not"
+            yield f"the SLO is only met with a {place} pool"
         elif layout.outcome == "cannot be cheaper" and best.num_pools < layout.num_pools:
-            yield f"a {place} pool buys nothing: {layout.reason}"
-
-
-def _pool_count(most_pools: int) -> str:
-    return {1: "more", 2: "two"}.get(most_pools, f"up to {most_pools}")
+            yield f"a {place} pool saves nothing: {layout.reason}"
 
 
 def _windows_blocks(plan: FleetPlan, proof: FleetProof, detail: bool) -> Iterator[Block]:
-    """The service levels over time, the worst window of each stretch, where requests were judged by window."""
+    """Return the service levels over time: the worst window of each stretch, if requests were judged by window."""
     from capacity.report.figures.planning import windows_chart
 
     windows = proof.windows
@@ -146,7 +141,7 @@ def _windows_blocks(plan: FleetPlan, proof: FleetProof, detail: bool) -> Iterato
     yield f"worst window: {proof.window.text}"
     yield OwnChart(lambda _: windows_chart(windows, subject=subject_of(plan)))
     if not detail:
-        yield "--detail has the levels of every window"
+        yield "--detail shows the levels of every window"
         return
     yield windows_table(windows)
 
@@ -157,14 +152,14 @@ def layout_text(found: Layout) -> str:
 
 
 def _engines_text(pool: FleetPool) -> str:
-    """`2+1 x h100-sxm-80gb TP2`, where one stands in reserve."""
+    """Return `2+1 x h100-sxm-80gb TP2`, where +1 is the reserve."""
     size = pool.pool.tensor_parallel_size * pool.pool.pipeline_parallel_size
     spare = f"+{pool.spare_replicas}" if pool.spare_replicas else ""
     return f"{pool.replicas}{spare} x {pool.pool.gpu}" + (f" TP{size}" if size > 1 else "")
 
 
 def threshold_text(layout: Layout) -> str:
-    """Return `1,344 tokens`, `1,024 and 4,096 tokens`, or `one pool`; how many pools were tried where none is found."""
+    """Return `1,344 tokens`, `1,024 and 4,096 tokens` or `one pool`; without a result, the number of pools tested."""
     if layout.num_pools == 1:
         return ONE_POOL
     tokens = " and ".join(f"{each:,}" for each in layout.thresholds_tokens)
@@ -187,14 +182,14 @@ def _pools_table(best: Layout) -> Table:
 
 
 def _levels_chart(best: Layout) -> Bars:
-    """How near each pool is to the limits of its requests, with the 90 % interval of the traffic's chance."""
+    """Return each pool's service levels as shares of their limits, with 90 % sampling intervals."""
     levels = {f"{pool.label}, {level.slo}": level for pool in best.pools for level in pool.levels}
     return Bars(
         name="fleet_levels",
-        title="How near each pool is to its limits",
+        title="Service levels of each pool",
         alt="; ".join(f"{name} {level_text(level)}" for name, level in levels.items())
-        or "No limits of its own.",
-        data={"% of the limit": {name: _share_of_limit(level) for name, level in levels.items()}},
+        or "No service levels by pool.",
+        data={"% of the limit": {name: share_of_limit(level) for name, level in levels.items()}},
         unit=units.PERCENT,
         labels="pool and level",
         axis="% of the limit",
@@ -202,13 +197,8 @@ def _levels_chart(best: Layout) -> Bars:
     )
 
 
-def _share_of_limit(level: Level) -> Quantity:
-    low, high = (None if end is None else end / level.limit_s for end in (level.low_s, level.high_s))
-    return Quantity(value=level.ratio, low=low, high=high)
-
-
 def _conditional_texts(plan: FleetPlan) -> Iterator[str]:
-    """The deployments that are not recommended, by pool, a line each."""
+    """Return a line for each conditional deployment, by pool."""
     pools = {} if plan.best is None else {pool.label: pool for pool in plan.best.pools}
     for label, found in plan.conditional.items():
         least = pools[label].objective(plan.objective) if label in pools else None
@@ -223,7 +213,9 @@ def _layout_blocks(plan: FleetPlan) -> Iterator[Block]:
     columns = [
         Column("threshold", threshold_text, units.TEXT),
         Column(
-            "short", lambda each: each.pools[0].request_share if len(each.pools) > 1 else None, units.PERCENT
+            "short requests",
+            lambda each: each.pools[0].request_share if len(each.pools) > 1 else None,
+            units.PERCENT,
         ),
         Column(
             "engines", lambda each: layout_text(each) + " *" * (each is best) or each.reason or each.outcome
@@ -231,16 +223,16 @@ def _layout_blocks(plan: FleetPlan) -> Iterator[Block]:
         Column("GPUs", lambda each: each.num_gpus if each.pools else None, units.COUNT),
         Column("$/h", "usd_per_hour", RATE),
         Column(
-            "to one pool", lambda each: each.objective / base - 1 if each.objective and base else None, CHANGE
+            "vs one pool", lambda each: each.objective / base - 1 if each.objective and base else None, CHANGE
         ),
     ]
-    table = Table("Thresholds that were tried", plan.layouts, columns)
+    table = Table("Tested thresholds", plan.layouts, columns)
     yield _layouts_chart(plan, table)
     yield table
 
 
 def _layouts_chart(plan: FleetPlan, table: Table) -> Stack:
-    """What each threshold would cost, its pools upon each other; $ an hour, or GPUs where that is what is least."""
+    """Return the cost of each threshold, pools stacked: $ an hour, or GPUs if the plan minimizes GPUs."""
     best, one = plan.best, plan.one_pool
     found = {threshold_text(each): each for each in plan.layouts if each.pools}
     priced = plan.objective == "cost" and all(each.usd_per_hour is not None for each in found.values())
@@ -249,11 +241,11 @@ def _layouts_chart(plan: FleetPlan, table: Table) -> Stack:
     names = ["pool for all, or for the shortest", *(f"pool {n}, for longer ones" for n in range(2, most + 1))]
     words = "nothing meets the service levels"
     if best is not None:
-        words = f"the least is {threshold_text(best)}: {layout_text(best)}"
+        words = f"the best is {threshold_text(best)}: {layout_text(best)}"
     return Stack(
         name="fleet_layouts",
         title=f"{what[0].upper()}{what[1:]} by threshold",
-        alt=f"{len(plan.layouts)} layouts were tried; {words}.",
+        alt=f"{len(plan.layouts)} layouts tested; {words}.",
         data={
             name: {
                 threshold: getattr(each.pools[place], measure) if place < len(each.pools) else None
@@ -270,7 +262,7 @@ def _layouts_chart(plan: FleetPlan, table: Table) -> Stack:
 
 
 def _day_blocks(day: FleetDay, best: Layout) -> Iterator[Block]:
-    """Replicas by the hour of each pool, and what following the day saves."""
+    """Return the replicas of each pool by the hour, and the savings from scaling with the day."""
     names = [f"{pool.label}: {pool.pool.gpu}" for pool in best.pools]
     counts = [Column(name, f"replicas.{place}", units.COUNT) for place, name in enumerate(names)]
     columns = [
@@ -279,18 +271,18 @@ def _day_blocks(day: FleetDay, best: Layout) -> Iterator[Block]:
         *counts,
         Column("$/h", "usd_per_hour", RATE),
     ]
-    table = Table("Replicas by the hour of a day, from midnight, each number simulated", day.hours, columns)
-    words = "No bill of a day was asked for."
+    table = Table("Replicas by hour of the day (simulated)", day.hours, columns)
+    words = "The cost of a day was not requested."
     if day.scaled_usd_per_day is not None and day.fixed_usd_per_day:
         less = _less_text(1 - day.scaled_usd_per_day / day.fixed_usd_per_day)
         words = (
-            f"${day.scaled_usd_per_day:,.2f} a day, {less} than ${day.fixed_usd_per_day:,.2f} of the peak's fleet "
-            "around the clock; starting replicas is not in it"
+            f"${day.scaled_usd_per_day:,.2f} a day, {less} than ${day.fixed_usd_per_day:,.2f} for the peak fleet "
+            "around the clock; excludes the start-up time of replicas"
         )
         yield words
     yield UprightStack(
         name="fleet_day",
-        title="Replicas by the hour of a day",
+        title="Replicas by hour of the day",
         alt=words,
         data={
             name: {hour.hour: hour.replicas[place] for hour in day.hours} for place, name in enumerate(names)
@@ -303,5 +295,5 @@ def _day_blocks(day: FleetDay, best: Layout) -> Iterator[Block]:
 
 
 def _less_text(saved: float) -> str:
-    """`12.3% less`, or `no less` of what is not seen with so many digits."""
+    """Return `12.3% less`, or `no less` if the difference rounds to 0."""
     return f"{saved:.1%} less" if round(saved, 3) > 0 else "no less"

@@ -16,7 +16,8 @@ MARK = "*"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A point with its deployment and the numbers of both; `best`: no other is both faster for a user and fuller."""
+    """A point with its deployment and the numbers of both; `best`: no other has more tokens/s both per user and per
+    GPU."""
 
     numbers: tuple[int, int]
     line: FrontierLine
@@ -25,13 +26,13 @@ class Place:
 
     @property
     def tokens_per_s_of_a_user(self) -> Quantity | None:
-        """Once the first token is there."""
+        """Return the decode speed of one user: 1 / TPOT."""
         return None if self.point.tpot_s is None else self.point.tpot_s.inverse(1.0)
 
 
 def places(answer: Frontier) -> list[Place]:
-    """Return every point, in order."""
-    front = answer.pareto_points()
+    """Return all points, in order."""
+    front = answer.undominated()
     return [
         Place((number, place), line, point, (number, place) in front)
         for number, line in enumerate(answer.lines)
@@ -40,17 +41,17 @@ def places(answer: Frontier) -> list[Place]:
 
 
 def best_places(answer: Frontier, tpot_s: float) -> list[Place]:
-    """Return the best of each deployment within a TPOT (s), most per GPU first."""
+    """Return the best point of each deployment within a TPOT (s), most tokens/s per GPU first."""
     found = {id(place.point): place for place in places(answer)}
     return [found[id(point)] for _, point in answer.best(tpot_s)]
 
 
 def points_table(title: str, rows: Sequence[Place]) -> Table:
-    """Return points with speed for a user, use of a GPU, and price."""
+    """Return a table of points with speed per user, throughput per GPU, and price."""
     columns = [
         Column("deployment", "line.label"),
         Column("in flight", "point.load", units.COUNT),
-        Column("tokens/s for a user", "tokens_per_s_of_a_user", units.RATE),
+        Column("tokens/s per user", "tokens_per_s_of_a_user", units.RATE),
         Column("tokens/s per GPU", "point.output_tokens_per_s_per_gpu", units.RATE),
         Column("$/1M out", "point.usd_per_million_output_tokens", units.USD_PER_MILLION),
         Column("", lambda place: MARK if place.best else "", units.TEXT),

@@ -1,4 +1,4 @@
-"""Which engine runs what where, and how well that is known, as a matrix."""
+"""The view of `gpus --support`: the formats that each engine runs on each GPU, and the quality of the evidence."""
 
 from __future__ import annotations
 
@@ -12,35 +12,36 @@ MEANINGS: dict[Status, str] = {
     "measured": "servers of this engine were measured on this card, and its kernels are fitted",
     "fitted": "kernels fitted on this card",
     "assumed": "constants of another card or engine, or rooflines",
-    "impossible": "refused",
+    "impossible": "rejected",
 }
 
 
 def gpu_support_view(answer: SupportMatrix) -> View:
-    """Return a row a format with the reasons for one GPU; for several a row a GPU, a letter a format."""
+    """Return one row a format with reasons for a single GPU; for several GPUs, one row a GPU and one letter a
+    format."""
     if len(answer.gpus) == 1:
         first = {cell.engine: cell for cell in reversed(answer.rows)}
         columns = [
             Column("engine", lambda cell: cell.engine if cell is first[cell.engine] else ""),
             Column("weights", "weight_format"),
-            Column("known", "status"),
-            Column("because", "why"),
+            Column("status", "status"),
+            Column("reason", "why"),
         ]
         return View("", [Table(f"Engines and weight formats on {answer.gpus[0]}", answer.rows, columns)])
     legend = ", ".join(f"{SIGNS[status]} {status} ({meaning})" for status, meaning in MEANINGS.items())
     matrix = Table("Engines and weight formats by GPU", answer.gpus, [Column("GPU", ""), *_letters(answer)])
-    return View("", [matrix], notes=[f"a letter for each of {', '.join(answer.weight_formats)}", legend])
+    return View("", [matrix], notes=[f"one letter for each of {', '.join(answer.weight_formats)}", legend])
 
 
 def _letters(answer: SupportMatrix) -> list[Column]:
-    """A letter for each format on each GPU, with engines that differ in nothing as one."""
+    """Return one letter for each format on each GPU; engines with identical letters share a column."""
     cells: defaultdict[str, dict[str, str]] = defaultdict(lambda: dict.fromkeys(answer.gpus, ""))
     for cell in answer.rows:
         cells[_short(cell.engine)][cell.gpu] += SIGNS[cell.status]
-    alike: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
+    identical: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
     for engine, letters in cells.items():
-        alike[tuple(letters.values())].append(engine)
-    return [Column("\n".join(engines), cells[engines[0]].get) for engines in alike.values()]
+        identical[tuple(letters.values())].append(engine)
+    return [Column("\n".join(engines), cells[engines[0]].get) for engines in identical.values()]
 
 
 def _short(engine: str) -> str:

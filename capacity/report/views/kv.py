@@ -1,4 +1,4 @@
-"""KV by model and context, kinds of attention, ways to forget, long contexts."""
+"""The view of `kv`: KV cache by model and context, kinds of attention, eviction, and long contexts."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 MODEL, GPU = Column("model", "model", units.TEXT), Column("GPU", "gpu", units.TEXT)
 CONTEXT = Column("tokens", "context_tokens", units.TOKENS)
 TOKENS_PER_S = Unit(after=" tokens/s")
-HELD = Unit(after=" tokens")
+NUM_TOKENS = units.NUM_TOKENS
 RATIOS = (
-    "Ratios of two computations by the same step model, so that most of its error is in both: they have no interval. "
-    "Bytes and tokens are counted."
+    "Ratios have no interval because both sides use the same step model, so most of its error cancels. Bytes and "
+    "tokens are exact counts."
 )
 
 
 def kv_view(answer: KvAnswer, context: int | None = None) -> View:
-    """Return what `kv` shows; keeping less at one `context`, or at each."""
+    """Return the view of `kv`; with a `context`, eviction at that length only."""
     return View("", _blocks(answer, answer.contexts if context is None else (context,)))
 
 
 def kv_facts(answer: KvAnswer, context: int, batch: int) -> list[Fact]:
-    """Return the figures of the one model and GPU at a context, with steps of `batch` requests."""
+    """Return the figures of a single model and GPU at a context, with decode steps of `batch` requests."""
     row, gpu = answer.rows[0], answer.gpus[0]
     half = answer.long_contexts[0].decode_crossover_tokens if answer.long_contexts else None
     cached = "" if row.kv_cache_dtype == "auto" else f", {row.kv_cache_dtype}"
@@ -41,24 +41,24 @@ def kv_facts(answer: KvAnswer, context: int, batch: int) -> list[Fact]:
         Fact("KiB a token", row.bytes_per_token, units.KIB, f"{row.attention}{cached}"),
         Fact(f"A request of {tokens(context)}", row.request_bytes[context], units.MEMORY, "KV cache"),
         Fact(
-            "The GPU holds",
+            "Fits on the GPU",
             row.gpu_context_tokens[gpu],
-            HELD,
-            "of one request, at most the model's own limit",
+            NUM_TOKENS,
+            "one request, within the model's limit",
         ),
-        Fact("Half attention from", half, HELD, f"of a decode step of {batch}"),
+        Fact("Attention is half from", half, NUM_TOKENS, f"of a decode step with batch {batch}"),
     ]
     if whole.step_s is not None:
-        facts.append(Fact("A step", whole.step_s, units.LATENCY, f"of {batch} such requests"))
+        facts.append(Fact("Step time", whole.step_s, units.LATENCY, f"{batch} such requests"))
     if tried := [each for each in (whole, *kept) if each.tokens_per_s is not None][1:]:
         best = max((whole, *tried), key=lambda each: each.tokens_per_s or 0.0)
         note = f"{best.method}, not lossless; {whole.tokens_per_s:,.0f} with {whole.title}"
-        facts.append(Fact("Keeping less", best.tokens_per_s, TOKENS_PER_S, note))
+        facts.append(Fact("KV eviction", best.tokens_per_s, TOKENS_PER_S, note))
     return facts
 
 
 def evictions_at(answer: KvAnswer, context: int) -> list[EvictionRow]:
-    """Return the whole KV and every method, at one context."""
+    """Return the rows of the full KV cache and of every method, at one context."""
     return [row for row in answer.evictions if row.context_tokens == context]
 
 
@@ -82,18 +82,18 @@ def _blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
         Column("attention", "attention", units.TEXT),
         Column("KiB/token", "bytes_per_token", units.KIB),
         *(Column(f"{{memory}} at {tokens(n)}", f"request_bytes.{n}", units.GIB) for n in answer.contexts),
-        *(Column(f"{gpu} holds", partial(_tokens_that_fit, gpu), units.TEXT) for gpu in answer.gpus),
+        *(Column(f"tokens on {gpu}", partial(_held, gpu), units.TEXT) for gpu in answer.gpus),
     ]
     yield Table("KV cache of one request", rows, columns)
     kinds = [
         MODEL,
-        Column("as it is", "kinds.actual_bytes_per_token", units.KIB),
+        Column("actual", "kinds.actual_bytes_per_token", units.KIB),
         Column("MHA", "kinds.mha_bytes_per_token", units.KIB),
         Column("MQA", "kinds.mqa_bytes_per_token", units.KIB),
         Column("MLA (512 + 64)", "kinds.mla_bytes_per_token", units.KIB),
-        Column("prefill attention overtakes at", "prefill_crossover_tokens", units.COUNT),
+        Column("prefill attention dominates from", "prefill_crossover_tokens", units.COUNT),
     ]
-    yield Table("KiB per token, if attention were of another kind", rows, kinds)
+    yield Table("KiB per token with other kinds of attention", rows, kinds)
     if answer.limited:
         yield _limited_table(answer)
     if answer.evictions:
@@ -115,14 +115,15 @@ def _limited_table(answer: KvAnswer) -> Table:
         *(Column(f"{name}, prefill", f"ways.{i}.pair_fraction", units.PERCENT) for i, name in ways[1:]),
     ]
     title = (
-        f"If every layer forgot: a window of {answer.window_tokens:,} tokens, {answer.sink_tokens} sinks; "
-        "prefill: query x key pairs over all"
+        f"Sliding window in every layer: {answer.window_tokens:,} tokens, {answer.sink_tokens} sinks; "
+        "prefill: share of all query-key pairs"
     )
     return Table(title, answer.limited, columns)
 
 
 def _eviction_blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
-    """Bytes alone where no GPU is named; then who has which method, and what was published of it."""
+    """Return sizes, with speeds if a GPU is given; then the engines that have each method, and its published
+    quality."""
     if len(answer.gpus) == 1 and len(answer.rows) == 1:
         for context in drawn:
             yield _eviction_chart(evictions_at(answer, context))
@@ -139,46 +140,44 @@ def _eviction_blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
     if answer.gpus:
         columns += [
             Column(f"step of {rows[0].batch_size}, {{time}}", "step_s", units.MS_1),
-            Column("times", "speedup", units.TIMES),
-            Column("held", "held", units.COUNT),
+            Column("speed-up", "speedup", units.TIMES),
+            Column("requests", "held", units.COUNT),
             Column("tokens/s", "tokens_per_s", units.COUNT),
             Column("prefill, s", "prefill_s", units.SECONDS),
             Column("scoring, {time}", "score_s", units.MS_1),
         ]
-    yield Table("Keeping less: one request, a step, and as many requests as fit", rows, columns)
+    yield Table("KV eviction: one request, one step, and the number of requests that fit", rows, columns)
     found = [
         Column("method", "method"),
         Column("engines", join("engines", "none"), units.TEXT),
-        Column("remark", _describe_method),
+        Column("published", _published),
     ]
-    yield Table("Not lossless: what was published", answer.eviction_methods, found)
+    yield Table("Published quality of KV eviction (not lossless)", answer.eviction_methods, found)
 
 
 def _describe_method(row: EvictionMethod) -> str:
     known = "; ".join(f"{each.what} ({each.model}; {each.source}, {each.date})" for each in row.published)
-    return f"{row.title}. {known}" + (f". Here: {row.note}" if row.note else "")
+    return f"{row.title}. {known}" + (f". Note: {row.note}" if row.note else "")
 
 
 def _eviction_chart(rows: Sequence[EvictionRow]) -> Bars:
-    """Requests held and tokens per second of each method, as multiples of the whole KV's, at one context."""
+    """Return speed-up, requests and tokens per second of each method relative to the full KV cache, at one context."""
     whole, *methods = rows
     best = max(methods, key=lambda row: row.tokens_per_s or 0.0)
     words = "one prompt of this length does not fit on the GPU"
     if best.tokens_per_s is not None:
-        words = (
-            f"the most tokens/s has {best.method}, {best.tokens_per_s:,.0f} with {best.held:,} requests held"
-        )
+        words = f"{best.method} has the most tokens/s, {best.tokens_per_s:,.0f} with {best.held:,} requests"
     return Bars(
         name=f"kv_eviction_{whole.context_tokens}",
-        title=f"What keeping less buys, at {tokens(whole.context_tokens)} tokens",
+        title=f"Effect of KV eviction at {tokens(whole.context_tokens)} tokens",
         alt=f"{len(methods)} methods: {words}.",
         data={
-            "a step as fast": {row.method: row.speedup for row in methods},
-            "requests held": {row.method: _ratio(row.held, whole.held) for row in methods},
+            "step speed-up": {row.method: row.speedup for row in methods},
+            "requests": {row.method: _ratio(row.held, whole.held) for row in methods},
             "tokens/s": {row.method: _ratio(row.tokens_per_s, whole.tokens_per_s) for row in methods},
         },
         labels="method",
-        axis="times the whole KV's",
+        axis="relative to the full KV cache",
         log=True,
         reference=(1.0, ""),
         note=RATIOS,
@@ -194,22 +193,22 @@ def _long_context_blocks(rows: Sequence[LongContext]) -> Iterator[Block]:
     columns = [
         MODEL,
         GPU,
-        Column("holds", "held_tokens", units.COUNT),
-        Column("attention half of decode at", "decode_crossover_tokens", units.COUNT),
-        Column(f"{tokens(prefix)} from CPU / again, ms", _load_or_recompute, units.TEXT),
+        Column("KV tokens", "held_tokens", units.COUNT),
+        Column("attention is half of decode from", "decode_crossover_tokens", units.COUNT),
+        Column(f"{tokens(prefix)}: load from CPU / recompute, ms", _load_or_recompute, units.TEXT),
         Column(
-            "prefill of all it holds on 1, 2, 4, 8 ranks, s",
+            "prefill of these tokens on 1, 2, 4, 8 ranks, s",
             lambda row: ", ".join(f"{over.seconds:,.1f}" for over in row.prefill) or "-",
             units.TEXT,
         ),
     ]
     yield Table(f"Long contexts; decode at a batch of {rows[0].batch_size}", rows, columns)
-    if grown := [row for row in rows if row.growth]:  # where any is known
+    if grown := [row for row in rows if row.growth]:
         shares = [
             Column(f"at {tokens(point.context_tokens)}", partial(_step_and_share, i), units.TEXT)
             for i, point in enumerate(grown[0].growth)
         ]
-        title = "A decode step, ms (attention's share), if memory were no limit"
+        title = "Decode step, ms (share of attention), without a memory limit"
         yield Table(title, grown, [MODEL, GPU, *shares])
     yield from (f"{row.model} on {row.gpu}: {row.reason}" for row in rows if row.reason)
 

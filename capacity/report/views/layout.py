@@ -1,4 +1,4 @@
-"""Views on a terminal and on printed pages, and their tables as numbers for tables that sort and for files."""
+"""Views on a terminal and on printed pages, and their tables as numbers for sorting and for files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def parts(view: View, answer: Any, kind: str = "tables") -> list[Part]:
-    """Return title, tables, lines and notes as a terminal shows them: all, a `summary`, or the `sheet` of a page."""
+    """Return title, tables, lines and notes: all (`tables`), a `summary` for a terminal, or the `sheet` of a page."""
     more = {"tables": view.detail, "summary": [view.brief] if view.brief else []}.get(kind, ())
     shown: list[Part] = [view.title] if view.title else []
     blocks = {"summary": view.screen}.get(kind) or view.blocks
@@ -33,7 +33,7 @@ def parts(view: View, answer: Any, kind: str = "tables") -> list[Part]:
 
 
 def draw_table(table: Table) -> RichTable:
-    """Return a table for a terminal: the first column and words to the left, an interval below its number."""
+    """Return a table for a terminal: the first column and texts left-aligned, an interval below its number."""
     sides = [
         "left" if (i == 0 and not table.numbered) or column.unit.left else "right"
         for i, column in enumerate(table.columns)
@@ -48,8 +48,7 @@ def draw_table(table: Table) -> RichTable:
 
 
 def table_records(table: Table, units: Units = STANDARD) -> list[dict[str, object]]:
-    """Return rows by heading, in numbers that say no more than the texts do; a heading that is there already follows
-    the one before it."""
+    """Return rows by heading, in numbers as precise as the texts; the previous heading precedes a repeated one."""
     if table.records:
         return [dict(record) for record in table.records]
     heads: list[str] = []
@@ -69,7 +68,7 @@ def table_records(table: Table, units: Units = STANDARD) -> list[dict[str, objec
 
 
 def _values(unit: Unit, value: Any, units: Units) -> Iterator[tuple[str, object]]:
-    """A value, and the ends of its interval where it has one; at least three digits of a number without one."""
+    """Return a value and the bounds of its interval; a number without an interval has at least three digits."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Quantity)):
         yield "", value if value is None or isinstance(value, bool) else str(value)
         return

@@ -1,4 +1,4 @@
-"""What `fit` answers: whether a model fits, and where the memory of one GPU goes."""
+"""The view of `fit`: whether a model fits, and what uses the memory of one GPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def model_headline(answer: Fit) -> str:
 
 
 def fit_view(answer: Fit) -> View:
-    """Return whether it fits, and where the memory of one GPU goes."""
+    """Return whether the model fits, and what uses the memory of one GPU."""
     facts = Facts("Memory of one GPU", fit_facts(answer))
     return View(f"{model_headline(answer)}: {_verdict(answer)}", [facts, memory_chart(answer)])
 
@@ -46,15 +46,15 @@ def _verdict(answer: Fit) -> str:
 
 
 def fit_facts(answer: Fit) -> list[Fact]:
-    """Return the memory of one GPU and what it holds."""
+    """Return the memory of one GPU and its capacity."""
     memory, longest = answer.memory, answer.max_context_tokens
     concurrency = f"requests of {answer.max_model_len:,} tokens"
     rows = [
-        Fact("engine sees", memory.total_bytes, units.MEMORY),
-        Fact("may use", memory.usable_bytes, units.MEMORY, f"{memory.usable_bytes / memory.total_bytes:.0%}"),
+        Fact("visible to engine", memory.total_bytes, units.MEMORY),
+        Fact("usable", memory.usable_bytes, units.MEMORY, f"{memory.usable_bytes / memory.total_bytes:.0%}"),
         *(Fact(name, getattr(memory, f"{name}_bytes"), units.MEMORY, note) for name, note in PARTS.items()),
         *_kv_facts(answer),
-        Fact("longest request", longest, units.NUM_TOKENS, "that fits alone", first="Longest request"),
+        Fact("longest request", longest, units.NUM_TOKENS, "if it runs alone", first="Longest request"),
         Fact("concurrency", answer.max_concurrency, units.TIMES, concurrency, first="Concurrency"),
     ]
     if not answer.fits and longest:
@@ -68,7 +68,7 @@ def fit_facts(answer: Fit) -> list[Fact]:
 
 
 def _kv_facts(answer: Fit) -> Iterator[Fact]:
-    """What is left for the KV cache, and how much that holds; of a model that keeps none, what is left free."""
+    """Return the memory for the KV cache and its capacity; for a model without a KV cache, the free memory."""
     left = answer.memory.kv_cache_bytes
     kept = (
         answer.kv_bytes_per_token,
@@ -76,7 +76,7 @@ def _kv_facts(answer: Fit) -> Iterator[Fact]:
         answer.linear_state_bytes_per_request,
     )
     if not any(kept):
-        yield Fact("left", left, units.MEMORY, "no KV cache: a request ends with its prompt")
+        yield Fact("free", left, units.MEMORY, "no KV cache: a request ends with its prompt")
         return
     blocks = f"{answer.kv_capacity_blocks:,} blocks of {answer.kv_block_tokens}"
     yield Fact("KV cache", left, units.MEMORY, blocks, first="KV cache")
@@ -92,25 +92,26 @@ def _startup_fact(startup: StartUp) -> Fact:
 
 
 def memory_chart(answer: Fit) -> Stack:
-    """Return one GPU's memory as a bar, with what there is and what may be used."""
+    """Return one GPU's memory as a bar, with the memory that is visible and usable."""
     memory, name = answer.memory, answer.gpu.name
     parts = {part: getattr(memory, f"{part}_bytes") for part in PARTS} | {"KV cache": memory.kv_cache_bytes}
-    said = ", ".join(f"{part} {STANDARD.memory_text(size)}" for part, size in parts.items())
+    sizes = ", ".join(f"{part} {STANDARD.memory_text(size)}" for part, size in parts.items())
     verdict = "It fits" if answer.fits else "It does not fit"
     return Stack(
         name="memory",
         title=f"Memory of one {name}",
-        alt=f"{verdict}: {said}, of {STANDARD.memory_text(memory.usable_bytes)} that the engine may use.",
+        alt=f"{verdict}: {sizes}; the engine may use {STANDARD.memory_text(memory.usable_bytes)}.",
         data={part: {name: size} for part, size in parts.items()},
         unit=units.GIB,
         labels="GPU",
         axis="{memory} on one GPU",
-        marks={"may use": memory.usable_bytes, "engine sees": memory.total_bytes},
+        marks={"usable": memory.usable_bytes, "visible to engine": memory.total_bytes},
     )
 
 
 def grid_rows(grid: FitGrid) -> list[dict[str, str]]:
-    """One row a GPU, one column a size: ✓ with the longest requests at a time, or ✗; every reason at the end."""
+    """Return one row a GPU and one column a size: ✓ with the number of longest requests at once, or ✗; then the
+    reasons."""
     rows: dict[str, dict[str, str]] = {}
     reasons: dict[str, list[str]] = {}
     for cell in grid.cells:
@@ -121,5 +122,5 @@ def grid_rows(grid: FitGrid) -> list[dict[str, str]]:
 
 
 def cell_text(cell: GridCell) -> str:
-    """`✓ 3.2`, or `✗`."""
+    """Return `✓ 3.2` or `✗`."""
     return NO if cell.max_concurrency is None else f"{YES} {cell.max_concurrency:,.1f}"

@@ -1,4 +1,4 @@
-"""What `estimate` and `explain` answer of one load: the prediction, what it is made of, and what would help."""
+"""The views of `estimate` and `explain` for one load: the prediction, its parts, and the effect of faster hardware."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from capacity.hardware import profile_names
 from capacity.report.display import (
     STANDARD,
     as_sure,
-    bill_rows,
     join_words,
     offers_text,
+    price_text,
     usd_and_interval,
     usd_text,
     verdict_text,
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 NO_STATE = "no steady state"
 CHANGE = Unit(1, 100, "%", sign="+z")
 BY_SHARE = Unit(show=lambda number, _: usd_and_interval(number))
-IN_FLIGHT = Unit(1, none="grows", bare=True)
+IN_FLIGHT = Unit(1, none="unbounded", bare=True)
 REQUEST_USD = replace(units.usd(6), bare=True)
 JOULES = Unit(2, after=" J/output token", bare=True)
 MEASURES = {"TTFT": "ttft", "TPOT": "tpot", "$/token": "cost_per_token"}
 
 
 def estimate_view(answer: Estimate) -> View:
-    """Return latencies, throughput, bill and energy with their intervals; in detail, both steps by operator."""
+    """Return latencies, throughput, cost and energy with their intervals; in detail, both steps by operator."""
     launch = answer.launch
     title = (
         f"{model_headline(answer)}\n{load_text(answer)}, {answer.input_len:,} tokens in, {answer.output_len:,} out; "
         f"basis: {answer.basis}\nlaunched with max_num_seqs {launch.max_num_seqs:,}, max_num_batched_tokens "
-        f"{launch.max_num_batched_tokens:,}, gpu_memory_utilization {launch.gpu_memory_utilization:.3g}; clients "
-        f"{launch.client_latency_s * 1e3:.3g} ms away"
+        f"{launch.max_num_batched_tokens:,}, gpu_memory_utilization {launch.gpu_memory_utilization:.3g}; client "
+        f"latency {launch.client_latency_s * 1e3:.3g} ms"
     )
     steps = f"prefill is {answer.bound.prefill} bound"
     if answer.bound.decode is not None:
         steps += f", decode {answer.bound.decode} bound"
-    brief = f"{steps}; --detail has both steps by operator"
+    brief = f"{steps}; --detail shows both steps by operator"
     return View(title, _estimate_blocks(answer), detail=_steps(answer), brief=brief)
 
 
@@ -67,12 +67,12 @@ def _estimate_blocks(answer: Estimate) -> Iterator[Block]:
 
 
 def estimate_charts(answer: Estimate, phase: Phase = "decode") -> Iterator[Drawing | OwnChart]:
-    """Return one step by operator, what TTFT is made of, and the roofline."""
+    """Return one step by operator, the parts of TTFT, and the roofline."""
     shown: Phase = phase if getattr(answer.breakdown, phase) else "prefill"
     yield OwnChart(lambda reader: step_chart(answer, shown, reader))
     if answer.ttft_parts_s is not None:
         yield _ttft_chart(answer, answer.ttft_parts_s)
-    if answer.gpu.name in profile_names():  # the roof is the profile's
+    if answer.gpu.name in profile_names():  # the roof comes from the profile
         yield OwnChart(lambda _: roofline_chart(answer))
 
 
@@ -92,7 +92,7 @@ def _steps(answer: Estimate) -> Iterator[Block]:
 
 
 def estimate_facts(answer: Estimate, offers: tuple[float, float] | None = None) -> list[Fact]:
-    """Return the figures of a prediction; the month's bill with the lowest and the highest of `offers`."""
+    """Return the figures of a prediction; the monthly cost is also shown at the lowest and the highest of `offers`."""
     single = NO_STATE if answer.ttft_s is None else "a single output token"
     per_user, per_gpu = answer.output_tokens_per_s_per_user, answer.output_tokens_per_s_per_gpu
     joules, watts = answer.energy.joules_per_output_token, answer.energy.watts_per_gpu
@@ -117,50 +117,53 @@ def estimate_facts(answer: Estimate, offers: tuple[float, float] | None = None) 
             "provisioned energy",
             as_sure(joules, answer.output_tokens_per_s),
             JOULES,
-            f"{watts:,.0f} W per GPU, host and cooling included",
+            f"{watts:,.0f} W per GPU, including host and cooling",
         ),
     ]
 
 
 def _ttft_parts(answer: Estimate) -> list[Fact]:
-    parts = {} if answer.ttft_parts_s is None else answer.ttft_parts_s
-    shown = [f"{name} {STANDARD.time_text(s, answer.ttft_s)}" for name, s in parts.items() if s]
-    return [Fact("  of it", "", note=", ".join(shown))] if parts else []
+    shown = _part_texts(answer)
+    return [Fact("  parts", "", note=", ".join(shown))] if shown else []
+
+
+def _part_texts(answer: Estimate) -> list[str]:
+    parts = answer.ttft_parts_s or {}
+    return [f"{name} {STANDARD.time_text(s, answer.ttft_s)}" for name, s in parts.items() if s]
 
 
 def _requests(answer: Estimate) -> Fact:
-    """Requests per second, and whose number it is where it is no prediction."""
+    """Return the requests per second; the note marks rates that are not predictions."""
     rate, asked = answer.requests_per_s, answer.request_rate or 0.0
     if answer.ttft_s is None or rate.value < asked:
-        return Fact("requests/s", rate, units.BARE_RATE, "served at most", first="Requests/s")
-    note = "as they arrive" if asked and rate.low is None else ""
+        return Fact("requests/s", rate, units.BARE_RATE, "maximum served", first="Requests/s")
+    note = "offered rate" if asked and rate.low is None else ""
     return Fact("requests/s", rate, units.RATE, note, first="Requests/s")
 
 
 def _in_flight(answer: Estimate) -> list[Fact]:
-    """Of a load: requests in the system, and what a benchmark of the run would print."""
+    """Return the requests in the system, and the TTFT that a benchmark of the whole run would report."""
     if answer.batch_size:
         return []
-    count, law = answer.requests_in_flight, "requests/s x E2E, waiting included"
+    count, law = answer.requests_in_flight, "requests/s x E2E, including waiting"
     number = None if count is None else as_sure(count, answer.e2e_s)
     rows = [Fact("requests in flight", number, IN_FLIGHT, law, law, first="In flight")]
     run = answer.whole_run
     if run is not None and answer.ttft_s is not None:
         ttft = STANDARD.time_text(run.ttft_s, answer.ttft_s)
-        note = f"mean of {run.num_prompts:,} requests, the first included"
+        note = f"mean of {run.num_prompts:,} requests, including warm-up"
         rows.append(Fact("TTFT of a whole run", ttft, note=note))
     return rows
 
 
 def _cost_facts(answer: Estimate, cost: CostEstimate, offers: tuple[float, float] | None) -> list[Fact]:
-    """The bill; where the load has no steady state, it and the price are of what does not serve it."""
-    (_, hourly, price), (_, _, hours) = bill_rows(cost)
+    """Return the cost; without a steady state, prices are replaced by the reason."""
     by_offers = offers_text(cost.usd_per_month, cost.usd_per_gpu_hour, offers)
-    month_note = "; ".join(filter(None, (hours, by_offers)))
+    month_note = "; ".join(filter(None, ("730 h", by_offers)))
     output, input_unit, full = answer.usd_per_million_output_tokens, BY_SHARE, ""
     unserved = unpriced = None
     if answer.ttft_s is None:
-        unserved = (f"${cost.usd_per_month:,.0f}", "does not serve this load")
+        unserved = (f"${cost.usd_per_month:,.0f}", "cannot serve this load")
         unpriced = ("-", NO_STATE)
     if answer.verdict == "overloaded":
         input_unit, full = units.USD_PER_MILLION, f"at full load, {cost.requests_per_s:,.2f} requests/s"
@@ -168,7 +171,7 @@ def _cost_facts(answer: Estimate, cost: CostEstimate, offers: tuple[float, float
     request = as_sure(cost.usd_per_request, output)
     month = Fact("  month", cost.usd_per_month, units.usd(0), month_note, first="$ a month", instead=unserved)
     return [
-        Fact("cost", hourly, note=price),
+        Fact("cost", f"${cost.usd_per_hour:,.2f}/h", note=price_text(cost)),
         month,
         Fact("  1M input tokens", answer.usd_per_million_input_tokens, input_unit, full),
         Fact("  1M output tokens", output, BY_SHARE, first="$ per 1M output", instead=unpriced),
@@ -177,15 +180,14 @@ def _cost_facts(answer: Estimate, cost: CostEstimate, offers: tuple[float, float
 
 
 def _ttft_chart(answer: Estimate, parts: Mapping[str, float]) -> Stack:
-    shown = [f"{part} {STANDARD.time_text(s, answer.ttft_s)}" for part, s in parts.items() if s]
     whole = STANDARD.time_text(sum(parts.values()), answer.ttft_s)
     return Stack(
         name="ttft",
-        title="What the time to first token is made of, mean",
-        alt=f"{join_words(shown)}: {whole} in all.",
+        title="Parts of the mean time to first token",
+        alt=f"{join_words(_part_texts(answer))}: {whole} in total.",
         data={part: {"TTFT": seconds} for part, seconds in parts.items()},
         unit=units.MS,
-        labels="of",
+        labels="latency",
         axis="{time}",
         wholes={"TTFT": answer.ttft_s},
     )
@@ -199,7 +201,7 @@ def _explain_headline(answer: Attribution) -> str:
 
 
 def explain_view(answer: Attribution) -> View:
-    """Return what bounds the steps, what faster hardware would change, and the steps."""
+    """Return the bottlenecks of the steps, the effect of faster hardware, and the steps."""
     return View(_explain_headline(answer), [*explain_charts(answer), *_explain_tables(answer)])
 
 
@@ -211,20 +213,20 @@ def _explain_tables(answer: Attribution) -> Iterator[Table]:
     ]
     yield Table("Where the time goes", BOUNDS, bounds)
     helped = [Column("", "label"), *(Column(name, path, CHANGE) for name, path in MEASURES.items())]
-    yield Table("What would help", answer.responses, helped)
+    yield Table("Effect of faster hardware", answer.responses, helped)
     yield step_table("A prefill step", answer.breakdown.prefill)
     if answer.breakdown.decode:
         yield step_table("A decode step", answer.breakdown.decode)
 
 
 def explain_charts(answer: Attribution) -> tuple[Drawing, Drawing]:
-    """Return each phase's step by what bounds it, and what more of each resource changes."""
+    """Return the bottlenecks of each phase's step, and the effect of more of each resource."""
     phases = {"prefill": answer.prefill} | ({"decode": answer.decode} if answer.decode else {})
-    said = [f"{name} is {largest_bound(shares)}-bound" for name, shares in phases.items()]
+    phrases = [f"{name} is {largest_bound(shares)}-bound" for name, shares in phases.items()]
     bounds = Stack(
         name="bounds",
-        title="What bounds it",
-        alt=f"By share of time, {join_words(said)}.",
+        title="Bottlenecks",
+        alt=f"By share of time, {join_words(phrases)}.",
         data={bound: {name: getattr(shares, bound) for name, shares in phases.items()} for bound in BOUNDS},
         unit=units.PERCENT_0,
         labels="phase",
@@ -235,8 +237,8 @@ def explain_charts(answer: Attribution) -> tuple[Drawing, Drawing]:
     best = min(changes, key=changes.__getitem__)
     helped = Bars(
         name="what_would_help",
-        title="What would help",
-        alt=f"Most for {metric}: {best} changes it by {CHANGE.texts(changes[best])[0]}.",
+        title="Effect of faster hardware",
+        alt=f"Largest effect on {metric}: {best}, {CHANGE.texts(changes[best])[0]}.",
         data={
             name: {response.label: getattr(response, path) for response in answer.responses}
             for name, path in MEASURES.items()
@@ -250,8 +252,7 @@ def explain_charts(answer: Attribution) -> tuple[Drawing, Drawing]:
 
 
 def interval_view(answer: Attribution) -> View:
-    """Return what each interval is made of, and what would narrow it; then the same of a server with unknown
-    settings."""
+    """Return the parts of each interval and how to narrow them; then the same for a server with unknown settings."""
     return View(_explain_headline(answer), [block for each in answer.intervals for block in _interval(each)])
 
 
@@ -259,7 +260,7 @@ def _interval(interval: ExplainedInterval) -> Iterator[Block]:
     value, within = units.LATENCY.texts(interval.predicted_s)
     wider = units.LATENCY.texts(interval.as_found_s)[1]
     yield _parts_table(f"{interval.metric} {value}", within, interval.parts)
-    yield from (f"it also holds {what}" for what in interval.holds)
+    yield from (f"the interval also covers {what}" for what in interval.holds)
     title = f"{interval.metric} {value} of a server with unknown settings and client"
     yield _parts_table(title, wider, interval.as_found_parts)
 
@@ -268,8 +269,8 @@ def _parts_table(title: str, within: str, parts: Sequence[IntervalPart]) -> Tabl
     columns = [
         Column("part", "name"),
         Column("alone", lambda part: f"{part.low:+.0%} to {part.high:+.0%}", units.TEXT),
-        Column("of the variance", "variance_share", units.PERCENT_0),
-        Column("what it is", "what"),
+        Column("% of variance", "variance_share", units.PERCENT_0),
+        Column("explanation", "what"),
         Column("narrowed by", "narrowed_by", Unit(left=True, none="")),
     ]
     return Table(f"{title}, 90 % interval {within}" if within else title, parts, columns)

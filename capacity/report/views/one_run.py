@@ -1,4 +1,4 @@
-"""What `simulate` answers: what was served, latencies with their intervals, service levels, and where time went."""
+"""The view of `simulate`: completed requests, latencies with intervals, service levels, and time breakdown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.answers.attribution import BOUNDS
 from capacity.base.latency_metrics import METRICS
-from capacity.report.display import bill_rows, join_words, number_text, verdict_text
+from capacity.report.display import join_words, number_text, price_text, verdict_text
 from capacity.report.figures.runs import latency_chart, state_chart
 from capacity.report.views import units
 from capacity.report.views.run_latencies import (
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from capacity.answers.records import Simulation
     from capacity.hardware.cost_estimate import CostEstimate
 
-NOTABLE = 0.005  # of a rate: less is nothing to remark on
-LEAST_SHARE = 5e-4  # of busy time: what bounds less of it, and no step mostly, is left out
+NOTABLE = 0.005  # smallest relative difference of rates worth a note
+LEAST_SHARE = 5e-4  # of busy time: bottlenecks below it are left out unless they dominate a step
 HITS = Unit(1, 100, "%", none="off")
 USD_PER_HOUR = Unit(show=lambda number, _: (f"${number.value:,.2f}/h", ""))
 REQUEST_GROUPS = {"all": "mean_ms", "slowest 5 %": "slowest_mean_ms"}
@@ -46,7 +46,8 @@ BOUND_FIELDS = {
 
 
 def simulation_view(answer: Simulation) -> View:
-    """Return what was served, latencies and service levels; in detail, where time went and percentiles' intervals."""
+    """Return completed requests, latencies and service levels; in detail, time breakdown and intervals of
+    percentiles."""
     replicas = answer.run.replicas if answer.run.router is not None else ()
     at_start = Counter((each.role, each.label) for each in replicas if not each.from_s)
     gpus = " + ".join(
@@ -60,7 +61,7 @@ def simulation_view(answer: Simulation) -> View:
         f"[bold]{models}[/bold] on [bold]{gpus}[/bold], {answer.engine}, {answer.workload}",
         _blocks(answer),
         detail=_detail(answer),
-        brief="--detail has where the time goes, what bounds the steps, and each percentile's interval",
+        brief="--detail shows the time breakdown, bottlenecks of the steps, and the interval of each percentile",
     )
 
 
@@ -73,7 +74,7 @@ def _blocks(answer: Simulation) -> Iterator[Block]:
     yield Facts("Served", served_facts(answer))
     yield from _pools(answer)
     yield latency_table("Latency, ms", lambda name: latency_text(answer, name, values[name]))
-    yield from mean_intervals(answer.predicted_ms, "by the simulator's error against real servers")
+    yield from mean_intervals(answer.predicted_ms, "from the simulator's error against real servers")
     yield priority_table(answer)
     if answer.replications is not None:
         means = answer.replications.metrics
@@ -91,16 +92,15 @@ def _detail(answer: Simulation) -> Iterator[Block]:
         yield time_parts_table(answer, answer.time_parts)
     bounds = [each for each in answer.step_bounds if each.time_fraction >= LEAST_SHARE or each.steps_fraction]
     columns = [Column(each.bound, partial(getattr, each), units.PERCENT) for each in bounds]
-    shares = {"time_fraction": "share of busy time", "steps_fraction": "steps mostly so"}
-    yield Table("What bounds the steps", list(shares) if bounds else (), [Column("", shares.get), *columns])
+    shares = {"time_fraction": "share of busy time", "steps_fraction": "share of steps"}
+    yield Table(
+        "Bottlenecks of the steps", list(shares) if bounds else (), [Column("", shares.get), *columns]
+    )
     yield from steady_part(answer)
 
 
-# what was served
-
-
 def first_facts(answer: Simulation) -> list[Fact]:
-    """Return the figures to see first: latencies, rates, KV use and prices, with short notes."""
+    """Return the most important figures with short notes: latencies, rates, KV use and prices."""
     values, cost = answer.to_dict(), answer.cost
     known = {
         f"{statistic} {label}": answer.predicted_ms.get(f"{statistic.lower()}_{key}_ms")
@@ -129,7 +129,7 @@ def first_facts(answer: Simulation) -> list[Fact]:
 
 
 def served_facts(answer: Simulation) -> list[Fact]:
-    """Return what was served, at which load of the engine, and what it costs."""
+    """Return what was served, the load of the engine, and the cost."""
     values = answer.to_dict()
     goodput, ranks = values["request_goodput"], values["data_parallel_requests"]
     of_slo = "requests/s that meet the SLO"
@@ -150,13 +150,13 @@ def served_facts(answer: Simulation) -> list[Fact]:
         *([] if answer.cost is None else _cost_facts(answer, answer.cost)),
     ]
     if ranks:
-        spread = f"in lock-step; {min(ranks):,} to {max(ranks):,} requests each"
+        spread = f"synchronized; {min(ranks):,} to {max(ranks):,} requests each"
         rows.append(Fact("data-parallel ranks", len(ranks), note=spread))
     return [*rows, *_replica_facts(values)] if "replicas" in values else rows
 
 
 def _drained_text(answer: Simulation) -> str:
-    """What a rate over the whole run leaves out, where its draining makes it less than what comes and is served."""
+    """Return the offered rate if drain makes the rate over the whole run lower although all requests complete."""
     verdict, summary = answer.verdict, answer.run.summary
     offered = None if verdict is None else verdict.offered_requests_per_s
     if verdict is None or offered is None or summary.failed:
@@ -164,11 +164,11 @@ def _drained_text(answer: Simulation) -> str:
     kept_up = verdict.is_stable or (verdict.load_fraction is not None and verdict.load_fraction < 1)
     if not kept_up or summary.request_throughput > offered * (1 - NOTABLE):
         return ""
-    return f"over the whole run, its draining included; {offered:,.2f} come and are served"
+    return f"over the whole run including drain; offered and completed: {offered:,.2f}/s"
 
 
 def _tier_facts(answer: Simulation) -> Iterator[Fact]:
-    """Where KV went that left the GPU, and what came back."""
+    """Return the KV moved to and from each tier outside the GPU."""
     prompts = max(1, int(answer.run.records.prompt_tokens.sum()))
     for tier in answer.run.kv_tiers:
         moved = f"{tier.loaded_bytes / 1e9:,.1f} GB in, {tier.stored_bytes / 1e9:,.1f} GB out, per GPU"
@@ -179,15 +179,14 @@ def _tier_facts(answer: Simulation) -> Iterator[Fact]:
 
 
 def _cost_facts(answer: Simulation, cost: CostEstimate) -> list[Fact]:
-    """What the deployment costs at the load that the run shows, without its filling and draining; prices are those of
-    full load where more requests arrive than are served, and are not seen first without a steady state."""
+    """Return the cost at the run's load without warm-up and drain, or at full load if more requests arrive than are
+    served. Without a steady state, the most important figures omit the prices."""
     verdict = answer.verdict
     judged = "no verdict" if verdict is None else verdict.verdict
     settled = judged not in ("no verdict", *UNSETTLED)
     full = judged == "overloaded" and verdict and cost.requests_per_s == verdict.capacity_requests_per_s
     at = "at full load," if full else "at"
-    load = f"{at} {cost.requests_per_s:,.2f} requests/s, the run's filling and draining left out"
-    (_, _, source), (month, usd_per_month, hours) = bill_rows(cost)
+    load = f"{at} {cost.requests_per_s:,.2f} requests/s, excluding warm-up and drain"
 
     def fact(label: str, usd: float, unit: Unit, note: str, first: str) -> Fact:
         at_full_load = f"; full load {unit.texts(usd)[0]}" if full and first != "$ per hour" else ""
@@ -196,8 +195,8 @@ def _cost_facts(answer: Simulation, cost: CostEstimate) -> list[Fact]:
 
     share, output = "by share of GPU time", cost.usd_per_million_output_tokens
     return [
-        fact("cost", cost.usd_per_hour, USD_PER_HOUR, source, "$ per hour"),
-        Fact(month, usd_per_month, note=hours),
+        fact("cost", cost.usd_per_hour, USD_PER_HOUR, price_text(cost), "$ per hour"),
+        Fact("  month", f"${cost.usd_per_month:,.0f}", note="730 h"),
         fact("  1M input tokens", cost.usd_per_million_input_tokens, units.USD, load, "$ per 1M input"),
         fact("  1M output tokens", output, units.USD, share, "$ per 1M output"),
         fact("  1k requests", cost.usd_per_request, units.USD_PER_1K, "", "$ per 1k requests"),
@@ -205,7 +204,7 @@ def _cost_facts(answer: Simulation, cost: CostEstimate) -> list[Fact]:
 
 
 def _replica_facts(values: Mapping[str, Any]) -> Iterator[Fact]:
-    """Replicas by role, transfers of KV between them, and requests that came to nothing."""
+    """Return replicas by role, KV transfers between them, and failed requests."""
     for role in dict.fromkeys(replica["role"] for replica in values["replicas"]):
         members = [replica for replica in values["replicas"] if replica["role"] == role]
         shares = [each["requests"] for each in members]
@@ -229,14 +228,14 @@ def _replica_facts(values: Mapping[str, Any]) -> Iterator[Fact]:
 
 
 def _pools(answer: Simulation) -> Iterator[Block]:
-    """The pools in their order where there are several, and who answered without one."""
+    """Return the pools in order, if there are several, and the share of the semantic cache."""
     total, cascade = len(answer.run.records), answer.run.cascade
     priced = any(pool.usd_per_hour is not None for pool in answer.pools)
     keys = answer.pools[0].latencies_ms if answer.pools else ()
     columns = [
         Column("", lambda pool: pool.model if pool.role == "both" else f"{pool.model}, {pool.role}"),
         Column("replicas", "replicas", units.COUNT),
-        Column("of", lambda pool: f"{pool.gpus_per_replica} x {pool.gpu}".removeprefix("1 x ")),
+        Column("GPUs per replica", lambda pool: f"{pool.gpus_per_replica} x {pool.gpu}".removeprefix("1 x ")),
         Column("requests", "requests", units.COUNT),
         Column("answered", lambda pool: pool.answered / total if total else None, units.PERCENT),
         Column("busy", "busy_fraction", units.PERCENT_0),
@@ -248,11 +247,11 @@ def _pools(answer: Simulation) -> Iterator[Block]:
     ]
     yield Table("Pools", answer.pools, columns)
     if answer.pools and cascade is not None and cascade.from_cache:
-        yield f"{cascade.from_cache / total:.1%} were answered by the semantic cache, and reached no pool"
+        yield f"the semantic cache answered {cascade.from_cache / total:.1%} of the requests"
 
 
 def _pool_latency(answer: Simulation, key: str, pool: PoolRun) -> str:
-    """Mean and 95th percentile with the digits that the whole deployment's prediction leaves."""
+    """Return mean and p95 with the digits that the whole deployment's prediction supports."""
     found = pool.latencies_ms[key]
     if found is None:
         return "-, -"
@@ -260,14 +259,11 @@ def _pool_latency(answer: Simulation, key: str, pool: PoolRun) -> str:
     return f"{number_text(found.mean, mean)}, {number_text(found.percentiles[95], p95)}"
 
 
-# charts
-
-
 def run_charts(
     runs: Mapping[str, Simulation], metrics: Sequence[str] = ("ttft", "tpot"), **limits_s: float
 ) -> Iterator[Drawing | OwnChart]:
-    """Return the charts of runs next to each other, by their names: the latencies `metrics` with a line at the limits
-    (in s, by metric), the engine over time, and where time went."""
+    """Return the charts of runs, by name: latencies `metrics` with their limits (s, by metric), engine state, and time
+    breakdown."""
     for metric in metrics:
         yield OwnChart(partial(latency_chart, runs, metric, limit_s=limits_s.get(metric)))
     if any(answer.run.series for answer in runs.values()):
@@ -277,7 +273,7 @@ def run_charts(
 
 
 def _time_parts_chart(runs: Mapping[str, Simulation]) -> Stack:
-    """Where the time of all requests, and of the slowest 5 %, went: stacked bars that add up to E2E latency."""
+    """Return the time of all requests, and of the slowest 5 %, as stacked bars that add up to E2E latency."""
     bars_ms = {
         f"{label}, {group}": answer.time_parts[key]
         for label, answer in runs.items()
@@ -304,7 +300,7 @@ def _time_parts_chart(runs: Mapping[str, Simulation]) -> Stack:
 
 
 def _bounds_chart(runs: Mapping[str, Simulation]) -> Stack:
-    """What the busy time of the engine went to: a bar for each run, by what bound its steps."""
+    """Return the busy time of each run by the bottleneck of its steps."""
     bars = {
         label: {each.bound: each.time_fraction for each in answer.step_bounds}
         for label, answer in runs.items()
@@ -312,8 +308,8 @@ def _bounds_chart(runs: Mapping[str, Simulation]) -> Stack:
     }
     return Stack(
         name="what_bound_the_steps",
-        title="What bound the steps",
-        alt=_largest_parts(bars) or "No step was taken.",
+        title="Bottlenecks of the steps",
+        alt=_largest_parts(bars) or "No step was executed.",
         data={bound: {label: shares.get(bound, 0.0) for label, shares in bars.items()} for bound in BOUNDS},
         unit=units.PERCENT_0,
         axis="% of busy time",
@@ -326,6 +322,6 @@ def _bounds_chart(runs: Mapping[str, Simulation]) -> Stack:
 
 
 def _largest_parts(bars: Mapping[str, Mapping[Any, float]]) -> str:
-    """The largest part of each bar, in a sentence; empty without bars."""
+    """Return the largest part of each bar in a sentence; empty without bars."""
     largest = [f"{label}: mostly {max(parts, key=parts.__getitem__)}" for label, parts in bars.items()]
     return f"{join_words(largest)}." if largest else ""

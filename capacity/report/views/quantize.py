@@ -1,4 +1,4 @@
-"""Ways to quantize: memory, latency and cost, kernels, published quality."""
+"""The view of `quantize`: memory, latency, cost, kernels and published quality of each method."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, h
 if TYPE_CHECKING:
     from capacity.techniques.quantize import Quantizations, QuantizedOption, Quantizing
 
-SHORT = 40  # characters of a remark that may be said again
+SHORT = 40  # characters of a note that may be repeated
 TTFT, ALONE, IN_BATCH = map(with_interval, ("ttft_s", "tpot_small_s", "tpot_large_s"))
 BITS = Unit(3)
 
 
 def quantize_view(answer: Quantizing, *, every: bool = False) -> View:
-    """Return what `quantize` shows; the chart has the methods that the engine loads, or `every` one that runs."""
+    """Return the view of `quantize`; its chart shows the methods that the engine loads, or `every` method that
+    runs."""
     return View(headline(answer), _blocks(answer, every))
 
 
@@ -54,14 +55,14 @@ def _blocks(answer: Quantizing, every: bool) -> Iterator[Block]:
     ]
     if answer.price is not None:
         columns.append(Column("$/1M tokens", "usd_per_million_tokens", units.USD_3))
-    title = f"{answer.input_len:,} tokens in, {answer.output_len:,} out; * dequantized to 16 bit here"
+    title = f"{answer.input_len:,} tokens in, {answer.output_len:,} out; * dequantized to 16 bit on this GPU"
     if not all(row.engine_loads for row in rows):
         title += f"; † not loaded by {answer.engine}"
     yield Table(title, rows, columns)
     kernels = [
         Column("method", "method"),
         Column("kernel", "kernel", units.TEXT),
-        Column("of its roof", "kernel_roof_fraction", units.PERCENT_0),
+        Column("% of roofline", "kernel_roof_fraction", units.PERCENT_0),
         Column("native from", _capability, units.TEXT),
         Column("calibration", "calibration"),
         Column("GPU-hours", "gpu_hours_to_quantize", units.TIMES),
@@ -70,7 +71,7 @@ def _blocks(answer: Quantizing, every: bool) -> Iterator[Block]:
     quality = [
         Column("method", "method"),
         Column("published quality", join("quality", "none published", "; ")),
-        Column("remark", lambda row: _remark(row, rows)),
+        Column("note", lambda row: _remark(row, rows)),
     ]
     yield Table("Quality, from 16 bit to quantized", [r for r in rows if r.quality or r.note], quality)
     for reason in dict.fromkeys(row.reason for row in rows if row.reason):
@@ -78,10 +79,10 @@ def _blocks(answer: Quantizing, every: bool) -> Iterator[Block]:
 
 
 def _chart(answer: Quantizing, every: bool) -> Bars:
-    """TPOT of the methods that run, alone and in a large batch."""
+    """Return the TPOT of the methods that run, with a batch of 1 and a large batch."""
     run = [row for row in answer.rows if row.tpot_small_s is not None and (every or row.engine_loads)]
     fastest = min(run, key=lambda row: row.tpot_large_s or float("inf"), default=None)
-    words = "none runs here" if fastest is None else f"{fastest.method} is the fastest in a batch"
+    words = "none runs on this GPU" if fastest is None else f"{fastest.method} is the fastest in a batch"
     return Bars(
         name="quantization",
         title="Time per output token, by format",
@@ -97,31 +98,31 @@ def _chart(answer: Quantizing, every: bool) -> Bars:
 
 
 def _remark(row: QuantizedOption, rows: Sequence[QuantizedOption]) -> str:
-    """What is said of a method, once: of another of which it is said again, whose it is."""
+    """Return a method's note; a long note that was shown before refers to that method."""
     first = next(each for each in rows if each.note == row.note)
-    return row.note if first is row or len(row.note) < SHORT else f"as {first.method}"
+    return row.note if first is row or len(row.note) < SHORT else f"see {first.method}"
 
 
 def _capability(row: QuantizedOption) -> str:
-    """NVIDIA's compute capability that multiplies in the format."""
+    """Return the lowest CUDA compute capability with native multiplication in the format."""
     return f"sm_{row.min_compute_capability * 10:.0f}" if row.min_compute_capability else "any"
 
 
 def _pays_below(row: QuantizedOption) -> str:
-    """The batch from which a decode step is no faster than at 16 bit."""
+    """Return the batch size from which a decode step is no faster than at 16 bit."""
     if row.tpot_small_s is None or row.kind not in ("weight-only", "weights and activations"):
         return "-"
     return "any" if row.pays_below_batch is None else f"b={row.pays_below_batch:,}"
 
 
 def quantizations_view(answer: Quantizations) -> View:
-    """Return what `quantize --list` shows."""
+    """Return the view of `quantize --list`."""
     columns = [
         Column("-q", "name"),
         Column("also", join("also", "-", " "), units.TEXT),
         Column("bits", "bits_per_weight", BITS),
         Column("kernel", "kernel", units.TEXT),
-        Column("remark", lambda row: row.remark or "-"),
+        Column("note", lambda row: row.remark or "-"),
     ]
-    title = "Names of --quantization, in every verb; bits of the matrices of Llama-3.1-8B"
+    title = "Names of --quantization, for all verbs; bits per weight in the matrices of Llama-3.1-8B"
     return View("", [Table(title, answer.rows, columns)])

@@ -1,5 +1,5 @@
-"""One deployment over rising load: in closed form with where its engine is full, and by simulation with the knee, the
-highest rate within the SLO, and the replicas of a day."""
+"""One deployment over rising load: closed-form sweeps with the saturation point, and simulated curves with the knee,
+the highest rate within the SLO, and the replicas of a day."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 LOAD_WORDS = {
     "batch_size": "requests in the batch",
     "concurrency": "requests in flight",
-    "request_rate": "requests/s that arrive",
+    "request_rate": "requests/s offered",
 }
 LOGARITHMIC = ("ttft", "price")
 
 
 def load_sweep_view(answer: LoadSweep, chosen: float | None = None) -> View:
-    """Return a line for each load, where the engine is full, and each figure over the load with the `chosen` one."""
+    """Return a line for each load, the saturation point, and each figure over the load; the `chosen` load is
+    marked."""
     place = f"{answer.num_gpus} x {answer.gpu}" if answer.num_gpus > 1 else answer.gpu
     title = (
         f"[bold]{answer.model}[/bold] on [bold]{place}[/bold], {answer.engine}, {answer.input_len:,} tokens in, "
@@ -52,52 +53,51 @@ def _blocks(answer: LoadSweep, chosen: float | None) -> Iterator[Block]:
     ]
     yield Table("", answer.points, columns, name="load_sweep", numbered=True)
     loads = [point.load for point in answer.points]
-    marks = {full_text(answer): answer.full_from, "chosen": chosen}
+    full = f"{answer.limit} full: {answer.at_once:,}"
+    if answer.over == "request_rate":
+        full = f"full from {digits(answer.full_from or 0.0)}/s"
+    marks = {full: answer.full_from, "chosen": chosen}
     shown = {words: at for words, at in marks.items() if at is not None and at <= max(loads)}
-    for of in FIGURES.values():
-        yield _chart(answer, of, shown)
+    for figure in FIGURES.values():
+        yield _chart(answer, figure, shown)
 
 
-def _chart(answer: LoadSweep, of: Figure, marks: dict[str, float]) -> Curves:
+def _chart(answer: LoadSweep, figure: Figure, marks: dict[str, float]) -> Curves:
     rate, words = answer.over == "request_rate", LOAD_WORDS[answer.over]
-    points = {point.load if rate else int(point.load): of.value_of(point) for point in answer.points}
+    points = {point.load if rate else int(point.load): figure.of(point) for point in answer.points}
     known = {load: value for load, value in points.items() if value is not None}
-    ends = [f"{of.text(known[load])} at {digits(load)}" for load in (*list(known)[:1], *list(known)[-1:])]
-    said = f"{of.label}: {' and '.join(ends)} {words}." if known else f"No load has a {of.title}."
+    ends = [
+        f"{figure.text(known[load])} at {digits(load)}"
+        for load in dict.fromkeys([*known][:1] + [*known][-1:])
+    ]
+    summary = f"{figure.label}: {' and '.join(ends)} {words}." if known else f"No load has a {figure.title}."
     return Curves(
-        name=f"{of.name}_over_{answer.over}",
-        title=f"{of.title} against {words}",
-        alt=f"{said} {full_sentence(answer)}",
-        data={of.title: known} if known else {},
-        unit=of.unit,
+        name=f"{figure.name}_over_{answer.over}",
+        title=f"{figure.title} against {words}",
+        alt=f"{summary} {full_sentence(answer)}",
+        data={figure.title: known} if known else {},
+        unit=figure.unit,
         labels=words,
-        axis=of.axis,
-        log=of.name in LOGARITHMIC,
+        axis=figure.axis,
+        log=figure.name in LOGARITHMIC,
         marks=marks,
         linear=rate,
     )
 
 
-def full_text(sweep: LoadSweep) -> str:
-    """Where the engine is full, in a few words."""
-    if sweep.over == "request_rate":
-        return "no steady state" if sweep.full_from is None else f"full from {digits(sweep.full_from)}/s"
-    return f"{sweep.limit} full: {sweep.at_once:,}"
-
-
 def full_sentence(sweep: LoadSweep) -> str:
-    """The same for those who read."""
+    """Return the load at which the engine is full, and what happens beyond it."""
     holds = (
-        f"The KV cache holds {sweep.kv_requests:,} requests of {sweep.input_len + sweep.output_len:,} tokens at once, "
-        f"and the engine runs {sweep.seats:,}: the {sweep.limit} is full first"
+        f"The KV cache holds {sweep.kv_requests:,} requests of {sweep.input_len + sweep.output_len:,} tokens, "
+        f"and the engine runs at most {sweep.seats:,}: the {sweep.limit} is full first"
     )
     if sweep.over == "batch_size":
         return f"{holds}; a larger batch does not fit."
     if sweep.over == "concurrency":
-        return f"{holds}; the others wait."
+        return f"{holds}; further requests wait."
     if sweep.full_from is None:
         return f"{holds}."
-    return f"{holds}; from {digits(sweep.full_from)} requests/s on queues do not empty."
+    return f"{holds}; from {digits(sweep.full_from)} requests/s the queue grows without bound."
 
 
 def curve_view(answer: Curve) -> View:
@@ -110,8 +110,8 @@ def _curve_blocks(answer: Curve) -> Iterator[Block]:
     priced = any(point.cost is not None for point in answer.points)
     price = Column("$/1M out", "cost.usd_per_million_output_tokens", units.USD_3)
     columns = [
-        Column("requests/s", lambda point: _rate_text(answer, point), units.TEXT),
-        Column("served", "requests_per_s", Unit(significant=3)),
+        Column("offered/s", lambda point: _rate_text(answer, point), units.TEXT),
+        Column("completed/s", "requests_per_s", Unit(significant=3)),
         Column("out tok/s", "output_tokens_per_s", units.COUNT),
         Column("mean E2E, s", "mean_e2e_s", units.SECONDS),
         Column("tok/s/user", "tokens_per_s_per_user", units.TENTHS),
@@ -119,7 +119,7 @@ def _curve_blocks(answer: Curve) -> Iterator[Block]:
         *([price] if priced else []),
         *(Column(slo, partial(_level, index), units.TEXT) for index, slo in enumerate(answer.slos)),
     ]
-    load = Table("Load, at step times as predicted", answer.points, columns, numbered=True)
+    load = Table("Load (predicted step times)", answer.points, columns, numbered=True)
     yield load
     if answer.points:
         yield _latency_chart(answer, load)
@@ -143,7 +143,7 @@ def _rate_text(answer: Curve, point: CurvePoint) -> str:
 
 def _level(index: int, point: CurvePoint) -> str:
     level = point.levels[index]
-    return f"{level_text(level)}{'' if level.met else ' x'}"
+    return f"{level_text(level)}{'' if level.met else ' (missed)'}"
 
 
 def _highest_facts(answer: Curve) -> list[Fact]:
@@ -153,36 +153,36 @@ def _highest_facts(answer: Curve) -> list[Fact]:
     predicted = Quantity(value=highest.predicted, low=highest.low, high=highest.high)
     rate, band = rate_and_interval(predicted)
     confident = number_text(highest.at_confidence, as_sure(highest.at_confidence, predicted), digits=2)
-    band_note = f"{band} over the 90 % band of the step model's error"
+    band_note = f"{band}: 90 % interval of the step model's error"
     rows = [
-        Fact("as predicted", f"{rate} requests/s", note=band_note),
+        Fact("predicted", f"{rate} requests/s", note=band_note),
         Fact(f"with {highest.confidence:.0%} confidence", f"{confident} requests/s"),
     ]
     if highest.sampling_low is not None and highest.sampling_high is not None:
         interval = f"{highest.sampling_low:,.3g} to {highest.sampling_high:,.3g}"
-        of = f"90 % interval of the rate as predicted, over {highest.replications} draws of the traffic"
-        rows.append(Fact("another draw", interval, note=of))
+        note = f"90 % interval of the predicted rate, over {highest.replications} resamples of the traffic"
+        rows.append(Fact("resampled traffic", interval, note=note))
     if answer.users is not None:
         rows.append(
-            Fact("users", answer.users, note=f"of {answer.requests_per_user_hour:g} requests an hour each")
+            Fact("users", answer.users, note=f"{answer.requests_per_user_hour:g} requests an hour each")
         )
     return rows
 
 
 def _latency_chart(answer: Curve, load: Table) -> Curves:
-    """Each level of the SLO over the request rate, as a share of its limit (1: met); knee and highest rate marked."""
+    """Return each level of the SLO over the request rate, as a share of its limit; knee and highest rate are
+    marked."""
     knee, highest = answer.knee_per_s, answer.highest
     marks = {} if knee is None else {"knee": knee}
-    at_knee = "where throughput over latency is greatest"
-    said = [] if knee is None else [f"knee at {knee:,.2f} requests/s, {at_knee}"]
+    phrases = [] if knee is None else [f"knee at {knee:,.2f} requests/s (maximum of throughput / latency)"]
     if highest is not None:
         marks["highest rate within the SLO"] = highest.at_confidence
-        band = f"of its 90 % band from {highest.low:,.3g} to {highest.high:,.3g}"
-        said.append(f"highest rate within the SLO at {highest.at_confidence:,.2f} requests/s, {band}")
+        interval = f"90 % interval {highest.low:,.3g} to {highest.high:,.3g}"
+        phrases.append(f"highest rate within the SLO at {highest.at_confidence:,.2f} requests/s ({interval})")
     return Curves(
         name="latency_against_load",
         title="Latency against load",
-        alt=f"{join_words(said)}.",
+        alt=f"{join_words(phrases)}.",
         data={
             level.slo: {point.request_rate_per_s: point.levels[index].ratio for point in answer.points}
             for index, level in enumerate(answer.points[0].levels)
@@ -202,7 +202,7 @@ def _throughput_chart(answer: Curve) -> Curves:
     return Curves(
         name="throughput_over_load",
         title="Throughput against load",
-        alt=f"At most {max(rates.values()):,.0f} output tokens/s over the rates tried.",
+        alt=f"At most {max(rates.values()):,.0f} output tokens/s at the simulated rates.",
         data={"output tokens/s": rates},
         labels="requests/s offered",
         axis="output tokens/s",
@@ -211,7 +211,7 @@ def _throughput_chart(answer: Curve) -> Curves:
 
 
 def _day_chart(day: Day) -> Panels:
-    """Replicas by the hour against as many as the peak needs around the clock."""
+    """Return replicas by the hour, against the number that the peak needs around the clock."""
     scaled, fixed = day.autoscaled_replica_hours, day.fixed_replica_hours
     return Panels(
         name="replicas_by_hour",
@@ -224,7 +224,7 @@ def _day_chart(day: Day) -> Panels:
 
 
 def day_text(day: Day) -> str:
-    """Autoscaled against fixed, in replica-hours and $."""
+    """Return the replica-hours and $ of an autoscaled and a fixed deployment."""
     hours = f"{day.autoscaled_replica_hours} replica-hours autoscaled, {day.fixed_replica_hours} fixed"
     if day.fixed_usd_per_month is None or day.autoscaled_usd_per_month is None:
         return hours

@@ -1,4 +1,4 @@
-"""Latencies of a simulated run with their intervals, what they are made of, and the service levels that they meet."""
+"""Latencies of a simulated run with their intervals and parts, and the service levels that they meet."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ PERCENTILES = ("p50", "p90", "p95", "p99")
 STATISTICS = ("mean", *PERCENTILES)
 BRIEF = ("mean", "p95")
 LATENCY_COLUMNS = (Column("", "metric"), *(Column(name, name, units.TEXT) for name in STATISTICS))
-MEANS = {"TTFT": "mean_ttft_ms", "TPOT": "mean_tpot_ms"}  # whose intervals a line says
-MANY_REQUESTS = 1_000  # whose p99, were they independent, would have both ends
+MEANS = {"TTFT": "mean_ttft_ms", "TPOT": "mean_tpot_ms"}  # means whose intervals are shown
+MANY_REQUESTS = 1_000  # requests from which p99 has both bounds if they are independent
 
 
 def latency_table(title: str, cell: Callable[[str], str | None]) -> Table:
-    """A row for each latency, a column for each statistic: `cell` of names as in `p99_ttft_ms`."""
+    """Return a row for each latency and a column for each statistic; `cell` maps names such as `p99_ttft_ms` to
+    texts."""
     rows = [
         {"metric": metric.label, **{name: cell(f"{name}_{key}_ms") for name in STATISTICS}}
         for key, metric in METRICS.items()
@@ -37,11 +38,9 @@ def latency_table(title: str, cell: Callable[[str], str | None]) -> Table:
 
 
 def latency_text(answer: Simulation, name: str, value_ms: float | None) -> str:
-    """Return a latency of a run, named as in `p99_ttft_ms`, with the digits that its prediction leaves, or that of its
-    mean; gaps between tokens are as sure as TPOT.
-
-    All percentiles of a latency end at one digit, so that rounding never makes a higher one the smaller.
-    """
+    """Return a run's latency, named as in `p99_ttft_ms`, with the digits that its prediction or that of its mean
+    supports; ITL has the precision of TPOT. All percentiles of a latency end at the same digit, so that rounding keeps
+    their order."""
     if value_ms is None:
         return "-"
     statistic, _, metric = name.replace("_itl_", "_tpot_").partition("_")
@@ -53,7 +52,7 @@ def latency_text(answer: Simulation, name: str, value_ms: float | None) -> str:
 
 
 def mean_intervals(known: Mapping[str, Quantity], what: str) -> Iterator[str]:
-    """The intervals of both means in a line, where there are any."""
+    """Return the intervals of both means in a line, if there are any."""
     shown = [
         f"mean {label} {text_and_interval(known[name], unit=' ms')[1]}"
         for label, name in MEANS.items()
@@ -64,7 +63,7 @@ def mean_intervals(known: Mapping[str, Quantity], what: str) -> Iterator[str]:
 
 
 def priority_table(answer: Simulation) -> Table:
-    """Latencies of each class of requests, where there are several."""
+    """Return the latencies of each priority class, if there are several."""
     heads = {
         f"{of}_{key}_ms": METRICS[key].label if of == "mean" else of
         for key in REQUEST_METRICS
@@ -89,7 +88,7 @@ def priority_table(answer: Simulation) -> Table:
 
 
 def time_parts_table(answer: Simulation, parts: Mapping[str, Mapping[str, float]]) -> Table:
-    """What the time of all requests, and of the slowest, went to."""
+    """Return the parts of the mean latency of all requests, and of the slowest."""
     unit = Unit(show=lambda number, _: (number_text(number.value, answer.mean_ttft_ms), ""))
     names = [name for name in parts["mean_ms"] if any(part[name] for part in parts.values())]
     rows = [
@@ -101,22 +100,23 @@ def time_parts_table(answer: Simulation, parts: Mapping[str, Mapping[str, float]
 
 
 def steady_part(answer: Simulation) -> Iterator[Block]:
-    """Means and percentiles of the steady part, these with their intervals, and why one has an open end."""
+    """Return means and percentiles in the steady state, the latter with intervals, and the reason for an open
+    bound."""
     verdict = answer.verdict
     if verdict is None or not verdict.is_stable:
         return
     means = {} if verdict.steady is None else verdict.steady.to_dict()
     texts = {name: _range(interval) for name, interval in verdict.intervals_ms.items()}
     yield latency_table(
-        "Steady part, ms (percentiles: 95 % interval)",
+        "Steady state, ms (percentiles: 95 % interval)",
         lambda name: texts[name] if name in texts else latency_text(answer, name, means.get(name)),
     )
     requests = verdict.measured_requests
-    reason = f"?: {requests:,} requests are too few to tell that end"
+    reason = f"?: {requests:,} requests are too few to estimate that bound"
     if requests >= MANY_REQUESTS:
         reason = (
-            f"?: of {requests:,} requests the slow ones come together in a few stretches, as where the load drifts, "
-            "and tell as little as a few independent ones would: that end needs a longer run"
+            f"?: the slow requests among {requests:,} are clustered in a few periods, for example because the load "
+            "drifts, so they count as few independent observations. Increase --num-prompts to estimate that bound."
         )
     if any("?" in text for text in texts.values()):
         yield reason
@@ -136,41 +136,38 @@ def _range(interval: Interval | None) -> str:
     if interval is None:
         return "-"
     if interval.low is None and interval.high is None:
-        return "too few to tell"
+        return "too few requests"
     return _ends_text(make_from(Quantity, interval), 1)
 
 
 def _ends_text(spread: Quantity, digits: int, after: str = "") -> str:
-    """`1.2 to 3.4`, with `?` for an end that the data do not give."""
+    """Return `1.2 to 3.4`, with `?` for a bound that the data do not determine."""
     ends = (spread.low, spread.high)
     return " to ".join("?" if end is None else number_text(end, spread, digits) + after for end in ends)
 
 
-# service levels
-
-
 def goodput_table(goodput: Goodput) -> Table:
-    """Requests per second within all limits, and the share within each."""
+    """Return requests per second within all limits, and the share of requests within each."""
     rate = Column("requests/s", lambda level: getattr(level, "requests_per_s", None), Unit(2, none=""))
     columns = [Column("", lambda level: getattr(level, "slo", "all")), rate, *ATTAINED]
     return Table("Goodput", [*goodput.limits, goodput], columns)
 
 
 def level_table(answer: Simulation) -> Table:
-    """The service levels that the run is held against, and whether it meets them."""
+    """Return the service levels of the run, and whether it meets them."""
 
     def value(level: SloLevel) -> str:
         metric, *percentile, _ = level.slo.split(":")
         return latency_text(answer, f"{[*percentile, 'max'][0]}_{metric}_ms", level.value_ms)
 
     when = "" if answer.slo_window is None else f" in the worst window: {answer.slo_window.text}"
-    met = Column("", lambda level: "[green]met[/green]" if level.met else "[red]unmet[/red]")
+    met = Column("", lambda level: "[green]met[/green]" if level.met else "[red]missed[/red]")
     columns = [Column("", "slo"), Column("value, ms", value, units.TEXT), *ATTAINED, met]
     return Table(f"Service levels{when}", answer.slos, columns)
 
 
-def _attainment(level: SloLevel | Goodput) -> Quantity | None:
-    """The share of requests within a limit, in %."""
+def _attained(level: SloLevel | Goodput) -> Quantity | None:
+    """Return the share of requests within a limit, in %."""
     if level.attained_fraction is None:
         return None
     share = Quantity(value=level.attained_fraction, low=level.attained_low, high=level.attained_high)

@@ -1,4 +1,4 @@
-"""Layouts along one axis of parallelism."""
+"""The view of `scale`: layouts along one axis of parallelism."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from capacity.report.views.view import Block, Column, Fact, Panels, Table, View,
 if TYPE_CHECKING:
     from capacity.techniques.scaling import Layout, Scaling
 
-AXIS_COLUMNS = {  # what is particular to an axis of parallelism
+AXIS_COLUMNS = {  # columns specific to an axis of parallelism
     "tensor": [Column("MB/token sent", "all_reduce_bytes_per_token", units.Unit(2, 1e-6))],
     "pipeline": [
         Column("prefill bubble", "bubble_fraction", units.PERCENT_0),
@@ -28,7 +28,7 @@ TPOT = with_interval("tpot_s")
 
 
 def scaling_view(answer: Scaling) -> View:
-    """Return what `scale` shows."""
+    """Return the view of `scale`."""
     return View(headline(answer), _blocks(answer))
 
 
@@ -38,16 +38,14 @@ def scaling_facts(run: Sequence[Layout]) -> list[Fact]:
     return [
         Fact(f"TPOT on {last.num_gpus}", TPOT(last), units.LATENCY),
         Fact(f"TPOT on {first.num_gpus}", TPOT(first), units.LATENCY),
-        Fact(
-            "Times as fast", last.speedup, units.TIMES, f"with {last.num_gpus} in place of {first.num_gpus}"
-        ),
-        Fact("Efficiency", last.efficiency, units.PERCENT_0, "tokens a GPU, of the smallest's"),
+        Fact("Times as fast", last.speedup, units.TIMES, f"{last.num_gpus} GPUs instead of {first.num_gpus}"),
+        Fact("Efficiency", last.efficiency, units.PERCENT_0, "tokens/s per GPU, relative to the smallest"),
         Fact("Links", last.communication_share, units.PERCENT_0, "of a decode step"),
     ]
 
 
 def layouts(answer: Scaling) -> list[Layout]:
-    """Return the layouts that run, the smallest first."""
+    """Return the layouts that run, smallest first."""
     return [row for row in answer.rows if row.tpot_s is not None]
 
 
@@ -60,7 +58,7 @@ def _blocks(answer: Scaling) -> Iterator[Block]:
         Column("TPOT {time}", "tpot_s", units.MS),
         Column("speed-up", "speedup", units.TIMES),
         Column("tokens/s/GPU", "output_tokens_per_s_per_gpu", units.COUNT),
-        Column("efficient", "efficiency", units.PERCENT_0),
+        Column("efficiency", "efficiency", units.PERCENT_0),
         Column("links", "communication_share", units.PERCENT_0),
         *AXIS_COLUMNS.get(answer.axis, EXPERT_COLUMNS),
         Column("$/1M tokens", "usd_per_million_tokens", units.USD_3),
@@ -75,31 +73,31 @@ def _blocks(answer: Scaling) -> Iterator[Block]:
     ranks = [
         Column("ranks", "ranks", units.COUNT),
         Column("prefill {time}", "seconds", units.MS_1),
-        Column("ring not hidden {time}", "exposed_communication_s", units.MS),
+        Column("exposed ring {time}", "exposed_communication_s", units.MS),
         Column("efficiency", "efficiency", units.PERCENT_0),
     ]
-    title = f"Context parallelism: one prompt of {answer.input_len:,} tokens over several such groups"
+    title = f"Context parallelism: one prompt of {answer.input_len:,} tokens across several such groups"
     yield Table(title, answer.context_parallel, ranks)
 
 
 def _chart(answer: Scaling) -> Panels:
-    """TPOT, and tokens per GPU, which are no surer than that, over the number of GPUs."""
+    """Return TPOT and tokens/s per GPU over the number of GPUs; both have the relative interval of TPOT."""
     run = layouts(answer)
     words = "no layout runs"
     if run:
         words = (
-            f"{run[-1].num_gpus} GPUs take {units.LATENCY.texts(TPOT(run[-1]))[0]} a token, {run[-1].speedup:.2f} "
-            f"times as fast as {run[0].num_gpus}, with {run[-1].efficiency:.0%} of its tokens a GPU"
+            f"{run[-1].num_gpus} GPUs take {units.LATENCY.texts(TPOT(run[-1]))[0]} per token, {run[-1].speedup:.2f} "
+            f"times as fast as {run[0].num_gpus}, at {run[-1].efficiency:.0%} of its tokens/s per GPU"
         )
     tpots = {row.num_gpus: TPOT(row) for row in run}
     per_gpu = {row.num_gpus: row.output_tokens_per_s_per_gpu or 0.0 for row in run}
     return Panels(
         name="scaling",
-        title=f"What more GPUs buy: {answer.axis} parallelism",
+        title=f"Scaling with {answer.axis} parallelism",
         alt=f"{answer.concurrency} requests in flight: {words}.",
         labels="GPUs",
         data={
-            "TPOT, ms": {gpus: tpot and tpot.scale(1e3) for gpus, tpot in tpots.items()},
-            "output tokens/s a GPU": {gpus: as_sure(rate, tpots[gpus]) for gpus, rate in per_gpu.items()},
+            "TPOT, ms": {gpus: tpot and tpot.scaled(1e3) for gpus, tpot in tpots.items()},
+            "output tokens/s per GPU": {gpus: as_sure(rate, tpots[gpus]) for gpus, rate in per_gpu.items()},
         },
     )

@@ -1,4 +1,4 @@
-"""What stands side by side: GPUs that hold a model, and GPUs or engines at one load."""
+"""Comparisons: GPUs that fit a model, and GPUs or engines at one load."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
     from capacity.answers.fit_comparison import FitComparison, FitPoint
     from capacity.planning.sizing.gpu_comparison import GpuComparison
 
-SPAN = 20.0  # times from the least to the most: from there on the axis is logarithmic
+SPAN = 20.0  # largest / smallest value from which the axis is logarithmic
 ENGINE_FIGURES = ("throughput", "ttft", "tpot")
 
 
 def fit_comparison_view(answer: FitComparison) -> View:
-    """Return what holds the model, the cheapest first; what holds shorter requests; what cannot be, and why."""
+    """Return the GPUs that fit the model, cheapest first; those that fit shorter requests; the others with reasons."""
     columns = [
         Column("GPUs", place),
         Column("weights", "weights_bytes", units.MEMORY),
         Column("KV tokens", "kv_capacity_tokens", units.COUNT),
         Column("longest request", "max_context_tokens", units.COUNT),
-        Column("at once", "max_concurrency", units.TENTHS),
+        Column("concurrency", "max_concurrency", units.TENTHS),
         Column("$/h", "usd_per_hour", units.usd(2)),
     ]
     held = [point for point in answer.rows if point.fits or point.max_context_tokens]
     without = [point.gpu for point in held if point.usd_per_hour is None]
     tier = answer.price_tier
-    note = f"no {tier} price in the table of {', '.join(without)}: --price-tier, or your own"
+    note = f"no {tier} price for {', '.join(without)}: choose another --price-tier or set your own --price"
     return View(
-        f"[bold]{answer.model}[/bold] under {answer.engine}: each GPU at its smallest pool, by {tier} price",
+        f"[bold]{answer.model}[/bold] under {answer.engine}: each GPU with its smallest pool, by {tier} price",
         [
-            Table("Holds it", [point for point in held if point.fits], columns),
+            Table("Fits", [point for point in held if point.fits], columns),
             Table(
-                "Holds it for shorter requests: --max-model-len",
+                "Fits with shorter requests: set --max-model-len",
                 [point for point in held if not point.fits],
                 columns,
             ),
@@ -52,9 +52,9 @@ def fit_comparison_view(answer: FitComparison) -> View:
 
 
 def gpu_comparison_view(answer: GpuComparison) -> View:
-    """Return what serves the load, the best first; then what does not, and why."""
+    """Return the GPUs that serve the load, best first; then the others with reasons."""
     served = [point for point in answer.rows if point.fits]
-    pools = "with the replicas it needs" if answer.load_field == "request_rate" else "at its smallest pool"
+    pools = "with the required replicas" if answer.load_field == "request_rate" else "with its smallest pool"
     levels = f"; SLO {' and '.join(answer.slos)}" if answer.slos else ""
     title = (
         f"[bold]{answer.model}[/bold], {load_text(answer)}, {answer.input_len:,} tokens in, {answer.output_len:,} out"
@@ -88,7 +88,7 @@ def place(point: LoadPoint | FitPoint) -> str:
 
 
 def _least_bill(answer: GpuComparison) -> str:
-    """Of a request rate, the GPUs that serve it at the least bill, in a line."""
+    """Return the cheapest GPUs for a request rate, in one line."""
     bills = [
         point
         for point in answer.rows
@@ -98,43 +98,43 @@ def _least_bill(answer: GpuComparison) -> str:
         return ""
     best = min(bills, key=lambda point: point.usd_per_month or 0.0)
     replicas = f"{replica_words(best.replicas or 1)} of TP{best.tensor_parallel_size}"
-    return f"\nneeded: {replicas}, {place(best)}, ${best.usd_per_month:,.0f} a month"
+    return f"\ncheapest:  {replicas}, {place(best)}, ${best.usd_per_month:,.0f} a month"
 
 
 def _state(point: LoadPoint) -> str:
-    """The verdict where it is not stable, and that the service levels are missed."""
+    """Return the verdict if it is not stable, and whether the SLO is missed."""
     verdict = () if point.verdict in (None, "stable") else (str(point.verdict),)
     return ", ".join((*verdict, *(() if point.misses is None else ("misses SLO",))))
 
 
 def _gpu_chart(answer: GpuComparison) -> Bars:
-    of = BARS[answer.order]
-    steady = {place(point): of.value_of(point) for point in answer.rows if point.steady}
+    figure = BARS[answer.order]
+    steady = {place(point): figure.of(point) for point in answer.rows if point.steady}
     bars = {name: to_quantity(value) for name, value in steady.items() if value is not None}
-    ends = [f"{name} {of.text(bars[name])}" for name in (*list(bars)[:1], *list(bars)[-1:])]
+    ends = [f"{name} {figure.text(bars[name])}" for name in (*list(bars)[:1], *list(bars)[-1:])]
     return Bars(
         name="gpu_comparison",
-        title=f"{of.title} on each GPU at this load",
-        alt=f"{of.label}, the best first: {', to '.join(ends)}."
+        title=f"{figure.title} on each GPU at this load",
+        alt=f"{figure.label}, best first: {', to '.join(ends)}."
         if bars
         else "No GPU serves this load in a steady state.",
-        data={of.title: bars},
-        unit=of.unit,
+        data={figure.title: bars},
+        unit=figure.unit,
         labels="GPUs",
-        axis=of.axis,
+        axis=figure.axis,
     )
 
 
 def engine_comparison_view(answer: EngineComparison, figures: Sequence[str] = ENGINE_FIGURES) -> View:
-    """Return what serves the load, the most tokens/s first, with charts of some `FIGURES`; what each lacks; then who
-    does not run it, and why."""
+    """Return the engines that serve the load, most tokens/s first, with charts of some `FIGURES`; the features that
+    are off by default; the other engines with reasons."""
     title = (
         f"[bold]{answer.model}[/bold] on {answer.gpu}, {load_text(answer)}, {answer.input_len:,} tokens in, "
-        f"{answer.output_len:,} out: each engine at its defaults, 90 % intervals"
+        f"{answer.output_len:,} out: each engine with its defaults, 90 % intervals"
     )
     serving = [row for row in answer.rows if row.point.fits]
-    said = [f"{row.engine}: {note}" for row in serving for note in row.notes]
-    return View(title, _engine_blocks(answer, serving, figures), notes=said)
+    notes = [f"{row.engine}: {note}" for row in serving for note in row.notes]
+    return View(title, _engine_blocks(answer, serving, figures), notes=notes)
 
 
 def _engine_blocks(
@@ -158,11 +158,11 @@ def _engine_blocks(
         Column("GPUs", "point.num_gpus", units.COUNT),
         Column("weights", "weights_bytes", units.MEMORY),
         Column("KV tokens", "kv_capacity_tokens", units.COUNT),
-        Column("at once", "max_num_seqs", units.COUNT),
+        Column("max_num_seqs", "max_num_seqs", units.COUNT),
         Column("sourced", "sourced_fraction", units.PERCENT_0),
-        Column("lacks", lambda row: ", ".join(row.lacks) or "-"),
+        Column("off by default", lambda row: ", ".join(row.lacks) or "-"),
     ]
-    yield Table("Memory, and what is not done by default", serving, memory)
+    yield Table("Memory, and features that are off by default", serving, memory)
     yield Refused({row.engine: str(row.point.reason) for row in answer.rows if not row.point.fits})
 
 
@@ -170,17 +170,17 @@ def _basis(row: EngineOnLoad) -> str:
     return str(row.point.basis if row.point.verdict in (None, "stable") else row.point.verdict)
 
 
-def _engine_chart(answer: EngineComparison, of: Figure) -> Bars:
-    known = {row.engine: value for row in answer.rows if (value := of.value_of(row.point)) is not None}
-    texts = "; ".join(f"{engine} {of.text(value)}" for engine, value in known.items())
+def _engine_chart(answer: EngineComparison, figure: Figure) -> Bars:
+    known = {row.engine: value for row in answer.rows if (value := figure.of(row.point)) is not None}
+    texts = "; ".join(f"{engine} {figure.text(value)}" for engine, value in known.items())
     middles = [value.value for value in known.values()]
     return Bars(
-        name=f"engines_{of.name}",
-        title=f"{of.title} under each engine",
-        alt=f"{of.label}: {texts}." if known else "No engine serves this load.",
-        data={of.title: known},
-        unit=of.unit,
+        name=f"engines_{figure.name}",
+        title=f"{figure.title} with each engine",
+        alt=f"{figure.label}: {texts}." if known else "No engine serves this load.",
+        data={figure.title: known},
+        unit=figure.unit,
         labels="engine",
-        axis=of.axis,
+        axis=figure.axis,
         log=bool(known) and max(middles) > SPAN * min(middles) > 0,
     )

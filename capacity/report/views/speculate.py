@@ -1,4 +1,4 @@
-"""Rounds of drafting by batch, the ways to draft, and a published textbook table."""
+"""The view of `speculate`: rounds of drafting by batch, draft methods, and a published textbook table."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ if TYPE_CHECKING:
         Textbook,
     )
 
-PAYS = (1.0, "pays above")
+PAYS = (1.0, "break-even")
 NO_BANDS = (
-    "No bands here: a speed-up is one step over another of the same step model, whose error moves both alike. "
-    "It hangs on the acceptance, which varies with model and task, as drawn below. "
-    "How sure TPOT itself is, Estimate says."
+    "No intervals: a speed-up compares two steps of the same step model, so most of its error cancels. It depends on "
+    "the acceptance, which varies with model and task (chart below). `capacity estimate` shows the interval of TPOT."
 )
 
 
 def speculate_view(answer: Speculating) -> View:
-    """Return what `speculate` shows."""
+    """Return the view of `speculate`."""
     setting = f"{answer.method}, {answer.drafts}, {answer.context_tokens:,} tokens of context"
     return View(f"{headline(answer)}: {setting}", _blocks(answer))
 
@@ -45,9 +44,9 @@ def speculate_facts(answer: Speculating, batch: int) -> list[Fact]:
     return [
         Fact(f"Times as fast at batch {row.batch_size}", row.speedup, units.TIMES, best),
         Fact("TPOT", row.tpot_s, units.LATENCY, f"{plain} without"),
-        Fact("Tokens a round", row.tokens_per_round, units.TIMES, f"{row.verified_tokens} verified"),
+        Fact("Tokens per round", row.tokens_per_round, units.TIMES, f"{row.verified_tokens} verified"),
         Fact("Verification", row.verify_cost, units.Unit(2, after=" steps"), f"draft {draft}"),
-        Fact("Stops paying at batch", answer.break_even_batch, units.Unit(none="never")),
+        Fact("Break-even batch", answer.break_even_batch, units.Unit(none="never")),
         Fact("TTFT", answer.ttft_s.with_draft, units.LATENCY, f"{alone} without"),
     ]
 
@@ -72,9 +71,9 @@ def _blocks(answer: Speculating) -> Iterator[Block]:
     ]
     yield Table("One round against plain decode steps", answer.rows, columns)
     yield (
-        f"stops paying at a batch of {batch:,}"
+        f"no speed-up from a batch of {batch:,}"
         if batch is not None
-        else f"pays up to a batch of {answer.largest_batch:,}, the most that max_num_seqs and the KV cache hold"
+        else f"speed-up at every batch up to {answer.largest_batch:,}, the limit of max_num_seqs and the KV cache"
     )
     yield (
         f"draft weights {memory.draft_weights_bytes / GIB:.2f} GiB; KV capacity "
@@ -83,29 +82,29 @@ def _blocks(answer: Speculating) -> Iterator[Block]:
     )
 
 
-def _source_text(source: AcceptanceSource) -> str:
-    """On which model, engine and batch it was measured; or that it was given."""
+def _measured(source: AcceptanceSource) -> str:
+    """Return the model, engine and batch of the measured acceptance, or its origin."""
     on = ", ".join(part for part in (source.model, source.setting) if part)
     return f"{source.basis} on {on} ({source.text})" if on else f"{source.basis}, {source.text}"
 
 
 def _drafts(row: SpeculationRow) -> str:
-    """The best chain by its length, a tree by its depth and size."""
+    """Return the best chain by its length, a tree by its depth and size."""
     depth, nodes = row.best_draft_tokens, row.best_verified_tokens
     return f"{depth}" if nodes == depth else f"{depth} ({nodes})"
 
 
 def _chart(answer: Speculating) -> Curves:
-    """Speed-up over the batch size: as asked, at the best draft length, and what the textbook says."""
-    first, stops = answer.rows[0], "It pays at every batch shown."
+    """Return speed-up over the batch size: as requested, at the best draft length, and by the textbook formula."""
+    first, limit = answer.rows[0], "Speed-up at every batch shown."
     if answer.break_even_batch is not None:
-        stops = f"It stops paying at batch {answer.break_even_batch:,}."
-    lines = {"as asked": "speedup", "best draft length": "best_speedup"}
-    lines["textbook, verification free"] = "textbook_speedup"
+        limit = f"No speed-up from batch {answer.break_even_batch:,}."
+    lines = {"as requested": "speedup", "best draft length": "best_speedup"}
+    lines["textbook, free verification"] = "textbook_speedup"
     return Curves(
         name="speedup_by_batch",
         title=f"{answer.method}, {answer.draft_tokens} drafted: speed-up by batch size",
-        alt=f"{first.speedup:.2f} times at batch {first.batch_size}. {stops}",
+        alt=f"{first.speedup:.2f} times at batch {first.batch_size}. {limit}",
         data={
             name: {row.batch_size: getattr(row, path) for row in answer.rows} for name, path in lines.items()
         },
@@ -118,11 +117,12 @@ def _chart(answer: Speculating) -> Curves:
 
 
 def acceptance_chart(grid: Mapping[int, Sequence[tuple[float, SpeculationRow]]]) -> Curves:
-    """Return speed-up over acceptance, a line for each draft length k; `grid`: by k, (acceptance, row of a batch)."""
+    """Return speed-up over acceptance, one line for each draft length k; `grid`: by k, (acceptance, row of a
+    batch)."""
     phrases = []
     for k, points in grid.items():
         pays = next((acceptance for acceptance, row in points if row.speedup > 1), None)
-        phrases.append(f"k = {k} " + ("never pays here" if pays is None else f"pays from {pays:.0%}"))
+        phrases.append(f"k = {k} " + ("never breaks even" if pays is None else f"breaks even at {pays:.0%}"))
     return Curves(
         name="speedup_by_acceptance",
         title="Speed-up by acceptance and draft length",
@@ -139,15 +139,15 @@ def acceptance_chart(grid: Mapping[int, Sequence[tuple[float, SpeculationRow]]])
 
 
 def methods_chart(answers: Mapping[str, Speculating]) -> Bars:
-    """Return each way to draft at one batch, by the acceptance published for it, the fastest first."""
+    """Return the draft methods at one batch by their published acceptance, fastest first."""
     rows = sorted(
         ((name, answer.rows[0]) for name, answer in answers.items()), key=lambda pair: -pair[1].speedup
     )
     shares = {name: row.draft_s / row.plain_step_s for name, row in rows}
-    best = f"{rows[0][0]} is fastest, {rows[0][1].speedup:.2f} times" if rows else "no way fits"
+    best = f"{rows[0][0]} is fastest, {rows[0][1].speedup:.2f} times" if rows else "no method fits"
     return Bars(
         name="ways_to_draft",
-        title="Ways to draft, by the acceptance published for each",
+        title="Draft methods by published acceptance",
         alt=f"{best}.",
         data={
             "times as fast": {
@@ -173,7 +173,7 @@ def methods_chart(answers: Mapping[str, Speculating]) -> Bars:
 def _row(row: SpeculationRow) -> dict[str, float]:
     return {
         "batch": row.batch_size,
-        "tokens a round": row.tokens_per_round,
+        "tokens per round": row.tokens_per_round,
         "times as fast": row.speedup,
         "best k": row.best_draft_tokens,
         "at best k": row.best_speedup,
@@ -183,15 +183,15 @@ def _row(row: SpeculationRow) -> dict[str, float]:
 
 
 def speculators_view(answer: Speculators) -> View:
-    """Return what `speculate --list` shows."""
+    """Return the view of `speculate --list`."""
     columns = [
         Column("method", "method"),
         Column("depth", "draft_tokens", units.COUNT),
         Column("tree", "tree_tokens", units.COUNT),
         Column("tokens/round", "tokens_per_round", units.TIMES),
-        Column("remark", _acceptance_text),
+        Column("note", _known),
     ]
-    return View("", [Table("Ways to draft, with published acceptance", answer.rows, columns)])
+    return View("", [Table("Draft methods with published acceptance", answer.rows, columns)])
 
 
 def _acceptance_text(row: SpeculatorRow) -> str:
@@ -204,13 +204,13 @@ def _acceptance_text(row: SpeculatorRow) -> str:
 
 
 def textbook_view(answer: Textbook) -> View:
-    """Return what `speculate --textbook` shows."""
+    """Return the view of `speculate --textbook`."""
     columns = [
         Column("quantity", "quantity"),
         Column("acceptance", "acceptance", units.TIMES),
         Column("K", "draft_tokens", units.COUNT),
         Column("published", "published", units.TIMES),
         Column("formula", "formula", units.TIMES),
-        Column("remark", lambda row: "agrees" if row.agrees else row.explained_by),
+        Column("note", lambda row: "agrees" if row.agrees else row.explained_by),
     ]
-    return View("", [Table("A published table beside (1 - a^(K+1))/(1 - a)", answer.rows, columns)])
+    return View("", [Table("Published table compared with (1 - a^(K+1))/(1 - a)", answer.rows, columns)])

@@ -1,4 +1,4 @@
-"""What `stack` answers: the techniques one upon the other, and each alone."""
+"""The view of `stack`: the techniques on top of each other, and each alone."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from capacity.planning.variations.stack import Stack
 
 NO_INTERVAL = (
-    "Factors compare two simulations of the same requests by the same step model, so that most of its error is in "
-    "both: they have no interval of their own. Below 1 is worse."
+    "Factors have no interval because both simulations use the same requests and step model, so most of its error "
+    "cancels. Below 1 is worse."
 )
 CHARTED: Mapping[str, tuple[str, str, Unit, str]] = {  # title: field of `Figures`, of `Factors`, unit, axis
     "Output tokens/s": ("output_tokens_per_s", "throughput", units.COUNT, "Output tokens/s"),
@@ -32,23 +32,23 @@ CHARTED: Mapping[str, tuple[str, str, Unit, str]] = {  # title: field of `Figure
 
 
 def times(factor: float) -> str:
-    """Return a factor with as many digits as it bears."""
+    """Return a factor with its significant digits."""
     return f"{factor:,.0f}x" if factor >= 100 else f"{factor:.1f}x" if factor >= 10 else f"{factor:.2f}x"
 
 
 FACTOR = Unit(show=lambda number, _: (times(number.value), ""))
 
 
-def charted_figures(answer: Stack) -> tuple[str, ...]:
-    """Return the figures that this stack has: without a price none of it, of single tokens no TPOT."""
+def charted(answer: Stack) -> tuple[str, ...]:
+    """Return the figures of this stack: no price without a price, and no TPOT for single output tokens."""
     return tuple(title for title in CHARTED if getattr(answer.naive, CHARTED[title][0]) is not None)
 
 
 def stack_facts(answer: Stack) -> Iterator[Fact]:
-    """Return what all techniques make of the naive deployment."""
+    """Return the effect of all techniques on the naive deployment."""
     naive, last = answer.naive, answer.last_figures
-    yield Fact("Together", answer.together.throughput, FACTOR, "the naive deployment's tokens/s")
-    yield Fact("If multiplied", answer.product_of_single.throughput, FACTOR, "those that each has alone")
+    yield Fact("Together", answer.together.throughput, FACTOR, "relative to the naive deployment's tokens/s")
+    yield Fact("If multiplied", answer.product_of_single.throughput, FACTOR, "product of the single factors")
     for label, field, unit in (
         ("Output tokens/s", "output_tokens_per_s", units.RATE),
         ("TTFT", "ttft_s", units.LATENCY),
@@ -61,7 +61,7 @@ def stack_facts(answer: Stack) -> Iterator[Fact]:
 
 
 def stack_view(answer: Stack, title: str | None = None) -> View:
-    """Return what `stack` shows, with the charts of all figures or of the one of this title."""
+    """Return the view of `stack`, with the charts of all figures or of the one with this title."""
     head = f"[bold]{answer.deployment}[/bold], {answer.workload}{compared_text(answer.busiest_window)}"
     title_text = f"{head}\nnaive: {answer.naive_flags}"
     return View(title_text, _blocks(answer, title), notes=answer.observations)
@@ -73,20 +73,20 @@ def _blocks(answer: Stack, title: str | None) -> Iterator[Block]:
     yield _factors_chart(answer, title or next(iter(CHARTED)))
     yield from _tables(answer)
     yield (
-        f"together {times(answer.together.throughput)} the tokens per second of the naive deployment; the factors of "
-        f"each alone multiply to {times(answer.product_of_single.throughput)}"
+        f"All techniques together: {times(answer.together.throughput)} the tokens/s of the naive deployment; the "
+        f"product of the single factors is {times(answer.product_of_single.throughput)}"
     )
     for step in answer.taken:
         if step.why and step.own is not None:
             alone = "" if step.alone is None else f" alone {times(step.alone.throughput)},"
-            yield f"{step.title}:{alone} here {times(step.own.throughput)}: {step.why}"
+            yield f"{step.title}:{alone}in the stack {times(step.own.throughput)}: {step.why}"
     refused = (step for step in answer.steps if step.refused is not None)
-    yield from (f"[yellow]not here:[/yellow] {step.title}: {step.refused}" for step in refused)
-    yield f"the last row: {answer.last_flags}"
+    yield from (f"[yellow]not applicable:[/yellow] {step.title}: {step.refused}" for step in refused)
+    yield f"flags of the last row: {answer.last_flags}"
 
 
 def _tables(answer: Stack) -> Iterator[Table]:
-    """What is served at each step, and the factors."""
+    """Return the figures at each step, and the factors."""
     place = {step.technique: number for number, step in enumerate(answer.steps, 1)}
     naive = StackStep(technique="naive", title="naive", flags=answer.naive_flags, figures=answer.naive)
 
@@ -94,7 +94,7 @@ def _tables(answer: Stack) -> Iterator[Table]:
         return f"{place[step.technique]} {step.title}" if step.technique in place else step.title
 
     yield Table(
-        "One technique more in each row, on the same requests (90 % intervals)",
+        "One more technique in each row, on the same requests (90 % intervals)",
         [naive, *answer.taken],
         [
             Column("", lambda step: step_title(step) + " (overloaded)" * step.figures.overloaded),
@@ -109,7 +109,7 @@ def _tables(answer: Stack) -> Iterator[Table]:
         wrap=True,
     )
     yield Table(
-        "Its factor upon all before, that of all so far, and the one that it has alone (above 1 is better)",
+        "Factors: on top of the previous techniques, cumulative, and alone (above 1 is better)",
         answer.taken,
         [
             Column("", step_title),
@@ -117,18 +117,18 @@ def _tables(answer: Stack) -> Iterator[Table]:
             Column("TTFT", "own.ttft", FACTOR),
             Column("TPOT", "own.tpot", FACTOR),
             Column("$", "own.usd", FACTOR),
-            Column("all so far: tokens/s", "cumulative.throughput", FACTOR),
+            Column("cumulative: tokens/s", "cumulative.throughput", FACTOR),
             Column("TPOT", "cumulative.tpot", FACTOR),
             Column("alone: tokens/s", "alone.throughput", FACTOR),
             Column("TPOT", "alone.tpot", FACTOR),
-            Column("upon", lambda step: ", ".join(str(place[name]) for name in step.rests_upon) or "-"),
+            Column("builds on", lambda step: ", ".join(str(place[name]) for name in step.rests_upon) or "-"),
         ],
         wrap=True,
     )
 
 
 def _waterfall(answer: Stack, title: str) -> Waterfall:
-    """One figure from the naive deployment to that with all techniques; whiskers are 90 % intervals."""
+    """Return one figure from the naive deployment to the one with all techniques; whiskers are 90 % intervals."""
     field, factor, unit, axis = CHARTED[title]
     gains = {f"{step.title}, {times(_gain(step.own, factor))}": step for step in answer.taken}
     values = {"naive": getattr(answer.naive, field)}
@@ -136,7 +136,7 @@ def _waterfall(answer: Stack, title: str) -> Waterfall:
     first, last = (unit.words(getattr(each, field)) for each in (answer.naive, answer.last_figures))
     return Waterfall(
         name=f"stack_{factor}",
-        title=f"{title}, one technique upon the other",
+        title=f"{title}, one technique after the other",
         alt=f"{name_units(axis)}: {first} naive, {last} with {len(gains)} techniques.",
         data={axis: values},
         unit=unit,
@@ -147,7 +147,7 @@ def _waterfall(answer: Stack, title: str) -> Waterfall:
 
 
 def _factors_chart(answer: Stack, title: str) -> Bars:
-    """The factor of each technique upon all before it, beside the one that it has alone, and those of all together."""
+    """Return the factor of each technique on top of the previous ones and alone, and those of all together."""
     factor = CHARTED[title][1]
     together, single = (_gain(each, factor) for each in (answer.together, answer.product_of_single))
     own = {step.title: _gain(step.own, factor) for step in answer.taken}
@@ -155,12 +155,12 @@ def _factors_chart(answer: Stack, title: str) -> Bars:
     return Bars(
         name=f"stack_factors_{factor}",
         title=f"Factors of {title}: in the stack, and alone",
-        alt=f"Together {times(together)}; the factors that each has alone multiply to {times(single)}.",
+        alt=f"Together {times(together)}; the product of the single factors is {times(single)}.",
         data={
-            "upon all before it": {**own, "all together": together},
-            "alone; of all, multiplied": {**alone, "all together": single},
+            "on top of the previous": {**own, "all together": together},
+            "alone (all together: product)": {**alone, "all together": single},
         },
-        axis="times as good",
+        axis="improvement factor",
         log=True,
         reference=(1.0, ""),
         note=NO_INTERVAL,
@@ -171,12 +171,16 @@ def _factors_chart(answer: Stack, title: str) -> Bars:
 def _factors(step: StackStep, factor: str) -> dict[str, object]:
     found = {
         name: value_at(step, f"{path}.{factor}")
-        for name, path in (("upon all before", "own"), ("all so far", "cumulative"), ("alone", "alone"))
+        for name, path in (
+            ("on top of the previous", "own"),
+            ("cumulative", "cumulative"),
+            ("alone", "alone"),
+        )
     }
     return {"technique": step.title} | {name: value and round_like(value) for name, value in found.items()}
 
 
 def _gain(factors: Factors | None, name: str) -> float:
-    """How many times better; 1 where there is no factor."""
+    """Return an improvement factor; 1 if there is none."""
     found = value_at(factors, name)
     return 1.0 if found is None else float(found)

@@ -1,4 +1,4 @@
-"""How a sweep ended, and its points: the options that vary, and the figures that are asked for most."""
+"""The view of a sweep: outcomes, and its points with the options that vary and the most requested figures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 40
 MOST_FIGURES = 5
-FIGURES = (  # name in the answer, heading, unit
+FIGURES = (  # name in the answer, heading, unit; most requested first
     ("ttft_s.value", "TTFT, ms", units.MS_1),
     ("mean_ttft_ms.value", "TTFT, ms", units.TENTHS),
     ("tpot_s.value", "TPOT, ms", units.MS_1),
@@ -33,18 +33,18 @@ Row = Mapping[str, object]
 
 
 def varied_options(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return the options that differ over the points, in their order."""
+    """Return the options that differ between the points, in order."""
     names = dict.fromkeys(name for row in rows for name in row if name.startswith(OPTION))
     return tuple(name for name in names if len({str(row.get(name)) for row in rows}) > 1)
 
 
 def swept_view(swept: Swept) -> View:
-    """Return counts, then the points."""
+    """Return the outcomes, then the points."""
     counts = {
         "done": swept.done,
         "do not fit": swept.does_not_fit,
         "failed": swept.failed,
-        "were there": swept.skipped,
+        "already done": swept.skipped,
     }
     outcomes = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
     return View(f"{swept.points:,} points: {outcomes}", _blocks(swept.rows))
@@ -61,7 +61,7 @@ def _blocks(rows: Sequence[Row]) -> Iterator[Block]:
         columns.append(Column("", lambda row: "" if row["status"] == "done" else row["status"]))
     yield Table("", shown, columns)
     if len(rows) > MOST_ROWS:
-        yield f"the first {MOST_ROWS} of {len(rows):,}; --export FILE.csv has all"
+        yield f"showing the first {MOST_ROWS} of {len(rows):,}; --export FILE.csv writes all"
 
 
 def _option(name: str, row: Row) -> str:
@@ -69,7 +69,7 @@ def _option(name: str, row: Row) -> str:
 
 
 def _figure(name: str, row: Row) -> Quantity | None:
-    """A figure with its interval, as far as the row has them."""
+    """Return a figure with its interval, as far as the row has them."""
     value, low, high = (_number(row.get(name.replace(".value", end))) for end in (".value", ".low", ".high"))
     return None if value is None else Quantity(value=value, low=low, high=high)
 

@@ -1,8 +1,8 @@
-"""What an answer depends on: the change of cost and latency when each input is wrong."""
+"""The view of `tornado`: how cost and latency change if an input is wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from capacity.report.views import units
@@ -17,7 +17,7 @@ MEASURES = (("p95 E2E", "e2e_p95_change"), ("p95 TTFT", "ttft_p95_change"), ("$ 
 
 
 def tornado_view(answer: Tornado) -> View:
-    """Return what `tornado` shows."""
+    """Return the view of `tornado`."""
     base = f"p95 E2E {units.SECONDS.texts(answer.base.e2e_p95_s)[0]} s"
     title = (
         f"[bold]{answer.deployment}[/bold], {answer.workload}: {base}{compared_text(answer.busiest_window)}"
@@ -43,14 +43,16 @@ def _both_ends(path: str) -> Callable[[Swing], str]:
 
 
 def _chart(answer: Tornado) -> Bars:
-    """What each input does to cost (or, without a price, to p95 E2E), the greatest at the top."""
+    """Return the effect of each input on cost (without a price: on p95 E2E), largest first."""
     priced = answer.base.usd_per_request_served is not None
     path, what = ("cost_change", "$ per request") if priced else ("e2e_p95_change", "p95 E2E latency")
-    swings = sorted(answer.swings, key=lambda swing: -_reach(getattr(swing, path)))
-    worst = f"{what} depends most on {swings[0].input}" if swings else "nothing was varied"
+    swings = sorted(
+        answer.swings, key=lambda swing: -max(map(abs, filter(None, getattr(swing, path))), default=0.0)
+    )
+    worst = f"{what} depends most on {swings[0].input}" if swings else "no input was varied"
     return Bars(
         name="tornado",
-        title=f"What ±{answer.swing:.0%} of an input does to {what}",
+        title=f"Effect of ±{answer.swing:.0%} of an input on {what}",
         alt=f"{worst}. Base: p95 E2E {units.LATENCY.texts(answer.base.e2e_p95_s)[0]}.",
         data={
             f"input {sign * answer.swing:+.0%}": {swing.input: getattr(swing, path)[side] for swing in swings}
@@ -62,12 +64,8 @@ def _chart(answer: Tornado) -> Bars:
     )
 
 
-def _reach(changes: Sequence[float | None]) -> float:
-    return max((abs(change) for change in changes if change is not None), default=0.0)
-
-
 def _row(swing: Swing) -> dict[str, object]:
-    """The numbers of an input; those of cost first."""
+    """Return the numbers of an input; cost first."""
     ends = {heading: getattr(swing, path) for heading, path in reversed(MEASURES)}
     return {"input": swing.input} | {
         f"{heading}, {end}": change

@@ -1,4 +1,4 @@
-"""Values of an answer by their paths, and the one place where they become text."""
+"""Values of an answer by their paths, and their conversion to text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Path = str | Callable[[Any], Any]
 
 
 def value_at(record: Any, path: Path) -> Any:
-    """Return what a path leads to; None once a part of it is None."""
+    """Return the value at a path; None if a part of the path is None."""
     if not isinstance(path, str):
         return path(record)
     for name in path.split(".") if path else ():
@@ -37,22 +37,22 @@ def value_at(record: Any, path: Path) -> Any:
 
 
 def join(path: str, none: str = "", separator: str = ", ") -> Callable[[Any], str]:
-    """Return the path of several names of a record as one text; `none` where there are none."""
+    """Return the path of several names of a record as one text; `none` if there are none."""
     return lambda record: separator.join(value_at(record, path)) or none
 
 
 def mark_unless(path: str, flag: str, mark: str) -> Callable[[Any], str]:
-    """Return the path of a name of a record, with a mark behind it where the flag is not set."""
+    """Return the path of a record's name, followed by a mark if the flag is not set."""
     return lambda record: value_at(record, path) + mark * (not value_at(record, flag))
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """How a number is shown: `digits` after the point, scaled, with `after` behind it, to the `left` in a table.
+    """How a number is shown: `scale`, `digits` after the point, `after` as suffix, `left`-aligned in a table.
 
-    `show` is in place of these: number and interval as texts. `follows` names the reader's unit (`time` or `memory`)
-    that stands in a heading as `{time}` or `{memory}`; `digits` are those in ms and GiB. `significant`: digits in all.
-    `bare`: its interval gives its digits, and is said among the numbers alone.
+    `show` overrides these and returns number and interval as texts. `follows` names the reader's unit (`time` or
+    `memory`), written `{time}` or `{memory}` in a heading; `digits` then applies to ms and GiB. `significant`: number
+    of significant digits. `bare`: the interval limits the digits but is not shown.
     """
 
     digits: int = 0
@@ -67,7 +67,7 @@ class Unit:
     show: Callable[[Quantity, Units], tuple[str, str]] | None = None
 
     def texts(self, value: Any, units: Units = STANDARD) -> tuple[str, str]:
-        """Return a value and its interval, which is empty without one."""
+        """Return a value and its interval as texts; the interval is empty if there is none."""
         if isinstance(value, bool):
             return ("yes" if value else "no"), ""
         if not isinstance(value, (int, float, Quantity)):
@@ -90,21 +90,21 @@ class Unit:
         return f"{text} ({within})" if within else text
 
     def scale_in(self, units: Units) -> float:
-        """Return the factor from the record's number to the one that is shown."""
+        """Return the factor from the record's number to the shown number."""
         scales = {"time": units.of_seconds(1), "memory": units.of_bytes(1)}
         return scales.get(self.follows, self.scale)
 
     def name_in(self, units: Units) -> str:
-        """Return the reader's unit that it follows; empty without one."""
+        """Return the reader's unit that it follows; empty if none."""
         return {"time": units.time, "memory": units.memory}.get(self.follows, "")
 
     def digits_in(self, units: Units) -> int:
-        """Return the digits after the point: a time is as exact in s as in ms."""
+        """Return the digits after the point: times in s are as precise as in ms."""
         return self.digits + 3 * (self.follows == "time" and units.time == "s")
 
 
 def dollars(digits: int) -> Unit:
-    """Return the unit of $ with so many digits after the point, whatever its ends are."""
+    """Return the unit of $ with a fixed number of decimals, whatever the interval."""
 
     def show(number: Quantity, _: Units) -> tuple[str, str]:
         ends = [f"${end:,.{digits}f}" for end in (number.low, number.high) if end is not None]
@@ -114,7 +114,7 @@ def dollars(digits: int) -> Unit:
 
 
 def with_interval(name: str) -> Callable[[Any], Quantity | None]:
-    """Return the path of a time of a record whose `intervals_s` has its interval."""
+    """Return the path of a record's time, with its interval from `intervals_s`."""
 
     def find(record: Any) -> Quantity | None:
         seconds = getattr(record, name)
@@ -141,7 +141,7 @@ SECONDS = Unit(2)
 TENTHS = Unit(1)
 PERCENT, PERCENT_0 = Unit(1, 100, "%"), Unit(0, 100, "%")
 USD_3 = Unit(3)
-# figures with their own unit behind them
+# figures followed by their unit
 LATENCY = Unit(follows="time", show=time_and_interval)
 DURATION = Unit(show=lambda number, _: seconds_and_interval(number))
 RATE = Unit(show=lambda number, _: rate_and_interval(number))
@@ -150,7 +150,8 @@ BARE_LATENCY, BARE_RATE = (replace(unit, bare=True) for unit in (LATENCY, RATE))
 
 
 def usd(digits: int, scale: float = 1.0) -> Unit:
-    """Return dollars with so many digits after the point, of so many."""
+    """Return the unit of $ multiplied by `scale`, with the digits that the interval supports or else `digits`
+    decimals."""
 
     def show(number: Quantity, _: Units) -> tuple[str, str]:
         text, within = text_and_interval(number, scale, digits)
@@ -160,5 +161,5 @@ def usd(digits: int, scale: float = 1.0) -> Unit:
 
 
 USD = usd(3)
-USD_PER_1K = usd(4, 1e3)  # of $ of one
+USD_PER_1K = usd(4, 1e3)  # from $ for one
 USD_PER_MILLION = replace(USD, bare=True)

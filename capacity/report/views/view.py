@@ -1,4 +1,4 @@
-"""What an answer shows, as data: figures, lines, tables and charts. What draws a view knows no answer."""
+"""Content of an answer as data: figures, lines, tables and charts. Renderers of views know no answer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class Fact(NamedTuple):
-    """A figure: label, value, unit, and a note beside it, in whose place `missing` stands where the value is None.
+    """A figure: label, value, unit and note; `missing` replaces the note if the value is None.
 
-    `first`: its label among the figures to see first, and `instead`: the two texts that stand there in place of it.
+    `first`: its label among the most important figures. `instead`: two texts that replace value and note there.
     """
 
     label: str
@@ -30,13 +30,13 @@ class Fact(NamedTuple):
     instead: tuple[str, str] | None = None
 
     def texts(self, units: Units = STANDARD) -> tuple[str, str]:
-        """Return the value, and interval and note."""
+        """Return the value as text, and its interval and note."""
         text, within = self.unit.texts(self.value, units)
         return text, self.missing if self.value is None else "; ".join(filter(None, (within, self.note)))
 
 
 class Facts(NamedTuple):
-    """A line for each figure; none, no table."""
+    """A table of figures, one line each; not shown without rows."""
 
     title: str
     rows: Sequence[Fact]
@@ -52,9 +52,12 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A line for each record; none, no table. `name`: its file's; empty: the first words of the title. `numbered`: the
-    first column holds numbers and not names; `wrap`: it may wrap too. `records`: the rows of tables that sort, where a
-    cell holds several numbers."""
+    """A line for each record; not shown without rows.
+
+    `name`: its file's name, by default the first words of the title. `numbered`: the first column contains numbers,
+    not names. `wrap`: the first column may wrap. `records`: the rows of sortable tables, if a cell contains several
+    numbers.
+    """
 
     title: str
     rows: Sequence[Any]
@@ -66,20 +69,21 @@ class Table:
 
 
 class Refused(NamedTuple):
-    """What cannot be, and why."""
+    """Rejected items, with reasons."""
 
     reasons: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A chart: a file's `name`, a title, words for who does not see it, and its data: values (numbers, quantities with
-    an interval, or None) by series, then by label or place on the x axis; without any there is no chart.
+    """A chart: file `name`, title, alternative text, and data: values (numbers, quantities with an interval, or None)
+    by series, then by label or position on the x axis. Without data there is no chart.
 
-    `labels` and `axis` say what labels and values are; `reference`: a value with a line through it, and its words;
-    `marks`: words of upright lines, and where they stand on the x axis; `wholes`: sums of a `Stack` with an interval;
-    `note`: how to read it; `linear`: the x axis is; `shares`: labels are shares of 1, on a linear axis; `top`: where
-    the y axis ends; `rows`: the numbers behind it, if more; `ends`: where the axis of `Bars` ends, which cuts them.
+    `labels` and `axis`: titles of the label axis and the value axis. `reference`: a value with a line through it, and
+    its label. `marks`: labels of vertical lines, and their positions on the x axis. `wholes`: totals of a `Stack` with
+    an interval. `note`: how to read the chart. `linear`: the x axis is linear. `shares`: labels are shares of 1 on a
+    linear axis. `top`: upper end of the y axis. `rows`: more numbers behind the chart. `ends`: range of the axis of
+    `Bars`, which cuts longer bars.
     """
 
     name: str
@@ -102,35 +106,35 @@ class Drawing:
 
 
 class Bars(Drawing):
-    """Horizontal bars, those of a label beside each other, with whiskers over intervals; logarithmic ones from 1."""
+    """Horizontal bars, grouped by label, with whiskers for intervals; logarithmic bars begin at 1."""
 
 
 class Stack(Drawing):
-    """Horizontal bars, the values of a label one behind the other; of a single label the legend has the values."""
+    """Stacked horizontal bars; with a single label, the legend contains the values."""
 
 
 class UprightStack(Drawing):
-    """Vertical bars of counts, those of a label upon each other."""
+    """Stacked vertical bars of counts."""
 
 
 class Panels(Drawing):
-    """Vertical bars of several quantities, a panel for each series, whose name says its unit."""
+    """Vertical bars of several quantities, one panel for each series; the series' name contains its unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waterfall(Drawing):
-    """Horizontal bars from each value of the one series to the next, on a logarithmic axis: equal lengths are equal
-    factors. `rising`: more is better."""
+    """Horizontal bars from each value of one series to the next, on a logarithmic axis: equal lengths are equal
+    factors. `rising`: higher values are better."""
 
     rising: bool = False
 
 
 class Curves(Drawing):
-    """Lines over a logarithmic x axis with a tick at each point; whiskers over intervals."""
+    """Lines over a logarithmic x axis with a tick at each point, and whiskers for intervals."""
 
 
 class OwnChart(NamedTuple):
-    """A chart that a function of its own draws in the reader's units."""
+    """A chart drawn by its own function in the reader's units."""
 
     draw: Callable[[Units], Chart]
 
@@ -139,10 +143,10 @@ Block = str | Facts | Table | Refused | Drawing | OwnChart
 
 
 class View(NamedTuple):
-    """What is shown of an answer: a title, and blocks in order. Its notes and the answer's own always stand last.
+    """The content of an answer: a title, and blocks in order. The notes of the view and of the answer come last.
 
-    `detail`: what a terminal shows on request, in whose place `brief` stands otherwise; `screen`: what it shows then in
-    place of the blocks.
+    `detail`: additional blocks on request; otherwise a terminal shows `brief`. `screen`: blocks that replace the
+    others then.
     """
 
     title: str
@@ -154,7 +158,7 @@ class View(NamedTuple):
 
 
 def compared_text(busiest: Window | None) -> str:
-    """Return a further line on the part of longer traffic that is compared."""
+    """Return a line on the part of longer traffic that is compared."""
     if busiest is None:
         return ""
     return f"\nCompared on the busiest {busiest.lasts}: {busiest.text}, {busiest.requests:,} requests"

@@ -163,7 +163,7 @@ def test_every_way_of_batching_has_a_bar_in_each_panel() -> None:
     rates = [row.output_tokens_per_s_per_gpu for row in answer.rows]
     assert list(chart.figure.data[0].y) == rates
     assert len(chart.figure.data) == 4
-    assert f"{answer.rows[rates.index(max(rates))].name} makes the most tokens a GPU" in chart.alt
+    assert f"{answer.rows[rates.index(max(rates))].name} has the most output tokens/s per GPU" in chart.alt
 
 
 @pytest.mark.parametrize("price", [None, "2"])
@@ -200,16 +200,16 @@ def test_speed_ups_are_drawn_by_batch_size() -> None:
     assert list(asked.y) == [row.speedup for row in answer.rows]
     assert list(best.y) == [row.best_speedup for row in answer.rows]
     stops = answer.break_even_batch
-    assert ("at every batch" if stops is None else f"at batch {stops:,}") in chart.alt
+    assert ("at every batch" if stops is None else f"from batch {stops:,}") in chart.alt
 
 
 def test_acceptance_pays_from_the_first_rate_above_one() -> None:
     rows = [(rate, speculated(acceptance=str(rate)).rows[0]) for rate in (0.0, 0.8)]
     assert rows[0][1].speedup < 1 < rows[1][1].speedup
     chart = draw_chart(acceptance_chart({3: rows}))
-    assert chart.alt == "k = 3 pays from 80%."
+    assert chart.alt == "k = 3 breaks even at 80%."
     assert chart.figure.layout.xaxis.tickformat == ".0%"
-    assert acceptance_chart({3: rows[:1]}).alt == "k = 3 never pays here."
+    assert acceptance_chart({3: rows[:1]}).alt == "k = 3 never breaks even."
 
 
 def test_the_fastest_way_to_draft_stands_first() -> None:

@@ -62,7 +62,7 @@ def test_a_ttfts_parts_follow_each_other_and_add_up() -> None:
     assert sum(trace.x[0] for trace in bars) == pytest.approx(answer.ttft_s.value * 1e3)
     assert answer.ttft_s.high is not None
     assert whole.x[0] + whole.error_x.array[0] == pytest.approx(answer.ttft_s.high * 1e3)
-    assert f"{time_and_interval(answer.ttft_s)[0]} in all" in chart.alt
+    assert f"{time_and_interval(answer.ttft_s)[0]} in total" in chart.alt
 
 
 def test_a_change_has_its_sign_and_no_more_digits_than_in_the_table() -> None:

@@ -76,7 +76,7 @@ def test_the_playhead_goes_from_the_beginning_to_the_end_as_fast_as_the_run(watc
     moments = moments_of(answer, events)
     for at_s, text in list(zip(places, words, strict=True))[1:]:
         last = [moments[0], *(moment for moment in moments if moment.time_s <= at_s + 1e-9)][-1]
-        assert f"{last.running:,} run, {last.waiting:,} wait" in text
+        assert f"{last.running:,} running, {last.waiting:,} waiting" in text
 
 
 def test_a_run_that_took_no_step_has_no_playhead(watched: Any) -> None:

@@ -40,14 +40,14 @@ def test_every_candidate_is_ranked_or_turned_down_for_a_reason(plan: Plan) -> No
 def test_the_front_has_a_filled_mark_for_what_meets_the_levels(plan: Plan) -> None:
     chart = speed_chart(plan)
     meeting = [row for row in chart.rows if row["meets the SLO"]]
-    assert f"{len(meeting)} of them meet the service levels. {whisker_words(plan)}" in chart.alt
+    assert f"{len(meeting)} of them meet the SLO. {whisker_words(plan)}" in chart.alt
     assert f"{plan.confidence:.0%} confidence" in whisker_words(plan)
     marks = {trace.name: trace for trace in chart.figure.data if "markers" in trace.mode}
     best = plan.best
     assert best is not None
-    rented = marks.pop(f"1: {short_label(best.candidate.label)}, to rent by cost")
+    rented = marks.pop(f"1: {short_label(best.candidate.label)}, best by cost")
     assert list(rented.y) == [best.tokens_per_s_per_gpu]
-    assert len(marks.pop("also meets it").x) == len(plan.ranked) - 1
+    assert len(marks.pop("others that meet the SLO").x) == len(plan.ranked) - 1
     assert list(marks) == [
         f"{row['mark']}: {short_label(row['deployment'])}{'' if row['meets the SLO'] else ', misses the SLO'}"
         for row in chart.rows
@@ -66,18 +66,16 @@ def test_a_whisker_ends_where_step_times_as_predicted_are(plan: Plan) -> None:
     best = plan.best
     assert best is not None
     assert best.predicted is not None
-    star = next(
-        trace for trace in speed_chart(plan).figure.data if str(trace.name).endswith("to rent by cost")
-    )
+    star = next(trace for trace in speed_chart(plan).figure.data if str(trace.name).endswith("best by cost"))
     assert star.x[0] + star.error_x.array[0] == pytest.approx(best.predicted.tokens_per_s_per_user)
     assert star.error_x.array[0] > 0
-    rest = next(trace for trace in speed_chart(plan).figure.data if trace.name == "also meets it")
+    rest = next(trace for trace in speed_chart(plan).figure.data if trace.name == "others that meet the SLO")
     for answer, x, off in zip(plan.ranked[1:], rest.x, rest.error_x.array, strict=True):
         assert (off > 0) == (answer.predicted is not None)
         assert answer.predicted is None or x + off == pytest.approx(answer.predicted.tokens_per_s_per_user)
     ranked = {answer.candidate.label for answer in plan.ranked if answer.predicted is not None}
     for row in speed_chart(plan).rows:
-        assert (row["as predicted"] is not None) == (row["deployment"] in ranked)
+        assert (row["predicted"] is not None) == (row["deployment"] in ranked)
 
 
 def test_prices_stand_over_the_worst_level_with_the_chance_of_the_traffic(plan: Plan) -> None:

@@ -21,7 +21,7 @@ def test_a_bill_at_full_load_alone() -> None:
     text = render(bill, "table")
     assert "$2.50" in text
     assert f"${730 * 2.5:,.2f}" in text
-    for absent in ("as served", "utilization", "users", "CO2", "Against an API", "Batch job"):
+    for absent in ("at this load", "utilization", "users", "CO2", "Comparison with an API", "Batch job"):
         assert absent not in text
 
 
@@ -33,12 +33,12 @@ def test_each_part_that_is_wanted_has_a_table() -> None:
     )  # fmt: skip
     text = render(bill, "table")
     for part in (
-        "as served",
+        "at this load",
         "utilization",
         "users",
         "g CO2",
-        "Against an API",
-        "taken away",
+        "Comparison with an API",
+        "On spot capacity",
         "Batch job at full load",
     ):
         assert part in text
@@ -100,8 +100,8 @@ def bill() -> capacity.Bill:
 
 def test_a_price_at_full_load_is_never_above_the_one_as_served(bill: capacity.Bill) -> None:
     rows = {row["$ per 1M"]: row for row in charts_of(bill)[0].rows}
-    assert rows["output"]["at full load"] <= rows["output"]["as served"]
-    assert rows["blended"]["as served"] == pytest.approx(bill.served.usd_per_million_tokens, rel=5e-3)
+    assert rows["output"]["at full load"] <= rows["output"]["at this load"]
+    assert rows["blended"]["at this load"] == pytest.approx(bill.served.usd_per_million_tokens, rel=5e-3)
 
 
 def test_a_month_is_730_hours_beside_the_api(bill: capacity.Bill) -> None:
@@ -121,4 +121,4 @@ def test_whiskers_of_prices_go_from_the_cheapest_to_the_dearest_offer(bill: capa
     assert own - month.figure.data[0].error_x.arrayminus[0] == pytest.approx(730 * 1.25)
     assert month.figure.data[0].customdata[0] == "$1,825 ($912 to $5,475)"
     assert month.figure.layout.xaxis.range[1] > 730 * 7.5
-    assert "dearest offer" in price.title
+    assert "most expensive offer" in price.title

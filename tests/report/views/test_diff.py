@@ -21,14 +21,14 @@ def side(**pool: Any) -> dict[str, Any]:
 
 def test_a_deployment_against_itself_is_the_same_and_not_told_apart() -> None:
     text = render(diff(side(), side()), "table")
-    assert "A and B are the same deployment" in text
-    assert text.count("apart)") == 3  # of "not told apart", which wraps
+    assert "A and B are identical" in text
+    assert text.count("significant)") == 3  # of "not significant", which wraps
     assert "bill: $2.00 to $2.00 an hour (+0.0%)" in text
 
 
 def test_what_was_changed_is_named_and_the_bill_follows() -> None:
     text = render(diff(side(), side(replicas=2)), "table")
-    assert "the same deployment" not in text
+    assert "are identical" not in text
     assert "replicas" in text
     assert "bill: $2.00 to $4.00 an hour (+100.0%)" in text
 

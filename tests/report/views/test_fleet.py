@@ -32,7 +32,7 @@ def test_the_fleet_its_thresholds_and_its_day() -> None:
     )
     assert f": ${best.usd_per_hour:,.2f}/h" in text
     assert "one pool" in text
-    assert "each replica is there 99.010% of the time" in text
+    assert "each replica is available 99.010% of the time" in text
     assert plan.day is not None
     assert f"${plan.day.scaled_usd_per_day:,.2f} a day" in text
     for layout in plan.layouts:
@@ -44,7 +44,7 @@ def test_the_fleet_its_thresholds_and_its_day() -> None:
 
 def test_no_answer_says_why_of_each() -> None:
     text = report.render(quick_fleet(slo="ttft:p95:1ms", split_at=(500,)), "table")
-    assert "nothing meets the SLO, neither one pool nor two" in text
+    assert "no fleet meets the SLO (--max-pools 2)" in text
     assert "all requests: ttft:p95:1ms" in text
     assert "short requests: ttft:p95:1ms" in " ".join(text.split())
 
@@ -77,22 +77,22 @@ def told(plan: FleetPlan, *layouts: Layout) -> str:
 def test_what_a_third_pool_buys_and_a_fourth(small: FleetPlan) -> None:
     none = layout(None, num_pools=4)
     text = told(small, layout(8.0), layout(6.0, 500), layout(5.4, 500, 1500), none)
-    assert "of up to 500 tokens go to the first, of up to 1,500 tokens go to the second (" in text
+    assert "of up to 500 tokens go to the first pool, of up to 1,500 tokens go to the second pool (" in text
     assert "32.5% less than one pool for all" in text
-    assert "a third pool saves 10.0% over two" in text
-    assert "a fourth pool buys nothing: no such pools cost less than the best" in text
+    assert "a third pool saves 10.0% over at most 2 pools" in text
+    assert "a fourth pool saves nothing: no such pools cost less than the best" in text
     assert "500 and 1,500 tokens" in text
     assert "4 pools" in text
 
 
 def test_a_third_pool_that_buys_nothing_is_said_and_one_that_alone_will_do(small: FleetPlan) -> None:
     text = told(small, layout(8.0), layout(6.0, 500), layout(None, num_pools=3))
-    assert "a third pool buys nothing: no such pools cost less" in text
+    assert "a third pool saves nothing: no such pools cost less" in text
     text = told(small, layout(None), layout(None, 500), layout(9.0, 500, 900))
     assert "one pool for all does not meet the SLO" in text
-    assert "with a third pool the SLO is met" in text
+    assert "the SLO is only met with a third pool" in text
     assert "third" not in told(small, layout(8.0), layout(6.0, 500))
-    assert "no threshold" not in told(small, layout(8.0))
+    assert "no tested threshold" not in told(small, layout(8.0))
 
 
 def test_a_day_that_saves_nothing_is_no_less() -> None:

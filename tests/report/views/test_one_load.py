@@ -35,9 +35,9 @@ def test_a_step_is_shown_by_its_operators() -> None:
     answer = capacity.estimate("llama-3.1-8b", **load)
     text = render(answer, "table")
     assert "  ".join(time_and_interval(answer.ttft_s)).split() == text.partition("TTFT")[2].split()[:6]
-    assert "8 requests together" in text
+    assert "batch of 8 requests" in text
     alone = capacity.estimate("llama-3.1-8b", **load | {"batch_size": 1})
-    assert "1 request alone" in render(alone, "table")
+    assert "single request" in render(alone, "table")
     why = capacity.explain("llama-3.1-8b", **load)
     text = render(why, "table")
     for response in why.responses:
@@ -50,7 +50,7 @@ def test_a_load_without_a_steady_state_has_its_bill_and_no_price_to_see_first() 
     )
     assert answer.cost is not None
     first = {fact.first: fact.instead for fact in estimate_facts(answer) if fact.first}
-    assert first["$ a month"] == (f"${answer.cost.usd_per_month:,.0f}", "does not serve this load")
+    assert first["$ a month"] == (f"${answer.cost.usd_per_month:,.0f}", "cannot serve this load")
     price = usd_text(answer.usd_per_million_output_tokens)
     assert first["$ per 1M output"] == ("-", f"overloaded; full load {price}")
     assert price in render(answer, "table")

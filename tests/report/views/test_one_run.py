@@ -38,11 +38,11 @@ def test_a_rate_that_draining_makes_less_says_so() -> None:
         "num_prompts": 150,
     }
     text = render(capacity.simulate("llama-3.1-8b", **load), "table")
-    assert "its draining included; 4." in text
+    assert "including drain; offered and completed: 4." in text
     busy = render(
         capacity.simulate("llama-3.1-8b", **(load | {"request_rate": 90.0, "num_prompts": 900})), "table"
     )
-    assert "its draining included" not in busy
+    assert "including drain" not in busy
 
 
 def test_the_parts_of_a_request_add_up_to_its_life() -> None:
@@ -59,4 +59,4 @@ def test_the_parts_of_a_request_add_up_to_its_life() -> None:
 def test_a_run_without_requests_has_no_parts_to_show() -> None:
     parts, bounds = (draw_block(block, None) for block in run_charts({}, ()))
     assert (parts.alt, parts.rows) == ("No request completed.", ())
-    assert (bounds.alt, bounds.rows) == ("No step was taken.", ())
+    assert (bounds.alt, bounds.rows) == ("No step was executed.", ())

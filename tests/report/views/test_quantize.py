@@ -44,6 +44,6 @@ def test_what_is_said_of_several_methods_stands_once() -> None:
     shown = " ".join(render_answer(answer, "table").split())
     assert answer.rows[0].note == answer.rows[1].note
     assert shown.count("early copy of") == 1
-    assert "as gguf-q4_k_m" in shown
+    assert "see gguf-q4_k_m" in shown
     assert answer.rows[2].reason == answer.rows[3].reason
     assert "kv-fp8, kv-int8: llama-3.1-70b (bf16) needs" in shown

@@ -30,4 +30,4 @@ def test_a_service_level_is_met_or_unmet() -> None:
     text = render(answer, "table")
     lines = {line.split()[0]: line.split()[-1] for line in text.splitlines() if line.split()[-1:] != []}
     assert lines["ttft:p95:10s"] == "met"
-    assert lines["tpot:p95:1ms"] == "unmet"
+    assert lines["tpot:p95:1ms"] == "missed"

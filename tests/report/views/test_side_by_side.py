@@ -63,7 +63,7 @@ def test_each_engine_has_its_figures_its_memory_and_what_it_lacks() -> None:
     )  # fmt: skip
     headline, speed, memory, *said = parts(one)
     assert headline == (
-        "[bold]m[/bold] on h100, 16 requests in flight, closed loop, 1,000 tokens in, 200 out: each engine at its "
+        "[bold]m[/bold] on h100, closed loop of 16 requests, 1,000 tokens in, 200 out: each engine with its "
         "defaults, 90 % intervals"
     )
     (engine,), (rate,), (ttft,), (tpot,), (e2e,), (basis,) = cells(speed)

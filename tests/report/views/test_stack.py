@@ -24,7 +24,7 @@ def test_a_stack_as_tables() -> None:
     for words in (
         "1 BF16 in place",
         "4 CUDA graphs",
-        "not here: prefix caching",
+        "not applicable: prefix caching",
         "together",
         "$/1M out",
         "assumed",
@@ -84,11 +84,11 @@ def test_factors_stand_beside_those_of_each_alone(answer: Stack) -> None:
     assert [1 + x for x in alone.x] == pytest.approx(
         [*(s.alone.throughput for s in steps if s.alone), answer.product_of_single.throughput]
     )
-    assert [row["all so far"] for row in chart.rows] == [
+    assert [row["cumulative"] for row in chart.rows] == [
         pytest.approx(step.cumulative.throughput, rel=5e-3) for step in steps if step.cumulative
     ]
     refused = next(step for step in answer.steps if step.refused)
-    assert f"not here: {refused.title}: {refused.refused}" in " ".join(render(answer, "table").split())
+    assert f"not applicable: {refused.title}: {refused.refused}" in " ".join(render(answer, "table").split())
 
 
 def test_without_a_price_none_is_drawn_and_a_page_has_every_picture(answer: Stack) -> None:
