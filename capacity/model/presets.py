@@ -1,4 +1,4 @@
-"""Models by name: bundled presets (data), a `config.json` or its folder, or a download when asked."""
+"""Load models by name: bundled presets, a `config.json` or its folder, or a download from the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _PRESETS = Path(__file__).parent / "presets"
 
 
 def model_names() -> tuple[str, ...]:
-    """Names of the bundled presets."""
+    """Return the names of the bundled presets."""
     return tuple(_index())
 
 
 def is_known(name: str) -> bool:
-    """Whether this is the name, an alias or the Hugging Face id of a preset."""
+    """Return whether this is the name, an alias or the Hugging Face id of a preset."""
     return _normal(name) in _aliases()
 
 
 def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec:
-    """The model of this preset name, alias or Hugging Face id, or of a `config.json` or the folder that holds it.
+    """Return the model of a preset name, an alias, a Hugging Face id, an added model, a `config.json` or its folder.
 
-    An id that is a preset's but for its owner or for a format at its end (`nvidia/Llama-3.3-70B-Instruct-FP8`) is
-    that preset in that format, and so is a folder of such a name that is not here, as a server's launch line has it
-    (`/models/Llama-3.3-70B-Instruct-FP8`); `notes` of the model say so. A model that was added is found by its name.
-    With `download`, an `org/name` that is no preset is fetched through huggingface_hub: its `config.json` only, which
-    is parsed as JSON, never run. Raises UnknownName, MalformedFile, UnsupportedModel.
+    An id that differs from a preset only in its owner or in a format suffix (`nvidia/Llama-3.3-70B-Instruct-FP8`)
+    returns that preset in that format. So does a path that does not exist on this machine, such as one from a server's
+    launch command (`/models/Llama-3.3-70B-Instruct-FP8`). In both cases a note in the model's `notes` says so. With
+    `download`, an unknown `org/name` is fetched with huggingface_hub: only its `config.json`, which is parsed as JSON
+    and never executed. Raises UnknownName, MalformedFile or UnsupportedModel.
     """
     name = str(name_or_path)
     preset = _aliases().get(_normal(name))
@@ -71,10 +71,10 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
 
 @checked
 def add_model(name_or_path: str | Path, *, name: str | None = None) -> KeptModel:
-    """Keep a model in the user's folder, from a `config.json`, its folder, or the Hugging Face hub (ORG/NAME).
+    """Store a model in the user's folder, from a `config.json`, its folder, or the Hugging Face hub (ORG/NAME).
 
-    It is found by its name afterwards; `name` says which, None: that of the folder or of the id. Raises InvalidInput
-    for a preset's name and where the hub is out of reach, and as `load_model`.
+    Afterwards the model is found by its name: `name`, or by default that of the folder or of the id. Raises
+    InvalidInput for a preset's name or an unreachable hub, and the errors of `load_model`.
     """
     given = str(name_or_path)
     path = outside_path(given)
@@ -122,7 +122,8 @@ def _load_preset(name: str) -> ModelSpec:
 
 
 def _as_asked(model: ModelSpec, name: str) -> ModelSpec:
-    """The preset under the id that was asked for: where a version or date in the name is not its own, it is noted."""
+    """Return the preset under the requested id, with a note if the version or date in that id is not the preset's
+    own."""
     asked = name.strip()
     ids = (each for each in _index()[model.name] if "/" in each)
     spelled = next((each for each in ids if _normal(each) == _normal(asked)), None)
@@ -136,12 +137,12 @@ def _as_asked(model: ModelSpec, name: str) -> ModelSpec:
 
 
 def version_numbers(name: str) -> frozenset[str]:
-    """Versions, sizes and dates in a model's name: "DeepSeek-V3-0324" has 3 and 0324."""
+    """Return the versions, sizes and dates in a model's name: "DeepSeek-V3-0324" has 3 and 0324."""
     return frozenset(_NUMBER.findall(name.split("/")[-1].lower()))
 
 
 def _load_variant(name: str) -> ModelSpec | None:
-    """The preset that `name` copies, stored as the name says; None where it names no preset."""
+    """Return the preset that `name` is a copy of, in the weight format of the name, or None if it names no preset."""
     stated = read_variant(name)
     preset = _aliases().get(_normal(stated.base))
     if preset is None or name.count("/") > 1 or name.startswith((".", "/", "~")):
@@ -162,7 +163,7 @@ def _load_variant(name: str) -> ModelSpec | None:
 
 
 def _load_elsewhere(name: str) -> ModelSpec | None:
-    """The preset that a folder of another machine is called after; None where the path names no preset."""
+    """Return the preset that a path of another machine is named after, or None if the path names no preset."""
     folder = name.strip().rstrip("/")
     if folder.count("/") < 2 and not folder.startswith((".", "/", "~")):
         return None  # a name, or an id
@@ -180,12 +181,12 @@ def _load_elsewhere(name: str) -> ModelSpec | None:
 
 
 def _is_hub_id(name: str) -> bool:
-    """Whether it may be an ORG/NAME of the Hugging Face hub."""
+    """Return whether the name has the form ORG/NAME of the Hugging Face hub."""
     return name.count("/") == 1 and not name.startswith((".", "/", "~")) and all(name.split("/"))
 
 
 def _read_configs(path: Path) -> tuple[Path, Table, Table | None]:
-    """The `config.json` of a path or its folder, what it holds, and what the `hf_quant_config.json` beside it does."""
+    """Return the path of the `config.json`, its object, and the object of the `hf_quant_config.json` next to it."""
     file = path / "config.json" if path.is_dir() else path
     beside = file.parent / "hf_quant_config.json"
     quantization = read_json_object(beside) if beside.is_file() else None
@@ -219,9 +220,9 @@ def _load_path(path: Path, *, hf_id: str | None = None) -> ModelSpec:
 
 
 def _with_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
-    """A config that names its language model and its encoder by their ids (Ultravox), with those of presets in it.
+    """Return the config with the language model and encoder that it names by id (Ultravox) filled in from presets.
 
-    Raises MalformedFile where there is no such preset.
+    Raises MalformedFile if an id is not a preset.
     """
     named = {"text_config": config.get("text_model_id"), "audio_config": config.get("audio_model_id")}
     parts = {}
@@ -240,7 +241,8 @@ def _with_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
 
 
 def _downloaded(hf_id: str) -> Path:
-    """The folder of the hub's cache with this model's `config.json` (and `hf_quant_config.json` if it has one)."""
+    """Return the path of this model's `config.json` in the hub's cache; `hf_quant_config.json` is fetched if it
+    exists."""
     try:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError
@@ -269,14 +271,14 @@ def _normal(name: str) -> str:
 
 @cache
 def _index() -> dict[str, list[str]]:
-    """Preset name -> Hugging Face ids and other spellings."""
+    """Return the Hugging Face ids and other spellings of each preset."""
     index: dict[str, list[str]] = json.loads((_PRESETS / "index.json").read_bytes())
     return index
 
 
 @cache
 def _aliases() -> dict[str, str]:
-    """Every accepted spelling, normalized -> preset name. A Hugging Face id is also found without its owner."""
+    """Return the preset of every accepted spelling, normalized; an id is also found without its owner."""
     spellings: dict[str, str] = {}
     for name, others in _index().items():
         for spelling in (name, *others):
@@ -287,16 +289,18 @@ def _aliases() -> dict[str, str]:
 
 @cache
 def _endings() -> Table:
-    """Weight formats by what a name ends with (the first that matches), FP8 by owner, `quant_method` by format."""
+    """Return weight formats by name ending (the first match applies), FP8 formats by owner, `quant_method` by
+    format."""
     return read_data(Path(__file__).with_name("name_endings.json"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """What an id says of itself: the name of the model that it copies, and the format it is stored in, if it says.
+    """Parts of a model id: the name of the original model, and the weight format and KV cache dtype if the id has
+    them.
 
-    A name says less than a checkpoint's own config.json (which layers stay at 16 bit, how the KV cache is scaled), so
-    what is read from it is always said, with the way to read the config instead.
+    An id has less information than the checkpoint's own config.json (which layers stay at 16 bit, how the KV cache is
+    scaled). Therefore a note always states what was read from it, and how to read the config instead.
     """
 
     base: str
@@ -305,7 +309,7 @@ class Variant:
 
 
 def read_variant(name: str) -> Variant:
-    """What `name` (an id with or without its owner) says. Case, `_` and `-` are one."""
+    """Split `name`, an id with or without its owner, into its parts. Ignores case, and treats `_` as `-`."""
     owner, _, bare = name.strip().lower().replace("_", "-").rpartition("/")
     for pattern, weight_format in _endings()["endings"]:
         ending = re.search(pattern + "$", bare)
@@ -322,7 +326,7 @@ def read_variant(name: str) -> Variant:
 
 
 def checkpoint_method(name: str, weight_format: str) -> str:
-    """The `quant_method` under which checkpoints of this owner and format are usually published."""
+    """Return the usual `quant_method` of checkpoints of this owner and format."""
     family = re.sub(r"-(channel|g128-sym|g128)$", "", weight_format)
     if name.lower().startswith("nvidia/") and family in ("fp8", "nvfp4"):
         return f"modelopt-{family}"

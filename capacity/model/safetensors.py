@@ -1,4 +1,4 @@
-"""What a checkpoint's safetensors files say of its size, beside a `config.json`: headers alone, never weights."""
+"""Check a `config.json` against the size of the safetensors files next to it; reads only headers, never weights."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -18,9 +18,9 @@ TOLERANCE = 0.02  # by how much bytes may differ before it is said
 
 
 def stored_bytes(folder: Path) -> int | None:
-    """Bytes of all tensors by the index, or by the header of the one file; None where there is neither.
+    """Return the bytes of all tensors from the index or the single file's header, or None if there is neither.
 
-    Raises MalformedFile for a file that is neither.
+    Raises MalformedFile for an invalid file.
     """
     if (folder / INDEX).is_file():
         return _total_size(folder / INDEX)
@@ -32,11 +32,11 @@ def stored_bytes(folder: Path) -> int | None:
 def with_stored_size(
     read: Callable[[bool | None], ModelSpec], folder: Path, *, at_32_bit: bool = False
 ) -> ModelSpec:
-    """The model that is read, with a note where what is stored differs by more than 2 % from what it counts.
+    """Return the model, with a note if the stored bytes differ from its counted bytes by more than 2 %.
 
-    `read` takes whether the feed-forward is gated, None where that is the config's to say; of an unknown type it is
-    what agrees with the bytes. `at_32_bit`: the checkpoint's own dtype, which engines halve. Where the layers were
-    assumed, agreement is said too.
+    `read` builds the model from whether its feed-forward is gated; None: as the config says. For an unknown
+    `model_type`, the variant whose bytes match is returned, and the note also reports a match. `at_32_bit`: the
+    checkpoint is stored at 32 bit, which engines convert to 16.
     """
     model, stored = read(None), stored_bytes(folder)
     if stored is None:
@@ -62,13 +62,14 @@ def with_stored_size(
 
 
 def _nearest(model: ModelSpec, size: float) -> tuple[float, float]:
-    """Of the countings the one nearest to so many bytes, and by what share it is off."""
+    """Return the candidate count of bytes nearest to `size`, and its relative error."""
     counted = min(_countings(model), key=lambda each: abs(each - size))
     return counted, counted / size - 1
 
 
 def _countings(model: ModelSpec) -> Iterator[float]:
-    """The text model's bytes, without and with tower, MTP layers and their copies, and a tied head stored twice."""
+    """Return the text model's bytes with and without towers, MTP layers, their copies, and a second copy of a tied
+    head."""
     text = weight_bytes(model)
     tower = 2.0 * model.tower_params
     mtp = sum(model.checkpoint.part_bytes(part) for part in model.mtp_parts())
@@ -92,7 +93,7 @@ def _total_size(file: Path) -> int:
 
 
 def _header_bytes(file: Path) -> int:
-    """Eight bytes say how long the header is; it holds where each tensor ends."""
+    """Return the end of the last tensor; the first eight bytes of the file are the length of the header."""
     with open_outside(file) as opened:
         length = int.from_bytes(opened.read(8), "little")
         if not 2 <= length <= MOST_HEADER_BYTES:

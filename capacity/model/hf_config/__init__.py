@@ -1,7 +1,7 @@
-"""Hugging Face's `config.json` as a `ModelSpec`: parsed as plain JSON; no code of the repository is ever run.
+"""Convert Hugging Face's `config.json` to a `ModelSpec`; it is parsed as JSON, and code of the repository never runs.
 
-One row of `families.json` for each `model_type`. A type without one is read by the names of its fields, and the
-model's `notes` say as what (`assumed`).
+`families.json` has one row per `model_type`. Other types are read by the names of their fields (`assumed`), and the
+model's `notes` say which layers were assumed.
 """
 
 from collections.abc import Mapping
@@ -42,12 +42,11 @@ def from_hf_config(
     origin: str | None = None,
     gated: bool | None = None,
 ) -> ModelSpec:
-    """The model that the object of a `config.json` describes.
+    """Return the model that the object of a `config.json` describes.
 
-    `hf_quant_config` is the object of ModelOpt's file of that name beside it; `origin` (a path) is named in
-    errors. A `model_type` without a row there is read by its fields' names, and `notes` say so; `gated` says then
-    whether its feed-forward is, None: the config. Raises MalformedFile for a bad field, or one that is missing,
-    and UnsupportedModel for an architecture without a formula.
+    `hf_quant_config` is the object of ModelOpt's file of that name; `origin`, a path, is shown in errors. `gated`
+    applies to an unknown `model_type` only: whether its feed-forward is gated (None: derived from the config). Raises
+    MalformedFile for a bad or missing field, and UnsupportedModel for an architecture without a formula.
     """
     if not isinstance(config, Mapping):
         raise MalformedFile(origin or name, f"a JSON object is needed, not a {type(config).__name__}")
@@ -123,7 +122,7 @@ def from_hf_config(
 
 
 def _text_fields(outer: Fields) -> Fields:
-    """The language model's own object: `text_config` and its kin where the model is multimodal."""
+    """Return the fields of the language model: `text_config` or similar in a multimodal model."""
     inner = outer.section("text_config", "llm_config", "language_config", "thinker_config")
     if inner is None:
         return outer
@@ -134,7 +133,7 @@ def _text_fields(outer: Fields) -> Fields:
 
 
 def _dtype(outer: Fields, text: Fields) -> Literal["bf16", "fp16", "fp32"]:
-    """As vLLM's `--dtype auto` serves it, which brings 32-bit checkpoints to 16 bit."""
+    """Return the dtype of vLLM's `--dtype auto`, which converts 32-bit checkpoints to 16 bit."""
     dtypes: Mapping[str, Literal["bf16", "fp16", "fp32"]] = NAMES["dtypes"]
     for fields in (text, outer):
         named = fields.text("dtype", "torch_dtype").removeprefix("torch.")
@@ -146,9 +145,9 @@ def _dtype(outer: Fields, text: Fields) -> Literal["bf16", "fp16", "fp32"]:
 
 
 def _max_length(text: Fields) -> int:
-    """The smallest stated length, stretched by `rope_scaling` as vLLM 0.33 does.
+    """Return the smallest stated length, extended by `rope_scaling` as in vLLM 0.33.
 
-    llama3, longrope, su and Gemma 3 state the stretched length already; YaRN stretches the original one.
+    llama3, longrope, su and Gemma 3 state the extended length; YaRN extends the original one.
     """
     lengths = [length for key in NAMES["max_lengths"] if (length := text.optional_count(key)) is not None]
     if not lengths:
@@ -183,7 +182,7 @@ def _quantization_fields(
 
 
 def _layer_groups(text: Fields, family: Family, num_layers: int) -> tuple[LayerGroup, ...]:
-    """Equal layers together, in the order of the first of each."""
+    """Group equal layers, ordered by the first layer of each group."""
     grouped: dict[LayerGroup, list[int]] = {}
     for layer in range(num_layers):
         beside = family.beside(text, layer)
@@ -203,9 +202,9 @@ def _layer_groups(text: Fields, family: Family, num_layers: int) -> tuple[LayerG
 def _mtp_group(
     text: Fields, family: Family, groups: tuple[LayerGroup, ...], num_layers: int
 ) -> LayerGroup | None:
-    """Multi-token-prediction layers repeat the model's last softmax-attention layer.
+    """Return the multi-token-prediction layers: copies of the model's last softmax-attention layer.
 
-    Where attention and feed-forward are layers of their own, it is the last of each.
+    If attention and feed-forward are separate layers, the last of each is used.
     """
     count = text.optional_count(*family.mtp_keys, minimum=0, maximum=MAX_LAYERS) if family.mtp_keys else None
     softmax = [group for group in groups if group.mixer.softmax]

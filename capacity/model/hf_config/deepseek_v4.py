@@ -9,7 +9,7 @@ from capacity.model.parts import Product, vector
 
 
 def _compress_rate(text: Fields, layer: int) -> int:
-    """Tokens of one entry: `compress_ratios` by layer, or a name in `layer_types` with `compress_rates`."""
+    """Return the tokens per entry, from `compress_ratios` by layer, or from `layer_types` and `compress_rates`."""
     ratios = text.items("compress_ratios")
     if ratios:
         if not layer < len(ratios):
@@ -46,7 +46,7 @@ def v4_mixer(text: Fields, _family: Family, layer: int) -> CompressedAttention:
 
 
 def v4_beside(text: Fields, _layer: int) -> Beside:
-    """Hyper-connections: the residual is `hc_mult` streams, mixed before attention and before the experts."""
+    """Return the hyper-connections: `hc_mult` residual streams, mixed before attention and before the experts."""
     copies, hidden = text.count("hc_mult", default=4), text.count(*HIDDEN)
     rows = copies * (copies + 2)
     products = tuple(

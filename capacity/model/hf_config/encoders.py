@@ -1,6 +1,6 @@
-"""Encoders, which end with their prompt (BERT and its kin), and encoder-decoders (T5, BART and their kin).
+"""Encoders, which only process a prompt (BERT and similar), and encoder-decoders (T5, BART and similar).
 
-Counts are those of the modules of transformers 5.23, read 2026-11: of encoders with the pooler, which engines load.
+Counts equal those of the modules of transformers 5.23, read 2026-11; encoders include the pooler, which engines load.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ ENCODER, DECODER = ("num_layers", "encoder_layers"), ("num_decoder_layers", "dec
 
 
 def bert_mixer(text: Fields, _family: Family, layer: int) -> Attention:
-    """All tokens see each other; ModernBERT's layers but every third within a window."""
+    """Return bidirectional attention; in ModernBERT, only every third layer attends beyond a window."""
     heads = text.count(*HEADS)
     every = text.optional_count("global_attn_every_n_layers")
     window = text.optional_count("local_attention") if every and layer % every else None
@@ -46,7 +46,7 @@ def nomic_mixer(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def bert_outside(text: Fields) -> tuple[ParameterPart, ...]:
-    """Positions and kinds of segments, and the pooler. The norm of the embeddings is counted as the final one."""
+    """Return positions, segment types and the pooler. The norm of the embeddings counts as the final norm."""
     hidden, rows = text.count(*HIDDEN), text.count("max_position_embeddings")
     rows += text.count("type_vocab_size", default=2, minimum=0)
     positions = matrix("embed_positions", "norm", rows, hidden, (), sharding="replicated")
@@ -54,7 +54,7 @@ def bert_outside(text: Fields) -> tuple[ParameterPart, ...]:
 
 
 def rotary_outside(text: Fields) -> tuple[ParameterPart, ...]:
-    """Kinds of segments alone."""
+    """Return the segment types, the only embeddings besides those of tokens."""
     rows = text.count("type_vocab_size", default=2, minimum=0)
     return (vector("embed_types", "norm", rows * text.count(*HIDDEN), ()),) if rows else ()
 
@@ -64,7 +64,7 @@ def modern_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
 
 
 def modern_beside(_text: Fields, layer: int) -> Beside:
-    """The first layer has no norm before its attention: that of the embeddings stands there."""
+    """Return one norm less in the first layer, because the norm of the embeddings replaces it."""
     return Beside(norms=1 if layer == 0 else 2)
 
 
@@ -88,7 +88,7 @@ def phase(text: Fields, layer: int) -> Phase:
 
 
 def pair_mixer(*, bias: bool) -> Callable[[Fields, Family, int], Attention]:
-    """The encoder's attention sees the whole prompt; the decoder's is two, over its output and over the prompt."""
+    """Return a rule: encoder layers attend to the whole prompt, decoder layers to the output and to the prompt."""
 
     def mixer(text: Fields, _family: Family, layer: int) -> Attention:
         encoder = phase(text, layer) == "prompt"
@@ -119,12 +119,12 @@ def bart_feed_forward(text: Fields, layer: int) -> FeedForward:
 
 
 def pair_beside(text: Fields, layer: int) -> Beside:
-    """One norm more in the decoder, before it looks at the prompt."""
+    """Return the norms of a layer: a decoder has one more, before its attention to the prompt."""
     return Beside(norms=2 if phase(text, layer) == "prompt" else 3)
 
 
 def t5_outside(text: Fields) -> tuple[ParameterPart, ...]:
-    """The encoder's final norm, and both sides' biases of relative positions."""
+    """Return the encoder's final norm, and the biases of relative positions in encoder and decoder."""
     buckets = text.count("relative_attention_num_buckets", default=32) * text.count(*HEADS)
     return (vector("relative_positions", "norm", text.count(*HIDDEN) + 2 * buckets, ()),)
 
@@ -132,7 +132,8 @@ def t5_outside(text: Fields) -> tuple[ParameterPart, ...]:
 def bart_outside(
     *, offset: int, embedding_norms: bool, final_norms: bool
 ) -> Callable[[Fields], tuple[ParameterPart, ...]]:
-    """Positions of both sides, norms of the embeddings and final norms; one pair of these is the model's own."""
+    """Return a rule for positions, embedding norms and final norms, minus the final norm that the model counts
+    itself."""
 
     def parts(text: Fields) -> tuple[ParameterPart, ...]:
         hidden, rows = text.count(*HIDDEN), text.count("max_position_embeddings") + offset
@@ -147,13 +148,13 @@ def bart_outside(
 
 
 def whisper_beside(text: Fields, layer: int) -> Beside:
-    """Biases of queries and values; keys have none."""
+    """Return the biases of queries and values; keys have none."""
     values = 2 if phase(text, layer) == "prompt" else 4
     return replace(pair_beside(text, layer), vector_values=values * text.count(*HIDDEN))
 
 
 def whisper_outside(text: Fields) -> tuple[ParameterPart, ...]:
-    """Two convolutions, positions of both sides, and the encoder's final norm."""
+    """Return two convolutions, positions of encoder and decoder, and the encoder's final norm."""
     width, bins = text.count(*HIDDEN), text.count("num_mel_bins", default=80)
     convolutions = linear(CONVOLUTION * bins, width) + linear(CONVOLUTION * width, width)
     rows = text.count("max_source_positions", default=1_500) + text.count("max_target_positions", default=448)

@@ -1,9 +1,9 @@
-"""Every `model_type` of which the layers are known: what its code fixes and its config does not say, as data.
+"""Known model types: properties that their code fixes and their config omits, as data in `families.json`.
 
 Sources: transformers 5.23 configuration and modelling files, vLLM 0.33 `model_arch_config_convertor.py`, read 2026-11.
-A row of `families.json` has fields of `Family`; with `like` it has those of another row but for its own, and null is
-the default. Where a field is a rule, the row names a function of this package, `module.function`, or an object that
-says with which keywords it is to be made.
+A row has fields of `Family`. With `like`, it inherits the fields of another row; null resets a field to its default. A
+rule is the name of a function of this package (`module.function`), or an object with the name of a function and its
+keyword arguments; that function returns the rule.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ QkNorm: TypeAlias = Literal["none", "per_head", "full"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """What a layer has beside its mixer and its feed-forward."""
+    """Parts of a layer other than its mixer and its feed-forward."""
 
     products: tuple[Product, ...] = ()
     vector_values: int = 0
@@ -39,7 +39,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What the code of a model type fixes and its config does not say."""
+    """Properties of a model type that its code fixes and its config omits."""
 
     mixer: MixerRule
     feed_forward: FeedForwardRule
@@ -68,7 +68,7 @@ class Family:
 
 
 def holds(text: Fields, rule: Flag) -> bool:
-    """Whether it is so in this config."""
+    """Return the value of a flag in this config."""
     if isinstance(rule, bool):
         return rule
     key, default = (rule, False) if isinstance(rule, str) else rule
@@ -85,20 +85,20 @@ def _rows() -> Table:
 
 
 def supported_model_types() -> tuple[str, ...]:
-    """Every `model_type` whose layers are known."""
+    """Return every `model_type` whose layers are known."""
     return tuple(sorted(_rows()))
 
 
 @cache
 def find_family(model_type: str) -> Family | None:
-    """The family of this type; None: it is not known. Raises MalformedFile."""
+    """Return the family of this type, or None if it is unknown. Raises MalformedFile."""
     if model_type not in _rows():
         return None
     return make_row(TABLE, model_type, _make_family, {"model_type": model_type})
 
 
 def _fields(model_type: str) -> Table:
-    """The row's fields with those of the rows that it is like."""
+    """Return the row's fields, including inherited ones."""
     row = _rows().get(model_type)
     if row is None:
         raise ValueError(f"like: there is no row {model_type!r}")
@@ -113,7 +113,7 @@ def _make_family(model_type: str) -> Family:
 
 
 def find_rule(named: str | Table) -> Any:
-    """The function of a rule's name, made with its keywords if it has any. Raises ValueError."""
+    """Return the function with this name; an object's function is called with its keywords. Raises ValueError."""
     if not isinstance(named, str):
         keywords = dict(named)
         return find_rule(keywords.pop("rule"))(**keywords)

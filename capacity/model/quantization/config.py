@@ -1,6 +1,6 @@
-"""A checkpoint's `quantization_config` (or ModelOpt's `hf_quant_config.json`) as a `QuantizationScheme`.
+"""Parse a checkpoint's `quantization_config` (or ModelOpt's `hf_quant_config.json`) to a `QuantizationScheme`.
 
-Every method of vLLM 0.33 that says how its weights lie in memory is read (`methods`); another is refused by name.
+`methods` reads every method of vLLM 0.33 that defines the layout of weights; others are rejected by name.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from capacity.model.quantization.weight_format import WeightFormat
 
 
 def parse_quantization_config(config: Mapping[str, Any], *, model: Stored, origin: str) -> QuantizationScheme:
-    """The scheme that `config` gives to the parts of `model`. Raises MalformedFile naming method and field."""
+    """Return the scheme of `config` for the parts of `model`. Raises MalformedFile with the method and the field."""
     fields = Fields(config, origin, prefix="quantization_config.")
     method = _method(fields)
     if method == "gguf":

@@ -1,8 +1,8 @@
-"""Regular expressions of module names, matched in linear time: what a stranger's checkpoint says cannot hang.
+"""Regular expressions of module names, matched in linear time, because checkpoints of third parties are untrusted.
 
-An expression is read into a nondeterministic automaton without back-tracking (Thompson, 1968) and run on sets of
-its states; the sets and their transitions are remembered, so that a name costs one look-up a character. The work
-that all expressions of one list may cost is bounded as well.
+An expression becomes a nondeterministic automaton without back-tracking (Thompson, 1968), which runs on sets of its
+states. Sets and their transitions are cached, so that a name costs one look-up per character. The total work of all
+expressions of one list is limited as well.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ _AT_START, _AT_END, _FOUND = -1, -2, -3
 
 
 class _State(NamedTuple):
-    """Takes one of `characters` and goes on to `after`; without any: goes on at once, at the place `only` if given."""
+    """State that consumes one of `characters` and continues at `after`; without any, it consumes nothing.
+
+    `only`: the position to which the transition is limited (0: none).
+    """
 
     characters: frozenset[str]
     after: tuple[int, ...]
@@ -41,14 +44,14 @@ class _State(NamedTuple):
 
 
 class Expressions:
-    """A list of regular expressions, asked whether one of them matches the beginning of a name, as `re.match` does.
+    """List of regular expressions; `match` tests whether one of them matches the beginning of a name, like `re.match`.
 
-    Literals, sets, groups, alternatives, repeats, `^` and `$` are known, and look-aheads at the beginning; raises
-    `re.error` for what else Python knows (back-references, look-behinds, flags) and beyond the limits above.
+    Supports literals, sets, groups, alternatives, repeats, `^`, `$`, and look-aheads at the beginning. Raises
+    `re.error` for other syntax of Python (back-references, look-behinds, flags) and beyond the limits above.
     """
 
     def __init__(self, patterns: Iterable[str], *, lists: int = 1) -> None:
-        """`lists`: how many such lists share the work that one configuration may cost."""
+        """Compile the patterns. `lists`: number of lists that share the work limit of one configuration."""
         if lists > MOST_LISTS:
             raise re.error(f"{lists:,} groups of modules; at most {MOST_LISTS} are read")
         self._most_work = MOST_WORK // lists
@@ -71,7 +74,8 @@ class Expressions:
         self._plain = _Automaton(self, plain)
 
     def match(self, name: str) -> bool:
-        """Whether an expression matches `name` from its first character on; raises `re.error` for too much work."""
+        """Return whether an expression matches `name` from its first character; raises `re.error` for too much
+        work."""
         return self._plain.match(name) or any(
             own.match(name) and all(guard.match(name) is wanted for wanted, guard in guards)
             for own, guards in self._guarded
@@ -140,7 +144,7 @@ class Expressions:
 
 
 class _Automaton:
-    """Some expressions together: sets of states, each remembered with its way on by every character."""
+    """Deterministic view of some expressions: sets of states, each with cached transitions."""
 
     def __init__(self, owner: Expressions, starts: list[int]) -> None:
         self._owner = owner
@@ -169,7 +173,7 @@ class _Automaton:
         return self._closed([s.after[0] for s in states if character in s.characters])
 
     def _closed(self, numbers: list[int], *, at_start: bool = False) -> _Set:
-        """The set of states that take a character, or wait for the end, from `numbers` on."""
+        """Return the set of states reachable from `numbers` that consume a character or wait for the end."""
         seen, takes, found = self._walk(numbers, (_AT_START,) if at_start else ())
         self._owner.count_work(seen)
         key = frozenset(takes) if not found else frozenset((_FOUND,))
@@ -185,7 +189,8 @@ class _Automaton:
         return here.at_end
 
     def _walk(self, numbers: Iterable[int], places: tuple[int, ...]) -> tuple[int, list[int], bool]:
-        """(states seen, those that take a character or wait for the end, whether the expression has matched)."""
+        """Return the number of visited states, those that consume a character or wait for the end, and whether one
+        matched."""
         open_, seen, takes = list(numbers), set(numbers), []
         while open_:
             number = open_.pop()
@@ -202,7 +207,7 @@ class _Automaton:
 
 
 class _Set:
-    """States in which the expressions are at once."""
+    """Set of simultaneous states."""
 
     __slots__ = ("at_end", "found", "takes", "ways")
 
@@ -214,7 +219,7 @@ class _Set:
 
 
 def _read(pattern: str) -> tuple[list[tuple[bool, Any]], list[tuple[Any, Any]]]:
-    """An expression's look-aheads at its beginning, each with whether it must match, and the rest; or `re.error`."""
+    """Return an expression's leading look-aheads, each with whether it must match, and the rest. Raises `re.error`."""
     if len(pattern) > LONGEST:
         raise re.error(f"{len(pattern):,} characters; at most {LONGEST:,} are read")
     try:
@@ -234,7 +239,7 @@ def _read(pattern: str) -> tuple[list[tuple[bool, Any]], list[tuple[Any, Any]]]:
 
 
 def _characters(op: Any, value: Any) -> frozenset[str]:
-    """The characters that one item of an expression takes."""
+    """Return the characters that one item of an expression consumes."""
     if op is _op.ANY:
         return _ALPHABET
     if op is _op.LITERAL:
@@ -258,7 +263,7 @@ def _unknown(what: object) -> re.error:
 
 
 def of_glob(glob: str) -> str:
-    """The expression of a whole name as shells write it: `*`, `?` and `[sets]`."""
+    """Return the regular expression of a shell glob for a whole name: `*`, `?` and `[sets]`."""
     made, place = "", 0
     while place < len(glob):
         character = glob[place]

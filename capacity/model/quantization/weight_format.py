@@ -1,4 +1,4 @@
-"""How a matrix of weights lies in memory and what multiplies it, scales and zero points included; every format."""
+"""Every weight format: layout of a matrix in memory, including scales and zero points, and its kernel."""
 
 import math
 from collections.abc import Collection
@@ -36,7 +36,7 @@ _NOMINAL_DIMENSION = 4096  # of a matrix whose scale spans a whole row or tensor
 class QuantizationName:
     """A name of `--quantization`: its other spellings, and the `quant_method`s of checkpoints that it also names.
 
-    `vllm` is what vLLM calls such a checkpoint; under `unflagged` spellings it is left to choose the kernel.
+    `vllm`: vLLM's name for such a checkpoint; for `unflagged` spellings, vLLM selects the kernel itself.
     """
 
     name: str
@@ -52,12 +52,12 @@ class QuantizationName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightFormat:
-    """How a matrix of `rows` (outputs) x `columns` (inputs) is stored, and what multiplies it.
+    """Storage format of a matrix of `rows` (outputs) x `columns` (inputs), and the kernel that multiplies it.
 
-    One scale (and zero point) covers `block_rows` x `block_columns` weights; 0 means the whole dimension.
-    `names`: what stands for it in `--quantization`.
-    `nested_scale_bits` are shared by `nested_group` scales (NF4's double quantization, GGUF's super-blocks);
-    `tensor_scale_bits` come once for each matrix. Alignment padding of files is left out (below 0.01 %).
+    One scale (and zero point) covers `block_rows` x `block_columns` weights; 0 means the whole dimension. `names`: its
+    names for `--quantization`. `nested_scale_bits` are shared by `nested_group` scales (NF4's double quantization,
+    GGUF's super-blocks); `tensor_scale_bits` are stored once per matrix. Alignment padding of files is not included
+    (below 0.01 %).
     """
 
     name: str
@@ -83,11 +83,12 @@ class WeightFormat:
 
     @property
     def bits_per_weight(self) -> float:
-        """True bits per weight, scales and zero points included, in a large matrix (4096 wide where it matters)."""
+        """Return the bits per weight of a large matrix (4096 wide where it matters), including scales and zero
+        points."""
         return self.matrix_bytes(_NOMINAL_DIMENSION, _NOMINAL_DIMENSION) * 8 / _NOMINAL_DIMENSION**2
 
     def matrix_bytes(self, rows: int, columns: int) -> float:
-        """Bytes of one rows x columns matrix with its scales and zero points."""
+        """Return the bytes of one rows x columns matrix with its scales and zero points."""
         scales = math.ceil(rows / (self.block_rows or rows))
         scales *= math.ceil(columns / (self.block_columns or columns))
         nested = math.ceil(scales / self.nested_group) if self.nested_group else 0
@@ -100,7 +101,7 @@ class WeightFormat:
         return bits / 8
 
     def execution(self, hardware_dtypes: Collection[str]) -> "Execution":
-        """The kernel that runs where the tensor cores have `hardware_dtypes` (keys of a profile's FLOP/s table)."""
+        """Return the kernel for tensor cores with `hardware_dtypes` (keys of a profile's FLOP/s table)."""
         needed = self.needs_dtype or self.compute_dtype
         if needed in hardware_dtypes or self.fallback_kernel is None:
             return Execution(kernel=self.kernel, compute_dtype=self.compute_dtype, note=None)
@@ -110,7 +111,7 @@ class WeightFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """What a format becomes on given hardware: GEMM family, roof, and a note where it is not the native one."""
+    """Execution of a format on given hardware: GEMM kernel, compute dtype, and a note if it is not the native one."""
 
     kernel: Kernel
     compute_dtype: ComputeDtype
@@ -122,7 +123,7 @@ TABLE = Path(__file__).with_name("weight_formats.json")
 
 @cache
 def weight_formats() -> dict[str, WeightFormat]:
-    """All formats by name. Raises MalformedFile."""
+    """Return all formats by name. Raises MalformedFile."""
     return read_rows(TABLE, _make_format)
 
 
@@ -153,15 +154,15 @@ def _spellings() -> dict[str, WeightFormat]:
 
 
 def known_formats() -> tuple[str, ...]:
-    """Names of every storage format of a matrix."""
+    """Return the names of all storage formats."""
     return tuple(weight_formats())
 
 
 def find_format(name: str) -> WeightFormat:
-    """The storage format of this name or alias, whatever its case and `_` or `-`. Raises UnknownName.
+    """Return the storage format of this name or alias, ignoring case and treating `_` as `-`. Raises UnknownName.
 
-    A format is of one matrix; `--quantization` names, which mix formats within a model (GGUF's Q4_K_M), are
-    resolved by `scheme_for`.
+    This is the format of one matrix; `scheme_for` resolves names of `--quantization`, which may mix formats within a
+    model (GGUF's Q4_K_M).
     """
     stored = _spellings().get(name.strip().lower().replace("_", "-"))
     if stored is None:
@@ -170,10 +171,10 @@ def find_format(name: str) -> WeightFormat:
 
 
 def grouped_int_format(bits: int, group_size: int, *, zero_point: bool) -> WeightFormat:
-    """Weight-only integers of any width and group (`group_size` 0 or less: one scale for each output).
+    """Return weight-only integers of any width and group (`group_size` 0 or less: one scale per output).
 
-    One FP16 scale (and one zero point of `bits`) for each group. GPTQ's `g_idx` (4 bytes for each input, dropped at
-    loading unless act-order is on) is left out: 0.2 % at 4 bit.
+    Each group has one FP16 scale and optionally one zero point of `bits` bits. GPTQ's `g_idx` (4 bytes per input,
+    dropped at loading unless act-order is on) is not included: 0.2 % at 4 bit.
     """
     group = f"g{group_size}{'' if zero_point else '-sym'}" if group_size > 0 else "channel"
     name = f"int{bits}-{group}"

@@ -1,4 +1,5 @@
-"""compressed-tensors, NVIDIA ModelOpt and AMD Quark: a format for the model, or one a module or group of modules."""
+"""Methods with a format for the model, a module or a group of modules: compressed-tensors, NVIDIA ModelOpt, AMD
+Quark."""
 
 from pathlib import Path
 
@@ -99,7 +100,7 @@ _MODELOPT_ALGORITHMS: Table = read_data(Path(__file__).with_name("modelopt_algor
 
 
 def modelopt(fields: Fields) -> Recipe:
-    """Both forms: `hf_quant_config.json` nests under `quantization`, `config.json` does not."""
+    """Read both forms: `hf_quant_config.json` nests the fields under `quantization`, `config.json` does not."""
     inner = fields.section("quantization") or fields
     algorithm = inner.text("quant_algo").lower()
     if algorithm == "mixed_precision":
@@ -123,7 +124,7 @@ def _modelopt_format(fields: Fields, algorithm: str) -> WeightFormat:
 
 
 def _of_its_groups(fields: Fields, made: WeightFormat) -> WeightFormat:
-    """The format at the group size that the file says. A size that the algorithm has not is refused."""
+    """Return the format with the file's group size; raises MalformedFile if the algorithm does not support it."""
     if not fields.has("group_size"):
         return made
     size = group_size_of(fields, "group_size")
@@ -136,7 +137,7 @@ def _of_its_groups(fields: Fields, made: WeightFormat) -> WeightFormat:
 
 
 def _modelopt_mixed(fields: Fields) -> Recipe:
-    """`quantized_layers` names every module with its algorithm; what is not named stays at 16 bit."""
+    """Read `quantized_layers`, which lists modules with their algorithms; other modules stay at 16 bit."""
     layers = fields.section("quantized_layers")
     if layers is None or not layers.values:
         raise fields.problem("quantized_layers", "missing under MIXED_PRECISION")

@@ -1,4 +1,4 @@
-"""Methods of one format for all that they quantize: AWQ, GPTQ, FP8, MXFP4, bitsandbytes."""
+"""Methods with one format for all quantized matrices: AWQ, GPTQ, FP8, MXFP4, bitsandbytes."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def awq(fields: Fields) -> Recipe:
 
 
 def gptq(fields: Fields) -> Recipe:
-    """GPTQ and AutoRound; zero points are stored even where they are all the same (`sym`)."""
+    """Read GPTQ and AutoRound; zero points are stored even if they are all equal (`sym`)."""
     bits = fields.count("bits")
     if bits not in (2, 3, 4, 8):
         raise fields.problem("bits", f"{bits} is not one of 2, 3, 4, 8")
@@ -44,7 +44,7 @@ def gptq(fields: Fields) -> Recipe:
 def _gptq_dynamic(
     fields: Fields, bits: int, group: int
 ) -> tuple[ModulePatterns, tuple[tuple[ModulePatterns, WeightFormat], ...]]:
-    """GPTQModel's `dynamic`: `-:regex` is left alone, `+:regex` has bits and group of its own."""
+    """Read GPTQModel's `dynamic`: `-:regex` is not quantized, `+:regex` has its own bits and group size."""
     dynamic = fields.section("dynamic")
     ignored = [str(name) for name in fields.items("modules_to_not_convert") or []]
     overrides: list[tuple[ModulePatterns, WeightFormat]] = []
@@ -77,7 +77,7 @@ def fp8(fields: Fields) -> Recipe:
 
 
 def fbgemm_fp8(fields: Fields) -> Recipe:
-    """One FP32 scale for each output."""
+    """Read FBGEMM's FP8, with one FP32 scale per output."""
     return Recipe(
         method="fbgemm_fp8",
         default=replace(find_format("fp8-channel"), name="fp8-channel-fp32", scale_bits=32),
@@ -86,7 +86,7 @@ def fbgemm_fp8(fields: Fields) -> Recipe:
 
 
 def mxfp4(fields: Fields) -> Recipe:
-    """Routed experts only, as gpt-oss and vLLM's `Mxfp4Config` have it."""
+    """Read MXFP4 of routed experts only, as in gpt-oss and vLLM's `Mxfp4Config`."""
     return Recipe(
         method="mxfp4",
         default=find_format("mxfp4"),
