@@ -133,7 +133,7 @@ class LaunchFlag(Spec):
         ours = next((key for key, word in self.words.items() if word.lower() == text.lower()), None)
         if ours is None and self.others == "refused":
             known = ", ".join(dict.fromkeys(self.words.values()))
-            raise InvalidInput(f"{self.name.rpartition('.')[2]} {text}: known are {known}")
+            raise InvalidInput(f"{self.name.rpartition('.')[2]} {text}: must be one of {known}")
         return ours or text
 
     def _take(self, line: Line) -> str | None:

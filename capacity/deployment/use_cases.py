@@ -92,7 +92,7 @@ def _read() -> Mapping[str, UseCase]:
             for name in USE_CASES
         }
     except (KeyError, ValidationError) as error:
-        raise MalformedFile(FILE, f"is no list of use cases: {error}") from None
+        raise MalformedFile(FILE, f"is not a valid list of use cases: {error}") from None
 
 
 def _with_sources(table: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, object]:
@@ -113,15 +113,15 @@ def filled_fields(traffic: Traffic) -> Filled:
         return filled
     for other in ("concurrency", "batch_size"):
         if getattr(traffic, other) is not None:
-            raise InvalidInput(f"users and {other} are two loads: give one of them")
+            raise InvalidInput(f"users and {other} both set the load: use one of them")
     think_s = float(filled.get("think_time_s", traffic.think_time_s))
     wait_s = think_s + traffic.response_s
     if not wait_s:
         raise InvalidInput(
-            "users need the seconds between an answer and the next question: add --think-time-s, or --use-case"
+            "users need the seconds between a response and the next request: add --think-time-s, or --use-case"
         )
     if traffic.user_loop == "closed" and not think_s:
-        raise InvalidInput("users who ask again at once are a --concurrency: give that, or a --think-time-s")
+        raise InvalidInput("users without think time are the same as --concurrency: use that, or add --think-time-s")
     if traffic.user_loop == "open":
         filled["request_rate"] = traffic.users / wait_s
     return filled
@@ -181,14 +181,14 @@ def _notes(traffic: Traffic) -> Iterator[str]:
     elif filled & {"input_len_cv", "output_len_cv"}:
         yield (
             f"request lengths vary as in the Azure LLM inference trace 2023, conversations (measured): lognormal, CV "
-            f"{traffic.input_len_cv:g} of prompts, {traffic.output_len_cv:g} of outputs; --random-range-ratio 0 makes "
-            "them equal"
+            f"{traffic.input_len_cv:g} of prompts, {traffic.output_len_cv:g} of outputs; use --random-range-ratio 0 "
+            "for identical lengths"
         )
     if "request_rate" in filled:
-        waits = f" and {traffic.response_s:g} s for the answer" if traffic.response_s else ""
-        most = "" if traffic.response_s else ", the most that they ask: --response-s is what they wait"
+        waits = f", response time {traffic.response_s:g} s" if traffic.response_s else ""
+        most = "" if traffic.response_s else ", the highest rate; set --response-s to include the response time"
         yield (
-            f"{traffic.users:,} users, {traffic.think_time_s:g} s to think{waits}: users / (think + response) = "
+            f"{traffic.users:,} users, think time {traffic.think_time_s:g} s{waits}: users / (think + response) = "
             f"{traffic.request_rate:.4g} requests/s{most} ({LITTLES_LAW})"
         )
 
@@ -201,7 +201,7 @@ def _case_notes(case: UseCase, filled: set[str]) -> Iterator[str]:
             yield f"{case.name}: {name} {known.mean:,}{spread} ({known.origin})"
     if "think_time_s" in filled:
         yield f"{case.name}: think_time_s {case.think_time_s.mean:g} ({case.think_time_s.origin})"
-    yield f"{case.name}: owed {', '.join(case.slo.limits)} where no --slo says otherwise ({case.slo.origin})"
+    yield f"{case.name}: SLO {', '.join(case.slo.limits)} unless --slo is set ({case.slo.origin})"
 
 
 def levels_of(given: str | Sequence[str], traffic: Traffic) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ class KvCacheGroup:
     """Contents of the KV cache for equal layers: bytes per token of all of them, or a state per sequence.
 
     `full` grows with the context; `window` is limited to `window_tokens`; `linear` has `state_bytes_per_sequence`,
-    independent of the context. Bytes are of the whole model: tensor parallelism divides them by at most `num_kv_heads`
+    independent of the context. Bytes count the whole model: tensor parallelism divides them by at most `num_kv_heads`
     (1 for a latent, which every GPU replicates). `index`: the cache of a sparse indexer. `eviction`: whether the
     window is a budget of kept tokens, and when it is enforced.
     """

@@ -82,13 +82,13 @@ def add_model(name_or_path: str | Path, *, name: str | None = None) -> KeptModel
     if not path.exists():
         if not _is_hub_id(given):
             raise InvalidInput(
-                f"{given!r} is no file or folder here, and no ORG/NAME of the Hugging Face hub"
+                f"{given!r} is neither a file or folder on this machine nor an ORG/NAME of the Hugging Face hub"
             )
         hf_id, path = given.strip(), _downloaded(given.strip())
     found = _load_path(path, hf_id=hf_id)
     chosen = name or found.name
     if _normal(chosen) in _aliases():
-        raise InvalidInput(f"{chosen!r} is the name of a preset: give --name another")
+        raise InvalidInput(f"{chosen!r} is the name of a preset: choose another with --name")
     file, config, quantization = _read_configs(path)
     return keep(
         chosen,
@@ -115,10 +115,11 @@ def _load_preset(name: str) -> ModelSpec:
         model = replace(model, task=preset["task"])
     if preset.get("basis") != "assumed":
         return model
-    note = f"the shapes of {name} are written from memory (assumed, {preset['date']}): no public copy of its config"
-    return replace(
-        model, notes=(*model.notes, f"{note} was at hand; a folder with its config.json says more")
+    note = (
+        f"the shapes of {name} are assumed (from memory, {preset['date']}), because no public copy of its config was "
+        "available; if you have its config.json, use its folder instead"
     )
+    return replace(model, notes=(*model.notes, note))
 
 
 def _as_asked(model: ModelSpec, name: str) -> ModelSpec:
@@ -130,7 +131,7 @@ def _as_asked(model: ModelSpec, name: str) -> ModelSpec:
     own = {*version_numbers(model.name), *version_numbers(model.hf_id or "")}
     notes = model.notes
     if not own.issuperset(version_numbers(asked)):
-        notes += (f"{asked!r} is answered by preset {model.name} ({model.hf_id}), which has the same shapes",)
+        notes += (f"{asked!r} is read as preset {model.name} ({model.hf_id}), which has the same shapes",)
     if spelled in (None, model.hf_id) and notes == model.notes:
         return model
     return replace(model, hf_id=spelled or model.hf_id, notes=notes)
@@ -149,7 +150,7 @@ def _load_variant(name: str) -> ModelSpec | None:
         return None
     model = _load_preset(preset)
     hf_id = name.strip() if "/" in name else None  # that of the preset is stored otherwise
-    way_out = "; --download reads its own config.json" if hf_id and "gguf" not in name.lower() else ""
+    way_out = "; use --download to read its own config.json" if hf_id and "gguf" not in name.lower() else ""
     if stated.weight_format is None:
         note = f"{name!r} is read as preset {preset} ({model.hf_id}, {model.checkpoint.name}) by its name{way_out}"
         return replace(model, hf_id=hf_id, notes=(note,))
@@ -157,8 +158,8 @@ def _load_variant(name: str) -> ModelSpec | None:
     if scheme is not model.checkpoint and scheme.quantized:
         method = checkpoint_method(name, stated.weight_format)
         scheme = replace(scheme, method=method, kv_cache_dtype=stated.kv_cache_dtype)
-    note = f"{name!r} is read as preset {preset} in {scheme.name} by its name: what of it stays at 16 bit, and its"
-    note = f"{note} KV cache's format, are assumed{way_out}"
+    note = f"{name!r} is read as preset {preset} in {scheme.name} by its name: its layers at 16 bit and its KV cache"
+    note = f"{note} format are assumed{way_out}"
     return replace(model, hf_id=hf_id, checkpoint=scheme, notes=(note,))
 
 
@@ -233,7 +234,7 @@ def _with_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
         if preset is None:
             raise MalformedFile(
                 file,
-                f"{hf_id!r} is no preset: put its config.json here as {key!r}",
+                f"{hf_id!r} is not a preset: add the object of its config.json as {key!r}",
                 where=f"{key[:-6]}model_id",
             )
         parts[key] = read_json_object(_PRESETS / f"{preset}.json")["config"]
@@ -247,11 +248,11 @@ def _downloaded(hf_id: str) -> Path:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError
     except ImportError:
-        raise InvalidInput("the hub is read by huggingface_hub: pip install 'llm-capacity[hub]'") from None
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries are not the user's answer
+        raise InvalidInput("downloads need huggingface_hub: pip install 'llm-capacity[hub]'") from None
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # hide its messages about retries
     try:
         config = Path(hf_hub_download(hf_id, "config.json"))
-    except Exception as error:  # the hub's client raises many kinds, its transport more
+    except Exception as error:  # the hub's client and its transport raise many kinds
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InvalidInput(f"cannot download {hf_id!r}: {reason}") from None
     try:

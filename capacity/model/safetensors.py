@@ -14,7 +14,7 @@ from capacity.model.spec import ModelSpec
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 MOST_HEADER_BYTES = 100_000_000  # the format's own limit
-TOLERANCE = 0.02  # by how much bytes may differ before it is said
+TOLERANCE = 0.02  # relative difference of bytes without a note
 
 
 def stored_bytes(folder: Path) -> int | None:
@@ -51,11 +51,11 @@ def with_stored_size(
                 model, counted, off = other, other_counted, other_off
     if abs(off) > TOLERANCE:
         note = (
-            f"its safetensors index has {size / 1e9:,.4g} GB of weights, and the config counts {counted / 1e9:,.4g} GB "
-            f"({off:+.1%}): layers, a tower or a format that are not read may be the reason"
+            f"the safetensors index has {size / 1e9:,.4g} GB of weights, but the config gives {counted / 1e9:,.4g} GB "
+            f"({off:+.1%}): layers, a tower or a weight format may not have been read"
         )
     elif model.assumed:
-        note = f"its safetensors index agrees with that reading: {size / 1e9:,.4g} GB of weights ({off:+.1%})"
+        note = f"the safetensors index agrees with these layers: {size / 1e9:,.4g} GB of weights ({off:+.1%})"
     else:
         return model
     return replace(model, notes=(*model.notes, note))
@@ -88,7 +88,7 @@ def _total_size(file: Path) -> int:
     if isinstance(size, float) and size.is_integer():
         size = int(size)
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise MalformedFile(file, f"{size!r} is no number of bytes", where="metadata.total_size")
+        raise MalformedFile(file, f"{size!r} is not a number of bytes", where="metadata.total_size")
     return size
 
 
@@ -100,7 +100,7 @@ def _header_bytes(file: Path) -> int:
             raise MalformedFile(file, f"a header of {length:,} bytes; is this a safetensors file?")
         raw = opened.read(length)
     if len(raw) < length:
-        raise MalformedFile(file, "ends within its header")
+        raise MalformedFile(file, "the file ends inside its header")
     try:
         header: Any = json.loads(raw)
         ends = [
@@ -109,7 +109,7 @@ def _header_bytes(file: Path) -> int:
             if name != "__metadata__" and isinstance(entry["data_offsets"][1], int)
         ]
     except (ValueError, RecursionError, TypeError, KeyError, IndexError, AttributeError):
-        raise MalformedFile(file, "its header is not that of a safetensors file") from None
+        raise MalformedFile(file, "not a safetensors header") from None
     if not ends or max(ends) < 1:
-        raise MalformedFile(file, "its header names no tensors")
+        raise MalformedFile(file, "the header lists no tensors")
     return int(max(ends))

@@ -45,7 +45,7 @@ class Tower:
     pixels: tuple[int, int] = (65_536, 16_777_216)
 
     def fits(self, tower: Fields) -> bool:
-        """Return whether the tower has the needed fields and is of the expected kind."""
+        """Return whether the tower has the needed fields and the expected kind."""
         kinds = all(tower.text(key) == kind for key, kind in self.kind.items())
         return kinds and all(map(tower.has, self.needed))
 
@@ -191,7 +191,7 @@ def vision_tower(config: Fields) -> tuple[int, VisionEncoder | None, tuple[str, 
         return 0, None, ()
     if isinstance(tower.values.get("hidden_size"), int):  # some towers have a list
         tower.count("hidden_size")
-    text = config.section("text_config", "llm_config") or config  # beside the tower's fields in Qwen2-VL
+    text = config.section("text_config", "llm_config") or config  # Qwen2-VL: in the same object
     hidden, model_type = text.count("hidden_size", default=4_096), config.text("model_type")
     form = find_tower(model_type)
     readable = tower.has("hidden_size", "vt_hidden_size")

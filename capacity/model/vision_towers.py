@@ -61,7 +61,7 @@ def vit_layer(width: int, intermediate: int) -> int:
     return 4 * linear(width, width) + mlp + 4 * width
 
 
-ASPECT_RATIOS = 9  # 8 arrangements of up to four tiles, and none
+ASPECT_RATIOS = 9  # 8 arrangements of up to four tiles, and one for no tiles
 
 
 def _mllama(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, None]:
@@ -90,11 +90,11 @@ def _gemma3n(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, Visi
     return 294_126_912 + embedder_params(tower, 2_048, hidden_size), _mobilenet(config, tower, hidden_size)
 
 
-# Multiply-adds of one image of 768 x 768 pixels in MobileNetV5 300M, 84 blocks of which 33 attend, by the published
-# definition of its blocks (timm, keras-hub: convert_mobilenetv5_checkpoints.py, 2026-11), whose parameters are the
-# 294,126,912 above. Its depthwise convolutions are 0.97e9 more.
+# Multiply-adds of one image of 768 x 768 pixels in MobileNetV5 300M (84 blocks, 33 with attention), by the published
+# definition of its blocks (timm, keras-hub: convert_mobilenetv5_checkpoints.py, 2026-11), which have the 294,126,912
+# parameters above. Its depthwise convolutions (0.97e9) are not included.
 MOBILENET_PRODUCTS, MOBILENET_ATTENTION = 386_867_920_896, 47_903_145_984
-MOBILENET_PATCHES = 48**2  # its third stage, to which the fourth is brought before pooling
+MOBILENET_PATCHES = 48**2  # its third stage; the fourth is resized to it before pooling
 MOBILENET_WIDTH, MOBILENET_HEADS, MOBILENET_HEAD_SIZE, MOBILENET_ATTENDING = 640, 12, 64, 33
 
 
@@ -116,7 +116,7 @@ def _mobilenet(config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder
         tile_patches=round(MOBILENET_ATTENTION / (2 * layers * MOBILENET_PATCHES * inner)),
         image_tokens=tokens,
         largest_image_tokens=tokens,
-        assumed="a convolutional network, timed as matrix products of as much work",
+        assumed="a convolutional network, timed as matrix products of equal work",
     )
 
 

@@ -95,7 +95,7 @@ def _release(name: str, version: str) -> EngineSpec:
     notes = file.notes
     if version and version != chosen:
         notes += (
-            f"{name} {version} is not listed; {name} {chosen}, the newest older release, stands for it",
+            f"{name} {version} is not listed; {name} {chosen}, the newest older release, is used instead",
         )
     return EngineSpec.model_validate(
         {

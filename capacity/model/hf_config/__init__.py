@@ -49,12 +49,12 @@ def from_hf_config(
     MalformedFile for a bad or missing field, and UnsupportedModel for an architecture without a formula.
     """
     if not isinstance(config, Mapping):
-        raise MalformedFile(origin or name, f"a JSON object is needed, not a {type(config).__name__}")
+        raise MalformedFile(origin or name, f"must be a JSON object, not {type(config).__name__}")
     outer = Fields(config, origin or name)
     text = _text_fields(outer)
     model_type = text.text("model_type") or outer.text("model_type")
     if model_type.startswith("rwkv"):
-        raise UnsupportedModel(model_type, "RWKV's recurrence has no formula here")
+        raise UnsupportedModel(model_type, "RWKV's recurrence is not supported")
     known = find_family(model_type)
     family = known or assumed_family(text, gated)
     text = text.updated({**family.defaults, **text.values})
@@ -72,7 +72,9 @@ def from_hf_config(
     vision_params, vision, unseen = vision_tower(towers)
     audio_params, audio, unheard = audio_tower(towers)
     named = str((outer.items("architectures") or [""])[0])
-    scores = named.endswith(("ForSequenceClassification", "ForTokenClassification"))  # a head on the layers
+    scores = named.endswith(
+        ("ForSequenceClassification", "ForTokenClassification")
+    )  # a head instead of vocabulary logits
     uncounted = (*unheard, *unseen, *speech_parts(outer))
     spec = ModelSpec(
         name=name,
@@ -104,14 +106,14 @@ def from_hf_config(
         source=source,
     )
     if uncounted:
-        note = (
-            f"the weights and the work of {' and '.join(uncounted)} are not counted: no formula for them here"
-        )
+        note = f"the weights and compute of {' and '.join(uncounted)} are not counted, because they are not supported"
         spec = replace(spec, notes=(*spec.notes, note))
     if known is None:
         spec = replace(spec, notes=(reading_of(spec, said), *spec.notes))
     elif strange := strange_fields(spec, text):
-        note = f"{' and '.join(strange)}: layers of model_type {model_type!r} have no such thing, they are not read"
+        note = (
+            f"{' and '.join(strange)}: ignored, because layers of model_type {model_type!r} do not have them"
+        )
         spec = replace(spec, notes=(*spec.notes, note))
     if quantization is not None:
         stored = parse_quantization_config(quantization.values, model=spec, origin=quantization.origin)
@@ -126,10 +128,8 @@ def _text_fields(outer: Fields) -> Fields:
     inner = outer.section("text_config", "llm_config", "language_config", "thinker_config")
     if inner is None:
         return outer
-    left_out = NAMES["left_out"].get(
-        outer.text("model_type"), {}
-    )  # transformers' defaults, in published configs
-    return _text_fields(inner.updated({**left_out, **inner.values}))
+    omitted = NAMES["left_out"].get(outer.text("model_type"), {})  # transformers' defaults
+    return _text_fields(inner.updated({**omitted, **inner.values}))
 
 
 def _dtype(outer: Fields, text: Fields) -> Literal["bf16", "fp16", "fp32"]:
@@ -164,7 +164,7 @@ def _max_length(text: Fields) -> int:
     stretched = int((original or min(lengths)) * factor)
     if stretched > MAX_COUNT:
         raise scaling.problem(
-            "factor", f"{factor:g} makes a context of {stretched:,} tokens; at most {MAX_COUNT:,}"
+            "factor", f"{factor:g} extends the context to {stretched:,} tokens; at most {MAX_COUNT:,}"
         )
     return stretched
 

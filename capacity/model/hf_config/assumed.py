@@ -19,7 +19,7 @@ from capacity.model.layers import Attention, LayerGroup
 from capacity.model.spec import ModelSpec
 
 GATE_FLAGS = NAMES["gate_flags"]
-MOST_NAMED = 6  # fields that are not read, in a note
+MOST_NAMED = 6  # unread fields in a note
 SIZES = ("heads", "kv_heads", "head_dim", "hidden", "num_layers", "width")
 WINDOWED = ("sliding_attention", "chunked_attention", "hybrid_sliding")  # kinds of layers
 ROUTED = ("experts", "experts_per_token", "shared_experts")
@@ -133,9 +133,6 @@ def _positive(value: object) -> bool:
     return bool(value) and (isinstance(value, list) or (isinstance(value, int) and value > 1))
 
 
-# what is said
-
-
 def strange_fields(model: ModelSpec, text: Fields) -> list[str]:
     """Return the fields of layer kinds that this known model type does not have; its reference code ignores them
     too."""
@@ -165,11 +162,11 @@ def reading_of(model: ModelSpec, text: Fields) -> str:
     )
     tied = "tied" if model.tie_word_embeddings else "untied"
     said = (
-        f"{called} is not known here: read by its fields' names as a decoder of {model.num_layers} layers with {kinds} "
-        f"and {forms}, {tied} embeddings, {model.total_params / 1e9:,.4g} B parameters (assumed)"
+        f"{called} is unknown: its field names are read as a decoder of {model.num_layers} layers with {kinds} and "
+        f"{forms}, {tied} embeddings, {model.total_params / 1e9:,.4g} B parameters (assumed)"
     )
     if _either_way(_activation(text)) and not text.has(*GATE_FLAGS):
-        said += f"; {_activation(text)} says nothing of a gate, the kind of norm was taken for a sign"
+        said += f"; {_activation(text)} does not show whether there is a gate, so the kind of norm decides"
     unread = unread_fields(text)
     if not unread:
         return said
@@ -197,7 +194,7 @@ def unread_fields(text: Fields) -> list[str]:
 
 def _feed_forward_words(part: FeedForward) -> str:
     if isinstance(part, MoEFeedForward):
-        return f"{part.num_experts} experts, {part.experts_per_token} a token"
+        return f"{part.num_experts} experts, {part.experts_per_token} per token"
     gated = isinstance(part, DenseFeedForward) and part.gated
     return f"a{' gated' if gated else 'n ungated'} feed-forward"
 

@@ -24,11 +24,11 @@ def _compress_rate(text: Fields, layer: int) -> int:
     rates = text.section("compress_rates")
     default = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}.get(kinds[layer])
     if default is None:
-        raise text.problem("layer_types", f"{kinds[layer]!r} is no kind of its attention")
+        raise text.problem("layer_types", f"{kinds[layer]!r} is not a kind of attention of this model")
     return default if rates is None else rates.count(str(kinds[layer]), default=default)
 
 
-SPARSE_UP_TO = 16  # entries of so few tokens are indexed: 4 in V4, 128 are all attended to
+SPARSE_UP_TO = 16  # tokens per entry up to which an indexer selects entries: 4 in V4; not 128
 
 
 def v4_mixer(text: Fields, _family: Family, layer: int) -> CompressedAttention:

@@ -54,7 +54,7 @@ def bert_outside(text: Fields) -> tuple[ParameterPart, ...]:
 
 
 def rotary_outside(text: Fields) -> tuple[ParameterPart, ...]:
-    """Return the segment types, the only embeddings besides those of tokens."""
+    """Return the embeddings of segment types."""
     rows = text.count("type_vocab_size", default=2, minimum=0)
     return (vector("embed_types", "norm", rows * text.count(*HIDDEN), ()),) if rows else ()
 
@@ -72,7 +72,7 @@ def modern_outside(text: Fields) -> tuple[ParameterPart, ...]:
     return (vector("embeddings.norm", "norm", text.count(*HIDDEN), ()),)
 
 
-# encoder-decoders: the encoder's layers first
+# encoder-decoders: the encoder's layers come first
 
 
 def _encoder_layers(text: Fields) -> int:
@@ -144,7 +144,7 @@ def bart_outside(
     return parts
 
 
-# Whisper: the encoder hears 30 s at a time, as 1,500 frames
+# Whisper: the encoder processes 30 s at a time, as 1,500 frames
 
 
 def whisper_beside(text: Fields, layer: int) -> Beside:

@@ -23,7 +23,7 @@ from capacity.model.parts import Product
 from capacity.model.spec import Task
 
 Flag: TypeAlias = bool | str | tuple[str, bool]
-"""Fixed by the code, or a field of the config: false where it is absent, or what stands beside its name."""
+"""Fixed by the code, or a field of the config; if it is absent, False or the value next to its name."""
 MixerRule: TypeAlias = "Callable[[Fields, Family, int], Mixer]"
 QkNorm: TypeAlias = Literal["none", "per_head", "full"]
 
@@ -48,23 +48,23 @@ class Family:
     qk_norm: QkNorm = "none"
     qk_norm_if: Flag = True
     norms_per_layer: int | Callable[[Fields], int] = 2
-    norm_values: int = 1  # one scale; 2 with a bias; 0 where nothing is learned
-    tied: bool = False  # where the config does not say
+    norm_values: int = 1  # one scale; 2 with a bias; 0 if nothing is learned
+    tied: bool = False  # if the config does not say
     sinks: Flag = False
     window: WindowRule = lambda _fields, _layer: None
     chunked: bool = False
     output_gate: bool = False
-    indexer: bool = False  # sparse attention: its fields must be there
+    indexer: bool = False  # sparse attention: its fields are required
     mtp_keys: tuple[str, ...] = ()
     defaults: Mapping[str, int] = field(default_factory=dict)  # for keys that are absent, not null
     beside: Callable[[Fields, int], Beside] = lambda _fields, _layer: Beside()
     outside: Callable[[Fields], tuple[ParameterPart, ...]] = lambda _fields: ()
-    num_layers: Callable[[Fields], int] | None = None  # where the config counts otherwise
+    num_layers: Callable[[Fields], int] | None = None  # if the config counts them differently
     notes: tuple[str, ...] = ()
     task: Task = "generate"
     prompt_audio_s: int | None = None  # seconds of audio that are the prompt
     phase: Callable[[Fields, int], Phase] = lambda _fields, _layer: "all"
-    source: str = ""  # of what is no field of the config
+    source: str = ""  # of values without a field in the config
 
 
 def holds(text: Fields, rule: Flag) -> bool:

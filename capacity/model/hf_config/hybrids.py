@@ -166,9 +166,6 @@ def _kimi_delta(text: Fields) -> Recurrence:
     )
 
 
-# which layers are what
-
-
 def _pattern(text: Fields) -> list[str]:
     """Return the kind of each layer of Nemotron-H, from letters or from names."""
     letters = text.text("hybrid_override_pattern")

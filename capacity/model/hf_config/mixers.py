@@ -42,7 +42,8 @@ def head_dim(text: Fields, num_heads: int) -> int:
     hidden = text.count(*HIDDEN)
     if hidden % num_heads:
         raise text.problem(
-            "num_attention_heads", f"{num_heads} does not divide hidden_size {hidden}, and no head_dim"
+            "num_attention_heads",
+            f"{num_heads} does not divide hidden_size {hidden}, and head_dim is missing",
         )
     return hidden // num_heads
 

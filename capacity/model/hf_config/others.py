@@ -16,7 +16,7 @@ from capacity.model.recurrent import NoMixer
 Outside = Callable[[Fields], tuple[ParameterPart, ...]]
 
 
-# what stands outside of the layers
+# parts outside of the layers
 
 
 def positions(*, keys: tuple[str, ...], added: int = 0) -> Outside:
@@ -45,7 +45,7 @@ def embedding_norm(text: Fields) -> tuple[ParameterPart, ...]:
     return (vector("word_embeddings_layernorm", "norm", 2 * text.count(*HIDDEN), ()),)
 
 
-# what layers have beside
+# parts of layers
 
 
 def falcon_norms(text: Fields) -> int:
@@ -195,7 +195,7 @@ def gemma3n_beside(text: Fields, _layer: int) -> Beside:
         Product(name="altup.modality_router", kind="dense_ffn", rows=inputs, columns=hidden),
         *_per_layer_inputs(text),
     )
-    # norms: four, and those after LAuReL, before the router, after the per-layer input; and AltUp's output scale
+    # eight norms: four, those after LAuReL, before the router, after the per-layer input, and AltUp's output scale
     return Beside(products=products, vector_values=inputs**2 + inputs**3, norms=8)
 
 
@@ -337,7 +337,7 @@ def nas_beside(text: Fields, layer: int) -> Beside:
 
 
 def longcat_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """Return a dense feed-forward, in every other layer in parallel with experts, some of which compute nothing.
+    """Return a dense feed-forward; in every other layer, experts are parallel to it, and some compute nothing.
 
     LongCat's layer consists of two layers of attention and dense feed-forward.
     """

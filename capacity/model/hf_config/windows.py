@@ -60,7 +60,7 @@ def interleaved_window(pattern: int) -> WindowRule:
 
 
 def _pattern(text: Fields, default: int) -> int:
-    """Return the length of a period: a number, or letters of which the last means full attention ("LLLG", EXAONE)."""
+    """Return the length of a period: a number, or one letter per layer, "G" for full attention ("LLLG", EXAONE)."""
     stated = text.values.get("sliding_window_pattern")
     if isinstance(stated, str) and stated.count("G") == 1 and stated.endswith("G"):
         return len(stated)

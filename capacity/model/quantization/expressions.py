@@ -14,8 +14,8 @@ from re import _parser  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
 LONGEST = 1_000  # characters of one expression; the longest in published checkpoints have about 200
-MOST_STATES = 20_000  # of all expressions of one list
-MOST_WORK = 1_000_000  # states looked at in making transitions: less than half a second
+MOST_STATES = 20_000  # in all expressions of one list
+MOST_WORK = 1_000_000  # states visited to compute transitions: less than half a second
 MOST_LISTS = 128  # lists in one configuration, which share that work
 
 _ALPHABET = frozenset(map(chr, range(32, 127)))
@@ -53,7 +53,7 @@ class Expressions:
     def __init__(self, patterns: Iterable[str], *, lists: int = 1) -> None:
         """Compile the patterns. `lists`: number of lists that share the work limit of one configuration."""
         if lists > MOST_LISTS:
-            raise re.error(f"{lists:,} groups of modules; at most {MOST_LISTS} are read")
+            raise re.error(f"{lists:,} groups of modules; at most {MOST_LISTS} are supported")
         self._most_work = MOST_WORK // lists
         self._items = 0
         self.work = 0
@@ -66,7 +66,7 @@ class Expressions:
                 start = self._sequence(items, 0)
                 ahead = [(wanted, _Automaton(self, [self._sequence(g, 0)])) for wanted, g in guards]
             except RecursionError:
-                raise re.error("groups within groups beyond what can be read") from None
+                raise re.error("groups are nested too deeply") from None
             if guards:
                 self._guarded.append((_Automaton(self, [start]), ahead))
             else:
@@ -87,9 +87,9 @@ class Expressions:
     def count_work(self, states: int) -> None:
         self.work += states
         if self.work > self._most_work:
-            raise re.error("matching them takes too much work: fewer and simpler ones are needed")
+            raise re.error("matching takes too much work: use fewer or simpler expressions")
 
-    # an expression becomes states, from its end to its beginning
+    # an expression is compiled from its end to its beginning
 
     def _add(self, characters: frozenset[str], after: tuple[int, ...], only: int = 0) -> int:
         if len(self._states) >= MOST_STATES:
@@ -108,7 +108,7 @@ class Expressions:
 
     def _item(self, op: Any, value: Any, after: int) -> int:
         self._items += 1
-        if self._items > MOST_STATES:  # groups of nothing make no states, and repeated they are many
+        if self._items > MOST_STATES:  # empty groups add no states, but many may be repeated
             raise self._too_large()
         if op in (_op.LITERAL, _op.NOT_LITERAL, _op.ANY, _op.IN):
             return self._add(_characters(op, value), (after,))
@@ -221,13 +221,13 @@ class _Set:
 def _read(pattern: str) -> tuple[list[tuple[bool, Any]], list[tuple[Any, Any]]]:
     """Return an expression's leading look-aheads, each with whether it must match, and the rest. Raises `re.error`."""
     if len(pattern) > LONGEST:
-        raise re.error(f"{len(pattern):,} characters; at most {LONGEST:,} are read")
+        raise re.error(f"{len(pattern):,} characters; at most {LONGEST:,} are supported")
     try:
         parsed = _parser.parse(pattern)
     except (OverflowError, RecursionError):
-        raise re.error("repeats or groups beyond what can be read") from None
+        raise re.error("too many repeats or nested groups") from None
     if parsed.state.flags & ~re.UNICODE:
-        raise re.error("flags as (?i) are not known")
+        raise re.error("flags such as (?i) are not supported")
     items, guards = list(parsed), []
     place = 1 if items and items[0] == (_op.AT, _op.AT_BEGINNING) else 0
     while place < len(items) and items[place][0] in (_op.ASSERT, _op.ASSERT_NOT):
@@ -259,7 +259,9 @@ def _characters(op: Any, value: Any) -> frozenset[str]:
 
 
 def _unknown(what: object) -> re.error:
-    return re.error(f"{str(what).lower()} is not known: literals, sets, groups, alternatives and repeats are")
+    return re.error(
+        f"{str(what).lower()} is not supported; use literals, sets, groups, alternatives and repeats"
+    )
 
 
 def of_glob(glob: str) -> str:

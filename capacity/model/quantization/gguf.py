@@ -42,7 +42,7 @@ _RULES: dict[str, Callable[[int, int], bool]] = {
     "more bits": _more_bits,
 }
 # Source: ggml-org/llama.cpp src/llama-quant.cpp, llama_tensor_get_type, 2026; without an importance matrix.
-# Left out: Q2_K's attn_v for models with fewer than 4 query heads per KV head, and fused QKV tensors.
+# Not included: Q2_K's attn_v for models with fewer than 4 query heads per KV head, and fused QKV tensors.
 _MIXES = read_rows(Path(__file__).with_name("gguf_mixes.json"), _Mix, named=False)
 GGUF_MIXES = tuple(_MIXES)
 

@@ -14,7 +14,7 @@ from capacity.model.quantization.weight_format import WeightFormat
 
 _PREFIXES = ("model.", "language_model.", "transformer.", "base_model.")
 _RENAMED: Table = read_data(Path(__file__).with_name("module_names.json"))
-"""What checkpoints call a module: what parts of a model are called here."""
+"""Names of parts of a model in this package, by the name of their module in checkpoints."""
 _SPELLINGS: dict[str, tuple[str, ...]] = {}
 for _theirs, _ours in _RENAMED.items():
     for _name in _ours:

@@ -50,7 +50,7 @@ def scheme_for(model: Stored, name: str | None = None) -> QuantizationScheme:
         base = model.checkpoint.base
         return uniform_scheme(key, base, base=base, method=key, experts=find_format("int8-weight-only"))
     if key.startswith("kv-"):
-        raise InvalidInput(f"{name} is of the KV cache: use --kv-cache-dtype {key.removeprefix('kv-')}")
+        raise InvalidInput(f"{name} is a KV cache format: use --kv-cache-dtype {key.removeprefix('kv-')}")
     if key not in named_formats():
         aliases = [alias for alias, (named, _) in named_formats().items() if alias != named.name]
         raise UnknownName(
@@ -66,8 +66,8 @@ def scheme_for(model: Stored, name: str | None = None) -> QuantizationScheme:
 
 def _own_scheme(model: Stored, key: str) -> QuantizationScheme:
     if key in ("compressed-tensors", "quark") and not model.checkpoint.method.startswith(key):
-        message = (
-            f"quantization {key!r} names a checkpoint's own scheme, and this one is {model.checkpoint.name!r}"
+        raise InvalidInput(
+            f"quantization {key!r} means a checkpoint's own scheme, but this checkpoint has {model.checkpoint.name!r}: "
+            "use a format instead (fp8, int4-g128, ...)"
         )
-        raise InvalidInput(f"{message}: name a format instead (fp8, int4-g128, ...)")
     return model.checkpoint

@@ -38,7 +38,7 @@ class QuantizationScheme:
     """
 
     name: str
-    method: str  # `quant_method` of the checkpoint, "none" where it is not quantized
+    method: str  # `quant_method` of the checkpoint, "none" if it is not quantized
     base: WeightFormat
     attention: WeightFormat
     linear_attention: WeightFormat

@@ -28,8 +28,8 @@ Kernel = Literal[
     "fp32", "bf16", "fp16", "fp8", "fp8_block", "int8", "w4a16", "w8a16", "nvfp4", "mxfp4",
     "bnb4", "llm_int8", "gguf", "ggml", "awq", "awq_fused", "gptq", "lut", "e8p",
 ]  # fmt: skip
-"""Of a table of measured kernels; those of the second line are `capacity/hardware/weight_kernels.toml`'s."""
-_NOMINAL_DIMENSION = 4096  # of a matrix whose scale spans a whole row or tensor: for `bits_per_weight` alone
+"""Names in tables of measured kernels; those of the second line are in `capacity/hardware/weight_kernels.toml`."""
+_NOMINAL_DIMENSION = 4096  # for `bits_per_weight` if a scale spans a whole row or tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +62,8 @@ class WeightFormat:
 
     name: str
     value_bits: float
-    compute_dtype: ComputeDtype  # what the tensor cores multiply, where the hardware has it
-    needs_dtype: ComputeDtype | None = None  # tensor cores that `kernel` is written for, if it is not that
+    compute_dtype: ComputeDtype  # of the tensor cores, if the hardware supports it
+    needs_dtype: ComputeDtype | None = None  # tensor cores that `kernel` requires, if different
     kernel: Kernel
     scale_bits: int = 0
     zero_point_bits: int = 0
@@ -72,13 +72,13 @@ class WeightFormat:
     nested_scale_bits: int = 0
     nested_group: int = 0
     tensor_scale_bits: int = 0
-    activation: str = "16-bit"  # how the activations enter the product
+    activation: str = "16-bit"  # format of the activations in the product
     min_compute_capability: float = 0.0  # NVIDIA's, for `kernel` at `compute_dtype`
-    fallback_kernel: Kernel | None = None  # what engines run where the hardware lacks `compute_dtype`
-    family: FormatFamily = "other"  # which loader of an engine reads it
-    quality: str = ""  # whose published scores speak for it (`capacity.planning.quality`); "": nobody's
+    fallback_kernel: Kernel | None = None  # if the hardware lacks `compute_dtype`
+    family: FormatFamily = "other"  # selects an engine's loader
+    quality: str = ""  # format with published scores (`capacity.planning.quality`); "": none
     names: tuple[QuantizationName, ...] = ()
-    aliases: tuple[str, ...] = ()  # of the format itself, besides those of its names
+    aliases: tuple[str, ...] = ()  # of the format itself, in addition to those of its names
     source: str
 
     @property
@@ -105,7 +105,7 @@ class WeightFormat:
         needed = self.needs_dtype or self.compute_dtype
         if needed in hardware_dtypes or self.fallback_kernel is None:
             return Execution(kernel=self.kernel, compute_dtype=self.compute_dtype, note=None)
-        note = f"{self.name}: no {needed} tensor cores here; weights are dequantized to 16 bit"
+        note = f"{self.name}: no {needed} tensor cores on this device, so weights are dequantized to 16 bit"
         return Execution(kernel=self.fallback_kernel, compute_dtype="bf16", note=note)
 
 

@@ -105,7 +105,7 @@ def test_embeddings_and_norms_stay_at_16_bit() -> None:
 
 
 def test_formats_of_the_kv_cache_are_told_apart() -> None:
-    with pytest.raises(InvalidInput, match="kv-fp8 is of the KV cache: use --kv-cache-dtype fp8"):
+    with pytest.raises(InvalidInput, match="kv-fp8 is a KV cache format: use --kv-cache-dtype fp8"):
         scheme_for(load_model("llama-3.1-8b"), "kv-fp8")
 
 

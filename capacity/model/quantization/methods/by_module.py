@@ -43,7 +43,7 @@ def compressed_tensors(fields: Fields) -> Recipe:
         elif not modules:
             by_module.append((ModulePatterns(["mlp.experts"]), weight_format))
     if default is None and not by_module:
-        raise fields.problem("config_groups", "no group says how weights are stored")
+        raise fields.problem("config_groups", "no group defines the format of weights")
     shown = default or by_module[0][1]
     return Recipe(
         method=f"compressed-tensors-{method_suffix(shown)}",
@@ -96,7 +96,7 @@ def _compressed_fp8(weights: Fields, strategy: str) -> WeightFormat:
 
 
 _MODELOPT_ALGORITHMS: Table = read_data(Path(__file__).with_name("modelopt_algorithms.json"))
-"""The format of each, and whether it is of the weights alone."""
+"""The format of each, and whether only weights are quantized."""
 
 
 def modelopt(fields: Fields) -> Recipe:
@@ -132,7 +132,7 @@ def _of_its_groups(fields: Fields, made: WeightFormat) -> WeightFormat:
         return grouped_int_format(4, size, zero_point=False)
     own = {"nvfp4": 16, "mxfp4": 32, "mxfp8": 32}.get(made.name.partition("-")[0])
     if own is not None and size != own:
-        raise fields.problem("group_size", f"{size}: {made.name} has groups of {own}")
+        raise fields.problem("group_size", f"{size}, but {made.name} has groups of {own}")
     return made
 
 

@@ -17,7 +17,7 @@ class Recipe:
     ignored: ModulePatterns
     by_module: tuple[tuple[ModulePatterns, WeightFormat], ...] = ()
     experts_only: bool = False
-    only_listed: bool = False  # `default` holds for nothing: `by_module` lists all that is quantized
+    only_listed: bool = False  # `by_module` lists all quantized modules; `default` is not used
     lm_head: bool = False
     kv_cache_dtype: str | None = None
 
@@ -37,7 +37,7 @@ def patterns(fields: Fields, key: str, names: list[str], *, lists: int = 1) -> M
     try:
         return ModulePatterns(names, lists=lists)
     except re.error as error:
-        raise fields.problem(key, f"not a regular expression that can be read ({error})") from None
+        raise fields.problem(key, f"unsupported regular expression ({error})") from None
 
 
 def group_size_of(fields: Fields, *keys: str, default: int = 128) -> int:
@@ -45,7 +45,7 @@ def group_size_of(fields: Fields, *keys: str, default: int = 128) -> int:
     size = fields.count(*keys, default=default, minimum=-1, maximum=1 << 20)
     if size == 0:
         key = next(key for key in keys if fields.has(key))
-        raise fields.problem(key, "0 is no group: at least 1, or -1 for one scale for each output")
+        raise fields.problem(key, "0 is not a group size: use at least 1, or -1 for one scale per output")
     return size
 
 
