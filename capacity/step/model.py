@@ -116,7 +116,7 @@ class StepModel:
     def _encoders(self) -> tuple[EncoderOperator, ...]:
         """Build the operators of the vision tower and the audio encoder at first use."""
         if not self.model.towers:
-            raise UnsupportedModel(self.model.model_type, "an encoder of no known formula")
+            raise UnsupportedModel(self.model.model_type, "its vision or audio encoder is not supported")
         return tuple(encoder_operator(self._build, tower) for tower in self.model.towers)
 
     def _parts(self, shape: StepShape, rows: int) -> tuple[float, float, float]:
@@ -140,9 +140,7 @@ class StepModel:
         launch = norm(gpu, eager, sharpness) - gpu if eager else 0.0
         waiting = 0.0 if replayed else self.host.waiting_s
         host = self.host.step_s + self.host.per_sequence_s * sequences
-        if (
-            self.host.overlapped
-        ):  # one CPU launches and prepares: its times add up and overlap with the GPU together
+        if self.host.overlapped:  # one CPU does both: its times add up and overlap with the GPU together
             host = norm(gpu, eager + host, sharpness) - gpu - launch
         return gpu, launch + waiting, host + self.host.serial_s
 

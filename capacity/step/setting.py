@@ -284,8 +284,8 @@ def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...
         return ()
     if own.gpu not in (None, profile.name):
         raise InvalidInput(
-            f"profile {profile.name} carries the step-time fit of {own.gpu}; "
-            f"say transferred_from = {own.gpu!r} instead, so that it counts as assumed"
+            f"profile {profile.name} contains the step-time fit of {own.gpu}; "
+            f"use transferred_from = {own.gpu!r} instead, so that it counts as assumed"
         )
     if own.transferred_from is None:
         return (own,)

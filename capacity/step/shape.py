@@ -89,7 +89,7 @@ def recomputed(shape: StepShape, *, window_tokens: int | None = None) -> StepSha
     some pairs. Raises InvalidInput for drafts, because a row without a cache has no place for their tokens.
     """
     if shape.draft_tokens:
-        raise InvalidInput("drafts need a KV cache: leave out --no-use-cache, or --speculator")
+        raise InvalidInput("drafts need a KV cache: remove --no-use-cache or --speculator")
     prompts = _whole(shape.prefill_sequences, shape.prefill_context_tokens, window_tokens)
     outputs = _whole(shape.decode_sequences, shape.decode_context_tokens, window_tokens)
     summed = StepShape(*(mine + other for mine, other in zip(prompts, outputs, strict=True)))

@@ -128,7 +128,7 @@ class Workload:
         )
         if after is not None:
             if (after >= count).any():
-                raise InvalidInput(f"after_request names request {int(after.max())} of {count}")
+                raise InvalidInput(f"after_request contains request {int(after.max())} of {count}")
             after = np.where(after[order] < 0, -1, place[after[order]])
         if moved and remark:
             notices = (*notices, f"arrivals were not in order: sorted, {moved:,} of {count:,} requests moved")
@@ -332,9 +332,7 @@ class Workload:
         if not (0 < requests_per_s < float("inf")):
             raise InvalidInput(f"the request rate must be finite and above 0, not {requests_per_s}")
         if self.span_s == 0:
-            raise InvalidInput(
-                f"all requests of {self.name} arrive at once: there is no shape to bring to another rate"
-            )
+            raise InvalidInput(f"all requests of {self.name} arrive at once, so their rate cannot be changed")
         paced = self.at_rate_factor(requests_per_s / self.request_rate_per_s)
         return replace(paced, asked_per_s=requests_per_s)
 
@@ -365,7 +363,7 @@ class Workload:
         service. Raises InvalidInput without sessions.
         """
         if self.session is None:
-            raise InvalidInput(f"{self.name} has no sessions whose requests could wait for each other")
+            raise InvalidInput(f"{self.name} has no sessions, so requests cannot wait for each other")
         order = np.argsort(self.session, kind="stable")
         follows = np.concatenate(([False], np.diff(self.session[order]) == 0))
         after = np.full(len(self), -1, dtype=np.int64)

@@ -107,8 +107,8 @@ class Builder:
         dtype = execution.compute_dtype
         if dtype not in self.flops_per_s and dtype != "fp32":
             raise InvalidInput(
-                f"{stored.name} multiplies in {dtype}, which {self.setting.profile.name} has no tensor cores for "
-                f"(it has {', '.join(self.flops_per_s)}); use a weight-only format such as awq, or another GPU"
+                f"{stored.name} needs {dtype} tensor cores, but {self.setting.profile.name} has only "
+                f"{', '.join(self.flops_per_s)}; use a weight-only format such as awq, or another GPU"
             )
         if execution.note:
             self.notes.append(execution.note)

@@ -13,8 +13,8 @@ KERNELS_OF_COMPRESSION = 6.0  # gates, softmax over an entry's tokens, norm, rop
 def operators(mixer: CompressedAttention, group: LayerGroup, build: Builder) -> MixerOperators:
     """Build projections, the compressor, and attention over the window and over the entries beyond it."""
     build.assume(
-        "the time of compressed attention is that of latent attention over as many entries (assumed): no kernel of its "
-        "own was measured",
+        "compressed attention is timed as latent attention over the same number of entries (assumed), because no "
+        "kernel of it was measured",
         ROOFLINE_ERROR,
     )
     heads = grouped.shard(mixer.num_heads, build.setting.tensor_parallel_size)
