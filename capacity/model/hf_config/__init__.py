@@ -185,14 +185,14 @@ def _layer_groups(text: Fields, family: Family, num_layers: int) -> tuple[LayerG
     """Group equal layers, ordered by the first layer of each group."""
     grouped: dict[LayerGroup, list[int]] = {}
     for layer in range(num_layers):
-        beside = family.beside(text, layer)
+        extras = family.extras(text, layer)
         kind = LayerGroup(
             layers=(),
             mixer=family.mixer(text, family, layer),
             feed_forward=family.feed_forward(text, layer),
-            norms=beside.norms,
-            products=beside.products,
-            vector_values=beside.vector_values,
+            norms=extras.norms,
+            products=extras.products,
+            vector_values=extras.vector_values,
             phase=family.phase(text, layer),
         )
         grouped.setdefault(kind, []).append(layer)
@@ -214,6 +214,6 @@ def _mtp_group(
     if isinstance(last.feed_forward, NoFeedForward):
         full = [group for group in groups if not isinstance(group.feed_forward, NoFeedForward)]
         if full:
-            beside = max(full, key=lambda group: group.layers[-1])
-            last = replace(last, feed_forward=beside.feed_forward, norms=2)
+            last_full = max(full, key=lambda group: group.layers[-1])
+            last = replace(last, feed_forward=last_full.feed_forward, norms=2)
     return replace(last, layers=tuple(range(num_layers, num_layers + count)))

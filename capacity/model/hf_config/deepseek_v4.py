@@ -45,7 +45,7 @@ def v4_mixer(text: Fields, _family: Family, layer: int) -> CompressedAttention:
     )
 
 
-def v4_beside(text: Fields, _layer: int) -> Beside:
+def v4_extras(text: Fields, _layer: int) -> Beside:
     """Return the hyper-connections: `hc_mult` residual streams, mixed before attention and before the experts."""
     copies, hidden = text.count("hc_mult", default=4), text.count(*HIDDEN)
     rows = copies * (copies + 2)

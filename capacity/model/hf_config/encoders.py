@@ -63,7 +63,7 @@ def modern_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
     return replace(feed_forwards.dense(text, layer), bias=text.flag("mlp_bias"))
 
 
-def modern_beside(_text: Fields, layer: int) -> Beside:
+def modern_extras(_text: Fields, layer: int) -> Beside:
     """Return one norm less in the first layer, because the norm of the embeddings replaces it."""
     return Beside(norms=1 if layer == 0 else 2)
 
@@ -118,7 +118,7 @@ def bart_feed_forward(text: Fields, layer: int) -> FeedForward:
     return DenseFeedForward(intermediate_size=text.count(f"{side}_ffn_dim"), gated=False, bias=True)
 
 
-def pair_beside(text: Fields, layer: int) -> Beside:
+def pair_extras(text: Fields, layer: int) -> Beside:
     """Return the norms of a layer: a decoder has one more, before its attention to the prompt."""
     return Beside(norms=2 if phase(text, layer) == "prompt" else 3)
 
@@ -147,10 +147,10 @@ def bart_outside(
 # Whisper: the encoder processes 30 s at a time, as 1,500 frames
 
 
-def whisper_beside(text: Fields, layer: int) -> Beside:
+def whisper_extras(text: Fields, layer: int) -> Beside:
     """Return the biases of queries and values; keys have none."""
     values = 2 if phase(text, layer) == "prompt" else 4
-    return replace(pair_beside(text, layer), vector_values=values * text.count(*HIDDEN))
+    return replace(pair_extras(text, layer), vector_values=values * text.count(*HIDDEN))
 
 
 def whisper_outside(text: Fields) -> tuple[ParameterPart, ...]:

@@ -57,7 +57,7 @@ class Family:
     indexer: bool = False  # sparse attention: its fields are required
     mtp_keys: tuple[str, ...] = ()
     defaults: Mapping[str, int] = field(default_factory=dict)  # for keys that are absent, not null
-    beside: Callable[[Fields, int], Beside] = lambda _fields, _layer: Beside()
+    extras: Callable[[Fields, int], Beside] = lambda _fields, _layer: Beside()
     outside: Callable[[Fields], tuple[ParameterPart, ...]] = lambda _fields: ()
     num_layers: Callable[[Fields], int] | None = None  # if the config counts them differently
     notes: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ def holds(text: Fields, rule: Flag) -> bool:
 
 
 TABLE = Path(__file__).with_name("families.json")
-RULES = ("mixer", "feed_forward", "window", "beside", "outside", "num_layers", "norms_per_layer", "phase")
+RULES = ("mixer", "feed_forward", "window", "extras", "outside", "num_layers", "norms_per_layer", "phase")
 
 
 @cache

@@ -61,7 +61,7 @@ def stablelm_norms(text: Fields) -> int:
     return 1 if text.flag("use_parallel_residual") else 2
 
 
-def same_beside(*, norms: int | None = None, values: int = 0) -> Callable[[Fields, int], Beside]:
+def same_extras(*, norms: int | None = None, values: int = 0) -> Callable[[Fields, int], Beside]:
     """Return a rule for `norms` norms and `values` single values in each layer."""
     return lambda _text, _layer: Beside(norms=norms, vector_values=values)
 
@@ -74,11 +74,11 @@ def bitnet_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
 def expert_scores(first: str) -> Callable[[Fields, int], Beside]:
     """Return a rule for one learned value per expert, in the layers from field `first` on."""
 
-    def beside(text: Fields, layer: int) -> Beside:
+    def extras(text: Fields, layer: int) -> Beside:
         routed = layer >= text.count(first, default=0, minimum=0)
         return Beside(vector_values=text.count(*feed_forwards.EXPERTS) if routed else 0)
 
-    return beside
+    return extras
 
 
 def head_gates(text: Fields, layer: int) -> Beside:
@@ -94,7 +94,7 @@ def head_gates(text: Fields, layer: int) -> Beside:
     return Beside(products=(gate,))
 
 
-def laguna_beside(text: Fields, layer: int) -> Beside:
+def laguna_extras(text: Fields, layer: int) -> Beside:
     """Return the gates of heads, and one learned value per expert."""
     sparse = text.listed("mlp_layer_types", layer) == "sparse"
     return replace(head_gates(text, layer), vector_values=text.count(*feed_forwards.EXPERTS) if sparse else 0)
@@ -185,7 +185,7 @@ def per_layer_embeddings(text: Fields) -> tuple[ParameterPart, ...]:
     )
 
 
-def gemma3n_beside(text: Fields, _layer: int) -> Beside:
+def gemma3n_extras(text: Fields, _layer: int) -> Beside:
     """Return AltUp, LAuReL and per-layer inputs."""
     hidden, inputs = text.count(*HIDDEN), text.count("altup_num_inputs", default=4)
     rank = text.count("laurel_rank", default=64)
@@ -220,7 +220,7 @@ def gemma4_feed_forward(text: Fields, layer: int) -> FeedForward:
     return feed_forwards.routed(text, layer, width=width, shared=dense.intermediate_size)
 
 
-def gemma4_beside(text: Fields, _layer: int) -> Beside:
+def gemma4_extras(text: Fields, _layer: int) -> Beside:
     """Return four norms, one more after the per-layer input, and with experts three more and the router's scales."""
     routed, inputs = text.flag("enable_moe_block"), _per_layer_inputs(text)
     scales = text.count(*HIDDEN) + text.count(*feed_forwards.EXPERTS) if routed else 0
@@ -287,7 +287,7 @@ def step3_mixer(text: Fields, _family: Family, _layer: int) -> Attention:
     )
 
 
-def step3_beside(text: Fields, _layer: int) -> Beside:
+def step3_extras(text: Fields, _layer: int) -> Beside:
     """Return the norm of the query latent. The factorized query has fewer parameters than counted: see `notes`."""
     return Beside(vector_values=text.count("share_q_dim", default=0, minimum=0))
 
@@ -324,7 +324,7 @@ def nas_feed_forward(text: Fields, layer: int) -> FeedForward:
     return DenseFeedForward(intermediate_size=-(-width // 256) * 256)
 
 
-def nas_beside(text: Fields, layer: int) -> Beside:
+def nas_extras(text: Fields, layer: int) -> Beside:
     """Return linear layers in place of attention or feed-forward, and a norm for each part that exists."""
     attention, ffn = _nas_block(text, layer)
     hidden = text.count(*HIDDEN)
@@ -363,7 +363,7 @@ def mllama_mixer(text: Fields, family: Family, layer: int) -> Attention:
     return replace(own, cross=True, qk_norm="per_head") if cross else own
 
 
-def mllama_beside(text: Fields, layer: int) -> Beside:
+def mllama_extras(text: Fields, layer: int) -> Beside:
     """Return two gates in layers that attend to the image."""
     return Beside(vector_values=2 if layer in (text.items("cross_attention_layers") or []) else 0)
 
