@@ -123,8 +123,7 @@ def _load_preset(name: str) -> ModelSpec:
 
 
 def _as_asked(model: ModelSpec, name: str) -> ModelSpec:
-    """Return the preset under the requested id, with a note if the version or date in that id is not the preset's
-    own."""
+    """Return the preset under the requested id, with a note if the id has a version or date that the preset lacks."""
     asked = name.strip()
     ids = (each for each in _index()[model.name] if "/" in each)
     spelled = next((each for each in ids if _normal(each) == _normal(asked)), None)
@@ -242,8 +241,7 @@ def _with_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
 
 
 def _downloaded(hf_id: str) -> Path:
-    """Return the path of this model's `config.json` in the hub's cache; `hf_quant_config.json` is fetched if it
-    exists."""
+    """Return the path of this model's `config.json` in the hub's cache, after fetching `hf_quant_config.json` too."""
     try:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError
@@ -290,8 +288,7 @@ def _aliases() -> dict[str, str]:
 
 @cache
 def _endings() -> Table:
-    """Return weight formats by name ending (the first match applies), FP8 formats by owner, `quant_method` by
-    format."""
+    """Return weight formats by name ending (first match), FP8 formats by owner, and `quant_method` by format."""
     return read_data(Path(__file__).with_name("name_endings.json"))
 
 

@@ -68,8 +68,7 @@ def _nearest(model: ModelSpec, size: float) -> tuple[float, float]:
 
 
 def _countings(model: ModelSpec) -> Iterator[float]:
-    """Return the text model's bytes with and without towers, MTP layers, their copies, and a second copy of a tied
-    head."""
+    """Return the text model's bytes with and without towers, MTP layers, their copies, and a second tied head."""
     text = weight_bytes(model)
     tower = 2.0 * model.tower_params
     mtp = sum(model.checkpoint.part_bytes(part) for part in model.mtp_parts())

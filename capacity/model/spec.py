@@ -74,8 +74,7 @@ class ModelSpec:
 
     @property
     def total_params(self) -> int:
-        """Return the parameters of the text model, including embeddings (tied ones once), without towers and MTP
-        layers."""
+        """Return the parameters of the text model with embeddings (tied ones once), without towers and MTP layers."""
         return sum(part.params for part in self.parameter_parts())
 
     @property

@@ -17,8 +17,7 @@ Size = str | int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tower:
-    """Rules to count and time the towers of one model type: a row of `vision_towers.toml`, which explains the
-    fields."""
+    """Rules to count and time the towers of one model type: a row of `vision_towers.toml`, which has the details."""
 
     keys: Mapping[str, tuple[Size, ...]]
     products: Mapping[str, tuple[Size, ...]] = field(default_factory=dict)
@@ -227,8 +226,7 @@ def tokens_of_image(encoder: VisionEncoder, width: int, height: int) -> int | No
 
 
 def _within_side(encoder: VisionEncoder, cell: int, width: int, height: int) -> int:
-    """Return Pixtral's tokens: the longer side is scaled to fit, sides are cut into whole tokens, and each row adds
-    one."""
+    """Return Pixtral's tokens: the longer side is scaled to fit, sides are cut into tokens, and each row adds one."""
     assert encoder.longest_side is not None
     scale = max(1.0, max(width, height) / encoder.longest_side)
     across, down = (math.ceil(int(side / scale) / cell) for side in (width, height))

@@ -306,8 +306,8 @@ def _costs_of(operators: tuple[Operator, ...]) -> Callable[[float], tuple[OpCost
 
 
 def _rows(rows: float) -> StepShape:
-    """Return a shape of `rows` sampled rows, for operators that depend on nothing else. `rows` may be a fractional
-    mean."""
+    """Return a shape of `rows` sampled rows, which may be a fractional mean, for operators that depend only on
+    rows."""
     return StepShape(draft_tokens=rows)  # type: ignore[arg-type]
 
 

@@ -88,8 +88,7 @@ def gemm_seconds(
 
 
 def quantize_bytes(m: float, k: float, activation_bits: float) -> float:
-    """Return the bytes moved to quantize activations before a product: read at 16 bits, written at
-    `activation_bits`."""
+    """Return the bytes moved to quantize activations: read at 16 bits, written at `activation_bits`."""
     return m * k * (ACTIVATION_BYTES + activation_bits / 8)
 
 

@@ -122,8 +122,7 @@ class StepSetting:
         return {why: factor for why, factor in found.items() if factor > 1}
 
     def weight_slowdown(self, bandwidth_fraction: float, *, share: float) -> float:
-        """Return the time to read weights relative to reading all of them from HBM, if `share` of them comes over
-        PCIe."""
+        """Return the time to read weights relative to HBM alone, if `share` of them is read over PCIe."""
         hbm, pcie = self.profile.hbm_bytes_per_s, self.profile.pcie.bytes_per_s
         return 1.0 - share + share * bandwidth_fraction * hbm / pcie
 

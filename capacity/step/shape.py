@@ -221,8 +221,7 @@ class SlowestRank:
 
 
 class AffineStepTimes:
-    """Step time `base_s + per_token_s · rows + per_context_token_s · decode contexts`, used by the reference
-    schedules."""
+    """Step time `base_s + per_token_s · rows + per_context_token_s · decode contexts`, for reference schedules."""
 
     def __init__(self, base_s: float, per_token_s: float, *, per_context_token_s: float = 0.0) -> None:
         self.base_ps = picoseconds(base_s)

@@ -15,8 +15,7 @@ LEAST_S = 5e-5  # smallest increase that the note shows
 
 
 def over_fewer(setting: StepSetting) -> StepModel | None:
-    """Return the same engine with half as many tensor-parallel ranks (1 for an odd number), or None if that is
-    impossible."""
+    """Return the engine with half as many tensor-parallel ranks (1 for an odd number), or None if impossible."""
     ranks = setting.tensor_parallel_size
     if ranks == 1:
         return None

@@ -27,8 +27,7 @@ _READ = {*NAMES["read"], *(key for size in (*SIZES, *ROUTED) for key in NAMES[si
 
 
 def assumed_family(text: Fields, gated: bool | None = None) -> Family:
-    """Return the family that the field names describe; `gated`: the feed-forward, if the size of the weights shows
-    it."""
+    """Return the family that the field names describe; `gated`: the feed-forward, if known from the weights."""
     if text.has("hybrid_override_pattern") and (hybrid := find_family("nemotron_h")):
         return hybrid
     mixer = next((rule for rule, keys in NAMES["mixers"].items() if text.has(*keys)), "mixers.grouped_query")
@@ -134,8 +133,7 @@ def _positive(value: object) -> bool:
 
 
 def strange_fields(model: ModelSpec, text: Fields) -> list[str]:
-    """Return the fields of layer kinds that this known model type does not have; its reference code ignores them
-    too."""
+    """Return the fields of layer kinds that this known type does not have; its reference code ignores them too."""
     mixers = [group.mixer for group in model.layer_groups]
     kinds = (
         (feed_forwards.EXPERTS, model.is_moe),

@@ -132,8 +132,7 @@ def t5_outside(text: Fields) -> tuple[ParameterPart, ...]:
 def bart_outside(
     *, offset: int, embedding_norms: bool, final_norms: bool
 ) -> Callable[[Fields], tuple[ParameterPart, ...]]:
-    """Return a rule for positions, embedding norms and final norms, minus the final norm that the model counts
-    itself."""
+    """Return a rule for positions, embedding norms and final norms, minus the final norm of the model itself."""
 
     def parts(text: Fields) -> tuple[ParameterPart, ...]:
         hidden, rows = text.count(*HIDDEN), text.count("max_position_embeddings") + offset

@@ -74,8 +74,7 @@ class Expressions:
         self._plain = _Automaton(self, plain)
 
     def match(self, name: str) -> bool:
-        """Return whether an expression matches `name` from its first character; raises `re.error` for too much
-        work."""
+        """Return whether an expression matches `name` from its start; raises `re.error` for too much work."""
         return self._plain.match(name) or any(
             own.match(name) and all(guard.match(name) is wanted for wanted, guard in guards)
             for own, guards in self._guarded
@@ -189,7 +188,7 @@ class _Automaton:
         return here.at_end
 
     def _walk(self, numbers: Iterable[int], places: tuple[int, ...]) -> tuple[int, list[int], bool]:
-        """Return the number of visited states, those that consume a character or wait for the end, and whether one
+        """Return the number of visited states, those that consume a character or await the end, and whether one
         matched."""
         open_, seen, takes = list(numbers), set(numbers), []
         while open_:

@@ -83,8 +83,7 @@ class WeightFormat:
 
     @property
     def bits_per_weight(self) -> float:
-        """Return the bits per weight of a large matrix (4096 wide where it matters), including scales and zero
-        points."""
+        """Return the bits per weight of a large matrix (4096 wide if it matters), with scales and zero points."""
         return self.matrix_bytes(_NOMINAL_DIMENSION, _NOMINAL_DIMENSION) * 8 / _NOMINAL_DIMENSION**2
 
     def matrix_bytes(self, rows: int, columns: int) -> float:

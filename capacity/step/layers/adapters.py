@@ -35,8 +35,7 @@ BOUNDS: tuple[Bound, ...] = ("launch", "memory")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedLayers:
-    """Linear layers with the same input that share their LoRA kernels: their number, and inputs and outputs per
-    GPU."""
+    """Linear layers with the same input that share their LoRA kernels; inputs and outputs are per GPU."""
 
     slices: int
     inputs: float

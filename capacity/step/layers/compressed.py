@@ -50,8 +50,7 @@ def operators(mixer: CompressedAttention, group: LayerGroup, build: Builder) -> 
 
 
 def _attention(mixer: CompressedAttention, group: LayerGroup, build: Builder, heads: float) -> list[Operator]:
-    """Build attention: the window as one KV head, and the entries as a latent with a fraction of an entry per
-    token."""
+    """Build attention: the window as one KV head, and the entries as a latent with part of an entry per token."""
     flops, entry = 4.0 * heads * mixer.head_dim, mixer.entry_bytes(build.kv_cache)
     row_bytes = 2 * heads * mixer.head_dim * ACTIVATION_BYTES
     count, rate = group.num_layers, mixer.compress_rate

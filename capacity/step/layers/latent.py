@@ -197,8 +197,8 @@ class _Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillWork(_Work):
-    """Work of prefill over expanded heads; with sparse attention only for prompts of at most `top_k` tokens, or
-    none."""
+    """Work of prefill over expanded heads; sparse attention does it for prompts of at most `top_k` tokens, or
+    never."""
 
     short_dense: bool = True
 

@@ -1,5 +1,4 @@
-"""Methods with a format for the model, a module or a group of modules: compressed-tensors, NVIDIA ModelOpt, AMD
-Quark."""
+"""Methods with formats by module or group of modules: compressed-tensors, NVIDIA ModelOpt, AMD Quark."""
 
 from pathlib import Path
 
