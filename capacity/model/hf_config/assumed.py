@@ -7,6 +7,7 @@ Unread fields that may change the layers are listed in a note.
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 from capacity.base.fields import Fields
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward, NoFeedForward
@@ -67,7 +68,7 @@ def _window(text: Fields, layer: int) -> int | None:
         sliding = text.listed("layer_types", layer) in WINDOWED
         return text.optional_count("sliding_window", minimum=0) or None if sliding else None
     if text.has("sliding_window_pattern"):
-        return windows.interleaved_window(6)(text, layer)
+        return windows.interleaved_window(text, layer, pattern=6)
     return windows.uniform_window(text, layer)
 
 
@@ -102,7 +103,7 @@ def _feed_forward(text: Fields, gated: bool) -> FeedForwardRule:
         found: FeedForwardRule = find_rule("hybrids.jamba_feed_forward")
         return found
     if not any(_positive(text.values.get(key)) for key in feed_forwards.EXPERTS):
-        return feed_forwards.dense_biased if gated else feed_forwards.plain(bias=("mlp_bias", False))
+        return feed_forwards.dense_biased if gated else partial(feed_forwards.plain, bias=("mlp_bias", False))
 
     def routed(text: Fields, layer: int) -> FeedForward:
         listed = text.has("mlp_layer_types") or isinstance(text.values.get("moe_layer_freq"), list)

@@ -3,7 +3,6 @@
 Counts equal those of the modules of transformers 5.23, read 2026-11; encoders include the pooler, which engines load.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from capacity.base.fields import Fields
@@ -87,24 +86,20 @@ def phase(text: Fields, layer: int) -> Phase:
     return "prompt" if layer < _encoder_layers(text) else "output"
 
 
-def pair_mixer(*, bias: bool) -> Callable[[Fields, Family, int], Attention]:
-    """Return a rule: encoder layers attend to the whole prompt, decoder layers to the output and to the prompt."""
-
-    def mixer(text: Fields, _family: Family, layer: int) -> Attention:
-        encoder = phase(text, layer) == "prompt"
-        side = "encoder" if encoder else "decoder"
-        heads = text.count(f"{side}_attention_heads", *HEADS)
-        return Attention(
-            num_heads=heads,
-            num_kv_heads=heads,
-            head_dim=text.optional_count("d_kv") or text.count(*HIDDEN) // heads,
-            qkv_bias=bias,
-            output_bias=bias,
-            causal=not encoder,
-            crossed=not encoder,
-        )
-
-    return mixer
+def pair_mixer(text: Fields, _family: Family, layer: int, *, bias: bool) -> Attention:
+    """Return attention to the whole prompt in an encoder, and to the output and the prompt in a decoder."""
+    encoder = phase(text, layer) == "prompt"
+    side = "encoder" if encoder else "decoder"
+    heads = text.count(f"{side}_attention_heads", *HEADS)
+    return Attention(
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_dim=text.optional_count("d_kv") or text.count(*HIDDEN) // heads,
+        qkv_bias=bias,
+        output_bias=bias,
+        causal=not encoder,
+        crossed=not encoder,
+    )
 
 
 def t5_feed_forward(text: Fields, _layer: int) -> FeedForward:
@@ -130,17 +125,13 @@ def t5_outside(text: Fields) -> tuple[ParameterPart, ...]:
 
 
 def bart_outside(
-    *, offset: int, embedding_norms: bool, final_norms: bool
-) -> Callable[[Fields], tuple[ParameterPart, ...]]:
-    """Return a rule for positions, embedding norms and final norms, minus the final norm of the model itself."""
-
-    def parts(text: Fields) -> tuple[ParameterPart, ...]:
-        hidden, rows = text.count(*HIDDEN), text.count("max_position_embeddings") + offset
-        norms = 2 * (embedding_norms + final_norms) - 1
-        positions = matrix("embed_positions", "norm", 2 * rows, hidden, (), sharding="replicated")
-        return positions, vector("other_norms", "norm", norms * 2 * hidden, ())
-
-    return parts
+    text: Fields, *, offset: int, embedding_norms: bool, final_norms: bool
+) -> tuple[ParameterPart, ...]:
+    """Return positions, embedding norms and final norms, without the final norm that the model counts itself."""
+    hidden, rows = text.count(*HIDDEN), text.count("max_position_embeddings") + offset
+    norms = 2 * (embedding_norms + final_norms) - 1
+    positions = matrix("embed_positions", "norm", 2 * rows, hidden, (), sharding="replicated")
+    return positions, vector("other_norms", "norm", norms * 2 * hidden, ())
 
 
 # Whisper: the encoder processes 30 s at a time, as 1,500 frames
@@ -165,4 +156,4 @@ def whisper_outside(text: Fields) -> tuple[ParameterPart, ...]:
 
 
 def whisper_mixer(text: Fields, family: Family, layer: int) -> Attention:
-    return replace(pair_mixer(bias=True)(text, family, layer), qkv_bias=False)
+    return replace(pair_mixer(text, family, layer, bias=True), qkv_bias=False)

@@ -2,14 +2,14 @@
 
 Sources: transformers 5.23 configuration and modelling files, vLLM 0.33 `model_arch_config_convertor.py`, read 2026-11.
 A row has fields of `Family`. With `like`, it inherits the fields of another row; null resets a field to its default. A
-rule is the name of a function of this package (`module.function`), or an object with the name of a function and its
-keyword arguments; that function returns the rule.
+rule is the name of a function of this package (`module.function`), or an object with that name and keyword arguments.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -113,10 +113,12 @@ def _make_family(model_type: str) -> Family:
 
 
 def find_rule(named: str | Table) -> Any:
-    """Return the function with this name; an object's function is called with its keywords. Raises ValueError."""
+    """Return the function with this name, with the keywords of an object bound to it. Raises ValueError, TypeError."""
     if not isinstance(named, str):
         keywords = dict(named)
-        return find_rule(keywords.pop("rule"))(**keywords)
+        rule = find_rule(keywords.pop("rule"))
+        signature(rule).bind_partial(**keywords)  # an unknown keyword is an error in the table
+        return partial(rule, **keywords)
     module, _, function = named.partition(".")
     try:
         return getattr(import_module(f"{__package__}.{module}"), function)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from capacity.base.fields import Fields
@@ -37,23 +38,19 @@ def dense(text: Fields, layer: int) -> DenseFeedForward:
     return DenseFeedForward(intermediate_size=required_of_layer(text, layer, *WIDTH))
 
 
-def with_biases(key: str, *, default: bool = False) -> FeedForwardRule:
-    """Return a rule for a gated feed-forward whose biases depend on this field."""
-    return lambda text, layer: replace(dense(text, layer), bias=text.flag(key, default=default))
+def with_biases(text: Fields, layer: int, *, key: str) -> DenseFeedForward:
+    """Return a gated feed-forward whose biases depend on this field."""
+    return replace(dense(text, layer), bias=text.flag(key))
 
 
-dense_biased = with_biases("mlp_bias")
+dense_biased = partial(with_biases, key="mlp_bias")
 
 
-def plain(*, bias: bool | tuple[str, bool] = False) -> FeedForwardRule:
-    """Return a rule for up, activation, down without a gate; the default width is four times the hidden size."""
-
-    def rule(text: Fields, layer: int) -> DenseFeedForward:
-        width = of_layer(text, layer, *WIDTH) or 4 * text.count("hidden_size", "n_embd", "d_model")
-        has = bias if isinstance(bias, bool) else text.flag(bias[0], default=bias[1])
-        return DenseFeedForward(intermediate_size=width, gated=False, bias=has)
-
-    return rule
+def plain(text: Fields, layer: int, *, bias: bool | tuple[str, bool] = False) -> DenseFeedForward:
+    """Return up, activation, down without a gate; the default width is four times the hidden size."""
+    width = of_layer(text, layer, *WIDTH) or 4 * text.count("hidden_size", "n_embd", "d_model")
+    has = bias if isinstance(bias, bool) else text.flag(bias[0], default=bias[1])
+    return DenseFeedForward(intermediate_size=width, gated=False, bias=has)
 
 
 def routed(text: Fields, layer: int, *, width: int, shared: int = 0, **traits: Any) -> MoEFeedForward:
@@ -87,22 +84,20 @@ def gpt_oss(text: Fields, layer: int) -> MoEFeedForward:
     return routed(text, layer, width=text.count("intermediate_size"), expert_bias=True, router_bias=True)
 
 
-def leading_dense(*, first: tuple[str, ...] = (), balanced: bool = False) -> FeedForwardRule:
-    """Return DeepSeek's rule: the first layers are dense, the others routed with `n_shared_experts` shared experts.
+def leading_dense(
+    text: Fields, layer: int, *, first: tuple[str, ...] = (), balanced: bool = False
+) -> FeedForward:
+    """Return DeepSeek's feed-forward: dense in the first layers, then routed with `n_shared_experts` shared experts.
 
     `first`: fields with the number of dense layers. `balanced`: the router has an `e_score_correction_bias` instead of
     an auxiliary loss (DeepSeek-V3 and later).
     """
-
-    def rule(text: Fields, layer: int) -> FeedForward:
-        frequency = text.count("moe_layer_freq", default=1)
-        if layer < text.count(*first, default=0, minimum=0) or layer % frequency:
-            return dense(text, layer)
-        width = text.count("moe_intermediate_size")
-        shared = of_layer(text, layer, *SHARED_EXPERTS, minimum=0) or 0
-        return routed(text, layer, width=width, shared=shared * width, balanced_router=balanced)
-
-    return rule
+    frequency = text.count("moe_layer_freq", default=1)
+    if layer < text.count(*first, default=0, minimum=0) or layer % frequency:
+        return dense(text, layer)
+    width = text.count("moe_intermediate_size")
+    shared = of_layer(text, layer, *SHARED_EXPERTS, minimum=0) or 0
+    return routed(text, layer, width=width, shared=shared * width, balanced_router=balanced)
 
 
 def minimax(text: Fields, layer: int) -> FeedForward:

@@ -1,6 +1,5 @@
 """Decoders whose layers have more parts than attention and feed-forward."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from capacity.base.fields import Fields
@@ -13,31 +12,20 @@ from capacity.model.parameter_part import ParameterPart
 from capacity.model.parts import Product, matrix, vector
 from capacity.model.recurrent import NoMixer
 
-Outside = Callable[[Fields], tuple[ParameterPart, ...]]
-
-
 # parts outside of the layers
 
 
-def positions(*, keys: tuple[str, ...], added: int = 0) -> Outside:
-    """Return a rule for a learned vector per position."""
-
-    def parts(text: Fields) -> tuple[ParameterPart, ...]:
-        rows = text.count(*keys) + added
-        return (matrix("embed_positions", "norm", rows, text.count(*HIDDEN), (), sharding="replicated"),)
-
-    return parts
+def positions(text: Fields, *, keys: tuple[str, ...], added: int = 0) -> tuple[ParameterPart, ...]:
+    """Return a learned vector per position."""
+    rows = text.count(*keys) + added
+    return (matrix("embed_positions", "norm", rows, text.count(*HIDDEN), (), sharding="replicated"),)
 
 
-def head_bias(*, present: Flag) -> Outside:
-    """Return a rule for a bias of the LM head: one value per token of the vocabulary."""
-
-    def parts(text: Fields) -> tuple[ParameterPart, ...]:
-        if not holds(text, present):
-            return ()
-        return (vector("lm_head.bias", "bias", text.count("vocab_size"), (), sharding="vocabulary"),)
-
-    return parts
+def head_bias(text: Fields, *, present: Flag) -> tuple[ParameterPart, ...]:
+    """Return the bias of the LM head: one value per token of the vocabulary."""
+    if not holds(text, present):
+        return ()
+    return (vector("lm_head.bias", "bias", text.count("vocab_size"), (), sharding="vocabulary"),)
 
 
 def embedding_norm(text: Fields) -> tuple[ParameterPart, ...]:
@@ -61,9 +49,9 @@ def stablelm_norms(text: Fields) -> int:
     return 1 if text.flag("use_parallel_residual") else 2
 
 
-def same_extras(*, norms: int | None = None, values: int = 0) -> Callable[[Fields, int], Beside]:
-    """Return a rule for `norms` norms and `values` single values in each layer."""
-    return lambda _text, _layer: Beside(norms=norms, vector_values=values)
+def same_extras(_text: Fields, _layer: int, *, norms: int | None = None, values: int = 0) -> Beside:
+    """Return `norms` norms and `values` single values."""
+    return Beside(norms=norms, vector_values=values)
 
 
 def bitnet_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
@@ -71,14 +59,10 @@ def bitnet_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
     return replace(feed_forwards.dense(text, layer), inner_norm=True)
 
 
-def expert_scores(first: str) -> Callable[[Fields, int], Beside]:
-    """Return a rule for one learned value per expert, in the layers from field `first` on."""
-
-    def extras(text: Fields, layer: int) -> Beside:
-        routed = layer >= text.count(first, default=0, minimum=0)
-        return Beside(vector_values=text.count(*feed_forwards.EXPERTS) if routed else 0)
-
-    return extras
+def expert_scores(text: Fields, layer: int, *, first: str) -> Beside:
+    """Return one learned value per expert, in the layers from field `first` on."""
+    routed = layer >= text.count(first, default=0, minimum=0)
+    return Beside(vector_values=text.count(*feed_forwards.EXPERTS) if routed else 0)
 
 
 def head_gates(text: Fields, layer: int) -> Beside:

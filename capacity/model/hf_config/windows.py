@@ -47,16 +47,12 @@ def qwen_window(text: Fields, layer: int) -> int | None:
     return _window_tokens(text) if windowed else None
 
 
-def interleaved_window(pattern: int) -> WindowRule:
-    """Return a rule with full attention in every `sliding_window_pattern`-th layer (default: `pattern`)."""
-
-    def rule(text: Fields, layer: int) -> int | None:
-        kind = layer_type(text, layer)
-        every = _pattern(text, pattern)
-        windowed = kind == "sliding_attention" if kind else bool((layer + 1) % every)
-        return _window_tokens(text) if windowed else None
-
-    return rule
+def interleaved_window(text: Fields, layer: int, *, pattern: int) -> int | None:
+    """Return `sliding_window`, or None in every `sliding_window_pattern`-th layer (default: `pattern`)."""
+    kind = layer_type(text, layer)
+    every = _pattern(text, pattern)
+    windowed = kind == "sliding_attention" if kind else bool((layer + 1) % every)
+    return _window_tokens(text) if windowed else None
 
 
 def _pattern(text: Fields, default: int) -> int:
