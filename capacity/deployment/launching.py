@@ -50,13 +50,9 @@ def launch_command(engine: str, model_id: str, pool: Pool) -> Launch:
     launch = MAKERS[name](model_id, pool)
     notes = launch.notes
     if pool.kv_eviction is not None:
-        notes += (
-            f"{name} has no flag for --kv-eviction {pool.kv_eviction}: this command keeps all KV",
-        )
+        notes += (f"{name} has no flag for --kv-eviction {pool.kv_eviction}: this command keeps all KV",)
     if not has_way(name, draft_way(pool)):
-        notes += (
-            f"{name} has no flag for --speculator {pool.speculator}: this command does not draft",
-        )
+        notes += (f"{name} has no flag for --speculator {pool.speculator}: this command does not draft",)
     return launch if notes == launch.notes else replace(launch, notes=notes)
 
 
@@ -194,7 +190,9 @@ def _mii(model_id: str, pool: Pool) -> Launch:
     text = _text(
         ["import mii", "", "mii.serve(", f"    {model_id!r},", "    deployment_name='model',", *given, ")"]
     )
-    note = f"the server is at http://localhost:{PORT}/mii/model; mii.client('model').terminate_server() stops it"
+    note = (
+        f"the server is at http://localhost:{PORT}/mii/model; mii.client('model').terminate_server() stops it"
+    )
     notes = (note, *_checkpoint_notes(pool, ()))
     return Launch(words=("python", "serve_mii.py"), notes=notes, files=(("serve_mii.py", text),))
 

@@ -121,7 +121,9 @@ def filled_fields(traffic: Traffic) -> Filled:
             "users need the seconds between a response and the next request: add --think-time-s, or --use-case"
         )
     if traffic.user_loop == "closed" and not think_s:
-        raise InvalidInput("users without think time are the same as --concurrency: use that, or add --think-time-s")
+        raise InvalidInput(
+            "users without think time are the same as --concurrency: use that, or add --think-time-s"
+        )
     if traffic.user_loop == "open":
         filled["request_rate"] = traffic.users / wait_s
     return filled
@@ -170,27 +172,27 @@ def _spread_of(case: UseCase) -> Filled:
 
 def filled_notes(traffic: Traffic) -> tuple[str, ...]:
     """Return one note per filled-in value, with its source and formula."""
-    return tuple(_notes(traffic))
-
-
-def _notes(traffic: Traffic) -> Iterator[str]:
     filled = {name for name, value in filled_fields(traffic).items() if getattr(traffic, name) == value}
     filled -= traffic.model_fields_set
+    notes: list[str] = []
     if traffic.use_case is not None:
-        yield from _case_notes(find_use_case(traffic.use_case), filled)
+        notes += _case_notes(find_use_case(traffic.use_case), filled)
     elif filled & {"input_len_cv", "output_len_cv"}:
-        yield (
+        notes.append(
             f"request lengths vary as in the Azure LLM inference trace 2023, conversations (measured): lognormal, CV "
             f"{traffic.input_len_cv:g} of prompts, {traffic.output_len_cv:g} of outputs; use --random-range-ratio 0 "
             "for identical lengths"
         )
     if "request_rate" in filled:
         waits = f", response time {traffic.response_s:g} s" if traffic.response_s else ""
-        most = "" if traffic.response_s else ", the highest rate; set --response-s to include the response time"
-        yield (
+        most = (
+            "" if traffic.response_s else ", the highest rate; set --response-s to include the response time"
+        )
+        notes.append(
             f"{traffic.users:,} users, think time {traffic.think_time_s:g} s{waits}: users / (think + response) = "
             f"{traffic.request_rate:.4g} requests/s{most} ({LITTLES_LAW})"
         )
+    return tuple(notes)
 
 
 def _case_notes(case: UseCase, filled: set[str]) -> Iterator[str]:

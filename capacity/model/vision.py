@@ -170,16 +170,6 @@ def _most_tokens(
     return form.pixels[1] // cell**2
 
 
-def multimodal_fields(outer: Fields) -> Fields:
-    """Return the object that has the towers: `thinker_config` in a model that also generates speech."""
-    return outer.section("thinker_config") or outer
-
-
-def speech_parts(outer: Fields) -> tuple[str, ...]:
-    """Return the config sections of the parts that generate speech, which are not counted."""
-    return tuple(key for key in ("talker_config", "token2wav_config", "code2wav_config") if outer.has(key))
-
-
 def vision_tower(config: Fields) -> tuple[int, VisionEncoder | None, tuple[str, ...]]:
     """Return the parameters of the tower with its projector, its shape, and the config sections that are not counted.
 

@@ -8,6 +8,7 @@ steps, and its results are continuous in the load.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from capacity.step.closed_form import EngineLimits, StepModelLike, joint_seconds_of, shared_prolongation_s
 from capacity.step.shape import StepShape, decode_shape
@@ -132,12 +133,7 @@ def _decoding(batch: int, limits: EngineLimits, load: EngineLoad) -> StepShape:
 
 def _on_line(of_batch: Callable[[int], float]) -> Callable[[float], float]:
     """Return a function of real batch sizes that interpolates `of_batch`, evaluated once for each whole size."""
-    known: dict[int, float] = {}
-
-    def at(batch: int) -> float:
-        if batch not in known:
-            known[batch] = of_batch(batch)
-        return known[batch]
+    at = cache(of_batch)
 
     def line(batch: float) -> float:
         below = math.floor(batch)

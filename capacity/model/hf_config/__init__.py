@@ -29,7 +29,10 @@ from capacity.model.layers import LayerGroup
 from capacity.model.quantization import find_format, uniform_scheme
 from capacity.model.quantization.config import parse_quantization_config
 from capacity.model.spec import ModelSpec
-from capacity.model.vision import multimodal_fields, speech_parts, vision_tower
+from capacity.model.vision import vision_tower
+
+# sections of a multimodal model that generate speech
+SPEECH_SECTIONS = ("talker_config", "token2wav_config", "code2wav_config")
 
 
 def from_hf_config(
@@ -68,14 +71,14 @@ def from_hf_config(
     dtype = _dtype(outer, text)
     base = uniform_scheme(dtype, find_format(dtype), base=find_format(dtype))
     quantization = _quantization_fields(outer, text, hf_quant_config)
-    towers, norms = multimodal_fields(outer), family.norms_per_layer
+    towers, norms = outer.section("thinker_config") or outer, family.norms_per_layer
     vision_params, vision, unseen = vision_tower(towers)
     audio_params, audio, unheard = audio_tower(towers)
     named = str((outer.items("architectures") or [""])[0])
     scores = named.endswith(
         ("ForSequenceClassification", "ForTokenClassification")
     )  # a head instead of vocabulary logits
-    uncounted = (*unheard, *unseen, *speech_parts(outer))
+    uncounted = (*unheard, *unseen, *(key for key in SPEECH_SECTIONS if outer.has(key)))
     spec = ModelSpec(
         name=name,
         hf_id=hf_id,

@@ -31,5 +31,5 @@ from capacity.model.quantization.weight_format import (
     WeightFormat,
     find_format,
     grouped_int_format,
-    known_formats,
+    weight_formats,
 )

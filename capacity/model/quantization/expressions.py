@@ -57,7 +57,7 @@ class Expressions:
         self._most_work = MOST_WORK // lists
         self._items = 0
         self.work = 0
-        self._states = [_State(frozenset(), (), _FOUND)]
+        self.states = [_State(frozenset(), (), _FOUND)]
         plain: list[int] = []
         self._guarded: list[tuple[_Automaton, list[tuple[bool, _Automaton]]]] = []
         for pattern in patterns:
@@ -80,9 +80,6 @@ class Expressions:
             for own, guards in self._guarded
         )
 
-    def state(self, number: int) -> _State:
-        return self._states[number]
-
     def count_work(self, states: int) -> None:
         self.work += states
         if self.work > self._most_work:
@@ -91,10 +88,10 @@ class Expressions:
     # an expression is compiled from its end to its beginning
 
     def _add(self, characters: frozenset[str], after: tuple[int, ...], only: int = 0) -> int:
-        if len(self._states) >= MOST_STATES:
+        if len(self.states) >= MOST_STATES:
             raise self._too_large()
-        self._states.append(_State(characters, after, only))
-        return len(self._states) - 1
+        self.states.append(_State(characters, after, only))
+        return len(self.states) - 1
 
     @staticmethod
     def _too_large() -> re.error:
@@ -131,7 +128,7 @@ class Expressions:
             raise self._too_large()
         if most is _op.MAXREPEAT:
             again = self._add(frozenset(), ())
-            self._states[again] = _State(frozenset(), (self._sequence(items, again), after))
+            self.states[again] = _State(frozenset(), (self._sequence(items, again), after))
             start = again
         else:
             start = after
@@ -168,7 +165,7 @@ class _Automaton:
 
     def _step(self, here: _Set, character: str) -> _Set:
         self._owner.count_work(len(here.takes))
-        states = (self._owner.state(number) for number in here.takes)
+        states = (self._owner.states[number] for number in here.takes)
         return self._closed([s.after[0] for s in states if character in s.characters])
 
     def _closed(self, numbers: list[int], *, at_start: bool = False) -> _Set:
@@ -193,7 +190,7 @@ class _Automaton:
         open_, seen, takes = list(numbers), set(numbers), []
         while open_:
             number = open_.pop()
-            state = self._owner.state(number)
+            state = self._owner.states[number]
             if state.only == _FOUND:
                 return len(seen), [], True
             if state.characters or (state.only == _AT_END and _AT_END not in places):

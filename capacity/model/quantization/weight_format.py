@@ -152,11 +152,6 @@ def _spellings() -> dict[str, WeightFormat]:
     }
 
 
-def known_formats() -> tuple[str, ...]:
-    """Return the names of all storage formats."""
-    return tuple(weight_formats())
-
-
 def find_format(name: str) -> WeightFormat:
     """Return the storage format of this name or alias, ignoring case and treating `_` as `-`. Raises UnknownName.
 

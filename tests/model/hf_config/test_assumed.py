@@ -25,7 +25,11 @@ def test_a_plain_decoder_counts_as_the_llama_that_it_is() -> None:
 
 
 def test_a_config_without_model_type_is_read_and_said() -> None:
-    assert read(model_type=...).notes[0].startswith("a config without model_type is unknown: its field names are read")
+    assert (
+        read(model_type=...)
+        .notes[0]
+        .startswith("a config without model_type is unknown: its field names are read")
+    )
 
 
 def test_known_types_say_nothing() -> None:

@@ -8,18 +8,18 @@ from capacity.base.errors import InvalidInput, UnknownName
 from capacity.model import load_model
 from capacity.model.quantization import (
     find_format,
-    known_formats,
     known_quantizations,
     quantization_spellings,
     scheme_for,
     weight_bytes,
+    weight_formats,
 )
 
 
 def test_a_spelling_stands_for_one_format() -> None:
     spellings = [
         spelling
-        for stored in map(find_format, known_formats())
+        for stored in map(find_format, weight_formats())
         for name in stored.names
         for spelling in name.spellings
     ]
