@@ -61,9 +61,6 @@ def _draft_terms(pool: Pool, engine: str) -> Fields:
     return {"speculator": way if known else None, "draft": draft}
 
 
-# vLLM
-
-
 def _vllm_terms(pool: Pool) -> Fields:
     role = next((word for word, role in ROLES.items() if role == pool.role and role != "both"), None)
     transfer = {"kv_connector": "NixlConnector", "kv_role": role}
@@ -216,9 +213,6 @@ def _tensorrt_llm_fields(values: Fields, line: Line) -> Fields:
         line.notes.append(f"--max_num_tokens {tokens} rejects longer prompts (they are simulated as chunks)")
         fields["enable_chunked_prefill"] = True
     return fields
-
-
-# TGI
 
 
 def _tgi_terms(pool: Pool) -> Fields:

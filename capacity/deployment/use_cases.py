@@ -103,9 +103,6 @@ def _with_sources(table: Mapping[str, Any], sources: Mapping[str, str]) -> dict[
     }
 
 
-# Traffic fields from the use case and the users
-
-
 def filled_fields(traffic: Traffic) -> Filled:
     """Return the values of unset traffic fields from the use case and the users. Raises InvalidInput."""
     filled = _of_the_use_case(traffic) or _measured_spread(traffic)

@@ -183,8 +183,6 @@ class StepModel:
             return 0.0
         return self._build.traffic("copy", kernels=1.0, bytes_per_row=moved_bytes).seconds(_rows(1.0))
 
-    # synchronised data-parallel ranks
-
     def joint_seconds(self, shapes: Sequence[StepShape]) -> float:
         """Return the time of one step of all data-parallel ranks, one shape per rank.
 
@@ -216,8 +214,6 @@ class StepModel:
     def joint_ps(self, shapes: Sequence[StepShape]) -> int:
         """Return `joint_seconds` in whole picoseconds."""
         return max(1, picoseconds(self.joint_seconds(shapes)))
-
-    # whole picoseconds for the simulator
 
     def step_ps(self, shape: StepShape) -> int:
         """Return the step time in whole picoseconds; pure decode steps follow `decode_piece`."""

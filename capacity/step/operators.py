@@ -50,9 +50,6 @@ class Operator(Protocol):
     def plus(self, other: Self) -> Self: ...
 
 
-# formulas
-
-
 def norm(first: float, second: float, sharpness: float) -> float:
     """Return `(first**p + second**p)**(1/p)`: the sum at p = 1, nearly the maximum at p = 16, never below either."""
     if first < second:
@@ -144,9 +141,6 @@ def tilt_of(tokens: float) -> float:
 def roof_of(constants: MoeCoefficients) -> float:
     """Return the largest roofline fraction of these constants: no factor may scale the time below it."""
     return max(constants.compute_fraction, constants.bandwidth_fraction, constants.routed_fraction)
-
-
-# operators
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,6 @@ from capacity.step.collectives import Interconnect
 from capacity.step.launches import launch_seconds, waiting_seconds
 
 DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "chip-to-chip", "c2c")
-
-
 GPUS_OF_SOCKET = 4
 CROSSING_SHARE = 0.81
 """Fraction of a PCIe link's rate that a ring keeps if it crosses between two CPU sockets. A group of more than four

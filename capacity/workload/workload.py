@@ -147,8 +147,6 @@ class Workload:
     def __len__(self) -> int:
         return len(self.arrival_s)
 
-    # Properties
-
     @property
     def optional_columns(self) -> dict[str, FloatArray | IntArray]:
         """Return the columns of `OPTIONAL` that are set, by name."""
@@ -243,8 +241,6 @@ class Workload:
             tokens += self.images * self.image_tokens
         return tokens if self.audio_tokens is None else tokens + self.audio_tokens
 
-    # Subsets
-
     def head(self, count: int) -> Workload:
         """Return the first `count` requests, or all of them if there are fewer."""
         if count < 1:
@@ -317,8 +313,6 @@ class Workload:
             )
         notice = f"{touched:,} of {len(self):,} requests dropped: longer than {max_model_len:,} tokens"
         return replace(self.take(np.flatnonzero(~too_long)), notices=(*self.notices, notice))
-
-    # Other timing
 
     def at_rate_factor(self, factor: float) -> Workload:
         """Return the requests at `factor` times the rate: smaller gaps between arrivals, unchanged think times."""

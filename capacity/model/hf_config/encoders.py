@@ -19,9 +19,6 @@ from capacity.model.vision_towers import linear
 ENCODER, DECODER = ("num_layers", "encoder_layers"), ("num_decoder_layers", "decoder_layers")
 
 
-# encoders
-
-
 def bert_mixer(text: Fields, _family: Family, layer: int) -> Attention:
     """Return bidirectional attention; in ModernBERT, only every third layer attends beyond a window."""
     heads = text.count(*HEADS)

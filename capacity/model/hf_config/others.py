@@ -12,8 +12,6 @@ from capacity.model.parameter_part import ParameterPart
 from capacity.model.parts import Product, matrix, vector
 from capacity.model.recurrent import NoMixer
 
-# parts outside of the layers
-
 
 def positions(text: Fields, *, keys: tuple[str, ...], added: int = 0) -> tuple[ParameterPart, ...]:
     """Return a learned vector per position."""
@@ -31,9 +29,6 @@ def head_bias(text: Fields, *, present: Flag) -> tuple[ParameterPart, ...]:
 def embedding_norm(text: Fields) -> tuple[ParameterPart, ...]:
     """Return BLOOM's norm of embeddings: a scale and a bias."""
     return (vector("word_embeddings_layernorm", "norm", 2 * text.count(*HIDDEN), ()),)
-
-
-# parts of layers
 
 
 def falcon_norms(text: Fields) -> int:
@@ -116,9 +111,6 @@ def block_indexer(text: Fields, layer: int) -> Beside:
         for name, rows in (("q", heads * width), ("k", width))
     )
     return Beside(products=products, vector_values=2 * width)
-
-
-# Gemma 3n and 4
 
 
 def _shared_from(text: Fields) -> int:
@@ -209,9 +201,6 @@ def gemma4_extras(text: Fields, _layer: int) -> Beside:
     routed, inputs = text.flag("enable_moe_block"), _per_layer_inputs(text)
     scales = text.count(*HIDDEN) + text.count(*feed_forwards.EXPERTS) if routed else 0
     return Beside(products=inputs, vector_values=scales, norms=4 + bool(inputs) + 3 * routed)
-
-
-# MiMo-V2, Step 3, LongCat, Nemotron's searched Llamas, Llama 3.2 Vision
 
 
 def mimo_mixer(text: Fields, family: Family, layer: int) -> Attention:

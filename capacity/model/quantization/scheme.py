@@ -51,11 +51,6 @@ class QuantizationScheme:
     kv_cache_dtype: str | None = None
 
     @property
-    def linear(self) -> WeightFormat:
-        """Return the format of the matrices outside of the experts; the feed-forward's if attention has another."""
-        return self.dense_ffn
-
-    @property
     def quantized(self) -> bool:
         return any(f.value_bits < 16 for f in (self.attention, self.dense_ffn, self.experts, self.embedding))
 

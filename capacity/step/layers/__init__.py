@@ -164,9 +164,6 @@ def _require_operator(kind: type) -> None:
         raise TypeError(f"{kind.__name__} is not an operator of a step: it lacks {', '.join(lacking)}")
 
 
-# outside of the layers
-
-
 def embedding(build: Builder) -> Iterator[Operator]:
     """Build the embedding look-up of each row, and the model's products outside of layers."""
     yield build.traffic(
@@ -234,9 +231,6 @@ def communication(build: Builder) -> Iterator[Operator]:
             link=setting.link_of(gpus),
             constants=build.lookup.nccl("send_recv"),
         )
-
-
-# layers of the CPU
 
 
 def products_of_host(by_cpu: list[Operator], by_gpu: list[Operator]) -> Iterator[Operator]:

@@ -78,7 +78,7 @@ def test_16_bit_is_two_bytes_for_each_parameter() -> None:
     ],
 )
 def test_vllm_names_are_accepted(spelling: str, linear: str) -> None:
-    assert scheme_for(load_model("llama-3.1-8b"), spelling).linear.name == linear
+    assert scheme_for(load_model("llama-3.1-8b"), spelling).dense_ffn.name == linear
 
 
 def test_a_name_that_the_checkpoint_answers_to_is_the_checkpoint() -> None:
