@@ -47,7 +47,7 @@ def compressed(
 def check_read(config: dict[str, Any], expected: str, method: str) -> None:
     """The config is read as one format of all matrices; embedding and head stay at 16 bit."""
     scheme = scheme_of(config)
-    assert (scheme.linear.name, scheme.attention.name, scheme.method) == (expected, expected, method)
+    assert (scheme.dense_ffn.name, scheme.attention.name, scheme.method) == (expected, expected, method)
     if method != "gguf":
         assert (scheme.lm_head.name, scheme.embedding.name) == ("bf16", "bf16")
 

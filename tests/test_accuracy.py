@@ -14,7 +14,7 @@ import pytest
 from capacity.deployment.client_latency import USUAL_S
 from capacity.hardware import load_profile
 from capacity.hardware.calibration import fit_constants
-from capacity.model.quantization import find_format, known_formats
+from capacity.model.quantization import find_format, weight_formats
 from capacity.step.layers.builder import activation_bits
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -188,7 +188,7 @@ def test_steps_take_a_tables_constants_at_the_roof_they_were_fitted_to(benchmark
     """A fraction is of a peak: taken of another one, MXFP4 experts ran four times as fast as their table."""
     tables = benchmark("reference_tables.form").FORMATS.values()  # type: ignore[operator]
     peaks = load_profile("b200-sxm-180gb").dense_flops_per_s
-    formats = [find_format(name) for name in known_formats()]
+    formats = [find_format(name) for name in weight_formats()]
     for table in tables:
         executions = [stored.execution(peaks) for stored in formats if stored.kernel == table.kernel]
         assert executions, table

@@ -50,8 +50,8 @@ class Deployment:
         """Return the only pool. Raises InvalidInput if there are several."""
         if len(self.pools) > 1:
             raise InvalidInput(
-                f"the deployment has {len(self.pools)} pools, and this is a question about one: `capacity simulate` "
-                "answers for all, or keep one pool in the file"
+                f"the deployment has {len(self.pools)} pools, but this command supports one: use `capacity simulate`, "
+                "or keep one pool in the file"
             )
         return self.pools[0]
 
@@ -73,7 +73,7 @@ def deployment_of(
     """
     if isinstance(model, DeploymentFile):
         if other := next((name for fields in (pool, traffic, service, cost) for name in fields), None):
-            raise InvalidInput(f"{other!r} stands beside a deployment that says it itself: change it there")
+            raise InvalidInput(f"{other!r} cannot be combined with a deployment file: set it in the file")
         deployment = make_from(Deployment, model)
     else:
         deployment = Deployment(

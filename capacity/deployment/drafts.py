@@ -60,7 +60,9 @@ def drafting_notes(engine: str, way: str | None) -> tuple[str, ...]:
     """Return a note if the engine does not support the drafting method, so the answer is hypothetical."""
     if way is None or has_way(engine, way):
         return ()
-    return (f"{engine} does not draft by {way}, {' and '.join(ONLY_IN[way])} does: what if it did",)
+    return (
+        f"hypothetical: {engine} does not support the drafting method {way}; {' and '.join(ONLY_IN[way])} does",
+    )
 
 
 def way_of(checkpoint: str) -> str:

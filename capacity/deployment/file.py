@@ -68,7 +68,7 @@ def write_deployment(deployment: DeploymentFile, path: str | Path) -> None:
     try:
         content = Path(path).read_bytes().strip() if Path(path).is_file() else b""
         if content and FILE_SCHEMA.rpartition("/")[0].encode() not in content:
-            raise InvalidInput(f"{path} is there and is no deployment file: give another path, or remove it")
+            raise InvalidInput(f"{path} exists and is not a deployment file: use another path, or remove it")
         Path(path).write_text(to_toml(deployment), encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"cannot write {path}: {error.strerror}") from None

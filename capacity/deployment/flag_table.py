@@ -31,10 +31,6 @@ Place = Literal["line", "environment", "file"]
 Values = Mapping[str, object]  # pool fields and terms, by name
 
 
-def _unchanged_value(value: str) -> str:
-    return value
-
-
 def _ggml_layers(text: str) -> int | None:
     """Return the number of layers on the GPU; None (`all`, `auto`, -1) means all."""
     return int(text) if text.isdecimal() and int(text) < GGML_ALL_LAYERS else None
@@ -42,12 +38,12 @@ def _ggml_layers(text: str) -> int | None:
 
 CONVERSIONS: Mapping[str, tuple[Callable[[object, Collection[str]], object], Callable[[str], object]]] = {
     # to the engine's word (from a value and the formats created while loading), and back
-    "online_format": (lambda value, online: value if value in online else None, _unchanged_value),
+    "online_format": (lambda value, online: value if value in online else None, str),
     "vllm_format": (
         lambda value, online: value if value in online else vllm_checkpoint(str(value)),
         lambda text: FORCED.get(text, text),
     ),
-    "float_name": (lambda value, _: FLOATS.get(str(value), value), _unchanged_value),
+    "float_name": (lambda value, _: FLOATS.get(str(value), value), str),
     "ggml_cache": (
         lambda value, _: GGML_CACHES.get(str(value), GGML_16_BIT),
         lambda text: None if text == GGML_16_BIT else backwards(GGML_CACHES, text),
@@ -133,7 +129,7 @@ class LaunchFlag(Spec):
         ours = next((key for key, word in self.words.items() if word.lower() == text.lower()), None)
         if ours is None and self.others == "refused":
             known = ", ".join(dict.fromkeys(self.words.values()))
-            raise InvalidInput(f"{self.name.rpartition('.')[2]} {text}: known are {known}")
+            raise InvalidInput(f"{self.name.rpartition('.')[2]} {text}: must be one of {known}")
         return ours or text
 
     def _take(self, line: Line) -> str | None:

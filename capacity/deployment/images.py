@@ -21,8 +21,7 @@ def check_text_alone(language_model_only: bool, traffic: Traffic) -> None:
     said = "--images-per-prompt" if traffic.images_per_prompt else "--audio-seconds"
     if language_model_only and (traffic.images_per_prompt or traffic.audio_seconds is not None):
         raise InvalidInput(
-            f"{said}: with --language-model-only no tower is loaded, and nothing but text is taken: leave out one of "
-            "them"
+            f"{said} cannot be combined with --language-model-only, which loads no vision or audio encoder: remove one"
         )
 
 
@@ -46,19 +45,18 @@ def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, downlo
         return traffic
     if spec.vision is None:
         raise InvalidInput(
-            f"{spec.name} has no vision encoder of a known formula (Gemma 3, 3n and 4, Llama 4, Qwen2-VL to 3.5, "
-            "Pixtral, Kimi, Phi-4, LLaVA, InternVL have): "
-            "leave out --images-per-prompt"
+            f"{spec.name} has no supported vision encoder (supported: Gemma 3, 3n and 4, Llama 4, Qwen2-VL to 3.5, "
+            "Pixtral, Kimi, Phi-4, LLaVA, InternVL): remove --images-per-prompt"
         )
     tokens = traffic.image_tokens
     if tokens is None:
         tokens = _tokens(traffic.image_size, spec.vision, spec.name)
     elif traffic.image_size is not None:
-        raise InvalidInput("--image-tokens and --image-size both say an image's tokens: give one of them")
+        raise InvalidInput("--image-tokens and --image-size both set the tokens of an image: use one of them")
     if tokens > spec.vision.largest_image_tokens:
         raise InvalidInput(
-            f"an image of {tokens:,} tokens is larger than {spec.name} makes of any, "
-            f"{spec.vision.largest_image_tokens:,}: give fewer --image-tokens"
+            f"--image-tokens {tokens:,} exceeds the largest image of {spec.name}, "
+            f"{spec.vision.largest_image_tokens:,} tokens: use fewer"
         )
     return traffic.model_copy(update={"image_tokens": tokens, "image_size": None})
 
@@ -70,19 +68,19 @@ def _with_audio(traffic: Traffic, spec: ModelSpec, seconds: float) -> Traffic:
     flag, longest = f"--audio-seconds {seconds:g}", spec.prompt_audio_s
     if spec.audio is None and longest is None:
         raise InvalidInput(
-            f"{flag}: {spec.name} has no audio encoder of a known formula (Qwen2-Audio, Qwen2.5-Omni, Gemma 3n, Phi-4, "
-            "Voxtral, Ultravox and Whisper have): leave it out"
+            f"{flag}: {spec.name} has no supported audio encoder (supported: Qwen2-Audio, Qwen2.5-Omni, Gemma 3n, "
+            "Phi-4, Voxtral, Ultravox, Whisper): remove it"
         )
     limit = longest or (spec.audio.longest_s if spec.audio is not None else 0)
     if seconds > limit:
         raise InvalidInput(
-            f"{flag}: {spec.name} hears {limit:g} s of a clip at most: longer audio is several requests"
+            f"{flag} exceeds the limit of {spec.name}, {limit:g} s per clip: split longer audio into several requests"
         )
     if spec.audio is None:
         frames = (longest or 0) * FRAMES_PER_S
         if traffic.input_len not in (None, frames):
             raise InvalidInput(
-                f"{flag} is {spec.name}'s whole prompt, {frames:,} frames: leave out --input-len {traffic.input_len}"
+                f"{flag} is the whole prompt of {spec.name}, {frames:,} frames: remove --input-len {traffic.input_len}"
             )
         return traffic.model_copy(update={"input_len": frames})
     tokens = traffic.audio_tokens or tokens_of_audio(spec.audio, seconds)
@@ -93,17 +91,17 @@ def _tokens(size: str | None, encoder: VisionEncoder, name: str) -> int:
     if size is None:
         if encoder.image_tokens is None:
             raise InvalidInput(
-                f"tokens of an image depend on its size in {name}: give --image-tokens or --image-size"
+                f"the tokens of an image of {name} depend on its size: add --image-tokens or --image-size"
             )
         return encoder.image_tokens
     found = _SIZE.fullmatch(size)
     if found is None:
-        raise InvalidInput(f"--image-size is WIDTHxHEIGHT in pixels, such as 1280x720, not {size!r}")
+        raise InvalidInput(f"--image-size is {size!r}: must be WIDTHxHEIGHT in pixels, such as 1280x720")
     from capacity.model.vision import tokens_of_image
 
     tokens = tokens_of_image(encoder, int(found[1]), int(found[2]))
     if tokens is None:
         raise InvalidInput(
-            f"tokens of {name}'s images do not follow from their size alone: give --image-tokens"
+            f"the tokens of an image of {name} cannot be computed from its size: use --image-tokens"
         )
     return tokens

@@ -51,13 +51,13 @@ def from_launch(command: str, *, gpu: str | None = None) -> DeploymentFile:
     """
     read = read_launch(command)
     if read.unknown:
-        raise InvalidInput(f"no flags of this engine: {', '.join(read.unknown)}")
+        raise InvalidInput(f"unknown flags of this engine: {', '.join(read.unknown)}")
     if not read.model:
-        raise InvalidInput(f"{OPTION} names no model: paste the whole line")
+        raise InvalidInput(f"{OPTION} does not contain a model: paste the whole command")
     if read.not_modelled:
         warnings.warn(f"not modelled: {', '.join(read.not_modelled)}", stacklevel=2)
     if (gpu := gpu or read.gpu) is None:
-        raise InvalidInput(f"{OPTION} names no GPU: give gpu")
+        raise InvalidInput(f"{OPTION} does not contain a GPU: set gpu")
     return DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
 
 
@@ -139,7 +139,7 @@ def read_line(text: str, folder: Path | None = None) -> LaunchCommand:
     if image is not None:
         name, release, start = image
         return read(name, start, release)
-    raise NoServer(f"{OPTION} must hold a line that launches a server: {EXAMPLES}")
+    raise NoServer(f"{OPTION} must contain a command that launches a server: {EXAMPLES}")
 
 
 def read_words(
@@ -163,7 +163,7 @@ def read_words(
     fields = dialect.fields(values, line)
     model = str(fields.pop("model", None) or (flags.words.pop(0) if flags.words else model))
     if not model:
-        raise InvalidInput(f"{OPTION} names no model: paste the whole line")
+        raise InvalidInput(f"{OPTION} does not contain a model: paste the whole command")
     read = {name: value for name, value in fields.items() if name in Pool.model_fields and value is not None}
     label = f"{engine}@{release}" if release else engine
     own = {} if label == Pool.model_fields["engine"].default else {"engine": label}

@@ -61,9 +61,6 @@ def _draft_terms(pool: Pool, engine: str) -> Fields:
     return {"speculator": way if known else None, "draft": draft}
 
 
-# vLLM
-
-
 def _vllm_terms(pool: Pool) -> Fields:
     role = next((word for word, role in ROLES.items() if role == pool.role and role != "both"), None)
     transfer = {"kv_connector": "NixlConnector", "kv_role": role}
@@ -128,9 +125,8 @@ def _sglang_terms(pool: Pool) -> Fields:
         "chunk": -1 if pool.enable_chunked_prefill is False else budget and budget * ranks,
         **drafts,
         "num_speculative_tokens": steps if drafts["speculator"] else None,
-        "draft_branches": 1
-        if chain
-        else None,  # a chain has one candidate per position, and one more row than steps
+        # a chain has one candidate per position, and one more row than steps
+        "draft_branches": 1 if chain else None,
         "verified_tokens": steps + 1 if chain and steps else None,
     }
 
@@ -213,13 +209,10 @@ def _tensorrt_llm_fields(values: Fields, line: Line) -> Fields:
         fields["role"] = "prefill" if values.get("no_overlap") else "decode"
     fits = isinstance(longest, int) and isinstance(tokens, int) and longest <= tokens
     if "enable_chunked_prefill" not in values and tokens is not None and not fits:
-        # trtllm-serve then rejects prompts longer than a step; shorter ones behave the same
-        line.notes.append(f"--max_num_tokens {tokens} refuses longer prompts (here they would go in chunks)")
+        # trtllm-serve then rejects prompts longer than a step; shorter ones are not affected
+        line.notes.append(f"--max_num_tokens {tokens} rejects longer prompts (they are simulated as chunks)")
         fields["enable_chunked_prefill"] = True
     return fields
-
-
-# TGI
 
 
 def _tgi_terms(pool: Pool) -> Fields:
@@ -284,7 +277,7 @@ def _llama_cpp_fields(values: Fields, _: Line) -> Fields:
     caches = {str(values[name]) for name in ("kv_cache_dtype", "values_dtype") if name in values}
     if len(caches) > 1:
         said = sorted(GGML_CACHES.get(cache, cache) for cache in caches)
-        raise InvalidInput(f"keys and values are stored alike here, not in {' and '.join(said)}")
+        raise InvalidInput(f"keys and values must have one KV cache format, not {' and '.join(said)}")
     return values | {
         "tensor_parallel_size": gpus if split == "row" else None,
         "pipeline_parallel_size": gpus if split != "row" and gpus > 1 else None,
@@ -334,7 +327,8 @@ def _modelfile(line: Line) -> dict[str, str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         raise InvalidInput(
-            f"{name} is not there: give the path of the script that launches Ollama to {OPTION}, beside which it lies"
+            f"{name} does not exist: it must be next to the script that launches Ollama; set {OPTION} to the path of "
+            "that script"
         ) from None
     found: dict[str, str] = {}
     for text in lines:

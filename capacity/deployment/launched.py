@@ -199,11 +199,11 @@ def options_beside(name: str | None, folder: Path | None, flag: str) -> dict[str
         return dict(_flat(yaml.safe_load(path.read_text(encoding="utf-8")), ""))
     except (OSError, UnicodeDecodeError):
         raise InvalidInput(
-            f"{flag} is {name}, which is not there: give the path of the launch file to {OPTION}, beside which it "
-            f"lies, or leave {flag.partition(' ')[0]} out"
+            f"{flag} is {name}, which does not exist: it must be next to the launch file; set {OPTION} to the path of "
+            f"that file, or remove {flag.partition(' ')[0]}"
         ) from None
     except (yaml.YAMLError, RecursionError, ValueError):
-        raise InvalidInput(f"{flag} is {name}, which is not YAML: mend it, or leave it out") from None
+        raise InvalidInput(f"{flag} is {name}, which is not YAML: correct it, or remove the flag") from None
 
 
 def _flat(node: object, name: str) -> Iterator[tuple[str, str]]:

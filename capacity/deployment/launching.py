@@ -50,13 +50,9 @@ def launch_command(engine: str, model_id: str, pool: Pool) -> Launch:
     launch = MAKERS[name](model_id, pool)
     notes = launch.notes
     if pool.kv_eviction is not None:
-        notes += (
-            f"no flag of {name} says --kv-eviction {pool.kv_eviction}: launched like this it keeps all KV",
-        )
+        notes += (f"{name} has no flag for --kv-eviction {pool.kv_eviction}: this command keeps all KV",)
     if not has_way(name, draft_way(pool)):
-        notes += (
-            f"no flag of {name} says --speculator {pool.speculator}: launched like this it drafts nothing",
-        )
+        notes += (f"{name} has no flag for --speculator {pool.speculator}: this command does not draft",)
     return launch if notes == launch.notes else replace(launch, notes=notes)
 
 
@@ -66,7 +62,7 @@ def engine_name(engine: str) -> str:
     Raises UnknownName, and InvalidInput for a baseline.
     """
     if not is_launched(engine):
-        raise InvalidInput(f"nothing launches {engine!r}, which is a baseline; take {', '.join(MAKERS)}")
+        raise InvalidInput(f"{engine!r} is a baseline and cannot be launched; use one of {', '.join(MAKERS)}")
     return find_engine(engine).name
 
 
@@ -102,10 +98,10 @@ def _notes(engine: str, pool: Pool) -> tuple[str, ...]:
         return (*_checkpoint_notes(pool, flag_table(engine).made_while_loading), *notes)
     if pool.quantization:
         notes += (
-            f"{pool.quantization} weights: name a checkpoint in that format; trtllm-serve does not quantize",
+            f"{pool.quantization} weights: use a checkpoint in that format, because trtllm-serve does not quantize",
         )
     if pool.speculator is not None and draft_way(pool) not in draft_words(engine):
-        notes += (f"drafts by {pool.speculator} are not among trtllm-serve's",)
+        notes += (f"trtllm-serve does not support the drafting method {pool.speculator}",)
     return notes
 
 
@@ -113,7 +109,7 @@ def _checkpoint_notes(pool: Pool, made_while_loading: Collection[str]) -> tuple[
     """Return a note if the format needs a separate checkpoint, because the engine does not create it while loading."""
     if pool.quantization is None or pool.quantization in made_while_loading:
         return ()
-    return (f"{pool.quantization} weights: put a checkpoint in that format in place of the model's name",)
+    return (f"{pool.quantization} weights: replace the model's name by a checkpoint in that format",)
 
 
 def _draft_notes(pool: Pool) -> tuple[str, ...]:
@@ -121,10 +117,10 @@ def _draft_notes(pool: Pool) -> tuple[str, ...]:
     notes: tuple[str, ...] = ()
     if way in WITH_CHECKPOINT and pool.draft is None:
         notes = (
-            f"{DRAFT}: put the {way.partition('-')[0]} checkpoint that was trained for this model in its place",
+            f"{DRAFT}: replace it by the {way.partition('-')[0]} checkpoint that was trained for this model",
         )
     if way != (pool.speculator or ""):
-        notes += (f"{pool.speculator} means a tree: this drafts a chain",)
+        notes += (f"{pool.speculator} drafts a tree, but this command drafts a chain",)
     return notes
 
 
@@ -140,7 +136,7 @@ def _yaml(options: list[tuple[str, str | bool]]) -> str:
 
 
 def _gguf_note(pool: Pool) -> str:
-    return f"{gguf_file(pool)}: put the model's GGUF file in that format in its place"
+    return f"{gguf_file(pool)}: replace it by the model's GGUF file in that format"
 
 
 def _ollama(model_id: str, pool: Pool) -> Launch:
@@ -159,7 +155,7 @@ def _ollama(model_id: str, pool: Pool) -> Launch:
     ]
     return Launch(
         words=("sh", "serve-ollama.sh"),
-        notes=(f"{_gguf_note(pool)}, beside the Modelfile",),
+        notes=(f"{_gguf_note(pool)}, next to the Modelfile",),
         files=(("Modelfile", _text(model)), ("serve-ollama.sh", _text(script))),
     )
 
@@ -178,7 +174,7 @@ def _transformers(model_id: str, pool: Pool) -> Launch:
         where='tp_plan="auto"' if tensor > 1 else 'device_map="auto"',
     )
     program = ("torchrun", "--nproc-per-node", str(tensor)) if tensor > 1 else ("python",)
-    note = "transformers is a library: generate.py answers the lines of its standard input, a batch at a time"
+    note = "transformers has no server: generate.py answers the lines of its standard input in batches"
     notes = (note, *_checkpoint_notes(pool, ()))
     return Launch(words=(*program, "generate.py"), notes=notes, files=(("generate.py", text),))
 
@@ -194,7 +190,9 @@ def _mii(model_id: str, pool: Pool) -> Launch:
     text = _text(
         ["import mii", "", "mii.serve(", f"    {model_id!r},", "    deployment_name='model',", *given, ")"]
     )
-    note = f"answers at http://localhost:{PORT}/mii/model; mii.client('model').terminate_server() ends it"
+    note = (
+        f"the server is at http://localhost:{PORT}/mii/model; mii.client('model').terminate_server() stops it"
+    )
     notes = (note, *_checkpoint_notes(pool, ()))
     return Launch(words=("python", "serve_mii.py"), notes=notes, files=(("serve_mii.py", text),))
 

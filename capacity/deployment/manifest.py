@@ -20,14 +20,14 @@ KINDS = {  # Kubernetes objects with pods that have commands, and related object
     *("ReplicationController", "StatefulSet", "ConfigMap", "HorizontalPodAutoscaler", "Ingress", "Namespace"),
     *("PersistentVolumeClaim", "Secret", "Service", "ServiceAccount"),
 }
-WAY_OUT = "paste the launch line, or give a Deployment, a compose file or a SkyPilot task"
-RENDERED = "give what `helm template` renders, or paste the launch line"
+WAY_OUT = "paste the launch command, or use a Deployment, a compose file or a SkyPilot task"
+RENDERED = "use the output of `helm template`, or paste the launch command"
 FOREIGN = {  # by a key of the mapping: kind of file, and the input to give instead
     "servingEngineSpec": ("Helm values of the vLLM production stack", RENDERED),
     "replicaCount": ("Helm values", RENDERED),
     "image": ("Helm values", RENDERED),
     "applications": ("a Ray Serve configuration", WAY_OUT),
-    "model": ("the options of a server", "paste the line that reads them: `vllm serve --config FILE`"),
+    "model": ("the options of a server", "paste the command that reads them: `vllm serve --config FILE`"),
 }
 AMBIGUOUS_GPUS = {"a100": "a100-sxm-40gb", "v100": None}  # SkyPilot's A100 has 40 GB, its V100 16 GB
 
@@ -73,8 +73,8 @@ def refuse_manifest(text: str) -> None:
             raise InvalidInput(f"{OPTION} is {kind}, which cannot be read: {way_out}")
     if documents:
         raise NoServer(
-            f"{OPTION} must hold a line that launches a server: no container of the manifest says by its command or "
-            "args which one"
+            f"{OPTION} must contain a command that launches a server, but no container of the manifest has one in its "
+            "command or args"
         )
 
 
@@ -106,7 +106,7 @@ def _skypilot(task: dict[object, object]) -> Container:
     fewest, most = policy.get("min_replicas"), policy.get("max_replicas")
     notes = []
     if fewest is not None and most is not None and fewest != most:
-        notes.append(f"replica_policy of {fewest} to {most} replicas ({_count(fewest)} are taken)")
+        notes.append(f"replica_policy of {fewest} to {most} replicas ({_count(fewest)} assumed)")
     choices = _accelerators(_mapping(task, "resources").get("accelerators"))
     environment = dict(_settings(task.get("envs")))
     if len(counts := {count for _, count in choices}) == 1:
@@ -116,9 +116,9 @@ def _skypilot(task: dict[object, object]) -> Container:
         ((name, _),) = choices
         gpu = AMBIGUOUS_GPUS.get(name.lower(), name.lower())
         if gpu is None:
-            notes.append(f"accelerators {name} (name its memory by --gpu)")
+            notes.append(f"accelerators {name} (select its memory with --gpu)")
     elif choices:
-        notes.append(f"accelerators {' or '.join(name for name, _ in choices)} (name one by --gpu)")
+        notes.append(f"accelerators {' or '.join(name for name, _ in choices)} (select one with --gpu)")
     return Container(
         line=_line(["sh", str(task["run"])], {"environment": environment}),
         replicas=_count(service.get("replicas", fewest)),
@@ -222,7 +222,7 @@ def only_one(servers: list[Container]) -> Container:
     """Return the only server of a manifest. Raises InvalidInput if there are several different ones."""
     if len({server.line for server in servers}) > 1:
         raise InvalidInput(
-            f"{OPTION} holds {len(servers)} servers, which differ: paste one of them, or write each as a pool of a "
+            f"{OPTION} contains {len(servers)} different servers: paste one of them, or write each as a pool of a "
             "deployment file"
         )
     return servers[0]

@@ -80,7 +80,7 @@ class ByPromptLength(Router):
                 return pool
             first = first or pool
         chosen = first or longest
-        assert chosen is not None, "a router is asked only where a replica is ready"
+        assert chosen is not None, "a router needs a ready replica"
         return chosen
 
 

@@ -42,9 +42,9 @@ WITHOUT: Mapping[Part, str] = {
     "memory": "a memory plan",
     "limits": "an engine's limits",
     "steps": "step times",
-    "drafts": "a run with drafts",
-    "roles": "engines that prefill and engines that decode",
-    "routes": "a router that tells pools apart",
+    "drafts": "speculative decoding",
+    "roles": "separate prefill and decode engines",
+    "routes": "a router that distinguishes pools",
 }
 OF_ITS_OWN = {("curve", "rate"): "--rates"}  # flag that a verb has in place of a part that it does not read
 STANDS_FOR = {  # options that set several fields
@@ -132,19 +132,19 @@ def _check(question: str, name: str, flag: str, asked: _Asked) -> None:
         beside = parts_read(question).get(part)
         if beside is None:
             raise InvalidInput(
-                f"{flag} changes nothing without {WITHOUT.get(part, 'a simulation')}, and `{question}` has none: "
-                "leave it out, or ask `capacity simulate`"
+                f"{flag} has no effect without {WITHOUT.get(part, 'a simulation')}, and `{question}` has none: "
+                "remove it, or use `capacity simulate`"
             )
         needs = needs if not beside or asked.meets(beside) else beside
     if needs and not asked.meets(needs):
         own = None if part is None else OF_ITS_OWN.get((question, part))
-        instead = "" if own is None else f"; `{question}` takes {own} instead"
-        raise InvalidInput(f"{flag} changes nothing without {_ways(flag, needs)}{instead}")
+        instead = "" if own is None else f"; `{question}` uses {own} instead"
+        raise InvalidInput(f"{flag} has no effect without {_ways(flag, needs)}{instead}")
 
 
 def _ways(flag: str, needs: tuple[Need, ...]) -> str:
     """Return the options that would make the flag effective, and the advice to add one or leave the flag out."""
     *first, last = (need.words for need in needs)
     if first:
-        return f"{', '.join(first)} or {last}: add one, or leave {flag} out"
-    return f"{last}: add it, or leave {flag} out"
+        return f"{', '.join(first)} or {last}: add one, or remove {flag}"
+    return f"{last}: add it, or remove {flag}"

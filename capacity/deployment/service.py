@@ -12,7 +12,8 @@ class Service(FlagSpec):
     """The router in front of the engines, and the timeouts of clients and servers."""
 
     router: str = Field(
-        default="round-robin", description=f"Which replica a request goes to: {', '.join(ROUTERS)}."
+        default="round-robin",
+        description=f"Router, which selects the replica of a request: {', '.join(ROUTERS)}.",
     )
     router_ttft_s: float | None = None
     escalate_by: Literal["answer", "prompt"] = "answer"

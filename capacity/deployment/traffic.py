@@ -66,7 +66,7 @@ class Traffic(FlagSpec):
     think_time_s: float = 0.0
     client_latency_s: LatencySeconds = Field(
         default=USUAL_S,
-        description="Seconds that client and network add to a time to first token, there and back, or whose they are: "
+        description="Seconds that client and network add to TTFT (round trip), or the name of a client: "
         f"{', '.join(client.name for client in CLIENTS)}.",
     )
     trace: str | None = None
@@ -109,7 +109,7 @@ class Traffic(FlagSpec):
     @classmethod
     def _one_rate(cls, value: float | None, info: ValidationInfo) -> float | None:
         if value is not None and info.data.get("request_rate") is not None:
-            raise ValueError("the rate is given already (request_rate): give one of them")
+            raise ValueError("request_rate already sets the rate: use one of them")
         return value
 
     @model_validator(mode="after")
@@ -130,7 +130,7 @@ def priority_shares(text: str) -> dict[int, float]:
         except ValueError:
             raise ValueError("must be PRIORITY:SHARE,... such as 0:0.2,1:0.8") from None
         if not colon or number in shares or not 0 < amount < math.inf or abs(number) > 1 << 30:
-            raise ValueError(f"{part.strip()!r} is a priority twice, or a share that is not above 0")
+            raise ValueError(f"{part.strip()!r} repeats a priority, or its share is not above 0")
         shares[number] = amount
     if len(shares) > MOST_PRIORITY_CLASSES:
         raise ValueError(f"at most {MOST_PRIORITY_CLASSES} priorities")

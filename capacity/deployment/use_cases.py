@@ -92,7 +92,7 @@ def _read() -> Mapping[str, UseCase]:
             for name in USE_CASES
         }
     except (KeyError, ValidationError) as error:
-        raise MalformedFile(FILE, f"is no list of use cases: {error}") from None
+        raise MalformedFile(FILE, f"is not a valid list of use cases: {error}") from None
 
 
 def _with_sources(table: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, object]:
@@ -103,9 +103,6 @@ def _with_sources(table: Mapping[str, Any], sources: Mapping[str, str]) -> dict[
     }
 
 
-# Traffic fields from the use case and the users
-
-
 def filled_fields(traffic: Traffic) -> Filled:
     """Return the values of unset traffic fields from the use case and the users. Raises InvalidInput."""
     filled = _of_the_use_case(traffic) or _measured_spread(traffic)
@@ -113,15 +110,17 @@ def filled_fields(traffic: Traffic) -> Filled:
         return filled
     for other in ("concurrency", "batch_size"):
         if getattr(traffic, other) is not None:
-            raise InvalidInput(f"users and {other} are two loads: give one of them")
+            raise InvalidInput(f"users and {other} both set the load: use one of them")
     think_s = float(filled.get("think_time_s", traffic.think_time_s))
     wait_s = think_s + traffic.response_s
     if not wait_s:
         raise InvalidInput(
-            "users need the seconds between an answer and the next question: add --think-time-s, or --use-case"
+            "users need the seconds between a response and the next request: add --think-time-s, or --use-case"
         )
     if traffic.user_loop == "closed" and not think_s:
-        raise InvalidInput("users who ask again at once are a --concurrency: give that, or a --think-time-s")
+        raise InvalidInput(
+            "users without think time are the same as --concurrency: use that, or add --think-time-s"
+        )
     if traffic.user_loop == "open":
         filled["request_rate"] = traffic.users / wait_s
     return filled
@@ -170,27 +169,27 @@ def _spread_of(case: UseCase) -> Filled:
 
 def filled_notes(traffic: Traffic) -> tuple[str, ...]:
     """Return one note per filled-in value, with its source and formula."""
-    return tuple(_notes(traffic))
-
-
-def _notes(traffic: Traffic) -> Iterator[str]:
     filled = {name for name, value in filled_fields(traffic).items() if getattr(traffic, name) == value}
     filled -= traffic.model_fields_set
+    notes: list[str] = []
     if traffic.use_case is not None:
-        yield from _case_notes(find_use_case(traffic.use_case), filled)
+        notes += _case_notes(find_use_case(traffic.use_case), filled)
     elif filled & {"input_len_cv", "output_len_cv"}:
-        yield (
+        notes.append(
             f"request lengths vary as in the Azure LLM inference trace 2023, conversations (measured): lognormal, CV "
-            f"{traffic.input_len_cv:g} of prompts, {traffic.output_len_cv:g} of outputs; --random-range-ratio 0 makes "
-            "them equal"
+            f"{traffic.input_len_cv:g} of prompts, {traffic.output_len_cv:g} of outputs; use --random-range-ratio 0 "
+            "for identical lengths"
         )
     if "request_rate" in filled:
-        waits = f" and {traffic.response_s:g} s for the answer" if traffic.response_s else ""
-        most = "" if traffic.response_s else ", the most that they ask: --response-s is what they wait"
-        yield (
-            f"{traffic.users:,} users, {traffic.think_time_s:g} s to think{waits}: users / (think + response) = "
+        waits = f", response time {traffic.response_s:g} s" if traffic.response_s else ""
+        most = (
+            "" if traffic.response_s else ", the highest rate; set --response-s to include the response time"
+        )
+        notes.append(
+            f"{traffic.users:,} users, think time {traffic.think_time_s:g} s{waits}: users / (think + response) = "
             f"{traffic.request_rate:.4g} requests/s{most} ({LITTLES_LAW})"
         )
+    return tuple(notes)
 
 
 def _case_notes(case: UseCase, filled: set[str]) -> Iterator[str]:
@@ -201,7 +200,7 @@ def _case_notes(case: UseCase, filled: set[str]) -> Iterator[str]:
             yield f"{case.name}: {name} {known.mean:,}{spread} ({known.origin})"
     if "think_time_s" in filled:
         yield f"{case.name}: think_time_s {case.think_time_s.mean:g} ({case.think_time_s.origin})"
-    yield f"{case.name}: owed {', '.join(case.slo.limits)} where no --slo says otherwise ({case.slo.origin})"
+    yield f"{case.name}: SLO {', '.join(case.slo.limits)} unless --slo is set ({case.slo.origin})"
 
 
 def levels_of(given: str | Sequence[str], traffic: Traffic) -> tuple[str, ...]:

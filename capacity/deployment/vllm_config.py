@@ -17,12 +17,12 @@ SPECULATIVE_KEYS = (
 )
 NOT_MODELLED = {  # JSON keys that are not modelled, with the assumption used instead
     "speculative_config": {
-        "attention_backend": "the backend that was fitted is taken",
-        "rejection_sample_method": "drafts are taken to be verified without loss",
+        "attention_backend": "the fitted backend is assumed",
+        "rejection_sample_method": "lossless verification of drafts is assumed",
         "draft_sample_method": "acceptance is as published, or --acceptance",
-        "disable_padded_drafter_batch": "drafts of a batch are taken as the engine's default",
+        "disable_padded_drafter_batch": "the engine's default drafting of a batch is assumed",
     },
-    "attention_config": {"": "the backend that was fitted is taken"},
+    "attention_config": {"": "the fitted backend is assumed"},
 }
 COUNTS = ("num_speculative_tokens", "draft_tensor_parallel_size")
 ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
@@ -38,14 +38,14 @@ def speculation(config: str | JsonObject) -> JsonObject:
     if not options:
         return {}
     if unknown := [key for key in options if key not in SPECULATIVE_KEYS]:
-        raise ValueError(f"{unknown[0]!r} is not modelled; read are {', '.join(SPECULATIVE_KEYS)}")
+        raise ValueError(f"{unknown[0]!r} is not modelled; use one of {', '.join(SPECULATIVE_KEYS)}")
     method, checkpoint = options.get("method"), options.get("model")
     if checkpoint is not None and not isinstance(checkpoint, str):
-        raise ValueError(f"model is {checkpoint!r}: must be a draft's name")
+        raise ValueError(f"model is {checkpoint!r}: must be the name of a draft")
     known_method = isinstance(method, str) and method in METHODS
     if not known_method and (method is not None or checkpoint is None):
         known = ", ".join(METHODS)
-        raise ValueError(f"method {method!r} is not one of {known}; or give --speculator and --acceptance")
+        raise ValueError(f"method {method!r} is not one of {known}; or use --speculator and --acceptance")
     counts = {name: options[name] for name in COUNTS if options.get(name) is not None}
     if (length := options.get("synthetic_acceptance_length")) is not None:
         counts["acceptance"] = f"length:{length}"
@@ -80,8 +80,8 @@ def kv_role(config: str | JsonObject) -> JsonObject:
         return _offloading_size(extra.get("cpu_bytes_to_use") if isinstance(extra, dict) else None)
     if connector.lower().startswith(OTHER_OFFLOADING):
         raise ValueError(
-            f"connector {connector} offloads KV, it does not hand it over: leave it out, and say how much by "
-            "--kv-offloading-size and how by --kv-offloading-backend (lmcache, native)"
+            f"connector {connector} offloads KV and does not transfer it: remove it, and use --kv-offloading-size and "
+            "--kv-offloading-backend (lmcache, native)"
         )
     role = options.get("kv_role")
     if not isinstance(role, str) or role not in ROLES:
@@ -93,7 +93,7 @@ def _offloading_size(size: object) -> JsonObject:
     """Return the host memory of vLLM's own connector; its older `num_cpu_blocks` leaves the size to the engine."""
     if isinstance(size, bool) or not isinstance(size, int | float) or not size >= 0:
         raise ValueError(
-            f"cpu_bytes_to_use is {size!r} for OffloadingConnector, must be bytes of host memory; or use "
+            f"cpu_bytes_to_use of OffloadingConnector is {size!r}: must be bytes of host memory; or use "
             "--kv-offloading-size"
         )
     return {"kv_offloading_size": size / GIB, "kv_offloading_backend": "native"}
@@ -142,7 +142,7 @@ def without_json(fields: JsonObject) -> JsonObject:
         for field, value in meant.items():
             if field in plain and plain[field] != value:
                 raise InvalidInput(
-                    f"{name} says {field} {value}, and {field} is {plain[field]}: give one of them"
+                    f"{name} sets {field} to {value}, but {field} is {plain[field]}: use one of them"
                 )
         plain |= meant
     return plain

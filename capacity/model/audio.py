@@ -45,8 +45,7 @@ def tokens_of_audio(encoder: AudioEncoder, seconds: float) -> int:
 
 
 def audio_tower(config: Fields) -> tuple[int, AudioEncoder | None, tuple[str, ...]]:
-    """Return the parameters of the encoder with its projector, its shape, and the config sections that are not
-    counted."""
+    """Return the encoder's parameters with its projector, its shape, and the config sections that are not counted."""
     found = [key for key in ("audio_config", "speech_config") if config.has(key)]
     if not found:
         return 0, None, ()

@@ -73,7 +73,7 @@ class MoEFeedForward:
 
     @property
     def matrices(self) -> int:
-        """Of one expert."""
+        """Return the number of matrices of one expert."""
         return 3 if self.gated else 2
 
     def params_per_expert(self, hidden_size: int) -> int:

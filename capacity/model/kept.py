@@ -71,7 +71,9 @@ def keep(
     """
     bare = name.strip().lower().replace("_", "-")
     if not _NAME.fullmatch(bare):
-        raise InvalidInput(f"{name!r} is no name of a model: letters, digits, dots and dashes; give --name")
+        raise InvalidInput(
+            f"{name!r} is not a valid model name: use letters, digits, dots and dashes (--name)"
+        )
     kept = {
         "hf_id": hf_id,
         "source": source,
@@ -89,7 +91,7 @@ def keep(
         unfinished.replace(path)
     except OSError as error:
         raise InvalidInput(
-            f"cannot write {str(path)!r}: {error.strerror}; {MODELS_VARIABLE} names another folder"
+            f"cannot write {str(path)!r}: {error.strerror}; set {MODELS_VARIABLE} to another folder"
         ) from None
     return KeptModel(name=bare, path=path, model=model)
 

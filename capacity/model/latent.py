@@ -10,8 +10,7 @@ from capacity.model.quantization import KvCacheFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseIndexer:
-    """Lightning indexer of DeepSeek sparse attention: selects `top_k` tokens for each query, with its own key
-    cache."""
+    """Lightning indexer of DeepSeek sparse attention: selects `top_k` tokens per query, with its own key cache."""
 
     num_heads: int
     head_dim: int

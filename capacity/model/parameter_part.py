@@ -39,11 +39,6 @@ class ParameterPart:
     quantizable: bool = True
 
     @property
-    def num_matrices(self) -> int:
-        """Return the number of matrices in the whole model."""
-        return self.matrices_per_layer * max(1, len(self.layers))
-
-    @property
     def params(self) -> int:
         """Return the parameters in the whole model."""
-        return self.rows * self.columns * self.num_matrices
+        return self.rows * self.columns * self.matrices_per_layer * max(1, len(self.layers))

@@ -75,12 +75,12 @@ Eviction: TypeAlias = Literal["none", "after prompt", "after scoring", "always"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvCacheGroup:
-    """What the KV cache holds for equal layers: bytes per token of all of them, or a state per sequence.
+    """Contents of the KV cache for equal layers: bytes per token of all of them, or a state per sequence.
 
-    `full` grows with the context; `window` stops at `window_tokens`; `linear` is `state_bytes_per_sequence`
-    whatever the context. Bytes are of the whole model: tensor parallelism divides them by at most
-    `num_kv_heads` (1 for a latent, which every GPU holds whole). `index`: what a sparse indexer keeps beside the
-    KV itself. `eviction`: whether the window is a budget of kept tokens, and when it is kept to.
+    `full` grows with the context; `window` is limited to `window_tokens`; `linear` has `state_bytes_per_sequence`,
+    independent of the context. Bytes count the whole model: tensor parallelism divides them by at most `num_kv_heads`
+    (1 for a latent, which every GPU replicates). `index`: the cache of a sparse indexer. `eviction`: whether the
+    window is a budget of kept tokens, and when it is enforced.
     """
 
     kind: Literal["full", "window", "linear"]

@@ -1,4 +1,4 @@
-"""Models by name: bundled presets (data), a `config.json` or its folder, or a download when asked."""
+"""Load models by name: bundled presets, a `config.json` or its folder, or a download from the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _PRESETS = Path(__file__).parent / "presets"
 
 
 def model_names() -> tuple[str, ...]:
-    """Names of the bundled presets."""
+    """Return the names of the bundled presets."""
     return tuple(_index())
 
 
 def is_known(name: str) -> bool:
-    """Whether this is the name, an alias or the Hugging Face id of a preset."""
+    """Return whether this is the name, an alias or the Hugging Face id of a preset."""
     return _normal(name) in _aliases()
 
 
 def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec:
-    """The model of this preset name, alias or Hugging Face id, or of a `config.json` or the folder that holds it.
+    """Return the model of a preset name, an alias, a Hugging Face id, an added model, a `config.json` or its folder.
 
-    An id that is a preset's but for its owner or for a format at its end (`nvidia/Llama-3.3-70B-Instruct-FP8`) is
-    that preset in that format, and so is a folder of such a name that is not here, as a server's launch line has it
-    (`/models/Llama-3.3-70B-Instruct-FP8`); `notes` of the model say so. A model that was added is found by its name.
-    With `download`, an `org/name` that is no preset is fetched through huggingface_hub: its `config.json` only, which
-    is parsed as JSON, never run. Raises UnknownName, MalformedFile, UnsupportedModel.
+    An id that differs from a preset only in its owner or in a format suffix (`nvidia/Llama-3.3-70B-Instruct-FP8`)
+    returns that preset in that format. So does a path that does not exist on this machine, such as one from a server's
+    launch command (`/models/Llama-3.3-70B-Instruct-FP8`). In both cases a note in the model's `notes` says so. With
+    `download`, an unknown `org/name` is fetched with huggingface_hub: only its `config.json`, which is parsed as JSON
+    and never executed. Raises UnknownName, MalformedFile or UnsupportedModel.
     """
     name = str(name_or_path)
     preset = _aliases().get(_normal(name))
@@ -71,10 +71,10 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
 
 @validate_arguments
 def add_model(name_or_path: str | Path, *, name: str | None = None) -> KeptModel:
-    """Keep a model in the user's folder, from a `config.json`, its folder, or the Hugging Face hub (ORG/NAME).
+    """Store a model in the user's folder, from a `config.json`, its folder, or the Hugging Face hub (ORG/NAME).
 
-    It is found by its name afterwards; `name` says which, None: that of the folder or of the id. Raises InvalidInput
-    for a preset's name and where the hub is out of reach, and as `load_model`.
+    Afterwards the model is found by its name: `name`, or by default that of the folder or of the id. Raises
+    InvalidInput for a preset's name or an unreachable hub, and the errors of `load_model`.
     """
     given = str(name_or_path)
     path = outside_path(given)
@@ -82,13 +82,13 @@ def add_model(name_or_path: str | Path, *, name: str | None = None) -> KeptModel
     if not path.exists():
         if not _is_hub_id(given):
             raise InvalidInput(
-                f"{given!r} is no file or folder here, and no ORG/NAME of the Hugging Face hub"
+                f"{given!r} is neither a file or folder on this machine nor an ORG/NAME of the Hugging Face hub"
             )
         hf_id, path = given.strip(), _download_config(given.strip())
     found = _load_path(path, hf_id=hf_id)
     chosen = name or found.name
     if _normal(chosen) in _aliases():
-        raise InvalidInput(f"{chosen!r} is the name of a preset: give --name another")
+        raise InvalidInput(f"{chosen!r} is the name of a preset: choose another with --name")
     file, config, quantization = _read_configs(path)
     return keep(
         chosen,
@@ -115,40 +115,41 @@ def _load_preset(name: str) -> ModelSpec:
         model = replace(model, task=preset["task"])
     if preset.get("basis") != "assumed":
         return model
-    note = f"the shapes of {name} are written from memory (assumed, {preset['date']}): no public copy of its config"
-    return replace(
-        model, notes=(*model.notes, f"{note} was at hand; a folder with its config.json says more")
+    note = (
+        f"the shapes of {name} are assumed (from memory, {preset['date']}), because no public copy of its config was "
+        "available; if you have its config.json, use its folder instead"
     )
+    return replace(model, notes=(*model.notes, note))
 
 
 def _as_asked(model: ModelSpec, name: str) -> ModelSpec:
-    """The preset under the id that was asked for: where a version or date in the name is not its own, it is noted."""
+    """Return the preset under the requested id, with a note if the id has a version or date that the preset lacks."""
     asked = name.strip()
     ids = (each for each in _index()[model.name] if "/" in each)
     spelled = next((each for each in ids if _normal(each) == _normal(asked)), None)
     own = {*version_numbers(model.name), *version_numbers(model.hf_id or "")}
     notes = model.notes
     if not own.issuperset(version_numbers(asked)):
-        notes += (f"{asked!r} is answered by preset {model.name} ({model.hf_id}), which has the same shapes",)
+        notes += (f"{asked!r} is read as preset {model.name} ({model.hf_id}), which has the same shapes",)
     if spelled in (None, model.hf_id) and notes == model.notes:
         return model
     return replace(model, hf_id=spelled or model.hf_id, notes=notes)
 
 
 def version_numbers(name: str) -> frozenset[str]:
-    """Versions, sizes and dates in a model's name: "DeepSeek-V3-0324" has 3 and 0324."""
+    """Return the versions, sizes and dates in a model's name: "DeepSeek-V3-0324" has 3 and 0324."""
     return frozenset(_NUMBER.findall(name.split("/")[-1].lower()))
 
 
 def _load_variant(name: str) -> ModelSpec | None:
-    """The preset that `name` copies, stored as the name says; None where it names no preset."""
+    """Return the preset that `name` is a copy of, in the weight format of the name, or None if it names no preset."""
     stated = read_variant(name)
     preset = _aliases().get(_normal(stated.base))
     if preset is None or name.count("/") > 1 or name.startswith((".", "/", "~")):
         return None
     model = _load_preset(preset)
     hf_id = name.strip() if "/" in name else None  # that of the preset is stored otherwise
-    way_out = "; --download reads its own config.json" if hf_id and "gguf" not in name.lower() else ""
+    way_out = "; use --download to read its own config.json" if hf_id and "gguf" not in name.lower() else ""
     if stated.weight_format is None:
         note = f"{name!r} is read as preset {preset} ({model.hf_id}, {model.checkpoint.name}) by its name{way_out}"
         return replace(model, hf_id=hf_id, notes=(note,))
@@ -156,13 +157,13 @@ def _load_variant(name: str) -> ModelSpec | None:
     if scheme is not model.checkpoint and scheme.quantized:
         method = checkpoint_method(name, stated.weight_format)
         scheme = replace(scheme, method=method, kv_cache_dtype=stated.kv_cache_dtype)
-    note = f"{name!r} is read as preset {preset} in {scheme.name} by its name: what of it stays at 16 bit, and its"
-    note = f"{note} KV cache's format, are assumed{way_out}"
+    note = f"{name!r} is read as preset {preset} in {scheme.name} by its name: its layers at 16 bit and its KV cache"
+    note = f"{note} format are assumed{way_out}"
     return replace(model, hf_id=hf_id, checkpoint=scheme, notes=(note,))
 
 
 def _load_elsewhere(name: str) -> ModelSpec | None:
-    """The preset that a folder of another machine is called after; None where the path names no preset."""
+    """Return the preset that a path of another machine is named after, or None if the path names no preset."""
     folder = name.strip().rstrip("/")
     if folder.count("/") < 2 and not folder.startswith((".", "/", "~")):
         return None  # a name, or an id
@@ -180,12 +181,12 @@ def _load_elsewhere(name: str) -> ModelSpec | None:
 
 
 def _is_hub_id(name: str) -> bool:
-    """Whether it may be an ORG/NAME of the Hugging Face hub."""
+    """Return whether the name has the form ORG/NAME of the Hugging Face hub."""
     return name.count("/") == 1 and not name.startswith((".", "/", "~")) and all(name.split("/"))
 
 
 def _read_configs(path: Path) -> tuple[Path, Table, Table | None]:
-    """The `config.json` of a path or its folder, what it holds, and what the `hf_quant_config.json` beside it does."""
+    """Return the path of the `config.json`, its object, and the object of the `hf_quant_config.json` next to it."""
     file = path / "config.json" if path.is_dir() else path
     beside = file.parent / "hf_quant_config.json"
     quantization = read_json_object(beside) if beside.is_file() else None
@@ -219,9 +220,9 @@ def _load_path(path: Path, *, hf_id: str | None = None) -> ModelSpec:
 
 
 def _with_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
-    """A config that names its language model and its encoder by their ids (Ultravox), with those of presets in it.
+    """Return the config with the language model and encoder that it names by id (Ultravox) filled in from presets.
 
-    Raises MalformedFile where there is no such preset.
+    Raises MalformedFile if an id is not a preset.
     """
     named = {"text_config": config.get("text_model_id"), "audio_config": config.get("audio_model_id")}
     parts = {}
@@ -232,24 +233,24 @@ def _with_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
         if preset is None:
             raise MalformedFile(
                 file,
-                f"{hf_id!r} is no preset: put its config.json here as {key!r}",
+                f"{hf_id!r} is not a preset: add the object of its config.json as {key!r}",
                 where=f"{key[:-6]}model_id",
             )
         parts[key] = read_json_object(_PRESETS / f"{preset}.json")["config"]
     return {**config, **parts}
 
 
-def _download_config(hf_id: str) -> Path:
-    """The folder of the hub's cache with this model's `config.json` (and `hf_quant_config.json` if it has one)."""
+def _downloaded(hf_id: str) -> Path:
+    """Return the path of this model's `config.json` in the hub's cache, after fetching `hf_quant_config.json` too."""
     try:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError
     except ImportError:
-        raise InvalidInput("the hub is read by huggingface_hub: pip install 'llm-capacity[hub]'") from None
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries are not the user's answer
+        raise InvalidInput("downloads need huggingface_hub: pip install 'llm-capacity[hub]'") from None
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # hide its messages about retries
     try:
         config = Path(hf_hub_download(hf_id, "config.json"))
-    except Exception as error:  # the hub's client raises many kinds, its transport more
+    except Exception as error:  # the hub's client and its transport raise many kinds
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InvalidInput(f"cannot download {hf_id!r}: {reason}") from None
     try:
@@ -269,14 +270,14 @@ def _normal(name: str) -> str:
 
 @cache
 def _index() -> dict[str, list[str]]:
-    """Preset name -> Hugging Face ids and other spellings."""
+    """Return the Hugging Face ids and other spellings of each preset."""
     index: dict[str, list[str]] = json.loads((_PRESETS / "index.json").read_bytes())
     return index
 
 
 @cache
 def _aliases() -> dict[str, str]:
-    """Every accepted spelling, normalized -> preset name. A Hugging Face id is also found without its owner."""
+    """Return the preset of every accepted spelling, normalized; an id is also found without its owner."""
     spellings: dict[str, str] = {}
     for name, others in _index().items():
         for spelling in (name, *others):
@@ -287,16 +288,17 @@ def _aliases() -> dict[str, str]:
 
 @cache
 def _endings() -> Table:
-    """Weight formats by what a name ends with (the first that matches), FP8 by owner, `quant_method` by format."""
+    """Return weight formats by name ending (first match), FP8 formats by owner, and `quant_method` by format."""
     return read_data(Path(__file__).with_name("name_endings.json"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """What an id says of itself: the name of the model that it copies, and the format it is stored in, if it says.
+    """Parts of a model id: the name of the original model, and the weight format and KV cache dtype if the id has
+    them.
 
-    A name says less than a checkpoint's own config.json (which layers stay at 16 bit, how the KV cache is scaled), so
-    what is read from it is always said, with the way to read the config instead.
+    An id has less information than the checkpoint's own config.json (which layers stay at 16 bit, how the KV cache is
+    scaled). Therefore a note always states what was read from it, and how to read the config instead.
     """
 
     base: str
@@ -305,7 +307,7 @@ class Variant:
 
 
 def read_variant(name: str) -> Variant:
-    """What `name` (an id with or without its owner) says. Case, `_` and `-` are one."""
+    """Split `name`, an id with or without its owner, into its parts. Ignores case, and treats `_` as `-`."""
     owner, _, bare = name.strip().lower().replace("_", "-").rpartition("/")
     for pattern, weight_format in _endings()["endings"]:
         ending = re.search(pattern + "$", bare)
@@ -322,7 +324,7 @@ def read_variant(name: str) -> Variant:
 
 
 def checkpoint_method(name: str, weight_format: str) -> str:
-    """The `quant_method` under which checkpoints of this owner and format are usually published."""
+    """Return the usual `quant_method` of checkpoints of this owner and format."""
     family = re.sub(r"-(channel|g128-sym|g128)$", "", weight_format)
     if name.lower().startswith("nvidia/") and family in ("fp8", "nvfp4"):
         return f"modelopt-{family}"

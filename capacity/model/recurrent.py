@@ -1,4 +1,4 @@
-"""Mixers with a state of fixed size for each sequence in place of a growing cache."""
+"""Mixers with a state of fixed size per sequence instead of a growing cache."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,7 +9,7 @@ from capacity.model.quantization import KvCacheFormat
 
 
 class FixedState:
-    """A mixer whose layers keep a state of fixed size for each sequence, and no KV."""
+    """Base of mixers whose layers store a state of fixed size per sequence, and no KV."""
 
     __slots__ = ()
     softmax: ClassVar[bool] = False
@@ -23,19 +23,19 @@ class FixedState:
 
     @property
     def num_kv_heads(self) -> int:
-        """Heads that tensor parallelism can divide the state by."""
+        """Return the number of heads by which tensor parallelism can divide the state."""
         return self.num_heads
 
     @property
     def state_bytes_per_sequence(self) -> float:
-        """Of one layer."""
+        """Return the bytes of the state of one layer."""
         return 0.0
 
     def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:  # noqa: ARG002
         return 0.0
 
     def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:  # noqa: ARG002
-        """The state, whatever the context."""
+        """Return the state, whose size does not depend on the context."""
         state = KvCacheGroup(
             kind="linear",
             layers=layers,
@@ -47,7 +47,7 @@ class FixedState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearAttention(FixedState):
-    """Gated DeltaNet: a fixed-size recurrent state for each sequence instead of a growing cache."""
+    """Gated DeltaNet: a recurrent state of fixed size per sequence."""
 
     num_key_heads: int
     num_value_heads: int
@@ -72,14 +72,14 @@ class LinearAttention(FixedState):
 
     @property
     def state_bytes_per_sequence(self) -> float:
-        """Of one layer: the recurrent state, and the last inputs of the convolution at 16 bit."""
+        """Return the bytes of one layer: the recurrent state, and the last inputs of the convolution at 16 bit."""
         values = self.num_value_heads * self.key_head_dim * self.value_head_dim
         recurrent = values * self.state_bytes_per_value
         convolution = (2 * self.key_dim + self.value_dim) * (self.conv_kernel - 1) * 2
         return recurrent + convolution
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
-        """h(2K+2V) + 2h·H_v + (2K+V)·conv + 2H_v + d_v + V·h."""
+        """Return h(2K+2V) + 2h·H_v + (2K+V)·conv + 2H_v + d_v + V·h parameters per layer."""
         h, k, v, heads = hidden_size, self.key_dim, self.value_dim, self.num_value_heads
         kind: PartKind = "linear_attention"
         return (
@@ -95,11 +95,11 @@ class LinearAttention(FixedState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recurrence(FixedState):
-    """A state that each token moves on: Mamba, Mamba-2, Kimi's delta attention, lightning attention, short convolution.
+    """State that each token updates: Mamba, Mamba-2, Kimi Delta Attention, lightning attention, short convolution.
 
-    What they differ in is data: the products of a token, the values of the state (`state_values` at
-    `state_bytes_per_value`, and `convolution_values`, the last inputs of a convolution, at 16 bit), and
-    `flops_per_token` of moving the state on. `vector_values`: parameters that are no matrix.
+    The kinds differ only in data: the products of a token; the values of the state (`state_values` at
+    `state_bytes_per_value`, and `convolution_values`, the last inputs of a convolution, at 16 bit); and
+    `flops_per_token` of the update. `vector_values` counts the parameters outside of matrices.
     """
 
     kind: str
@@ -115,11 +115,11 @@ class Recurrence(FixedState):
 
     @property
     def state_bytes_per_sequence(self) -> float:
-        """Of one layer."""
+        """Return the bytes of the state of one layer."""
         return float(self.state_values * self.state_bytes_per_value + 2 * self.convolution_values)
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:  # noqa: ARG002
-        """Its products, and its other values as one vector."""
+        """Return the products, and all other values as one vector."""
         products = [part for product in self.products for part in product.parts(layers)]
         if self.vector_values:
             length = self.vector_values
@@ -129,7 +129,7 @@ class Recurrence(FixedState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoMixer(FixedState):
-    """A layer without a token mixer: a feed-forward that its model counts as a layer (Nemotron-H)."""
+    """Placeholder for a layer without a token mixer: a feed-forward that counts as a layer (Nemotron-H)."""
 
     kind: ClassVar[str] = ""
     value_head_dim: ClassVar[int] = 0
@@ -144,7 +144,7 @@ class NoMixer(FixedState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideBySide:
-    """Attention and a recurrence that both read a layer's input, their outputs added (Falcon-H1)."""
+    """Attention and a recurrence in parallel: both read a layer's input, and their outputs are added (Falcon-H1)."""
 
     attention: Mixer
     recurrence: Recurrence
@@ -180,7 +180,7 @@ class SideBySide:
         return self.attention.kv_bytes_per_token(kv)
 
     def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:
-        """The cache of the one, and the state of the other."""
+        """Return the attention's cache and the recurrence's state."""
         return self.attention.kv_cache_groups(layers, kv) + self.recurrence.kv_cache_groups(layers, kv)
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:

@@ -1,4 +1,4 @@
-"""What a checkpoint's safetensors files say of its size, beside a `config.json`: headers alone, never weights."""
+"""Check a `config.json` against the size of the safetensors files next to it; reads only headers, never weights."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -14,13 +14,13 @@ from capacity.model.spec import ModelSpec
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 MOST_HEADER_BYTES = 100_000_000  # the format's own limit
-TOLERANCE = 0.02  # by how much bytes may differ before it is said
+TOLERANCE = 0.02  # relative difference of bytes without a note
 
 
 def stored_bytes(folder: Path) -> int | None:
-    """Bytes of all tensors by the index, or by the header of the one file; None where there is neither.
+    """Return the bytes of all tensors from the index or the single file's header, or None if there is neither.
 
-    Raises MalformedFile for a file that is neither.
+    Raises MalformedFile for an invalid file.
     """
     if (folder / INDEX).is_file():
         return _total_size(folder / INDEX)
@@ -32,11 +32,11 @@ def stored_bytes(folder: Path) -> int | None:
 def with_stored_size(
     read: Callable[[bool | None], ModelSpec], folder: Path, *, at_32_bit: bool = False
 ) -> ModelSpec:
-    """The model that is read, with a note where what is stored differs by more than 2 % from what it counts.
+    """Return the model, with a note if the stored bytes differ from its counted bytes by more than 2 %.
 
-    `read` takes whether the feed-forward is gated, None where that is the config's to say; of an unknown type it is
-    what agrees with the bytes. `at_32_bit`: the checkpoint's own dtype, which engines halve. Where the layers were
-    assumed, agreement is said too.
+    `read` builds the model from whether its feed-forward is gated; None: as the config says. For an unknown
+    `model_type`, the variant whose bytes match is returned, and the note also reports a match. `at_32_bit`: the
+    checkpoint is stored at 32 bit, which engines convert to 16.
     """
     model, stored = read(None), stored_bytes(folder)
     if stored is None:
@@ -51,24 +51,24 @@ def with_stored_size(
                 model, counted, off = other, other_counted, other_off
     if abs(off) > TOLERANCE:
         note = (
-            f"its safetensors index has {size / 1e9:,.4g} GB of weights, and the config counts {counted / 1e9:,.4g} GB "
-            f"({off:+.1%}): layers, a tower or a format that are not read may be the reason"
+            f"the safetensors index has {size / 1e9:,.4g} GB of weights, but the config gives {counted / 1e9:,.4g} GB "
+            f"({off:+.1%}): layers, a tower or a weight format may not have been read"
         )
     elif model.assumed:
-        note = f"its safetensors index agrees with that reading: {size / 1e9:,.4g} GB of weights ({off:+.1%})"
+        note = f"the safetensors index agrees with these layers: {size / 1e9:,.4g} GB of weights ({off:+.1%})"
     else:
         return model
     return replace(model, notes=(*model.notes, note))
 
 
 def _nearest(model: ModelSpec, size: float) -> tuple[float, float]:
-    """Of the countings the one nearest to so many bytes, and by what share it is off."""
+    """Return the candidate count of bytes nearest to `size`, and its relative error."""
     counted = min(_countings(model), key=lambda each: abs(each - size))
     return counted, counted / size - 1
 
 
 def _countings(model: ModelSpec) -> Iterator[float]:
-    """The text model's bytes, without and with tower, MTP layers and their copies, and a tied head stored twice."""
+    """Return the text model's bytes with and without towers, MTP layers, their copies, and a second tied head."""
     text = weight_bytes(model)
     tower = 2.0 * model.tower_params
     mtp = sum(model.checkpoint.part_bytes(part) for part in model.mtp_parts())
@@ -87,19 +87,19 @@ def _total_size(file: Path) -> int:
     if isinstance(size, float) and size.is_integer():
         size = int(size)
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise MalformedFile(file, f"{size!r} is no number of bytes", where="metadata.total_size")
+        raise MalformedFile(file, f"{size!r} is not a number of bytes", where="metadata.total_size")
     return size
 
 
 def _header_bytes(file: Path) -> int:
-    """Eight bytes say how long the header is; it holds where each tensor ends."""
+    """Return the end of the last tensor; the first eight bytes of the file are the length of the header."""
     with open_outside(file) as opened:
         length = int.from_bytes(opened.read(8), "little")
         if not 2 <= length <= MOST_HEADER_BYTES:
             raise MalformedFile(file, f"a header of {length:,} bytes; is this a safetensors file?")
         raw = opened.read(length)
     if len(raw) < length:
-        raise MalformedFile(file, "ends within its header")
+        raise MalformedFile(file, "the file ends inside its header")
     try:
         header: Any = json.loads(raw)
         ends = [
@@ -108,7 +108,7 @@ def _header_bytes(file: Path) -> int:
             if name != "__metadata__" and isinstance(entry["data_offsets"][1], int)
         ]
     except (ValueError, RecursionError, TypeError, KeyError, IndexError, AttributeError):
-        raise MalformedFile(file, "its header is not that of a safetensors file") from None
+        raise MalformedFile(file, "not a safetensors header") from None
     if not ends or max(ends) < 1:
-        raise MalformedFile(file, "its header names no tensors")
+        raise MalformedFile(file, "the header lists no tensors")
     return int(max(ends))

@@ -1,4 +1,4 @@
-"""What a model is: layers in groups of equals, a vocabulary, exact parameter counts, and what it caches."""
+"""Specification of a model: groups of equal layers, vocabulary, exact parameter counts, and caches."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -15,16 +15,16 @@ Task: TypeAlias = Literal["generate", "embed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """A decoder: its layer groups, its vocabulary, and how its checkpoint is stored.
+    """A decoder or encoder: its layer groups, its vocabulary, and the format of its checkpoint.
 
-    Towers and multi-token-prediction layers are counted apart: `vision_params`, `audio_params` and `mtp` are in no
-    total. `vision` and `audio` are what the towers compute, None where that is not known; `prompt_audio_s`: the seconds
-    of audio that are the prompt itself (Whisper); `uncounted` names what the config has and this
-    package does not count; `notes` say what was assumed in reading it. A norm has `norm_values` for each hidden value:
-    one scale, two with a bias, none where nothing is learned. `outside`: parameters beside layers, embedding, LM head
-    and final norm (positions, per-layer embeddings). `assumed`: the layers were read by the fields' names alone.
-    `rotary_values`: of the tables of cosines and sines that an engine makes for its positions, 0 where not known.
-    `task`: whether it generates tokens, or ends with its prompt (embeddings, scores).
+    Totals do not include towers and multi-token-prediction layers (`vision_params`, `audio_params`, `mtp`). `vision`
+    and `audio`: the shapes of the towers, None if unknown. `prompt_audio_s`: seconds of audio that form the prompt
+    (Whisper). `uncounted`: parts of the config that are not counted. `notes`: assumptions made when the config was
+    read. `norm_values`: learned values of a norm per hidden value: 1 for a scale, 2 with a bias, 0 if nothing is
+    learned. `outside`: parameters other than layers, embedding, LM head and final norm (positions, per-layer
+    embeddings). `assumed`: the layers were derived only from the names of the config's fields. `rotary_values`: size
+    of the tables of cosines and sines that an engine allocates for its positions, 0 if unknown. `task`: "generate", or
+    "embed" for a model that only processes its prompt (embeddings, scores).
     """
 
     name: str
@@ -55,17 +55,17 @@ class ModelSpec:
 
     @property
     def tower_params(self) -> int:
-        """Of all towers, projectors included."""
+        """Return the parameters of all towers, including projectors."""
         return self.vision_params + self.audio_params
 
     @property
     def towers(self) -> tuple[VisionEncoder, ...]:
-        """What works before a prompt's tokens are, where that is known: the vision tower, the audio encoder."""
+        """Return the encoders that run before the language model, where their shape is known: vision, audio."""
         return tuple(tower for tower in (self.vision, self.audio) if tower is not None)
 
     @property
     def without_towers(self) -> "ModelSpec":
-        """The language model alone."""
+        """Return the language model alone."""
         return replace(self, vision_params=0, vision=None, audio_params=0, audio=None)
 
     @property
@@ -74,12 +74,12 @@ class ModelSpec:
 
     @property
     def total_params(self) -> int:
-        """Text model, embeddings included (tied ones once); without vision tower and MTP layers."""
+        """Return the parameters of the text model with embeddings (tied ones once), without towers and MTP layers."""
         return sum(part.params for part in self.parameter_parts())
 
     @property
     def active_params(self) -> int:
-        """Parameters that one token uses: the input embedding included, of routed experts only the chosen."""
+        """Return the parameters that one token uses: the input embedding, and only the selected routed experts."""
         return self.total_params - sum(
             group.num_layers * group.feed_forward.idle_params(self.hidden_size) for group in self.layer_groups
         )
@@ -90,36 +90,36 @@ class ModelSpec:
 
     @property
     def attention_kind(self) -> str:
-        """`mha`, `gqa`, `mqa`, `mla` or `linear`; several joined by `+` in a hybrid."""
+        """Return `mha`, `gqa`, `mqa`, `mla` or `linear`; a hybrid has several joined by `+`."""
         return "+".join(sorted({group.mixer.kind for group in self.layer_groups} - {""}))
 
     @property
     def caches_latents(self) -> bool:
-        """Whether every layer caches one latent for all heads."""
+        """Return whether every layer caches one latent for all heads."""
         return all(group.mixer.latent for group in self.layer_groups)
 
     @property
     def softmax_groups(self) -> tuple[LayerGroup, ...]:
-        """The layers whose queries attend to keys one by one."""
+        """Return the layers whose queries attend to individual keys."""
         return tuple(group for group in self.layer_groups if group.mixer.softmax)
 
     @property
     def window_tokens(self) -> int | None:
-        """The window of the layers that have one (the largest, should they differ), else None."""
+        """Return the largest window of the layers that have one, or None."""
         return max((g.mixer.window_tokens for g in self.layer_groups if g.mixer.window_tokens), default=None)
 
     @property
     def num_attention_heads(self) -> int:
-        """Query heads of the softmax attention: what tensor parallelism must divide."""
+        """Return the query heads of the softmax attention, which tensor parallelism must divide."""
         return max((group.mixer.num_heads for group in self.softmax_groups), default=0)
 
     @property
     def num_kv_heads(self) -> int:
-        """KV heads of the softmax attention (1 for a latent)."""
+        """Return the KV heads of the softmax attention (1 for a latent)."""
         return max((group.mixer.num_kv_heads for group in self.softmax_groups), default=0)
 
     def parameter_parts(self) -> tuple[ParameterPart, ...]:
-        """Every parameter of the text model exactly once; a tied LM head is the embedding."""
+        """Return every parameter of the text model exactly once; a tied LM head is the embedding."""
         size = (self.vocab_size, self.hidden_size)
         embedding = matrix("embed_tokens", "embedding", *size, (), sharding="vocabulary")
         layers = [part for group in self.layer_groups for part in self.group_parts(group)]
@@ -131,9 +131,9 @@ class ModelSpec:
         return (embedding, *layers, *self.outside, lm_head)
 
     def mtp_parts(self) -> tuple[ParameterPart, ...]:
-        """Multi-token-prediction layers: one more layer each, a projection of 2h to h, and three norms.
+        """Return the multi-token-prediction layers: for each, a full layer, a projection of 2h to h, and three norms.
 
-        Embedding and LM head are shared with the model; checkpoints that repeat them are larger by that.
+        They share embedding and LM head with the model; checkpoints that repeat these are larger by that amount.
         """
         if self.mtp is None:
             return ()
@@ -146,35 +146,35 @@ class ModelSpec:
         )
 
     def group_parts(self, group: LayerGroup) -> tuple[ParameterPart, ...]:
-        """All parameters of the layers of one of its groups."""
+        """Return all parameters of the layers of one of the model's groups."""
         return group.parts(self.hidden_size, self.norms_per_layer, norm_values=self.norm_values)
 
     def kv_cache_groups(self, kv_cache_dtype: str = "auto") -> tuple[KvCacheGroup, ...]:
-        """What each layer group keeps; keys of sparse indexers come last."""
+        """Return the cache groups of all layers; keys of sparse indexers come last."""
         kv = find_kv_cache_format(kv_cache_dtype, model_dtype=self.dtype)
         kept = [g for group in self.layer_groups for g in group.mixer.kv_cache_groups(group.layers, kv)]
         return tuple(sorted(kept, key=lambda group: group.index))
 
     @property
     def keeps_nothing(self) -> bool:
-        """Whether nothing of a prompt is kept once it is computed: an encoder alone."""
+        """Return whether no cache of the prompt remains after its computation, as in a pure encoder."""
         return not self.kv_cache_groups()
 
     def kv_bytes_per_token(self, kv_cache_dtype: str = "auto") -> float:
-        """Of the whole model, over the layers whose cache grows without bound, no replication.
+        """Return the bytes per token of all layers whose cache grows without bound, without replication.
 
-        Keys of a sparse indexer are included, as in the capacity. Where every layer has a window (Phi-3, Mistral 7B
-        v0.1) it is that of those layers, inside the window. Windowed layers (`window_kv_bytes_per_token`) and linear
-        layers (`state_bytes_per_sequence`) are not included.
+        Keys of a sparse indexer are included. If every layer has a window (Phi-3, Mistral 7B v0.1), returns the bytes
+        of those layers inside the window. Otherwise windowed layers (`window_kv_bytes_per_token`) and linear layers
+        (`state_bytes_per_sequence`) are not included.
         """
         groups = self.kv_cache_groups(kv_cache_dtype)
         unbounded = sum(g.bytes_per_token for g in groups if g.kind == "full")
         return unbounded or self.window_kv_bytes_per_token(kv_cache_dtype)
 
     def window_kv_bytes_per_token(self, kv_cache_dtype: str = "auto") -> float:
-        """Of the layers that keep a window only, while the context is inside it."""
+        """Return the bytes per token of the layers with a window, while the context is inside it."""
         return sum(g.bytes_per_token for g in self.kv_cache_groups(kv_cache_dtype) if g.kind == "window")
 
     def state_bytes_per_sequence(self) -> float:
-        """Of the linear-attention layers: the same for every context length."""
+        """Return the bytes of the state of the linear-attention layers, which do not depend on the context length."""
         return sum(g.state_bytes_per_sequence for g in self.kv_cache_groups() if g.kind == "linear")

@@ -1,4 +1,4 @@
-"""Vision towers, counted apart from the language model: exact where the tower's form is known."""
+"""Vision towers: parameter counts, exact for known model types, and tokens per image."""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ Size = str | int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tower:
-    """How the towers of one type are counted and what they compute: a row of the table, which explains the fields."""
+    """Rules to count and time the towers of one model type: a row of `vision_towers.toml`, which has the details."""
 
     keys: Mapping[str, tuple[Size, ...]]
     products: Mapping[str, tuple[Size, ...]] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Tower:
     pixels: tuple[int, int] = (65_536, 16_777_216)
 
     def fits(self, tower: Fields) -> bool:
-        """Whether the tower has what is needed, and is of the kind that is known."""
+        """Return whether the tower has the needed fields and the expected kind."""
         kinds = all(tower.text(key) == kind for key, kind in self.kind.items())
         return kinds and all(map(tower.has, self.needed))
 
@@ -56,7 +56,7 @@ def _rows() -> Table:
 
 @cache
 def find_tower(model_type: str) -> Tower | None:
-    """The tower of models of this type, None: its form is not known. Raises MalformedFile."""
+    """Return the rules for this model type, or None if it is unknown. Raises MalformedFile."""
     row = _rows().get(model_type)
     if row is None or model_type == "usual":
         return None
@@ -68,7 +68,7 @@ def find_tower(model_type: str) -> Tower | None:
 
 
 class _Sizes:
-    """The sizes of one tower, by the names that its row has for them."""
+    """Sizes of one tower, by the names in its row of the table."""
 
     def __init__(self, form: Tower, config: Fields, tower: Fields, hidden: int) -> None:
         self.form, self.config, self.tower, self.hidden = form, config, tower, hidden
@@ -90,7 +90,7 @@ class _Sizes:
         return self._read(self.form.keys[name])
 
     def product(self, names: tuple[Size, ...]) -> int:
-        """Of the sizes of these names."""
+        """Return the product of the sizes with these names."""
         return math.prod(map(self, names))
 
     def _read(self, keys: tuple[Size, ...]) -> int:
@@ -158,7 +158,7 @@ def _encoder(form: Tower, sizes: _Sizes, mergers: int) -> VisionEncoder:
 def _most_tokens(
     form: Tower, sizes: _Sizes, tokens: int | None, a_token: int, cell: int | None, side: int | None
 ) -> int:
-    """Of the largest image that the preprocessor passes on."""
+    """Return the tokens of the largest image that the preprocessor passes on."""
     stated = form.largest_image_tokens or tokens
     if stated is not None:
         return stated
@@ -170,27 +170,17 @@ def _most_tokens(
     return form.pixels[1] // cell**2
 
 
-def multimodal_fields(outer: Fields) -> Fields:
-    """The object that has the towers: the thinker's of a model that also speaks."""
-    return outer.section("thinker_config") or outer
-
-
-def speech_parts(outer: Fields) -> tuple[str, ...]:
-    """What turns tokens into speech, which is not counted."""
-    return tuple(key for key in ("talker_config", "token2wav_config", "code2wav_config") if outer.has(key))
-
-
 def vision_tower(config: Fields) -> tuple[int, VisionEncoder | None, tuple[str, ...]]:
-    """Parameters of the tower with its projector, what it computes for an image, and what is not counted.
+    """Return the parameters of the tower with its projector, its shape, and the config sections that are not counted.
 
-    Known are those of the table and of `vision_towers`. Another is named, not guessed.
+    Towers without a row in the table or a function in `vision_towers` are not counted.
     """
     tower = config.section("vision_config")
     if tower is None:
         return 0, None, ()
     if isinstance(tower.values.get("hidden_size"), int):  # some towers have a list
         tower.count("hidden_size")
-    text = config.section("text_config", "llm_config") or config  # beside the tower's fields in Qwen2-VL
+    text = config.section("text_config", "llm_config") or config  # Qwen2-VL: in the same object
     hidden, model_type = text.count("hidden_size", default=4_096), config.text("model_type")
     form = find_tower(model_type)
     readable = tower.has("hidden_size", "vt_hidden_size")
@@ -204,9 +194,9 @@ def vision_tower(config: Fields) -> tuple[int, VisionEncoder | None, tuple[str, 
 
 
 def tokens_of_image(encoder: VisionEncoder, width: int, height: int) -> int | None:
-    """Tokens of an image of so many pixels; None where this is not known.
+    """Return the tokens of an image of `width` x `height` pixels, or None if unknown.
 
-    Qwen's sides are rounded to whole tokens, and the image scaled into the bounds of its area.
+    For Qwen's models, the sides are rounded to whole tokens after scaling the image into the bounds of its area.
     Source: transformers, qwen2_vl `smart_resize`.
     """
     if encoder.image_tokens is not None or encoder.cell_pixels is None:
@@ -226,7 +216,7 @@ def tokens_of_image(encoder: VisionEncoder, width: int, height: int) -> int | No
 
 
 def _within_side(encoder: VisionEncoder, cell: int, width: int, height: int) -> int:
-    """Pixtral's: scaled down until the longer side fits, then cut into whole tokens, with one more for each row."""
+    """Return Pixtral's tokens: the longer side is scaled to fit, sides are cut into tokens, and each row adds one."""
     assert encoder.longest_side is not None
     scale = max(1.0, max(width, height) / encoder.longest_side)
     across, down = (math.ceil(int(side / scale) / cell) for side in (width, height))

@@ -1,6 +1,6 @@
-"""What a vision tower computes and its parts count; towers that no table of keys and products describes.
+"""Shape of a vision encoder, and the towers that the table of keys and products cannot describe.
 
-Counts are those of the modules of transformers 5.23, to the parameter: Llama 3.2's, Gemma 3n's and Phi-4's.
+Parameter counts equal those of the modules of transformers 5.23 for Llama 3.2, Gemma 3n and Phi-4.
 """
 
 from collections.abc import Callable
@@ -12,17 +12,18 @@ from capacity.base.fields import Fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisionEncoder:
-    """What a vision tower computes for one image: patches through its layers, then tokens through its projector.
+    """Shape of a vision tower: patches pass its layers, then tokens pass its projector.
 
-    `patches_per_token` patches become one token of the prompt. A patch attends to the patches of its tile, or to
-    those of the whole image where `tile_patches` is None. `projections` are (inputs, outputs) of the products that
-    every token passes. `image_tokens` are those of every image, None where they depend on its size; then
-    `cell_pixels` is the side of a token in pixels, None where they depend on more. `largest_image_tokens`: of
-    the largest image that the model's own preprocessor passes on, by its published defaults. Of its layers
-    `windowed_layers` attend within `window_patches`. An image is scaled into `pixels` (least and most of its area), or
-    to at most `longest_side`; `row_tokens` are added for each of its rows. Patches of one image are padded to a
-    multiple of `padded_patches`. `attention_size`: of queries, keys and values, where that is not `hidden_size`.
-    `assumed`: what was taken for a tower that has no such layers. `row_name`: of its row in a step's table.
+    `patches_per_token` patches become one token of the prompt. A patch attends to the patches of its tile, or of the
+    whole image if `tile_patches` is None. `attention_size`: width of queries, keys and values if it differs from
+    `hidden_size`. In `windowed_layers` of the layers, attention is limited to `window_patches`. `projections`:
+    (inputs, outputs) of the products that every token passes. `image_tokens`: tokens of every image, None if they
+    depend on its size; then `cell_pixels` is the side of a token in pixels, None if that is not enough to compute
+    them. `largest_image_tokens`: tokens of the largest image that the model's preprocessor passes on, by its published
+    defaults. `pixels`: least and most area to which an image is scaled; `longest_side`: the most pixels of its longer
+    side. `row_tokens`: tokens added for each row of an image. `padded_patches`: an image's patches are padded to a
+    multiple of this. `assumed`: the approximation for a tower without such layers. `row_name`: name of its row in a
+    step's table.
     """
 
     row_name: ClassVar[str] = "vision encoder"
@@ -50,23 +51,24 @@ class VisionEncoder:
 
 
 def linear(inputs: int, outputs: int) -> int:
-    """With a bias."""
+    """Return the parameters of a linear layer with a bias."""
     return inputs * outputs + outputs
 
 
 def vit_layer(width: int, intermediate: int) -> int:
-    """Four projections, two-matrix MLP, two layer norms, all with biases."""
+    """Return the parameters of four projections, a two-matrix MLP and two layer norms, all with biases."""
     mlp = linear(width, intermediate) + linear(intermediate, width)
     return 4 * linear(width, width) + mlp + 4 * width
 
 
-ASPECT_RATIOS = 9  # 8 arrangements of up to four tiles, and none
+ASPECT_RATIOS = 9  # 8 arrangements of up to four tiles, and one for no tiles
 
 
 def _mllama(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, None]:
-    """Tiles through local, then gated global layers; positions of every patch for each arrangement of tiles.
+    """Count Llama 3.2's tower: local, then gated global layers, and positions of every patch for each arrangement of
+    tiles.
 
-    895,028,755 in Llama-3.2-11B-Vision-Instruct, whose index says 10,670,220,835 in all.
+    895,028,755 in Llama-3.2-11B-Vision-Instruct, whose index says 10,670,220,835 in total.
     """
     width, inner = tower.count("hidden_size"), tower.count("intermediate_size")
     tiles, patch = tower.count("max_num_tiles", default=4), tower.count("patch_size", default=14)
@@ -82,22 +84,22 @@ def _mllama(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, None
 
 
 def _gemma3n(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, VisionEncoder] | None:
-    """MobileNetV5 300M as timm has it, and the embedder of its 256 tokens; None: its tower is another."""
+    """Count timm's MobileNetV5 300M and the embedder of its 256 tokens; None for another architecture."""
     if tower.text("architecture") != "mobilenetv5_300m_enc":
         return None
     return 294_126_912 + embedder_params(tower, 2_048, hidden_size), _mobilenet(config, tower, hidden_size)
 
 
-# Multiply-adds of one image of 768 x 768 pixels in MobileNetV5 300M, 84 blocks of which 33 attend, by the published
-# definition of its blocks (timm, keras-hub: convert_mobilenetv5_checkpoints.py, 2026-11), whose parameters are the
-# 294,126,912 above. Its depthwise convolutions are 0.97e9 more.
+# Multiply-adds of one image of 768 x 768 pixels in MobileNetV5 300M (84 blocks, 33 with attention), by the published
+# definition of its blocks (timm, keras-hub: convert_mobilenetv5_checkpoints.py, 2026-11), which have the 294,126,912
+# parameters above. Its depthwise convolutions (0.97e9) are not included.
 MOBILENET_PRODUCTS, MOBILENET_ATTENTION = 386_867_920_896, 47_903_145_984
-MOBILENET_PATCHES = 48**2  # its third stage, to which the fourth is brought before pooling
+MOBILENET_PATCHES = 48**2  # its third stage; the fourth is resized to it before pooling
 MOBILENET_WIDTH, MOBILENET_HEADS, MOBILENET_HEAD_SIZE, MOBILENET_ATTENDING = 640, 12, 64, 33
 
 
 def _mobilenet(config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:
-    """The convolutional network as layers of as much work, as wide as its third stage; 256 tokens of any image."""
+    """Return the convolutional network as transformer layers of equal work, with the width of its third stage."""
     layers, width, inner = MOBILENET_ATTENDING, MOBILENET_WIDTH, MOBILENET_HEADS * MOBILENET_HEAD_SIZE
     tokens = config.count("vision_soft_tokens_per_image", default=256)
     products = MOBILENET_PRODUCTS // MOBILENET_PATCHES - 4 * layers * width * inner
@@ -114,12 +116,12 @@ def _mobilenet(config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder
         tile_patches=round(MOBILENET_ATTENTION / (2 * layers * MOBILENET_PATCHES * inner)),
         image_tokens=tokens,
         largest_image_tokens=tokens,
-        assumed="a convolutional network, timed as matrix products of as much work",
+        assumed="a convolutional network, timed as matrix products of equal work",
     )
 
 
 def embedder_params(tower: Fields, default_width: int, hidden_size: int) -> int:
-    """Gemma 3n's: tokens of its own, two norms, and the projection."""
+    """Return the parameters of Gemma 3n's embedder: its own tokens, two norms, and the projection."""
     width = tower.count("hidden_size", default=default_width)
     return tower.count("vocab_size", default=128) * width + 2 * width + width * hidden_size
 
@@ -128,9 +130,10 @@ PHI4_CROPS = 36  # dynamic_hd of its preprocessor, quoted from memory: assumed, 
 
 
 def _phi4(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, VisionEncoder]:
-    """SigLIP with its pooling head, which the checkpoint has and nobody runs; two products: 441,550,016.
+    """Count SigLIP with its pooling head (in the checkpoint but never executed) and two products: 441,550,016.
 
-    Crops of one size, their layers but the last; pooled by 2 x 2, with the end of each row: give --image-tokens.
+    Images are cut into crops of one size. All layers but the last are used; patches are pooled by 2 x 2, and each row
+    adds an end token. The tokens of an image must be given with --image-tokens.
     """
     width, inner = tower.count("hidden_size", default=1_152), tower.count("intermediate_size", default=4_304)
     layers, patch = tower.count("num_hidden_layers", default=27), tower.count("patch_size", default=14)

@@ -25,8 +25,7 @@ def all_reduce_seconds(
     constants: AllReduceCoefficients,
     one_shot_only: bool = False,
 ) -> float:
-    """Return the seconds of an engine's all-reduce kernel, one-shot or two-shot, in one scale-up domain of `ranks`
-    GPUs."""
+    """Return the seconds of an engine's all-reduce kernel, one-shot or two-shot, in one scale-up domain."""
     if ranks <= 1 or message_bytes <= 0:
         return 0.0
     one_shot = message_bytes * (ranks - 1) / (constants.one_shot_fraction * link_bytes_per_s)
@@ -61,8 +60,7 @@ def nccl_seconds(
 
 
 def ring_all_reduce_bytes(message_bytes: float, ranks: int) -> float:
-    """Return the bytes each rank sends in a ring all-reduce: 2(n-1)/n of the message. Source: nccl-tests
-    PERFORMANCE.md."""
+    """Return the bytes each rank sends in a ring all-reduce: 2(n-1)/n of the message (nccl-tests PERFORMANCE.md)."""
     return 2.0 * message_bytes * (ranks - 1) / ranks
 
 

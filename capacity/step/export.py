@@ -8,7 +8,7 @@ with an operator that has no form here has no data, so the engine calls Python i
 import bisect
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import Any, TypeAlias, cast
 
@@ -283,25 +283,24 @@ def _all_reduce(operator: AllReduce) -> OperatorData | None:
     ranks, link, constants, nccl = operator.ranks, operator.link, operator.constants, operator.nccl
     if ranks <= 1:
         return None
-    if not link.direct:
-        return OperatorData(
-            kind=OperatorKind.ALL_REDUCE,
-            count=operator.count,
-            memory_rate=nccl.bandwidth_fraction * link.bytes_per_s,
-            sharpness=nccl.sharpness,
-            fixed_s=nccl.fixed_s + nccl.per_rank_s * (ranks - 1),
-            row_bytes=operator.values_per_row * ACTIVATION_BYTES,
-            ranks=ranks,
-            latency_s=2 * link.latency_s,
-        )
-    return OperatorData(
+    nccl_data = OperatorData(
         kind=OperatorKind.ALL_REDUCE,
         count=operator.count,
+        memory_rate=nccl.bandwidth_fraction * link.bytes_per_s,
+        sharpness=nccl.sharpness,
+        fixed_s=nccl.fixed_s + nccl.per_rank_s * (ranks - 1),
+        row_bytes=operator.values_per_row * ACTIVATION_BYTES,
+        ranks=ranks,
+        latency_s=2 * link.latency_s,
+    )
+    if not link.direct:
+        return nccl_data
+    return replace(
+        nccl_data,
         memory_rate=two_shot_fraction(ranks, constants) * link.bytes_per_s,
         sharpness=constants.sharpness,
         fixed_s=constants.two_shot_fixed_s,
-        row_bytes=operator.values_per_row * ACTIVATION_BYTES,
-        ranks=ranks,
+        latency_s=0.0,
         one_shot_rate=constants.one_shot_fraction * link.bytes_per_s,
         one_shot_fixed_s=constants.one_shot_fixed_s,
         per_rank_s=constants.per_rank_s * (ranks - 1),

@@ -116,7 +116,7 @@ class StepModel:
     def _encoders(self) -> tuple[EncoderOperator, ...]:
         """Build the operators of the vision tower and the audio encoder at first use."""
         if not self.model.towers:
-            raise UnsupportedModel(self.model.model_type, "an encoder of no known formula")
+            raise UnsupportedModel(self.model.model_type, "its vision or audio encoder is not supported")
         return tuple(encoder_operator(self._build, tower) for tower in self.model.towers)
 
     def _parts(self, shape: StepShape, rows: int) -> tuple[float, float, float]:
@@ -140,9 +140,7 @@ class StepModel:
         launch = norm(gpu, eager, sharpness) - gpu if eager else 0.0
         waiting = 0.0 if replayed else self.host.waiting_s
         host = self.host.step_s + self.host.per_sequence_s * sequences
-        if (
-            self.host.overlapped
-        ):  # one CPU launches and prepares: its times add up and overlap with the GPU together
+        if self.host.overlapped:  # one CPU does both: its times add up and overlap with the GPU together
             host = norm(gpu, eager + host, sharpness) - gpu - launch
         return gpu, launch + waiting, host + self.host.serial_s
 
@@ -185,8 +183,6 @@ class StepModel:
             return 0.0
         return self._build.traffic("copy", kernels=1.0, bytes_per_row=moved_bytes).seconds(_rows(1.0))
 
-    # synchronised data-parallel ranks
-
     def joint_seconds(self, shapes: Sequence[StepShape]) -> float:
         """Return the time of one step of all data-parallel ranks, one shape per rank.
 
@@ -218,8 +214,6 @@ class StepModel:
     def joint_ps(self, shapes: Sequence[StepShape]) -> int:
         """Return `joint_seconds` in whole picoseconds."""
         return max(1, picoseconds(self.joint_seconds(shapes)))
-
-    # whole picoseconds for the simulator
 
     def step_ps(self, shape: StepShape) -> int:
         """Return the step time in whole picoseconds; pure decode steps follow `decode_piece`."""
@@ -308,8 +302,8 @@ def _costs_of(operators: tuple[Operator, ...]) -> Callable[[float], tuple[OpCost
 
 
 def _rows(rows: float) -> StepShape:
-    """Return a shape of `rows` sampled rows, for operators that depend on nothing else. `rows` may be a fractional
-    mean."""
+    """Return a shape of `rows` sampled rows, which may be a fractional mean, for operators that depend only on
+    rows."""
     return StepShape(draft_tokens=rows)  # type: ignore[arg-type]
 
 

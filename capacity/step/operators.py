@@ -50,9 +50,6 @@ class Operator(Protocol):
     def add(self, other: Self) -> Self: ...
 
 
-# formulas
-
-
 def norm(first: float, second: float, sharpness: float) -> float:
     """Return `(first**p + second**p)**(1/p)`: the sum at p = 1, nearly the maximum at p = 16, never below either."""
     if first < second:
@@ -88,8 +85,7 @@ def gemm_seconds(
 
 
 def quantize_bytes(m: float, k: float, activation_bits: float) -> float:
-    """Return the bytes moved to quantize activations before a product: read at 16 bits, written at
-    `activation_bits`."""
+    """Return the bytes moved to quantize activations: read at 16 bits, written at `activation_bits`."""
     return m * k * (ACTIVATION_BYTES + activation_bits / 8)
 
 
@@ -145,9 +141,6 @@ def tilt_of(tokens: float) -> float:
 def roof_of(constants: MoeCoefficients) -> float:
     """Return the largest roofline fraction of these constants: no factor may scale the time below it."""
     return max(constants.compute_fraction, constants.bandwidth_fraction, constants.routed_fraction)
-
-
-# operators
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,6 @@ from capacity.step.collectives import Interconnect
 from capacity.step.launches import launch_seconds, waiting_seconds
 
 DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "chip-to-chip", "c2c")
-
-
 GPUS_OF_SOCKET = 4
 CROSSING_SHARE = 0.81
 """Fraction of a PCIe link's rate that a ring keeps if it crosses between two CPU sockets. A group of more than four
@@ -122,8 +120,7 @@ class StepSetting:
         return {why: factor for why, factor in found.items() if factor > 1}
 
     def weight_slowdown(self, bandwidth_fraction: float, *, share: float) -> float:
-        """Return the time to read weights relative to reading all of them from HBM, if `share` of them comes over
-        PCIe."""
+        """Return the time to read weights relative to HBM alone, if `share` of them is read over PCIe."""
         hbm, pcie = self.profile.hbm_bytes_per_s, self.profile.pcie.bytes_per_s
         return 1.0 - share + share * bandwidth_fraction * hbm / pcie
 
@@ -284,8 +281,8 @@ def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...
         return ()
     if own.gpu not in (None, profile.name):
         raise InvalidInput(
-            f"profile {profile.name} carries the step-time fit of {own.gpu}; "
-            f"say transferred_from = {own.gpu!r} instead, so that it counts as assumed"
+            f"profile {profile.name} contains the step-time fit of {own.gpu}; "
+            f"use transferred_from = {own.gpu!r} instead, so that it counts as assumed"
         )
     if own.transferred_from is None:
         return (own,)

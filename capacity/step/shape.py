@@ -89,7 +89,7 @@ def without_kv_cache(shape: StepShape, *, window_tokens: int | None = None) -> S
     some pairs. Raises InvalidInput for drafts, because a row without a cache has no place for their tokens.
     """
     if shape.draft_tokens:
-        raise InvalidInput("drafts need a KV cache: leave out --no-use-cache, or --speculator")
+        raise InvalidInput("drafts need a KV cache: remove --no-use-cache or --speculator")
     prompts = _whole(shape.prefill_sequences, shape.prefill_context_tokens, window_tokens)
     outputs = _whole(shape.decode_sequences, shape.decode_context_tokens, window_tokens)
     summed = StepShape(*(mine + other for mine, other in zip(prompts, outputs, strict=True)))
@@ -221,8 +221,7 @@ class SlowestRank:
 
 
 class AffineStepTimes:
-    """Step time `base_s + per_token_s · rows + per_context_token_s · decode contexts`, used by the reference
-    schedules."""
+    """Step time `base_s + per_token_s · rows + per_context_token_s · decode contexts`, for reference schedules."""
 
     def __init__(self, base_s: float, per_token_s: float, *, per_context_token_s: float = 0.0) -> None:
         self.base_ps = picoseconds(base_s)

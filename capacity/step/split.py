@@ -15,8 +15,7 @@ LEAST_S = 5e-5  # smallest increase that the note shows
 
 
 def over_fewer(setting: StepSetting) -> StepModel | None:
-    """Return the same engine with half as many tensor-parallel ranks (1 for an odd number), or None if that is
-    impossible."""
+    """Return the engine with half as many tensor-parallel ranks (1 for an odd number), or None if impossible."""
     ranks = setting.tensor_parallel_size
     if ranks == 1:
         return None
@@ -41,6 +40,6 @@ def longer_when_split(
     fewer = ranks // 2 if ranks % 2 == 0 else 1
     tokens = sum(shape.num_tokens for shape in steps)
     return (
-        f"tensor parallelism over {ranks} makes the prefill of {tokens:,} tokens longer than over {fewer} "
-        f"({split_s * 1e3:.1f} ms, not {less_s * 1e3:.1f} ms): {', '.join(why)} outweigh what the split saves"
+        f"a prefill of {tokens:,} tokens takes longer with tensor parallelism {ranks} than {fewer} "
+        f"({split_s * 1e3:.1f} ms instead of {less_s * 1e3:.1f} ms), because of {', '.join(why)}"
     )

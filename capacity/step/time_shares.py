@@ -8,6 +8,7 @@ steps, and its results are continuous in the load.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from capacity.step.closed_form import EngineLimits, StepModelLike, joint_seconds_of, shared_prolongation_s
 from capacity.step.shape import StepShape, decode_shape
@@ -60,8 +61,7 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
         return RequestSeconds(prefill_s=prefill_s(0.0), decode_s=0.0)
 
     def spare(decoding: float) -> float:
-        """Return the spare capacity with this many decoding requests; it increases, and above 0 the engine keeps
-        up."""
+        """Return the spare capacity with this many decoding requests; above 0 the engine keeps up."""
         free = 1 - load.requests_per_s * prefill_s(decoding)
         return decoding * free - load.requests_per_s * decoded * step_s(decoding) / load.ranks
 
@@ -76,8 +76,7 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
 
 
 def _first_root(spare: Callable[[float], float], most: float) -> float:
-    """Return the first root of `spare` between 0 and `most`, or `most` if there is none because the engine is
-    saturated."""
+    """Return the first root of `spare` between 0 and `most`, or `most` if the engine is saturated."""
     low, high = 0.0, min(1.0, most)
     while spare(high) < 0:
         if high >= most:
@@ -102,8 +101,7 @@ def _shared_among(decoding: float, load: EngineLoad) -> float:
 
 
 def _prefill(steps: StepModelLike, limits: EngineLimits, load: EngineLoad) -> Callable[[float], float]:
-    """Return a function from the mean number of decoding sequences per rank to the seconds that a prompt adds to
-    steps."""
+    """Return a function from the mean number of decoding sequences per rank to the seconds that a prompt adds."""
     seconds = joint_seconds_of(steps, load.ranks)
     others = 1.0 if load.in_flight is None else max(1 - load.ranks / max(load.in_flight, load.ranks), 0.0)
 
@@ -135,12 +133,7 @@ def _decode_shape(batch: int, limits: EngineLimits, load: EngineLoad) -> StepSha
 
 def _on_line(of_batch: Callable[[int], float]) -> Callable[[float], float]:
     """Return a function of real batch sizes that interpolates `of_batch`, evaluated once for each whole size."""
-    known: dict[int, float] = {}
-
-    def known_at(batch: int) -> float:
-        if batch not in known:
-            known[batch] = of_batch(batch)
-        return known[batch]
+    at = cache(of_batch)
 
     def line(batch: float) -> float:
         below = math.floor(batch)

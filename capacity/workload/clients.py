@@ -129,7 +129,7 @@ def user_loop(
     check_count("requests", num_requests)
     if num_requests < users:
         raise InvalidInput(
-            f"--num-prompts {num_requests:,} is less than --users {users:,}, who each ask at least once: raise it"
+            f"--num-prompts {num_requests:,} is less than --users {users:,}: use at least one request per user"
         )
     prompt_tokens, output_tokens = drawn_lengths(prompt, output, num_requests, rank_correlation, seed)
     think_s, nominal_s, user = _send_times(think_time, users, num_requests, seed)

@@ -17,7 +17,7 @@ def check_links(workload: Workload) -> None:
     """Check the constraints between columns; raises InvalidInput."""
     after, think_s, content = workload.after_request, workload.think_s, workload.content
     if (after is None) != (think_s is None):
-        raise InvalidInput("after_request and think_s belong together: give both or neither")
+        raise InvalidInput("after_request and think_s must be given together")
     if after is not None and (after >= np.arange(len(workload))).any():
         at = int(np.argmax(after >= np.arange(len(workload))))
         raise InvalidInput(f"after_request of request {at} must be an earlier one, not {int(after[at])}")
@@ -52,20 +52,20 @@ def check_images(workload: Workload) -> None:
     """Check that image columns are complete, and that images fit within prompts without shared content."""
     images, tokens = workload.images, workload.image_tokens
     if (images is None) != (tokens is None):
-        raise InvalidInput("images and image_tokens belong together: give both columns, or neither")
+        raise InvalidInput("images and image_tokens must be given together")
     if images is None and workload.audio_tokens is None:
         return
     if workload.content is not None:
         raise InvalidInput(
-            "images are simulated for prompts that share nothing: leave out the images, or prefixes, turns and samples"
+            "images need prompts without shared content: remove the images, or prefixes, turns and samples"
         )
     pictured = workload.encoded_tokens
     if images is not None and tokens is not None and ((images > 0) & (tokens < 1)).any():
-        raise InvalidInput(f"request {int(np.argmax((images > 0) & (tokens < 1)))} has images of no tokens")
+        raise InvalidInput(f"request {int(np.argmax((images > 0) & (tokens < 1)))} has images with 0 tokens")
     outside = pictured > workload.prompt_tokens
     if outside.any():
         at = int(np.argmax(outside))
         raise InvalidInput(
             f"request {at} has {int(pictured[at])} tokens of images and audio in a prompt of "
-            f"{int(workload.prompt_tokens[at])}: give it more, or fewer images"
+            f"{int(workload.prompt_tokens[at])} tokens: use a longer prompt, or fewer images"
         )

@@ -125,7 +125,26 @@ class PromptContent:
         With `output_tokens`, blocks continue over the answer, like an engine's cache during decode. With `partial`, an
         incomplete last block also has an identity: that of its tokens so far.
         """
-        return _block_runs(self, block_tokens, output_tokens, partial=partial)
+        if not 1 <= block_tokens <= MAX_REQUEST_TOKENS:
+            raise InvalidInput(f"block_tokens must be from 1 to {MAX_REQUEST_TOKENS}, not {block_tokens}")
+        chain = _ChainedRuns(len(self), block_tokens)
+        begins, counts = self.offsets[:-1], np.diff(self.offsets)
+        longest = int(counts.max(initial=0))
+        for depth in range(longest + 1):  # all first segments, then all second ones, ..., then answers
+            rows = np.flatnonzero(counts > depth)
+            at = begins[rows] + depth
+            texts, tokens = self.segment_ids[at], self.segment_tokens[at]
+            if output_tokens is not None:
+                ends = np.flatnonzero((counts == depth) & (output_tokens > 0))
+                order = np.argsort(np.concatenate((rows, ends)), kind="stable")
+                rows = np.concatenate((rows, ends))[order]
+                texts = np.concatenate((texts, self.answer_ids[ends]))[order]
+                tokens = np.concatenate((tokens, output_tokens[ends]))[order]
+            if len(rows):
+                chain.extend(rows, texts, tokens)
+        if partial:
+            chain.close()
+        return chain.runs()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -165,31 +184,6 @@ def fresh_ids(used: Iterable[int] | IntArray, count: int) -> IntArray:
     taken = np.asarray(used if isinstance(used, np.ndarray) else list(used), dtype=np.int64)
     first = int(taken.max()) + 1 if taken.size else 0
     return np.arange(first, first + count, dtype=np.int64)
-
-
-def _block_runs(
-    content: PromptContent, block_tokens: int, output_tokens: IntArray | None, *, partial: bool
-) -> BlockRuns:
-    if not 1 <= block_tokens <= MAX_REQUEST_TOKENS:
-        raise InvalidInput(f"block_tokens must be from 1 to {MAX_REQUEST_TOKENS}, not {block_tokens}")
-    chain = _ChainedRuns(len(content), block_tokens)
-    begins, counts = content.offsets[:-1], np.diff(content.offsets)
-    longest = int(counts.max(initial=0))
-    for depth in range(longest + 1):  # all first segments, then all second ones, ..., then answers
-        rows = np.flatnonzero(counts > depth)
-        at = begins[rows] + depth
-        texts, tokens = content.segment_ids[at], content.segment_tokens[at]
-        if output_tokens is not None:
-            ends = np.flatnonzero((counts == depth) & (output_tokens > 0))
-            order = np.argsort(np.concatenate((rows, ends)), kind="stable")
-            rows = np.concatenate((rows, ends))[order]
-            texts = np.concatenate((texts, content.answer_ids[ends]))[order]
-            tokens = np.concatenate((tokens, output_tokens[ends]))[order]
-        if len(rows):
-            chain.extend(rows, texts, tokens)
-    if partial:
-        chain.close()
-    return chain.runs()
 
 
 class _ChainedRuns:

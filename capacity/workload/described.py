@@ -151,7 +151,7 @@ def _mean_and_period(process: RampArrivals | PeriodicArrivals) -> tuple[float, f
 def _assign_adapters(workload: Workload, traffic: Traffic, num_adapters: int) -> Workload:
     """Assign one of `num_adapters` adapters to each request or session, with Zipf popularity like system prompts."""
     if workload.adapter is not None:
-        raise InvalidInput("the trace says the adapter of every request: leave out --num-adapters")
+        raise InvalidInput("the trace has the adapter of every request: remove --num-adapters")
     rng = random_stream(traffic.seed, "adapters")
     popular = SharedPrefixes(1, num_adapters, traffic.adapter_skew)
     return replace(workload, adapter=1 + _by_session(workload, lambda count: popular.pick(count, rng)))
@@ -160,7 +160,7 @@ def _assign_adapters(workload: Workload, traffic: Traffic, num_adapters: int) ->
 def _assign_priorities(workload: Workload, traffic: Traffic, shares: Mapping[int, float]) -> Workload:
     """Assign one of these priorities to each request or session, by their shares."""
     if workload.priority is not None:
-        raise InvalidInput("the trace says the priority of every request: leave out --priority-shares")
+        raise InvalidInput("the trace has the priority of every request: remove --priority-shares")
     rng, kinds = random_stream(traffic.seed, "priorities"), np.array(list(shares))
     return replace(
         workload, priority=_by_session(workload, lambda n: rng.choice(kinds, n, p=list(shares.values())))
@@ -170,7 +170,7 @@ def _assign_priorities(workload: Workload, traffic: Traffic, shares: Mapping[int
 def _assign_tenants(workload: Workload, traffic: Traffic, salts: int) -> Workload:
     """Assign one of `salts` tenants to each request or session; tenants share nothing in the prefix cache."""
     if workload.content is None:
-        raise InvalidInput("--cache-salts changes nothing where no two prompts share anything: leave it out")
+        raise InvalidInput("--cache-salts has no effect, because no two prompts share a prefix: remove it")
     rng = random_stream(traffic.seed, "salts")
     salt = _by_session(workload, lambda n: rng.integers(salts, size=n))
     return replace(workload, content=workload.content.add_salt(salt))
@@ -187,11 +187,11 @@ def _by_session(workload: Workload, draw: Callable[[int], IntArray]) -> IntArray
 def _with_images(workload: Workload, traffic: Traffic) -> Workload:
     """Add the images and the audio clip at the start of each prompt."""
     if traffic.images_per_prompt and traffic.image_tokens is None:
-        raise InvalidInput("--images-per-prompt needs --image-tokens, the tokens of an image")
+        raise InvalidInput("--images-per-prompt needs --image-tokens, the tokens per image")
     if workload.content is not None or traffic.num_samples > 1:
         raise InvalidInput(
-            "images and audio are simulated for prompts that share nothing: leave out --images-per-prompt and "
-            "--audio-seconds, or prefixes, turns and samples"
+            "images and audio need prompts without shared content: remove --images-per-prompt and --audio-seconds, or "
+            "prefixes, turns and samples"
         )
     encoded = {"images": traffic.images_per_prompt, "image_tokens": traffic.image_tokens}
     encoded = encoded if traffic.images_per_prompt else {}
@@ -205,7 +205,7 @@ def _with_images(workload: Workload, traffic: Traffic) -> Workload:
 def _set_max_tokens(workload: Workload, traffic: Traffic, max_tokens: int) -> Workload:
     """Set `max_tokens` of each request to about the given value, but at least its output length."""
     if workload.max_tokens is not None:
-        raise InvalidInput("the trace says max_tokens of every request: leave out --max-tokens")
+        raise InvalidInput("the trace has max_tokens of every request: remove --max-tokens")
     kind = GammaLengths if traffic.length_distribution == "gamma" else LognormalLengths
     allowed = kind(max_tokens, traffic.max_tokens_cv) if traffic.max_tokens_cv else FixedLengths(max_tokens)
     drawn = allowed.draw(len(workload), random_stream(traffic.seed, "max_tokens"))
@@ -217,9 +217,9 @@ def _given_flags(traffic: Traffic, names: Iterable[str]) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in names if name in traffic.model_fields_set]
 
 
-def _from_trace(traffic: Traffic, path: str) -> Workload:
-    if flags := _given_flags(traffic, GENERATED):
-        raise InvalidInput(f"--trace brings its own requests: leave out {flags[0]}")
+def _traced(traffic: Traffic, path: str) -> Workload:
+    if flags := _given(traffic, GENERATED):
+        raise InvalidInput(f"--trace and {flags[0]} exclude each other: remove one")
     workload = read_trace(path, limit=traffic.num_prompts, spread_ticks=traffic.trace_spread_ticks)
     if traffic.trace_sessions == "closed":
         workload = workload.in_session_loop()
@@ -244,10 +244,10 @@ def _from_trace(traffic: Traffic, path: str) -> Workload:
 def _generate(traffic: Traffic, longest_tokens: int | None) -> Workload:
     if traffic.input_len is None or traffic.output_len is None:
         raise InvalidInput(
-            "no traffic: give --trace FILE, --use-case chat (or another), or --input-len and --output-len"
+            "no traffic: use --trace FILE, --use-case chat (or another), or --input-len and --output-len"
         )
-    if flags := _given_flags(traffic, [name for name in Traffic.model_fields if name.startswith("trace_")]):
-        raise InvalidInput(f"{flags[0]} changes a trace: add --trace, or leave it out")
+    if flags := _given(traffic, [name for name in Traffic.model_fields if name.startswith("trace_")]):
+        raise InvalidInput(f"{flags[0]} applies only to a trace: add --trace, or remove it")
     requests = _count(traffic)
     times_mean = _times_mean(traffic, longest_tokens)
     prompt = _lengths(traffic, traffic.input_len, traffic.input_len_cv, times_mean)
@@ -256,13 +256,11 @@ def _generate(traffic: Traffic, longest_tokens: int | None) -> Workload:
         return _of_users(traffic, traffic.users, prompt, output)
     if traffic.turns > 1:
         if traffic.clients > 1:
-            raise InvalidInput("--turns and --clients exclude each other: leave one out")
-        if flags := _given_flags(traffic, ("num_prefixes", "length_correlation")):
-            raise InvalidInput(f"--turns and {flags[0]} exclude each other: leave one out")
+            raise InvalidInput("--turns and --clients exclude each other: remove one")
+        if flags := _given(traffic, ("num_prefixes", "length_correlation")):
+            raise InvalidInput(f"--turns and {flags[0]} exclude each other: remove one")
         if traffic.concurrency is not None:
-            raise InvalidInput(
-                "--turns and --concurrency exclude each other: sessions have a loop of their own"
-            )
+            raise InvalidInput("--turns and --concurrency exclude each other: remove one")
         return conversations(
             num_sessions=-(-requests // traffic.turns),
             arrivals=_arrivals(traffic, per_request=traffic.turns),
@@ -304,8 +302,8 @@ def _count(traffic: Traffic) -> int:
 
 def _of_users(traffic: Traffic, users: int, prompt: Lengths, output: Lengths) -> Workload:
     """Return a closed loop of users, each with a new request after every answer."""
-    if flags := _given_flags(traffic, ("turns", "clients", "random_prefix_len", "arrivals", "request_rate")):
-        raise InvalidInput(f"--user-loop closed and {flags[0]} exclude each other: leave one out")
+    if flags := _given(traffic, ("turns", "clients", "random_prefix_len", "arrivals", "request_rate")):
+        raise InvalidInput(f"--user-loop closed and {flags[0]} exclude each other: remove one")
     asked = traffic.num_prompts
     return user_loop(
         users=users,
@@ -320,12 +318,10 @@ def _of_users(traffic: Traffic, users: int, prompt: Lengths, output: Lengths) ->
 
 
 def _of_clients(traffic: Traffic, requests: int, prompt: Lengths, output: Lengths) -> Workload:
-    if flags := _given_flags(traffic, ("concurrency", "num_prefixes", "length_correlation")):
-        raise InvalidInput(
-            f"--clients and {flags[0]} exclude each other: clients have their own; leave one out"
-        )
+    if flags := _given(traffic, ("concurrency", "num_prefixes", "length_correlation")):
+        raise InvalidInput(f"--clients and {flags[0]} exclude each other: remove one")
     if traffic.request_rate is None or math.isinf(traffic.request_rate):
-        raise InvalidInput("--clients need a --request-rate, of all of them together")
+        raise InvalidInput("--clients need --request-rate, the total rate of all clients")
     return client_mix(
         num_requests=requests,
         clients=Clients(traffic.clients, traffic.client_zipf, traffic.burstiness, traffic.client_length_cv),

@@ -20,7 +20,7 @@ def beginning_at_rate(workload: Workload, sessions_per_s: float, rng: np.random.
     if not 0 < sessions_per_s < float("inf"):
         raise InvalidInput(f"the rate of sessions must be finite and above 0, not {sessions_per_s}")
     if workload.session is None:
-        raise InvalidInput(f"{workload.name} has no sessions whose beginnings could be moved")
+        raise InvalidInput(f"{workload.name} has no sessions, so their start times cannot be changed")
     _, first, of_session = np.unique(workload.session, return_index=True, return_inverse=True)
     order = np.empty(len(first), dtype=np.int64)
     order[np.argsort(first, kind="stable")] = np.arange(len(first))

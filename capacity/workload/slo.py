@@ -38,7 +38,7 @@ class Slo:
             )
         if self.percentile is None and not self.of_requests:
             raise InvalidInput(
-                f"{self.metric} is a limit on gaps, not on requests: give it a percentile, as in {self.metric}:p99:50ms"
+                f"{self.metric} limits gaps, not requests: add a percentile, as in {self.metric}:p99:50ms"
             )
 
     @classmethod
@@ -82,7 +82,7 @@ class Slo:
     def value_s(self, values_s: npt.ArrayLike) -> float | None:
         """Return this SLO's percentile of `values_s`, linearly interpolated as in vLLM's report; None if empty."""
         if self.percentile is None:
-            raise InvalidInput(f"{self} is owed to every request: it has no percentile to compute")
+            raise InvalidInput(f"{self} applies to every request: it has no percentile to compute")
         values = np.asarray(values_s, dtype=np.float64)
         return float(np.percentile(values, self.percentile)) if values.size else None
 
@@ -100,7 +100,7 @@ def parse_slos(texts: str | Iterable[str]) -> tuple[Slo, ...]:
     for slo in slos:
         other = seen.setdefault((slo.metric, slo.percentile), slo)
         if other is not slo:
-            raise InvalidInput(f"{other} and {slo} limit the same thing; give one of them")
+            raise InvalidInput(f"{other} and {slo} limit the same metric; use one of them")
     return slos
 
 
@@ -109,9 +109,7 @@ def goodput_ms(texts: Iterable[str]) -> dict[str, float] | None:
     slos = parse_slos(texts)
     for slo in slos:
         if slo.percentile is not None:
-            raise InvalidInput(
-                f"--goodput {slo}: limits hold for every request here; leave the percentile out"
-            )
+            raise InvalidInput(f"--goodput {slo}: these limits apply to every request; remove the percentile")
     return {slo.metric: slo.limit_s * 1e3 for slo in slos} or None
 
 
@@ -120,13 +118,13 @@ def _percentile(text: str, part: str) -> float:
         return 50.0
     match = re.fullmatch(r"p([0-9]+(?:\.[0-9]+)?)", part)
     if match is None:
-        raise InvalidInput(f"SLO {text!r}: {part!r} is no percentile; {_FORM}")
+        raise InvalidInput(f"SLO {text!r}: {part!r} is not a percentile; {_FORM}")
     return float(match[1])
 
 
 def _limit_s(text: str, part: str) -> float:
     match = re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+)(us|ms|s|min)?", part)
     if match is None:
-        raise InvalidInput(f"SLO {text!r}: {part!r} is no time above 0; {_FORM}")
+        raise InvalidInput(f"SLO {text!r}: {part!r} is not a time above 0; {_FORM}")
     unit_s = _UNITS_S[match[2]] if match[2] else _GOODPUT_UNIT_S
     return float(match[1]) * unit_s

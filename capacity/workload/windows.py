@@ -61,7 +61,7 @@ def parse_window_s(text: str) -> float | None:
     except (KeyError, ValueError):
         seconds = 0.0
     if not 0 < seconds < math.inf:
-        raise InvalidInput(f"slo_window is {text!r}: write a duration as 15m, 1h or 900s, or trace")
+        raise InvalidInput(f"slo_window is {text!r}: must be a duration such as 15m, 1h or 900s, or trace")
     return seconds
 
 

@@ -128,7 +128,7 @@ class Workload:
         )
         if after is not None:
             if (after >= count).any():
-                raise InvalidInput(f"after_request names request {int(after.max())} of {count}")
+                raise InvalidInput(f"after_request contains request {int(after.max())} of {count}")
             after = np.where(after[order] < 0, -1, place[after[order]])
         if moved and remark:
             notices = (*notices, f"arrivals were not in order: sorted, {moved:,} of {count:,} requests moved")
@@ -146,8 +146,6 @@ class Workload:
 
     def __len__(self) -> int:
         return len(self.arrival_s)
-
-    # Properties
 
     @property
     def optional_columns(self) -> dict[str, FloatArray | IntArray]:
@@ -243,8 +241,6 @@ class Workload:
             tokens += self.images * self.image_tokens
         return tokens if self.audio_tokens is None else tokens + self.audio_tokens
 
-    # Subsets
-
     def head(self, count: int) -> Workload:
         """Return the first `count` requests, or all of them if there are fewer."""
         if count < 1:
@@ -318,8 +314,6 @@ class Workload:
         notice = f"{touched:,} of {len(self):,} requests dropped: longer than {max_model_len:,} tokens"
         return replace(self.take(np.flatnonzero(~too_long)), notices=(*self.notices, notice))
 
-    # Other timing
-
     def at_rate_factor(self, factor: float) -> Workload:
         """Return the requests at `factor` times the rate: smaller gaps between arrivals, unchanged think times."""
         if not (0 < factor < float("inf")):
@@ -332,9 +326,7 @@ class Workload:
         if not (0 < requests_per_s < float("inf")):
             raise InvalidInput(f"the request rate must be finite and above 0, not {requests_per_s}")
         if self.span_s == 0:
-            raise InvalidInput(
-                f"all requests of {self.name} arrive at once: there is no shape to bring to another rate"
-            )
+            raise InvalidInput(f"all requests of {self.name} arrive at once, so their rate cannot be changed")
         paced = self.at_rate_factor(requests_per_s / self.request_rate_per_s)
         return replace(paced, asked_per_s=requests_per_s)
 
@@ -365,7 +357,7 @@ class Workload:
         service. Raises InvalidInput without sessions.
         """
         if self.session is None:
-            raise InvalidInput(f"{self.name} has no sessions whose requests could wait for each other")
+            raise InvalidInput(f"{self.name} has no sessions, so requests cannot wait for each other")
         order = np.argsort(self.session, kind="stable")
         follows = np.concatenate(([False], np.diff(self.session[order]) == 0))
         after = np.full(len(self), -1, dtype=np.int64)

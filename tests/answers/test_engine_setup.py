@@ -298,7 +298,7 @@ def test_lora_slots_load_an_adapter_over_pcie() -> None:
     ("fields", "why"),
     [
         ({"engine": "transformers", "max_loras": 2}, "--max-loras is simulated for vllm-v1"),
-        ({"max_loras": 2, "lora_read_bytes_per_s": 1e9}, "changes nothing without --max-cpu-loras"),
+        ({"max_loras": 2, "lora_read_bytes_per_s": 1e9}, "has no effect without --max-cpu-loras"),
         ({"max_loras": 2, "max_cpu_loras": 1}, "must hold the 2 adapters"),
         ({"max_loras": 2, "kv_offloading_size": 10.0}, "leave out one of them"),
     ],

@@ -73,7 +73,7 @@ def test_a_deployment_is_asked_as_its_keywords_are() -> None:
         schema="capacity/deployment/v1", model="llama-3.1-8b", pools=(pool,), traffic=traffic, cost=cost
     )
     assert capacity.estimate(deployment) == capacity.estimate("llama-3.1-8b", gpu="h100", price="2", **LOAD)
-    with pytest.raises(InvalidInput, match="'gpu' stands beside a deployment"):
+    with pytest.raises(InvalidInput, match="'gpu' cannot be combined with a deployment file"):
         capacity.estimate(deployment, gpu="h200")
     with pytest.raises(InvalidInput, match="2 pools"):
         capacity.estimate(deployment.model_copy(update={"pools": (pool, pool)}))

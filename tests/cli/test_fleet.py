@@ -51,4 +51,4 @@ def test_what_is_no_choice_is_no_flag(flag: str) -> None:
 def test_what_means_nothing_alone_is_refused() -> None:
     code, _, err = run("--slo", "ttft:p95:1s", "--recovery", "60")
     assert code
-    assert "changes nothing without --mean-time-between-failures-s" in err
+    assert "has no effect without --mean-time-between-failures-s" in err

@@ -104,7 +104,7 @@ BAD: list[tuple[tuple[str, ...], str]] = [
     (("simulate", *LLAMA_8B, *LENGTHS, "--request-rate", "nan"), "--request-rate is nan"),
     (("simulate", *LLAMA_8B, *LENGTHS, "--num-prompts", "0"), "num"),
     (("simulate", *LLAMA_8B, *LENGTHS, "--batch-size", "4"), "--batch-size"),
-    (("simulate", *LLAMA_8B, *LENGTHS, "--trace", "x.csv"), "leave out --input-len"),
+    (("simulate", *LLAMA_8B, *LENGTHS, "--trace", "x.csv"), "--trace and --input-len exclude each other"),
     (("simulate", *LLAMA_8B, "--trace", "/nonexistent.csv"), "nonexistent"),
     (("simulate", *LLAMA_8B, *LENGTHS, "--goodput", "speed:5"), "speed"),
     (("simulate", *LLAMA_8B, *LENGTHS, "--burstiness", "0"), "--burstiness is 0"),

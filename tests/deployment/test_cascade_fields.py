@@ -35,7 +35,7 @@ def test_all_other_fields_need_what_they_are_of() -> None:
             "api_price_file",
         )
         asked = build(Cascade, {name: "x" if text else value})
-        with pytest.raises(InvalidInput, match="changes nothing without"):
+        with pytest.raises(InvalidInput, match="has no effect without"):
             refuse_idle("cascade", (asked,), (name,))
 
 

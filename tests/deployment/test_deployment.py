@@ -19,7 +19,7 @@ def test_keywords_and_a_file_make_the_same_deployment() -> None:
 
 
 def test_a_file_says_everything() -> None:
-    with pytest.raises(InvalidInput, match="'input_len' stands beside a deployment"):
+    with pytest.raises(InvalidInput, match="'input_len' cannot be combined with a deployment file"):
         deployment_of(FILE, traffic={"input_len": 7})
 
 

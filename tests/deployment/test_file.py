@@ -125,6 +125,6 @@ def test_only_a_deployment_is_written_over(tmp_path: Path) -> None:
     notes.write_text("root:x:0:0\n")
     write_deployment(deployment, empty)
     write_deployment(deployment, empty)  # now it is one
-    with pytest.raises(InvalidInput, match="is there and is no deployment file: give another path"):
+    with pytest.raises(InvalidInput, match="exists and is not a deployment file: use another path"):
         write_deployment(deployment, notes)
     assert notes.read_text() == "root:x:0:0\n"

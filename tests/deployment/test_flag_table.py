@@ -104,7 +104,7 @@ def test_what_a_field_writes_reads_back(engine: str, tmp_path: Path) -> None:
             back = {field: getattr(read.pool("h100"), field) for field in (name, *needed)}
             assert back == {field: getattr(pool, field) for field in back}, launch.words
             assert (read.model, read.unknown) == ("org/name", ())
-            assert not [text for text in read.not_modelled if "refuses longer prompts" not in text]
+            assert not [text for text in read.not_modelled if "rejects longer prompts" not in text]
     rows = {row.field for row in table.flags if row.written and row.field in Pool.model_fields}
     assert rows - {"model", "enable_lora", "speculative_config", "kv_transfer_config"} <= found
 

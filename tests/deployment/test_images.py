@@ -54,17 +54,17 @@ def test_sizes_are_brought_within_the_models_bounds() -> None:
 @pytest.mark.parametrize(
     ("model", "words", "why"),
     [
-        ("llama-3.1-8b", {"image_tokens": 300}, "llama-3.1-8b has no vision encoder of a known formula"),
-        ("llama-3.2-11b-vision", {"image_tokens": 9}, "11b-vision has no vision encoder of a known formula"),
-        ("gemma-3n-e4b", {"image_tokens": 300}, "larger than gemma-3n-e4b makes of any, 256"),
-        ("qwen3.5-35b-a3b", {}, "give --image-tokens or --image-size"),
-        ("llama-4-scout", {"image_size": "64x64"}, "give --image-tokens"),
+        ("llama-3.1-8b", {"image_tokens": 300}, "llama-3.1-8b has no supported vision encoder"),
+        ("llama-3.2-11b-vision", {"image_tokens": 9}, "11b-vision has no supported vision encoder"),
+        ("gemma-3n-e4b", {"image_tokens": 300}, "exceeds the largest image of gemma-3n-e4b, 256"),
+        ("qwen3.5-35b-a3b", {}, "add --image-tokens or --image-size"),
+        ("llama-4-scout", {"image_size": "64x64"}, "use --image-tokens"),
         ("gemma-3-4b", {"image_size": "big"}, "WIDTHxHEIGHT"),
-        ("gemma-3-4b", {"image_size": "64x64", "image_tokens": 9}, "give one of them"),
+        ("gemma-3-4b", {"image_size": "64x64", "image_tokens": 9}, "use one of them"),
         (
             "gemma-3-4b",
             {"image_tokens": 257},
-            "an image of 257 tokens is larger than gemma-3-4b makes of any, 256",
+            "--image-tokens 257 exceeds the largest image of gemma-3-4b, 256",
         ),
     ],
 )
@@ -81,10 +81,10 @@ def test_what_is_not_known_is_refused(model: str, words: dict[str, Any], why: st
             "images are simulated for vllm-v1 and vllm-v1-async and chunked, not for sglang",
         ),
         ({"pipeline_parallel_size": 2}, "--pipeline-parallel-size"),
-        ({"turns": 2}, "share nothing"),
-        ({"random_prefix_len": 100}, "share nothing"),
-        ({"num_samples": 2}, "share nothing"),
-        ({"images_per_prompt": 0, "image_tokens": 5}, "changes nothing without --images-per-prompt"),
+        ({"turns": 2}, "without shared content"),
+        ({"random_prefix_len": 100}, "without shared content"),
+        ({"num_samples": 2}, "without shared content"),
+        ({"images_per_prompt": 0, "image_tokens": 5}, "has no effect without --images-per-prompt"),
         ({"images_per_prompt": 600, "max_model_len": 4096}, "exceeds max_model_len 4096"),
         ({"engine_loop": "core"}, "the compiled engines cannot run this: images are not supported"),
     ],
@@ -114,21 +114,21 @@ def test_a_clip_has_the_models_tokens(model: str, seconds: float, tokens: int) -
 
 def test_whispers_prompt_is_the_audio() -> None:
     assert with_image_tokens(Traffic(audio_seconds=7), "whisper").input_len == 1_500
-    with pytest.raises(InvalidInput, match="leave out --input-len 50"):
+    with pytest.raises(InvalidInput, match="remove --input-len 50"):
         with_image_tokens(Traffic(audio_seconds=7, input_len=50), "whisper")
 
 
 @pytest.mark.parametrize(
     ("model", "words", "why"),
     [
-        ("llama-3.1-8b", {}, "no audio encoder of a known formula"),
-        ("gemma-3-4b", {}, "no audio encoder of a known formula"),
-        ("qwen2-audio-7b", {"audio_seconds": 31}, "hears 30 s of a clip at most"),
-        ("whisper", {"audio_seconds": 31}, "hears 30 s of a clip at most"),
+        ("llama-3.1-8b", {}, "no supported audio encoder"),
+        ("gemma-3-4b", {}, "no supported audio encoder"),
+        ("qwen2-audio-7b", {"audio_seconds": 31}, "30 s per clip"),
+        ("whisper", {"audio_seconds": 31}, "30 s per clip"),
         (
             "voxtral-mini-3b",
             {"images_per_prompt": 2, "image_tokens": 9},
-            "no vision encoder of a known formula",
+            "no supported vision encoder",
         ),
     ],
 )
@@ -155,8 +155,16 @@ def test_shorter_audio_takes_the_encoder_as_long_as_30_seconds() -> None:
 @pytest.mark.parametrize(
     ("model", "words", "said"),
     [
-        ("gemma-3-4b", {"images_per_prompt": 1}, "--images-per-prompt: with --language-model-only"),
-        ("qwen2-audio-7b", {"audio_seconds": 5.0}, "--audio-seconds: with --language-model-only"),
+        (
+            "gemma-3-4b",
+            {"images_per_prompt": 1},
+            "--images-per-prompt cannot be combined with --language-model-only",
+        ),
+        (
+            "qwen2-audio-7b",
+            {"audio_seconds": 5.0},
+            "--audio-seconds cannot be combined with --language-model-only",
+        ),
     ],
 )
 def test_without_towers_nothing_but_text_is_taken(model: str, words: dict[str, Any], said: str) -> None:

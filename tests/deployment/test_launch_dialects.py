@@ -59,7 +59,7 @@ def test_options_of_trtllm_serve_are_read_beside_the_line(tmp_path: Any) -> None
         "mtp",
         2,
     )
-    with pytest.raises(InvalidInput, match="give the path of the launch file"):
+    with pytest.raises(InvalidInput, match="it must be next to the launch file"):
         read_launch(script.read_text())
 
 
@@ -86,7 +86,7 @@ def test_a_step_of_trtllm_may_hold_fewer_tokens_than_a_request(tmp_path: Any) ->
     )
     read = read_launch(line)
     assert read.fields["enable_chunked_prefill"] is True
-    assert "--max_num_tokens 8192 refuses longer prompts" in read.not_modelled[0]
+    assert "--max_num_tokens 8192 rejects longer prompts" in read.not_modelled[0]
     with pytest.warns(UserWarning, match="max_num_tokens"):
         assert capacity.fit(capacity.from_launch(line, gpu="h200")).fits
     short = read_launch(f"{line} --max_seq_len 8192")

@@ -65,7 +65,7 @@ def test_llama_cpp_has_as_many_slots_as_were_simulated_each_with_the_whole_conte
     assert (said["--parallel"], said["--ctx-size"], said["--split-mode"]) == ("8", "32768", "row")
     assert (said["--cache-type-k"], said["--cache-type-v"], said["--flash-attn"]) == ("q8_0", "q8_0", "on")
     assert "--no-cache-prompt" in said
-    assert launch.notes == ("MODEL-Q4_K_M.gguf: put the model's GGUF file in that format in its place",)
+    assert launch.notes == ("MODEL-Q4_K_M.gguf: replace it by the model's GGUF file in that format",)
     plain = flags(launch_command("llama.cpp", "m", Pool(gpu="h100", engine="llama.cpp")).words)
     assert plain["--parallel"] == str(find_engine("llama.cpp").limits[0].max_num_seqs)
     assert plain["--split-mode"] == "none"

@@ -109,16 +109,16 @@ def test_the_manifest_that_a_plan_writes_reads_back(engine: str) -> None:
 
 def test_servers_that_differ_are_not_one() -> None:
     two = pod("args: [--model, org/m]") + "---" + pod("args: [--model, org/other]")
-    with pytest.raises(InvalidInput, match="holds 2 servers, which differ: paste one of them"):
+    with pytest.raises(InvalidInput, match="contains 2 different servers: paste one of them"):
         read_launch(two)
     assert read_launch(pod("args: [--model, org/m]") + "---" + pod("args: [--model, org/m]")).model == "org/m"
 
 
 def test_what_starts_no_server_is_refused() -> None:
     for text in (pod("args: [--port, 80]", "nginx:1"), pod("tty: true"), "- --model\n- org/m\n", "x: [\n"):
-        with pytest.raises(InvalidInput, match="must hold a line that launches a server"):
+        with pytest.raises(InvalidInput, match="must contain a command that launches a server"):
             read_launch(text)
-    with pytest.raises(InvalidInput, match="names no model"):
+    with pytest.raises(InvalidInput, match="does not contain a model"):
         read_launch(pod("args: [--max-num-seqs, '4']"))
 
 
@@ -178,7 +178,7 @@ spec:
     [
         (HELM, "is Helm values of the vLLM production stack, .* `helm template`"),
         ("image:\n  repository: vllm/vllm-openai\n  command: [vllm, serve, /data]\n", "is Helm values"),
-        (LLM_INFERENCE_SERVICE, "is LLMInferenceService, which cannot be read: paste the launch line"),
+        (LLM_INFERENCE_SERVICE, "is LLMInferenceService, which cannot be read: paste the launch command"),
         ("kind: DynamoGraphDeployment\nspec: {image: vllm/vllm-openai}\n", "is DynamoGraphDeployment, which"),
         ("model: org/m\ntensor-parallel-size: 2\n", "`vllm serve --config FILE`"),
         ("image: {{ .Values.image }}\nargs:\n- vllm/vllm-openai --model org/m\n", "looks like YAML and cannot be"),

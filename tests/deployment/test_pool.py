@@ -16,7 +16,11 @@ from capacity.deployment import Pool
         ("speculative_config", "{", "--speculative-config is {: it is not JSON"),
         ("speculative_config", "[1]", "must be a JSON object"),
         ("speculative_config", '{"method": "suffix"}', "method 'suffix' is not one of ngram"),
-        ("speculative_config", '{"method": "ngram", "parallel_drafting": true}', "is not modelled; read are"),
+        (
+            "speculative_config",
+            '{"method": "ngram", "parallel_drafting": true}',
+            "is not modelled; use one of",
+        ),
         ("kv_transfer_config", '{"kv_role": "both"}', "kv_role 'both' is not one of kv_producer"),
         ("kv_transfer_config", '{"kv_role": ["a"]}', "kv_role ['a'] is not one of kv_producer"),
         ("kv_transfer_config", '{"kv_role": {}}', "kv_role {} is not one of kv_producer"),

@@ -43,12 +43,12 @@ def test_what_is_declared_is_there() -> None:
 @pytest.mark.parametrize(
     ("question", "specs", "problem"),
     [
-        ("fit", [Pool(gpu="h100", watermark=0.5)], "--watermark changes nothing without a simulation"),
+        ("fit", [Pool(gpu="h100", watermark=0.5)], "--watermark has no effect without a simulation"),
         ("simulate", [Pool(gpu="h100", watermark=0.5)], ""),
         ("simulate", [Pool(gpu="h100", watermark=0.0)], ""),
         ("estimate", [Pool(gpu="h100", watermark=0.5), Traffic(batch_size=2)], "--concurrency or --request-rate"),
         ("estimate", [Pool(gpu="h100", watermark=0.5), Traffic(concurrency=2)], ""),
-        ("simulate", [Traffic(burstiness=2, concurrency=4)], "--burstiness changes nothing without --request-rate"),
+        ("simulate", [Traffic(burstiness=2, concurrency=4)], "--burstiness has no effect without --request-rate"),
         ("simulate", [Traffic(burstiness=2, request_rate=math.inf)], "without --request-rate"),
         ("simulate", [Traffic(burstiness=2, request_rate=4)], ""),
         ("simulate", [Pool(gpu="h100"), Service(router="least-kv")], "--replicas, --autoscale-max-replicas or"),
@@ -56,8 +56,8 @@ def test_what_is_declared_is_there() -> None:
         ("simulate", [Pool(gpu="h100"), Pool(gpu="h200"), Service(router="least-kv")], ""),
         ("simulate", [Traffic(input_len_cv=2)], "without --length-distribution lognormal or gamma: add it"),
         ("simulate", [Traffic(input_len_cv=2, length_distribution="gamma")], ""),
-        ("curve", [Traffic(request_rate=3)], "; `curve` takes --rates instead"),
-        ("simulate", [Traffic(think_time_s=1)], "without --turns or --users: add one, or leave --think-time-s out"),
+        ("curve", [Traffic(request_rate=3)], "; `curve` uses --rates instead"),
+        ("simulate", [Traffic(think_time_s=1)], "without --turns or --users: add one, or remove --think-time-s"),
         ("speculate", [Pool(gpu="h100", async_scheduling=False)], "without --simulate"),
     ],
 )  # fmt: skip
@@ -76,7 +76,7 @@ def test_a_keyword_of_the_question_can_be_what_a_field_needs() -> None:
 
 def test_an_option_that_stands_for_others_is_refused_by_its_own_name() -> None:
     pool = Pool.model_validate({"gpu": "h100", "kv_transfer_config": '{"kv_role": "kv_producer"}'})
-    with pytest.raises(InvalidInput, match="--kv-transfer-config changes nothing"):
+    with pytest.raises(InvalidInput, match="--kv-transfer-config has no effect"):
         refuse_idle("fit", (pool,), ("kv_transfer_config",))
     assert list(unread("fit", (pool,), ("gpu", "kv_transfer_config"))) == ["kv_transfer_config"]
 
@@ -94,6 +94,6 @@ def test_a_file_says_what_other_questions_read() -> None:
 def test_requests_of_a_day_are_read_as_the_rate_that_they_are() -> None:
     traffic = Traffic(requests_per_day=86_400)
     assert traffic.request_rate == 1.0
-    with pytest.raises(InvalidInput, match="--requests-per-day changes nothing without --arrivals"):
+    with pytest.raises(InvalidInput, match="--requests-per-day has no effect without --arrivals"):
         refuse_idle("curve", [Pool(gpu="h100"), traffic], ["requests_per_day"])
     refuse_idle("cost", [Pool(gpu="h100"), traffic], ["requests_per_day"])

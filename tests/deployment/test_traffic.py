@@ -42,5 +42,5 @@ def test_no_number_of_requests_of_a_day_is_refused(per_day: object) -> None:
 
 
 def test_a_rate_is_given_once() -> None:
-    with pytest.raises(InvalidInput, match=r"--requests-per-day is 100.*give one of them"):
+    with pytest.raises(InvalidInput, match=r"--requests-per-day is 100.*use one of them"):
         build(Traffic, {"requests_per_day": 100, "request_rate": 2}, flags=True)

@@ -109,9 +109,9 @@ def test_users_who_wait_have_no_rate() -> None:
     [
         ({"use_case": "chit"}, "Did you mean 'chat'"),
         ({"users": 5}, "add --think-time-s, or --use-case"),
-        ({"users": 5, "request_rate": 1.0, "think_time_s": 1.0}, "the rate is given already"),
-        ({"users": 5, "concurrency": 1, "think_time_s": 1.0}, "two loads"),
-        ({"users": 5, "response_s": 1.0, "user_loop": "closed"}, "are a --concurrency"),
+        ({"users": 5, "request_rate": 1.0, "think_time_s": 1.0}, "already sets the rate"),
+        ({"users": 5, "concurrency": 1, "think_time_s": 1.0}, "both set the load"),
+        ({"users": 5, "response_s": 1.0, "user_loop": "closed"}, "the same as --concurrency"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(fields: dict[str, object], problem: str) -> None:
@@ -124,7 +124,7 @@ def test_what_was_filled_is_said_with_its_source_and_formula() -> None:
     notes = "\n".join(filled_notes(build(Traffic, {"use_case": "chat", "users": 90, "output_len": 50})))
     assert f"input_len {CHAT.input_len.mean:,}, CV {CHAT.input_len.cv:g} (measured: Azure" in notes
     assert "output_len 211" not in notes
-    assert "90 users, 30 s to think: users / (think + response) = 3 requests/s" in notes
+    assert "90 users, think time 30 s: users / (think + response) = 3 requests/s" in notes
     assert filled_notes(Traffic()) == ()
 
 

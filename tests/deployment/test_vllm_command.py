@@ -221,7 +221,7 @@ def test_the_file_of_config_is_read_beside_the_line(tmp_path: Path) -> None:
         "--compilation-config.cudagraph_mode FULL"
     ]
     with pytest.raises(
-        InvalidInput, match=r"serve\.yaml, which is not there: give the path of the launch file"
+        InvalidInput, match=r"serve\.yaml, which does not exist: it must be next to the launch file"
     ):
         read_launch(script.read_text())
 

@@ -17,7 +17,7 @@ from capacity.deployment.vllm_config import kv_role
 def test_speculative_config_is_a_speculator(config: object) -> None:
     assert pool(speculative_config=config) == pool(speculator="eagle3", num_speculative_tokens=3)
     assert pool(speculative_config="{}") == pool()
-    with pytest.raises(InvalidInput, match="give one of them"):
+    with pytest.raises(InvalidInput, match="use one of them"):
         pool(speculative_config=config, speculator="ngram")
 
 
@@ -36,5 +36,5 @@ def test_offloaded_bytes_are_gib_of_host_memory() -> None:
     config = {"kv_connector": "OffloadingConnector", "kv_connector_extra_config": extra}
     assert kv_role(config) == {"kv_offloading_size": 3.0, "kv_offloading_backend": "native"}
     for size in (-1, True, "3G", None):
-        with pytest.raises(ValueError, match="cpu_bytes_to_use is"):
+        with pytest.raises(ValueError, match="cpu_bytes_to_use of OffloadingConnector is"):
             kv_role(config | {"kv_connector_extra_config": {"cpu_bytes_to_use": size}})

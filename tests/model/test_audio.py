@@ -81,7 +81,7 @@ def test_parts_that_a_config_names_by_their_ids_are_put_in(tmp_path: Path) -> No
     # stacked frames to 4,096, a gated unit of half as many, the text's 8,192; a norm before each product
     assert model.audio_params == WHISPER_ENCODER + 8 * 1280 * 4096 + 2048 * 8192 + 8 * 1280 + 8192
     file.write_text(json.dumps(config | {"text_model_id": "some/thing"}), encoding="utf-8")
-    with pytest.raises(MalformedFile, match="'some/thing' is no preset"):
+    with pytest.raises(MalformedFile, match="'some/thing' is not a preset"):
         load_model(file)
 
 

@@ -153,7 +153,7 @@ def test_kv_heads_must_divide_heads(value: Any) -> None:
         ({"rope_scaling": {"type": "linear", "factor": "4"}}, "factor"),
         ({"rope_scaling": {"type": "linear", "factor": 1e308}}, "factor: 1e.308 is outside of 1..1e.06"),
         ({"rope_scaling": {"type": "linear", "factor": -1}}, "factor: -1 is outside of 1..1e.06"),
-        ({"rope_scaling": {"type": "dynamic", "factor": 1e6}}, "factor: 1e.06 makes a context of"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 1e6}}, "factor: 1e.06 extends the context to"),
         ({"quantization_config": "fp8"}, "quantization_config"),
         ({"model_type": "mistral", "sliding_window": -1}, "sliding_window"),
         ({"model_type": "qwen3_moe", **MOE, "num_experts_per_tok": 5}, "num_experts_per_tok"),

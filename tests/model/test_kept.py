@@ -50,8 +50,8 @@ def test_what_was_assumed_is_said_every_time(tmp_path: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
     add_model(folder)
     first, second = load_model("new-one").notes
-    assert "'brand_new' is not known here" in first
-    assert "agrees with that reading" in second
+    assert "'brand_new' is unknown" in first
+    assert "agrees with these layers" in second
 
 
 def test_its_quantization_is_kept_too(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_without_a_network_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_presets_name_is_taken(tmp_path: Path) -> None:
     folder = config_in(tmp_path / "llama-3.1-8b")
-    with pytest.raises(InvalidInput, match=r"name of a preset: give --name"):
+    with pytest.raises(InvalidInput, match=r"name of a preset: choose another with --name"):
         add_model(folder)
     assert kept_names() == ()
 

@@ -134,7 +134,7 @@ def test_what_is_from_memory_is_said(name: str) -> None:
     preset = json.loads((PRESETS / f"{name}.json").read_text())
     from_memory = "from memory" in preset["source"]
     assert (preset.get("basis") == "assumed") == from_memory
-    assert any("written from memory (assumed" in note for note in load_model(name).notes) == from_memory
+    assert any("are assumed (from memory" in note for note in load_model(name).notes) == from_memory
 
 
 def test_there_are_presets_enough_and_the_index_lists_them_all() -> None:
@@ -268,7 +268,7 @@ def test_hf_quant_config_beside_is_read(tmp_path: Path) -> None:
     quantization = {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
     (tmp_path / "hf_quant_config.json").write_text(json.dumps({"quantization": quantization}))
     scheme = load_model(tmp_path).checkpoint
-    assert (scheme.linear.name, scheme.lm_head.name, scheme.kv_cache_dtype) == ("nvfp4", "bf16", "fp8")
+    assert (scheme.dense_ffn.name, scheme.lm_head.name, scheme.kv_cache_dtype) == ("nvfp4", "bf16", "fp8")
 
 
 def test_loading_one_preset_is_quick_and_reads_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

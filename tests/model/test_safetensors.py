@@ -55,7 +55,7 @@ def test_an_index_that_does_not_is_said_with_both_sizes(tmp_path: Path) -> None:
 def test_agreement_of_an_assumed_reading_is_said(tmp_path: Path) -> None:
     notes = loaded(tmp_path, SIZE, model_type="brand_new").notes
     assert len(notes) == 2
-    assert "agrees with that reading" in notes[1]
+    assert "agrees with these layers" in notes[1]
 
 
 def test_a_32_bit_checkpoint_is_served_at_half_its_size(tmp_path: Path) -> None:
@@ -105,4 +105,4 @@ def test_the_bytes_say_whether_a_feed_forward_of_an_unknown_type_is_gated(
     part = read(**fields, gated_mlp=gated)
     notes = loaded(tmp_path, 2 * part.total_params, **fields).notes
     assert f"{'a gated' if gated else 'an ungated'} feed-forward" in notes[0]
-    assert "agrees with that reading" in notes[1]
+    assert "agrees with these layers" in notes[1]

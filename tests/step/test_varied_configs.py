@@ -74,12 +74,12 @@ def check_what_is_said(model: ModelSpec, config: dict[str, Any], ways: set[str])
     known = (text.get("model_type") or config.get("model_type")) in supported_model_types()
     assert model.assumed != known
     if not known:
-        assert "not known here: read by its fields' names as" in said
+        assert "is unknown: its field names are read as" in said
         assert f"{model.total_params / 1e9:,.4g} B parameters (assumed)" in said
     if not known and isinstance(text.get("memory_slots"), int) and text["memory_slots"] > 1:
         assert "memory_slots" in said or " more" in said
     if known and any(type(text.get(key)) is int and text[key] > 1 for key in EXPERTS) and not model.is_moe:
-        assert "have no such thing, they are not read" in said
+        assert ": ignored, because layers of" in said
     if "wrap" in ways and model.vision_params == 0 and "vision_config" in config:
         assert "vision_config" in said
 

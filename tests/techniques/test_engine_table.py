@@ -7,7 +7,7 @@ import pytest
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Pool
 from capacity.deployment.engines import engine_names, find_engine
-from capacity.model.quantization import find_format, known_formats
+from capacity.model.quantization import find_format, weight_formats
 from capacity.pool.resolve import resolve
 from capacity.techniques.engine_table import breakdown_claims, engine_rows, ladder_claims
 
@@ -75,7 +75,7 @@ def test_a_checkpoints_own_format_is_checked_too() -> None:
 
 def test_every_format_has_a_family_and_every_family_an_engine() -> None:
     listed = {family for name in engine_names() for family in find_engine(name).weight_formats}
-    assert {find_format(name).family for name in known_formats()} <= listed
+    assert {find_format(name).family for name in weight_formats()} <= listed
     assert "other" not in listed
     for name in engine_names():
         assert {"weight_formats", "kv_cache_formats"} <= set(find_engine(name).origins)

@@ -55,7 +55,7 @@ def test_a_deployment_says_what_keywords_say() -> None:
     )
     asked = capacity.quantize("llama-3.1-8b", gpu="h100", price="2", methods=["fp8-tensor"])
     assert capacity.quantize(deployment, methods=["fp8-tensor"]) == asked
-    with pytest.raises(InvalidInput, match="'gpu' stands beside a deployment"):
+    with pytest.raises(InvalidInput, match="'gpu' cannot be combined with a deployment file"):
         capacity.quantize(deployment, gpu="h200")
 
 

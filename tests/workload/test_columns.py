@@ -33,7 +33,7 @@ from capacity.workload import PromptContent
             {"after_request": [-1, 1, 0], "think_s": [0, 0, 0]},
             "after_request of request 1 must be an earlier one",
         ),
-        ({"after_request": [-1, 0, 0]}, "belong together"),
+        ({"after_request": [-1, 0, 0]}, "must be given together"),
         ({"concurrency": 0}, "concurrency must be"),
         ({"concurrency": 1.5}, "concurrency must be"),
         ({"content": PromptContent.from_segments([[(0, 10)]])}, "content has 1 prompts for 3"),

@@ -38,19 +38,19 @@ def test_parse(text: str, metric: str, percentile: float | None, limit_s: float)
     [
         ("", "1 parts"),
         ("ttft", "1 parts"),
-        ("ttft:p95", "'p95' is no time"),
+        ("ttft:p95", "'p95' is not a time"),
         ("ttft:p95:500ms:x", "4 parts"),
-        ("ttft:95:500ms", "'95' is no percentile"),
+        ("ttft:95:500ms", "'95' is not a percentile"),
         ("ttft:p101:500ms", "at most 100"),
         ("ttft:p0:500ms", "above 0"),
         ("ttft:p95:0ms", "above 0 s"),
-        ("ttft:-500", "'-500' is no time"),
-        ("ttft:nan", "'nan' is no time"),
-        ("ttft:inf", "'inf' is no time"),
-        ("ttft:1e400", "'1e400' is no time"),
+        ("ttft:-500", "'-500' is not a time"),
+        ("ttft:nan", "'nan' is not a time"),
+        ("ttft:inf", "'inf' is not a time"),
+        ("ttft:1e400", "'1e400' is not a time"),
         ("ttft:" + "9" * 400, "finite"),
-        ("ttft:p95:5h", "'5h' is no time"),
-        ("itl:50", "give it a percentile"),
+        ("ttft:p95:5h", "'5h' is not a time"),
+        ("itl:50", "add a percentile"),
     ],
 )
 def test_refused_in_one_line(text: str, part: str) -> None:
@@ -83,7 +83,7 @@ def test_several_in_one_flag_or_in_many() -> None:
         == parse_slos(["ttft:500", "tpot:50"])
         == parse_slos("ttft:500,tpot:50")
     )
-    with pytest.raises(InvalidInput, match="limit the same thing"):
+    with pytest.raises(InvalidInput, match="limit the same metric"):
         parse_slos("ttft:500 ttft:300")
     assert len(parse_slos("ttft:500 ttft:p95:300 ttft:p99:900")) == 3
 

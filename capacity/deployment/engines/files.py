@@ -19,10 +19,6 @@ class Constant(Origin):
 
     value: object
 
-    @property
-    def origin(self) -> Origin:
-        return Origin(source=self.source, date=self.date, basis=self.basis)
-
 
 class Release(Spec):
     """Changes in a release."""
@@ -95,7 +91,7 @@ def _release(name: str, version: str) -> EngineSpec:
     notes = file.notes
     if version and version != chosen:
         notes += (
-            f"{name} {version} is not listed; {name} {chosen}, the newest older release, stands for it",
+            f"{name} {version} is not listed; {name} {chosen}, the newest older release, is used instead",
         )
     return EngineSpec.model_validate(
         {
@@ -103,7 +99,9 @@ def _release(name: str, version: str) -> EngineSpec:
             "version": chosen,
             "aliases": file.aliases,
             "notes": notes,
-            "origins": {field: constant.origin for field, constant in constants.items()},
+            "origins": {
+                field: constant.model_dump(exclude={"value"}) for field, constant in constants.items()
+            },
             **every_release,
             **{field: constant.value for field, constant in constants.items()},
         }
@@ -141,14 +139,10 @@ def _choose_version(versions: Sequence[str], wanted: str, name: str) -> str:
     return older[-1]
 
 
-def _path(name: str) -> Path:
-    return FOLDER / f"{name}.toml"
-
-
 @lru_cache(maxsize=32)
 def read_engine_file(name: str) -> EngineFile:
     """Return the file of an engine. Raises MalformedFile."""
-    path = _path(name)
+    path = FOLDER / f"{name}.toml"
     try:
         return EngineFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
@@ -160,6 +154,6 @@ def _aliases() -> dict[str, str]:
     """Return the aliases of all engines, from the headers of the files."""
     aliases: dict[str, str] = {}
     for name in engine_names():
-        head = _path(name).read_text(encoding="utf-8").split("\n[", 1)[0]
+        head = (FOLDER / f"{name}.toml").read_text(encoding="utf-8").split("\n[", 1)[0]
         aliases |= dict.fromkeys(tomllib.loads(head).get("aliases", []), name)
     return aliases

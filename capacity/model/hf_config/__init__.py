@@ -1,7 +1,7 @@
-"""Hugging Face's `config.json` as a `ModelSpec`: parsed as plain JSON; no code of the repository is ever run.
+"""Convert Hugging Face's `config.json` to a `ModelSpec`; it is parsed as JSON, and code of the repository never runs.
 
-One row of `families.json` for each `model_type`. A type without one is read by the names of its fields, and the
-model's `notes` say as what (`assumed`).
+`families.json` has one row per `model_type`. Other types are read by the names of their fields (`assumed`), and the
+model's `notes` say which layers were assumed.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,10 @@ from capacity.model.layers import LayerGroup
 from capacity.model.quantization import find_format, uniform_scheme
 from capacity.model.quantization.config import parse_quantization_config
 from capacity.model.spec import ModelSpec
-from capacity.model.vision import multimodal_fields, speech_parts, vision_tower
+from capacity.model.vision import vision_tower
+
+# sections of a multimodal model that generate speech
+SPEECH_SECTIONS = ("talker_config", "token2wav_config", "code2wav_config")
 
 
 def from_hf_config(
@@ -42,20 +45,19 @@ def from_hf_config(
     origin: str | None = None,
     gated: bool | None = None,
 ) -> ModelSpec:
-    """The model that the object of a `config.json` describes.
+    """Return the model that the object of a `config.json` describes.
 
-    `hf_quant_config` is the object of ModelOpt's file of that name beside it; `origin` (a path) is named in
-    errors. A `model_type` without a row there is read by its fields' names, and `notes` say so; `gated` says then
-    whether its feed-forward is, None: the config. Raises MalformedFile for a bad field, or one that is missing,
-    and UnsupportedModel for an architecture without a formula.
+    `hf_quant_config` is the object of ModelOpt's file of that name; `origin`, a path, is shown in errors. `gated`
+    applies to an unknown `model_type` only: whether its feed-forward is gated (None: derived from the config). Raises
+    MalformedFile for a bad or missing field, and UnsupportedModel for an architecture without a formula.
     """
     if not isinstance(config, Mapping):
-        raise MalformedFile(origin or name, f"a JSON object is needed, not a {type(config).__name__}")
+        raise MalformedFile(origin or name, f"must be a JSON object, not {type(config).__name__}")
     outer = Fields(config, origin or name)
     text = _text_fields(outer)
     model_type = text.text("model_type") or outer.text("model_type")
     if model_type.startswith("rwkv"):
-        raise UnsupportedModel(model_type, "RWKV's recurrence has no formula here")
+        raise UnsupportedModel(model_type, "RWKV's recurrence is not supported")
     known = find_family(model_type)
     family = known or assumed_family(text, gated)
     text = text.update({**family.defaults, **text.values})
@@ -69,12 +71,14 @@ def from_hf_config(
     dtype = _dtype(outer, text)
     base = uniform_scheme(dtype, find_format(dtype), base=find_format(dtype))
     quantization = _quantization_fields(outer, text, hf_quant_config)
-    towers, norms = multimodal_fields(outer), family.norms_per_layer
+    towers, norms = outer.section("thinker_config") or outer, family.norms_per_layer
     vision_params, vision, unseen = vision_tower(towers)
     audio_params, audio, unheard = audio_tower(towers)
     named = str((outer.items("architectures") or [""])[0])
-    scores = named.endswith(("ForSequenceClassification", "ForTokenClassification"))  # a head on the layers
-    uncounted = (*unheard, *unseen, *speech_parts(outer))
+    scores = named.endswith(
+        ("ForSequenceClassification", "ForTokenClassification")
+    )  # a head instead of vocabulary logits
+    uncounted = (*unheard, *unseen, *(key for key in SPEECH_SECTIONS if outer.has(key)))
     spec = ModelSpec(
         name=name,
         hf_id=hf_id,
@@ -105,14 +109,14 @@ def from_hf_config(
         source=source,
     )
     if uncounted:
-        note = (
-            f"the weights and the work of {' and '.join(uncounted)} are not counted: no formula for them here"
-        )
+        note = f"the weights and compute of {' and '.join(uncounted)} are not counted, because they are not supported"
         spec = replace(spec, notes=(*spec.notes, note))
     if known is None:
         spec = replace(spec, notes=(reading_of(spec, said), *spec.notes))
     elif strange := strange_fields(spec, text):
-        note = f"{' and '.join(strange)}: layers of model_type {model_type!r} have no such thing, they are not read"
+        note = (
+            f"{' and '.join(strange)}: ignored, because layers of model_type {model_type!r} do not have them"
+        )
         spec = replace(spec, notes=(*spec.notes, note))
     if quantization is not None:
         stored = parse_quantization_config(quantization.values, model=spec, origin=quantization.origin)
@@ -123,18 +127,16 @@ def from_hf_config(
 
 
 def _text_fields(outer: Fields) -> Fields:
-    """The language model's own object: `text_config` and its kin where the model is multimodal."""
+    """Return the fields of the language model: `text_config` or similar in a multimodal model."""
     inner = outer.section("text_config", "llm_config", "language_config", "thinker_config")
     if inner is None:
         return outer
-    left_out = NAMES["left_out"].get(
-        outer.text("model_type"), {}
-    )  # transformers' defaults, in published configs
-    return _text_fields(inner.update({**left_out, **inner.values}))
+    omitted = NAMES["left_out"].get(outer.text("model_type"), {})  # transformers' defaults
+    return _text_fields(inner.updated({**omitted, **inner.values}))
 
 
 def _dtype(outer: Fields, text: Fields) -> Literal["bf16", "fp16", "fp32"]:
-    """As vLLM's `--dtype auto` serves it, which brings 32-bit checkpoints to 16 bit."""
+    """Return the dtype of vLLM's `--dtype auto`, which converts 32-bit checkpoints to 16 bit."""
     dtypes: Mapping[str, Literal["bf16", "fp16", "fp32"]] = NAMES["dtypes"]
     for fields in (text, outer):
         named = fields.text("dtype", "torch_dtype").removeprefix("torch.")
@@ -146,9 +148,9 @@ def _dtype(outer: Fields, text: Fields) -> Literal["bf16", "fp16", "fp32"]:
 
 
 def _max_length(text: Fields) -> int:
-    """The smallest stated length, stretched by `rope_scaling` as vLLM 0.33 does.
+    """Return the smallest stated length, extended by `rope_scaling` as in vLLM 0.33.
 
-    llama3, longrope, su and Gemma 3 state the stretched length already; YaRN stretches the original one.
+    llama3, longrope, su and Gemma 3 state the extended length; YaRN extends the original one.
     """
     lengths = [length for key in NAMES["max_lengths"] if (length := text.optional_count(key)) is not None]
     if not lengths:
@@ -165,7 +167,7 @@ def _max_length(text: Fields) -> int:
     stretched = int((original or min(lengths)) * factor)
     if stretched > MAX_COUNT:
         raise scaling.problem(
-            "factor", f"{factor:g} makes a context of {stretched:,} tokens; at most {MAX_COUNT:,}"
+            "factor", f"{factor:g} extends the context to {stretched:,} tokens; at most {MAX_COUNT:,}"
         )
     return stretched
 
@@ -183,17 +185,17 @@ def _quantization_fields(
 
 
 def _layer_groups(text: Fields, family: Family, num_layers: int) -> tuple[LayerGroup, ...]:
-    """Equal layers together, in the order of the first of each."""
+    """Group equal layers, ordered by the first layer of each group."""
     grouped: dict[LayerGroup, list[int]] = {}
     for layer in range(num_layers):
-        beside = family.beside(text, layer)
+        extras = family.extras(text, layer)
         kind = LayerGroup(
             layers=(),
             mixer=family.mixer(text, family, layer),
             feed_forward=family.feed_forward(text, layer),
-            norms=beside.norms,
-            products=beside.products,
-            vector_values=beside.vector_values,
+            norms=extras.norms,
+            products=extras.products,
+            vector_values=extras.vector_values,
             phase=family.phase(text, layer),
         )
         grouped.setdefault(kind, []).append(layer)
@@ -203,9 +205,9 @@ def _layer_groups(text: Fields, family: Family, num_layers: int) -> tuple[LayerG
 def _mtp_group(
     text: Fields, family: Family, groups: tuple[LayerGroup, ...], num_layers: int
 ) -> LayerGroup | None:
-    """Multi-token-prediction layers repeat the model's last softmax-attention layer.
+    """Return the multi-token-prediction layers: copies of the model's last softmax-attention layer.
 
-    Where attention and feed-forward are layers of their own, it is the last of each.
+    If attention and feed-forward are separate layers, the last of each is used.
     """
     count = text.optional_count(*family.mtp_keys, minimum=0, maximum=MAX_LAYERS) if family.mtp_keys else None
     softmax = [group for group in groups if group.mixer.softmax]
@@ -215,6 +217,6 @@ def _mtp_group(
     if isinstance(last.feed_forward, NoFeedForward):
         full = [group for group in groups if not isinstance(group.feed_forward, NoFeedForward)]
         if full:
-            beside = max(full, key=lambda group: group.layers[-1])
-            last = replace(last, feed_forward=beside.feed_forward, norms=2)
+            last_full = max(full, key=lambda group: group.layers[-1])
+            last = replace(last, feed_forward=last_full.feed_forward, norms=2)
     return replace(last, layers=tuple(range(num_layers, num_layers + count)))

@@ -1,12 +1,13 @@
-"""A `model_type` that is not known, read by the names of its fields; what was taken for granted is said.
+"""Read an unknown `model_type` by the names of its fields, and report the assumptions.
 
-A field's name means the same in nearly every decoder: heads, widths, experts, windows. What a name cannot say (a gate
-in the feed-forward, norms of queries and keys, one more matrix somewhere) is assumed to be as in most decoders of the
-day; fields that would change the layers and are not read here are named.
+A field name means the same in nearly every decoder: heads, widths, experts, windows. Properties without a field (a
+gate in the feed-forward, norms of queries and keys, an additional matrix) are assumed as in most current decoders.
+Unread fields that may change the layers are listed in a note.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 from capacity.base.fields import Fields
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward, NoFeedForward
@@ -19,7 +20,7 @@ from capacity.model.layers import Attention, LayerGroup
 from capacity.model.spec import ModelSpec
 
 GATE_FLAGS = NAMES["gate_flags"]
-MOST_NAMED = 6  # fields that are not read, in a note
+MOST_NAMED = 6  # unread fields in a note
 SIZES = ("heads", "kv_heads", "head_dim", "hidden", "num_layers", "width")
 WINDOWED = ("sliding_attention", "chunked_attention", "hybrid_sliding")  # kinds of layers
 ROUTED = ("experts", "experts_per_token", "shared_experts")
@@ -27,7 +28,7 @@ _READ = {*NAMES["read"], *(key for size in (*SIZES, *ROUTED) for key in NAMES[si
 
 
 def assumed_family(text: Fields, gated: bool | None = None) -> Family:
-    """The family that the fields' names describe; `gated`: the feed-forward, where the weights say it."""
+    """Return the family that the field names describe; `gated`: the feed-forward, if known from the weights."""
     if text.has("hybrid_override_pattern") and (hybrid := find_family("nemotron_h")):
         return hybrid
     mixer = next((rule for rule, keys in NAMES["mixers"].items() if text.has(*keys)), "mixers.grouped_query")
@@ -46,7 +47,7 @@ def assumed_family(text: Fields, gated: bool | None = None) -> Family:
 
 
 def with_known_kinds(text: Fields) -> Fields:
-    """The fields with every kind of layer that is not known as full attention."""
+    """Return the fields with every unknown kind of layer replaced by full attention."""
     kinds = text.items("layer_types")
     if not kinds:
         return text
@@ -55,27 +56,27 @@ def with_known_kinds(text: Fields) -> Fields:
 
 
 def _first(text: Fields, *keys: str) -> Flag:
-    """The first of these that is there as true or false."""
+    """Return the first of these fields that is a boolean, or False."""
     return next((key for key in keys if isinstance(text.values.get(key), bool)), False)
 
 
 def _window(text: Fields, layer: int) -> int | None:
-    """`layer_types` where it is there, every kind that is not known as full; else by `sliding_window` in all layers."""
+    """Return the window by `layer_types`, else by `sliding_window_pattern`, else `sliding_window` in all layers."""
     if not text.has("sliding_window") or not text.flag("use_sliding_window", default=True):
         return None
     if text.items("layer_types"):
         sliding = text.entry_of_layer("layer_types", layer) in WINDOWED
         return text.optional_count("sliding_window", minimum=0) or None if sliding else None
     if text.has("sliding_window_pattern"):
-        return windows.interleaved_window(6)(text, layer)
+        return windows.interleaved_window(text, layer, pattern=6)
     return windows.uniform_window(text, layer)
 
 
 def has_gate(text: Fields) -> bool:
-    """Whether the feed-forward is gated: a flag of its own, else the activation's name.
+    """Return whether the feed-forward is gated, by a flag of the config or by the name of its activation.
 
-    SiLU and the names of gated units are; ReLU, GELU, their kin and tanh are not, but for "gelu_pytorch_tanh", which
-    Gemma has with a gate and StarCoder2 without: gated where the norms are not LayerNorm.
+    SiLU and the names of gated units mean a gate; ReLU, GELU, similar ones and tanh do not. "gelu_pytorch_tanh" is
+    ambiguous (Gemma has a gate, StarCoder2 has none): it means a gate unless the norms are LayerNorm.
     """
     for key in GATE_FLAGS:
         if isinstance(text.values.get(key), bool):
@@ -95,14 +96,14 @@ def _either_way(activation: str) -> bool:
 
 
 def _feed_forward(text: Fields, gated: bool) -> FeedForwardRule:
-    """Routed where the config has experts, dense elsewhere."""
+    """Return a routed feed-forward if the config has experts, else a dense one."""
     if text.has("intermediate_size_mlp"):
         return feed_forwards.llama4
     if text.has("expert_layer_period"):
         found: FeedForwardRule = find_rule("hybrids.jamba_feed_forward")
         return found
     if not any(_positive(text.values.get(key)) for key in feed_forwards.EXPERTS):
-        return feed_forwards.dense_biased if gated else feed_forwards.plain(bias=("mlp_bias", False))
+        return feed_forwards.dense_biased if gated else partial(feed_forwards.plain, bias=("mlp_bias", False))
 
     def as_declared(text: Fields, layer: int) -> FeedForward:
         listed = text.has("mlp_layer_types") or isinstance(text.values.get("moe_layer_freq"), list)
@@ -132,11 +133,8 @@ def _positive(value: object) -> bool:
     return bool(value) and (isinstance(value, list) or (isinstance(value, int) and value > 1))
 
 
-# what is said
-
-
 def strange_fields(model: ModelSpec, text: Fields) -> list[str]:
-    """Fields of another kind of layer in the config of a known type, whose code does not look at them either."""
+    """Return the fields of layer kinds that this known type does not have; its reference code ignores them too."""
     mixers = [group.mixer for group in model.layer_groups]
     kinds = (
         (feed_forwards.EXPERTS, model.is_moe),
@@ -153,7 +151,7 @@ def strange_fields(model: ModelSpec, text: Fields) -> list[str]:
 
 
 def reading_of(model: ModelSpec, text: Fields) -> str:
-    """As what the config was read, in one line: kinds of layers, shapes, parameters, and what was left out."""
+    """Return one line on how the config was read: kinds of layers, shapes, parameters, and unread fields."""
     called = f"model_type {model.model_type!r}" if text.has("model_type") else "a config without model_type"
     kinds = " and ".join(
         dict.fromkeys(NAMES["words"].get(group.mixer.kind, group.mixer.kind) for group in model.layer_groups)
@@ -163,11 +161,11 @@ def reading_of(model: ModelSpec, text: Fields) -> str:
     )
     tied = "tied" if model.tie_word_embeddings else "untied"
     said = (
-        f"{called} is not known here: read by its fields' names as a decoder of {model.num_layers} layers with {kinds} "
-        f"and {forms}, {tied} embeddings, {model.total_params / 1e9:,.4g} B parameters (assumed)"
+        f"{called} is unknown: its field names are read as a decoder of {model.num_layers} layers with {kinds} and "
+        f"{forms}, {tied} embeddings, {model.total_params / 1e9:,.4g} B parameters (assumed)"
     )
     if _either_way(_activation(text)) and not text.has(*GATE_FLAGS):
-        said += f"; {_activation(text)} says nothing of a gate, the kind of norm was taken for a sign"
+        said += f"; {_activation(text)} does not show whether there is a gate, so the kind of norm decides"
     unread = unread_fields(text)
     if not unread:
         return said
@@ -176,9 +174,9 @@ def reading_of(model: ModelSpec, text: Fields) -> str:
 
 
 def unread_fields(text: Fields) -> list[str]:
-    """Fields that may change the layers and are not read: sizes, lists and objects; unknown kinds of layers.
+    """Return unread fields that may change the layers (sizes, lists, objects) and unknown kinds of layers.
 
-    `harmless` are parts of names of sizes that say nothing of the layers' parameters or work.
+    Fields whose names contain a `harmless` part of `field_names.json` do not change the layers' parameters or work.
     """
     names = [
         key
@@ -195,7 +193,7 @@ def unread_fields(text: Fields) -> list[str]:
 
 def _feed_forward_words(part: FeedForward) -> str:
     if isinstance(part, MoEFeedForward):
-        return f"{part.num_experts} experts, {part.experts_per_token} a token"
+        return f"{part.num_experts} experts, {part.experts_per_token} per token"
     gated = isinstance(part, DenseFeedForward) and part.gated
     return f"a{' gated' if gated else 'n ungated'} feed-forward"
 
@@ -204,7 +202,8 @@ MAX_ROPE_FACTOR = 1e6  # real ones are 2 to 64
 
 
 def stretches_its_tables_alone(text: Fields) -> bool:
-    """Whether `rope_scaling` is of the tables and `max_position_embeddings` has it already: Gemma 3.
+    """Return whether `max_position_embeddings` already includes `rope_scaling`, which then changes only tables (Gemma
+    3).
 
     Source: vLLM 0.33.0, transformers_utils/model_arch_config_convertor.py, derive_max_model_len; 2026-11.
     """
@@ -212,12 +211,13 @@ def stretches_its_tables_alone(text: Fields) -> bool:
 
 
 def rotary_values(text: Fields, groups: Iterable[LayerGroup], positions: int) -> int:
-    """Values of the tables of all distinct ropes: every position that the config allows, times the dimensions turned.
+    """Return the values in the tables of all distinct ropes: all positions of the config times the rotated dimensions.
 
-    An engine makes one for each rope at the start, however short `max_model_len` is: 2.5 GiB of Llama 4 Scout, made for
-    10,485,760 positions of 128 dimensions, which is what a start-up log has beside its weights. Gemma 3 turns its full
-    layers by a table stretched by `rope_scaling` and its windows by another. Source: vLLM
-    model_executor/layers/rotary_embedding, _compute_cos_sin_cache; models that turn nothing count a little too much.
+    An engine allocates a table per rope at its start, even if `max_model_len` is short: 2.5 GiB for Llama 4 Scout
+    (10,485,760 positions of 128 dimensions), which a start-up log shows in addition to the weights. Gemma 3 has one
+    table stretched by `rope_scaling` for full layers and another for windows. Source: vLLM
+    model_executor/layers/rotary_embedding, _compute_cos_sin_cache. The result is slightly too high for models without
+    rotary positions.
     """
     sizes = {size for group in groups if (size := _rotary_dimensions(text, group.mixer))}
     values = positions * sum(sizes)
@@ -230,8 +230,8 @@ def rotary_values(text: Fields, groups: Iterable[LayerGroup], positions: int) ->
     return round(values * (factor + 1))
 
 
-def _rotary_dimensions(text: Fields, mixer: object) -> int:
-    """Dimensions of a head that rotary positions turn; 0 where there are none."""
+def _turned(text: Fields, mixer: object) -> int:
+    """Return the dimensions of a head that rotary positions rotate, or 0."""
     if isinstance(mixer, LatentAttention):
         return mixer.qk_rope_head_dim
     if not isinstance(mixer, Attention) or mixer.cross:

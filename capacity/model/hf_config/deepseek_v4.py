@@ -9,7 +9,7 @@ from capacity.model.parts import Product, vector
 
 
 def _compress_rate(text: Fields, layer: int) -> int:
-    """Tokens of one entry: `compress_ratios` by layer, or a name in `layer_types` with `compress_rates`."""
+    """Return the tokens per entry, from `compress_ratios` by layer, or from `layer_types` and `compress_rates`."""
     ratios = text.items("compress_ratios")
     if ratios:
         if not layer < len(ratios):
@@ -24,11 +24,11 @@ def _compress_rate(text: Fields, layer: int) -> int:
     rates = text.section("compress_rates")
     default = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}.get(kinds[layer])
     if default is None:
-        raise text.problem("layer_types", f"{kinds[layer]!r} is no kind of its attention")
+        raise text.problem("layer_types", f"{kinds[layer]!r} is not a kind of attention of this model")
     return default if rates is None else rates.count(str(kinds[layer]), default=default)
 
 
-SPARSE_UP_TO = 16  # entries of so few tokens are indexed: 4 in V4, 128 are all attended to
+SPARSE_UP_TO = 16  # tokens per entry up to which an indexer selects entries: 4 in V4; not 128
 
 
 def v4_mixer(text: Fields, _family: Family, layer: int) -> CompressedAttention:
@@ -45,8 +45,8 @@ def v4_mixer(text: Fields, _family: Family, layer: int) -> CompressedAttention:
     )
 
 
-def v4_beside(text: Fields, _layer: int) -> Beside:
-    """Hyper-connections: the residual is `hc_mult` streams, mixed before attention and before the experts."""
+def v4_extras(text: Fields, _layer: int) -> Beside:
+    """Return the hyper-connections: `hc_mult` residual streams, mixed before attention and before the experts."""
     copies, hidden = text.count("hc_mult", default=4), text.count(*HIDDEN)
     rows = copies * (copies + 2)
     products = tuple(

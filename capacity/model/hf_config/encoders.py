@@ -1,9 +1,8 @@
-"""Encoders, which end with their prompt (BERT and its kin), and encoder-decoders (T5, BART and their kin).
+"""Encoders, which only process a prompt (BERT and similar), and encoder-decoders (T5, BART and similar).
 
-Counts are those of the modules of transformers 5.23, read 2026-11: of encoders with the pooler, which engines load.
+Counts equal those of the modules of transformers 5.23, read 2026-11; encoders include the pooler, which engines load.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from capacity.base.fields import Fields
@@ -20,11 +19,8 @@ from capacity.model.vision_towers import linear
 ENCODER, DECODER = ("num_layers", "encoder_layers"), ("num_decoder_layers", "decoder_layers")
 
 
-# encoders
-
-
 def bert_mixer(text: Fields, _family: Family, layer: int) -> Attention:
-    """All tokens see each other; ModernBERT's layers but every third within a window."""
+    """Return bidirectional attention; in ModernBERT, only every third layer attends beyond a window."""
     heads = text.count(*HEADS)
     every = text.optional_count("global_attn_every_n_layers")
     window = text.optional_count("local_attention") if every and layer % every else None
@@ -46,7 +42,7 @@ def nomic_mixer(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def bert_outside(text: Fields) -> tuple[ParameterPart, ...]:
-    """Positions and kinds of segments, and the pooler. The norm of the embeddings is counted as the final one."""
+    """Return positions, segment types and the pooler. The norm of the embeddings counts as the final norm."""
     hidden, rows = text.count(*HIDDEN), text.count("max_position_embeddings")
     rows += text.count("type_vocab_size", default=2, minimum=0)
     positions = matrix("embed_positions", "norm", rows, hidden, (), sharding="replicated")
@@ -54,7 +50,7 @@ def bert_outside(text: Fields) -> tuple[ParameterPart, ...]:
 
 
 def rotary_outside(text: Fields) -> tuple[ParameterPart, ...]:
-    """Kinds of segments alone."""
+    """Return the embeddings of segment types."""
     rows = text.count("type_vocab_size", default=2, minimum=0)
     return (vector("embed_types", "norm", rows * text.count(*HIDDEN), ()),) if rows else ()
 
@@ -63,8 +59,8 @@ def modern_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
     return replace(feed_forwards.dense(text, layer), bias=text.flag("mlp_bias"))
 
 
-def modern_beside(_text: Fields, layer: int) -> Beside:
-    """The first layer has no norm before its attention: that of the embeddings stands there."""
+def modern_extras(_text: Fields, layer: int) -> Beside:
+    """Return one norm less in the first layer, because the norm of the embeddings replaces it."""
     return Beside(norms=1 if layer == 0 else 2)
 
 
@@ -72,7 +68,7 @@ def modern_outside(text: Fields) -> tuple[ParameterPart, ...]:
     return (vector("embeddings.norm", "norm", text.count(*HIDDEN), ()),)
 
 
-# encoder-decoders: the encoder's layers first
+# encoder-decoders: the encoder's layers come first
 
 
 def _encoder_layers(text: Fields) -> int:
@@ -87,24 +83,20 @@ def phase(text: Fields, layer: int) -> Phase:
     return "prompt" if layer < _encoder_layers(text) else "output"
 
 
-def pair_mixer(*, bias: bool) -> Callable[[Fields, Family, int], Attention]:
-    """The encoder's attention sees the whole prompt; the decoder's is two, over its output and over the prompt."""
-
-    def mixer(text: Fields, _family: Family, layer: int) -> Attention:
-        encoder = phase(text, layer) == "prompt"
-        side = "encoder" if encoder else "decoder"
-        heads = text.count(f"{side}_attention_heads", *HEADS)
-        return Attention(
-            num_heads=heads,
-            num_kv_heads=heads,
-            head_dim=text.optional_count("d_kv") or text.count(*HIDDEN) // heads,
-            qkv_bias=bias,
-            output_bias=bias,
-            causal=not encoder,
-            crossed=not encoder,
-        )
-
-    return mixer
+def pair_mixer(text: Fields, _family: Family, layer: int, *, bias: bool) -> Attention:
+    """Return attention to the whole prompt in an encoder, and to the output and the prompt in a decoder."""
+    encoder = phase(text, layer) == "prompt"
+    side = "encoder" if encoder else "decoder"
+    heads = text.count(f"{side}_attention_heads", *HEADS)
+    return Attention(
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_dim=text.optional_count("d_kv") or text.count(*HIDDEN) // heads,
+        qkv_bias=bias,
+        output_bias=bias,
+        causal=not encoder,
+        crossed=not encoder,
+    )
 
 
 def t5_feed_forward(text: Fields, _layer: int) -> FeedForward:
@@ -118,42 +110,38 @@ def bart_feed_forward(text: Fields, layer: int) -> FeedForward:
     return DenseFeedForward(intermediate_size=text.count(f"{side}_ffn_dim"), gated=False, bias=True)
 
 
-def pair_beside(text: Fields, layer: int) -> Beside:
-    """One norm more in the decoder, before it looks at the prompt."""
+def pair_extras(text: Fields, layer: int) -> Beside:
+    """Return the norms of a layer: a decoder has one more, before its attention to the prompt."""
     return Beside(norms=2 if phase(text, layer) == "prompt" else 3)
 
 
 def t5_outside(text: Fields) -> tuple[ParameterPart, ...]:
-    """The encoder's final norm, and both sides' biases of relative positions."""
+    """Return the encoder's final norm, and the biases of relative positions in encoder and decoder."""
     buckets = text.count("relative_attention_num_buckets", default=32) * text.count(*HEADS)
     return (vector("relative_positions", "norm", text.count(*HIDDEN) + 2 * buckets, ()),)
 
 
 def bart_outside(
-    *, offset: int, embedding_norms: bool, final_norms: bool
-) -> Callable[[Fields], tuple[ParameterPart, ...]]:
-    """Positions of both sides, norms of the embeddings and final norms; one pair of these is the model's own."""
-
-    def parts(text: Fields) -> tuple[ParameterPart, ...]:
-        hidden, rows = text.count(*HIDDEN), text.count("max_position_embeddings") + offset
-        norms = 2 * (embedding_norms + final_norms) - 1
-        positions = matrix("embed_positions", "norm", 2 * rows, hidden, (), sharding="replicated")
-        return positions, vector("other_norms", "norm", norms * 2 * hidden, ())
-
-    return parts
+    text: Fields, *, offset: int, embedding_norms: bool, final_norms: bool
+) -> tuple[ParameterPart, ...]:
+    """Return positions, embedding norms and final norms, without the final norm that the model counts itself."""
+    hidden, rows = text.count(*HIDDEN), text.count("max_position_embeddings") + offset
+    norms = 2 * (embedding_norms + final_norms) - 1
+    positions = matrix("embed_positions", "norm", 2 * rows, hidden, (), sharding="replicated")
+    return positions, vector("other_norms", "norm", norms * 2 * hidden, ())
 
 
-# Whisper: the encoder hears 30 s at a time, as 1,500 frames
+# Whisper: the encoder processes 30 s at a time, as 1,500 frames
 
 
-def whisper_beside(text: Fields, layer: int) -> Beside:
-    """Biases of queries and values; keys have none."""
+def whisper_extras(text: Fields, layer: int) -> Beside:
+    """Return the biases of queries and values; keys have none."""
     values = 2 if phase(text, layer) == "prompt" else 4
-    return replace(pair_beside(text, layer), vector_values=values * text.count(*HIDDEN))
+    return replace(pair_extras(text, layer), vector_values=values * text.count(*HIDDEN))
 
 
 def whisper_outside(text: Fields) -> tuple[ParameterPart, ...]:
-    """Two convolutions, positions of both sides, and the encoder's final norm."""
+    """Return two convolutions, positions of encoder and decoder, and the encoder's final norm."""
     width, bins = text.count(*HIDDEN), text.count("num_mel_bins", default=80)
     convolutions = linear(CONVOLUTION * bins, width) + linear(CONVOLUTION * width, width)
     rows = text.count("max_source_positions", default=1_500) + text.count("max_target_positions", default=448)
@@ -165,4 +153,4 @@ def whisper_outside(text: Fields) -> tuple[ParameterPart, ...]:
 
 
 def whisper_mixer(text: Fields, family: Family, layer: int) -> Attention:
-    return replace(pair_mixer(bias=True)(text, family, layer), qkv_bias=False)
+    return replace(pair_mixer(text, family, layer, bias=True), qkv_bias=False)

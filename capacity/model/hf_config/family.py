@@ -1,15 +1,15 @@
-"""Every `model_type` of which the layers are known: what its code fixes and its config does not say, as data.
+"""Known model types: properties that their code fixes and their config omits, as data in `families.json`.
 
 Sources: transformers 5.23 configuration and modelling files, vLLM 0.33 `model_arch_config_convertor.py`, read 2026-11.
-A row of `families.json` has fields of `Family`; with `like` it has those of another row but for its own, and null is
-the default. Where a field is a rule, the row names a function of this package, `module.function`, or an object that
-says with which keywords it is to be made.
+A row has fields of `Family`. With `like`, it inherits the fields of another row; null resets a field to its default. A
+rule is the name of a function of this package (`module.function`), or an object with that name and keyword arguments.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -23,14 +23,14 @@ from capacity.model.parts import Product
 from capacity.model.spec import Task
 
 Flag: TypeAlias = bool | str | tuple[str, bool]
-"""Fixed by the code, or a field of the config: false where it is absent, or what stands beside its name."""
+"""Fixed by the code, or a field of the config; if it is absent, False or the value next to its name."""
 MixerRule: TypeAlias = "Callable[[Fields, Family, int], Mixer]"
 QkNorm: TypeAlias = Literal["none", "per_head", "full"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """What a layer has beside its mixer and its feed-forward."""
+    """Parts of a layer other than its mixer and its feed-forward."""
 
     products: tuple[Product, ...] = ()
     vector_values: int = 0
@@ -39,7 +39,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What the code of a model type fixes and its config does not say."""
+    """Properties of a model type that its code fixes and its config omits."""
 
     mixer: MixerRule
     feed_forward: FeedForwardRule
@@ -48,27 +48,27 @@ class Family:
     qk_norm: QkNorm = "none"
     qk_norm_if: Flag = True
     norms_per_layer: int | Callable[[Fields], int] = 2
-    norm_values: int = 1  # one scale; 2 with a bias; 0 where nothing is learned
-    tied: bool = False  # where the config does not say
+    norm_values: int = 1  # one scale; 2 with a bias; 0 if nothing is learned
+    tied: bool = False  # if the config does not say
     sinks: Flag = False
     window: WindowRule = lambda _fields, _layer: None
     chunked: bool = False
     output_gate: bool = False
-    indexer: bool = False  # sparse attention: its fields must be there
+    indexer: bool = False  # sparse attention: its fields are required
     mtp_keys: tuple[str, ...] = ()
     defaults: Mapping[str, int] = field(default_factory=dict)  # for keys that are absent, not null
-    beside: Callable[[Fields, int], Beside] = lambda _fields, _layer: Beside()
+    extras: Callable[[Fields, int], Beside] = lambda _fields, _layer: Beside()
     outside: Callable[[Fields], tuple[ParameterPart, ...]] = lambda _fields: ()
-    num_layers: Callable[[Fields], int] | None = None  # where the config counts otherwise
+    num_layers: Callable[[Fields], int] | None = None  # if the config counts them differently
     notes: tuple[str, ...] = ()
     task: Task = "generate"
     prompt_audio_s: int | None = None  # seconds of audio that are the prompt
     phase: Callable[[Fields, int], Phase] = lambda _fields, _layer: "all"
-    source: str = ""  # of what is no field of the config
+    source: str = ""  # of values without a field in the config
 
 
 def holds(text: Fields, rule: Flag) -> bool:
-    """Whether it is so in this config."""
+    """Return the value of a flag in this config."""
     if isinstance(rule, bool):
         return rule
     key, default = (rule, False) if isinstance(rule, str) else rule
@@ -76,7 +76,7 @@ def holds(text: Fields, rule: Flag) -> bool:
 
 
 TABLE = Path(__file__).with_name("families.json")
-RULES = ("mixer", "feed_forward", "window", "beside", "outside", "num_layers", "norms_per_layer", "phase")
+RULES = ("mixer", "feed_forward", "window", "extras", "outside", "num_layers", "norms_per_layer", "phase")
 
 
 @cache
@@ -85,20 +85,20 @@ def _rows() -> Table:
 
 
 def supported_model_types() -> tuple[str, ...]:
-    """Every `model_type` whose layers are known."""
+    """Return every `model_type` whose layers are known."""
     return tuple(sorted(_rows()))
 
 
 @cache
 def find_family(model_type: str) -> Family | None:
-    """The family of this type; None: it is not known. Raises MalformedFile."""
+    """Return the family of this type, or None if it is unknown. Raises MalformedFile."""
     if model_type not in _rows():
         return None
     return make_row(TABLE, model_type, _make_family, {"model_type": model_type})
 
 
 def _fields(model_type: str) -> Table:
-    """The row's fields with those of the rows that it is like."""
+    """Return the row's fields, including inherited ones."""
     row = _rows().get(model_type)
     if row is None:
         raise ValueError(f"like: there is no row {model_type!r}")
@@ -113,10 +113,12 @@ def _make_family(model_type: str) -> Family:
 
 
 def find_rule(named: str | Table) -> Any:
-    """The function of a rule's name, made with its keywords if it has any. Raises ValueError."""
+    """Return the function with this name, with the keywords of an object bound to it. Raises ValueError, TypeError."""
     if not isinstance(named, str):
         keywords = dict(named)
-        return find_rule(keywords.pop("rule"))(**keywords)
+        rule = find_rule(keywords.pop("rule"))
+        signature(rule).bind_partial(**keywords)  # an unknown keyword is an error in the table
+        return partial(rule, **keywords)
     module, _, function = named.partition(".")
     try:
         return getattr(import_module(f"{__package__}.{module}"), function)

@@ -1,7 +1,8 @@
-"""The feed-forward of a layer, dense or routed, by the rules of each family's code."""
+"""Feed-forwards of a layer, dense or routed, by the rules of each family's code."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from capacity.base.fields import Fields
@@ -15,7 +16,7 @@ EXPERTS_PER_TOKEN, SHARED_EXPERTS = NAMES["experts_per_token"], NAMES["shared_ex
 
 
 def of_layer(text: Fields, layer: int, *keys: str, **limits: int) -> int | None:
-    """A count that some configs give as a list, one for each layer."""
+    """Return a count that some configs give as a list with an entry per layer; None if it is absent."""
     for key in keys:
         listed = text.items(key) if isinstance(text.values.get(key), list) else None
         if listed is None:
@@ -27,37 +28,33 @@ def of_layer(text: Fields, layer: int, *keys: str, **limits: int) -> int | None:
 
 
 def required_of_layer(text: Fields, layer: int, *keys: str) -> int:
-    """The same, which must be there."""
+    """Return such a count; raises MalformedFile if it is absent."""
     found = of_layer(text, layer, *keys)
     return text.count(*keys) if found is None else found
 
 
 def dense(text: Fields, layer: int) -> DenseFeedForward:
-    """Gated, without biases; the width may be a list by layer (Gemma 3n)."""
+    """Return a gated feed-forward without biases; the width may be a list by layer (Gemma 3n)."""
     return DenseFeedForward(intermediate_size=required_of_layer(text, layer, *WIDTH))
 
 
-def with_biases(key: str, *, default: bool = False) -> FeedForwardRule:
-    """Gated, with biases where this field says so."""
-    return lambda text, layer: replace(dense(text, layer), bias=text.flag(key, default=default))
+def with_biases(text: Fields, layer: int, *, key: str) -> DenseFeedForward:
+    """Return a gated feed-forward whose biases depend on this field."""
+    return replace(dense(text, layer), bias=text.flag(key))
 
 
-dense_biased = with_biases("mlp_bias")
+dense_biased = partial(with_biases, key="mlp_bias")
 
 
-def plain(*, bias: bool | tuple[str, bool] = False) -> FeedForwardRule:
-    """Up, activation, down: no gate. The width is four times the hidden size where the config has none."""
-
-    def rule(text: Fields, layer: int) -> DenseFeedForward:
-        width = of_layer(text, layer, *WIDTH) or 4 * text.count("hidden_size", "n_embd", "d_model")
-        has = bias if isinstance(bias, bool) else text.flag(bias[0], default=bias[1])
-        return DenseFeedForward(intermediate_size=width, gated=False, bias=has)
-
-    return rule
+def plain(text: Fields, layer: int, *, bias: bool | tuple[str, bool] = False) -> DenseFeedForward:
+    """Return up, activation, down without a gate; the default width is four times the hidden size."""
+    width = of_layer(text, layer, *WIDTH) or 4 * text.count("hidden_size", "n_embd", "d_model")
+    has = bias if isinstance(bias, bool) else text.flag(bias[0], default=bias[1])
+    return DenseFeedForward(intermediate_size=width, gated=False, bias=has)
 
 
-def routed_experts(text: Fields, layer: int, *, width: int, shared: int = 0, **traits: Any) -> MoEFeedForward:
-    """`experts_per_token` of so many experts of this width."""
+def routed(text: Fields, layer: int, *, width: int, shared: int = 0, **traits: Any) -> MoEFeedForward:
+    """Return routed experts of this width; their numbers come from the config."""
     experts = of_layer(text, layer, "n_routed_experts", *EXPERTS) or text.count(*EXPERTS)
     chosen = required_of_layer(text, layer, *EXPERTS_PER_TOKEN)
     if chosen > experts + traits.get("zero_experts", 0):
@@ -72,13 +69,13 @@ def routed_experts(text: Fields, layer: int, *, width: int, shared: int = 0, **t
 
 
 def expert_width(text: Fields, layer: int) -> int:
-    """Of one routed expert: the feed-forward's where the config has none of its own."""
+    """Return the width of one routed expert; defaults to that of the feed-forward."""
     width = of_layer(text, layer, "moe_intermediate_size", "expert_ffn_hidden_size", "expert_hidden_size")
     return required_of_layer(text, layer, *WIDTH) if width is None else width
 
 
 def all_routed(text: Fields, layer: int) -> MoEFeedForward:
-    """Mixtral, OLMoE, Granite: every layer; `shared_intermediate_size` where there is one."""
+    """Return experts in every layer (Mixtral, OLMoE, Granite), with a shared one by `shared_intermediate_size`."""
     shared = text.count("shared_intermediate_size", default=0, minimum=0)
     return routed_experts(text, layer, width=expert_width(text, layer), shared=shared)
 
@@ -89,25 +86,24 @@ def gpt_oss(text: Fields, layer: int) -> MoEFeedForward:
     )
 
 
-def leading_dense(*, first: tuple[str, ...] = (), balanced: bool = False) -> FeedForwardRule:
-    """Dense in the `first` so many layers, then routed with `n_shared_experts` shared ones (DeepSeek's).
+def leading_dense(
+    text: Fields, layer: int, *, first: tuple[str, ...] = (), balanced: bool = False
+) -> FeedForward:
+    """Return DeepSeek's feed-forward: dense in the first layers, then routed with `n_shared_experts` shared experts.
 
-    `balanced`: with `e_score_correction_bias` beside the router, without an auxiliary loss (DeepSeek-V3 and after).
+    `first`: fields with the number of dense layers. `balanced`: the router has an `e_score_correction_bias` instead of
+    an auxiliary loss (DeepSeek-V3 and later).
     """
-
-    def rule(text: Fields, layer: int) -> FeedForward:
-        frequency = text.count("moe_layer_freq", default=1)
-        if layer < text.count(*first, default=0, minimum=0) or layer % frequency:
-            return dense(text, layer)
-        width = text.count("moe_intermediate_size")
-        shared = of_layer(text, layer, *SHARED_EXPERTS, minimum=0) or 0
-        return routed_experts(text, layer, width=width, shared=shared * width, balanced_router=balanced)
-
-    return rule
+    frequency = text.count("moe_layer_freq", default=1)
+    if layer < text.count(*first, default=0, minimum=0) or layer % frequency:
+        return dense(text, layer)
+    width = text.count("moe_intermediate_size")
+    shared = of_layer(text, layer, *SHARED_EXPERTS, minimum=0) or 0
+    return routed(text, layer, width=width, shared=shared * width, balanced_router=balanced)
 
 
 def minimax(text: Fields, layer: int) -> FeedForward:
-    """MiniMax-M2: every layer, with such a bias (`use_routing_bias`), weights of the router in 32 bit.
+    """Return MiniMax-M2's experts: in every layer, with `use_routing_bias` and a router in 32 bit.
 
     Source: vLLM's `minimax_m2.py` and its pull request 52668, SGLang's `minimax_m2.py`.
     """
@@ -115,7 +111,7 @@ def minimax(text: Fields, layer: int) -> FeedForward:
 
 
 def qwen(text: Fields, layer: int) -> FeedForward:
-    """Routed in every `decoder_sparse_step`-th layer except `mlp_only_layers`."""
+    """Return experts in every `decoder_sparse_step`-th layer except `mlp_only_layers`."""
     dense_layers = text.items("mlp_only_layers") or []
     if layer in dense_layers or (layer + 1) % text.count("decoder_sparse_step", default=1):
         return dense(text, layer)
@@ -125,7 +121,7 @@ def qwen(text: Fields, layer: int) -> FeedForward:
 
 
 def llama4(text: Fields, layer: int) -> FeedForward:
-    """Routed in every `interleave_moe_layer_step`-th layer or those of `moe_layers`, with one shared expert."""
+    """Return experts, one of them shared, in the layers of `moe_layers` or by `interleave_moe_layer_step`."""
     listed = text.items("moe_layers")
     step = text.count("interleave_moe_layer_step", default=1)
     has_experts = layer in listed if listed else not (layer + 1) % step
@@ -136,13 +132,13 @@ def llama4(text: Fields, layer: int) -> FeedForward:
 
 
 def by_list_scored_in_fp32(text: Fields, layer: int) -> FeedForward:
-    """MiniMax-M3 and Hunyuan 3: as their lists of layers say, experts scored in 32 bit."""
+    """Return `by_list` with a router in 32 bit (MiniMax-M3, Hunyuan 3)."""
     part = by_list(text, layer)
     return replace(part, router_in_fp32=True) if isinstance(part, MoEFeedForward) else part
 
 
 def by_list(text: Fields, layer: int) -> FeedForward:
-    """`mlp_layer_types` says which layers are dense; routed ones as DeepSeek's, balanced."""
+    """Return a dense or routed feed-forward by `mlp_layer_types`; routers are balanced as DeepSeek's."""
     kinds = text.items("mlp_layer_types")
     listed = text.values.get("moe_layer_freq")
     if kinds is None and isinstance(listed, list):  # 1 where a layer is routed
@@ -164,7 +160,7 @@ def by_list(text: Fields, layer: int) -> FeedForward:
 
 
 def ernie(text: Fields, layer: int) -> FeedForward:
-    """Routed from `moe_layer_start_index` to `moe_layer_end_index`, every `moe_layer_interval`-th."""
+    """Return experts from `moe_layer_start_index` to `moe_layer_end_index`, in every `moe_layer_interval`-th layer."""
     first = text.count("moe_layer_start_index", default=0, minimum=0)
     last = text.count("moe_layer_end_index", default=10**6, minimum=-1)
     every = text.count("moe_layer_interval", default=1)
@@ -177,6 +173,6 @@ def ernie(text: Fields, layer: int) -> FeedForward:
 
 
 def hunyuan(text: Fields, layer: int) -> FeedForward:
-    """Every layer routed, beside a dense feed-forward of its own."""
+    """Return experts in every layer, in parallel with a dense feed-forward."""
     shared = (of_layer(text, layer, *SHARED_EXPERTS, minimum=0) or 1) * text.count("intermediate_size")
     return routed_experts(text, layer, width=expert_width(text, layer), shared=shared)

@@ -1,4 +1,4 @@
-"""Under which names configs have their sizes, the first that is there, and what the names of other fields tell."""
+"""Names of sizes in configs (the first one present is used), and the meaning of other field names."""
 
 from pathlib import Path
 

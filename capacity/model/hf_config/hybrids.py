@@ -1,7 +1,7 @@
-"""Models with recurrences: Mamba and Mamba-2, and hybrids of them with attention; lightning and Kimi's attention.
+"""Models with recurrences: Mamba, Mamba-2 and their hybrids with attention; lightning and Kimi Delta Attention.
 
-Counts are those of the modules of transformers 5.23, read 2026-11. State is kept as vLLM keeps it: the recurrence's at
-`mamba_ssm_cache_dtype` (32 bit where the config does not say), the convolution's last inputs at 16.
+Counts equal those of the modules of transformers 5.23, read 2026-11. As in vLLM, the recurrence's state has the dtype
+`mamba_ssm_cache_dtype` (default 32 bit), and the convolution's last inputs have 16 bit.
 """
 
 import math
@@ -24,7 +24,7 @@ KIMI_SIZES = {
 
 
 def _state_bytes(text: Fields) -> int:
-    """Of one value of the state."""
+    """Return the bytes of one value of the state."""
     named = text.text("mamba_ssm_cache_dtype", "mamba_ssm_dtype", default="float32")
     return 2 if named in ("bfloat16", "float16") else 4
 
@@ -34,7 +34,7 @@ def _product(name: str, rows: int, columns: int, divided: Divided = "rows", *, b
 
 
 def mamba2(text: Fields) -> Recurrence:
-    """h → 2·inner + 2·groups·state + heads, a convolution over inner + 2·groups·state, and inner → h."""
+    """Return h → 2·inner + 2·groups·state + heads, a convolution over inner + 2·groups·state, and inner → h."""
     hidden = text.count(*HIDDEN)
     heads = text.count("mamba_num_heads", "mamba_n_heads", "n_mamba_heads", "num_heads")
     expand = text.count("mamba_expand", "expand", default=2)
@@ -68,7 +68,7 @@ def mamba2(text: Fields) -> Recurrence:
 
 
 def mamba1(text: Fields, *, normed: bool = False) -> Recurrence:
-    """h → 2·inner, a convolution over inner, inner → dt_rank + 2·state, dt_rank → inner, inner → h."""
+    """Return h → 2·inner, a convolution over inner, inner → dt_rank + 2·state, dt_rank → inner, inner → h."""
     hidden = text.count(*HIDDEN)
     expand = text.count("mamba_expand", "expand", default=2)
     inner = expand * hidden
@@ -100,7 +100,7 @@ def mamba1(text: Fields, *, normed: bool = False) -> Recurrence:
 
 
 def _short_convolution(text: Fields) -> Recurrence:
-    """LFM2: h → 3h, a convolution of `conv_L_cache` tokens, h → h."""
+    """Return LFM2's h → 3h, a convolution of `conv_L_cache` tokens, h → h."""
     hidden, kernel, bias = text.count(*HIDDEN), text.count("conv_L_cache"), text.flag("conv_bias")
     return Recurrence(
         kind="conv",
@@ -116,8 +116,8 @@ def _short_convolution(text: Fields) -> Recurrence:
     )
 
 
-def _lightning_attention(text: Fields) -> Recurrence:
-    """MiniMax-Text-01: heads with a d x d state each, gated."""
+def _lightning(text: Fields) -> Recurrence:
+    """Return MiniMax-Text-01's gated heads with a d x d state each."""
     hidden, heads = text.count(*HIDDEN), text.count(*HEADS)
     head = text.optional_count("head_dim") or hidden // heads
     width = heads * head
@@ -137,7 +137,7 @@ def _lightning_attention(text: Fields) -> Recurrence:
 
 
 def _kimi_delta(text: Fields) -> Recurrence:
-    """Kimi Delta Attention: a gate for each channel of a delta rule, both gates of low rank."""
+    """Return Kimi Delta Attention: a delta rule with a gate per channel; both gates have low rank."""
     hidden, config = text.count(*HIDDEN), text.section("linear_attn_config")
     if config is None:
         own = {name: text.values.get(key) for name, key in KIMI_SIZES.items()}
@@ -166,11 +166,8 @@ def _kimi_delta(text: Fields) -> Recurrence:
     )
 
 
-# which layers are what
-
-
 def _pattern(text: Fields) -> list[str]:
-    """Of Nemotron-H: letters, or names."""
+    """Return the kind of each layer of Nemotron-H, from letters or from names."""
     letters = text.text("hybrid_override_pattern")
     if letters:
         unknown = sorted(set(letters) - set(PATTERN))
@@ -203,7 +200,7 @@ def nemotron_mixer(text: Fields, family: Family, layer: int) -> Mixer:
 
 
 def nemotron_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """Without a gate; experts may work in a latent space."""
+    """Return a feed-forward without a gate; experts may work in a latent space."""
     kind = _pattern(text)[layer]
     if kind == "mlp":
         return DenseFeedForward(
@@ -226,7 +223,7 @@ def nemotron_feed_forward(text: Fields, layer: int) -> FeedForward:
 
 
 def _is_attention(text: Fields, layer: int) -> bool:
-    """By whichever of the families' fields the config has."""
+    """Return whether this layer has attention, by the first field of a known family that the config has."""
     kind = windows.layer_type(text, layer)
     if kind is not None:
         return kind.endswith("attention") and kind != "linear_attention"
@@ -243,12 +240,12 @@ def _is_attention(text: Fields, layer: int) -> bool:
 
 
 def _always(recurrence: Callable[[Fields], Recurrence]) -> MixerRule:
-    """This recurrence in all layers."""
+    """Return a rule with this recurrence in all layers."""
     return lambda text, _family, _layer: recurrence(text)
 
 
 def _hybrid(recurrence: Callable[[Fields], Recurrence]) -> MixerRule:
-    """Grouped-query attention in some layers, this recurrence in the others."""
+    """Return a rule with grouped-query attention in some layers and this recurrence in the others."""
 
     def mixer(text: Fields, family: Family, layer: int) -> Mixer:
         return grouped_query(text, family, layer) if _is_attention(text, layer) else recurrence(text)
@@ -262,7 +259,7 @@ lightning_hybrid, convolution_hybrid = _hybrid(_lightning_attention), _hybrid(_s
 
 
 def grouped_lightning(text: Fields, family: Family, layer: int) -> Mixer:
-    """Lightning attention, with softmax attention in the last of every `layer_group_size` layers (Ring-linear).
+    """Return lightning attention, or softmax attention in the last of every `layer_group_size` layers (Ring-linear).
 
     Source: vLLM 0.33.0 wheel, model_executor/models/bailing_moe_linear.py, is_linear_layer.
     """
@@ -284,7 +281,7 @@ def falcon_h1(text: Fields, family: Family, layer: int) -> Mixer:
 
 
 def jamba_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """Routed in every `expert_layer_period`-th layer."""
+    """Return experts in every `expert_layer_period`-th layer."""
     period = text.count("expert_layer_period", default=2)
     offset = text.count("expert_layer_offset", default=1, minimum=0)
     if layer % period != offset or text.count("num_experts", default=16) == 1:
@@ -293,7 +290,7 @@ def jamba_feed_forward(text: Fields, layer: int) -> FeedForward:
 
 
 def granite_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """A shared expert, and routed ones where there are any."""
+    """Return a shared expert, and routed ones if the config has any."""
     shared = text.count("shared_intermediate_size", default=text.count("intermediate_size"))
     if not text.count("num_local_experts", default=0, minimum=0):
         return DenseFeedForward(intermediate_size=shared)
@@ -301,7 +298,7 @@ def granite_feed_forward(text: Fields, layer: int) -> FeedForward:
 
 
 def lfm2_feed_forward(text: Fields, _layer: int) -> DenseFeedForward:
-    """Two thirds of the stated width, times a factor, rounded up."""
+    """Return a dense feed-forward of two thirds of the stated width, times a factor, rounded up."""
     width = text.count("intermediate_size", "block_ff_dim")
     if text.flag("block_auto_adjust_ff_dim", default=True):
         factor = text.number("block_ffn_dim_multiplier", default=1.0, minimum=0.0, maximum=100.0)

@@ -1,4 +1,4 @@
-"""How the attention of each family is written in its config."""
+"""Attention of each family, by the fields of its config."""
 
 from capacity.base.fields import Fields
 from capacity.model.hf_config import windows
@@ -12,7 +12,7 @@ HIDDEN, HEAD_DIM = NAMES["hidden"], NAMES["head_dim"]
 
 
 def grouped_query(text: Fields, family: Family, layer: int) -> Attention:
-    """Multi-head, grouped-query or multi-query; heads may be a list by layer."""
+    """Return multi-head, grouped-query or multi-query attention; heads may be a list by layer."""
     num_heads = of_layer(text, layer, "num_attention_heads_per_layer", *HEADS) or text.count(*HEADS)
     num_kv_heads = of_layer(text, layer, *KV_HEADS) or num_heads
     if num_heads % num_kv_heads:
@@ -35,20 +35,24 @@ def grouped_query(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def head_dim(text: Fields, num_heads: int) -> int:
-    """As stated, else the hidden size divided by the heads."""
+    """Return the stated size, else the hidden size divided by the heads."""
     stated = text.optional_count(*HEAD_DIM)
     if stated is not None:
         return stated
     hidden = text.count(*HIDDEN)
     if hidden % num_heads:
         raise text.problem(
-            "num_attention_heads", f"{num_heads} does not divide hidden_size {hidden}, and no head_dim"
+            "num_attention_heads",
+            f"{num_heads} does not divide hidden_size {hidden}, and head_dim is missing",
         )
     return hidden // num_heads
 
 
 def multi_query(text: Fields, family: Family, layer: int) -> Attention:
-    """Falcon, StarCoder: one KV head with `multi_query`, whatever `num_kv_heads` says, but for Falcon's newer form."""
+    """Return attention of Falcon and StarCoder: `multi_query` (one KV head) overrides `num_kv_heads`.
+
+    Only Falcon's `new_decoder_architecture` uses `num_kv_heads`.
+    """
     heads = text.count(*HEADS)
     if text.flag("new_decoder_architecture"):
         kv_heads = text.count(*KV_HEADS, default=heads)
@@ -58,7 +62,7 @@ def multi_query(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def latent(text: Fields, family: Family, layer: int) -> LatentAttention:
-    """DeepSeek's multi-head latent attention, with the indexer of its sparse form."""
+    """Return DeepSeek's multi-head latent attention, with the indexer of its sparse form."""
     indexer = None
     if family.indexer or text.has("index_topk"):
         indexer = sparse_indexer(text, shared=text.entry_of_layer("indexer_types", layer) == "shared")
@@ -83,7 +87,7 @@ def sparse_indexer(text: Fields, *, shared: bool = False) -> SparseIndexer:
 
 
 def delta_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
-    """Qwen3-Next and 3.5: gated DeltaNet, with full attention in every `full_attention_interval`-th layer."""
+    """Return gated DeltaNet, or full attention in every `full_attention_interval`-th layer (Qwen3-Next, Qwen3.5)."""
     kind = windows.layer_type(text, layer)
     full = kind != "linear_attention"
     if kind is None:

@@ -1,6 +1,5 @@
-"""Decoders whose layers have something of their own beside attention and feed-forward."""
+"""Decoders whose layers have more parts than attention and feed-forward."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from capacity.base.fields import Fields
@@ -13,43 +12,27 @@ from capacity.model.parameter_part import ParameterPart
 from capacity.model.parts import Product, matrix, vector
 from capacity.model.recurrent import NoMixer
 
-Outside = Callable[[Fields], tuple[ParameterPart, ...]]
+
+def positions(text: Fields, *, keys: tuple[str, ...], added: int = 0) -> tuple[ParameterPart, ...]:
+    """Return a learned vector per position."""
+    rows = text.count(*keys) + added
+    return (matrix("embed_positions", "norm", rows, text.count(*HIDDEN), (), sharding="replicated"),)
 
 
-# what stands outside of the layers
-
-
-def positions(*, keys: tuple[str, ...], added: int = 0) -> Outside:
-    """A learned vector for each position."""
-
-    def parts(text: Fields) -> tuple[ParameterPart, ...]:
-        rows = text.count(*keys) + added
-        return (matrix("embed_positions", "norm", rows, text.count(*HIDDEN), (), sharding="replicated"),)
-
-    return parts
-
-
-def head_bias(*, present: Flag) -> Outside:
-    """One value for each token of the vocabulary."""
-
-    def parts(text: Fields) -> tuple[ParameterPart, ...]:
-        if not holds(text, present):
-            return ()
-        return (vector("lm_head.bias", "bias", text.count("vocab_size"), (), sharding="vocabulary"),)
-
-    return parts
+def head_bias(text: Fields, *, present: Flag) -> tuple[ParameterPart, ...]:
+    """Return the bias of the LM head: one value per token of the vocabulary."""
+    if not holds(text, present):
+        return ()
+    return (vector("lm_head.bias", "bias", text.count("vocab_size"), (), sharding="vocabulary"),)
 
 
 def embedding_norm(text: Fields) -> tuple[ParameterPart, ...]:
-    """BLOOM's: a scale and a bias."""
+    """Return BLOOM's norm of embeddings: a scale and a bias."""
     return (vector("word_embeddings_layernorm", "norm", 2 * text.count(*HIDDEN), ()),)
 
 
-# what layers have beside
-
-
 def falcon_norms(text: Fields) -> int:
-    """Two where attention and feed-forward stand one after the other, or side by side with a norm each."""
+    """Return 2 for sequential attention and feed-forward, or parallel ones with a norm each; else 1."""
     stated = text.optional_count("num_ln_in_parallel_attn")
     if stated is not None:
         return stated
@@ -57,32 +40,28 @@ def falcon_norms(text: Fields) -> int:
 
 
 def stablelm_norms(text: Fields) -> int:
-    """One where attention and feed-forward stand side by side."""
+    """Return 1 for parallel attention and feed-forward, else 2."""
     return 1 if text.flag("use_parallel_residual") else 2
 
 
-def same_beside(*, norms: int | None = None, values: int = 0) -> Callable[[Fields, int], Beside]:
-    """So many norms, and so many single values, in each layer."""
-    return lambda _text, _layer: Beside(norms=norms, vector_values=values)
+def same_extras(_text: Fields, _layer: int, *, norms: int | None = None, values: int = 0) -> Beside:
+    """Return `norms` norms and `values` single values."""
+    return Beside(norms=norms, vector_values=values)
 
 
 def bitnet_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
-    """Gated, with a norm before the last product."""
+    """Return a gated feed-forward with a norm before the last product."""
     return replace(feed_forwards.dense(text, layer), inner_norm=True)
 
 
-def expert_scores(first: str) -> Callable[[Fields, int], Beside]:
-    """One learned value for each expert, in the layers from field `first` on."""
-
-    def score_bytes(text: Fields, layer: int) -> Beside:
-        routed = layer >= text.count(first, default=0, minimum=0)
-        return Beside(vector_values=text.count(*feed_forwards.EXPERTS) if routed else 0)
-
-    return score_bytes
+def expert_scores(text: Fields, layer: int, *, first: str) -> Beside:
+    """Return one learned value per expert, in the layers from field `first` on."""
+    routed = layer >= text.count(first, default=0, minimum=0)
+    return Beside(vector_values=text.count(*feed_forwards.EXPERTS) if routed else 0)
 
 
 def head_gates(text: Fields, layer: int) -> Beside:
-    """One gate for each attention head, computed from the hidden state (Step 3.5)."""
+    """Return one gate per attention head, computed from the hidden state (Step 3.5)."""
     heads = feed_forwards.of_layer(text, layer, "num_attention_heads_per_layer", *HEADS)
     gate = Product(
         name="self_attn.g_proj",
@@ -94,14 +73,14 @@ def head_gates(text: Fields, layer: int) -> Beside:
     return Beside(products=(gate,))
 
 
-def laguna_beside(text: Fields, layer: int) -> Beside:
-    """Gates of heads, and one learned value for each expert."""
-    sparse = text.entry_of_layer("mlp_layer_types", layer) == "sparse"
+def laguna_extras(text: Fields, layer: int) -> Beside:
+    """Return the gates of heads, and one learned value per expert."""
+    sparse = text.listed("mlp_layer_types", layer) == "sparse"
     return replace(head_gates(text, layer), vector_values=text.count(*feed_forwards.EXPERTS) if sparse else 0)
 
 
 def _indexer_sizes(text: Fields, layer: int) -> tuple[int, int]:
-    """MiniMax-M3's queries and keys that choose blocks of the context: heads and their width, 0 in a dense layer."""
+    """Return the heads and head size of MiniMax-M3's block indexer; (0, 0) in a dense layer."""
     config = text.section("sparse_attention_config")
     if config is None:
         sparse = text.entry_of_layer("layer_types", layer) == "minimax_m3_sparse"
@@ -114,15 +93,15 @@ def _indexer_sizes(text: Fields, layer: int) -> tuple[int, int]:
 
 
 def indexed_mixer(text: Fields, family: Family, layer: int) -> Attention:
-    """Grouped-query attention, with the keys of its block indexer at 16 bit in the cache.
+    """Return grouped-query attention, with the keys of its block indexer at 16 bit in the cache.
 
-    Source: vLLM 0.28.0 and 0.33.0 wheels, models/minimax_m3: one key for all heads, bf16 unless asked for fp8.
+    Source: vLLM 0.28.0 and 0.33.0 wheels, models/minimax_m3: one key for all heads, bf16 unless fp8 is requested.
     """
     return replace(grouped_query(text, family, layer), index_key_bytes=2 * _indexer_sizes(text, layer)[1])
 
 
 def block_indexer(text: Fields, layer: int) -> Beside:
-    """The projections of the block indexer, in the layers that have one."""
+    """Return the projections of the block indexer, in the layers that have one."""
     heads, width = _indexer_sizes(text, layer)
     if not width:
         return Beside()
@@ -134,11 +113,8 @@ def block_indexer(text: Fields, layer: int) -> Beside:
     return Beside(products=products, vector_values=2 * width)
 
 
-# Gemma 3n and 4
-
-
 def _shared_from(text: Fields) -> int:
-    """Layers from this one on read the cache of an earlier one."""
+    """Return the first layer that reads the cache of an earlier layer."""
     layers = text.count("num_hidden_layers")
     return layers - text.count("num_kv_shared_layers", default=0, minimum=0)
 
@@ -162,7 +138,7 @@ def gemma_mixer(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def _per_layer_inputs(text: Fields) -> tuple[Product, ...]:
-    """The gate into a layer's own embedding, and the projection out of it."""
+    """Return the gate into a layer's own embedding, and the projection out of it."""
     width, hidden = text.count("hidden_size_per_layer_input", default=0, minimum=0), text.count(*HIDDEN)
     if not width:
         return ()
@@ -173,7 +149,7 @@ def _per_layer_inputs(text: Fields) -> tuple[Product, ...]:
 
 
 def per_layer_embeddings(text: Fields) -> tuple[ParameterPart, ...]:
-    """One embedding for each layer and token, and the projection that joins them with the input's."""
+    """Return one embedding per layer and token, and the projection that joins them with the input's."""
     width, hidden = text.count("hidden_size_per_layer_input", default=0, minimum=0), text.count(*HIDDEN)
     if not width:
         return ()
@@ -185,8 +161,8 @@ def per_layer_embeddings(text: Fields) -> tuple[ParameterPart, ...]:
     )
 
 
-def gemma3n_beside(text: Fields, _layer: int) -> Beside:
-    """AltUp, LAuReL and per-layer inputs."""
+def gemma3n_extras(text: Fields, _layer: int) -> Beside:
+    """Return AltUp, LAuReL and per-layer inputs."""
     hidden, inputs = text.count(*HIDDEN), text.count("altup_num_inputs", default=4)
     rank = text.count("laurel_rank", default=64)
     products = (
@@ -195,7 +171,7 @@ def gemma3n_beside(text: Fields, _layer: int) -> Beside:
         Product(name="altup.modality_router", kind="dense_ffn", rows=inputs, columns=hidden),
         *_per_layer_inputs(text),
     )
-    # norms: four, and those after LAuReL, before the router, after the per-layer input; and AltUp's output scale
+    # eight norms: four, those after LAuReL, before the router, after the per-layer input, and AltUp's output scale
     return Beside(products=products, vector_values=inputs**2 + inputs**3, norms=8)
 
 
@@ -210,7 +186,7 @@ def gemma3n_outside(text: Fields) -> tuple[ParameterPart, ...]:
 
 
 def gemma4_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """Dense; with experts, beside them, as a shared one."""
+    """Return a dense feed-forward; with experts, it counts as a shared expert."""
     dense = feed_forwards.dense(text, layer)
     if text.flag("use_double_wide_mlp") and layer >= _shared_from(text):
         dense = replace(dense, intermediate_size=2 * dense.intermediate_size)
@@ -220,18 +196,15 @@ def gemma4_feed_forward(text: Fields, layer: int) -> FeedForward:
     return feed_forwards.routed_experts(text, layer, width=width, shared=dense.intermediate_size)
 
 
-def gemma4_beside(text: Fields, _layer: int) -> Beside:
-    """Norms: four, one more after the per-layer input, three more and the router's scales with experts."""
+def gemma4_extras(text: Fields, _layer: int) -> Beside:
+    """Return four norms, one more after the per-layer input, and with experts three more and the router's scales."""
     routed, inputs = text.flag("enable_moe_block"), _per_layer_inputs(text)
     scales = text.count(*HIDDEN) + text.count(*feed_forwards.EXPERTS) if routed else 0
     return Beside(products=inputs, vector_values=scales, norms=4 + bool(inputs) + 3 * routed)
 
 
-# MiMo-V2, Step 3, LongCat, Nemotron's searched Llamas, Llama 3.2 Vision
-
-
 def mimo_mixer(text: Fields, family: Family, layer: int) -> Attention:
-    """Values narrower than keys; layers with a window have sinks, and heads of their own number."""
+    """Return values narrower than keys; windowed layers have sinks and a different number of heads."""
     own = grouped_query(text, family, layer)
     own = replace(own, value_width=text.optional_count("v_head_dim"), output_bias=False)
     if own.window_tokens is None:
@@ -267,7 +240,7 @@ def step_mixer(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def step_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """`moe_layers_enum` names the routed ones in Step 3; else a list, or the first ones dense."""
+    """Return experts in the layers of `moe_layers_enum` (Step 3), else `by_list`."""
     enumerated = text.values.get("moe_layers_enum")
     if not isinstance(enumerated, str):
         return feed_forwards.by_list(text, layer)
@@ -279,7 +252,7 @@ def step_feed_forward(text: Fields, layer: int) -> FeedForward:
 
 
 def step3_mixer(text: Fields, _family: Family, _layer: int) -> Attention:
-    """Multi-matrix factorization attention: queries go through a latent of `share_q_dim`; one KV head."""
+    """Return multi-matrix factorization attention: queries pass a latent of `share_q_dim`; one KV head."""
     return Attention(
         num_heads=text.count(*HEADS),
         num_kv_heads=text.count("num_attention_groups", default=1),
@@ -287,8 +260,8 @@ def step3_mixer(text: Fields, _family: Family, _layer: int) -> Attention:
     )
 
 
-def step3_beside(text: Fields, _layer: int) -> Beside:
-    """What the factorized query has less than a whole one cannot be written as more: see `notes`."""
+def step3_extras(text: Fields, _layer: int) -> Beside:
+    """Return the norm of the query latent. The factorized query has fewer parameters than counted: see `notes`."""
     return Beside(vector_values=text.count("share_q_dim", default=0, minimum=0))
 
 
@@ -313,7 +286,7 @@ def nas_mixer(text: Fields, family: Family, layer: int) -> Mixer:
 
 
 def nas_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """The width is a multiple of the hidden size, rounded up to 256, as Llama's own code does."""
+    """Return a width that is a multiple of the hidden size, rounded up to 256 as in Llama's code."""
     _, ffn = _nas_block(text, layer)
     if ffn.flag("no_op"):
         return NoFeedForward()
@@ -324,8 +297,8 @@ def nas_feed_forward(text: Fields, layer: int) -> FeedForward:
     return DenseFeedForward(intermediate_size=-(-width // 256) * 256)
 
 
-def nas_beside(text: Fields, layer: int) -> Beside:
-    """A linear layer in place of attention or feed-forward; a norm for each that is there."""
+def nas_extras(text: Fields, layer: int) -> Beside:
+    """Return linear layers in place of attention or feed-forward, and a norm for each part that exists."""
     attention, ffn = _nas_block(text, layer)
     hidden = text.count(*HIDDEN)
     linear = tuple(
@@ -337,7 +310,10 @@ def nas_beside(text: Fields, layer: int) -> Beside:
 
 
 def longcat_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """A layer is two of attention and a dense feed-forward; experts, some of which compute nothing, stand beside."""
+    """Return a dense feed-forward; in every other layer, experts are parallel to it, and some compute nothing.
+
+    LongCat's layer consists of two layers of attention and dense feed-forward.
+    """
     dense = DenseFeedForward(intermediate_size=text.count("ffn_hidden_size"))
     if layer % 2:
         return dense
@@ -360,11 +336,11 @@ def mllama_mixer(text: Fields, family: Family, layer: int) -> Attention:
     return replace(own, cross=True, qk_norm="per_head") if cross else own
 
 
-def mllama_beside(text: Fields, layer: int) -> Beside:
-    """Layers that look at the image have two gates."""
+def mllama_extras(text: Fields, layer: int) -> Beside:
+    """Return two gates in layers that attend to the image."""
     return Beside(vector_values=2 if layer in (text.items("cross_attention_layers") or []) else 0)
 
 
 def mllama_outside(text: Fields) -> tuple[ParameterPart, ...]:
-    """Eight tokens of images, which the LM head does not have."""
+    """Return eight embeddings of image tokens, which the LM head does not have."""
     return (matrix("embed_tokens.images", "norm", 8, text.count(*HIDDEN), (), sharding="replicated"),)

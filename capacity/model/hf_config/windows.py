@@ -1,4 +1,4 @@
-"""Which layers see a window only, by the rules of each family's code."""
+"""Windows of attention by layer, by the rules of each family's code."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -12,7 +12,7 @@ LAYER_TYPES, NUM_LAYERS = NAMES["layer_types"], NAMES["num_layers"]
 
 
 def layer_type(text: Fields, layer: int) -> str | None:
-    """Of this layer by `layer_types`, or None where the config has no such list."""
+    """Return the layer's entry of `layer_types`, or None if the config has no such list."""
     kinds = text.items("layer_types")
     if not kinds:
         return None
@@ -30,12 +30,12 @@ def _window_tokens(text: Fields) -> int | None:
 
 
 def uniform_window(text: Fields, layer: int) -> int | None:
-    """`sliding_window` in all layers (Mistral 7B v0.1, Phi-3), or in those that `layer_types` names."""
+    """Return `sliding_window` in all layers (Mistral 7B v0.1, Phi-3), or in those that `layer_types` names."""
     return _window_tokens(text) if layer_type(text, layer) in (None, "sliding_attention") else None
 
 
 def qwen_window(text: Fields, layer: int) -> int | None:
-    """`sliding_window` with `use_sliding_window`, from layer `max_window_layers` on."""
+    """Return `sliding_window` if `use_sliding_window` is set, from layer `max_window_layers` on."""
     if not text.flag("use_sliding_window"):
         return None
     kind = layer_type(text, layer)
@@ -47,20 +47,16 @@ def qwen_window(text: Fields, layer: int) -> int | None:
     return _window_tokens(text) if windowed else None
 
 
-def interleaved_window(pattern: int) -> WindowRule:
-    """Every `sliding_window_pattern`-th layer is full, by default every `pattern`-th."""
-
-    def rule(text: Fields, layer: int) -> int | None:
-        kind = layer_type(text, layer)
-        every = _pattern(text, pattern)
-        windowed = kind == "sliding_attention" if kind else bool((layer + 1) % every)
-        return _window_tokens(text) if windowed else None
-
-    return rule
+def interleaved_window(text: Fields, layer: int, *, pattern: int) -> int | None:
+    """Return `sliding_window`, or None in every `sliding_window_pattern`-th layer (default: `pattern`)."""
+    kind = layer_type(text, layer)
+    every = _pattern(text, pattern)
+    windowed = kind == "sliding_attention" if kind else bool((layer + 1) % every)
+    return _window_tokens(text) if windowed else None
 
 
 def _pattern(text: Fields, default: int) -> int:
-    """A number, or one letter for each layer of a period, the last of them the full one ("LLLG", EXAONE)."""
+    """Return the length of a period: a number, or one letter per layer, "G" for full attention ("LLLG", EXAONE)."""
     stated = text.values.get("sliding_window_pattern")
     if isinstance(stated, str) and stated.count("G") == 1 and stated.endswith("G"):
         return len(stated)
@@ -68,7 +64,7 @@ def _pattern(text: Fields, default: int) -> int:
 
 
 def llama4_window(text: Fields, layer: int) -> int | None:
-    """Chunks of `attention_chunk_size` in the layers with rotary embedding: 3 of 4 unless the config lists them."""
+    """Return `attention_chunk_size` in layers with rotary embedding: 3 of 4 unless the config lists them."""
     kind = layer_type(text, layer)
     rotary = text.items("no_rope_layers")
     if kind is None and rotary:

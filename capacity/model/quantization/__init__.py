@@ -1,9 +1,9 @@
-"""How numbers are stored and multiplied: weight formats, KV cache formats, and a checkpoint's scheme.
+"""Storage and arithmetic of numbers: weight formats, KV cache formats, and quantization schemes of checkpoints.
 
-A `WeightFormat` is how one matrix lies in memory; all of them stand in `weight_format`, each with its names. A
-`QuantizationScheme` says which class of parameters is stored in which format, with exceptions by matrix and layer.
-`scheme_for` resolves the names of `--quantization`; `parse_quantization_config` reads Hugging Face's (`methods`: one
-reader a method).
+A `WeightFormat` is the layout of one matrix in memory; `weight_format` has all of them, with their names. A
+`QuantizationScheme` maps each class of parameters to a format, with exceptions by matrix and layer. `scheme_for`
+resolves the names of `--quantization`; `parse_quantization_config` reads Hugging Face's configs (`methods` has one
+reader per method).
 """
 
 from capacity.model.parameter_part import PartKind
@@ -31,5 +31,5 @@ from capacity.model.quantization.weight_format import (
     WeightFormat,
     find_format,
     grouped_int_format,
-    known_formats,
+    weight_formats,
 )

@@ -1,6 +1,6 @@
-"""A checkpoint's `quantization_config` (or ModelOpt's `hf_quant_config.json`) as a `QuantizationScheme`.
+"""Parse a checkpoint's `quantization_config` (or ModelOpt's `hf_quant_config.json`) to a `QuantizationScheme`.
 
-Every method of vLLM 0.33 that says how its weights lie in memory is read (`methods`); another is refused by name.
+`methods` reads every method of vLLM 0.33 that defines the layout of weights; others are rejected by name.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from capacity.model.quantization.weight_format import WeightFormat
 
 
 def parse_quantization_config(config: Mapping[str, Any], *, model: Stored, origin: str) -> QuantizationScheme:
-    """The scheme that `config` gives to the parts of `model`. Raises MalformedFile naming method and field."""
+    """Return the scheme of `config` for the parts of `model`. Raises MalformedFile with the method and the field."""
     fields = Fields(config, origin, prefix="quantization_config.")
     method = _method(fields)
     if method == "gguf":
@@ -26,8 +26,8 @@ def parse_quantization_config(config: Mapping[str, Any], *, model: Stored, origi
     if method == "bitnet":
         raise fields.problem(
             "quant_method",
-            "'bitnet' is not supported: no engine here has kernels for BitNet's ternary weights; leave out "
-            "quantization_config for an answer at 16 bit",
+            "'bitnet' is not supported: no known engine has kernels for BitNet's ternary weights; remove "
+            "quantization_config to plan at 16 bit",
         )
     if reader is None:
         known = ", ".join(sorted({*METHODS, "gguf"}))
@@ -75,7 +75,5 @@ def _gguf(fields: Fields, model: Stored) -> QuantizationScheme:
     name = kind if kind.startswith("gguf-") else f"gguf-{kind}"
     if name not in GGUF_MIXES:
         known = ", ".join(mix.removeprefix("gguf-").upper() for mix in GGUF_MIXES)
-        raise fields.problem(
-            "file_type", f"{kind.upper()!r} is not one of {known}; or name it with --quantization"
-        )
+        raise fields.problem("file_type", f"{kind.upper()!r} is not one of {known}; or use --quantization")
     return gguf_scheme(model, name)

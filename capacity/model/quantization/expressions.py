@@ -1,8 +1,8 @@
-"""Regular expressions of module names, matched in linear time: what a stranger's checkpoint says cannot hang.
+"""Regular expressions of module names, matched in linear time, because checkpoints of third parties are untrusted.
 
-An expression is read into a nondeterministic automaton without back-tracking (Thompson, 1968) and run on sets of
-its states; the sets and their transitions are remembered, so that a name costs one look-up a character. The work
-that all expressions of one list may cost is bounded as well.
+An expression becomes a nondeterministic automaton without back-tracking (Thompson, 1968), which runs on sets of its
+states. Sets and their transitions are cached, so that a name costs one look-up per character. The total work of all
+expressions of one list is limited as well.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from re import _parser  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
 LONGEST = 1_000  # characters of one expression; the longest in published checkpoints have about 200
-MOST_STATES = 20_000  # of all expressions of one list
-MOST_WORK = 1_000_000  # states looked at in making transitions: less than half a second
+MOST_STATES = 20_000  # in all expressions of one list
+MOST_WORK = 1_000_000  # states visited to compute transitions: less than half a second
 MOST_LISTS = 128  # lists in one configuration, which share that work
 
 _ALPHABET = frozenset(map(chr, range(32, 127)))
@@ -33,7 +33,10 @@ _AT_START, _AT_END, _FOUND = -1, -2, -3
 
 
 class _State(NamedTuple):
-    """Takes one of `characters` and goes on to `after`; without any: goes on at once, at the place `only` if given."""
+    """State that consumes one of `characters` and continues at `after`; without any, it consumes nothing.
+
+    `only`: the position to which the transition is limited (0: none).
+    """
 
     characters: frozenset[str]
     after: tuple[int, ...]
@@ -41,20 +44,20 @@ class _State(NamedTuple):
 
 
 class Expressions:
-    """A list of regular expressions, asked whether one of them matches the beginning of a name, as `re.match` does.
+    """List of regular expressions; `match` tests whether one of them matches the beginning of a name, like `re.match`.
 
-    Literals, sets, groups, alternatives, repeats, `^` and `$` are known, and look-aheads at the beginning; raises
-    `re.error` for what else Python knows (back-references, look-behinds, flags) and beyond the limits above.
+    Supports literals, sets, groups, alternatives, repeats, `^`, `$`, and look-aheads at the beginning. Raises
+    `re.error` for other syntax of Python (back-references, look-behinds, flags) and beyond the limits above.
     """
 
     def __init__(self, patterns: Iterable[str], *, lists: int = 1) -> None:
-        """`lists`: how many such lists share the work that one configuration may cost."""
+        """Compile the patterns. `lists`: number of lists that share the work limit of one configuration."""
         if lists > MOST_LISTS:
-            raise re.error(f"{lists:,} groups of modules; at most {MOST_LISTS} are read")
+            raise re.error(f"{lists:,} groups of modules; at most {MOST_LISTS} are supported")
         self._most_work = MOST_WORK // lists
         self._items = 0
         self.work = 0
-        self._states = [_State(frozenset(), (), _FOUND)]
+        self.states = [_State(frozenset(), (), _FOUND)]
         plain: list[int] = []
         self._guarded: list[tuple[_Automaton, list[tuple[bool, _Automaton]]]] = []
         for pattern in patterns:
@@ -63,7 +66,7 @@ class Expressions:
                 start = self._sequence(items, 0)
                 ahead = [(wanted, _Automaton(self, [self._sequence(g, 0)])) for wanted, g in guards]
             except RecursionError:
-                raise re.error("groups within groups beyond what can be read") from None
+                raise re.error("groups are nested too deeply") from None
             if guards:
                 self._guarded.append((_Automaton(self, [start]), ahead))
             else:
@@ -71,27 +74,24 @@ class Expressions:
         self._plain = _Automaton(self, plain)
 
     def match(self, name: str) -> bool:
-        """Whether an expression matches `name` from its first character on; raises `re.error` for too much work."""
+        """Return whether an expression matches `name` from its start; raises `re.error` for too much work."""
         return self._plain.match(name) or any(
             own.match(name) and all(guard.match(name) is wanted for wanted, guard in guards)
             for own, guards in self._guarded
         )
 
-    def state(self, number: int) -> _State:
-        return self._states[number]
-
     def count_work(self, states: int) -> None:
         self.work += states
         if self.work > self._most_work:
-            raise re.error("matching them takes too much work: fewer and simpler ones are needed")
+            raise re.error("matching takes too much work: use fewer or simpler expressions")
 
-    # an expression becomes states, from its end to its beginning
+    # an expression is compiled from its end to its beginning
 
     def _add(self, characters: frozenset[str], after: tuple[int, ...], only: int = 0) -> int:
-        if len(self._states) >= MOST_STATES:
+        if len(self.states) >= MOST_STATES:
             raise self._too_large()
-        self._states.append(_State(characters, after, only))
-        return len(self._states) - 1
+        self.states.append(_State(characters, after, only))
+        return len(self.states) - 1
 
     @staticmethod
     def _too_large() -> re.error:
@@ -104,7 +104,7 @@ class Expressions:
 
     def _item(self, op: Any, value: Any, after: int) -> int:
         self._items += 1
-        if self._items > MOST_STATES:  # groups of nothing make no states, and repeated they are many
+        if self._items > MOST_STATES:  # empty groups add no states, but many may be repeated
             raise self._too_large()
         if op in (_op.LITERAL, _op.NOT_LITERAL, _op.ANY, _op.IN):
             return self._add(_characters(op, value), (after,))
@@ -128,7 +128,7 @@ class Expressions:
             raise self._too_large()
         if most is _op.MAXREPEAT:
             again = self._add(frozenset(), ())
-            self._states[again] = _State(frozenset(), (self._sequence(items, again), after))
+            self.states[again] = _State(frozenset(), (self._sequence(items, again), after))
             start = again
         else:
             start = after
@@ -140,7 +140,7 @@ class Expressions:
 
 
 class _Automaton:
-    """Some expressions together: sets of states, each remembered with its way on by every character."""
+    """Deterministic view of some expressions: sets of states, each with cached transitions."""
 
     def __init__(self, owner: Expressions, starts: list[int]) -> None:
         self._owner = owner
@@ -165,11 +165,11 @@ class _Automaton:
 
     def _step(self, here: _Set, character: str) -> _Set:
         self._owner.count_work(len(here.takes))
-        states = (self._owner.state(number) for number in here.takes)
-        return self._closure([s.after[0] for s in states if character in s.characters])
+        states = (self._owner.states[number] for number in here.takes)
+        return self._closed([s.after[0] for s in states if character in s.characters])
 
-    def _closure(self, numbers: list[int], *, at_start: bool = False) -> _Set:
-        """The set of states that take a character, or wait for the end, from `numbers` on."""
+    def _closed(self, numbers: list[int], *, at_start: bool = False) -> _Set:
+        """Return the set of states reachable from `numbers` that consume a character or wait for the end."""
         seen, takes, found = self._walk(numbers, (_AT_START,) if at_start else ())
         self._owner.count_work(seen)
         key = frozenset(takes) if not found else frozenset((_FOUND,))
@@ -185,11 +185,12 @@ class _Automaton:
         return here.at_end
 
     def _walk(self, numbers: Iterable[int], places: tuple[int, ...]) -> tuple[int, list[int], bool]:
-        """(states seen, those that take a character or wait for the end, whether the expression has matched)."""
+        """Return the number of visited states, those that consume a character or await the end, and whether one
+        matched."""
         open_, seen, takes = list(numbers), set(numbers), []
         while open_:
             number = open_.pop()
-            state = self._owner.state(number)
+            state = self._owner.states[number]
             if state.only == _FOUND:
                 return len(seen), [], True
             if state.characters or (state.only == _AT_END and _AT_END not in places):
@@ -202,7 +203,7 @@ class _Automaton:
 
 
 class _Set:
-    """States in which the expressions are at once."""
+    """Set of simultaneous states."""
 
     __slots__ = ("at_end", "found", "takes", "ways")
 
@@ -214,15 +215,15 @@ class _Set:
 
 
 def _read(pattern: str) -> tuple[list[tuple[bool, Any]], list[tuple[Any, Any]]]:
-    """An expression's look-aheads at its beginning, each with whether it must match, and the rest; or `re.error`."""
+    """Return an expression's leading look-aheads, each with whether it must match, and the rest. Raises `re.error`."""
     if len(pattern) > LONGEST:
-        raise re.error(f"{len(pattern):,} characters; at most {LONGEST:,} are read")
+        raise re.error(f"{len(pattern):,} characters; at most {LONGEST:,} are supported")
     try:
         parsed = _parser.parse(pattern)
     except (OverflowError, RecursionError):
-        raise re.error("repeats or groups beyond what can be read") from None
+        raise re.error("too many repeats or nested groups") from None
     if parsed.state.flags & ~re.UNICODE:
-        raise re.error("flags as (?i) are not known")
+        raise re.error("flags such as (?i) are not supported")
     items, guards = list(parsed), []
     place = 1 if items and items[0] == (_op.AT, _op.AT_BEGINNING) else 0
     while place < len(items) and items[place][0] in (_op.ASSERT, _op.ASSERT_NOT):
@@ -234,7 +235,7 @@ def _read(pattern: str) -> tuple[list[tuple[bool, Any]], list[tuple[Any, Any]]]:
 
 
 def _characters(op: Any, value: Any) -> frozenset[str]:
-    """The characters that one item of an expression takes."""
+    """Return the characters that one item of an expression consumes."""
     if op is _op.ANY:
         return _ALPHABET
     if op is _op.LITERAL:
@@ -253,12 +254,14 @@ def _characters(op: Any, value: Any) -> frozenset[str]:
     return _ALPHABET - taken if negated else frozenset(taken)
 
 
-def _unsupported_error(what: object) -> re.error:
-    return re.error(f"{str(what).lower()} is not known: literals, sets, groups, alternatives and repeats are")
+def _unknown(what: object) -> re.error:
+    return re.error(
+        f"{str(what).lower()} is not supported; use literals, sets, groups, alternatives and repeats"
+    )
 
 
 def of_glob(glob: str) -> str:
-    """The expression of a whole name as shells write it: `*`, `?` and `[sets]`."""
+    """Return the regular expression of a shell glob for a whole name: `*`, `?` and `[sets]`."""
     made, place = "", 0
     while place < len(glob):
         character = glob[place]

@@ -1,4 +1,4 @@
-"""llama.cpp's mixtures: which tensor of which layer takes which block format under Q4_K_M and its kin."""
+"""llama.cpp's mixes: the block format of each tensor in each layer for Q4_K_M and similar file types."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,9 +17,10 @@ from capacity.model.quantization.weight_format import WeightFormat, find_format
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mix:
-    """Formats of one llama.cpp file type: of most matrices, and those of the sensitive ones.
+    """Formats of one llama.cpp file type: of most matrices, and of the sensitive ones.
 
-    `value` (attn_v) and `down`: the usual format, and another one in the layers of a rule. `output`: of attn_output.
+    `value` (attn_v) and `down`: the usual format, then optionally another format and the rule for its layers.
+    `output`: the format of attn_output.
     """
 
     default: str
@@ -29,7 +30,7 @@ class _Mix:
 
 
 def _more_bits(layer: int, layers: int) -> bool:
-    """The first and last eighth, and every third layer between."""
+    """Return whether the layer is in the first or last eighth, or every third between."""
     return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
 
 
@@ -41,13 +42,13 @@ _RULES: dict[str, Callable[[int, int], bool]] = {
     "more bits": _more_bits,
 }
 # Source: ggml-org/llama.cpp src/llama-quant.cpp, llama_tensor_get_type, 2026; without an importance matrix.
-# Left out: Q2_K's attn_v for models with fewer than 4 query heads per KV head, and fused QKV tensors.
+# Not included: Q2_K's attn_v for models with fewer than 4 query heads per KV head, and fused QKV tensors.
 _MIXES = read_rows(Path(__file__).with_name("gguf_mixes.json"), _Mix, named=False)
 GGUF_MIXES = tuple(_MIXES)
 
 
 def gguf_scheme(model: Stored, name: str) -> QuantizationScheme:
-    """`model` as llama.cpp's quantizer stores it under the file type `name`; norms and routers are FP32."""
+    """Return the scheme of llama.cpp's quantizer for the file type `name`; norms and routers are FP32."""
     mix, parts = _MIXES[name], tuple(model.parameter_parts())
     default = _format(mix.default)
     output = default if default.name == "gguf-q8_0" else _format("q6_k")

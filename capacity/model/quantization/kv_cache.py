@@ -1,4 +1,4 @@
-"""How keys and values are stored in the KV cache."""
+"""Formats of keys and values in the KV cache."""
 
 import math
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from capacity.base.errors import UnknownName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvCacheFormat:
-    """How keys and values are stored: `scale_bits` come once for each token, head and vector (0: one per tensor).
+    """Storage format of keys and values: `scale_bits` per vector of a token and head (0: one scale per tensor).
 
-    Where `scale_block` is given, they come once for each so many values of the vector. `packs_latents`: a latent keeps
-    its rotary key at 16 bit and one FP32 scale for each 128 of its other values.
+    With `scale_block`, they are stored per block of this many values. `packs_latents`: a latent has its rotary key at
+    16 bit and one FP32 scale per 128 other values.
     """
 
     name: str
@@ -26,24 +26,24 @@ class KvCacheFormat:
     source: str
 
     def vector_bytes(self, length: int) -> float:
-        """Bytes of one vector (the key or the value of one head and token) of `length` values."""
+        """Return the bytes of one vector (the key or the value of one head and token) of `length` values."""
         scales = 1 if self.scale_block is None else math.ceil(length / self.scale_block)
         return (length * self.value_bits + scales * self.scale_bits) / 8
 
 
 @cache
 def _formats() -> dict[str, KvCacheFormat]:
-    """All formats by name. Raises MalformedFile."""
+    """Return all formats by name. Raises MalformedFile."""
     return read_rows(Path(__file__).with_name("kv_cache_formats.json"), KvCacheFormat)
 
 
 def kv_cache_format_names() -> tuple[str, ...]:
-    """Names for `--kv-cache-dtype`, besides `auto` (the model's own)."""
+    """Return the names for `--kv-cache-dtype`, without `auto` (the model's own)."""
     return tuple(_formats())
 
 
 def find_kv_cache_format(name: str = "auto", *, model_dtype: str = "bf16") -> KvCacheFormat:
-    """The KV cache format of vLLM's `--kv-cache-dtype`; `auto` is `model_dtype`. Raises UnknownName."""
+    """Return the format of vLLM's `--kv-cache-dtype`; `auto` is `model_dtype`. Raises UnknownName."""
     key = name.strip().lower().replace("_", "-")
     key = model_dtype if key == "auto" else key
     for kv in _formats().values():

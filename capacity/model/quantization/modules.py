@@ -1,4 +1,4 @@
-"""Module names in checkpoints: which parameters a pattern of `ignore`, `targets` or `quantized_layers` means."""
+"""Module names in checkpoints: match patterns of `ignore`, `targets` or `quantized_layers` with parameters."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ from capacity.model.quantization.weight_format import WeightFormat
 
 _PREFIXES = ("model.", "language_model.", "transformer.", "base_model.")
 _RENAMED: Table = read_data(Path(__file__).with_name("module_names.json"))
-"""What checkpoints call a module: what parts of a model are called here."""
+"""Names of parts of a model in this package, by the name of their module in checkpoints."""
 _SPELLINGS: dict[str, tuple[str, ...]] = {}
 for _theirs, _ours in _RENAMED.items():
     for _name in _ours:
@@ -22,14 +22,14 @@ for _theirs, _ours in _RENAMED.items():
 
 
 class ModulePatterns:
-    """A list of module names, globs and `re:` expressions, asked whether it means one part of one layer.
+    """List of module names, globs and `re:` expressions; `mean` tests whether it includes a part of a layer.
 
-    A plain name means the module, whatever contains it and whatever it contains, as its dotted path; it is
-    looked up. Globs and expressions are tried on every spelling that checkpoints use.
+    A plain name includes the module, all its parents and all its children by dotted path, and is found by look-up.
+    Globs and expressions are tried on every spelling that checkpoints use.
     """
 
     def __init__(self, patterns: Iterable[str], *, lists: int = 1) -> None:
-        """`lists`: how many such lists the configuration has; raises `re.error`."""
+        """Compile the patterns. `lists`: number of such lists in the configuration. Raises `re.error`."""
         self._plain: set[str] = set()
         expressions: list[str] = []
         for pattern in patterns:
@@ -41,7 +41,7 @@ class ModulePatterns:
         return bool(self._plain or self._count)
 
     def mean(self, part_name: str, layer: int | None) -> bool:
-        """Whether one of the patterns means the part `part_name` of `layer` (None: outside of the layers)."""
+        """Return whether a pattern includes the part `part_name` of `layer` (None: outside of the layers)."""
         if not self:
             return False
         path = part_name if layer is None else f"layers.{layer}.{part_name}"
@@ -55,7 +55,7 @@ class ModulePatterns:
             ) from None
 
     def _add(self, pattern: str) -> list[str]:
-        """Take in a plain name; returns the expression that anything else is."""
+        """Store a plain name; return the expression of any other pattern."""
         if pattern.startswith("re:"):
             return [pattern[3:]]
         plain = pattern.removesuffix(".weight").replace("layers.*.", "")
@@ -67,7 +67,7 @@ class ModulePatterns:
 
 
 def _canonical(name: str) -> set[str]:
-    """`name` as our parts spell it: several where a fused module covers several parts."""
+    """Return `name` as this package spells it: several names if a fused module contains several parts."""
     while name.startswith(_PREFIXES):
         name = name.split(".", 1)[1]
     tokens = re.sub(r"\bexperts\.\d+\b", "experts", name).split(".")
@@ -75,7 +75,7 @@ def _canonical(name: str) -> set[str]:
 
 
 def _runs(tokens: list[str]) -> Iterable[str]:
-    """Every contiguous piece of a dotted path."""
+    """Return every contiguous piece of a dotted path."""
     for start in range(len(tokens)):
         for end in range(start + 1, len(tokens) + 1):
             yield ".".join(tokens[start:end])
@@ -105,10 +105,10 @@ def scheme_by_module(
     default: WeightFormat,
     kv_cache_dtype: str | None = None,
 ) -> QuantizationScheme:
-    """The scheme in which every matrix has the format that `rule` gives for its part and layer.
+    """Return the scheme in which every matrix has the format that `rule` returns for its part and layer.
 
-    A class of parameters takes the format that most of its parameters have (`default` if it has none); the
-    others are exceptions.
+    A class of parameters has the format of most of its parameters (`default` if it has none); the others are
+    exceptions.
     """
     chosen = [
         (part, layer, rule(part, layer))

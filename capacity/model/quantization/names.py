@@ -1,4 +1,4 @@
-"""What the names of `--quantization` mean for a model."""
+"""Resolve the names of `--quantization` for a model."""
 
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.model.quantization.gguf import GGUF_MIXES, gguf_scheme
@@ -10,12 +10,12 @@ _GGUF_ALIASES = {"gguf": "gguf-q4_k_m", "q4-k-m": "gguf-q4_k_m"}
 
 
 def known_quantizations() -> tuple[str, ...]:
-    """Names for `--quantization`."""
+    """Return the names for `--quantization`."""
     return (*dict.fromkeys(name.name for name, _ in named_formats().values()), EXPERTS_INT8, *GGUF_MIXES)
 
 
 def quantization_spellings() -> dict[str, tuple[str, ...]]:
-    """Every name of `known_quantizations`, with its other spellings."""
+    """Return the other spellings of every name of `known_quantizations`."""
     others: dict[str, tuple[str, ...]] = dict.fromkeys(known_quantizations(), ())
     for named, _ in named_formats().values():
         others[named.name] = named.spellings[1:]
@@ -25,17 +25,17 @@ def quantization_spellings() -> dict[str, tuple[str, ...]]:
 
 
 def vllm_checkpoint(quantization: str | None) -> str | None:
-    """What vLLM's own `--quantization` is for a checkpoint in that format; None where it finds that out itself."""
+    """Return vLLM's own `--quantization` for a checkpoint in that format, or None if vLLM detects it."""
     named, _ = named_formats().get(quantization or "", (None, None))
     return None if named is None or quantization in named.unflagged else named.vllm
 
 
 def scheme_for(model: Stored, name: str | None = None) -> QuantizationScheme:
-    """How `model` is stored under `--quantization NAME`; None, `auto` and `none`: as its checkpoint is.
+    """Return the scheme of `model` with `--quantization NAME`; None, `auto` and `none`: that of its checkpoint.
 
-    A name that the checkpoint already answers to (`mxfp4` for gpt-oss, `fp8` for DeepSeek-V3) is the
-    checkpoint itself. Otherwise the matrices of the layers take the format; embedding, LM head, routers and
-    norms stay at 16 bit, as vLLM and the quantizers leave them by default. Raises UnknownName.
+    If the checkpoint already has this format (`mxfp4` for gpt-oss, `fp8` for DeepSeek-V3), its own scheme is returned.
+    Otherwise the matrices of the layers have the format; embedding, LM head, routers and norms stay at 16 bit, as by
+    default in vLLM and the quantizers. Raises UnknownName.
     """
     key = "auto" if name is None else name.strip().lower().replace("_", "-")
     if key in ("auto", "none", "compressed-tensors", "quark"):
@@ -50,7 +50,7 @@ def scheme_for(model: Stored, name: str | None = None) -> QuantizationScheme:
         base = model.checkpoint.base
         return uniform_scheme(key, base, base=base, method=key, experts=find_format("int8-weight-only"))
     if key.startswith("kv-"):
-        raise InvalidInput(f"{name} is of the KV cache: use --kv-cache-dtype {key.removeprefix('kv-')}")
+        raise InvalidInput(f"{name} is a KV cache format: use --kv-cache-dtype {key.removeprefix('kv-')}")
     if key not in named_formats():
         aliases = [alias for alias, (named, _) in named_formats().items() if alias != named.name]
         raise UnknownName(
@@ -66,8 +66,8 @@ def scheme_for(model: Stored, name: str | None = None) -> QuantizationScheme:
 
 def _own_scheme(model: Stored, key: str) -> QuantizationScheme:
     if key in ("compressed-tensors", "quark") and not model.checkpoint.method.startswith(key):
-        message = (
-            f"quantization {key!r} names a checkpoint's own scheme, and this one is {model.checkpoint.name!r}"
+        raise InvalidInput(
+            f"quantization {key!r} means a checkpoint's own scheme, but this checkpoint has {model.checkpoint.name!r}: "
+            "use a format instead (fp8, int4-g128, ...)"
         )
-        raise InvalidInput(f"{message}: name a format instead (fp8, int4-g128, ...)")
     return model.checkpoint

@@ -1,4 +1,4 @@
-"""Which class of a model's parameters is stored in which format, so that bytes equal the checkpoint's."""
+"""Storage format of each class of a model's parameters, so that bytes equal the checkpoint's."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from capacity.model.quantization.weight_format import FormatFamily, WeightFormat
 
 
 class Stored(Protocol):
-    """What has weights: `capacity.model.ModelSpec`."""
+    """Interface of a model with weights: `capacity.model.ModelSpec`."""
 
     @property
     def checkpoint(self) -> "QuantizationScheme": ...
@@ -22,7 +22,7 @@ class Stored(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatException:
-    """The matrix `part_name` of `layers` (None: of all) is stored in another format than its class."""
+    """A matrix `part_name` of `layers` (None: all) that has another format than its class."""
 
     part_name: str
     layers: frozenset[int] | None
@@ -31,14 +31,14 @@ class FormatException:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizationScheme:
-    """A checkpoint's formats by class of parameters, with exceptions by matrix and layer.
+    """Formats of a checkpoint by class of parameters, with exceptions by matrix and layer.
 
-    `base` (16 bit, or 32) holds norms, biases, routers and whatever is not quantized. `kv_cache_dtype` is the
-    checkpoint's wish for the KV cache, None where it has none.
+    `base` (16 or 32 bit) is the format of norms, biases, routers and all unquantized parameters. `kv_cache_dtype`: the
+    KV cache format that the checkpoint requests, or None.
     """
 
     name: str
-    method: str  # `quant_method` of the checkpoint, "none" where it is not quantized
+    method: str  # `quant_method` of the checkpoint, "none" if it is not quantized
     base: WeightFormat
     attention: WeightFormat
     linear_attention: WeightFormat
@@ -51,17 +51,12 @@ class QuantizationScheme:
     kv_cache_dtype: str | None = None
 
     @property
-    def linear(self) -> WeightFormat:
-        """Of the matrices outside of the experts: the feed-forward's where attention differs from it."""
-        return self.dense_ffn
-
-    @property
     def quantized(self) -> bool:
         return any(f.value_bits < 16 for f in (self.attention, self.dense_ffn, self.experts, self.embedding))
 
     @property
     def formats(self) -> tuple[WeightFormat, ...]:
-        """All of them, once each."""
+        """Return all distinct formats."""
         every = (
             self.base, self.attention, self.linear_attention, self.dense_ffn, self.shared_expert, self.experts,
             self.lm_head, self.embedding, *(exception.weight_format for exception in self.exceptions),
@@ -70,23 +65,23 @@ class QuantizationScheme:
 
     @property
     def families(self) -> tuple[FormatFamily, ...]:
-        """What an engine must be able to load, sorted."""
+        """Return the sorted families that an engine must be able to load."""
         return tuple(sorted({stored.family for stored in self.formats}))
 
     def format_of(self, kind: PartKind) -> WeightFormat:
-        """The format of a class of parameters, exceptions aside."""
+        """Return the format of a class of parameters, without exceptions."""
         stored: WeightFormat = self.base if kind in ("norm", "bias", "router") else getattr(self, kind)
         return stored
 
     def format_in(self, part_name: str, kind: PartKind, layer: int | None) -> WeightFormat:
-        """The format of one part in one layer (None: outside of the layers), exceptions included."""
+        """Return the format of one part in one layer (None: outside of the layers), including exceptions."""
         for exception in self.exceptions:
             if exception.part_name == part_name and (exception.layers is None or layer in exception.layers):
                 return exception.weight_format
         return self.format_of(kind)
 
     def part_bytes(self, part: ParameterPart) -> float:
-        """Bytes of all matrices of `part` as stored, with scales, zero points and exceptions."""
+        """Return the stored bytes of all matrices of `part`, including scales, zero points and exceptions."""
         usual = self._matrix_bytes(part, self.format_of(part.kind))
         num_layers = max(1, len(part.layers))
         excess = 0.0
@@ -114,7 +109,11 @@ def uniform_scheme(
     exceptions: tuple[FormatException, ...] = (),
     kv_cache_dtype: str | None = None,
 ) -> QuantizationScheme:
-    """All matrices of the layers in `linear` unless said; embedding, LM head, routers and norms in `base`."""
+    """Return a scheme with all matrices of the layers in `linear`, and embedding, LM head, routers and norms in
+    `base`.
+
+    The other parameters override the format of one class.
+    """
     attention = attention or linear
     return QuantizationScheme(
         name=name,
@@ -133,7 +132,7 @@ def uniform_scheme(
 
 
 def weight_bytes(model: Stored, scheme: QuantizationScheme | None = None) -> float:
-    """Bytes of all weights of `model`, stored as `scheme` says (None: as its checkpoint does)."""
+    """Return the bytes of all weights of `model` in `scheme` (None: its checkpoint's)."""
     stored = scheme or model.checkpoint
     return sum(stored.part_bytes(part) for part in model.parameter_parts())
 
@@ -142,7 +141,7 @@ MATRICES: tuple[PartKind, ...] = ("attention", "linear_attention", "dense_ffn", 
 
 
 def bits_per_weight(model: Stored, scheme: QuantizationScheme) -> float:
-    """8 x bytes / parameters of the layers' matrices that `scheme` quantizes, scales included; 16 bit: of all."""
+    """Return 8 x bytes / parameters of the layers' quantized matrices, including scales; of all matrices at 16 bit."""
     matrices = [part for part in model.parameter_parts() if part.kind in MATRICES and part.columns > 1]
     quantized = [part for part in matrices if scheme.format_of(part.kind).value_bits < 16] or matrices
     return 8 * sum(map(scheme.part_bytes, quantized)) / sum(part.params for part in quantized)

@@ -1,4 +1,4 @@
-"""How a matrix of weights lies in memory and what multiplies it, scales and zero points included; every format."""
+"""Every weight format: layout of a matrix in memory, including scales and zero points, and its kernel."""
 
 import math
 from collections.abc import Collection
@@ -28,15 +28,15 @@ Kernel = Literal[
     "fp32", "bf16", "fp16", "fp8", "fp8_block", "int8", "w4a16", "w8a16", "nvfp4", "mxfp4",
     "bnb4", "llm_int8", "gguf", "ggml", "awq", "awq_fused", "gptq", "lut", "e8p",
 ]  # fmt: skip
-"""Of a table of measured kernels; those of the second line are `capacity/hardware/weight_kernels.toml`'s."""
-_NOMINAL_DIMENSION = 4096  # of a matrix whose scale spans a whole row or tensor: for `bits_per_weight` alone
+"""Names in tables of measured kernels; those of the second line are in `capacity/hardware/weight_kernels.toml`."""
+_NOMINAL_DIMENSION = 4096  # for `bits_per_weight` if a scale spans a whole row or tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizationName:
     """A name of `--quantization`: its other spellings, and the `quant_method`s of checkpoints that it also names.
 
-    `vllm` is what vLLM calls such a checkpoint; under `unflagged` spellings it is left to choose the kernel.
+    `vllm`: vLLM's name for such a checkpoint; for `unflagged` spellings, vLLM selects the kernel itself.
     """
 
     name: str
@@ -52,18 +52,18 @@ class QuantizationName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightFormat:
-    """How a matrix of `rows` (outputs) x `columns` (inputs) is stored, and what multiplies it.
+    """Storage format of a matrix of `rows` (outputs) x `columns` (inputs), and the kernel that multiplies it.
 
-    One scale (and zero point) covers `block_rows` x `block_columns` weights; 0 means the whole dimension.
-    `names`: what stands for it in `--quantization`.
-    `nested_scale_bits` are shared by `nested_group` scales (NF4's double quantization, GGUF's super-blocks);
-    `tensor_scale_bits` come once for each matrix. Alignment padding of files is left out (below 0.01 %).
+    One scale (and zero point) covers `block_rows` x `block_columns` weights; 0 means the whole dimension. `names`: its
+    names for `--quantization`. `nested_scale_bits` are shared by `nested_group` scales (NF4's double quantization,
+    GGUF's super-blocks); `tensor_scale_bits` are stored once per matrix. Alignment padding of files is not included
+    (below 0.01 %).
     """
 
     name: str
     value_bits: float
-    compute_dtype: ComputeDtype  # what the tensor cores multiply, where the hardware has it
-    needs_dtype: ComputeDtype | None = None  # tensor cores that `kernel` is written for, if it is not that
+    compute_dtype: ComputeDtype  # of the tensor cores, if the hardware supports it
+    needs_dtype: ComputeDtype | None = None  # tensor cores that `kernel` requires, if different
     kernel: Kernel
     scale_bits: int = 0
     zero_point_bits: int = 0
@@ -72,22 +72,22 @@ class WeightFormat:
     nested_scale_bits: int = 0
     nested_group: int = 0
     tensor_scale_bits: int = 0
-    activation: str = "16-bit"  # how the activations enter the product
+    activation: str = "16-bit"  # format of the activations in the product
     min_compute_capability: float = 0.0  # NVIDIA's, for `kernel` at `compute_dtype`
-    fallback_kernel: Kernel | None = None  # what engines run where the hardware lacks `compute_dtype`
-    family: FormatFamily = "other"  # which loader of an engine reads it
-    quality: str = ""  # whose published scores speak for it (`capacity.planning.quality`); "": nobody's
+    fallback_kernel: Kernel | None = None  # if the hardware lacks `compute_dtype`
+    family: FormatFamily = "other"  # selects an engine's loader
+    quality: str = ""  # format with published scores (`capacity.planning.quality`); "": none
     names: tuple[QuantizationName, ...] = ()
-    aliases: tuple[str, ...] = ()  # of the format itself, besides those of its names
+    aliases: tuple[str, ...] = ()  # of the format itself, in addition to those of its names
     source: str
 
     @property
     def bits_per_weight(self) -> float:
-        """True bits per weight, scales and zero points included, in a large matrix (4096 wide where it matters)."""
+        """Return the bits per weight of a large matrix (4096 wide if it matters), with scales and zero points."""
         return self.matrix_bytes(_NOMINAL_DIMENSION, _NOMINAL_DIMENSION) * 8 / _NOMINAL_DIMENSION**2
 
     def matrix_bytes(self, rows: int, columns: int) -> float:
-        """Bytes of one rows x columns matrix with its scales and zero points."""
+        """Return the bytes of one rows x columns matrix with its scales and zero points."""
         scales = math.ceil(rows / (self.block_rows or rows))
         scales *= math.ceil(columns / (self.block_columns or columns))
         nested = math.ceil(scales / self.nested_group) if self.nested_group else 0
@@ -100,17 +100,17 @@ class WeightFormat:
         return bits / 8
 
     def execution(self, hardware_dtypes: Collection[str]) -> "Execution":
-        """The kernel that runs where the tensor cores have `hardware_dtypes` (keys of a profile's FLOP/s table)."""
+        """Return the kernel for tensor cores with `hardware_dtypes` (keys of a profile's FLOP/s table)."""
         needed = self.needs_dtype or self.compute_dtype
         if needed in hardware_dtypes or self.fallback_kernel is None:
             return Execution(kernel=self.kernel, compute_dtype=self.compute_dtype, note=None)
-        note = f"{self.name}: no {needed} tensor cores here; weights are dequantized to 16 bit"
+        note = f"{self.name}: no {needed} tensor cores on this device, so weights are dequantized to 16 bit"
         return Execution(kernel=self.fallback_kernel, compute_dtype="bf16", note=note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """What a format becomes on given hardware: GEMM family, roof, and a note where it is not the native one."""
+    """Execution of a format on given hardware: GEMM kernel, compute dtype, and a note if it is not the native one."""
 
     kernel: Kernel
     compute_dtype: ComputeDtype
@@ -122,7 +122,7 @@ TABLE = Path(__file__).with_name("weight_formats.json")
 
 @cache
 def weight_formats() -> dict[str, WeightFormat]:
-    """All formats by name. Raises MalformedFile."""
+    """Return all formats by name. Raises MalformedFile."""
     return read_rows(TABLE, _make_format)
 
 
@@ -152,16 +152,11 @@ def _spellings() -> dict[str, WeightFormat]:
     }
 
 
-def known_formats() -> tuple[str, ...]:
-    """Names of every storage format of a matrix."""
-    return tuple(weight_formats())
-
-
 def find_format(name: str) -> WeightFormat:
-    """The storage format of this name or alias, whatever its case and `_` or `-`. Raises UnknownName.
+    """Return the storage format of this name or alias, ignoring case and treating `_` as `-`. Raises UnknownName.
 
-    A format is of one matrix; `--quantization` names, which mix formats within a model (GGUF's Q4_K_M), are
-    resolved by `scheme_for`.
+    This is the format of one matrix; `scheme_for` resolves names of `--quantization`, which may mix formats within a
+    model (GGUF's Q4_K_M).
     """
     stored = _spellings().get(name.strip().lower().replace("_", "-"))
     if stored is None:
@@ -170,10 +165,10 @@ def find_format(name: str) -> WeightFormat:
 
 
 def grouped_int_format(bits: int, group_size: int, *, zero_point: bool) -> WeightFormat:
-    """Weight-only integers of any width and group (`group_size` 0 or less: one scale for each output).
+    """Return weight-only integers of any width and group (`group_size` 0 or less: one scale per output).
 
-    One FP16 scale (and one zero point of `bits`) for each group. GPTQ's `g_idx` (4 bytes for each input, dropped at
-    loading unless act-order is on) is left out: 0.2 % at 4 bit.
+    Each group has one FP16 scale and optionally one zero point of `bits` bits. GPTQ's `g_idx` (4 bytes per input,
+    dropped at loading unless act-order is on) is not included: 0.2 % at 4 bit.
     """
     group = f"g{group_size}{'' if zero_point else '-sym'}" if group_size > 0 else "channel"
     name = f"int{bits}-{group}"

@@ -60,8 +60,8 @@ def build_operators(build: Builder) -> Operators:
     per_token += communication(build)
     per_token += adapters.operators(build)
     shared = feed_forward.SHARED if build.setting.joint else ()
-    of_head = map(of_cpu, head(cpu_builder(build))) if build.setting.head_on_cpu else head(build)
-    sampled = [*of_head, *(op for op in per_token if _rows(op) is sampled_tokens)]
+    lm_head = map(of_cpu, head(cpu_builder(build))) if build.setting.head_on_cpu else head(build)
+    sampled = [*lm_head, *(op for op in per_token if _rows(op) is sampled_tokens)]
     per_context += [op for op in per_token if _rows(op) is prompt_tokens]
     per_token = [op for op in per_token if _rows(op) not in (sampled_tokens, prompt_tokens)]
     return Operators(
@@ -161,10 +161,7 @@ def merge_operators(operators: Iterable[Operator]) -> tuple[Operator, ...]:
 def _require_operator(kind: type) -> None:
     lacking = [name for name in ("seconds", "cost", "key", "add") if not hasattr(kind, name)]
     if lacking:
-        raise TypeError(f"{kind.__name__} is no operator of a step: it has no {', no '.join(lacking)}")
-
-
-# outside of the layers
+        raise TypeError(f"{kind.__name__} is not an operator of a step: it lacks {', '.join(lacking)}")
 
 
 def embedding(build: Builder) -> Iterator[Operator]:
@@ -236,9 +233,6 @@ def communication(build: Builder) -> Iterator[Operator]:
         )
 
 
-# layers of the CPU
-
-
 def products_of_host(by_cpu: list[Operator], by_gpu: list[Operator]) -> Iterator[Operator]:
     """Yield the products of CPU layers twice: on the CPU for few rows, on the GPU over PCIe for many rows."""
     for operator in by_cpu:
@@ -256,12 +250,12 @@ def products_of_host(by_cpu: list[Operator], by_gpu: list[Operator]) -> Iterator
 
 
 def of_cpu(operator: Operator) -> Operator:
-    """Return the operator with a name that says that it runs on the CPU."""
+    """Return the operator with the prefix "cpu" in its name."""
     return replace(operator, name=f"cpu {operator.name}")  # type: ignore[type-var]
 
 
 def cpu_builder(build: Builder) -> Builder:
     """Return the builder for the CPU's layers: the same engine and formats, with the CPU's rates."""
     cpu = build.setting.host_cpu
-    assert cpu is not None, "layers on no CPU"
+    assert cpu is not None, "CPU layers need a CPU"
     return Builder(replace(build.setting, profile=cpu, host_weight_share=0.0))

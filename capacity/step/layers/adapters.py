@@ -19,12 +19,7 @@ from capacity.step.operators import Device, Repeated, norm
 from capacity.step.row_counts import all_tokens
 
 ADAPTED = ("attention", "linear_attention", "dense_ffn", "shared_expert")
-OUTPUTS = (
-    "o_proj",
-    "out_proj",
-    "down_proj",
-    "b_proj",
-)  # name endings of layers that are not packed with others
+OUTPUTS = ("o_proj", "out_proj", "down_proj", "b_proj")  # name endings of layers that are not packed
 FACTOR_BYTES = 2  # vLLM: --lora-dtype auto is the model's type, 16 bits
 SHRUNK_BYTES = 8  # per row and unit of rank: written and read at 32 bits
 KERNELS = 2.0  # per pack of layers: shrink, expand
@@ -40,8 +35,7 @@ BOUNDS: tuple[Bound, ...] = ("launch", "memory")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedLayers:
-    """Linear layers with the same input that share their LoRA kernels: their number, and inputs and outputs per
-    GPU."""
+    """Linear layers with the same input that share their LoRA kernels; inputs and outputs are per GPU."""
 
     slices: int
     inputs: float
@@ -133,9 +127,9 @@ def operators(build: Builder) -> list[AdapterProducts]:
     packs = tuple(packed_layers(build.model, setting.tensor_parallel_size))
     kernels = KERNELS * sum(len(pack.layers) for pack in packs)
     build.notes.append(
-        f"LoRA kernels, {kernels:,.0f} a step, take what vLLM showed of them without work, {KERNEL_S * 1e6:.1f} us "
-        f"each, and the time to read factors and rows: every row is taken to have an adapter, and "
-        f"{setting.max_loras} of them to be in a step"
+        f"LoRA adds {kernels:,.0f} kernels per step of {KERNEL_S * 1e6:.1f} us each (measured with vLLM without work), "
+        f"plus the time to read factors and rows; every row is assumed to have an adapter, with {setting.max_loras} "
+        "adapters per step"
     )
     return [
         AdapterProducts(

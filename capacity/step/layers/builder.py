@@ -107,8 +107,8 @@ class Builder:
         dtype = execution.compute_dtype
         if dtype not in self.flops_per_s and dtype != "fp32":
             raise InvalidInput(
-                f"{stored.name} multiplies in {dtype}, which {self.setting.profile.name} has no tensor cores for "
-                f"(it has {', '.join(self.flops_per_s)}); use a weight-only format such as awq, or another GPU"
+                f"{stored.name} needs {dtype} tensor cores, but {self.setting.profile.name} has only "
+                f"{', '.join(self.flops_per_s)}; use a weight-only format such as awq, or another GPU"
             )
         if execution.note:
             self.notes.append(execution.note)
@@ -172,8 +172,7 @@ class Builder:
     def projections(
         self, group: LayerGroup, kind: PartKind, module: str, *rows: tuple[str, float, float, Sequence[str]]
     ) -> list[Gemm]:
-        """Build the products of each layer's own matrices. Each row is a name, inputs, outputs, and parts in
-        `module`."""
+        """Build the products of each layer's own matrices; a row is a name, inputs, outputs, and parts in `module`."""
         return [
             gemm
             for name, k, n, parts in rows
@@ -336,7 +335,7 @@ class Builder:
     def elementwise(
         self, group: LayerGroup, *, rope_values: float, cache_bytes: float, kernels: float = 0.0
     ) -> Traffic:
-        """Build the norms with the residual (both read and written), rope in place, and the KV cache write of each
+        """Build the norms with the residual (read and written), rope in place, and the KV cache write of each
         layer."""
         norms = self.model.norms_per_layer if group.norms is None else group.norms
         hidden = self.model.hidden_size

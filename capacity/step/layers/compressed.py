@@ -13,8 +13,8 @@ KERNELS_OF_COMPRESSION = 6.0  # gates, softmax over an entry's tokens, norm, rop
 def operators(mixer: CompressedAttention, group: LayerGroup, build: Builder) -> MixerOperators:
     """Build projections, the compressor, and attention over the window and over the entries beyond it."""
     build.assume(
-        "the time of compressed attention is that of latent attention over as many entries (assumed): no kernel of its "
-        "own was measured",
+        "compressed attention is timed as latent attention over the same number of entries (assumed), because no "
+        "kernel of it was measured",
         ROOFLINE_ERROR,
     )
     heads = grouped.shard(mixer.num_heads, build.setting.tensor_parallel_size)
@@ -50,8 +50,7 @@ def operators(mixer: CompressedAttention, group: LayerGroup, build: Builder) -> 
 
 
 def _attention(mixer: CompressedAttention, group: LayerGroup, build: Builder, heads: float) -> list[Operator]:
-    """Build attention: the window as one KV head, and the entries as a latent with a fraction of an entry per
-    token."""
+    """Build attention: the window as one KV head, and the entries as a latent with part of an entry per token."""
     flops, entry = 4.0 * heads * mixer.head_dim, mixer.entry_bytes(build.kv_cache)
     row_bytes = 2 * heads * mixer.head_dim * ACTIVATION_BYTES
     count, rate = group.num_layers, mixer.compress_rate

@@ -40,9 +40,7 @@ FP32_ROUTER = GemmCoefficients(
         date="2026-11-23",
     ),
 )
-EARLY_KERNELS = (
-    "experts in FP8 blocks under {}: timed by kernels of later releases; those of its time were slower"
-)
+EARLY_KERNELS = "experts in FP8 blocks with {}: timed with kernels of later releases, which are faster"
 SHARED = ("experts", EXCHANGE)  # operators that data-parallel ranks share
 
 
@@ -170,7 +168,7 @@ def _table_of(kernel: Kernel, build: Builder) -> str:
         return UNTUNED_EXPERTS[backend, kernel]
     if backend != (TABLES_ON_BLACKWELL if blackwell else TABLES_ELSEWHERE):
         build.notes.append(
-            f"{kernel} experts by {backend} on {setting.profile.name}: not measured, the fitted kernels are taken"
+            f"{kernel} experts with {backend} on {setting.profile.name} were not measured: the fitted kernels are used"
         )
     return kernel
 

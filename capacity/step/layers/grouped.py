@@ -79,8 +79,7 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
 
 
 def _cross_products(mixer: Attention, group: LayerGroup, build: Builder) -> Iterator[Operator]:
-    """Build the cross-attention products: queries and output of the decoder's rows, keys and values of the
-    prompt's."""
+    """Build cross-attention: queries and output of the decoder's rows, keys and values of the prompt's rows."""
     hidden, ranks = build.model.hidden_size, build.setting.tensor_parallel_size
     width = shard(mixer.num_heads, ranks) * mixer.head_dim
     query, output = ("cross query", hidden, width, ("q_proj",)), ("cross output", width, hidden, ("o_proj",))

@@ -22,7 +22,7 @@ _INDEXER = AttentionCoefficients(
     sharpness=1.0,
     fixed_s=15e-6,
     fit=Fit(
-        basis="assumed", source="index logits and top-k, two kernels; no table at hand", date="2026-11-21"
+        basis="assumed", source="index logits and top-k, two kernels; no table available", date="2026-11-21"
     ),
 )
 
@@ -119,8 +119,8 @@ def _note_backend(build: Builder) -> None:
     backend = None if engine is None else engine.fp8_latent_backend.get(architecture)
     if engine is not None and backend is not None and build.kv_cache.name.startswith("fp8"):
         build.notes.append(
-            f"FP8 KV of latent attention is timed with --attention-backend {backend}: {engine.name}'s default on "
-            f"{architecture} converts the whole KV pool to 16 bit in every step, which takes longer than it saves"
+            f"FP8 KV of latent attention is timed with --attention-backend {backend}, because {engine.name}'s default "
+            f"on {architecture} is slower than 16-bit KV: it converts the whole KV pool in every step"
         )
 
 
@@ -197,8 +197,8 @@ class _Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillWork(_Work):
-    """Work of prefill over expanded heads; with sparse attention only for prompts of at most `top_k` tokens, or
-    none."""
+    """Work of prefill over expanded heads; sparse attention does it for prompts of at most `top_k` tokens, or
+    never."""
 
     short_dense: bool = True
 

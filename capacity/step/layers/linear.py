@@ -104,7 +104,7 @@ def recurrence_operators(
     `norms`: whether the layer has its own norms, instead of sharing those of parallel attention.
     """
     build.assume(
-        f"the time of {mixer.kind} layers is a roofline (assumed): no kernel of theirs was measured",
+        f"{mixer.kind} layers are timed by a roofline (assumed), because no kernel of them was measured",
         ROOFLINE_ERROR,
     )
     ranks = build.setting.tensor_parallel_size

@@ -46,11 +46,10 @@ def read_trace(
         if known is None:
             _refuse(lines, first)
         if isinstance(first, JsonLines) and first.rest and not known.arrays:
-            lines.refuse(f"is a JSON array: {known.title} have one object a line")
+            lines.refuse(f"is a JSON array: {known.title} have one object per line")
         if spread_ticks and not known.spreads_ticks:
             raise InvalidInput(
-                f"--trace-spread-ticks changes nothing without a trace of a coarse clock, and {known.title} is none: "
-                "leave it out"
+                f"--trace-spread-ticks has no effect on {known.title} traces, which have no coarse clock: remove it"
             )
         return known.read(lines, first, options)
 
@@ -83,8 +82,8 @@ def _refuse(lines: TraceLines, first: FirstLine) -> NoReturn:
     needed = " or ".join(
         ", ".join(entry.needed) for entry in trace_formats() if entry.needed and not entry.tabular
     )
-    keys = short_repr(", ".join(map(str, first.record)))
-    lines.refuse(f"keys {keys} are those of no known trace; needed: {needed}")
+    keys = shown(", ".join(map(str, first.record)))
+    lines.refuse(f"keys {keys} do not match a known trace format; needed: {needed}")
 
 
 def _name(path: str) -> str:

@@ -45,15 +45,15 @@ class TraceLines:
                 characters += len(line)
                 if len(line) > MAX_LINE_CHARACTERS:
                     self.refuse(
-                        f"is longer than {MAX_LINE_CHARACTERS:,} characters; a trace has one request a line"
+                        f"is longer than {MAX_LINE_CHARACTERS:,} characters; a trace has one request per line"
                     )
                 if characters > MAX_FILE_CHARACTERS:
                     self.refuse(
-                        f"the file goes on past {MAX_FILE_CHARACTERS:,} characters; read a part of it with a limit"
+                        f"the file has more than {MAX_FILE_CHARACTERS:,} characters; set a limit to read a part of it"
                     )
                 yield line
         except EOFError:
-            self.refuse("the gzip data end too early: the file is truncated")
+            self.refuse("the gzip data end early: the file is truncated")
         except (gzip.BadGzipFile, zlib.error) as error:
             self.refuse(f"the gzip data are damaged: {error}")
         except OSError as error:
@@ -70,7 +70,7 @@ class TraceLines:
     def count_row(self, rows: int) -> None:
         """Reject the file if it has more rows than `MAX_ROWS`."""
         if not self.holds(rows):
-            self.refuse(f"more than {MAX_ROWS:,} requests; read the first of them with a limit")
+            self.refuse(f"more than {MAX_ROWS:,} requests; set a limit to read the first ones")
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def check_tokens(lines: TraceLines, field: str, count: int, written: object) -> 
         lines.refuse(f"{field} {short_repr(written)} is negative; a request has at least 1 token")
     if count > MAX_REQUEST_TOKENS:
         lines.refuse(
-            f"{field} {short_repr(written)} is beyond {MAX_REQUEST_TOKENS:,} tokens, longer than any model's context"
+            f"{field} {shown(written)} is above {MAX_REQUEST_TOKENS:,} tokens, longer than any model's context"
         )
 
 
@@ -125,7 +125,7 @@ def number(lines: TraceLines, field: str, text: str) -> float:
         lines.refuse(f"{field} {short_repr(text)} is not a number")
     value = float(text)
     if math.isinf(value):
-        lines.refuse(f"{field} {short_repr(text)} is not finite: beyond what a 64-bit float holds")
+        lines.refuse(f"{field} {shown(text)} is not finite: above the range of 64-bit floats")
     return value
 
 
@@ -135,7 +135,7 @@ def seconds(lines: TraceLines, field: str, text: str) -> float:
     if value < 0:
         lines.refuse(f"{field} {short_repr(text.strip())} is negative; times run from 0")
     if value > MAX_CLOCK_S:
-        lines.refuse(f"{field} {short_repr(text.strip())} is too far from our time: beyond {MAX_CLOCK_S:g} s")
+        lines.refuse(f"{field} {shown(text.strip())} is too large: at most {MAX_CLOCK_S:g} s")
     return value
 
 

@@ -132,11 +132,11 @@ class Requests:
             or not isinstance(value, int | float)
             or not 0 <= value < 1e9 * MAX_CLOCK_S
         ):
-            self.lines.refuse(f"{field} {short_repr(value)} is no time")
+            self.lines.refuse(f"{field} {shown(value)} is not a time")
         scale = next(ns for least, ns in _PER_NS if value >= least)
         ns = value * scale if isinstance(value, int) else round(value * scale)
         if ns >= 1 << 63:
-            self.lines.refuse(f"{field} {short_repr(value)} is too far from our time")
+            self.lines.refuse(f"{field} {shown(value)} is too large for a time")
         return ns
 
     def workload(self, name: str, notices: Sequence[str] = ()) -> Workload:
@@ -144,7 +144,7 @@ class Requests:
         if not len(self):
             self.lines.refuse("has no request with a time, prompt and output tokens")
         if self.empty:
-            notices = (*notices, f"{self.empty:,} requests without an answer (0 tokens) left out")
+            notices = (*notices, f"{self.empty:,} requests without an answer (0 tokens) skipped")
         sent_ns = as_ints(self.sent_ns)
         shared = len(self.sessions) < len(self)
         return Workload.sort_arrivals(

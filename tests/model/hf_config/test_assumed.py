@@ -18,14 +18,18 @@ def test_a_plain_decoder_counts_as_the_llama_that_it_is() -> None:
     assert model.total_params == read().total_params
     assert model.assumed
     (note,) = model.notes
-    assert "'brand_new' is not known here" in note
+    assert "'brand_new' is unknown" in note
     assert "grouped-query attention and a gated feed-forward, untied embeddings" in note
     assert "(assumed)" in note
     assert "not read" not in note
 
 
 def test_a_config_without_model_type_is_read_and_said() -> None:
-    assert read(model_type=...).notes[0].startswith("a config without model_type is not known here: read by")
+    assert (
+        read(model_type=...)
+        .notes[0]
+        .startswith("a config without model_type is unknown: its field names are read")
+    )
 
 
 def test_known_types_say_nothing() -> None:
@@ -83,7 +87,7 @@ def test_an_activation_that_has_a_gate_or_none_goes_by_the_norms_and_says_so() -
         part = model.layer_groups[0].feed_forward
         assert isinstance(part, DenseFeedForward)
         assert part.gated is gated
-        assert "says nothing of a gate" in model.notes[0]
+        assert "does not show whether there is a gate" in model.notes[0]
     stated = read(**tanh, norm_epsilon=1e-5, use_gated_mlp=True)
     assert stated.layer_groups == read(model_type="new").layer_groups
     assert "says nothing" not in stated.notes[0]
@@ -97,7 +101,7 @@ def test_experts_by_any_name() -> None:
         num_experts=8, experts_per_token=2, expert_intermediate_size=16, shared_intermediate_size=32
     )
     assert isinstance(model.layer_groups[0].feed_forward, DenseFeedForward)
-    assert "8 experts, 2 a token" in model.notes[0]
+    assert "8 experts, 2 per token" in model.notes[0]
 
 
 def test_mixers_by_their_fields() -> None:
@@ -146,7 +150,7 @@ def test_a_field_that_groups_layers_and_is_not_read_is_named() -> None:
 def test_rwkv_and_bitnet_are_refused_by_name() -> None:
     with pytest.raises(UnsupportedModel, match="'rwkv7' is not supported: RWKV's recurrence"):
         from_hf_config({"model_type": "rwkv7", "hidden_size": 64}, name="x")
-    with pytest.raises(MalformedFile, match=r"'bitnet' is not supported: .* ternary weights; leave out"):
+    with pytest.raises(MalformedFile, match=r"'bitnet' is not supported: .* ternary weights; remove"):
         read(model_type="bitnet", quantization_config={"quant_method": "bitnet"})
 
 

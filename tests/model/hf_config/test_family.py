@@ -138,7 +138,7 @@ def test_every_row_is_a_family_of_the_kinds_that_its_fields_declare() -> None:
     for model_type in supported_model_types():
         found = find_family(model_type)
         adapter.validate_python({name: getattr(found, name) for name in Family.__dataclass_fields__})
-        for rule in ("mixer", "feed_forward", "window", "beside", "outside", "phase"):
+        for rule in ("mixer", "feed_forward", "window", "extras", "outside", "phase"):
             assert callable(getattr(found, rule)), (model_type, rule)
 
 

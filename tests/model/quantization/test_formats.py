@@ -13,7 +13,7 @@ from capacity.model.quantization import (
     find_format,
     find_kv_cache_format,
     grouped_int_format,
-    known_formats,
+    weight_formats,
 )
 
 
@@ -55,7 +55,7 @@ def test_true_bits_per_weight(name: str, bits: float) -> None:
 
 
 def test_every_format_has_a_source_and_says_what_multiplies_it() -> None:
-    for name in known_formats():
+    for name in weight_formats():
         stored = find_format(name)
         assert stored.source
         needed = stored.needs_dtype or stored.compute_dtype
@@ -63,13 +63,13 @@ def test_every_format_has_a_source_and_says_what_multiplies_it() -> None:
 
 
 def test_every_format_has_constants_for_its_kernels() -> None:
-    for stored in map(find_format, known_formats()):
+    for stored in map(find_format, weight_formats()):
         for kernel in {stored.kernel, stored.fallback_kernel} - {None, *weight_kernels()}:
             assert Lookup((), "vllm").kernel("gemm", kernel).fit.basis == "assumed"
             assert Lookup((), "vllm").kernel("moe", kernel).fit.basis == "assumed"
 
 
-def test_unknown_formats_suggest() -> None:
+def test_unweight_formats_suggest() -> None:
     with pytest.raises(UnknownName, match="nvfp4"):
         find_format("nvfp5")
     with pytest.raises(UnknownName, match="fp8"):

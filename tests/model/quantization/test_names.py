@@ -8,18 +8,18 @@ from capacity.base.errors import InvalidInput, UnknownName
 from capacity.model import load_model
 from capacity.model.quantization import (
     find_format,
-    known_formats,
     known_quantizations,
     quantization_spellings,
     scheme_for,
     weight_bytes,
+    weight_formats,
 )
 
 
 def test_a_spelling_stands_for_one_format() -> None:
     spellings = [
         spelling
-        for stored in map(find_format, known_formats())
+        for stored in map(find_format, weight_formats())
         for name in stored.names
         for spelling in name.spellings
     ]
@@ -78,7 +78,7 @@ def test_16_bit_is_two_bytes_for_each_parameter() -> None:
     ],
 )
 def test_vllm_names_are_accepted(spelling: str, linear: str) -> None:
-    assert scheme_for(load_model("llama-3.1-8b"), spelling).linear.name == linear
+    assert scheme_for(load_model("llama-3.1-8b"), spelling).dense_ffn.name == linear
 
 
 def test_a_name_that_the_checkpoint_answers_to_is_the_checkpoint() -> None:
@@ -105,7 +105,7 @@ def test_embeddings_and_norms_stay_at_16_bit() -> None:
 
 
 def test_formats_of_the_kv_cache_are_told_apart() -> None:
-    with pytest.raises(InvalidInput, match="kv-fp8 is of the KV cache: use --kv-cache-dtype fp8"):
+    with pytest.raises(InvalidInput, match="kv-fp8 is a KV cache format: use --kv-cache-dtype fp8"):
         scheme_for(load_model("llama-3.1-8b"), "kv-fp8")
 
 

@@ -271,8 +271,8 @@ def test_a_workload_refuses_images_outside_of_prompts_and_of_prompts_that_share(
     with pytest.raises(InvalidInput, match="request 1 has 120 tokens of images and audio in a prompt of 119"):
         requests([150, 119], [1, 2], 60)
     columns = {"arrival_s": [0.0], "prompt_tokens": [90], "output_tokens": [1], "images": [1]}
-    with pytest.raises(InvalidInput, match="belong together"):
+    with pytest.raises(InvalidInput, match="must be given together"):
         Workload(**columns)
     content = PromptContent.from_segments([[(7, 90)]])
-    with pytest.raises(InvalidInput, match="share nothing"):
+    with pytest.raises(InvalidInput, match="without shared content"):
         Workload(**columns, image_tokens=[60], content=content)

@@ -55,7 +55,7 @@ def test_a_format_without_roof_and_fallback_is_refused() -> None:
     roofs = {k: v for k, v in profile.dense_flops_per_s.items() if k == "bf16"}
     scheme = uniform_scheme("int8", int8, base=find_format("bf16"))
     old = profile.model_copy(update={"dense_flops_per_s": roofs})
-    with pytest.raises(InvalidInput, match=r"h100-sxm-80gb has no tensor cores.*weight-only"):
+    with pytest.raises(InvalidInput, match=r"h100-sxm-80gb has only bf16.*weight-only"):
         StepModel(StepSetting(model=load_model("llama-3.1-8b"), profile=old, scheme=scheme))
 
 

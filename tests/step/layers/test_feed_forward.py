@@ -163,8 +163,8 @@ def test_a_backend_without_constants_is_said() -> None:
         pool = Pool(gpu=gpu, engine="vllm", moe_backend=backend, quantization=quantization)
         return " ".join(resolve("qwen3-30b-a3b", pool).step_model.notes)
 
-    assert "nvfp4 experts by triton on b200-sxm-180gb: not measured" in notes("b200", "triton", "nvfp4")
-    assert "bf16 experts by deep_gemm on h100-sxm-80gb: not measured" in notes("h100", "deep_gemm")
+    assert "nvfp4 experts with triton on b200-sxm-180gb were not measured" in notes("b200", "triton", "nvfp4")
+    assert "bf16 experts with deep_gemm on h100-sxm-80gb were not measured" in notes("h100", "deep_gemm")
     assert "not measured" not in notes("b200", "triton") + notes("b200", "triton", "fp8") + notes(
         "b200", "flashinfer_trtllm"
     ) + notes("h100", "triton")

@@ -74,7 +74,7 @@ def test_data_parallel_ranks_wait_for_the_one_that_encodes() -> None:
 
 
 def test_a_model_without_an_encoder_refuses_images() -> None:
-    with pytest.raises(UnsupportedModel, match="an encoder of no known formula"):
+    with pytest.raises(UnsupportedModel, match="its vision or audio encoder is not supported"):
         steps("llama-3.1-8b").step_seconds(with_images(1))
 
 

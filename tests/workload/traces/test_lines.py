@@ -49,17 +49,17 @@ DEEP = "[" * 100_000
 BAD = [
     ("", "line 1: the file is empty"),
     ("\n \n", "line 2: the file is empty"),
-    (PLAIN, "line 1: the header is all there is"),
-    ("0.0,100,10\n1.0,100,10\n", "line 1: there is no header"),
-    ("2023-11-16 18:15:46.6805900,374,44\n", "line 1: there is no header"),
-    ("a,b,c\n1,2,3\n", "line 1: columns 'a,b,c' are those of no known trace"),
+    (PLAIN, "line 1: the plain table has a header but no requests"),
+    ("0.0,100,10\n1.0,100,10\n", "line 1: the header is missing"),
+    ("2023-11-16 18:15:46.6805900,374,44\n", "line 1: the header is missing"),
+    ("a,b,c\n1,2,3\n", "line 1: columns 'a,b,c' do not match a known trace format"),
     ("arrival_s,prompt_tokens\n1,2\n", "line 1: columns"),
     (PLAIN.strip() + ",arrival_s\n0,1,1,0\n", "line 1: column 'arrival_s' occurs 2 times"),
     (PLAIN + "nan,10,1\n", "line 2: arrival_s 'nan' is not finite"),
     (PLAIN + "-inf,10,1\n", "line 2: arrival_s '-inf' is not finite"),
     (PLAIN + "1e400,10,1\n", "line 2: arrival_s '1e400' is not finite"),
     (PLAIN + "-1,10,1\n", "line 2: arrival_s '-1' is negative"),
-    (PLAIN + "1e200,10,1\n", "line 2: arrival_s '1e200' is too far"),
+    (PLAIN + "1e200,10,1\n", "line 2: arrival_s '1e200' is too large"),
     (PLAIN + "0,10,1\n1,ten,1\n", "line 3: prompt_tokens 'ten' is not a number"),
     (PLAIN + "0,,1\n", "line 2: prompt_tokens is empty"),
     (PLAIN + "0,0,1\n", "line 2: prompt_tokens '0' must be at least 1 token"),
@@ -68,7 +68,7 @@ BAD = [
     (PLAIN + "0,12.5,1\n", "line 2: prompt_tokens '12.5' is not a whole number"),
     (PLAIN + "0,nan,1\n", "line 2: prompt_tokens 'nan' is not finite"),
     (PLAIN + "0,1e400,1\n", "line 2: prompt_tokens '1e400' is not finite"),
-    (PLAIN + "0,99999999999999999999999,1\n", "line 2: prompt_tokens '99999999999999999999999' is beyond"),
+    (PLAIN + "0,99999999999999999999999,1\n", "line 2: prompt_tokens '99999999999999999999999' is above"),
     (PLAIN + f"0,{'9' * 5000},1\n", "line 2: prompt_tokens '999"),
     (PLAIN + "0,1_000,1\n", "line 2: prompt_tokens '1_000' is not a number"),
     (PLAIN + "0,0x10,1\n", "line 2: prompt_tokens '0x10' is not a number"),
@@ -82,23 +82,26 @@ BAD = [
     (PLAIN + '0,"' + "1" * 200_000 + '",1\n', "line 2: field larger than field limit"),
     ((PLAIN + "0,10,1\n").encode("utf-16"), "line 1: columns"),
     (b"\x89PNG\r\n\x1a\n\x00\x00", "line 1: columns"),
-    (AZURE + "16/11/2023 18:15,374,44\n", "line 2: TIMESTAMP '16/11/2023 18:15' is no time such as"),
-    (AZURE + "2023-13-16 18:15:46,374,44\n", "line 2: TIMESTAMP '2023-13-16 18:15:46' is no time: month"),
+    (AZURE + "16/11/2023 18:15,374,44\n", "line 2: TIMESTAMP '16/11/2023 18:15' is not a time such as"),
+    (AZURE + "2023-13-16 18:15:46,374,44\n", "line 2: TIMESTAMP '2023-13-16 18:15:46' is not a time: month"),
     (AZURE + "2023-11-16 18:15:61,374,44\n", "second must be in 0..59"),
     (AZURE + "9999-11-16 18:15:46,374,44\n", "not between the years 1971 and 2099"),
     (AZURE + "2023-11-16 18:15:46+99:00,374,44\n", "line 2: TIMESTAMP"),
     (AZURE + "2023-11-16 18:15:46.68,374,0\n", "line 2: GeneratedTokens '0' must be at least 1 token"),
-    (BURSTGPT + "5,a,1,x,10,0,10,y\n", "line 2: the header is all there is: no requests"),
-    ("{}\n", "line 1: keys '' are those of no known trace"),
-    ('{"duration": 1.0, "completed": 3}\n', "line 1: keys 'duration, completed' are those of no known trace"),
-    ("[1, 2]\n", "line 1: is no JSON object: '[1, 2]"),
-    ('{"timestamp": 0, "input_length"\n', "line 1: is no JSON"),
-    (DEEP, "line 1: is nested too deep"),
-    ('{"timestamp": ' + DEEP + "\n", "line 1: is nested too deep"),
-    (mooncake() + "oops\n", "line 2: is no JSON"),
-    (mooncake() + "3\n", "line 2: is no JSON object: '3"),
+    (BURSTGPT + "5,a,1,x,10,0,10,y\n", "line 2: the burstgpt table has a header but no requests"),
+    ("{}\n", "line 1: keys '' do not match a known trace format"),
+    (
+        '{"duration": 1.0, "completed": 3}\n',
+        "line 1: keys 'duration, completed' do not match a known trace format",
+    ),
+    ("[1, 2]\n", "line 1: is neither a JSON object nor a list of objects: '[1, 2]"),
+    ('{"timestamp": 0, "input_length"\n', "line 1: is not JSON"),
+    (DEEP, "line 1: is nested too deeply"),
+    ('{"timestamp": ' + DEEP + "\n", "line 1: is nested too deeply"),
+    (mooncake() + "oops\n", "line 2: is not JSON"),
+    (mooncake() + "3\n", "line 2: is not a JSON object: '3"),
     (mooncake() + '{"timestamp": 1}\n', "line 2: has no 'input_length'"),
-    (mooncake(timestamp=float("nan")), "line 1: is no JSON: NaN is not a number"),
+    (mooncake(timestamp=float("nan")), "line 1: is not JSON: NaN is not a number"),
     (mooncake().replace('"timestamp": 0', '"timestamp": 1e400'), "line 1: timestamp inf is not finite"),
     (mooncake(timestamp=10**400), "line 1: timestamp 1000"),
     (mooncake(timestamp=1e200), "line 1: timestamp 1e+200 is too large"),
@@ -110,7 +113,7 @@ BAD = [
     (mooncake(output_length=0), "line 1: output_length 0 must be at least 1 token"),
     (mooncake(output_length=1.5), "line 1: output_length 1.5 is not a whole number"),
     (mooncake(output_length=-1), "line 1: output_length -1 is negative"),
-    (mooncake(input_length=10**12), "line 1: input_length 1000000000000 is beyond"),
+    (mooncake(input_length=10**12), "line 1: input_length 1000000000000 is above"),
     (mooncake(hash_ids=5), "line 1: hash_ids 5 is not a list"),
     (mooncake(hash_ids=[1, [2]]), "line 1: hash_ids [1, [2]] is not a list of whole numbers"),
     (mooncake(hash_ids=[1.5, True]), "line 1: hash_ids [1.5, True] is not a list of whole numbers"),
@@ -118,7 +121,7 @@ BAD = [
     (mooncake() + mooncake(input_length=1600), "line 2: hash_ids has 2 blocks for an input_length of 1600"),
     (mooncake() + mooncake(hash_ids=[]), "line 2: hash_ids must be in every row or in none"),
     (mooncake(chat_id=[1]), "line 1: chat_id [1] is not a number"),
-    (agentic([]), "line 1: no request is left"),
+    (agentic([]), "line 1: the file has no requests with prompt and answer"),
     (agentic([], cols=["t"]), "line 1: cols ['t'] must name"),
     (agentic([], req=5), "line 1: req 5 is not a list"),
     (agentic([[1, 2]]), "line 1: req 0 is not a list of 9 values"),
@@ -126,7 +129,7 @@ BAD = [
     (agentic([[0, "x", 1, -1, 0, 1, 0, None, ""]]), "line 1: req 0 in 'x' is not a number"),
     (agentic([[-1, 10, 1, -1, 0, 1, 0, None, ""]]), "line 1: req 0 t -1 is negative"),
     (agentic([[0, 10, 1, 0, 0, 1, 0, None, ""]]), "line 1: req 0 prefix_parent 0 is not -1 or an earlier"),
-    (agentic([[0, 10, 1, -1, 1, 1, 0, None, ""]]), "line 1: req 0 prefix_blocks 1 is longer than the prompt"),
+    (agentic([[0, 10, 1, -1, 1, 1, 0, None, ""]]), "line 1: req 0 prefix_blocks 1 exceeds the prompt"),
     (agentic([[0, 10, 1, -1, 0, 1, 0, [], ""]]), "line 1: req 0 subagent [] is not a name"),
     (agentic([[0, 10, 1, -1, 0, "x", 0, None, ""]]), "line 1: req 0 api_time 'x' is not a number"),
 ]
@@ -178,7 +181,7 @@ def test_gigantic_files_are_refused_and_can_be_read_in_part(
     monkeypatch.setattr(lines, "MAX_LINE_CHARACTERS", 200)
     monkeypatch.setattr(lines, "MAX_FILE_CHARACTERS", 2000)
     with pytest.raises(
-        MalformedFile, match="line 12: more than 10 requests; read the first of them with a limit"
+        MalformedFile, match="line 12: more than 10 requests; set a limit to read the first ones"
     ):
         read(tmp_path, PLAIN + "0,10,1\n" * 11)
     with pytest.raises(MalformedFile, match="line 11: more than 10 requests"):
@@ -186,7 +189,7 @@ def test_gigantic_files_are_refused_and_can_be_read_in_part(
     assert len(read(tmp_path, PLAIN + "0,10,1\n" * 11, limit=10)) == 10
     with pytest.raises(MalformedFile, match="line 2: is longer than 200 characters"):
         read(tmp_path, PLAIN + "0,10,1" + " " * 1000)
-    with pytest.raises(MalformedFile, match="goes on past 2,000 characters"):
+    with pytest.raises(MalformedFile, match="has more than 2,000 characters"):
         read(tmp_path, PLAIN + "\n" * 3000)
 
 

@@ -54,6 +54,6 @@ def test_requests_are_in_order_and_count_from_the_first() -> None:
     workload = read.workload("log")
     assert workload.arrival_s.tolist() == [0.0, 0.5, 2.0]
     assert workload.session is None
-    assert workload.notices == ("1 requests without an answer (0 tokens) left out",)
+    assert workload.notices == ("1 requests without an answer (0 tokens) skipped",)
     with pytest.raises(MalformedFile, match="has no request"):
         rows().workload("log")

@@ -1,4 +1,4 @@
-"""compressed-tensors, NVIDIA ModelOpt and AMD Quark: a format for the model, or one a module or group of modules."""
+"""Methods with formats by module or group of modules: compressed-tensors, NVIDIA ModelOpt, AMD Quark."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def compressed_tensors(fields: Fields) -> Recipe:
         elif not modules:
             by_module.append((ModulePatterns(["mlp.experts"]), weight_format))
     if default is None and not by_module:
-        raise fields.problem("config_groups", "no group says how weights are stored")
+        raise fields.problem("config_groups", "no group defines the format of weights")
     shown = default or by_module[0][1]
     return Recipe(
         method=f"compressed-tensors-{method_suffix(shown)}",
@@ -95,11 +95,11 @@ def _compressed_fp8(weights: Fields, strategy: str) -> WeightFormat:
 
 
 _MODELOPT_ALGORITHMS: Table = read_data(Path(__file__).with_name("modelopt_algorithms.json"))
-"""The format of each, and whether it is of the weights alone."""
+"""The format of each, and whether only weights are quantized."""
 
 
 def modelopt(fields: Fields) -> Recipe:
-    """Both forms: `hf_quant_config.json` nests under `quantization`, `config.json` does not."""
+    """Read both forms: `hf_quant_config.json` nests the fields under `quantization`, `config.json` does not."""
     inner = fields.section("quantization") or fields
     algorithm = inner.text("quant_algo").lower()
     if algorithm == "mixed_precision":
@@ -123,7 +123,7 @@ def _modelopt_format(fields: Fields, algorithm: str) -> WeightFormat:
 
 
 def _of_its_groups(fields: Fields, made: WeightFormat) -> WeightFormat:
-    """The format at the group size that the file says. A size that the algorithm has not is refused."""
+    """Return the format with the file's group size; raises MalformedFile if the algorithm does not support it."""
     if not fields.has("group_size"):
         return made
     size = group_size_of(fields, "group_size")
@@ -131,12 +131,12 @@ def _of_its_groups(fields: Fields, made: WeightFormat) -> WeightFormat:
         return grouped_int_format(4, size, zero_point=False)
     own = {"nvfp4": 16, "mxfp4": 32, "mxfp8": 32}.get(made.name.partition("-")[0])
     if own is not None and size != own:
-        raise fields.problem("group_size", f"{size}: {made.name} has groups of {own}")
+        raise fields.problem("group_size", f"{size}, but {made.name} has groups of {own}")
     return made
 
 
 def _modelopt_mixed(fields: Fields) -> Recipe:
-    """`quantized_layers` names every module with its algorithm; what is not named stays at 16 bit."""
+    """Read `quantized_layers`, which lists modules with their algorithms; other modules stay at 16 bit."""
     layers = fields.section("quantized_layers")
     if layers is None or not layers.values:
         raise fields.problem("quantized_layers", "missing under MIXED_PRECISION")

@@ -1,4 +1,4 @@
-"""Methods of one format for all that they quantize: AWQ, GPTQ, FP8, MXFP4, bitsandbytes."""
+"""Methods with one format for all quantized matrices: AWQ, GPTQ, FP8, MXFP4, bitsandbytes."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from capacity.model.quantization.weight_format import WeightFormat, find_format,
 def awq(fields: Fields) -> Recipe:
     bits = fields.count("bits", "w_bit", default=4)
     if bits != 4:
-        raise fields.problem("bits", f"AWQ of {bits} bits is not supported; 4")
+        raise fields.problem("bits", f"AWQ with {bits} bits is not supported; use 4")
     return Recipe(
         method="awq",
         default=grouped_int_format(4, group_size_of(fields, "group_size", "q_group_size"), zero_point=True),
@@ -26,7 +26,7 @@ def awq(fields: Fields) -> Recipe:
 
 
 def gptq(fields: Fields) -> Recipe:
-    """GPTQ and AutoRound; zero points are stored even where they are all the same (`sym`)."""
+    """Read GPTQ and AutoRound; zero points are stored even if they are all equal (`sym`)."""
     bits = fields.count("bits")
     if bits not in (2, 3, 4, 8):
         raise fields.problem("bits", f"{bits} is not one of 2, 3, 4, 8")
@@ -44,7 +44,7 @@ def gptq(fields: Fields) -> Recipe:
 def _gptq_dynamic(
     fields: Fields, bits: int, group: int
 ) -> tuple[ModulePatterns, tuple[tuple[ModulePatterns, WeightFormat], ...]]:
-    """GPTQModel's `dynamic`: `-:regex` is left alone, `+:regex` has bits and group of its own."""
+    """Read GPTQModel's `dynamic`: `-:regex` is not quantized, `+:regex` has its own bits and group size."""
     dynamic = fields.section("dynamic")
     ignored = [str(name) for name in fields.items("modules_to_not_convert") or []]
     overrides: list[tuple[ModulePatterns, WeightFormat]] = []
@@ -68,7 +68,7 @@ def _gptq_dynamic(
 def fp8(fields: Fields) -> Recipe:
     encoding = fields.text("fmt", default="e4m3")
     if "e4m3" not in encoding:
-        raise fields.problem("fmt", f"{encoding!r} is not supported; e4m3")
+        raise fields.problem("fmt", f"{encoding!r} is not supported; use e4m3")
     return Recipe(
         method="fp8",
         default=fp8_block_format(fields, "weight_block_size"),
@@ -77,7 +77,7 @@ def fp8(fields: Fields) -> Recipe:
 
 
 def fbgemm_fp8(fields: Fields) -> Recipe:
-    """One FP32 scale for each output."""
+    """Read FBGEMM's FP8, with one FP32 scale per output."""
     return Recipe(
         method="fbgemm_fp8",
         default=replace(find_format("fp8-channel"), name="fp8-channel-fp32", scale_bits=32),
@@ -86,7 +86,7 @@ def fbgemm_fp8(fields: Fields) -> Recipe:
 
 
 def mxfp4(fields: Fields) -> Recipe:
-    """Routed experts only, as gpt-oss and vLLM's `Mxfp4Config` have it."""
+    """Read MXFP4 of routed experts only, as in gpt-oss and vLLM's `Mxfp4Config`."""
     return Recipe(
         method="mxfp4",
         default=find_format("mxfp4"),
@@ -100,11 +100,11 @@ def bitsandbytes(fields: Fields) -> Recipe:
     if fields.flag("load_in_8bit"):
         return Recipe(method="bitsandbytes-int8", default=find_format("llm-int8"), ignored=ignored)
     if not fields.flag("load_in_4bit", default=fields.has("bnb_4bit_quant_type")):
-        raise fields.problem("load_in_4bit", "neither load_in_4bit nor load_in_8bit")
+        raise fields.problem("load_in_4bit", "neither load_in_4bit nor load_in_8bit is set")
     kind = fields.text("bnb_4bit_quant_type", default="fp4")
     if kind not in ("nf4", "fp4"):
         raise fields.problem("bnb_4bit_quant_type", f"{kind!r} is not one of nf4, fp4")
     made = find_format("nf4-dq" if fields.flag("bnb_4bit_use_double_quant") else "nf4")
-    if kind == "fp4":  # 4-bit floats under the same scales
+    if kind == "fp4":  # 4-bit floats with the same scales
         made = replace(made, name=made.name.replace("nf4", "bnb-fp4"), family="other")
     return Recipe(method=f"bitsandbytes-{kind}", default=made, ignored=ignored)

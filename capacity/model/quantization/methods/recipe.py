@@ -1,4 +1,4 @@
-"""What a checkpoint's `quantization_config` says, whatever its method, and what several methods say alike."""
+"""Contents of a checkpoint's `quantization_config` in one form for all methods, and readers that methods share."""
 
 import re
 from dataclasses import dataclass, replace
@@ -10,20 +10,20 @@ from capacity.model.quantization.weight_format import WeightFormat, find_format
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What a method says: the format of most matrices, what is left alone, and formats by module."""
+    """Formats of one method: the format of most matrices, unquantized modules, and formats by module."""
 
     method: str
     default: WeightFormat
     ignored: ModulePatterns
     by_module: tuple[tuple[ModulePatterns, WeightFormat], ...] = ()
     experts_only: bool = False
-    only_listed: bool = False  # `default` holds for nothing: `by_module` lists all that is quantized
+    only_listed: bool = False  # `by_module` lists all quantized modules; `default` is not used
     lm_head: bool = False
     kv_cache_dtype: str | None = None
 
 
 def module_names(fields: Fields, *keys: str) -> ModulePatterns:
-    """The module names that any of `keys` lists; a bad regular expression is refused."""
+    """Return the module names in any of `keys`; raises MalformedFile for a bad regular expression."""
     listed: list[str] = []
     for key in keys:
         for name in fields.items(key) or []:
@@ -37,20 +37,20 @@ def patterns(fields: Fields, key: str, names: list[str], *, lists: int = 1) -> M
     try:
         return ModulePatterns(names, lists=lists)
     except re.error as error:
-        raise fields.problem(key, f"not a regular expression that can be read ({error})") from None
+        raise fields.problem(key, f"unsupported regular expression ({error})") from None
 
 
 def group_size_of(fields: Fields, *keys: str, default: int = 128) -> int:
-    """-1: one scale for each output. A group of none is refused."""
+    """Return the group size, -1 for one scale per output; raises MalformedFile for 0."""
     size = fields.count(*keys, default=default, minimum=-1, maximum=1 << 20)
     if size == 0:
         key = next(key for key in keys if fields.has(key))
-        raise fields.problem(key, "0 is no group: at least 1, or -1 for one scale for each output")
+        raise fields.problem(key, "0 is not a group size: use at least 1, or -1 for one scale per output")
     return size
 
 
 def fp8_block_format(fields: Fields, key: str) -> WeightFormat:
-    """Per block where `key` gives [rows, columns], else one scale for each matrix."""
+    """Return FP8 with a scale per block if `key` gives [rows, columns], else with one scale per matrix."""
     block = fields.items(key)
     if block is None:
         return find_format("fp8")
@@ -71,7 +71,7 @@ def float4_format(fields: Fields, group_size: int) -> WeightFormat:
 
 
 def weight_only(weight_format: WeightFormat) -> WeightFormat:
-    """The same bytes, dequantized to 16 bit before they are multiplied."""
+    """Return a format of the same bytes whose weights are dequantized to 16 bit before the product."""
     kernel = weight_format.fallback_kernel or weight_format.kernel
     return replace(
         weight_format,
@@ -89,7 +89,7 @@ def method_suffix(weight_format: WeightFormat) -> str:
 
 
 def kv_cache_scheme(fields: Fields) -> str | None:
-    """The KV cache's format, as an object or by its name alone ("FP8")."""
+    """Return the KV cache's format, given as an object or as a name ("FP8")."""
     named = fields.values.get("kv_cache_scheme")
     if isinstance(named, str) and named.lower() in ("fp8", "int8"):
         return named.lower()

@@ -133,16 +133,16 @@ class _Sessions:
         """Return the requests as a workload, with notices of skipped ones."""
         notices: list[str] = []
         if self.duplicates:
-            notices.append(f"{self.duplicates:,} sessions that duplicate another left out")
+            notices.append(f"{self.duplicates:,} duplicate sessions skipped")
         if self.unanswered:
-            notices.append(f"{self.unanswered:,} requests without prompt or answer (0 tokens) left out")
+            notices.append(f"{self.unanswered:,} requests without prompt or answer (0 tokens) skipped")
         if not self.count:
-            self.lines.refuse("no request is left in the file")
+            self.lines.refuse("the file has no requests with prompt and answer")
         if self.users is None and self.sessions > 1:
             notices.append(
-                f"all {self.sessions:,} {AT_ONCE}: --trace-sessions-per-s lets them begin one after another"
+                f"all {self.sessions:,} {AT_ONCE}: use --trace-sessions-per-s to start them at a rate"
             )
-        notices.append("tools and system prompts taken as shared between sessions with equally long ones")
+        notices.append("sessions with equally long tools and system prompts are assumed to share them")
         ids = as_ints(self.segment_ids)
         columns: Mapping[str, Any] = {
             name: np.frombuffer(values, dtype=values.typecode) for name, values in self.columns.items()
@@ -183,10 +183,8 @@ class _Session:
             lines.refuse(f"{where}prefix_parent {short_repr(parent)} is not -1 or an earlier request")
         shared_tokens = json_tokens(lines, where + "prefix_blocks", blocks) * self._block_tokens
         if shared_tokens > tokens:
-            lines.refuse(
-                f"{where}prefix_blocks {short_repr(blocks)} is longer than the prompt of {tokens} tokens"
-            )
-        segments = _first_tokens(self.prompts[parent], shared_tokens) if parent >= 0 else []
+            lines.refuse(f"{where}prefix_blocks {shown(blocks)} exceeds the prompt of {tokens} tokens")
+        segments = _beginning(self.prompts[parent], shared_tokens) if parent >= 0 else []
         opening_tokens = self._tool_tokens + self._system_tokens
         if not segments and main and not self._opened and opening_tokens < tokens:
             self._opened = True

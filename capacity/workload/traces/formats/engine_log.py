@@ -31,7 +31,7 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
             rows.add(request, *named, session=one_of(request, NAMES.sessions))
             if options.limit is not None and len(rows) >= options.limit:
                 return rows.workload(options.name)
-    notices = (f"{others:,} records without a time and token counts left out",) if others else ()
+    notices = (f"{others:,} records without a time and token counts skipped",) if others else ()
     return rows.workload(options.name, notices)
 
 

@@ -25,7 +25,10 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
         rows.add(request, *named)
     taken = runs.index(largest) + 1 if largest else 0
     return rows.workload(
-        options.name, (f"benchmark {taken} of {len(runs)}, which has most requests",) if len(runs) > 1 else ()
+        options.name,
+        (f"benchmark {taken} of {len(runs)} is used, because it has the most requests",)
+        if len(runs) > 1
+        else (),
     )
 
 

@@ -178,16 +178,16 @@ def _despite_ticks(workload: Workload, *, spread: bool) -> Workload:
     if len(ticks_s) < 10 or len(workload) < 3 * len(ticks_s):
         if spread:
             raise InvalidInput(
-                f"--trace-spread-ticks changes nothing without a coarse clock: {len(workload):,} requests of "
-                f"{workload.name} have {len(ticks_s):,} timestamps; leave it out"
+                f"--trace-spread-ticks has no effect without a coarse clock: {len(workload):,} requests of "
+                f"{workload.name} have {len(ticks_s):,} timestamps; remove it"
             )
         return workload
     tick_s = float(np.median(np.diff(ticks_s)))
     clock = f"{len(workload):,} requests share {len(ticks_s):,} timestamps about {tick_s:g} s apart"
     if spread:
-        workload, notice = workload.spread_within_ticks(tick_s), f"{clock}: spread evenly within them"
+        workload, notice = workload.spread_within_ticks(tick_s), f"{clock}: spread evenly between them"
     else:
-        notice = f"{clock}: their bursts are the clock's; --trace-spread-ticks spreads them"
+        notice = f"{clock}, so their bursts are artefacts: use --trace-spread-ticks to spread them"
     return replace(workload, notices=(*workload.notices, notice))
 
 

@@ -41,7 +41,7 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
     coming = np.rint(prompts.counts.sum(axis=1)).astype(np.int64)
     requests = int(coming.sum())
     if not requests:
-        lines.refuse("no request came in the time of the query")
+        lines.refuse("no request arrived during the query")
     lines.count_row(requests)
     rng = random_stream(0, "arrivals")
     begins_s, ends_s = prompts.at_s[:-1], prompts.at_s[1:]
@@ -55,8 +55,8 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
         name=options.name,
         source=lines.path,
         notices=(
-            f"{span}: requests are those that the counters rose by, at random times within; lengths are drawn from the "
-            "histograms' buckets, evenly within each",
+            f"{span}: requests from the increase of the counters, at random times within each interval; lengths are "
+            "drawn uniformly within the histograms' buckets",
         ),
         remark=False,
     )
@@ -68,7 +68,7 @@ def _series(lines: TraceLines, record: Mapping[str, object]) -> list[Mapping[str
     found = data.get("result") if isinstance(data, Mapping) else None
     if not isinstance(found, list) or not isinstance(data, Mapping) or data.get("resultType") != "matrix":
         lines.refuse(
-            f"is no range query's result: data.resultType must be 'matrix'; ask query_range for {QUERY}"
+            f"is not the result of a range query: data.resultType must be 'matrix'; use query_range with {QUERY}"
         )
     return [entry for entry in found if isinstance(entry, Mapping)]
 
@@ -84,14 +84,14 @@ def _histogram(lines: TraceLines, series: list[Mapping[str, object]], name: re.P
         values = _values(lines, entry.get("values"))
         samples += len(values)
         if samples > MOST_SAMPLES:
-            lines.refuse(f"has more than {MOST_SAMPLES:,} samples: ask with a longer step")
+            lines.refuse(f"has more than {MOST_SAMPLES:,} samples: use a longer step")
         rise = rises.setdefault(_number(lines, "le", metric.get("le")), {})
         for (_, before), (at_s, after) in pairwise(values):
             rise[at_s] = rise.get(at_s, 0.0) + (after - before if after >= before else after)
     instants = sorted({at_s for rise in rises.values() for at_s in rise})
     if math.inf not in rises or not instants:
         lines.refuse(
-            f'has no buckets of {name.pattern!r} with two samples, le="+Inf" among them; ask for {QUERY}'
+            f'has no buckets of {name.pattern!r} with two samples, including le="+Inf"; query {QUERY}'
         )
     bounds = sorted(rises)
     cumulative = np.array([[rises[bound].get(at_s, 0.0) for bound in bounds] for at_s in instants])
@@ -103,14 +103,14 @@ def _histogram(lines: TraceLines, series: list[Mapping[str, object]], name: re.P
 
 def _values(lines: TraceLines, values: object) -> list[tuple[float, float]]:
     if not isinstance(values, list):
-        lines.refuse(f"values {short_repr(values)} are no list of samples")
+        lines.refuse(f"values {shown(values)} is not a list of samples")
     found = []
     for sample in values:
         if not isinstance(sample, list) or len(sample) != 2:
-            lines.refuse(f"{short_repr(sample)} is no sample: a time and a value")
+            lines.refuse(f"{shown(sample)} is not a sample: must be a time and a value")
         at_s, value = _number(lines, "time", sample[0]), _number(lines, "value", sample[1])
         if not (0 <= at_s < 1e10 and 0 <= value < 1e15):
-            lines.refuse(f"{short_repr(sample)} is no sample of a counter")
+            lines.refuse(f"{shown(sample)} is not a sample of a counter")
         found.append((at_s, value))
     return found
 
@@ -121,7 +121,7 @@ def _number(lines: TraceLines, field: str, value: object) -> float:
         if isinstance(value, str | int | float) and not isinstance(value, bool):
             number = float(value)
     if math.isnan(number):
-        lines.refuse(f"{field} {short_repr(value)} is no number")
+        lines.refuse(f"{field} {shown(value)} is not a number")
     return number
 
 

@@ -90,8 +90,8 @@ def _workload(sessions: list[list[Turn]], name: str, path: str) -> Workload:
         name=name,
         source=path,
         notices=(
-            f"tokens are counted as {CHARACTERS_PER_TOKEN:g} characters each (assumed), and conversations begin one a "
-            "second, as the file has no times: --request-rate says otherwise",
+            f"{CHARACTERS_PER_TOKEN:g} characters per token are assumed, and one conversation starts per second, "
+            "because the file has no times: use --request-rate to change it",
         ),
     )
 

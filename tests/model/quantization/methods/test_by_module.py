@@ -62,7 +62,9 @@ def test_groups_are_those_of_the_algorithm_or_as_they_are_given() -> None:
     modelopt = {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16}
     check_read(modelopt, "nvfp4", "modelopt-nvfp4")
     check_refused(modelopt | {"group_size": 32}, "nvfp4 has groups of 16")
-    assert scheme_of(modelopt | {"quant_algo": "W4A16_AWQ", "group_size": 64}).linear.name == "int4-g64-sym"
+    assert (
+        scheme_of(modelopt | {"quant_algo": "W4A16_AWQ", "group_size": 64}).dense_ffn.name == "int4-g64-sym"
+    )
     mixed = {
         "quant_algo": "MIXED_PRECISION",
         "quantized_layers": {"model.layers.0.mlp.down_proj": {"quant_algo": "NVFP4", "group_size": 0}},

@@ -6,7 +6,7 @@ import pytest
 
 from capacity.base.errors import MalformedFile
 from capacity.base.fields import Fields
-from capacity.model.quantization import find_format, known_formats
+from capacity.model.quantization import find_format, weight_formats
 from capacity.model.quantization.methods.recipe import (
     float4_format,
     fp8_block_format,
@@ -27,7 +27,7 @@ def test_a_block_has_one_scale_of_32_bits(rows: int, columns: int) -> None:
 
 
 def test_dequantized_weights_are_the_same_bytes_on_any_gpu() -> None:
-    for stored in map(find_format, known_formats()):
+    for stored in map(find_format, weight_formats()):
         only = weight_only(stored)
         assert only.matrix_bytes(300, 500) == stored.matrix_bytes(300, 500)
         assert only.execution({"bf16"}).compute_dtype == "bf16"

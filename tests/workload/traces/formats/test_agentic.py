@@ -36,8 +36,8 @@ def test_agentic_sessions_wait_for_themselves(tmp_path: Path) -> None:
     shared = workload.content.segments_of(0)[:2]
     assert workload.content.segments_of(4)[:2] == shared
     assert workload.notices[:2] == (
-        "1 sessions that duplicate another left out",
-        "1 requests without prompt or answer (0 tokens) left out",
+        "1 duplicate sessions skipped",
+        "1 requests without prompt or answer (0 tokens) skipped",
     )
 
 

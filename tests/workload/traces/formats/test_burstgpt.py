@@ -14,7 +14,7 @@ def test_burstgpt(tmp_path: Path) -> None:
     assert workload.output_tokens.tolist() == [18, 276]
     assert workload.session is not None
     assert workload.session.tolist() == [0, 0]
-    assert workload.notices == ("1 requests without an answer (0 tokens) left out",)
+    assert workload.notices == ("1 requests without an answer (0 tokens) skipped",)
     without_sessions = (
         "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,x\n"
     )

@@ -32,7 +32,7 @@ def test_the_benchmark_with_most_requests_is_taken(tmp_path: Path, indent: int |
     workload = read(tmp_path, json.dumps(report(2, 5, 3), indent=indent))
     assert workload.arrival_s.tolist() == [0.0, 0.25, 0.5, 0.75, 1.0]
     assert workload.prompt_tokens.tolist() == [64, 65, 66, 67, 68]
-    assert workload.notices == ("benchmark 2 of 3, which has most requests",)
+    assert workload.notices == ("benchmark 2 of 3 is used, because it has the most requests",)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_turns_grow_and_wait(tmp_path: Path, text: str) -> None:
     assert workload.after_request is not None
     assert workload.after_request.tolist() == [-1, 0, -1]
     assert workload.arrival_s.tolist() == [0.0, 0.0, 1.0]
-    assert "4 characters each (assumed)" in workload.notices[0]
+    assert "4 characters per token are assumed" in workload.notices[0]
 
 
 def test_a_later_turn_finds_the_earlier_one_in_the_cache(tmp_path: Path) -> None:
@@ -58,5 +58,5 @@ def test_conversations_without_answers_are_refused(tmp_path: Path, content: obje
 
 def test_an_array_of_a_format_of_lines_is_refused(tmp_path: Path) -> None:
     row = {"timestamp": 0, "input_length": 5, "output_length": 5}
-    with pytest.raises(MalformedFile, match="one object a line"):
+    with pytest.raises(MalformedFile, match="one object per line"):
         read(tmp_path, json.dumps([row, row]))
