@@ -17,7 +17,7 @@ def short_count(text: str) -> str | int:
 
 
 class Spec(BaseModel):
-    """A frozen specification; vary one with `spec.model_copy(update={...})`; unknown fields are refused."""
+    """A frozen specification that rejects unknown fields; change one with `spec.model_copy(update={...})`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
@@ -30,7 +30,7 @@ class Spec(BaseModel):
             and info.field_name is not None
             and not _takes_booleans(cls, info.field_name)
         ):
-            raise ValueError("true and false are no number and no text")
+            raise ValueError("must be a number or text, not true or false")
         return value
 
     @field_validator("*", mode="before")

@@ -20,7 +20,7 @@ from capacity.base.errors import CapacityError, InvalidInput
 from capacity.cli.options import CLOSED_PIPE, INTERRUPTED, dashed, fail, show, silence
 from capacity.cli.verbs import register
 
-NO_MEMORY = "there is not enough memory for this: ask for fewer requests or points, or give the process more"
+NO_MEMORY = "not enough memory: reduce the number of requests or points, or give the process more memory"
 VALUE_LISTS = ("--goodput", "--slo")
 MOST_NEW_OBJECTS = (
     200_000  # before Python looks for cycles; its own 700 are reached again and again while modules load
@@ -144,4 +144,4 @@ def _usage(error: Any) -> str:
         if close := difflib.get_close_matches(option, known, n=1):
             message += f"; did you mean {close[0]}?"
     verb = context.command_path if context is not None else "capacity"
-    return f"{message} (`{verb} --help` lists what there is)"
+    return f"{message} (see `{verb} --help`)"
