@@ -39,9 +39,9 @@ def slower_though_better(sides: Sequence[Timed]) -> tuple[str, ...]:
         for name in sorted(better.seconds.keys() & less.seconds.keys()):
             if (ratio := better.seconds[name] / less.seconds[name]) > SLOWER:
                 text = (
-                    f"{better.profile.name} has a {ratio - 1:.1%} longer {name} than {less.profile.name}, which no "
-                    "figure of their datasheets explains: each was fitted on another machine's measurements; take "
-                    "them as equal there"
+                    f"{better.profile.name} has a {ratio - 1:.1%} longer {name} than {less.profile.name}, although its "
+                    "datasheet is at least as good in every figure. The two profiles were fitted on different "
+                    "machines; treat them as equal here."
                 )
                 found[better.profile.name] = max(found.get(better.profile.name, (0.0, "")), (ratio, text))
     return tuple(text for _, text in sorted(found.values(), reverse=True)[:NAMED])

@@ -68,7 +68,7 @@ def test_pools_take_requests_by_length() -> None:
     assert few + many == 200
     assert abs(few - 100) < 30, "4 standard errors; 354 is the median of a mean of 500 with CV 1"
     assert [replica["label"] for replica in answer["replicas"]] == ["1 x a10-24gb", "1 x h100-sxm-80gb"]
-    with pytest.raises(InvalidInput, match="use by-prompt-length or by-request-length"):
+    with pytest.raises(InvalidInput, match="use --router by-prompt-length or by-request-length"):
         capacity.simulate(MODEL, **LOAD, request_rate=4, other_pools=[Pool(gpu="h100", route_up_to_tokens=5)])
     with pytest.raises(InvalidInput, match="changes nothing without --router by-prompt-length or by-request"):
         capacity.simulate(MODEL, **LOAD, request_rate=4, route_up_to_tokens=5)
@@ -168,8 +168,10 @@ def test_capacity_of_replicas_that_fail_is_said_to_be_of_those_that_do_not() -> 
         "replicas": 2,
     }
     failing = capacity.simulate("llama-3.1-8b", **options, mean_time_between_failures_s=30.0, recovery_s=1.0)
-    assert any("never fail" in note for note in failing.warnings)
-    assert not any("never fail" in note for note in capacity.simulate("llama-3.1-8b", **options).warnings)
+    assert any("no replica fails" in note for note in failing.warnings)
+    assert not any(
+        "no replica fails" in note for note in capacity.simulate("llama-3.1-8b", **options).warnings
+    )
 
 
 LENGTHS = {"input_len": 500, "output_len": 50, "random_range_ratio": 0.0}
@@ -192,7 +194,7 @@ def test_each_link_has_the_time_of_its_profile() -> None:
         found = capacity.simulate("llama-3.1-8b", **one, kv_transfer_link=name).to_dict()
         wanted_ms = (bytes_of_kv / link.bytes_per_s + link.latency_s) * 1e3
         assert found["transfer_ms"]["mean"] == pytest.approx(wanted_ms, rel=1e-6), name
-    with pytest.raises(InvalidInput, match="l4-24gb has none"):
+    with pytest.raises(InvalidInput, match="l4-24gb has no NVLink"):
         capacity.simulate(
             "llama-3.1-8b", **{**SPLIT, "gpu": "l4", "max_model_len": 4096}, kv_transfer_link="nvlink"
         )
