@@ -112,13 +112,13 @@ def batch_api_costs(
         return ()
     if not apis and billing.api is None:
         raise InvalidInput(
-            "--batch-api is a part of an API's price: give --api PROVIDER or all, or --api-input-price and "
+            "--batch-api needs an API price: give --api PROVIDER, --api all, or --api-input-price and "
             "--api-output-price"
         )
     every = billing.batch_api.strip().lower() == "all"
     if every and apis and all(api.provider == GIVEN for api in apis):
         raise InvalidInput(
-            f"--batch-api all of a price that was given: name whose it is ({', '.join(batch_prices())})"
+            f"--batch-api all cannot be used with your own API price: name one discount ({', '.join(batch_prices())})"
         )
     own = job.usd_per_document
     costs = []

@@ -67,11 +67,11 @@ def cost(
     asked = (workload, traffic.trace, traffic.request_rate, traffic.concurrency, traffic.users)
     has_load = any(each is not None for each in asked)
     if not has_load and slo:
-        raise InvalidInput("--slo needs a load: give --request-rate, --users, --concurrency or a --trace")
+        raise InvalidInput("--slo needs a load: give --request-rate, --users, --concurrency or --trace")
     if not has_load and (traffic.input_len is None or traffic.output_len is None):
         raise InvalidInput(
-            "no load: give --input-len and --output-len, with a --request-rate, --requests-per-day or "
-            "--concurrency, or a --trace"
+            "no load: give --input-len and --output-len with --request-rate, --requests-per-day or --concurrency, or "
+            "give --trace"
         )
     drawn = long_enough(traffic) if has_load else traffic.model_copy(update={"request_rate": 1.0})
     requests = requests_of(drawn, workload, resolved.max_model_len)
@@ -127,14 +127,14 @@ def _apis(model: str, billing: Billing) -> tuple[tuple[ApiPrice, ...], tuple[str
     if found:
         return found, ()
     return (), (
-        f"no provider's API price of {model} is listed: --api-input-price and --api-output-price compare with your "
-        "own, --api-price-file with a list of yours",
+        f"The price list has no API price of {model}. Give --api-input-price and --api-output-price, or your own list "
+        "with --api-price-file.",
     )
 
 
 def _cautions(price: Price, billing: Billing) -> Iterator[str]:
     if billing.interruptions_per_hour and price.tier not in ("spot", "given"):
-        yield f"interruptions at the {price.tier} price: --price-tier spot is what is interrupted, and cheaper"
+        yield f"Interruptions are billed at the {price.tier} price; interruptible capacity has --price-tier spot."
 
 
 def _run_of(
@@ -162,10 +162,10 @@ def _run_of(
             break
         requests = make_workload(traffic.model_copy(update={"num_prompts": more}), engines.max_model_len)
     load = steady_load(run.records, verdict, requests, [(engines, engines.pool.replicas)])
-    warnings = [] if requests.part is None else [f"the load is {requests.part}"]
+    warnings = [] if requests.part is None else [f"The load is {requests.part}."]
     if requests.is_closed_loop and verdict.steady is None:
         warnings.append(
-            "a run too short to show a steady part: filling and draining are billed (--num-prompts)"
+            "The run is too short for a steady state, so warm-up and drain are billed too. Increase --num-prompts."
         )
     levels, window = hold_in_windows(
         slos, requests, run.records, run.summary, slo_window, steady=verdict.is_stable

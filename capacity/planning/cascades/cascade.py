@@ -53,11 +53,11 @@ def cascade(
     _check_asked(asked)
     if unread := next((name for name in traffic_fields if name not in CASCADE_TRAFFIC), None):
         raise InvalidInput(
-            f"{unread} is not read here: a cascade thins the arrivals of a rate; give --request-rate"
+            f"{unread} is not used by cascade, which divides a request rate over its models: give --request-rate"
         )
     if unread := next((name for name in OF_PREFIXES if name in pool), None):
         raise InvalidInput(
-            f"{unread} changes nothing here: no request shares a prefix with another; leave it out, or ask "
+            f"{unread} changes nothing in cascade, because its requests share no prefixes: leave it out, or use "
             "`capacity simulate`"
         )
     traffic, cost = build(Traffic, traffic_fields), build(Cost, prices)
@@ -68,8 +68,8 @@ def cascade(
         traffic = deployment.traffic
     elif pool:
         raise InvalidInput(
-            f"{next(iter(pool))!r} is of engines on GPUs, and {model} is an API's here: leave it out (small_gpu is the "
-            "small model's)"
+            f"{next(iter(pool))!r} applies to engines on GPUs, but {model} runs on an API: leave it out (the small "
+            "model's GPU is small_gpu)"
         )
     _check_load(traffic)
     sides = Sides(asked, traffic, cost, profiles, download)
@@ -84,27 +84,28 @@ def cascade(
 def _check_asked(asked: Cascade) -> None:
     if asked.small is None and asked.cache_hit_rate is None:
         raise InvalidInput(
-            "nothing is asked first: give --small MODEL with its --escalation-rate, or a --cache-hit-rate"
+            "a cascade needs a tier before the large model: give --small MODEL with --escalation-rate, or "
+            "--cache-hit-rate"
         )
     if asked.embedding_model is not None and "embedding_price" in asked.model_fields_set:
         raise InvalidInput(
-            "--embedding-price is of embeddings that are bought: leave it, or --embedding-model, out"
+            "--embedding-price is the price of an API and cannot be used with --embedding-model: leave one of them out"
         )
     if asked.small is not None and asked.escalation_rate is None:
         raise InvalidInput(
-            f"--small {asked.small} needs an --escalation-rate, the share that goes on: yours to measure, as quality "
-            "hangs on it; try 0.3, and the break-even says how far it may go"
+            f"--small {asked.small} needs --escalation-rate, the fraction of its requests that is escalated: measure "
+            "it, because it determines the quality, or try 0.3 and compare it with the break-even rate"
         )
 
 
 def _check_load(traffic: Traffic) -> None:
     if traffic.request_rate is None or traffic.input_len is None or traffic.output_len is None:
         raise InvalidInput(
-            "no load: give --input-len, --output-len and a --request-rate or --requests-per-day, which says how many "
-            "engines each model takes"
+            "no load: give --input-len, --output-len and --request-rate or --requests-per-day, which determine the "
+            "number of engines"
         )
     if traffic.request_rate == float("inf"):
-        raise InvalidInput("--request-rate inf keeps no number of engines busy: give a finite one")
+        raise InvalidInput("--request-rate inf cannot be served by any number of engines: give a finite rate")
 
 
 def _arranged(
@@ -217,13 +218,13 @@ def api_price(model: str, asked: Cascade, name: str) -> ApiPrice | None:
         found = find_api_prices(model, provider, table=table)
         if len(found) != 1:
             raise InvalidInput(
-                f"{flag} {provider} names {len(found)} prices of {model}: name one provider, or give "
-                f"{flag}-input-price and {flag}-output-price"
+                f"{flag} {provider} selects {len(found)} prices of {model}, but must select one: name one provider, or "
+                f"give {flag}-input-price and {flag}-output-price"
             )
         return found[0]
     if given_in is None or given_out is None or provider is not None:
         raise InvalidInput(
-            f"an API has two prices: give {flag}-input-price and {flag}-output-price, or {flag} PROVIDER alone"
+            f"an API price has two parts: give both {flag}-input-price and {flag}-output-price, or only {flag} PROVIDER"
         )
     return ApiPrice(
         model=model,

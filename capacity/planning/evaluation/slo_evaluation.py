@@ -270,7 +270,7 @@ def _gap_s(slo: Slo, percentile: float, runs: Sequence[SimulationResult]) -> flo
     percentile."""
     if percentile not in PERCENTILES:
         known = ", ".join(f"p{p}" for p in PERCENTILES)
-        raise InvalidInput(f"{slo}: percentiles of {slo.metric} are kept at {known} only")
+        raise InvalidInput(f"{slo}: the percentile of {slo.metric} must be one of {known}")
     gaps = [run.summary.latencies_ms[slo.metric] for run in runs]
     return max((each.percentiles[int(percentile)] * 1e-3 for each in gaps if each is not None), default=None)
 

@@ -101,7 +101,9 @@ class Layouts:
                 return _without(thresholds, side.outcome, side.reason, proved=proved), sides
             spent = sum(each.objective for each in sides)
             if len(sides) < len(spans) and leader is not None and spent >= (leader.objective or 0.0):
-                why = f"the pool for {side.pool.label} requests alone costs as much as the best"
+                why = (
+                    f"the pool for {side.pool.label} requests alone costs at least as much as the best layout"
+                )
                 return _without(thresholds, "cannot be cheaper", why, proved=proved), sides
         return _planned(thresholds, sides), sides
 
@@ -128,7 +130,7 @@ class Layouts:
             return _without((), "not reached", LATE, proved=False, num_pools=count)
         if leader is None:
             return _without((), "no answer", "nothing meets the SLO", proved=proved, num_pools=count)
-        why = f"no {count} pools, whichever the thresholds, cost less than the best"
+        why = f"{count} pools cost at least as much as the best layout with any thresholds"
         return _without((), "cannot be cheaper", why, proved=proved, num_pools=count)
 
     def _cheapest_of(self, count: int) -> Sequence[Side]:

@@ -35,7 +35,7 @@ LONG_SHARES = (
 )  # fractions of the permitted misses for the longest requests, in addition to equal goals
 MOST_MISSED = 50.0  # percent of a pool's requests; above it, even a queue that grows without bound could pass
 WITHIN = "least-outstanding"  # router within a pool, as in the routers by length
-LATE = "the time limit, or you, ended the search before"
+LATE = "not evaluated because the search was stopped before it"
 
 
 class Span(NamedTuple):
@@ -108,7 +108,7 @@ class Pools:
         part = part_of(self.asked.workloads, span, self.ways.split_by)
         side = Side(span=span, part=part, goal=goal, outcome="no answer")
         if not part:
-            return replace(side, reason="no requests in some draws of the traffic")
+            return replace(side, reason="no requests in some samples of the traffic")
         name = name_of(span)
         try:
             plan = self._cheapest(side)
@@ -260,8 +260,8 @@ def spans_of(workloads: Sequence[Workload], threshold: int, split_by: str) -> tu
             return (Span(),)
         if min(counts) == 0:
             raise InvalidInput(
-                f"a threshold of {threshold:,} tokens leaves a pool without requests in some draws of the traffic: "
-                "give more (--num-prompts), or another --split-at"
+                f"a threshold of {threshold:,} tokens leaves a pool without requests in some samples of the traffic: "
+                "increase --num-prompts, or change --split-at"
             )
     return spans
 

@@ -213,7 +213,7 @@ def deployment_of_fleet(
     """
     best = answer.best
     if best is None:
-        raise InvalidInput("nothing meets the service levels: there is no fleet to write down")
+        raise InvalidInput("no fleet meets the service levels, so there is no deployment to write")
     pools = [
         pool.pool.model_copy(
             update={

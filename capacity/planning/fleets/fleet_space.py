@@ -43,11 +43,11 @@ class Split(FlagSpec):
         if self.mean_time_between_failures_s is None:
             if self.availability is not None:
                 raise InvalidInput(
-                    "--availability needs --mtbf and --recovery: how often and how long a replica is gone"
+                    "--availability needs --mtbf and --recovery: the mean time between failures and until recovery"
                 )
             return None
         if self.recovery_s is None:
-            raise InvalidInput("--mtbf needs --recovery: how long until a replica is replaced?")
+            raise InvalidInput("--mtbf needs --recovery, the time until a lost replica is replaced")
         return self.mean_time_between_failures_s / (self.mean_time_between_failures_s + self.recovery_s)
 
     def with_reserve(self, needed: int) -> int:
@@ -64,8 +64,8 @@ class Split(FlagSpec):
             replicas += 1
             if replicas > needed + MOST_IN_RESERVE:
                 raise InvalidInput(
-                    f"no reserve of {MOST_IN_RESERVE:,} replicas keeps {needed} up with a probability of "
-                    f"{self.availability:g} where each is there {up:.2%} of the time"
+                    f"--availability {self.availability:g} for {needed} replicas needs a reserve of more than "
+                    f"{MOST_IN_RESERVE:,}, because each is up only {up:.2%} of the time: give a lower --availability"
                 )
         return replicas
 

@@ -118,7 +118,7 @@ def note(what: Hanging, met: Mapping[int, bool], engine: str) -> str:
     safe = min((count for count, does in met.items() if does and count > worst), default=None)
     take = "" if safe is None else f", or take {safe}"
     return (
-        f"{what.slo} hangs on the slowest {what.beyond} of {what.requests:,} requests, so that more replicas are not "
+        f"{what.slo} depends on only the slowest {what.beyond} of {what.requests:,} requests, so more replicas are not "
         f"always better: {least} x {engine} {'meets' if least == 1 else 'meet'} it, {listed} "
-        f"{'does' if missed == [1] else 'do'} not; ask with {what.enough:,} requests or more{take}"
+        f"{'does' if missed == [1] else 'do'} not. Use at least {what.enough:,} requests{take}."
     )

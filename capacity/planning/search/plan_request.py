@@ -117,8 +117,8 @@ def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
     slos = parse_slos(texts)
     if not slos:
         raise InvalidInput(
-            "no service level: give --slo, as in --slo ttft:p95:500ms --slo tpot:p99:50ms, or a --use-case, "
-            "which has some"
+            "no service level: give --slo, such as --slo ttft:p95:500ms --slo tpot:p99:50ms, or --use-case, which sets "
+            "them"
         )
     return slos
 
@@ -141,8 +141,8 @@ def check_search(search: Search, cost: Cost) -> None:
         raise InvalidInput("no GPUs: give --gpus h100,h200 or --gpus all")
     if search.objective == "cost" and not priced:
         raise InvalidInput(
-            "the objective is cost and there is no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), "
-            "--price h100=2.50, --price-file, or --objective gpus"
+            "the objective is cost, but there is no price: give --price-tier on-demand (reserved-1y, spot, owned, "
+            "...), --price h100=2.50, --price-file, or --objective gpus"
         )
     if search.budget is not None and not priced:
         raise InvalidInput("--budget needs a price: give --price-tier or --price")
@@ -153,7 +153,7 @@ def check_goal(slos: Sequence[Slo], workload: Workload) -> None:
     waits = any(slo.includes_wait for slo in slos)
     if not waits and not workload.is_closed_loop:
         raise InvalidInput(
-            "no limit on ttft or e2el: without one any queue would do, however long; add --slo ttft:p95:2s"
+            "no limit on ttft or e2el, so the queue could grow without bound: add --slo ttft:p95:2s"
         )
 
 

@@ -90,7 +90,7 @@ class PlanSearch:
             return self.remarks
         found = f"{len(self.leaders)} of {self.families}"
         return (
-            f"alternatives: the best of {found} kinds of GPU and weight format was found in this time",
+            f"The search ended with the best alternative of {found} combinations of GPU and weight format.",
             *self.remarks,
         )
 

@@ -176,7 +176,7 @@ def launch_as_planned(model_id: str, resolved: ResolvedPool) -> Launch:
         at = words.index("--port")
         words = (*words[:at], "--kv-cache-dtype", "auto", *words[at:])
     elif pool.kv_cache_dtype == "auto" and resolved.engine.name not in (*KV_CACHE_FLAG, *KV_CACHE_WRITTEN):
-        default = f"the default of {resolved.engine.name}: no flag states it"
+        default = f"the default of {resolved.engine.name}, which has no flag for it"
         notes += (f"KV cache in the model's format, {default}",)
     release = release_of(pool.engine)
     ways = [

@@ -176,7 +176,7 @@ def _fewest(
         chase = BestFirstSearch(entries, bench, whole=bool(arena.windows))
         chase.run()
         if chase.best is None:
-            return None, f"no number of up to {load.most_replicas:,} replicas meets the service levels"
+            return None, f"no number of replicas up to {load.most_replicas:,} meets the service levels"
         fewer, _ = look_beside(chase.best, bench)
         if fewer is not None:
             chase.take(fewer)

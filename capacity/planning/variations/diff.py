@@ -128,7 +128,7 @@ def diff(
     slo_window: str = "15m",
     workload: Workload | None = None,
     replications: int = 1,
-    seed: Annotated[int | None, Flag("Seed of the traffic, in place of the file's.", least=0)] = None,
+    seed: Annotated[int | None, Flag("Seed of the traffic instead of the file's.", least=0)] = None,
     cluster: Annotated[str | None, CLUSTER] = None,
     progress: Progress | None = None,
     profiles: str | Path | None = None,
@@ -147,12 +147,12 @@ def diff(
     left, right = _deployment(first), _deployment(second)
     if workload is None and right.traffic not in (left.traffic, Traffic()):
         raise InvalidInput(
-            "the two deployments have different traffic: a comparison needs the same; leave out one"
+            "the two deployments have different traffic, but diff needs the same: leave one of them out"
         )
     if workload is None and left.traffic == Traffic():
         raise InvalidInput(
-            "no traffic: it is the first deployment's, which has none; add [traffic] with input_len, output_len and "
-            "request_rate, or a trace (`capacity simulate ... --write-deployment FILE` writes both)"
+            "the first deployment has no traffic: add [traffic] with input_len, output_len and request_rate, or a "
+            "trace (`capacity simulate ... --write-deployment FILE` writes both)"
         )
     traffic = left.traffic if seed is None else left.traffic.model_copy(update={"seed": seed})
     before, after = (Side.of(each, profiles=profiles, download=download) for each in (left, right))
@@ -163,7 +163,7 @@ def diff(
         return compare_pair(before, after, requests, busiest)
     if workload is not None or traffic.trace is not None:
         raise InvalidInput(
-            "replications of a trace are all the same run: leave them out, or generate requests from lengths and a rate"
+            "all replications of a trace are identical: leave them out, or generate requests from lengths and a rate"
         )
     seeds = replication_seeds(traffic.seed, replications)
     pair = _Pair(sides=(before, after), traffic=traffic, max_model_len=longest, slo_window=slo_window)
@@ -229,7 +229,7 @@ def _deployment(described: DeploymentLike) -> DeploymentFile:
         deployment = read_deployment(described)
     if len(deployment.pools) > 1:
         raise InvalidInput(
-            f"a deployment of {len(deployment.pools)} pools cannot be compared yet: one pool each"
+            f"the deployment has {len(deployment.pools)} pools, but diff supports one: keep one pool in each file"
         )
     return deployment
 
@@ -245,7 +245,7 @@ def compare_pair(first: Side, second: Side, workload: Workload, window: Window |
     each = (_difference(metric, *served) for metric in ("ttft", "tpot", "e2e"))
     differences = [difference for difference in each if difference is not None]
     if not differences:
-        raise InvalidInput("no request is served by both deployments: there is nothing to compare")
+        raise InvalidInput("no request is completed by both deployments, so they cannot be compared")
     tokens = workload.mean_prompt_tokens
     notes = (
         *(note for side in sides for note in side.resolved.notes),

@@ -168,9 +168,9 @@ class TechniqueStack:
         if rung.refused is not None:
             return rung.refused
         if rung.name in beginning:
-            return "the naive deployment has it: without it, it does not fit"
+            return "part of the naive deployment, which does not fit without it"
         lacking = [need for need in rung.needs if need not in taken]
-        return f"it rests upon {', '.join(lacking)}, not taken before it" if lacking else None
+        return f"requires {', '.join(lacking)}, not used before it" if lacking else None
 
     def _made(self, rung: TechniqueStep, taken: Taken, beginning: Taken) -> StackStep:
         before, after = self.at(taken), self.at((*taken, rung.name))
@@ -182,7 +182,7 @@ class TechniqueStack:
             alone = factors_between(ground.figures, self.at((*beginning, *needs, rung.name)).figures)
             why = _why(own, alone, before.figures, after.figures, ground.figures)
         except CapacityError as error:
-            why = f"not alone: {error}"
+            why = f"cannot run alone: {error}"
         return StackStep(
             technique=rung.name,
             title=rung.title,
@@ -231,7 +231,7 @@ class TechniqueStack:
         means = whole_means(run.summary, run.records)
         if means is None:
             raise InvalidInput(
-                f"none of {len(workload):,} requests is served: {run.reason or 'all are turned away'}"
+                f"none of {len(workload):,} requests completed: {run.reason or 'all were rejected'}"
             )
         done, records = run.records.completed, run.records
         lengths = float(records.prompt_tokens[done].mean()), float(records.output_tokens[done].mean())
@@ -291,7 +291,7 @@ class TechniqueStack:
             yield from self._crossover(beginning)
         served = [self.at(beginning).figures, *(step.figures for step in steps if step.figures is not None)]
         if any(figures.overloaded for figures in served):
-            yield "(overloaded) steps serve less than arrives: their TTFT grows with --num-prompts"
+            yield "Steps marked (overloaded) serve less than the offered load, so their TTFT grows with --num-prompts."
 
     def _crossover(self, beginning: Taken) -> Iterator[str]:
         """Yield the context length from which a step without a cache takes twice as long as one with it."""
@@ -304,14 +304,14 @@ class TechniqueStack:
 
         low, high = 1, without.max_model_len
         if not twice(high):
-            yield f"without a KV cache a step takes less than twice as long up to {high:,} tokens"
+            yield f"Without a KV cache, a step takes less than twice as long up to a context of {high:,} tokens."
             return
         while low < high:
             middle = (low + high) // 2
             low, high = (low, middle) if twice(middle) else (middle + 1, high)
         yield (
-            f"without a KV cache a token takes twice as long from {low:,} tokens of context on: an answer of n tokens "
-            "computes n(n+1)/2 in place of n, and its prompt n times"
+            f"Without a KV cache, a token takes twice as long from a context of {low:,} tokens on. An output of n "
+            "tokens computes n(n+1)/2 tokens instead of n, and its prompt n times."
         )
 
 
@@ -327,12 +327,12 @@ def _why(own: Factors, alone: Factors, before: Figures, after: Figures, ground: 
     if abs(own.throughput / alone.throughput - 1) <= APART:
         return ""
     there, here, then = (_bound_text(each) for each in (ground, before, after))
-    return f"alone it met {there}; here {here}, and after it {then}"
+    return f"bottleneck before it: {there} alone, {here} here; after it: {then}"
 
 
 def _bound_text(figures: Figures) -> str:
     if figures.bound is None:
-        return "nothing to do"
+        return "idle"
     return f"{figures.bound_fraction:.0%} {figures.bound} at a batch of {figures.mean_batch_size:,.1f}"
 
 

@@ -77,7 +77,7 @@ class WorkerPool:
         """Return a note if a cluster was lost."""
         if self.address is None or not self.is_lost:
             return ()
-        return (f"the Dask cluster at {self.address} went away: what it had not done was computed here",)
+        return (f"The Dask cluster at {self.address} was lost, so its remaining tasks ran on this machine.",)
 
 
 Crews = Callable[[], AbstractContextManager[WorkerPool]]
