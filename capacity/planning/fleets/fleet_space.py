@@ -64,7 +64,7 @@ class Split(FlagSpec):
             replicas += 1
             if replicas > needed + MOST_IN_RESERVE:
                 raise InvalidInput(
-                    f"--availability {self.availability:g} for {needed} replicas needs a reserve of more than "
+                    f"--availability {self.availability:g} for {needed} needed replicas takes a reserve of more than "
                     f"{MOST_IN_RESERVE:,}, because each is up only {up:.2%} of the time: give a lower --availability"
                 )
         return replicas

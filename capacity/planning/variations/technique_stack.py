@@ -310,7 +310,7 @@ class TechniqueStack:
             middle = (low + high) // 2
             low, high = (low, middle) if twice(middle) else (middle + 1, high)
         yield (
-            f"Without a KV cache, a token takes twice as long from a context of {low:,} tokens on. An output of n "
+            f"Without a KV cache, a token takes twice as long from {low:,} tokens of context on. An output of n "
             "tokens computes n(n+1)/2 tokens instead of n, and its prompt n times."
         )
 

@@ -59,9 +59,9 @@ def test_the_note_says_which_do_and_what_is_safe() -> None:
     text = note(what, {8: False, 9: True, 10: False, 11: False, 12: True}, "h100 TP1")
     assert "the slowest 3 of 300 requests" in text
     assert "9 x h100 TP1 meet it, 10 and 11 do not" in text
-    assert text.endswith("ask with 1,000 requests or more, or take 12")
+    assert text.endswith("Use at least 1,000 requests, or take 12.")
     assert note(what, {1: True, 2: False}, "h100").endswith(
-        "1 x h100 meets it, 2 do not; ask with 1,000 requests or more"
+        "1 x h100 meets it, 2 do not. Use at least 1,000 requests."
     )
 
 
@@ -108,4 +108,4 @@ def test_what_one_more_breaks_is_said() -> None:
 
 
 def test_many_requests_are_taken_at_their_word() -> None:
-    assert not any("hangs on" in text for text in planned(1000, 1, "least-outstanding").warnings)
+    assert not any("depends on only" in text for text in planned(1000, 1, "least-outstanding").warnings)
