@@ -341,6 +341,13 @@ def with_replicas(pool: ResolvedPool, replicas: int) -> ResolvedPool:
     return replace(pool, pool=pool.pool.model_copy(update={"replicas": replicas}))
 
 
+def one_replica(pool: ResolvedPool) -> ResolvedPool:
+    """Return one engine of the pool in both roles; unchanged if possible, to keep its cached step times."""
+    if pool.pool.replicas == 1 and pool.pool.role == "both":
+        return pool
+    return replace(pool, pool=pool.pool.model_copy(update={"replicas": 1, "role": "both"}))
+
+
 def _in_flight(pools: Sequence[ResolvedPool], workload: Workload) -> float:
     """Return about how many of these requests run at once."""
     tokens = float((workload.prompt_tokens + workload.output_tokens).mean())

@@ -13,6 +13,7 @@ from capacity.answers.attribution import Response, responses, shares
 from capacity.answers.estimate import breakdown
 from capacity.answers.fit import drafting_notes, gpu_summary, model_summary
 from capacity.answers.interval_parts import (
+    CALIBRATE,
     NINETY,
     ExplainedInterval,
     IntervalPart,
@@ -112,8 +113,7 @@ def _steps(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, float
         band: Residuals = resolved.step_model.residuals(phase)  # type: ignore[arg-type]
         deviation = (math.log1p(band.high) - math.log1p(band.low)) / (2 * NINETY)
         what = f"measured over predicted {phase} steps of whole models on this GPU ({band.fit.basis})"
-        narrowed = "capacity calibrate RESULTS (two runs of your own)"
-        part = Part(name=f"{phase} steps", what=what, deviation=deviation, narrowed_by=narrowed)
+        part = Part(name=f"{phase} steps", what=what, deviation=deviation, narrowed_by=CALIBRATE)
         yield part, band.low, band.high
     spread = length_spread(resolved)
     if spread and metric != "ttft":

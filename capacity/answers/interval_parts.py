@@ -260,10 +260,8 @@ def of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
             continue
         deviation = _unsaid_deviation(metric, spread, asked.ttft_share) * left
         flag = "--" + name.replace("_", "-")
-        what, narrowed = (
-            f"not specified; the default is assumed, but {asked.engine} servers often use another value",
-            f"set {flag}",
-        )
+        narrowed = f"set {flag}"
+        what = f"not specified; the default is assumed, but {asked.engine} servers often use another value"
         if name == VERSION:
             flag, narrowed = "engine version", f"set --engine {asked.engine}@VERSION"
             what = "not specified; the newest known release is assumed"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 from capacity.answers.estimate import estimate_of
+from capacity.answers.phases import ONE_LOAD
 from capacity.answers.records import Quantity
 from capacity.base.errors import CapacityError, DoesNotFit, InvalidInput
 from capacity.base.record import make_from
@@ -80,10 +81,7 @@ def load_of(traffic: Traffic) -> tuple[LoadField, float]:
     """Return the load's field and value. Raises InvalidInput unless exactly one is given."""
     given = [(name, getattr(traffic, name)) for name in LOAD_FIELDS if getattr(traffic, name) is not None]
     if len(given) != 1:
-        raise InvalidInput(
-            "give exactly one of --batch-size (a single batch), --concurrency (a closed loop) and --request-rate "
-            "(arrivals)"
-        )
+        raise InvalidInput(ONE_LOAD)
     return given[0]
 
 

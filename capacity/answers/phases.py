@@ -23,9 +23,8 @@ OF_A_REQUEST = (
     "audio_tokens", "batch_size", "client_latency_s",
 )  # fmt: skip
 ALL_BUT_EQUAL = 0.1  # range ratio below which requests still wait for each other's prefills: assumed
-CLEARLY_LONGER = (
-    1.1  # ratio of a decode step beyond the CUDA graphs to one within, from which a note is added
-)
+CLEARLY_LONGER = 1.1  # least ratio, for a note, of a decode step beyond the CUDA graphs to one within
+ONE_LOAD = "give exactly one of --batch-size (single batch), --concurrency (closed loop) and --request-rate (arrivals)"
 LOAD_FIELDS = tuple(name for name in ESTIMATE_TRAFFIC if name not in OF_A_REQUEST)
 
 
@@ -79,10 +78,7 @@ def request_lengths(resolved: ResolvedPool, traffic: Traffic) -> RequestLengths:
         raise InvalidInput(f"no {missing}: give the number of tokens of a typical request")
     loaded = traffic.concurrency is not None or traffic.request_rate is not None
     if loaded == (traffic.batch_size is not None):
-        raise InvalidInput(
-            "give exactly one of --batch-size (a single batch), --concurrency (a closed loop) and --request-rate "
-            "(arrivals)"
-        )
+        raise InvalidInput(ONE_LOAD)
     _check_load(traffic)
     check_task(resolved, traffic.output_len)
     images, size, audio = traffic.images_per_prompt, traffic.image_tokens or 0, traffic.audio_tokens or 0

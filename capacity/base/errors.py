@@ -71,7 +71,9 @@ class MalformedFile(InvalidInput):
         self.path = str(path)
         self.where = where
         self.problem = problem
-        super().__init__(f"{_brief(path)}{f', {where}' if where else ''}: {problem}")
+        text = str(path).replace("\0", "\\0")
+        shown = text if len(text) <= LONGEST_PATH else f"{text[:80]}...{text[-40:]}"
+        super().__init__(f"{shown}{f', {where}' if where else ''}: {problem}")
 
 
 class OutsideValidity(InvalidInput):
@@ -87,11 +89,6 @@ class DoesNotFit(CapacityError):
         self.needed_bytes = needed_bytes
         self.usable_bytes = usable_bytes
         super().__init__(message)
-
-
-def _brief(path: object) -> str:
-    text = str(path).replace("\0", "\\0")
-    return text if len(text) <= LONGEST_PATH else f"{text[:80]}...{text[-40:]}"
 
 
 def _restored(

@@ -312,9 +312,6 @@ def _ranked(
     return low
 
 
-# early detection of misses
-
-
 def outlook(runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: float, alone: bool) -> float:
     """Return the requests beyond a limit divided by those permitted, for the worst level; above 1 the SLO is missed.
 
@@ -344,9 +341,6 @@ def _beyond(runs: Sequence[SimulationResult], goal: Goal) -> Iterator[tuple[int,
     for slo in goal.slos:
         if slo.of_requests:
             yield int((latencies_s(tables, slo.metric) > slo.limit_s).sum()), goal.may_miss(slo)
-
-
-# latencies
 
 
 def latencies_s(tables: Iterable[RequestTable], metric: str) -> Floats:

@@ -68,8 +68,6 @@ class Layouts:
         between = math.comb(count, 2) if most_pools > 2 else 0
         return 2 + each * (2 * count * (most_pools > 1) + 2 * between)
 
-    # one pool, or two
-
     def _of(self, threshold: int | None) -> Layout:
         """Return the cheapest pools with this threshold; stop early if they cannot be the best."""
         first: Layout | None = None
@@ -115,8 +113,6 @@ class Layouts:
             return [(goal, goal)]
         share = self.pools.share(longest)
         return goals_of_pools(goal, share) if share else []
-
-    # more than two
 
     def _of_many(self, count: int) -> Layout:
         """Return the cheapest layout of exactly `count` pools, if it costs less than the best so far."""

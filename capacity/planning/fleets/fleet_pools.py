@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.98)  # quantiles of the lengths to try as thresholds
 ROUND_TOKENS = 64  # thresholds are rounded up to a multiple
-LONG_SHARES = (
-    0.5,
-    0.9,
-)  # fractions of the permitted misses for the longest requests, in addition to equal goals
+# fractions of the permitted misses for the longest requests, in addition to equal goals
+LONG_SHARES = (0.5, 0.9)
 MOST_MISSED = 50.0  # percent of a pool's requests; above it, even a queue that grows without bound could pass
 WITHIN = "least-outstanding"  # router within a pool, as in the routers by length
 LATE = "not evaluated because the search was stopped before it"
@@ -232,9 +230,6 @@ def name_of(span: Span) -> str:
     if span == Span():
         return "all"
     return "short" if span.above is None else ("long" if span.up_to is None else "middle")
-
-
-# requests by length
 
 
 def lengths_of(workload: Workload, split_by: str) -> IntArray:

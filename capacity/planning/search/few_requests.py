@@ -34,11 +34,6 @@ class Hanging:
         return max(math.ceil(round(self.may_miss * self.requests, 6)), 1)
 
     @property
-    def few(self) -> bool:
-        """Return whether too few requests determine the level."""
-        return self.beyond < FEW
-
-    @property
     def enough(self) -> int:
         """Return the total number of requests with which `FEW` requests determine the level."""
         return math.ceil(round(FEW / max(self.may_miss, 1e-6), 3))
@@ -63,7 +58,7 @@ def look_beside(
     """
     judged_on = bench.arena.context_of(best.candidate, check=bench.check).workloads
     what = hanging(bench.arena.goal, sum(map(len, judged_on)))
-    if what is None or not what.few or best.option.prefill is not None:
+    if what is None or what.beyond >= FEW or best.option.prefill is not None:
         return None, ()
     trials = _neighbours(best, bench)
     met = {count: trial.met for count, trial in sorted(trials.items())}

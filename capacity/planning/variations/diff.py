@@ -270,13 +270,8 @@ def compare_pair(first: Side, second: Side, workload: Workload, window: Window |
 
 def _timed(side: Side, outcome: Outcome) -> Timed:
     p95_s = {"TTFT p95": outcome.ttft_p95_s, "TPOT p95": outcome.tpot_p95_s}
-    return Timed(
-        model=side.resolved.model.name,
-        profile=side.resolved.profile,
-        pool=side.resolved.pool,
-        replicas=side.resolved.pool.replicas,
-        seconds={name: seconds for name, seconds in p95_s.items() if seconds},
-    )
+    seconds = {name: value for name, value in p95_s.items() if value}
+    return Timed(resolved=side.resolved, seconds=seconds)
 
 
 def _difference(metric: str, first: Latencies, second: Latencies) -> Difference | None:

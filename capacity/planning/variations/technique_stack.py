@@ -133,8 +133,6 @@ class TechniqueStack:
     _known: dict[frozenset[str], Standing] = field(default_factory=dict)
     _drafting: dict[frozenset[str], Mapping[str, object]] = field(default_factory=dict)
 
-    # steps of the stack
-
     def beginning(self, names: Sequence[str]) -> Taken:
         """Return the fewest techniques with which the naive deployment fits. Raises DoesNotFit if none suffice."""
         saving = tuple(name for name in SAVE_MEMORY if name in names and self.rungs[name].refused is None)
@@ -194,8 +192,6 @@ class TechniqueStack:
             rests_upon=needs,
             why=why,
         )
-
-    # deployments
 
     def at(self, taken: Taken) -> Standing:
         """Return the simulated deployment with these techniques. Raises CapacityError if it cannot be built or run."""

@@ -29,12 +29,8 @@ ORDER = (
     "speculation",
     "tensor-parallelism",
 )
-SAVE_MEMORY = (
-    "flash-attention",
-    "bf16",
-    "quantized-weights",
-    "tensor-parallelism",
-)  # techniques that reduce memory
+# techniques that reduce memory
+SAVE_MEMORY = ("flash-attention", "bf16", "quantized-weights", "tensor-parallelism")
 BATCHED = ("kv-cache", "static-batching")
 
 

@@ -240,8 +240,6 @@ def _close(client: Client) -> None:
         client.close(timeout=CLOSE_S)
 
 
-# in a worker
-
 _one_at_a_time = threading.Lock()  # for any number of worker threads
 
 

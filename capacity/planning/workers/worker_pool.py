@@ -67,9 +67,7 @@ class WorkerPool:
         except BrokenExecutor:
             self.is_lost = True
             raise NotDone from None
-        except CancelledError:  # cancelled
-            raise NotDone from None
-        except self.deadly:
+        except (CancelledError, *self.deadly):
             raise NotDone from None
 
     @property
@@ -158,8 +156,6 @@ def _local(workers: int, common: tuple[object, ...]) -> Iterator[WorkerPool]:
     with local_workers(workers, _keep_common, common) as executor:
         yield WorkerPool(executor=executor, workers=workers, through=(_with_common,) if common else ())
 
-
-# in a worker
 
 _common: tuple[object, ...] = ()  # of this worker process
 

@@ -12,7 +12,7 @@ from capacity.deployment import Cost, Traffic
 from capacity.planning.evaluation.evaluation_context import EvaluationRequest
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.records import Plan
-from capacity.planning.search.few_requests import FEW, hanging, note, uneven
+from capacity.planning.search.few_requests import hanging, note, uneven
 from capacity.planning.search.plan_request import PlanRequest
 from capacity.planning.space import Candidate, Search
 from capacity.workload import parse_slos
@@ -39,7 +39,7 @@ def test_a_level_hangs_on_those_that_may_be_beyond_it(
 ) -> None:
     what = hanging(goal(slo), requests)
     assert what is not None
-    assert (what.beyond, what.few, what.enough) == (beyond, beyond < FEW, enough)
+    assert (what.beyond, what.enough) == (beyond, enough)
 
 
 def test_gaps_are_many() -> None:
