@@ -61,9 +61,7 @@ def run_service(
     ]
     failures, scaling = _failures(service, seed), _autoscaling(service, pools[0])
     if observer is not None and (len(setups) > 1 or failures is not None or scaling is not None):
-        raise InvalidInput(
-            "a timeline shows a single engine: leave out --replicas, --router and similar options"
-        )
+        raise InvalidInput("a timeline shows one engine: leave out --replicas, --router and similar options")
     alone = len(setups) == 1 and setups[0].role == "both" and service == Service()
     return simulate(
         workload,
@@ -129,10 +127,7 @@ def kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
 def _link_of(pool: ResolvedPool, kind: str) -> Link:
     profile = pool.profile
     if kind == "nvlink" and profile.scale_up.kind not in DIRECT_LINKS:
-        raise InvalidInput(
-            f"--kv-transfer-link nvlink: {profile.name} has no NVLink; use pcie, infiniband or "
-            "--kv-transfer-bytes-per-s"
-        )
+        raise InvalidInput(f"{profile.name} has no NVLink: use --kv-transfer-link pcie or infiniband")
     return {"infiniband": profile.inter_node, "nvlink": profile.scale_up, "pcie": profile.pcie}[kind]
 
 
@@ -140,9 +135,7 @@ def _failures(service: Service, seed: int) -> Failures | None:
     if service.mean_time_between_failures_s is None:
         return None
     if service.recovery_s is None:
-        raise InvalidInput(
-            "--mean-time-between-failures-s needs --recovery-s, the time until a lost replica is replaced"
-        )
+        raise InvalidInput("--mean-time-between-failures-s needs --recovery-s, the time to replace a replica")
     return Failures(
         mean_time_between_failures_s=service.mean_time_between_failures_s,
         recovery_s=service.recovery_s,

@@ -45,8 +45,7 @@ def make_workload(traffic: Traffic, max_model_len: int | None = None) -> Workloa
     """
     if traffic.batch_size is not None:
         raise InvalidInput(
-            "--batch-size is an option of `estimate`; to send N requests at once, use --num-prompts N "
-            "--request-rate inf"
+            "--batch-size is for `estimate`; to send N requests at once, use --num-prompts N --request-rate inf"
         )
     workload = _from_client(described(traffic, max_model_len), traffic)
     return workload if traffic.num_samples == 1 else parallel_samples(workload, traffic.num_samples)
@@ -174,8 +173,7 @@ def _offloading(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     if policy not in able or plan.layout.kv_windows != (None,):
         what = "windowed attention or recurrent state" if policy in able else resolved.engine.label
         raise InvalidInput(
-            f"--kv-offloading-size is simulated for {' and '.join(able)} with full attention, but not for {what}: "
-            "leave it out"
+            f"--kv-offloading-size is simulated for {' and '.join(able)} with full attention, not for {what}"
         )
     link = resolved.profile.pcie
     lmcache = pool.kv_offloading_backend == "lmcache"
@@ -213,15 +211,13 @@ def _adapting(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     pool = resolved.pool
     if pool.max_loras is None:
         return {}
-    if policy not in schedulers_that("adapts"):
+    able = schedulers_that("adapts")
+    if policy not in able:
         raise InvalidInput(
-            f"--max-loras is simulated for {' and '.join(schedulers_that('adapts'))}, but not for "
-            f"{resolved.engine.label}: leave it out"
+            f"--max-loras is simulated for {' and '.join(able)}, not for {resolved.engine.label}"
         )
     if pool.lora_read_bytes_per_s is not None and pool.max_cpu_loras is None:
-        raise InvalidInput(
-            "--lora-read-bytes-per-s changes nothing without --max-cpu-loras, because host memory holds all adapters"
-        )
+        raise InvalidInput("--lora-read-bytes-per-s changes nothing without --max-cpu-loras: leave it out")
     stages = range(pool.pipeline_parallel_size)
     loaded_bytes = max(adapter_bytes(resolved, stage) for stage in stages)
     read_bytes = adapter_bytes(resolved)

@@ -121,8 +121,7 @@ def frontier(
     places = list(product(gpus, quantizations, engines, tensor_parallel_sizes))
     if not 0 < len(places) <= MOST_LINES:
         raise InvalidInput(
-            f"{len(places)} deployments (GPUs x formats x engines x tensor-parallel sizes): must be from 1 to "
-            f"{MOST_LINES}"
+            f"{len(places)} deployments (GPUs x formats x engines x sizes): must be from 1 to {MOST_LINES}"
         )
     pool, fields, prices = split(options, Pool, Traffic, Cost)
     if given := [name for name in (*LOAD_FIELDS, "requests_per_day") if name in fields]:

@@ -96,9 +96,7 @@ def request_lengths(resolved: ResolvedPool, traffic: Traffic) -> RequestLengths:
 def _check_load(traffic: Traffic) -> None:
     """Raise InvalidInput for load options that do not apply to a batch, and for all requests at once."""
     if traffic.request_rate == math.inf:
-        raise InvalidInput(
-            "--request-rate inf sends all requests at once: use `capacity simulate`, or --batch-size N"
-        )
+        raise InvalidInput("--request-rate inf sends all at once: use `capacity simulate`, or --batch-size N")
     if traffic.batch_size is None:
         return
     given, fields = traffic.model_fields_set, type(traffic).model_fields
@@ -113,9 +111,7 @@ def _check_load(traffic: Traffic) -> None:
 def check_task(resolved: ResolvedPool, output_len: int | None) -> None:
     """Raise InvalidInput for output tokens of a model that generates none."""
     if resolved.model.task == "embed" and output_len not in (None, 1):
-        raise InvalidInput(
-            f"{resolved.model.name} generates no tokens, because it embeds or scores its prompt: use --output-len 1"
-        )
+        raise InvalidInput(f"{resolved.model.name} generates no tokens: use --output-len 1")
 
 
 def check_length(resolved: ResolvedPool, tokens: int) -> None:
@@ -303,9 +299,7 @@ def _load_notes(resolved: ResolvedPool, traffic: Traffic, slots: int) -> tuple[s
     if slots < concurrency:
         seats = resolved.pool.data_parallel_size * resolved.max_num_seqs
         bound = "max_num_seqs" if slots == seats else "the KV cache"
-        notes.append(
-            f"Only {slots} of the {concurrency} requests run at a time (limit: {bound}); the others wait."
-        )
+        notes.append(f"Only {slots} of the {concurrency} requests run at a time (limit: {bound}).")
     if resolved.lockstep_ranks > 1:
         notes.append("The prefill step shown is one where every data-parallel rank prefills.")
     return tuple(notes)

@@ -54,20 +54,11 @@ def check_routes(pools: Sequence[ResolvedPool], service: Service) -> None:
     and for KV that another model cannot read."""
     if service.router == "within-ttft" and service.router_ttft_s is None:
         raise InvalidInput("--router within-ttft needs --router-ttft-s, the TTFT limit in seconds")
-    limited = any(
-        limit is not None
-        for pool in pools
-        for limit in (pool.pool.route_up_to_tokens, pool.pool.route_up_to_requests)
-    )
-    if limited and service.router not in APART:
-        raise InvalidInput(
-            f"a pool has route_up_to_tokens or route_up_to_requests, which --router {service.router} ignores: use "
-            f"--router {' or '.join(APART)}"
-        )
-    if service.router != CASCADE and any(pool.pool.route_escalation_rate is not None for pool in pools):
-        raise InvalidInput(
-            f"a pool has route_escalation_rate, which --router {service.router} ignores: use --router {CASCADE}"
-        )
+    by_length = ("route_up_to_tokens", "route_up_to_requests")
+    for name, routers in {**dict.fromkeys(by_length, APART), "route_escalation_rate": (CASCADE,)}.items():
+        if service.router not in routers and any(getattr(each.pool, name) is not None for each in pools):
+            ways = " or ".join(routers)
+            raise InvalidInput(f"a pool has {name}, which --router {service.router} ignores: use {ways}")
     prefill, decode = (
         {pool.model.name for pool in pools if pool.pool.role == role} for role in ("prefill", "decode")
     )
@@ -90,9 +81,7 @@ def escalation(pools: Sequence[ResolvedPool], service: Service) -> Escalation | 
             "model, in the order of escalation; or use `capacity cascade --small MODEL`"
         )
     if last is not None:
-        raise InvalidInput(
-            f"route_escalation_rate {last:g} of the last pool has no target: leave it out, or add a pool after it"
-        )
+        raise InvalidInput(f"route_escalation_rate {last:g} of the last pool has no target: leave it out")
     for place, rate in enumerate(rates):
         if rate is None:
             raise InvalidInput(

@@ -233,8 +233,7 @@ def _replication_seeds(traffic: Traffic, service: Service, count: int, *, drawn:
     chance = (drawn and traffic.trace is None) or service.mean_time_between_failures_s is not None
     if count > 1 and not chance:
         raise InvalidInput(
-            "all --replications of a trace are identical: leave it out, or generate requests (--input-len, "
-            "--output-len, --request-rate)"
+            "all --replications of a trace are identical: leave it out, or generate the requests"
         )
     return seeds
 

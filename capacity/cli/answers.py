@@ -86,9 +86,7 @@ def explain(
         explain_term(subject, request, question.format)
         return
     if model is not None:
-        raise InvalidInput(
-            f"{subject!r} is not a term: give one model, or a term and a model, not {model!r} too"
-        )
+        raise InvalidInput(f"{subject!r} is not a term: give one model, or a term and a model")
     on_a_gpu = question.deployment or question.from_launch or "gpu" in question.flags
     if subject is not None and not on_a_gpu and subject not in model_names():
         find_term(subject)  # a term was meant
@@ -199,15 +197,11 @@ def models(
 
     if not add:
         if name is not None:
-            raise InvalidInput(
-                "--name changes nothing without `capacity models add`: add it, or leave --name out"
-            )
+            raise InvalidInput("--name changes nothing without `models add`: add it, or leave --name out")
         show(report.listing(capacity.models(), check_format(format, LIST_FORMATS), title="Models"))
         return
     if add[0] != "add" or len(add) != 2:
-        raise InvalidInput(
-            f"unknown command {' '.join(add)!r}: use `capacity models add ORG/NAME` (or a PATH)"
-        )
+        raise InvalidInput(f"unknown command {' '.join(add)!r}: use `capacity models add ORG/NAME|PATH`")
     kept = capacity.add_model(add[1], name=name)
     read = f"{kept.model.total_params / 1e9:,.4g} B parameters, {kept.model.attention_kind}"
     print(f"{kept.name}: {read}, stored in {kept.path}")
@@ -242,9 +236,7 @@ def gpus(
         return
     if facts:
         flag = f"--{dashed(next(iter(facts)))}"
-        raise InvalidInput(
-            f"{flag} changes nothing without `capacity gpus add NAME`: add it, or leave {flag} out"
-        )
+        raise InvalidInput(f"{flag} changes nothing without `gpus add NAME`: add it, or leave {flag} out")
     if gpu is not None and not support:
         raise InvalidInput(f"--gpu {gpu} changes nothing without --support: add it, or leave --gpu out")
     if support:
@@ -262,9 +254,7 @@ def use_cases(format: ListFormatOption = "table") -> None:
 def schema(
     name: Annotated[
         str | None,
-        typer.Argument(
-            help="A verb (fit, estimate, plan, cost, ...), deployment, gpu-profile or sweep-file."
-        ),
+        typer.Argument(help="A verb (fit, estimate, plan, ...), deployment, gpu-profile or sweep-file."),
     ] = None,
 ) -> None:
     import json
@@ -324,9 +314,7 @@ def _size(text: str) -> int | None:
     if text == "fewest":
         return None
     if not (text.isascii() and text.isdecimal()):
-        raise InvalidInput(
-            f"--tensor-parallel-sizes {text!r}: give whole numbers separated by commas, or fewest"
-        )
+        raise InvalidInput(f"--tensor-parallel-sizes {text!r}: give whole numbers such as 1,2,4, or fewest")
     return int(text)
 
 

@@ -68,9 +68,7 @@ def plan(
 
         for engine in listed(options.get("engines")):
             if not is_launched(engine):
-                say(
-                    f"note: {engine} is a baseline without a launch command: writing only the report and plan.json"
-                )
+                say(f"note: {engine} has no launch command: writing only the report and plan.json")
     with search_progress() as progress:
         answer = capacity.plan(model, progress=progress, **keywords, **options)
     show_answer(answer, format, detail=detail)

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     Answer = TypeVar("Answer")
 
 Fields = Mapping[str, Any]
-NO_MODEL = (
-    "no model: name one (`capacity models` lists them), or give --deployment FILE.toml "
-    "or --from-launch 'vllm serve ...'"
-)
+NO_MODEL = "no model: name one (`capacity models` lists them), or give --deployment or --from-launch"
 NO_GPU = "no GPU: add --gpu NAME (`capacity gpus` lists them)"
 
 
@@ -78,8 +75,7 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
         pool["gpu"] = changed_gpu(pool.get("gpu", pools[0].gpu if pools else None), question.change)
     if pool and len(pools) > 1:
         raise InvalidInput(
-            f"{question.deployment} has {len(pools)} pools: change them in the file, not with "
-            f"--{dashed(next(iter(pool)))}"
+            f"{question.deployment} has {len(pools)} pools: set --{dashed(next(iter(pool)))} in the file"
         )
     model = question.model or pasted_model or (None if stored is None else stored.model)
     if model is None:
@@ -146,9 +142,7 @@ def stored_deployment(deployment: str | None, from_launch: str | None, flags: Fi
     model, pasted = pasted_command(from_launch)
     pools = () if stored is None else stored.pools
     if len(pools) > 1:
-        raise InvalidInput(
-            f"{deployment} has {len(pools)} pools, but this verb takes one: keep one in the file"
-        )
+        raise InvalidInput(f"{deployment} has {len(pools)} pools, but this verb takes one: keep one")
     gpu = flags.get("gpu", pasted.get("gpu", "-"))  # a pasted line may name none
     parts: dict[type[Spec], Spec | None] = dict.fromkeys((Pool, Traffic, Service, Cost))
     if stored is not None:

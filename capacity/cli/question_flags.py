@@ -160,9 +160,7 @@ def token_list(text: str, flag: str) -> list[int]:
     for item in text.split(","):
         digits = str(short_count(item.strip()))
         if not (digits.isascii() and digits.isdecimal()) or not 0 < int(digits) <= 1 << 40:
-            raise InvalidInput(
-                f"{flag} {text!r}: give whole numbers above 0 separated by commas, such as 4K,32K,1M"
-            )
+            raise InvalidInput(f"{flag} {text!r}: give whole numbers above 0, such as 4K,32K,1M")
         counts.append(int(digits))
     return counts
 

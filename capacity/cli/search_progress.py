@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 QUIET_S = 1.0  # shorter searches print nothing
 EVERY_S = 10.0  # between two lines without a better answer
-CTRL_C = "Ctrl-C ends the search with the best result so far"
+CTRL_C = "Ctrl-C returns the best result so far"
 
 
 @contextmanager

@@ -117,9 +117,7 @@ def _refuse_models(results: list[str]) -> None:
 
     for word in results:
         if is_known(word) and not outside_path(word).exists():
-            raise InvalidInput(
-                f"{word!r} is a model, but result files are required: give it with --model {word}"
-            )
+            raise InvalidInput(f"{word!r} is a model, not a result file: give it with --model {word}")
 
 
 def compare(

@@ -267,9 +267,7 @@ class Plan(AnswerRecord):
         if self.proved:
             return "every cheaper candidate was excluded by a bound or simulated"
         unresolved = self.counts.unresolved
-        what = (
-            f"{unresolved} engines were not evaluated" if unresolved else "answers were not simulated in full"
-        )
+        what = f"{unresolved} engines not evaluated" if unresolved else "answers not simulated in full"
         if self.ended == "interrupted":
             return f"the search was interrupted: {what}"
         return f"the time limit ended the search: {what} (--time-limit-s 0: no limit)"

@@ -68,7 +68,7 @@ def test_pools_take_requests_by_length() -> None:
     assert few + many == 200
     assert abs(few - 100) < 30, "4 standard errors; 354 is the median of a mean of 500 with CV 1"
     assert [replica["label"] for replica in answer["replicas"]] == ["1 x a10-24gb", "1 x h100-sxm-80gb"]
-    with pytest.raises(InvalidInput, match="use --router by-prompt-length or by-request-length"):
+    with pytest.raises(InvalidInput, match="use by-prompt-length or by-request-length"):
         capacity.simulate(MODEL, **LOAD, request_rate=4, other_pools=[Pool(gpu="h100", route_up_to_tokens=5)])
     with pytest.raises(InvalidInput, match="changes nothing without --router by-prompt-length or by-request"):
         capacity.simulate(MODEL, **LOAD, request_rate=4, route_up_to_tokens=5)

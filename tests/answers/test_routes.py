@@ -81,8 +81,8 @@ def test_a_pool_alone_says_its_model() -> None:
     ("first", "service", "more", "said"),
     [
         ({}, {"router": "cascade"}, {}, "pool 1 has no route_escalation_rate"),
-        ({"route_escalation_rate": 0.3}, {}, {}, "--router round-robin ignores: use --router cascade"),
-        ({"route_up_to_tokens": 100}, {"router": "cascade"}, {}, "use --router by-prompt-length"),
+        ({"route_escalation_rate": 0.3}, {}, {}, "--router round-robin ignores: use cascade"),
+        ({"route_up_to_tokens": 100}, {"router": "cascade"}, {}, "use by-prompt-length"),
         ({"route_escalation_rate": 1.3}, {"router": "cascade"}, {}, "less than or equal to 1"),
         ({"model": "llama-9"}, {}, {}, "llama-9"),
     ],

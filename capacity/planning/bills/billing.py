@@ -32,6 +32,9 @@ from capacity.simulator.verdict import Judgement
 from capacity.workload.windows import Window
 
 HOURS_PER_DAY = 24
+NO_PRICE = (
+    "no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), or --price 2.50 ($ per GPU-hour)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from capacity.deployment import ESTIMATE_TRAFFIC, Cascade, Cost, Pool, Traffic, 
 from capacity.deployment.reading import refuse_idle
 from capacity.hardware.pricing import HOURS_PER_MONTH, price_of
 from capacity.model import ModelSpec
+from capacity.planning.bills.billing import NO_PRICE
 from capacity.planning.bills.hosted_prices import ApiPrice, find_api_prices, read_api_prices
 from capacity.planning.cascades.arrangement import Arrangement, Cache
 from capacity.planning.cascades.cascade_answer import CascadeAnswer, cascade_answer, run_together
@@ -52,9 +53,7 @@ def cascade(
     refuse_idle("cascade", (asked,), own)
     _check_asked(asked)
     if unread := next((name for name in traffic_fields if name not in CASCADE_TRAFFIC), None):
-        raise InvalidInput(
-            f"{unread} is not used by cascade, which divides a request rate over its models: give --request-rate"
-        )
+        raise InvalidInput(f"{unread} is not used by cascade: give --request-rate")
     if unread := next((name for name in OF_PREFIXES if name in pool), None):
         raise InvalidInput(
             f"{unread} changes nothing in cascade, because its requests share no prefixes: leave it out, or use "
@@ -84,13 +83,10 @@ def cascade(
 def _check_asked(asked: Cascade) -> None:
     if asked.small is None and asked.cache_hit_rate is None:
         raise InvalidInput(
-            "a cascade needs a tier before the large model: give --small MODEL with --escalation-rate, or "
-            "--cache-hit-rate"
+            "no tier before the large model: give --small and --escalation-rate, or --cache-hit-rate"
         )
     if asked.embedding_model is not None and "embedding_price" in asked.model_fields_set:
-        raise InvalidInput(
-            "--embedding-price is the price of an API and cannot be used with --embedding-model: leave one of them out"
-        )
+        raise InvalidInput("--embedding-price cannot be used with --embedding-model: leave one out")
     if asked.small is not None and asked.escalation_rate is None:
         raise InvalidInput(
             f"--small {asked.small} needs --escalation-rate, the fraction of its requests that is escalated: measure "
@@ -100,10 +96,7 @@ def _check_asked(asked: Cascade) -> None:
 
 def _check_load(traffic: Traffic) -> None:
     if traffic.request_rate is None or traffic.input_len is None or traffic.output_len is None:
-        raise InvalidInput(
-            "no load: give --input-len, --output-len and --request-rate or --requests-per-day, which determine the "
-            "number of engines"
-        )
+        raise InvalidInput("no load: give --input-len, --output-len and --request-rate or --requests-per-day")
     if traffic.request_rate == float("inf"):
         raise InvalidInput("--request-rate inf cannot be served by any number of engines: give a finite rate")
 
@@ -162,10 +155,7 @@ class Sides:
         resolved.memory.require_fit()
         price = price_of(resolved.profile.name, self.cost)
         if price is None:
-            raise InvalidInput(
-                "no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), or --price 2.50 for $ per "
-                "GPU-hour"
-            )
+            raise InvalidInput(NO_PRICE)
         output = output_len or self._output_len(small)
         check_length(resolved, (self.traffic.input_len or 1) + output)
         traffic = build(Traffic, {**self.traffic.model_dump(exclude_unset=True), "output_len": output})

@@ -275,10 +275,7 @@ def _notes(asked: Cascade, traffic: Traffic, arranged: Arrangement) -> Iterator[
         if isinstance(side, HostedSide):
             yield f"{side.price.model}: {side.price.described}"
             if side.ttft_s is None:
-                yield (
-                    f"The latency of an API cannot be predicted: give your measurements with {flag}-ttft-s and "
-                    f"{flag}-tpot-s."
-                )
+                yield (f"The latency of an API cannot be predicted: set {flag}-ttft-s and {flag}-tpot-s.")
         elif isinstance(side, OwnSide):
             yield side.price.quoted
             yield from side.resolved.notes
@@ -318,13 +315,9 @@ def _deployed(asked: Cascade, traffic: Traffic, arranged: Arrangement) -> tuple[
     if asked.small is None:
         raise InvalidInput("--simulate needs a small model: add --small, or leave --simulate out")
     if asked.embedding_model is not None:
-        raise InvalidInput(
-            "--simulate does not support --embedding-model: give the lookup time with --cache-lookup-s instead"
-        )
+        raise InvalidInput("--simulate does not support --embedding-model: set --cache-lookup-s instead")
     if asked.small_output_len not in (None, traffic.output_len):
-        raise InvalidInput(
-            f"--simulate uses one output length: leave --small-output-len {asked.small_output_len} out"
-        )
+        raise InvalidInput("--simulate uses one output length: leave --small-output-len out")
     rate = arranged.requests_per_s
     small = _pool(arranged.small, arranged.small_share * rate, asked.escalation_rate)
     large = _pool(arranged.large, arranged.large_share * rate, None)
@@ -340,9 +333,7 @@ def _deployed(asked: Cascade, traffic: Traffic, arranged: Arrangement) -> tuple[
 
 def _pool(side: Side | None, requests_per_s: float, escalation_rate: float | None) -> ResolvedPool:
     if not isinstance(side, OwnSide):
-        raise InvalidInput(
-            "--simulate needs your own engines, because the queueing of an API cannot be predicted"
-        )
+        raise InvalidInput("--simulate needs your own engines, because an API's queues are unknown")
     count = max(side.engines(requests_per_s), 1)
     fields = {"replicas": count, "route_escalation_rate": escalation_rate}
     return replace(side.resolved, pool=side.resolved.pool.model_copy(update=fields))

@@ -185,8 +185,7 @@ def waits_of(answer: Simulation) -> Waits:
     warning = None
     if verdict is not None and verdict.verdict in UNSTEADY:
         warning = (
-            f"{answer.model.name} is {verdict.verdict} at the target utilization: {verdict.reason}. Set a lower "
-            "--target-utilization."
+            f"{answer.model.name} is {verdict.verdict}: {verdict.reason}. Set a lower --target-utilization."
         )
     ttft, e2e = (
         Stage(

@@ -88,9 +88,7 @@ def fleet(
     )
     asked = replace(request, steady=None)
     if any(each.is_closed_loop for each in asked.workloads):
-        raise InvalidInput(
-            "a fleet needs open-loop arrivals: leave out --concurrency and closed-loop sessions"
-        )
+        raise InvalidInput("a fleet needs open-loop arrivals: leave out --concurrency and sessions")
     pools = Pools(asked=asked, ways=ways, workers=workers, progress=progress)
     thresholds = ways.split_at or usual_thresholds(lengths_of(asked.workloads[0], ways.split_by))
     layouts = Layouts(pools=pools, thresholds=thresholds)

@@ -99,9 +99,7 @@ class Layouts:
                 return _without(thresholds, side.outcome, side.reason, proved=proved), sides
             spent = sum(each.objective for each in sides)
             if len(sides) < len(spans) and leader is not None and spent >= (leader.objective or 0.0):
-                why = (
-                    f"the pool for {side.pool.label} requests alone costs at least as much as the best layout"
-                )
+                why = f"the pool for {side.pool.label} requests alone costs as much as the best layout"
                 return _without(thresholds, "cannot be cheaper", why, proved=proved), sides
         return _planned(thresholds, sides), sides
 

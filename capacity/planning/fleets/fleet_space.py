@@ -42,9 +42,7 @@ class Split(FlagSpec):
         """Return the fraction of time that a replica is up; None if not given. Raises InvalidInput."""
         if self.mean_time_between_failures_s is None:
             if self.availability is not None:
-                raise InvalidInput(
-                    "--availability needs --mtbf and --recovery: the mean time between failures and until recovery"
-                )
+                raise InvalidInput("--availability needs --mtbf and --recovery: add both")
             return None
         if self.recovery_s is None:
             raise InvalidInput("--mtbf needs --recovery, the time until a lost replica is replaced")

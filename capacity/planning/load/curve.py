@@ -63,7 +63,7 @@ class RisingLoad(Spec):
         default=None, gt=0, description="Requests per user and hour, for the number of users."
     )
     peak_rate: Number | None = Field(
-        default=None, gt=0, description="Requests/s at noon, for replicas by hour."
+        default=None, gt=0, description="Requests/s at noon, for hourly replicas."
     )
     peak_to_mean: Number = Field(
         default=1.6,
@@ -74,9 +74,7 @@ class RisingLoad(Spec):
     hourly_rates: tuple[Number, ...] | None = Field(
         default=None, description="24 hourly request rates instead of --peak-rate."
     )
-    replications: int = Field(
-        default=3, ge=1, description="Samples of generated traffic, for the sampling interval."
-    )
+    replications: int = Field(default=3, ge=1, description="Samples of generated traffic, for an interval.")
 
     @field_validator("rates")
     @classmethod
@@ -220,9 +218,7 @@ def _curve(
     """
     resolved, workloads, goal, replicas = served.resolved, served.workloads, served.goal, served.replicas
     if any(workload.is_closed_loop for workload in workloads):
-        raise InvalidInput(
-            "a curve over request rates needs open-loop arrivals: leave out --concurrency and sessions"
-        )
+        raise InvalidInput("a curve needs open-loop arrivals: leave out --concurrency and sessions")
     day_rates_per_s = load.day_rates_per_s
     with nullcontext() if cluster is None else opened(1, cluster, common=(served,)) as crew:
         runs = Runs(served=served, crew=crew, progress=progress)

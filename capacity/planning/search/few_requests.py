@@ -81,9 +81,7 @@ def _neighbours(best: EvaluatedCandidate, bench: EvaluationPool) -> dict[int, Ev
 
     def does(count: int) -> bool:
         if count not in trials:
-            (found,) = bench.all(
-                [EvaluationRequest(candidate=option.at(count), confidence=option.search.confidence)]
-            )
+            (found,) = bench.all([EvaluationRequest(option.at(count), option.search.confidence)])
             if found is None:
                 return False
             trials[count] = found

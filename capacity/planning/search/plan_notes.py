@@ -71,9 +71,7 @@ def warnings_of(arena: EvaluationContext, ranked: Sequence[Ranked]) -> tuple[str
     """Return the assumptions of the ranking."""
     texts = list(arena.workloads[0].notices)
     if any(answer.step_error_assumed for answer in ranked):
-        texts.append(
-            "The error of step times is assumed, not measured, for some of these GPUs; the confidence depends on it."
-        )
+        texts.append("The confidence assumes the error of step times for some of these GPUs.")
     pools = [answer.candidate.pool for answer in ranked]
     texts += dict.fromkeys(
         f"{pool.quantization or 'the checkpoint'}: {remark}"

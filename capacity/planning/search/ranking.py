@@ -131,9 +131,7 @@ class Ranking:
         if not missed:
             return _bound_misses(survey)
         nearest = min(missed, key=lambda tried: tried.trial.ratio)
-        task = EvaluationRequest(
-            candidate=nearest.candidate, confidence=self.search.confidence, give_up=False
-        )
+        task = EvaluationRequest(nearest.candidate, self.search.confidence, give_up=False)
         trial = self.bench.all([task])[0] or nearest.trial
         if trial.met:  # the busiest window meets the SLO, another window does not
             trial = nearest.trial

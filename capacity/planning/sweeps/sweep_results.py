@@ -36,9 +36,7 @@ def check_export(path: str | Path) -> None:
     """Raise InvalidInput if rows cannot be written to this path, before they are computed."""
     file = outside_path(path)
     if file.suffix not in ENDINGS:
-        raise InvalidInput(
-            f"cannot export to {str(path)!r}: the file name must end in .csv, .parquet or .html"
-        )
+        raise InvalidInput(f"cannot export to {str(path)!r}: must end in .csv, .parquet or .html")
     if file.suffix == ".parquet" and find_spec("pyarrow") is None:
         raise InvalidInput("Parquet needs pyarrow: pip install 'llm-capacity[parquet]'; or export to .csv")
     if not file.absolute().parent.is_dir():
@@ -91,9 +89,7 @@ def sweep_results(path: str | Path) -> tuple[Flat, ...]:
     text = read_text(path, "a sweep's results")
     rows = _of_json(text, path) if text.lstrip()[:1] in ("{", "[") else _of_csv(text, path)
     if not rows or not all("status" in row for row in rows):
-        raise MalformedFile(
-            path, "contains no sweep points (rows with a status): give a file written by `capacity sweep`"
-        )
+        raise MalformedFile(path, "contains no sweep points: give a file written by `capacity sweep`")
     return rows
 
 

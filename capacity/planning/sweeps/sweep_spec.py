@@ -138,7 +138,7 @@ def _drawn(values: tuple[Value, ...] | Range, rng: random.Random) -> Value:
         return picked
     if values.high < values.low or (values.log and values.low <= 0):
         raise InvalidInput(
-            f"range from {values.low:g} to {values.high:g}: low must not exceed high, and must be above 0 with log"
+            f"range {values.low:g} to {values.high:g}: needs low <= high, and low > 0 with log"
         )
     share, span = rng.random(), values.high - values.low
     drawn: float = values.low + span * share

@@ -144,9 +144,7 @@ def _drafts(resolved: ResolvedPool, in_flight: int, context: int) -> Iterator[Ch
         ways["lookahead"] = "lookahead (Jacobi steps and n-grams)"
     for name, text in ways.items():
         what = f"speculative decoding by {text}"
-        note = (
-            f"with the acceptance rate published for {find_speculator(name, resolved.model).acceptance_model}"
-        )
+        note = f"with the acceptance published for {find_speculator(name, resolved.model).acceptance_model}"
         try:
             drafts = best_drafts(resolved, name, in_flight, context)
         except CapacityError as error:
@@ -185,9 +183,7 @@ def _batches(resolved: ResolvedPool, peak: int) -> Iterator[Change]:
         budget = {"max_num_batched_tokens": 2 * limit} if 2 * limit > resolved.max_num_batched_tokens else {}
         yield Change(f"a batch of up to {2 * limit}", {"max_num_seqs": 2 * limit, **budget})
     else:
-        yield Change(
-            "a larger batch", refused=f"at most {peak} requests were in flight, below the limit of {limit}"
-        )
+        yield Change("a larger batch", refused=f"at most {peak} requests ran at a time, limit {limit}")
     for budget_tokens in (512, 2048, 8192):
         if budget_tokens != resolved.max_num_batched_tokens and budget_tokens >= limit:
             yield Change(f"a token budget of {budget_tokens:,}", {"max_num_batched_tokens": budget_tokens})

@@ -146,9 +146,7 @@ def diff(
         raise InvalidInput("--cluster changes nothing without --replications: add it, or leave --cluster out")
     left, right = _deployment(first), _deployment(second)
     if workload is None and right.traffic not in (left.traffic, Traffic()):
-        raise InvalidInput(
-            "the two deployments have different traffic, but diff needs the same: leave one of them out"
-        )
+        raise InvalidInput("the deployments have different traffic: keep it in one of the files")
     if workload is None and left.traffic == Traffic():
         raise InvalidInput(
             "the first deployment has no traffic: add [traffic] with input_len, output_len and request_rate, or a "
@@ -162,9 +160,7 @@ def diff(
     if replications == 1:
         return compare_pair(before, after, requests, busiest)
     if workload is not None or traffic.trace is not None:
-        raise InvalidInput(
-            "all replications of a trace are identical: leave them out, or generate requests from lengths and a rate"
-        )
+        raise InvalidInput("all replications of a trace are identical: leave them out")
     seeds = replication_seeds(traffic.seed, replications)
     pair = _Pair(sides=(before, after), traffic=traffic, max_model_len=longest, slo_window=slo_window)
     with nullcontext() if cluster is None else opened(1, cluster, common=(pair,)) as crew:
@@ -228,9 +224,7 @@ def _deployment(described: DeploymentLike) -> DeploymentFile:
     else:
         deployment = read_deployment(described)
     if len(deployment.pools) > 1:
-        raise InvalidInput(
-            f"the deployment has {len(deployment.pools)} pools, but diff supports one: keep one pool in each file"
-        )
+        raise InvalidInput(f"the deployment has {len(deployment.pools)} pools: diff supports only one")
     return deployment
 
 

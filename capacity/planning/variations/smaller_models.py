@@ -141,9 +141,7 @@ def prune(resolved: ResolvedPool, pruning: Pruning) -> ModelSpec:
         for group in model.layer_groups
     )
     if not plain:
-        raise ValueError(
-            f"published results cover only dense decoders with attention in every layer, not {model.name}"
-        )
+        raise ValueError(f"published results cover only dense decoders with full attention, not {model.name}")
     if model.checkpoint.exceptions:
         raise ValueError(f"some layers of {model.name} are stored in other formats")
     if pruning.bits_per_weight is not None:
@@ -154,9 +152,7 @@ def prune(resolved: ResolvedPool, pruning: Pruning) -> ModelSpec:
 def _sparse(resolved: ResolvedPool, pruning: Pruning, bits: float) -> ModelSpec:
     model, profile = resolved.model, resolved.profile
     if resolved.scheme.quantized:
-        raise ValueError(
-            f"weights are in {resolved.scheme.name}; published results cover only 16-bit weights"
-        )
+        raise ValueError(f"published results cover only 16-bit weights, not {resolved.scheme.name}")
     if profile.platform != "cuda" or profile.capability < pruning.min_compute_capability:
         raise ValueError(f"{profile.name} has no sparse tensor cores, which NVIDIA GPUs have since Ampere")
     dense = model.checkpoint.dense_ffn

@@ -97,8 +97,7 @@ def stack(
     resolved, requests, file = as_it_is.resolved, as_it_is.requests, as_it_is.file
     if resolved.model.task == "embed":
         raise InvalidInput(
-            f"{resolved.model.name} generates no tokens, so most techniques of the stack do not apply: use `capacity "
-            "advise`"
+            f"{resolved.model.name} generates no tokens, so the stack does not apply: use `capacity advise`"
         )
     if as_it_is.busiest_window is not None:
         requests = replace(requests, asked_per_s=None)  # judge overload by the window's own rate

@@ -226,9 +226,7 @@ class TechniqueStack:
         workload, run = self.workload, self._run(resolved, scheduling, self.workload)
         means = whole_means(run.summary, run.records)
         if means is None:
-            raise InvalidInput(
-                f"none of {len(workload):,} requests completed: {run.reason or 'all were rejected'}"
-            )
+            raise InvalidInput(f"none of {len(workload):,} completed: {run.reason or 'all rejected'}")
         done, records = run.records.completed, run.records
         lengths = float(records.prompt_tokens[done].mean()), float(records.output_tokens[done].mean())
         full_means, tokens_per_s, load = means, run.summary.output_throughput, None

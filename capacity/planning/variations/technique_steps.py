@@ -219,7 +219,7 @@ def _formats(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
         on={"kv_cache_dtype": chosen},
         needs=("kv-cache",),
         refused=_first_reason(
-            (unsaid and stored_kv not in (None, "auto"), f"already so: the checkpoint sets {stored_kv}")
+            (unsaid and stored_kv not in (None, "auto"), f"set by the checkpoint: {stored_kv}")
         ),
     )
 

@@ -138,16 +138,14 @@ def _require_alike(client: Client, address: str, own: Mapping[str, str], named: 
         _refuse(worker, difference(own, theirs))
         alike += 1
     if not alike:
-        raise InvalidInput(
-            f"the Dask cluster at {address} has no workers: start some with `dask worker {address}`"
-        )
+        raise InvalidInput(f"the Dask cluster has no workers: start some with `dask worker {address}`")
     return alike
 
 
 def _refuse(worker: str, differing: str | None) -> None:
     if differing is not None:
         raise InvalidInput(
-            f"worker {worker} of the cluster differs from this machine: {differing}; install the same versions"
+            f"worker {worker} differs from this machine: {differing}; install the same versions"
         )
 
 
