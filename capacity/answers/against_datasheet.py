@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
-from capacity.deployment import Pool
-from capacity.hardware import HardwareProfile
+from capacity.pool.resolve import ResolvedPool
 
 SLOWER = 1.005  # smaller ratios count as equal
 NAMED = 3
@@ -14,17 +13,14 @@ NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """The latencies (s) of one load on `replicas` of a pool, by metric name."""
+    """The latencies (s) of one load on a pool, by metric name."""
 
-    model: str
-    profile: HardwareProfile
-    pool: Pool
+    resolved: ResolvedPool
     seconds: dict[str, float]
-    replicas: int = 1
 
     @property
     def but_for_its_gpu(self) -> tuple[object, ...]:
-        return self.model, self.replicas, self.pool.model_copy(update={"gpu": ""})
+        return self.resolved.model.name, self.resolved.pool.model_copy(update={"gpu": ""})
 
 
 def slower_though_better(sides: Sequence[Timed]) -> tuple[str, ...]:
@@ -32,16 +28,17 @@ def slower_though_better(sides: Sequence[Timed]) -> tuple[str, ...]:
     with all other settings equal. The largest differences come first."""
     found: dict[str, tuple[float, str]] = {}
     for better, less in permutations(sides, 2):
-        if better.but_for_its_gpu != less.but_for_its_gpu or not better.profile.no_less_than(less.profile):
+        own, other = better.resolved.profile, less.resolved.profile
+        if better.but_for_its_gpu != less.but_for_its_gpu or not own.no_less_than(other):
             continue
-        if better.profile.adjustment is not None or less.profile.adjustment is not None:
+        if own.adjustment is not None or other.adjustment is not None:
             continue  # a calibrated machine: its difference is measured
         for name in sorted(better.seconds.keys() & less.seconds.keys()):
             if (ratio := better.seconds[name] / less.seconds[name]) > SLOWER:
                 text = (
-                    f"{better.profile.name} has a {ratio - 1:.1%} longer {name} than {less.profile.name}, which no "
-                    "figure of their datasheets explains: each was fitted on another machine's measurements; take "
-                    "them as equal there"
+                    f"{own.name} has a {ratio - 1:.1%} longer {name} than {other.name}, although its "
+                    "datasheet is at least as good in every figure. The two profiles were fitted on different "
+                    "machines; treat them as equal here."
                 )
-                found[better.profile.name] = max(found.get(better.profile.name, (0.0, "")), (ratio, text))
+                found[own.name] = max(found.get(own.name, (0.0, "")), (ratio, text))
     return tuple(text for _, text in sorted(found.values(), reverse=True)[:NAMED])

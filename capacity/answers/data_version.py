@@ -21,7 +21,7 @@ class DataVersion:
     newest: str
 
     def __str__(self) -> str:
-        return f"data {self.digest}: {self.files} tables of GPUs, engines, models and prices, dated to {self.newest}"
+        return f"data {self.digest}: {self.files} tables of GPUs, engines, models and prices, latest date {self.newest}"
 
 
 def data_version() -> DataVersion:

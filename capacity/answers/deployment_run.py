@@ -61,7 +61,7 @@ def run_service(
     ]
     failures, scaling = _failures(service, seed), _autoscaling_of(service, pools[0])
     if observer is not None and (len(setups) > 1 or failures is not None or scaling is not None):
-        raise InvalidInput("a timeline is of one engine alone: leave out --replicas, --router and the like")
+        raise InvalidInput("a timeline shows one engine: leave out --replicas, --router and similar options")
     alone = len(setups) == 1 and setups[0].role == "both" and service == Service()
     return simulate(
         workload,
@@ -92,8 +92,8 @@ def with_roles(pools: Sequence[ResolvedPool], service: Service) -> list[Resolved
     replicas = pools[0].pool.replicas
     if len(pools) > 1 or prefill >= replicas:
         raise InvalidInput(
-            f"--prefill-replicas {prefill} of --replicas {replicas} in {len(pools)} pools: one pool, and at least one "
-            "replica that decodes; several pools have a `role` each in a deployment file"
+            f"--prefill-replicas {prefill} with --replicas {replicas} and {len(pools)} pools: it needs one pool and at "
+            "least one replica for decode; for several pools, set each pool's `role` in a deployment file"
         )
     return [
         replace(pools[0], pool=pools[0].pool.model_copy(update={"replicas": count, "role": role}))
@@ -127,9 +127,7 @@ def kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
 def _link_of(pool: ResolvedPool, kind: str) -> Link:
     profile = pool.profile
     if kind == "nvlink" and profile.scale_up.kind not in DIRECT_LINKS:
-        raise InvalidInput(
-            f"--kv-transfer-link nvlink: {profile.name} has none; use pcie, infiniband or --kv-transfer-bytes-per-s"
-        )
+        raise InvalidInput(f"{profile.name} has no NVLink: use --kv-transfer-link pcie or infiniband")
     return {"infiniband": profile.inter_node, "nvlink": profile.scale_up, "pcie": profile.pcie}[kind]
 
 
@@ -137,9 +135,7 @@ def _failures(service: Service, seed: int) -> Failures | None:
     if service.mean_time_between_failures_s is None:
         return None
     if service.recovery_s is None:
-        raise InvalidInput(
-            "--mean-time-between-failures-s needs --recovery-s: how long until a replica is replaced?"
-        )
+        raise InvalidInput("--mean-time-between-failures-s needs --recovery-s, the time to replace a replica")
     return Failures(
         mean_time_between_failures_s=service.mean_time_between_failures_s,
         recovery_s=service.recovery_s,
@@ -161,7 +157,9 @@ def _autoscaling_of(
     if target_requests is None or service.replica_startup_s is None:
         startup = startup_of(pool)
         usual = (
-            "" if startup is None else f" (public logs make it {startup.total_s.value:,.0f} s for this pool)"
+            ""
+            if startup is None
+            else f" (estimate from public logs: {startup.total_s.value:,.0f} s for this pool)"
         )
         raise InvalidInput(
             f"--{kind}autoscale-max-replicas needs --{kind}autoscale-target-requests and --replica-startup-s{usual}"
@@ -185,13 +183,13 @@ def deployment_prices(pools: Sequence[ResolvedPool], service: Service, cost: Cos
         price.tier == "given" and "=" not in str(cost.price) for price in priced.values()
     ):
         raise InvalidInput(
-            f"--price {cost.price} is of one kind of GPU, and these pools have {' and '.join(sorted(priced))}: "
-            "give each its own (h100=2.50,a10=0.80), or --price-tier"
+            f"--price {cost.price} is one price, but the pools use {' and '.join(sorted(priced))}: give a price for "
+            "each (h100=2.50,a10=0.80), or --price-tier"
         )
     if service.autoscale_max_replicas is not None:
         raise InvalidInput(
-            "the bill of an autoscaled deployment changes by the hour: leave the price out here, "
-            "`capacity curve --hourly-rates` gives a day's"
+            "an autoscaled deployment has no constant cost per hour: leave the price out, and use "
+            "`capacity curve --hourly-rates` for the cost of a day"
         )
     return priced
 
@@ -311,8 +309,8 @@ def _losses(run: SimulationResult, pools: Sequence[ResolvedPool], workload: Work
     longest = max(pool.max_model_len for pool in pools)
     too_long = int((workload.prompt_tokens >= longest).sum())
     return {
-        f"turned away, with prompts that leave no room below max_model_len {longest:,}": too_long,
-        "turned away by full queues": max(run.rejected - too_long, 0),
+        f"rejected because the prompt fills max_model_len {longest:,}": too_long,
+        "rejected because the queue was full": max(run.rejected - too_long, 0),
         "timed out": run.timed_out,
     }
 
@@ -334,6 +332,13 @@ def with_replicas(pool: ResolvedPool, replicas: int) -> ResolvedPool:
     if pool.pool.replicas == replicas:
         return pool
     return replace(pool, pool=pool.pool.model_copy(update={"replicas": replicas}))
+
+
+def one_replica(pool: ResolvedPool) -> ResolvedPool:
+    """Return one engine of the pool in both roles; unchanged if possible, to keep its cached step times."""
+    if pool.pool.replicas == 1 and pool.pool.role == "both":
+        return pool
+    return replace(pool, pool=pool.pool.model_copy(update={"replicas": 1, "role": "both"}))
 
 
 def _in_flight(pools: Sequence[ResolvedPool], workload: Workload) -> float:

@@ -32,7 +32,7 @@ SIDE_BY_SIDE = ("vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "hf-transf
 LACKS: dict[str, Callable[[EngineSpec], bool]] = {  # what an engine does not do by default
     "paged KV": lambda engine: not engine.paged,
     "chunked prefill": lambda engine: not engine.chunked_prefill,
-    "prefill beside decode": lambda engine: not engine.mixes_prefill_with_decode,
+    "mixed prefill and decode": lambda engine: not engine.mixes_prefill_with_decode,
     "prefix caching": lambda engine: not engine.prefix_caching,
     "CUDA graphs": lambda engine: not engine.cuda_graphs,
     "asynchronous scheduling": lambda engine: not engine.async_scheduling,
@@ -102,7 +102,7 @@ def compare_engines(
     load_field, load = load_of(asked)
     input_len, output_len = lengths_of(asked)
     if not engines:
-        raise InvalidInput("no engines to compare: leave --engines out, or name one")
+        raise InvalidInput("no engines to compare: name at least one, or leave --engines out")
     named = deployment.model
     spec = named if isinstance(named, ModelSpec) else load_model(named)
     folder = None if profiles is None else str(profiles)

@@ -45,7 +45,7 @@ def make_workload(traffic: Traffic, max_model_len: int | None = None) -> Workloa
     """
     if traffic.batch_size is not None:
         raise InvalidInput(
-            "--batch-size is for `estimate`; to send N at once use --num-prompts N --request-rate inf"
+            "--batch-size is for `estimate`; to send N requests at once, use --num-prompts N --request-rate inf"
         )
     workload = _from_client(workload_of(traffic, max_model_len), traffic)
     return workload if traffic.num_samples == 1 else parallel_samples(workload, traffic.num_samples)
@@ -153,8 +153,9 @@ def offline_notes(pools: Sequence[ResolvedPool], workload: Workload) -> tuple[st
     if not workload.offline or whole is None or front_end_limit(pools, workload) is not None:
         return ()
     return (
-        "all requests come at once and no client is named: an offline batch, without the API server, which streams "
-        f"at most {whole.output_tokens_per_s:,.0f} output tokens/s; --client-latency NAME includes it",
+        "All requests arrive at once without a client, so this is an offline batch without an API server. Set "
+        f"--client-latency to include the server, which streams at most {whole.output_tokens_per_s:,.0f} output "
+        "tokens/s.",
     )
 
 
@@ -170,10 +171,9 @@ def _offloading_keywords(resolved: ResolvedPool, policy: str) -> dict[str, objec
         return {}
     able = schedulers_that("offloads")
     if policy not in able or plan.layout.kv_windows != (None,):
-        what = "windows or a recurrent state" if policy in able else resolved.engine.label
+        what = "windowed attention or recurrent state" if policy in able else resolved.engine.label
         raise InvalidInput(
-            f"--kv-offloading-size is simulated for {' and '.join(able)} and full attention, not for "
-            f"{what}: leave it out"
+            f"--kv-offloading-size is simulated for {' and '.join(able)} with full attention, not for {what}"
         )
     link = resolved.profile.pcie
     lmcache = pool.kv_offloading_backend == "lmcache"
@@ -211,15 +211,13 @@ def _adapter_keywords(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     pool = resolved.pool
     if pool.max_loras is None:
         return {}
-    if policy not in schedulers_that("adapts"):
+    able = schedulers_that("adapts")
+    if policy not in able:
         raise InvalidInput(
-            f"--max-loras is simulated for {' and '.join(schedulers_that('adapts'))}, not for "
-            f"{resolved.engine.label}: leave it out"
+            f"--max-loras is simulated for {' and '.join(able)}, not for {resolved.engine.label}"
         )
     if pool.lora_read_bytes_per_s is not None and pool.max_cpu_loras is None:
-        raise InvalidInput(
-            "--lora-read-bytes-per-s changes nothing without --max-cpu-loras: host memory holds all adapters"
-        )
+        raise InvalidInput("--lora-read-bytes-per-s changes nothing without --max-cpu-loras: leave it out")
     stages = range(pool.pipeline_parallel_size)
     loaded_bytes = max(adapter_bytes(resolved, stage) for stage in stages)
     read_bytes = adapter_bytes(resolved)
@@ -237,8 +235,8 @@ def _swap_keywords(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     pool, block_bytes = resolved.pool, resolved.memory.kv_block_bytes
     if policy not in schedulers_that("swaps"):
         raise InvalidInput(
-            f"--preemption-mode swap is of vLLM's V0 engine, and {resolved.engine.label} recomputes: use "
-            "--engine vllm@0.6, or --kv-offloading-size"
+            f"--preemption-mode swap exists only in vLLM's V0 engine; {resolved.engine.label} recomputes: use --engine "
+            "vllm@0.6, or --kv-offloading-size"
         )
     return {
         "preemption_mode": "swap",
@@ -294,8 +292,8 @@ def unheeded_notes(pools: Sequence[ResolvedPool], traffic: Traffic) -> tuple[str
     if traffic.max_tokens is None or any(policy_name(pool, traffic.scheduling) in heeding for pool in pools):
         return ()
     return (
-        f"--max-tokens changes nothing under {pools[0].engine.label}, which reserves nothing for an answer to come; "
-        f"{', '.join(heeding)} do",
+        f"--max-tokens changes nothing under {pools[0].engine.label}, which reserves no KV cache for future output; "
+        f"it is used by {', '.join(heeding)}.",
     )
 
 
@@ -311,8 +309,8 @@ def _refuse_unheeded(resolved: ResolvedPool, policy: str) -> None:
             continue
         flag = f"--{name.replace('_', '-')}"
         raise InvalidInput(
-            f"{flag} changes nothing without a scheduler that heeds it ({', '.join(schedulers_that_read(name))}); "
-            f"{resolved.engine.label} is {policy}: leave {flag} out"
+            f"{flag} changes nothing under {resolved.engine.label}, whose scheduler is {policy}; it is used by "
+            f"{', '.join(schedulers_that_read(name))}: leave {flag} out"
         )
 
 
@@ -332,7 +330,7 @@ def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:
 OWN_DRAFTERS = {  # engines that draft in a few ways, by the kinds of `speculators.toml`
     "tgi": ("lookup", "heads"),  # TGI docs, conceptual/speculation: Medusa and n-gram; 2026-11
     "llama.cpp": ("draft-model", "lookup"),  # --model-draft, n-grams: server README, from memory; 2026-11
-    "ollama": (),  # no option of its server or Modelfile says how: assumed, 2026-11
+    "ollama": (),  # assumed, because its server and Modelfile have no option for it; 2026-11
     "deepspeed-mii": (),  # FastGen documentation, quoted from memory; 2026-11
 }
 
@@ -342,14 +340,14 @@ def _with_drafts(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
     pool, able = resolved.pool, schedulers_that("drafts")
     if setup.policy not in able:
         raise InvalidInput(
-            f"drafts are not simulated under {resolved.engine.label}: its scheduler, {setup.policy}, is modelled with "
-            f"a row a request, {', '.join(able)} with drafts too: use --engine vllm, or leave out --speculator"
+            f"drafts are not simulated under {resolved.engine.label}, whose scheduler is {setup.policy}, but for "
+            f"{', '.join(able)}: use --engine vllm, or leave out --speculator"
         )
     speculator = speculator_of(pool, resolved.model)
     own = OWN_DRAFTERS.get(resolved.engine.name)
     if own is not None and speculator.kind not in own:
         ways = " and ".join(way.name for way in speculators().values() if way.kind in own)
-        way_out = f"drafts by {ways} alone: use one of them, or" if ways else "does not draft: use"
+        way_out = f"drafts only with {ways}: use one of them, or" if ways else "does not draft: use"
         raise InvalidInput(f"--speculator {speculator.name}: {resolved.engine.label} {way_out} --engine vllm")
     speculation = speculative.Speculation(resolved, speculator)
     return with_drafts(setup, speculation, pool.num_speculative_tokens)
@@ -364,7 +362,7 @@ def with_drafts(
     """
     k = speculation.speculator.depth(draft_tokens)
     if k < 1:
-        raise InvalidInput(f"{k} draft tokens: a simulation with drafts needs at least 1")
+        raise InvalidInput(f"{k} draft tokens: speculative decoding needs at least 1")
     memory, nodes = speculation.memory(), speculation.speculator.verified_tokens(k)
     return replace(
         setup,

@@ -13,6 +13,7 @@ from capacity.answers.attribution import Response, responses, shares
 from capacity.answers.estimate import breakdown
 from capacity.answers.fit import drafting_notes, gpu_summary, model_summary
 from capacity.answers.interval_parts import (
+    CALIBRATE,
     NINETY,
     ExplainedInterval,
     IntervalPart,
@@ -111,9 +112,8 @@ def _steps(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, float
     for phase in phases.get(metric, ("prefill", "decode")):
         band: Residuals = resolved.step_model.residuals(phase)  # type: ignore[arg-type]
         deviation = (math.log1p(band.high) - math.log1p(band.low)) / (2 * NINETY)
-        what = f"{phase} steps of whole models against this GPU's constants ({band.fit.basis})"
-        narrowed = "capacity calibrate RESULTS (two runs of your own)"
-        part = Part(name=f"{phase} steps", what=what, deviation=deviation, narrowed_by=narrowed)
+        what = f"measured over predicted {phase} steps of whole models on this GPU ({band.fit.basis})"
+        part = Part(name=f"{phase} steps", what=what, deviation=deviation, narrowed_by=CALIBRATE)
         yield part, band.low, band.high
     spread = length_spread(resolved)
     if spread and metric != "ttft":
@@ -128,9 +128,9 @@ def _client(
         return
     nearer_s, farther_s = client_range_s(traffic, adjustment)
     low, high = -nearer_s / quantity.value, farther_s / quantity.value
-    what = f"client and network: {traffic.client_latency_s * 1e3:.0f} ms are taken, nobody said how far it is"
+    what = f"client and network: latency not specified, {traffic.client_latency_s * 1e3:.0f} ms assumed"
     deviation = (high - low) / (2 * NINETY)
-    part = Part(name="client", what=what, deviation=deviation, narrowed_by="say --client-latency")
+    part = Part(name="client", what=what, deviation=deviation, narrowed_by="set --client-latency")
     yield part, max(low, -1.0), high
 
 
@@ -151,9 +151,9 @@ def _holds(phases: Phases, metric: Metric) -> tuple[str, ...]:
         return ()
     held = []
     if load.whole is not None:
-        held.append("the mean over the whole run, warm-up and drain included")
+        held.append("the mean over the whole run including warm-up and drain")
     if load.verdict.verdict == "saturated" and load.verdict.load_fraction is not None and metric != "tpot":
-        held.append("no upper end: so near to what the engine serves at most, queues may grow for ever")
+        held.append("no upper end, because queues may grow without bound this close to the engine's capacity")
     return tuple(held)
 
 
@@ -185,11 +185,11 @@ def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
     times, steps = phases.times, TokenSteps(resolved)
     if phases.served is not None and phases.served.steady is None:
         verdict = phases.served.verdict
-        raise InvalidInput(f"no steady state: {verdict.reason}; ask for less")
+        raise InvalidInput(f"no steady state: {verdict.reason}; reduce the load")
     bound = None if phases.served is None else phases.served.verdict.bound_by
     prefill = steps.step_cost(times.prefill_shape)
     decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
-    bounds = () if bound is None else (f"the load is {bound}; the steps below are not the limit",)
+    bounds = () if bound is None else (f"The load is {bound}; the steps below are not the limit.",)
     notes = (*bounds, *resolved.step_model.notes, *drafting_notes(resolved))
     return make_from(
         Attribution,

@@ -91,17 +91,13 @@ def one_replica_notes(resolved: ResolvedPool) -> tuple[str, ...]:
     """Return a note that the answer covers one of several replicas."""
     replicas, ranks = resolved.pool.replicas, resolved.pool.data_parallel_size
     notes: tuple[str, ...] = (
-        () if replicas == 1 else (f"of one of the {replicas} replicas; `capacity simulate` answers for all",)
+        () if replicas == 1 else (f"For one of {replicas} replicas; `capacity simulate` covers all of them.",)
     )
     if ranks > 1:
-        what = (
-            "share the experts and take every step together"
-            if resolved.model.is_moe
-            else "are independent engines"
-        )
+        what = "share the experts and step together" if resolved.model.is_moe else "are independent engines"
         notes += (
-            f"memory and KV cache are of one of the {ranks} data-parallel ranks, which {what}; all of them hold "
-            f"{ranks * memory_with_draft(resolved).kv_capacity_tokens:,} tokens",
+            f"Memory and KV cache are for one of {ranks} data-parallel ranks, which {what}; all ranks together hold "
+            f"{ranks * memory_with_draft(resolved).kv_capacity_tokens:,} tokens.",
         )
     return notes
 
@@ -114,26 +110,25 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
     way = speculator_of(pool, resolved.model)
     depth = way.depth(pool.num_speculative_tokens)
     notes: tuple[str, ...] = (
-        f"drafts by {pool.draft or way.name}, {depth} deep: {way.tokens_per_round(depth):.2f} tokens a step of a "
-        f"request on average, by an acceptance that is {way.provenance}",
+        f"Drafts by {pool.draft or way.name} with {depth} tokens: on average {way.tokens_per_round(depth):.2f} tokens "
+        f"per request and step; acceptance rate: {way.provenance}.",
     )
     if pool.acceptance_spread:
         notes += (
-            f"acceptance differs between requests, by a spread of {pool.acceptance_spread:g} in log-odds",
+            f"The acceptance rate varies between requests with a spread of {pool.acceptance_spread:g} in log-odds.",
         )
     if way.tree_tokens is None:
         return notes
     if not way.name.endswith(TREE):
         return (
             *notes,
-            f"{resolved.engine.label} drafts a tree by default, {depth} deep, of which it verifies "
-            f"{way.verified_tokens(depth)}: --num-speculative-tokens makes it a chain",
+            f"{resolved.engine.label} drafts a tree of depth {depth} by default and verifies "
+            f"{way.verified_tokens(depth)} tokens of it; set --num-speculative-tokens for a chain.",
         )
     return (
         *notes,
-        f"{way.name} drafts a tree of {way.verified_tokens(depth)}, {depth} deep, for every request; vLLM drafts a "
-        f"chain, which is `--speculator {way.name.removesuffix(TREE)}`, unless its speculative config has a "
-        "speculative_token_tree",
+        f"{way.name} drafts a tree of {way.verified_tokens(depth)} tokens and depth {depth}. vLLM drafts a chain "
+        f"(`--speculator {way.name.removesuffix(TREE)}`) unless its speculative config has a speculative_token_tree.",
     )
 
 
@@ -146,9 +141,9 @@ def draft_memory_notes(resolved: ResolvedPool) -> tuple[str, ...]:
     memory = Speculation(resolved, speculator_of(pool, resolved.model)).memory()
     weights, per_token = memory.draft_weights_bytes / 2**30, memory.draft_kv_bytes_per_token / 2**10
     return (
-        f"drafting by {pool.draft or pool.speculator} takes {weights:.2f} GiB of weights and {per_token:.1f} KiB of KV "
-        f"a token, over the GPUs that it is on: {memory.kv_capacity_tokens_after:,} tokens fit with it, "
-        f"{memory.kv_capacity_tokens_before:,} without",
+        f"Drafting by {pool.draft or pool.speculator} takes {weights:.2f} GiB for weights and {per_token:.1f} KiB of "
+        f"KV per token in all: the KV cache holds {memory.kv_capacity_tokens_after:,} tokens with it and "
+        f"{memory.kv_capacity_tokens_before:,} without.",
     )
 
 
@@ -162,6 +157,6 @@ def host_memory_notes(resolved: ResolvedPool) -> tuple[str, ...]:
     tokens = int(size * 2**30 // (plan.kv_block_bytes * engine_gpus)) * plan.kv_block_tokens
     what = "engine" if pool.data_parallel_size == 1 else "data-parallel rank"
     return (
-        f"{size:g} GiB of host memory hold {tokens:,} tokens of KV beside the GPU's, of each {what}: to be read back "
-        "by later requests, not for running ones",
+        f"{size:g} GiB of host memory per {what} hold {tokens:,} further tokens of KV, which later requests read back; "
+        "running requests cannot use them.",
     )

@@ -121,7 +121,7 @@ def _point(
         except InvalidInput as error:
             refused = refused or error
     if tried is None:
-        reason = "no tensor-parallel size divides the model" if refused is None else str(refused)
+        reason = "no tensor-parallel size divides the model evenly" if refused is None else str(refused)
         return FitPoint(gpu=profile.name, reason=reason), refused
     plan, gpus = brief_memory(tried), tried.pool.num_gpus
     price, price_note = price_or_why_not(profile.name, cost)

@@ -121,13 +121,13 @@ def frontier(
     places = list(product(gpus, quantizations, engines, tensor_parallel_sizes))
     if not 0 < len(places) <= MOST_LINES:
         raise InvalidInput(
-            f"{len(places)} deployments: give from 1 to {MOST_LINES} of GPU x format x engine x tensor-parallel size"
+            f"{len(places)} deployments (GPUs x formats x engines x sizes): must be from 1 to {MOST_LINES}"
         )
     pool, fields, prices = split(options, Pool, Traffic, Cost)
     if given := [name for name in (*LOAD_FIELDS, "requests_per_day") if name in fields]:
-        raise InvalidInput(f"{given[0]} is a load of its own: leave it out, or give `loads`")
+        raise InvalidInput(f"{given[0]} sets a single load: leave it out, or give `loads`")
     if not len(loads) or min(loads) < 1:
-        raise InvalidInput("loads must be whole numbers of requests, at least one, from 1")
+        raise InvalidInput("loads must contain at least one number of requests, all whole and from 1")
     deployment = deployment_of(
         model,
         pool={**pool, "gpu": gpus[0]},

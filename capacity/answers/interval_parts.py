@@ -16,27 +16,27 @@ from capacity.hardware.spreads import ANEW, Kind, Metric, Spreads, Unsaid
 from capacity.step.time_classes import EFFECTS, TIME_CLASSES, Effect
 
 NINETY = 1.645  # standard deviations of a normal: 5 % and 95 %
-CALIBRATE = "capacity calibrate RESULTS (two runs of your own)"
+CALIBRATE = "capacity calibrate RESULTS (two of your own runs)"
 SCHEDULING, VERSION = "scheduling", "engine_version"
 ACCEPTANCE = "--acceptance"
 MACHINE = "machine, client and build"
 LAUNCH_SETTINGS = 4  # settings that may differ on a server: the release and `LAUNCH_DEFAULTS`
 WHAT: dict[Effect, str] = {
-    "memory": "kernels that wait for memory, from one machine and release to the next",
-    "compute": "kernels that wait for tensor cores",
-    "experts": "expert kernels and how evenly the router spreads tokens",
+    "memory": "memory-bound kernels, which vary between machines and releases",
+    "compute": "compute-bound kernels",
+    "experts": "expert kernels and the balance of the expert router",
     "all_reduce": "all-reduce and other collectives",
-    "host": "the CPU's work per step: its clock, its load, the release",
-    "eager": "launching steps outside of CUDA graphs",
-    "experts_tilt": "how much longer expert kernels take with more tokens",
+    "host": "CPU work per step, which depends on clock, load and release",
+    "eager": "kernel launches outside of CUDA graphs",
+    "experts_tilt": "growth of the expert kernels' time with the number of tokens",
 }
 
 WEIGHT_KERNELS = "weight kernels"
 UNMEASURED = {  # by the reason why these steps were not measured; {}: the GPU
-    WEIGHT_KERNELS: "kernels of a weight format, known by others' measurements alone",
-    "chip": "steps of {}, none of whose kernels was measured: assumed",
-    "served chip": "steps of {}, by kernels of another chip: as published servers of it differ",
-    "offload": "weights that are read over PCIe, and layers that the CPU computes: rates are assumed",
+    WEIGHT_KERNELS: "kernels of a weight format, known only from third-party measurements",
+    "chip": "steps of {}, assumed because none of its kernels was measured",
+    "served chip": "steps of {}, predicted with kernels of another chip; spread of its published servers",
+    "offload": "assumed rates of weights read over PCIe and of layers computed by the CPU",
 }
 
 
@@ -133,7 +133,7 @@ def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spr
     if metric != "ttft":
         parts.append(of_acceptance(asked.length_spread * (1 if metric == "tpot" else 1 - asked.ttft_share)))
     if asked.statistic in ("p90", "p95", "p99"):
-        what = f"how far {asked.statistic} is from the mean"
+        what = f"distance of {asked.statistic} from the mean"
         tail = float(getattr(known.tails[metric], asked.statistic))
         parts.append(Part(name="percentile", what=what, deviation=tail, judged=False))
     kept = [part for part in parts if part.deviation > 0]
@@ -142,9 +142,9 @@ def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spr
 
 def of_acceptance(deviation: float) -> Part:
     """Return the part of the unknown draft acceptance."""
-    what = "how many drafts are accepted: as published, on other prompts"
+    what = "acceptance rate of drafts, published for other prompts"
     return Part(
-        name=ACCEPTANCE, what=what, deviation=deviation, narrowed_by=f"say {ACCEPTANCE}", judged=False
+        name=ACCEPTANCE, what=what, deviation=deviation, narrowed_by=f"set {ACCEPTANCE}", judged=False
     )
 
 
@@ -191,7 +191,7 @@ def _of_steps(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads)
         variance = asked.adjustment.variance(of_classes | beyond_constants(metric, asked))
         before = sum((share * known.classes[name]) ** 2 for name, share in of_classes.items())
         variance += ANEW * max(before - asked.adjustment.variance(of_classes), 0.0)
-        what = f"step times, after {asked.adjustment.rows} figures of own runs"
+        what = f"step times after calibration on {asked.adjustment.rows} figures of your own runs"
         return [
             Part(
                 name="calibrated steps", what=what, deviation=math.sqrt(variance), narrowed_by="further runs"
@@ -233,17 +233,17 @@ def _of_deployment(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
     return [
         Part(
             name="deployment",
-            what=f"what deployments of {of} are off by beyond their step times",
+            what=f"differences between deployments of {of} beyond their step times",
             deviation=deployment * (math.sqrt(ANEW) if learnt else 1.0),
             narrowed_by=CALIBRATE,
         ),
-        Part(name="run", what="from one run or load to the next", deviation=run),
+        Part(name="run", what="variation between runs and loads", deviation=run),
     ]
 
 
 def _in_words(asked: Asked, seen: bool) -> str:
     kind = "experts" if asked.is_moe else "dense models"
-    return f"{kind} under {asked.engine} on {asked.gpu}" + ("" if seen else ", none of which was seen")
+    return f"{kind} under {asked.engine} on {asked.gpu}" + ("" if seen else " (no measured deployment)")
 
 
 def of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
@@ -260,16 +260,14 @@ def of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
             continue
         deviation = _unsaid_deviation(metric, spread, asked.ttft_share) * left
         flag = "--" + name.replace("_", "-")
-        what, narrowed = (
-            f"not said, so the default is taken; servers of {asked.engine} often have another",
-            f"say {flag}",
-        )
+        narrowed = f"set {flag}"
+        what = f"not specified; the default is assumed, but {asked.engine} servers often use another value"
         if name == VERSION:
-            flag, narrowed = "engine version", f"say --engine {asked.engine}@VERSION"
-            what = "not said, so the newest known release is taken"
+            flag, narrowed = "engine version", f"set --engine {asked.engine}@VERSION"
+            what = "not specified; the newest known release is assumed"
         if name == SCHEDULING:
             flag, narrowed = SCHEDULING, CALIBRATE
-            what = f"how {asked.engine} was told to batch prompts, beyond what has a flag here"
+            what = f"scheduling settings of {asked.engine} that have no flag here"
         found.append(Part(name=flag, what=what, deviation=deviation, narrowed_by=narrowed, judged=False))
     kind = "moe" if asked.is_moe else "dense"
     least, most = known.other_machines.get(kind), known.beyond_said.get(kind)
@@ -293,7 +291,7 @@ def machine_part(
     high = low if most is None else max(_unsaid_deviation(metric, most, ttft_share), low)
     return Part(
         name=MACHINE,
-        what="machine, client and build, which were not measured",
+        what="unmeasured machine, client and build",
         deviation=math.sqrt(low**2 + unknown * (high**2 - low**2)),
         narrowed_by=CALIBRATE,
         judged=False,

@@ -63,9 +63,6 @@ def with_interval(value: float, low: float | None, high: float | None) -> Quanti
     )
 
 
-# the client
-
-
 def beside_client(
     quantity: Quantity,
     traffic: Traffic,
@@ -111,9 +108,6 @@ def _limits(client_s: float, unit_s: float) -> tuple[float, float]:
     return (client_s - LEAST_S) / unit_s, (MOST_S - client_s) / unit_s
 
 
-# the answer
-
-
 def predicted_latencies(
     resolved: ResolvedPool,
     phases: Phases,
@@ -138,9 +132,6 @@ def predicted_latencies(
         for each in (found.ttft_s, found.e2e_s)
     )
     return Latencies(ttft, found.tpot_s, e2e)
-
-
-# a load as it is served
 
 
 @dataclass(frozen=True)
@@ -327,9 +318,6 @@ def served_latencies(
 def _latencies(means: LoadMeans | PhaseTimes, predicted: Callable[[Metric, float], Quantity]) -> Latencies:
     tpot = None if means.tpot_s is None else predicted("tpot", means.tpot_s)
     return Latencies(predicted("ttft", means.ttft_s), tpot, predicted("e2e", means.e2e_s))
-
-
-# a batch in closed form
 
 
 def batch_latencies(

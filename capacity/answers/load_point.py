@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 from capacity.answers.estimate import estimate_of
+from capacity.answers.phases import ONE_LOAD
 from capacity.answers.records import Quantity
 from capacity.base.errors import CapacityError, DoesNotFit, InvalidInput
 from capacity.base.record import make_from
@@ -80,16 +81,14 @@ def load_of(traffic: Traffic) -> tuple[LoadField, float]:
     """Return the load's field and value. Raises InvalidInput unless exactly one is given."""
     given = [(name, getattr(traffic, name)) for name in LOAD_FIELDS if getattr(traffic, name) is not None]
     if len(given) != 1:
-        raise InvalidInput(
-            "give one of --batch-size (a batch alone), --concurrency (a closed loop) and --request-rate (arrivals)"
-        )
+        raise InvalidInput(ONE_LOAD)
     return given[0]
 
 
 def lengths_of(traffic: Traffic) -> tuple[int, int]:
     """Return the input and output tokens of a typical request. Raises InvalidInput without them."""
     if traffic.input_len is None or traffic.output_len is None:
-        raise InvalidInput("no lengths: give --input-len and --output-len, the tokens of a typical request")
+        raise InvalidInput("no lengths: give --input-len and --output-len in tokens")
     return traffic.input_len, traffic.output_len
 
 
@@ -196,7 +195,7 @@ def smallest_pool(
             refused = refused or error
     if tried is not None:
         return Sized(pool=None, point=tried)
-    reason = "no tensor-parallel size divides the model" if refused is None else str(refused)
+    reason = "no tensor-parallel size divides the model evenly" if refused is None else str(refused)
     point = LoadPoint(gpu=profile.name, load=float(load), reason=reason)
     return Sized(pool=None, point=point, refused=refused)
 
@@ -253,7 +252,7 @@ def in_order(points: Iterable[LoadPoint], order: str) -> tuple[LoadPoint, ...]:
     Raises InvalidInput for an unknown order.
     """
     if order not in ORDERS:
-        raise InvalidInput(f"no order {order!r}: {', '.join(ORDERS)}")
+        raise InvalidInput(f"no order {order!r}: must be one of {', '.join(ORDERS)}")
     field, _, most_first = ORDERS[order]
 
     def key(point: LoadPoint) -> tuple[bool, bool, bool, bool, float, str]:

@@ -84,10 +84,10 @@ def load_sweep(
     """
     field = next((name for name in LOAD_FIELDS if name == over), None)
     if field is None:
-        raise InvalidInput(f"no load {over!r}: {', '.join(LOAD_FIELDS)}")
+        raise InvalidInput(f"no load {over!r}: must be one of {', '.join(LOAD_FIELDS)}")
     pool, fields, prices = split(options, Pool, Traffic, Cost)
     if given := [name for name in LOAD_FIELDS if name in fields]:
-        raise InvalidInput(f"{given[0]} is a load of its own: leave it out, or give `loads`")
+        raise InvalidInput(f"{given[0]} sets a single load: leave it out, or give `loads`")
     deployment = deployment_of(
         model, pool=pool, traffic={**estimate_fields(fields), field: 1}, cost=prices, question="estimate"
     )
@@ -116,7 +116,7 @@ def sweep_of(
         rates = [float(f"{share * full_rate:.3g}") for share in SHARES]
         loads = rates if over == "request_rate" else REQUESTS
     if not len(loads) or not all(0 < load < float("inf") for load in loads):
-        raise InvalidInput("loads must be finite numbers above 0, at least one")
+        raise InvalidInput("loads must contain at least one number, all finite and above 0")
     points = tuple(
         load_point(resolved, _traffic_at(traffic, over, load), price, price_note=note)
         for load in sorted(loads)

@@ -23,9 +23,8 @@ OF_A_REQUEST = (
     "audio_tokens", "batch_size", "client_latency_s",
 )  # fmt: skip
 ALL_BUT_EQUAL = 0.1  # range ratio below which requests still wait for each other's prefills: assumed
-CLEARLY_LONGER = (
-    1.1  # ratio of a decode step beyond the CUDA graphs to one within, from which a note is added
-)
+CLEARLY_LONGER = 1.1  # least ratio, for a note, of a decode step beyond the CUDA graphs to one within
+ONE_LOAD = "give exactly one of --batch-size (single batch), --concurrency (closed loop) and --request-rate (arrivals)"
 LOAD_FIELDS = tuple(name for name in ESTIMATE_TRAFFIC if name not in OF_A_REQUEST)
 
 
@@ -63,7 +62,7 @@ def estimate_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the traffic's keywords unchanged. Raises InvalidInput for a keyword that only a simulation supports."""
     for name in fields:
         if name not in ESTIMATE_TRAFFIC:
-            raise InvalidInput(f"estimate takes no {name!r}: `simulate` does")
+            raise InvalidInput(f"estimate does not take {name!r}: use `simulate`")
     return fields
 
 
@@ -76,12 +75,10 @@ def request_lengths(resolved: ResolvedPool, traffic: Traffic) -> RequestLengths:
     """Return the lengths of the traffic's requests. Raises InvalidInput without them, or without exactly one load."""
     if traffic.input_len is None or traffic.output_len is None:
         missing = "--input-len" if traffic.input_len is None else "--output-len"
-        raise InvalidInput(f"no {missing}: give the tokens of a typical request")
+        raise InvalidInput(f"no {missing}: give the number of tokens of a typical request")
     loaded = traffic.concurrency is not None or traffic.request_rate is not None
     if loaded == (traffic.batch_size is not None):
-        raise InvalidInput(
-            "give one of --batch-size (a batch alone), --concurrency (a closed loop) and --request-rate (arrivals)"
-        )
+        raise InvalidInput(ONE_LOAD)
     _check_load(traffic)
     check_task(resolved, traffic.output_len)
     images, size, audio = traffic.images_per_prompt, traffic.image_tokens or 0, traffic.audio_tokens or 0
@@ -99,16 +96,14 @@ def request_lengths(resolved: ResolvedPool, traffic: Traffic) -> RequestLengths:
 def _check_load(traffic: Traffic) -> None:
     """Raise InvalidInput for load options that do not apply to a batch, and for all requests at once."""
     if traffic.request_rate == math.inf:
-        raise InvalidInput(
-            "--request-rate inf sends all requests at once: `capacity simulate` answers, or --batch-size N"
-        )
+        raise InvalidInput("--request-rate inf sends all at once: use `capacity simulate`, or --batch-size N")
     if traffic.batch_size is None:
         return
     given, fields = traffic.model_fields_set, type(traffic).model_fields
     if idle := [n for n in LOAD_FIELDS if n in given and getattr(traffic, n) != fields[n].default]:
         flag = idle[0].replace("_", "-")
         raise InvalidInput(
-            f"--{flag} changes nothing of a --batch-size, whose requests are alike and begin together: "
+            f"--{flag} changes nothing with --batch-size, whose requests are identical and start together: "
             "leave it out, or give --concurrency or --request-rate"
         )
 
@@ -116,16 +111,13 @@ def _check_load(traffic: Traffic) -> None:
 def check_task(resolved: ResolvedPool, output_len: int | None) -> None:
     """Raise InvalidInput for output tokens of a model that generates none."""
     if resolved.model.task == "embed" and output_len not in (None, 1):
-        raise InvalidInput(
-            f"{resolved.model.name} makes no tokens: it embeds or scores its prompt; use --output-len 1, which stands "
-            "for its one answer"
-        )
+        raise InvalidInput(f"{resolved.model.name} generates no tokens: use --output-len 1")
 
 
 def check_length(resolved: ResolvedPool, tokens: int) -> None:
     """Raise InvalidInput for a request without tokens or longer than the engine accepts."""
     if tokens < 1:
-        raise InvalidInput(f"a request has at least 1 token, not {tokens}")
+        raise InvalidInput(f"a request must have at least 1 token, not {tokens}")
     if tokens > resolved.max_model_len:
         raise InvalidInput(
             f"a request of {tokens} tokens exceeds max_model_len {resolved.max_model_len}: "
@@ -139,7 +131,7 @@ def tower_notes(resolved: ResolvedPool, *, pictured: bool) -> tuple[str, ...]:
     if tower is None or tower.assumed is None or not pictured:
         return ()
     return (
-        f"the vision tower of {resolved.model.name} is {tower.assumed}: assumed, its time is not measured",
+        f"The vision tower of {resolved.model.name} is assumed to be {tower.assumed}; its time was not measured.",
     )
 
 
@@ -154,8 +146,8 @@ def equal_length_notes(traffic: Traffic) -> tuple[str, ...]:
     if not is_synchronised(traffic):
         return ()
     return (
-        "with identical request lengths a closed loop synchronises: requests queue behind each other's prefills, and "
-        "TTFT is higher than with lengths that vary",
+        "With identical request lengths, a closed loop synchronises: requests queue behind each other's prefills. "
+        "Set --random-range-ratio if your lengths vary, because TTFT is then lower.",
     )
 
 
@@ -196,9 +188,9 @@ def _eager_notes(resolved: ResolvedPool, requests: int, lengths: RequestLengths)
     if beyond < CLEARLY_LONGER * within:
         return ()
     return (
-        f"{rows} requests in a step are more than the {most} of the largest CUDA graph: decode steps are launched "
-        f"kernel by kernel, {beyond * 1e3:.3g} ms for {most + 1} where {most} take {within * 1e3:.3g}; --max-num-seqs "
-        f"{most} keeps within it, --max-cudagraph-capture-size raises it where the engine can",
+        f"{rows} requests per step exceed the largest CUDA graph ({most}), so decode steps are launched kernel by "
+        f"kernel: {beyond * 1e3:.3g} ms for {most + 1} requests, {within * 1e3:.3g} ms for {most}. Set --max-num-seqs "
+        f"{most}, or raise --max-cudagraph-capture-size if the engine supports it.",
     )
 
 
@@ -283,7 +275,7 @@ def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) ->
     needed = traffic.batch_size or 1
     if held < needed:
         fewer = f", or --batch-size {held}" if held else ""
-        beside = "" if resolved.pool.speculator is None else " beside the drafter"
+        beside = "" if resolved.pool.speculator is None else " next to the drafter"
         raise DoesNotFit(
             f"{needed} x {tokens} tokens exceed the KV cache of {ranks * plan.kv_capacity_tokens} tokens, "
             f"which holds {held} such requests{beside}; {resolved.more_memory}{fewer}",
@@ -307,7 +299,7 @@ def _load_notes(resolved: ResolvedPool, traffic: Traffic, slots: int) -> tuple[s
     if slots < concurrency:
         seats = resolved.pool.data_parallel_size * resolved.max_num_seqs
         bound = "max_num_seqs" if slots == seats else "the KV cache"
-        notes.append(f"{bound} holds {slots} of the {concurrency} requests at a time; the others wait")
+        notes.append(f"Only {slots} of the {concurrency} requests run at a time (limit: {bound}).")
     if resolved.lockstep_ranks > 1:
-        notes.append("the prefill step shown is one in which every data-parallel rank prefills")
+        notes.append("The prefill step shown is one where every data-parallel rank prefills.")
     return tuple(notes)

@@ -53,28 +53,19 @@ def check_routes(pools: Sequence[ResolvedPool], service: Service) -> None:
     """Raise InvalidInput for limits and fractions that the router ignores, for a router without its required limit,
     and for KV that another model cannot read."""
     if service.router == "within-ttft" and service.router_ttft_s is None:
-        raise InvalidInput("--router within-ttft needs --router-ttft-s: within how many seconds?")
-    limited = any(
-        limit is not None
-        for pool in pools
-        for limit in (pool.pool.route_up_to_tokens, pool.pool.route_up_to_requests)
-    )
-    if limited and service.router not in APART:
-        raise InvalidInput(
-            f"a pool has route_up_to_tokens or route_up_to_requests, which --router {service.router} does not read: "
-            f"use {' or '.join(APART)}"
-        )
-    if service.router != CASCADE and any(pool.pool.route_escalation_rate is not None for pool in pools):
-        raise InvalidInput(
-            f"a pool has route_escalation_rate, which --router {service.router} does not read: use {CASCADE}"
-        )
+        raise InvalidInput("--router within-ttft needs --router-ttft-s, the TTFT limit in seconds")
+    by_length = ("route_up_to_tokens", "route_up_to_requests")
+    for name, routers in {**dict.fromkeys(by_length, APART), "route_escalation_rate": (CASCADE,)}.items():
+        if service.router not in routers and any(getattr(each.pool, name) is not None for each in pools):
+            ways = " or ".join(routers)
+            raise InvalidInput(f"a pool has {name}, which --router {service.router} ignores: use {ways}")
     prefill, decode = (
         {pool.model.name for pool in pools if pool.pool.role == role} for role in ("prefill", "decode")
     )
     if prefill and decode and len(prefill | decode) > 1:
         raise InvalidInput(
-            f"KV of {' and '.join(sorted(prefill))} is of no use to {' and '.join(sorted(decode))}: pools that prefill "
-            "and pools that decode need one model"
+            f"{' and '.join(sorted(decode))} cannot read the KV cache of {' and '.join(sorted(prefill))}: use one "
+            "model in all prefill and decode pools"
         )
 
 
@@ -86,18 +77,16 @@ def escalation(pools: Sequence[ResolvedPool], service: Service) -> Escalation | 
     *rates, last = [pool.pool.route_escalation_rate for pool in pools]
     if not rates:
         raise InvalidInput(
-            "--router cascade needs two pools at least, as they are asked: [[pools]] of a deployment file, each with "
-            "its model; or `capacity cascade --small MODEL`"
+            "--router cascade needs at least two pools: list them as [[pools]] in a deployment file, each with its "
+            "model, in the order of escalation; or use `capacity cascade --small MODEL`"
         )
     if last is not None:
-        raise InvalidInput(
-            f"route_escalation_rate {last:g} of the last pool leads nowhere: leave it out, or add a pool behind"
-        )
+        raise InvalidInput(f"route_escalation_rate {last:g} of the last pool has no target: leave it out")
     for place, rate in enumerate(rates):
         if rate is None:
             raise InvalidInput(
-                f"pool {place + 1} has no route_escalation_rate, the share of its answers that goes on: yours to "
-                "measure, as quality hangs on it"
+                f"pool {place + 1} has no route_escalation_rate, the fraction of its requests that is escalated: "
+                "measure it, because it determines the quality"
             )
     return Escalation(
         rates=tuple(rate for rate in rates if rate is not None),
@@ -112,8 +101,8 @@ def check_routed_traffic(pools: Sequence[ResolvedPool], traffic: Traffic) -> Non
     """Raise InvalidInput for requests that the models tokenize differently."""
     if traffic.images_per_prompt and len(models_of(pools)) > 1:
         raise InvalidInput(
-            f"images are of other tokens to each of {' and '.join(models_of(pools))}: leave out --images-per-prompt, "
-            "or give pools one model"
+            f"{' and '.join(models_of(pools))} encode images with different numbers of tokens: leave out "
+            "--images-per-prompt, or use one model in all pools"
         )
 
 
@@ -127,19 +116,19 @@ def route_notes(pools: Sequence[ResolvedPool], run: SimulationResult) -> Iterato
     models = models_of(pools)
     if len(models) > 1:
         yield (
-            f"{', '.join(models)} get the same numbers of tokens, in and out: tokenizers and lengths of answers differ "
-            "by model"
+            f"{', '.join(models)} are simulated with the same input and output lengths, although tokenizers and "
+            "output lengths differ by model."
         )
     use = run.cascade
     if use is None:
         return
     if use.by_answer:
         yield (
-            "a judged answer is shown whole: its first token comes with its last and its TPOT is 0; ITL is of all "
-            "tokens that engines made, judged or not"
+            "A judged answer is shown only when complete, so its TTFT equals its E2E and its TPOT is 0. ITL covers all "
+            "generated tokens, judged or not."
         )
     if use.unseen_answers:
         yield (
-            f"{use.unseen_answers:,} answers of {use.unseen_tokens:,} tokens were judged and thrown away: GPU time "
-            "that is paid for, in no throughput"
+            f"{use.unseen_answers:,} answers ({use.unseen_tokens:,} tokens) were judged and discarded; they cost GPU "
+            "time but do not count as throughput."
         )

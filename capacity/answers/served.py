@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, replace
 
 from capacity.answers.costs import ServedLoad
-from capacity.answers.deployment_run import run_service, verdict_on
+from capacity.answers.deployment_run import one_replica, run_service, verdict_on
 from capacity.answers.engine_setup import make_workload
 from capacity.answers.steady_load import steady_load
 from capacity.base.errors import InvalidInput
@@ -48,9 +48,7 @@ def serve_load(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
 
     Raises InvalidInput for traffic that cannot be simulated.
     """
-    engine = resolved  # unchanged if possible, to keep its cached step times
-    if resolved.pool.replicas != 1 or resolved.pool.role != "both":
-        engine = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 1, "role": "both"}))
+    engine = one_replica(resolved)
     wanted, simulated = traffic.concurrency, traffic
     if wanted is not None and wanted > 2 * slots + 16:
         # further ones only wait, and for how long follows from Little's law
@@ -63,8 +61,8 @@ def serve_load(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
     if wanted is None or wanted == simulated.concurrency:
         whole = whole_means(run.summary, run.records)
     else:
-        steady = _means_with_queue(steady, wanted)
-        reason = f"a closed loop of {wanted:,}, of which about {slots:,} run at a time and the others wait"
+        steady = _queued(steady, wanted)
+        reason = f"a closed loop of {wanted:,} requests, of which about {slots:,} run at a time and the others wait"
         bound = "" if verdict.bound_by is None else f"; {verdict.bound_by}"
         verdict = replace(verdict, reason=reason + bound)
     return Served(verdict=verdict, num_prompts=num_prompts, steady=steady, whole=whole, load=load)
@@ -107,9 +105,8 @@ def prompts_to_tell(run: SimulationResult, traffic: Traffic) -> int:
         return 0
     offered = run.records.arrival_ps
     span_s = int(offered.max() - offered.min()) / PS_PER_S
-    rate = max(
-        traffic.request_rate, len(offered) / span_s if span_s else 0.0
-    )  # for a peak, the rate of the peak
+    # for a peak, the rate of the peak
+    rate = max(traffic.request_rate, len(offered) / span_s if span_s else 0.0)
     return math.ceil(1.5 * LEAST_RESIDENCES * latency.percentiles[50] / 1e3 * rate)
 
 
@@ -132,8 +129,7 @@ def _of_prompts(
         raise InvalidInput(f"the load cannot be served: {run.reason}")
     if requests.part is not None:
         verdict = replace(verdict, reason=f"{requests.part}: {verdict.reason}")
-    if (
-        verdict.verdict == "too short to tell" and requests.is_closed_loop
-    ):  # its steady state needs a longer run
+    # the steady state of a closed loop needs a longer run
+    if verdict.verdict == "too short to tell" and requests.is_closed_loop:
         verdict = replace(verdict, steady=whole_means(run.summary, run.records))
     return run, verdict, requests

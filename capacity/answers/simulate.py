@@ -233,8 +233,7 @@ def _replication_seeds(traffic: Traffic, service: Service, count: int, *, drawn:
     chance = (drawn and traffic.trace is None) or service.mean_time_between_failures_s is not None
     if count > 1 and not chance:
         raise InvalidInput(
-            "--replications of a trace are all the same run: leave it out, or generate requests "
-            "(--input-len, --output-len, --request-rate)"
+            "all --replications of a trace are identical: leave it out, or generate the requests"
         )
     return seeds
 
@@ -248,11 +247,11 @@ def _run_notes(
 ) -> Iterator[str]:
     """Yield notes on what the verdict and the bill leave out, how requests were routed, and what the engines ignore."""
     if service.mean_time_between_failures_s is not None:
-        yield "the verdict's capacity is that of replicas that never fail: while one is lost there is less"
+        yield "The capacity in the verdict assumes that no replica fails; it is lower while a replica is lost."
     if prices is not None and len(prices) > 1:
         yield (
-            "of unequal pools the bill and $ a request are as they are; its split into input and output tokens is as "
-            "if every replica had an equal share of the load"
+            "The split of the cost into input and output tokens assumes an equal load on every replica of these "
+            "different pools; the bill and the cost per request do not depend on it."
         )
     yield from route_notes(pools, run)
     yield from unheeded_notes(pools, traffic)
@@ -261,4 +260,4 @@ def _run_notes(
 def _loop_notes(run: SimulationResult) -> Iterator[str]:
     if run.readable_because is not None:
         because = run.readable_because
-        yield f"simulated by the readable engines, hundreds of times slower than the compiled: {because}"
+        yield f"Simulated by the readable engines, which are hundreds of times slower than the compiled ones: {because}"

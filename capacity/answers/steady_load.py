@@ -21,7 +21,7 @@ def steady_load(
     """
     done = records.completed
     if not done.any():
-        raise InvalidInput("no request was served: nothing to divide the bill by")
+        raise InvalidInput("no request completed, so there is no cost per request or token")
     prompts, outputs = records.prompt_tokens[done], records.output_tokens[done]
     expected_input, expected_output = workload.long_run_tokens
     input_tokens = float(prompts.mean()) * expected_input / workload.mean_prompt_tokens

@@ -99,14 +99,14 @@ def _format_support(profile: HardwareProfile, engine: EngineSpec, family: Format
     stored = find_format(FORMATS[family])
     execution = stored.execution(profile.dense_flops_per_s)
     if execution.compute_dtype not in (*profile.dense_flops_per_s, "bf16"):
-        return "impossible", f"no {execution.compute_dtype} tensor cores, and nothing that stands in for them"
+        return "impossible", f"no {execution.compute_dtype} tensor cores and no alternative to them"
     kernel = engine.weight_kernels.get(execution.kernel, execution.kernel)
     if kernel in weight_kernels():
-        return "assumed", f"the {kernel} kernel as others measured it, on other cards"
+        return "assumed", f"the {kernel} kernel from third-party measurements on other GPUs"
     if profile.platform == "cuda" and profile.capability < stored.min_compute_capability:
         return (
             "assumed",
-            f"native from compute capability {stored.min_compute_capability:.1f}: {kernel} stands in",
+            f"native from compute capability {stored.min_compute_capability:.1f}; runs with the {kernel} kernel",
         )
     return _kernel_support(profile, engine, kernel)
 
@@ -124,15 +124,15 @@ def _kernel_support(profile: HardwareProfile, engine: EngineSpec, kernel: Kernel
     step_time = profile.step_time
     if lookup.assumed:
         if step_time is None or (not lookup.own_sources and step_time.transferred_from is None):
-            return "assumed", "rooflines with the fractions of other chips"
+            return "assumed", "rooflines with efficiencies of other chips"
         if not lookup.own_sources:
             return "assumed", f"the {kernel} kernel of {step_time.transferred_from}"
-        return "assumed", f"no {kernel} kernel of {engine.name} was measured on this card"
+        return "assumed", f"the {kernel} kernel of {engine.name} was not measured on this GPU"
     if engine.kernel_family not in (engine.name, *engine.aliases):
         return (
             "assumed",
-            f"{engine.kernel_family}'s {kernel} kernel, measured on this card, stands for its own",
+            f"{engine.kernel_family}'s {kernel} kernel, measured on this GPU, replaces its own",
         )
     if any((seen.engine, seen.gpu) == (engine.name, profile.name) for seen in spreads().familiar):
-        return "measured", f"servers were measured, and the {kernel} kernel is fitted on this card"
-    return "fitted", f"the {kernel} kernel is fitted on this card"
+        return "measured", f"servers were measured, and the {kernel} kernel is fitted on this GPU"
+    return "fitted", f"the {kernel} kernel is fitted on this GPU"

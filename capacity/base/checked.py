@@ -45,7 +45,7 @@ def validate_arguments(function: Function) -> Function:
 
 def _check(name: str, value: object, kind: Any) -> None:
     if isinstance(value, float) and math.isnan(value):
-        raise InvalidInput(f"{name} is nan: a number is needed")
+        raise InvalidInput(f"{name} is nan: it must be a number")
     if not _accepts(kind, value):
         expected = " or ".join(map(_describe_type, _alternatives(kind)))
         raise InvalidInput(f"{name} is {_short_repr(value)}: it must be {expected}")

@@ -71,7 +71,9 @@ class MalformedFile(InvalidInput):
         self.path = str(path)
         self.where = where
         self.problem = problem
-        super().__init__(f"{_brief(path)}{f', {where}' if where else ''}: {problem}")
+        text = str(path).replace("\0", "\\0")
+        shown = text if len(text) <= LONGEST_PATH else f"{text[:80]}...{text[-40:]}"
+        super().__init__(f"{shown}{f', {where}' if where else ''}: {problem}")
 
 
 class OutsideValidity(InvalidInput):
@@ -89,12 +91,7 @@ class DoesNotFit(CapacityError):
         super().__init__(message)
 
 
-def _brief(path: object) -> str:
-    text = str(path).replace("\0", "\\0")
-    return text if len(text) <= LONGEST_PATH else f"{text[:80]}...{text[-40:]}"
-
-
-def _restore_error(
+def _restored(
     kind: type[CapacityError], args: tuple[object, ...], attributes: dict[str, object]
 ) -> CapacityError:
     """Return an error as it was before pickling."""

@@ -1,4 +1,4 @@
-"""Typed, checked access to a configuration's fields: every refusal names the file, the field and the value."""
+"""Typed, checked access to a configuration's fields: every error names the file, the field and the value."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ MAX_COUNT = 1_000_000_000  # of anything: the largest vocabularies are 1e6, cont
 
 
 class Fields:
-    """A JSON object as a configuration: `count`, `flag`, `text` and their optional forms, by any of several keys."""
+    """A JSON object whose values are read by type (`count`, `flag`, `text`, ...) under any of several keys."""
 
     def __init__(self, values: Mapping[str, Any], origin: str, *, prefix: str = "") -> None:
         self.values = values
@@ -106,7 +106,7 @@ def parse_json_object(raw: bytes, origin: object) -> dict[str, Any]:
         fields: dict[str, object] = {}
         for key, value in pairs:
             if key in fields:
-                raise MalformedFile(origin, "the key stands twice in one object", where=key)
+                raise MalformedFile(origin, "the key occurs twice in one object", where=key)
             fields[key] = value
         return fields
 
@@ -121,7 +121,7 @@ def parse_json_object(raw: bytes, origin: object) -> dict[str, Any]:
         raise MalformedFile(origin, "not UTF-8 text") from None
     value = parse_json(text, origin, object_pairs_hook=unique, parse_constant=no_constant)
     if not isinstance(value, dict):
-        raise MalformedFile(origin, f"a JSON object is needed, not a {type(value).__name__}")
+        raise MalformedFile(origin, f"must contain a JSON object, not a {type(value).__name__}")
     return value
 
 

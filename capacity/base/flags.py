@@ -41,12 +41,12 @@ def _types(hint: Any) -> Iterator[Any]:
 
 
 ENGINE_LOOP = Flag(  # of every question that simulates
-    "core: compiled engines; events: readable ones, every step an event, hundreds of times slower; the numbers are the "
-    "same. auto: core where it can.",
+    "Simulation engine: core (compiled), events (readable Python with the same results, hundreds of times slower), or "
+    "auto (core where it supports the question).",
     "--engine-loop",
 )
 
 CLUSTER = Flag(  # of every question that distributes its simulations
-    "A Dask cluster's scheduler, tcp://host:port, in place of local workers; the answer is the same to the bit.",
+    "Address of a Dask scheduler, tcp://host:port, that replaces local workers; results are bit-identical.",
     "--cluster",
 )

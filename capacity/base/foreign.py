@@ -30,8 +30,8 @@ def _has_unknown_characters(text: str) -> bool:
 
 
 def _all_shown(text: str) -> str:
-    shown = UNSHOWN.sub(_escape_match, text)
-    if not _has_unknown_characters(shown):
+    shown = UNSHOWN.sub(lambda match: _escape(match[0]), text)
+    if not _unknown(shown):
         return shown
     return "".join(_escape(c) if category(c) in NO_CHARACTERS else c for c in shown)
 
@@ -61,10 +61,6 @@ def printable_values(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list):
         return [printable_values(each, depth + 1) for each in value]
     return value
-
-
-def _escape_match(match: re.Match[str]) -> str:
-    return _escape(match[0])
 
 
 def _escape(character: str) -> str:

@@ -60,7 +60,7 @@ def outside_path(name: str | os.PathLike[str]) -> Path:
     except (OSError, ValueError, RuntimeError) as error:
         raise MalformedFile(name, _reason(error)) from None
     if "\0" in str(path):
-        raise MalformedFile(name, "no path has a zero byte in it")
+        raise MalformedFile(name, "a path must not contain a zero byte")
     return path
 
 
@@ -82,7 +82,7 @@ def open_outside(name: str | os.PathLike[str]) -> io.BufferedReader:
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISDIR(mode):
         os.close(descriptor)
-        raise MalformedFile(name, "is a folder; a file is needed")
+        raise MalformedFile(name, "is a folder; give a file")
     if stat.S_ISREG(mode):
         return open(descriptor, "rb")  # noqa: PTH123 - a descriptor has no path
     return io.BufferedReader(_Pipe(descriptor, os.fspath(name)))
@@ -98,13 +98,13 @@ def read_bytes(name: str | os.PathLike[str], kind: FileKind, *, cut: bool = Fals
             stream: Any = gzip.GzipFile(fileobj=file) if compressed else file
             raw: bytes = stream.read(most + 1)
     except EOFError:
-        raise MalformedFile(name, "the gzip data end too early: the file is truncated") from None
+        raise MalformedFile(name, "the gzip data is truncated") from None
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise MalformedFile(name, f"the gzip data are damaged: {error}") from None
+        raise MalformedFile(name, f"the gzip data is damaged: {error}") from None
     except OSError as error:
         raise MalformedFile(name, _reason(error)) from None
     if len(raw) > most and not cut:
-        raise MalformedFile(name, f"has more than {most:,} bytes; is this {kind}?")
+        raise MalformedFile(name, f"has more than {most:,} bytes, the limit for {kind}")
     return raw[:most]
 
 
@@ -165,9 +165,8 @@ class _Pipe(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         if not select.select([self._descriptor], [], [], SILENCE_S)[0]:
-            raise MalformedFile(
-                self.name, f"nothing came within {SILENCE_S:g} s; is somebody writing into it?"
-            )
+            problem = f"no data within {SILENCE_S:g} s; check that a process writes to it"
+            raise MalformedFile(self.name, problem)
         return os.readv(self._descriptor, [buffer])
 
     def close(self) -> None:

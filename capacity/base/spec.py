@@ -17,7 +17,7 @@ def short_count(text: str) -> str | int:
 
 
 class Spec(BaseModel):
-    """A frozen specification; vary one with `spec.model_copy(update={...})`; unknown fields are refused."""
+    """A frozen specification that rejects unknown fields; change one with `spec.model_copy(update={...})`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
@@ -25,12 +25,9 @@ class Spec(BaseModel):
     @classmethod
     def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
         """Reject booleans for numbers: `input_len = true` is a mistake, not one token."""
-        if (
-            _holds_a_boolean(value)
-            and info.field_name is not None
-            and not _takes_booleans(cls, info.field_name)
-        ):
-            raise ValueError("true and false are no number and no text")
+        values, name = value if isinstance(value, list | tuple) else (value,), info.field_name
+        if any(isinstance(each, bool) for each in values) and name and not _takes_booleans(cls, name):
+            raise ValueError("must be a number or text, not true or false")
         return value
 
     @field_validator("*", mode="before")
@@ -40,12 +37,6 @@ class Spec(BaseModel):
         if isinstance(value, str) and info.field_name is not None and _is_a_count(cls, info.field_name):
             return short_count(value)
         return value
-
-
-def _holds_a_boolean(value: object) -> bool:
-    if isinstance(value, list | tuple):
-        return any(isinstance(each, bool) for each in value)
-    return isinstance(value, bool)
 
 
 @lru_cache(maxsize=1024)

@@ -25,7 +25,7 @@ def toml_value(value: object) -> str:
         return "{ " + ", ".join(entries) + " }"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(toml_value(item) for item in value) + "]"
-    raise TypeError(f"{type(value).__name__} has no TOML form here")
+    raise TypeError(f"{type(value).__name__} cannot be written as TOML")
 
 
 def _number(value: float) -> str:

@@ -44,7 +44,7 @@ def fit(question: Question, *, price_tier: str | None = None) -> None:
             raise typer.Exit(1)
         return
     if price_tier is not None:
-        raise InvalidInput(f"--price-tier {price_tier} needs --gpu all: one GPU has no order")
+        raise InvalidInput(f"--price-tier {price_tier} needs --gpu all, because it sorts several GPUs")
     answer = question.ask(capacity.fit, request)
     show_answer(answer, question.format)
     if not answer.fits:
@@ -60,7 +60,7 @@ def estimate(question: Question, *, order: str | None = None, **keywords: Any) -
         show_answer(compared, question.format)
         return
     if order is not None:
-        raise InvalidInput(f"--order {order} needs --gpu all: one GPU has no order")
+        raise InvalidInput(f"--order {order} needs --gpu all, because it sorts several GPUs")
     answer = question.ask(capacity.estimate, request, **keywords)
     show_answer(answer, question.format, detail=question.detail)
 
@@ -72,7 +72,7 @@ def explain(
         str | None, typer.Argument(help="A model; or a term, such as ttft, ridge, acceptance.")
     ] = None,
     model: Annotated[
-        str | None, typer.Argument(help="With a term: the model whose numbers to put in.", show_default=False)
+        str | None, typer.Argument(help="With a term: the model of the example.", show_default=False)
     ] = None,
     interval: bool = False,
 ) -> None:
@@ -86,7 +86,7 @@ def explain(
         explain_term(subject, request, question.format)
         return
     if model is not None:
-        raise InvalidInput(f"{subject!r} is no term, so {model!r} has no place: name one model")
+        raise InvalidInput(f"{subject!r} is not a term: give one model, or a term and a model")
     on_a_gpu = question.deployment or question.from_launch or "gpu" in question.flags
     if subject is not None and not on_a_gpu and subject not in model_names():
         find_term(subject)  # a term was meant
@@ -187,7 +187,7 @@ def models(
         list[str] | None,
         typer.Argument(
             metavar="[add ORG/NAME|PATH]",
-            help="Keep a model of one's own: a config.json, its folder, or an id of the Hugging Face hub.",
+            help="Store your own model: a config.json, its folder, or a Hugging Face Hub id.",
         ),
     ] = None,
     name: str | None = None,
@@ -197,14 +197,14 @@ def models(
 
     if not add:
         if name is not None:
-            raise InvalidInput("--name says what `models add` calls a model: add one, or leave it out")
+            raise InvalidInput("--name changes nothing without `models add`: add it, or leave --name out")
         show(report.listing(capacity.models(), check_format(format, LIST_FORMATS), title="Models"))
         return
     if add[0] != "add" or len(add) != 2:
-        raise InvalidInput(f"`capacity models add ORG/NAME` or PATH keeps a model, not {' '.join(add)!r}")
+        raise InvalidInput(f"unknown command {' '.join(add)!r}: use `capacity models add ORG/NAME|PATH`")
     kept = capacity.add_model(add[1], name=name)
     read = f"{kept.model.total_params / 1e9:,.4g} B parameters, {kept.model.attention_kind}"
-    print(f"{kept.name}: {read}, kept in {kept.path}")
+    print(f"{kept.name}: {read}, stored in {kept.path}")
     for note in kept.model.notes:
         print(f"note: {note}")
 
@@ -213,7 +213,8 @@ def gpus(
     add: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[add NAME]", help="Write a profile of a GPU from its datasheet, like another GPU's."
+            metavar="[add NAME]",
+            help="Write a profile of a GPU from its datasheet and a similar GPU's profile.",
         ),
     ] = None,
     format: ListFormatOption = "table",
@@ -226,18 +227,16 @@ def gpus(
 
     if add:
         if add[0] != "add" or len(add) != 2:
-            raise InvalidInput(f"`capacity gpus add NAME` writes a profile, not {' '.join(add)!r}")
+            raise InvalidInput(f"unknown command {' '.join(add)!r}: use `capacity gpus add NAME`")
         added = capacity.add_gpu(add[1], profiles=profiles, **facts)
         show(f"given: {', '.join(added.given)}")
-        show(f"assumed as {added.like}, or in proportion to it: {', '.join(added.assumed)}")
-        show("assumed: kernel constants of that GPU, with wider intervals")
+        show(f"assumed equal or proportional to {added.like}: {', '.join(added.assumed)}")
+        show("kernel constants: those of that GPU, with wider intervals")
         show(f"written: {added.path}; use it with --gpu {added.name}")
         return
     if facts:
-        flag = f"--{with_dashes(next(iter(facts)))}"
-        raise InvalidInput(
-            f"{flag} changes nothing without `capacity gpus add NAME`: add it, or leave {flag} out"
-        )
+        flag = f"--{dashed(next(iter(facts)))}"
+        raise InvalidInput(f"{flag} changes nothing without `gpus add NAME`: add it, or leave {flag} out")
     if gpu is not None and not support:
         raise InvalidInput(f"--gpu {gpu} changes nothing without --support: add it, or leave --gpu out")
     if support:
@@ -255,9 +254,7 @@ def use_cases(format: ListFormatOption = "table") -> None:
 def schema(
     name: Annotated[
         str | None,
-        typer.Argument(
-            help="A verb (fit, estimate, plan, cost, ...), deployment, gpu-profile or sweep-file."
-        ),
+        typer.Argument(help="A verb (fit, estimate, plan, ...), deployment, gpu-profile or sweep-file."),
     ] = None,
 ) -> None:
     import json
@@ -317,7 +314,7 @@ def _size(text: str) -> int | None:
     if text == "fewest":
         return None
     if not (text.isascii() and text.isdecimal()):
-        raise InvalidInput(f"--tensor-parallel-sizes {text!r}: give whole numbers by commas, or fewest")
+        raise InvalidInput(f"--tensor-parallel-sizes {text!r}: give whole numbers such as 1,2,4, or fewest")
     return int(text)
 
 
@@ -335,8 +332,8 @@ def engines(
         show_answer(capacity.engine_table(gpu, claims=claims), question.format)
         return
     if claims:
-        raise InvalidInput("--claims and --compare are two questions: ask one at a time")
-    from capacity.cli.question_flags import split_list
+        raise InvalidInput("--claims and --compare cannot be combined: run them separately")
+    from capacity.cli.question_flags import listed
 
     request = request_of(replace(question, model=compare, verb="estimate"))
     which: Mapping[str, Any] = {} if engines is None else {"engines": split_list(engines)}

@@ -77,7 +77,7 @@ def _further(command: VerbCommand, left: int) -> str:
     """Return where to find more help."""
     if left:
         return f"`capacity {command.name} --help-all` shows {left} more flags."
-    return f"`capacity explain TERM` explains a word, `capacity schema {command.name}` the JSON of `--format json`."
+    return f"`capacity explain TERM` defines a term; `capacity schema {command.name}` prints the JSON schema."
 
 
 def _all_flags(command: VerbCommand, ctx: Any) -> Iterator[str]:

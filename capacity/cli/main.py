@@ -1,7 +1,4 @@
-"""The command line: parse, call the library, print. No arithmetic lives here.
-
-Exit codes: 0 answered, 1 does not fit or SLO unmet, 2 bad input.
-"""
+"""Entry point of the command line: run a verb, and turn errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -20,11 +17,10 @@ from capacity.base.errors import CapacityError, InvalidInput
 from capacity.cli.options import CLOSED_PIPE, INTERRUPTED, fail, show, silence, with_dashes
 from capacity.cli.verbs import register
 
-NO_MEMORY = "there is not enough memory for this: ask for fewer requests or points, or give the process more"
+NO_MEMORY = "not enough memory: reduce the number of requests or points, or give the process more memory"
 VALUE_LISTS = ("--goodput", "--slo")
-MOST_NEW_OBJECTS = (
-    200_000  # before Python looks for cycles; its own 700 are reached again and again while modules load
-)
+# before Python looks for cycles; its default of 700 is reached again and again while modules load
+MOST_NEW_OBJECTS = 200_000
 
 app = typer.Typer(
     name="capacity",
@@ -152,4 +148,4 @@ def _usage(error: Any) -> str:
         if close := difflib.get_close_matches(option, known, n=1):
             message += f"; did you mean {close[0]}?"
     verb = context.command_path if context is not None else "capacity"
-    return f"{message} (`{verb} --help` lists what there is)"
+    return f"{message} (see `{verb} --help`)"

@@ -30,10 +30,10 @@ LIST_FORMATS = FORMATS[:3]  # of output that is not an answer
 ModelArgument = Annotated[str, typer.Argument(help=MODEL_HELP)]
 OptionalModel = Annotated[str | None, typer.Argument(help=MODEL_HELP, show_default=False)]
 FormatOption = Annotated[str, typer.Option("--format", help="Output format: table, json, csv or html.")]
-ListFormatOption = Annotated[str, typer.Option("--format", help="table, json or csv.")]
+ListFormatOption = Annotated[str, typer.Option("--format", help="Output format: table, json or csv.")]
 ClusterOption = Annotated[str | None, typer.Option(CLUSTER.spelled, help=CLUSTER.help)]
 EngineLoopOption = Annotated[str, typer.Option(ENGINE_LOOP.spelled, help=ENGINE_LOOP.help)]
-WorkersOption = Annotated[int, typer.Option("--workers", help="Processes that simulate side by side.")]
+WorkersOption = Annotated[int, typer.Option("--workers", help="Number of parallel simulation processes.")]
 
 
 def with_dashes(name: str) -> str:

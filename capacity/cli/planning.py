@@ -68,9 +68,7 @@ def plan(
 
         for engine in split_list(options.get("engines")):
             if not is_launched(engine):
-                say(
-                    f"note: nothing launches {engine}, a baseline: {output} gets the report and plan.json alone"
-                )
+                say(f"note: {engine} has no launch command: writing only the report and plan.json")
     with search_progress() as progress:
         answer = capacity.plan(model, progress=progress, **keywords, **options)
     show_answer(answer, format, detail=detail)
@@ -149,8 +147,8 @@ def diff(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Two deployment files (`--output FILE.toml` of other verbs writes one); the first gives the traffic. "
-            "--deployment or --from-launch replaces the first; engine flags, such as -q fp8, replace the second.",
+            help="Two deployment files (--write-deployment makes one); both get the traffic of the first. --deployment "
+            "or --from-launch replaces the first file; engine flags such as -q fp8 replace the second.",
             show_default=False,
         ),
     ] = None,
@@ -184,8 +182,8 @@ def _two_deployments(question: Question, files: list[str]) -> tuple[DeploymentFi
         given = [*(["--deployment or --from-launch"] if stored else []), *files]
         changes = f" and the change --{with_dashes(changed[0])}" if changed else ""
         raise InvalidInput(
-            f"two deployments are compared, and given are {', '.join(given) or 'none'}{changes}: give two files, or "
-            "one (or --deployment FILE, --from-launch 'vllm serve ...') and the flags to change in it, as -q fp8"
+            f"diff needs two deployments, not {', '.join(given) or 'none'}{changes}: give two files, or one file (or "
+            "--deployment FILE, --from-launch 'vllm serve ...') and the flags to change, such as -q fp8"
         )
     first = request_of(replace(question, deployment=places[0], flags=common, change=()), as_flags=False)
     if not changed:
@@ -228,9 +226,9 @@ def sweep(
         )
     show_answer(swept, format)
     if format == "table":
-        show(f"kept in {store}")
+        show(f"stored in {store}")
     if swept.first_failure is not None:
-        say(f"the first that failed: {swept.first_failure}")
+        say(f"first failed point: {swept.first_failure}")
     if swept.failed and swept.failed == swept.points:
         raise typer.Exit(2)
 
@@ -257,7 +255,7 @@ def _over_deployment(question: Question, path: str) -> SweepSpec:
 
 def from_launch(
     command: Annotated[
-        str, typer.Argument(help="A pasted line that launches a server, in quotes, or its file.")
+        str, typer.Argument(help="Launch command of a server, in quotes, or a file with one.")
     ],
     gpu: str | None = None,
     output: str | None = None,
@@ -268,11 +266,11 @@ def from_launch(
 
     read = read_launch(command)
     if not read.model:
-        raise InvalidInput("the line names no model: paste the whole of it")
+        raise InvalidInput("the launch command has no model: paste the complete command")
     gpu = gpu or read.gpu
     note_command(read)
     if gpu is None:
-        raise InvalidInput(f"a launch line names {NO_GPU}")
+        raise InvalidInput(f"the launch command has {NO_GPU}")
     deployment = DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
     pool = deployment.pools[0]
     note("not used", (f"--{with_dashes(name)}" for name in unread("simulate", (pool,), read.fields)))
@@ -283,7 +281,7 @@ def from_launch(
 
 
 def from_vllm(
-    command: Annotated[str, typer.Argument(help="A pasted 'vllm serve ...', in quotes.")],
+    command: Annotated[str, typer.Argument(help="A 'vllm serve ...' command, in quotes.")],
     gpu: str | None = None,
     output: str | None = None,
 ) -> None:

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     Answer = TypeVar("Answer")
 
 Fields = Mapping[str, Any]
-NO_MODEL = (
-    "no model: name one (`capacity models` lists them), or give --deployment FILE.toml "
-    "or --from-launch 'vllm serve ...'"
-)
+NO_MODEL = "no model: name one (`capacity models` lists them), or give --deployment or --from-launch"
 NO_GPU = "no GPU: add --gpu NAME (`capacity gpus` lists them)"
 
 
@@ -78,7 +75,7 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
         pool["gpu"] = changed_gpu(pool.get("gpu", pools[0].gpu if pools else None), question.change)
     if pool and len(pools) > 1:
         raise InvalidInput(
-            f"{question.deployment} has {len(pools)} pools: change them there, not by --{with_dashes(next(iter(pool)))}"
+            f"{question.deployment} has {len(pools)} pools: set --{dashed(next(iter(pool)))} in the file"
         )
     model = question.model or pasted_model or (None if stored is None else stored.model)
     if model is None:
@@ -120,7 +117,7 @@ def _refuse_unread(
 def changed_gpu(gpu: str | None, changes: Iterable[str]) -> str:
     """Return a GPU's name with the changes of --change. Raises InvalidInput without exactly one GPU."""
     if gpu in (None, "all"):
-        raise InvalidInput("--change changes facts of one GPU: add --gpu NAME (`capacity gpus` lists them)")
+        raise InvalidInput("--change needs one GPU: add --gpu NAME (`capacity gpus` lists them)")
     assert gpu is not None
     return "+".join([gpu, *changes])
 
@@ -145,9 +142,7 @@ def stored_deployment(deployment: str | None, from_launch: str | None, flags: Fi
     model, pasted = pasted_command(from_launch)
     pools = () if stored is None else stored.pools
     if len(pools) > 1:
-        raise InvalidInput(
-            f"{deployment} has {len(pools)} pools, and this verb takes one: keep one in the file"
-        )
+        raise InvalidInput(f"{deployment} has {len(pools)} pools, but this verb takes one: keep one")
     gpu = flags.get("gpu", pasted.get("gpu", "-"))  # a pasted line may name none
     parts: dict[type[Spec], Spec | None] = dict.fromkeys((Pool, Traffic, Service, Cost))
     if stored is not None:
@@ -194,9 +189,9 @@ def pasted_command(text: str | None) -> tuple[str | None, Fields]:
 
 def note_command(command: LaunchCommand) -> None:
     """Report on stderr which parts of a pasted command are ignored, and why."""
-    note("ignored, as no answer depends on it", command.ignored)
+    note("ignored because it does not change any answer", command.ignored)
     note("not modelled", command.not_modelled)
-    note("unknown, and so not read", command.unknown)
+    note("unknown and ignored", command.unknown)
 
 
 def note(what: str, names: Iterable[str]) -> None:

@@ -139,9 +139,9 @@ def _count_parser(least: int | None) -> Callable[[Any], int]:
         try:
             count = int(short_count(str(value)))
         except ValueError:
-            raise typer.BadParameter(f"{value!r} is no whole number; 25.6k is 25600, 1K is 1024") from None
+            raise typer.BadParameter(f"{value!r} is not a whole number; 25.6k is 25600, 1K is 1024") from None
         if least is not None and count < least:
-            raise typer.BadParameter(f"{count} is not in the range x>={least}.")
+            raise typer.BadParameter(f"{count} must be at least {least}.")
         return count
 
     return whole
@@ -162,7 +162,7 @@ def token_list(text: str, flag: str) -> list[int]:
     for item in text.split(","):
         digits = str(short_count(item.strip()))
         if not (digits.isascii() and digits.isdecimal()) or not 0 < int(digits) <= 1 << 40:
-            raise InvalidInput(f"{flag} {text!r}: give whole numbers above 0 by commas, as 4K,32K,1M")
+            raise InvalidInput(f"{flag} {text!r}: give whole numbers above 0, such as 4K,32K,1M")
         counts.append(int(digits))
     return counts
 
@@ -179,4 +179,4 @@ def numbers(flag: str, text: str | None) -> list[float] | None:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise InvalidInput(f"{flag} is {text!r}: give numbers, as 1,2,5") from None
+        raise InvalidInput(f"{flag} is {text!r}: give numbers separated by commas, such as 1,2,5") from None

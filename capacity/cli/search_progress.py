@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 QUIET_S = 1.0  # shorter searches print nothing
 EVERY_S = 10.0  # between two lines without a better answer
-CTRL_C = "Ctrl-C gives what was found"
+CTRL_C = "Ctrl-C returns the best result so far"
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def search_progress(*, every_better: bool = True) -> Iterator[Callable[[Snapshot
                 description=snapshot.stage,
                 completed=snapshot.settled,
                 total=snapshot.engines,
-                best=f"so far: {best_text(snapshot)}" if snapshot.best else CTRL_C,
+                best=f"best so far: {best_text(snapshot)}" if snapshot.best else CTRL_C,
             )
 
         yield update
@@ -58,7 +58,7 @@ class Lines:
             return
         self._told_s, self._best = now_s, snapshot.best
         best = f"best so far {best_text(snapshot)}" if snapshot.best else "no answer yet"
-        state = f"{snapshot.stage}, {snapshot.settled:,} of {snapshot.engines:,} engines settled"
+        state = f"{snapshot.stage}, {snapshot.settled:,} of {snapshot.engines:,} engines decided"
         print(
             f"{snapshot.elapsed_s:.0f} s: {best}; {state}, {snapshot.simulated:,} simulated",
             file=self._stream,

@@ -14,7 +14,7 @@ from capacity.cli.question import Question, StoredDeployment, note, stored_deplo
 
 NOT_LAUNCHED = ("gpu", "engine", "model", "replicas", "role", "route_up_to_tokens", "route_up_to_requests")
 REPORT_FORMATS = ("table", "json")
-ReportFormat = Annotated[str, typer.Option("--format", help="table or json.")]
+ReportFormat = Annotated[str, typer.Option("--format", help="Output format: table or json.")]
 
 
 def validate(
@@ -81,8 +81,8 @@ def calibrate(
     results: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Result files of benchmarks, engines' logs, scrapes of /metrics (files or http addresses), or what "
-            "`capacity validate` measured; with --suggest the MODEL.",
+            help="Benchmark results, engine logs, scrapes of /metrics (files or http addresses), or measurements of "
+            "`capacity validate`; with --suggest the MODEL.",
             show_default=False,
         ),
     ] = None,
@@ -101,7 +101,7 @@ def calibrate(
     if suggest:
         named = results or ([] if model is None else [model])
         if len(named) != 1:
-            raise InvalidInput(f"--suggest takes one MODEL and its load, not {len(named)} words")
+            raise InvalidInput(f"--suggest takes one MODEL and its load, not {len(named)} arguments")
         keywords.pop("out", None)
         answer = suggest_runs(named[0], **keywords, **options)
     else:
@@ -117,9 +117,7 @@ def _refuse_models(results: list[str]) -> None:
 
     for word in results:
         if is_known(word) and not outside_path(word).exists():
-            raise InvalidInput(
-                f"{word!r} is a model, and result files are asked for: give it by --model {word}"
-            )
+            raise InvalidInput(f"{word!r} is a model, not a result file: give it with --model {word}")
 
 
 def compare(

@@ -30,9 +30,8 @@ Parameter = inspect.Parameter
 
 TEXT, TEXTS, SWITCH, COUNT = str | None, list[str] | None, bool, int | None
 KINDS: Mapping[str, Any] = {"text": TEXT, "texts": TEXTS, "switch": SWITCH, "count": COUNT}
-TYPED: Mapping[
-    str, tuple[Any, object]
-] = {  # shared options that are also parameters of verb functions, with their defaults
+# shared options that are also parameters of verb functions, with their defaults
+TYPED: Mapping[str, tuple[Any, object]] = {
     "model": (common.OptionalModel, None),
     "format": (common.FormatOption, "table"),
     "cluster": (common.ClusterOption, None),
@@ -132,16 +131,9 @@ def _spec_flags(entry: Verb, specs: Sequence[type[Spec]]) -> Iterator[Parameter]
         for name, field in spec.model_fields.items():
             if name in entry.without or (spec is Traffic and chosen and name not in chosen):
                 continue
-            if spec is Pool and name in (
-                "model",
-                "route_escalation_rate",
-            ):  # of several pools: of a file alone
-                continue
-            if (
-                spec is Pool
-                and Service not in specs
-                and (name in ("replicas", "role") or name.startswith("route_"))
-            ):
+            one_pool = name in ("replicas", "role") or name.startswith("route_")
+            only_in_files = name in ("model", "route_escalation_rate")  # they need several pools
+            if spec is Pool and (only_in_files or (one_pool and Service not in specs)):
                 continue
             yield _flag(name, field, panel=spec.__name__, hidden=not reads(entry.name, part_of(field)))
 

@@ -95,7 +95,7 @@ def _summary(family: str, figures: tuple[Quality, ...]) -> QualityChange:
     return QualityChange(
         typical_loss_fraction=median(losses),
         worst_loss_fraction=max(losses),
-        what=f"{family}, the worst of {len(losses)} published: {text}",
+        what=f"{family}, worst of {len(losses)} published results: {text}",
         source="; ".join(dict.fromkeys(f"{figure.source}, {figure.date}" for figure in figures)),
     )
 
@@ -150,7 +150,7 @@ def _published_or_unknown(family: str, what: str, params: float) -> QualityChang
     unknown = QualityChange(
         typical_loss_fraction=None,
         worst_loss_fraction=None,
-        what=f"no published figure for {what}",
+        what=f"no published quality result for {what}",
         source="none",
     )
     return published_quality(family, params) or unknown

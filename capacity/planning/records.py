@@ -30,16 +30,16 @@ Kind = Literal[
 ]
 Ended = Literal["done", "time limit", "interrupted"]
 KINDS: dict[str, str] = {
-    "impossible": "the engine or the GPU cannot run it",
-    "does not fit": "the weights, or one request, exceed the memory",
-    "quality": "a format loses more than --max-quality-loss",
-    "no price": "no price of that GPU in this tier",
-    "limit": "the load needs more than --max-gpus or --budget allow (bound)",
-    "unmeetable": "an empty engine is too slow for the SLO (bound)",
+    "impossible": "not supported by the engine or the GPU",
+    "does not fit": "the weights or a single request exceed the memory",
+    "quality": "quality loss above --max-quality-loss",
+    "no price": "no price for the GPU in this tier",
+    "limit": "the load needs more than --max-gpus or --budget (bound)",
+    "unmeetable": "an empty engine misses the SLO (bound)",
     "slo": "misses the SLO in simulation",
-    "costlier": "cannot beat the answer for its GPU and format",
-    "unresolved": "the search ended before its turn",
-    "conditional": "loses quality, or its drafts are not measured for this model",
+    "costlier": "dominated by the best candidate of its GPU and format",
+    "unresolved": "not evaluated before the search ended",
+    "conditional": "loses quality, or its drafts were not measured for this model",
 }
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -267,14 +267,12 @@ class Plan(AnswerRecord):
     def proof(self) -> str:
         """Return how certain it is that the answer is the best, in words."""
         if self.proved:
-            return "nothing cheaper is in doubt"
+            return "every cheaper candidate was excluded by a bound or simulated"
         unresolved = self.counts.unresolved
-        what = (
-            f"{unresolved} engines were not reached" if unresolved else "answers were not simulated in full"
-        )
+        what = f"{unresolved} engines not evaluated" if unresolved else "answers not simulated in full"
         if self.ended == "interrupted":
             return f"the search was interrupted: {what}"
-        return f"the time limit ended the search: {what} (--time-limit-s 0 has none)"
+        return f"the time limit ended the search: {what} (--time-limit-s 0: no limit)"
 
     @property
     def reasons(self) -> dict[str, int]:

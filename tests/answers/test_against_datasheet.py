@@ -10,16 +10,12 @@ from capacity.deployment import Pool
 from capacity.hardware import load_profile
 from capacity.hardware.profile import Adjustment
 from capacity.planning.variations.diff import diff
+from capacity.pool.resolve import resolve
 
 
 def timed(gpu: str, ttft_s: float, tpot_s: float, *, replicas: int = 1, **pool: Any) -> Timed:
-    return Timed(
-        model="m",
-        profile=load_profile(gpu),
-        pool=Pool(gpu=gpu, **pool),
-        seconds={"TTFT": ttft_s, "TPOT": tpot_s},
-        replicas=replicas,
-    )
+    resolved = resolve("llama-3.1-8b", Pool(gpu=gpu, replicas=replicas, **pool))
+    return Timed(resolved=resolved, seconds={"TTFT": ttft_s, "TPOT": tpot_s})
 
 
 def test_no_figure_of_the_better_datasheet_is_less() -> None:
@@ -48,8 +44,8 @@ def test_what_has_a_cause_or_is_no_difference_is_not_said() -> None:
 def test_a_machine_that_was_calibrated_differs_for_real() -> None:
     h100, h200 = timed("h100", 0.10, 0.010), timed("h200", 0.12, 0.011)
     assert len(slower_though_better([h100, h200])) == 1
-    mine = h200.profile.model_copy(update={"adjustment": Adjustment.model_construct()})
-    assert slower_though_better([h100, replace(h200, profile=mine)]) == ()
+    mine = h200.resolved.profile.model_copy(update={"adjustment": Adjustment.model_construct()})
+    assert slower_though_better([h100, replace(h200, resolved=replace(h200.resolved, profile=mine))]) == ()
 
 
 def test_a_diff_says_it() -> None:
@@ -66,4 +62,6 @@ def test_a_diff_says_it() -> None:
     longer = (
         compared.second_outcome.ttft_p95_s > 1.005 * compared.first_outcome.ttft_p95_s
     )  # as it is fitted today
-    assert longer == any("no figure of their datasheets" in warning for warning in compared.warnings)
+    assert longer == any(
+        "although its datasheet is at least as good" in warning for warning in compared.warnings
+    )

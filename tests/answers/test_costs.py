@@ -140,11 +140,12 @@ def test_pools_of_unequal_gpus_are_billed_each_at_its_own_price() -> None:
 
 def test_one_price_is_of_one_kind_of_gpu_and_of_a_deployment_that_stays() -> None:
     with pytest.raises(
-        InvalidInput, match="kind of GPU, and these pools have h100-sxm-80gb and h200-sxm-141gb"
+        InvalidInput,
+        match="one price, but the pools use h100-sxm-80gb and h200-sxm-141gb: give a price for each",
     ):
         simulate("llama-3.1-8b", gpu="h100", other_pools=[Pool(gpu="h200")], price="2", **ASKED)
     with pytest.raises(InvalidInput, match="the deployment uses h200-sxm-141gb"):
         simulate("llama-3.1-8b", gpu="h100", other_pools=[Pool(gpu="h200")], price="h100=2", **ASKED)
     scaled = {"autoscale_max_replicas": 3, "autoscale_target_requests": 4, "replica_startup_s": 1}
-    with pytest.raises(InvalidInput, match="autoscaled deployment changes by the hour"):
+    with pytest.raises(InvalidInput, match="autoscaled deployment has no constant cost per hour"):
         simulate("llama-3.1-8b", gpu="h100", price="2", **scaled, **ASKED)

@@ -169,8 +169,10 @@ def test_capacity_of_replicas_that_fail_is_said_to_be_of_those_that_do_not() -> 
         "replicas": 2,
     }
     failing = capacity.simulate("llama-3.1-8b", **options, mean_time_between_failures_s=30.0, recovery_s=1.0)
-    assert any("never fail" in note for note in failing.warnings)
-    assert not any("never fail" in note for note in capacity.simulate("llama-3.1-8b", **options).warnings)
+    assert any("no replica fails" in note for note in failing.warnings)
+    assert not any(
+        "no replica fails" in note for note in capacity.simulate("llama-3.1-8b", **options).warnings
+    )
 
 
 LENGTHS = {"input_len": 500, "output_len": 50, "random_range_ratio": 0.0}
@@ -193,7 +195,7 @@ def test_each_link_has_the_time_of_its_profile() -> None:
         found = capacity.simulate("llama-3.1-8b", **one, kv_transfer_link=name).to_dict()
         wanted_ms = (bytes_of_kv / link.bytes_per_s + link.latency_s) * 1e3
         assert found["transfer_ms"]["mean"] == pytest.approx(wanted_ms, rel=1e-6), name
-    with pytest.raises(InvalidInput, match="l4-24gb has none"):
+    with pytest.raises(InvalidInput, match="l4-24gb has no NVLink"):
         capacity.simulate(
             "llama-3.1-8b", **{**SPLIT, "gpu": "l4", "max_model_len": 4096}, kv_transfer_link="nvlink"
         )

@@ -78,8 +78,8 @@ def test_estimate_says_what_simulate_says(engine: str, drafts: dict[str, Any]) -
     assert run.ttft_ms is not None
     assert means.tpot_s == pytest.approx(run.tpot_ms.mean / 1e3)
     assert means.ttft_s == pytest.approx(run.ttft_ms.mean / 1e3)
-    assert any("tokens a step of a request" in note for note in answer.warnings)
-    assert any("GiB of weights" in note for note in answer.warnings)
+    assert any("tokens per request and step" in note for note in answer.warnings)
+    assert any("GiB for weights" in note for note in answer.warnings)
 
 
 def test_an_acceptance_that_nobody_said_widens_tokens_and_not_first_tokens() -> None:

@@ -142,7 +142,8 @@ def test_fit_says_what_drafts_take() -> None:
     left = engine_setup(
         resolve("llama-3.1-70b", Pool(gpu="h100", tensor_parallel_size=4, draft="llama-3.2-1b"))
     )
-    assert f"{drafted.kv_capacity_tokens:,} tokens fit with it, {plain.kv_capacity_tokens:,} without" in note
+    held = f"holds {drafted.kv_capacity_tokens:,} tokens with it and {plain.kv_capacity_tokens:,} without"
+    assert held in note
     assert left.num_blocks == drafted.kv_capacity_blocks - 1
 
 
@@ -227,7 +228,7 @@ def test_a_simulation_says_what_each_tier_did() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"model": "gpt-oss-20b", "kv_offloading_size": 8}, "windows or a recurrent state"),
+        ({"model": "gpt-oss-20b", "kv_offloading_size": 8}, "windowed attention or recurrent state"),
         ({"engine": "sglang", "kv_offloading_size": 8}, "not for sglang"),
         ({"kv_offloading_size": 8, "enable_prefix_caching": False}, "needs --enable-prefix-caching"),
         ({"kv_offloading_size": 8, "kv_offloading_disk_size": 8}, "needs --kv-offloading-disk-bytes-per-s"),
@@ -389,7 +390,7 @@ def test_tgi_drafts_by_what_it_has() -> None:
         for drafts in ({}, {"speculator": "ngram"})
     )
     assert drafted["mean_tpot_ms"] < 0.9 * plain["mean_tpot_ms"]
-    with pytest.raises(InvalidInput, match="drafts by medusa and ngram and medusa-tree alone"):
+    with pytest.raises(InvalidInput, match="drafts only with medusa and ngram and medusa-tree"):
         capacity.simulate("llama-3.1-8b", num_prompts=20, speculator="eagle3", **words)
 
 
@@ -412,7 +413,7 @@ def test_api_server_does_not_bind_an_offline_batch_and_is_named_where_it_binds(e
     served = capacity.simulate("gpt-oss-20b", **OFFLINE, **at_once, client_latency_s=0.0)
     assert offline.run.summary.output_throughput > 1.5 * served.run.summary.output_throughput
     assert served.run.summary.output_throughput == pytest.approx(11_111, rel=0.05)
-    assert any("without the API server" in note for note in offline.warnings)
+    assert any("an offline batch without an API server" in note for note in offline.warnings)
     assert offline.verdict is not None
     assert served.verdict is not None
     assert offline.verdict.bound_by is None

@@ -80,7 +80,7 @@ def test_a_deployment_is_asked_as_its_keywords_are() -> None:
 
 
 def test_keywords_that_only_a_simulation_answers_to_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="estimate takes no 'turns'"):
+    with pytest.raises(InvalidInput, match="estimate does not take 'turns'"):
         capacity.estimate("llama-3.1-8b", gpu="h100", turns=2, **LOAD)
 
 

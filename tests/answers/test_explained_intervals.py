@@ -33,7 +33,7 @@ def test_parts_share_the_variance_and_name_what_narrows_them() -> None:
         assert all(part.low <= 0 <= part.high for part in interval.parts)
         assert "client" not in {part.name for part in interval.parts}
     client = next(part for part in found["TTFT"].as_found_parts if part.name == "client")
-    assert client.narrowed_by == "say --client-latency"
+    assert client.narrowed_by == "set --client-latency"
     assert "client" not in {part.name for part in found["TPOT"].as_found_parts}
 
 
@@ -70,6 +70,6 @@ def test_tables_and_json_have_every_part() -> None:
     text = render_text(parts_of(interval_view(answer), answer))
     for interval in answer.intervals:
         assert f"{interval.metric} " in text
-    assert "say --client-latency" in " ".join(text.split())
+    assert "set --client-latency" in " ".join(text.split())
     parts = json.loads(json.dumps(answer.to_dict()))["intervals"][0]["parts"]
     assert {"name", "what", "low", "high", "variance_share", "narrowed_by"} == set(parts[0])

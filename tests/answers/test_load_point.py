@@ -138,7 +138,7 @@ def test_the_best_stands_first_and_what_does_not_fit_last() -> None:
 
 def test_a_load_is_one() -> None:
     assert load_of(Traffic(**LENGTHS, concurrency=3)) == ("concurrency", 3)
-    with pytest.raises(capacity.InvalidInput, match="give one of"):
+    with pytest.raises(capacity.InvalidInput, match="give exactly one of"):
         load_of(Traffic(**LENGTHS))
-    with pytest.raises(capacity.InvalidInput, match="give one of"):
+    with pytest.raises(capacity.InvalidInput, match="give exactly one of"):
         load_of(Traffic(**LENGTHS, concurrency=3, request_rate=1.0))

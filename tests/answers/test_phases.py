@@ -47,7 +47,9 @@ def test_a_loop_waits_for_seats_and_a_batch_is_refused() -> None:
     traffic = Traffic(input_len=500, output_len=50, concurrency=20)
     phases = phases_of(narrow, traffic, request_lengths(narrow, traffic))
     assert phases.requests == 8
-    assert any("max_num_seqs holds 8 of the 20" in note for note in phases.warnings)
+    assert any(
+        "Only 8 of the 20 requests run at a time (limit: max_num_seqs)" in note for note in phases.warnings
+    )
     with pytest.raises(InvalidInput, match="--batch-size 20 exceeds max_num_seqs 8"):
         times(narrow, batch_size=20)
 
@@ -138,7 +140,7 @@ def test_a_model_that_embeds_makes_one_answer() -> None:
 
 def test_an_assumed_tower_is_said_wherever_images_go_through_it() -> None:
     asked: dict[str, Any] = {"gpu": "h100", "input_len": 50, "output_len": 9}
-    said = "convolutional network, timed as matrix products of as much work: assumed"
+    said = "convolutional network, timed as matrix products of as much work; its time was not measured"
     for images, basis in ((0, "calibrated"), (1, "assumed")):
         alone = estimate("gemma-3n-e4b", **asked, batch_size=2, images_per_prompt=images)
         loaded = simulate("gemma-3n-e4b", **asked, request_rate=2.0, num_prompts=5, images_per_prompt=images)
@@ -153,7 +155,7 @@ def test_a_batch_beyond_the_cuda_graphs_says_what_it_costs() -> None:
     within, beyond = (capacity.estimate("nemotron-3-nano", batch_size=n, **options) for n in (512, 513))
     said = [note for note in beyond.warnings if "the largest CUDA graph" in note]
     assert len(said) == 1
-    assert "--max-num-seqs 512 keeps within it" in said[0]
+    assert "Set --max-num-seqs 512, or raise --max-cudagraph-capture-size" in said[0]
     assert not any("the largest CUDA graph" in note for note in within.warnings)
     assert beyond.tpot_s.value > 1.1 * within.tpot_s.value
     eager = capacity.estimate("nemotron-3-nano", batch_size=513, enforce_eager=True, **options)

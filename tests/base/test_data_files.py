@@ -57,7 +57,7 @@ def test_a_spec_names_the_key_too(tmp_path: Path, change: dict[str, str | None],
     ("name", "text", "said"),
     [
         ("a.json", "{", "not JSON"),
-        ("a.json", '{"a": 1, "a": 2}', "stands twice"),
+        ("a.json", '{"a": 1, "a": 2}', "occurs twice"),
         ("a.toml", "a = ", "cannot be read"),
         ("a.toml", None, "cannot be read"),
     ],

@@ -28,7 +28,7 @@ def test_an_object_is_read_as_json_reads_it(values: dict[str, object]) -> None:
     ("raw", "problem"),
     [
         (b"", "the file is empty"),
-        (b'{"a": 1, "a": 2}', "stands twice"),
+        (b'{"a": 1, "a": 2}', "occurs twice"),
         (b'{"a": NaN}', "NaN is not JSON"),
         (b"[1]", "not a list"),
         (b'{"a": ' + b"9" * 5000 + b"}", "a number is too long"),

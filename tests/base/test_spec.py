@@ -22,9 +22,9 @@ class Several(Spec):
 def test_true_is_no_number() -> None:
     assert Several(flags=(True, None), flag=False, counts=(1,)).flags == (True, None)
     for wrong in ({"counts": (1, True)}, {"counts": [False]}, {"fractions": (True,)}):
-        with pytest.raises(ValidationError, match="no number"):
+        with pytest.raises(ValidationError, match="must be a number"):
             Several.model_validate(wrong)
-    with pytest.raises(InvalidInput, match="input_len is True: true and false are no number"):
+    with pytest.raises(InvalidInput, match="input_len is True: must be a number or text, not true or false"):
         build(Traffic, {"input_len": True, "output_len": 4})
     with pytest.raises(InvalidInput, match="max_num_seqs is True"):
         build(Pool, {"gpu": "h100", "max_num_seqs": True})

@@ -32,5 +32,5 @@ def test_a_value_reads_back_equal(key: str, value: object) -> None:
 
 def test_what_is_none_is_left_out_of_a_table_and_has_no_form_of_its_own() -> None:
     assert toml_value({"a": None, "b": 1}) == "{ b = 1 }"
-    with pytest.raises(TypeError, match="NoneType has no TOML form"):
+    with pytest.raises(TypeError, match="NoneType cannot be written as TOML"):
         toml_value(None)

@@ -320,14 +320,18 @@ def test_replicas_that_are_lost_or_started_later_are_counted_apart(run: Any) -> 
 
 def test_fit_says_what_host_memory_holds(run: Any) -> None:
     _, out, _ = run("fit", "llama-3.1-8b", "--gpu", "h100", "--kv-offloading-size", "1")
-    assert f"1 GiB of host memory hold {2**30 // (128 * 1024):,} tokens" in " ".join(out.split())
+    assert f"1 GiB of host memory per engine hold {2**30 // (128 * 1024):,} further tokens" in " ".join(
+        out.split()
+    )
 
 
 def test_a_run_with_drafts_says_how_many_are_accepted(run: Any) -> None:
     load = ("--input-len", "100", "--output-len", "20", "--num-prompts", "5", "--request-rate", "5")
     drafts = ("--speculator", "ngram", "--num-speculative-tokens", "2", "--acceptance", "0.5")
     _, out, _ = run("simulate", "llama-3.1-8b", "--gpu", "h100", *load, *drafts)
-    assert f"2 deep: {1 + 0.5 + 0.25:.2f} tokens a step" in " ".join(out.split())
+    assert f"with 2 tokens: on average {1 + 0.5 + 0.25:.2f} tokens per request and step" in " ".join(
+        out.split()
+    )
 
 
 SERVED = (*LLAMA_8B, "--isl", "200", "--osl", "20", "--rate", "20", "--num-prompts", "30", "--format", "json")
@@ -353,7 +357,7 @@ def test_an_answer_says_where_the_readable_engines_ran_unasked(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(library, "load", lambda: None)
-    said = "simulated by the readable engines"
+    said = "Simulated by the readable engines"
     question = ("simulate", *SERVED)
     assert any(line.startswith(said) for line in run(*question).json["warnings"])
     for asked in (("--engine-loop", "events"), ("--timeline", str(tmp_path / "steps.json"))):

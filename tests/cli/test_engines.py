@@ -30,7 +30,7 @@ def test_compare_serves_one_load_under_each(
     assert not run(asked, monkeypatch)
     shown = capsys.readouterr().out
     assert "4 requests in flight, closed loop, 500 tokens in, 50 out" in shown
-    assert "prefill beside decode" in shown
+    assert "mixed prefill and decode" in shown
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def test_compare_serves_one_load_under_each(
         (["--isl", "3"], "--input-len changes nothing without --compare MODEL"),
         (["--engines", "vllm"], "--engines changes nothing without --compare MODEL"),
         (["--compare", "llama-3.1-8b", "--isl", "3", "--osl", "3", "--concurrency", "1"], "no GPU"),
-        (["--compare", "llama-3.1-8b", *LOAD, "--claims"], "two questions"),
-        (["--compare", "llama-3.1-8b", "--gpu", "h100"], "give one of --batch-size"),
+        (["--compare", "llama-3.1-8b", *LOAD, "--claims"], "cannot be combined"),
+        (["--compare", "llama-3.1-8b", "--gpu", "h100"], "give exactly one of --batch-size"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_in_one_line(

@@ -75,7 +75,7 @@ def test_an_engine_that_nothing_launches_is_said_before_the_search(run: Any, tmp
     )
     code, _, err = run(*asked, "--output", str(tmp_path))
     assert code == 0
-    assert err.splitlines()[0].startswith("note: nothing launches static, a baseline: ")
+    assert err.splitlines()[0].startswith("note: static is a baseline without a launch command: ")
     assert {path.name for path in tmp_path.iterdir()} == {"report.html", "plan.json"}
 
 
@@ -246,7 +246,7 @@ def test_a_pasted_command_in_place_of_flags(run: Any) -> None:
         "json",
     )
     assert code == 0
-    assert "ignored, as no answer depends on it: --seed 7" in err
+    assert "ignored because it does not change any answer: --seed 7" in err
     assert json.loads(out)["num_gpus"] == 2
 
 

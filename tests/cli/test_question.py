@@ -88,7 +88,7 @@ def test_a_pasted_command_is_taken_and_flags_win(run: Any) -> None:
     ran = run("fit", "--from-vllm", pasted, "--gpu", "h100", "--format", "json")
     assert ran.json["gpu"]["count"] == 2
     assert ran.json["max_model_len"] == 8192
-    assert ran.err == "ignored, as no answer depends on it: --port 8000\n"
+    assert ran.err == "ignored because it does not change any answer: --port 8000\n"
     ran = run(
         "estimate",
         "--from-vllm",

@@ -16,8 +16,8 @@ import pytest
         (("calibrate", "nowhere.jsonl"), "nowhere.jsonl"),
         (("compare", "nowhere.json", "--format", "yaml"), "table, json, csv, html"),
         (("compare", "nowhere.json", "--gpu", "h100"), "nowhere.json"),
-        (("compare", "llama-3.1-8b", "nowhere.json", "--gpu", "h100"), "give it by --model llama-3.1-8b"),
-        (("calibrate", "qwen3-8b", "--gpu", "h100"), "'qwen3-8b' is a model, and result files are asked for"),
+        (("compare", "llama-3.1-8b", "nowhere.json", "--gpu", "h100"), "give it with --model llama-3.1-8b"),
+        (("calibrate", "qwen3-8b", "--gpu", "h100"), "'qwen3-8b' is a model, but result files are required"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -172,13 +172,13 @@ def test_change_is_a_flag_wherever_gpu_is_one() -> None:
         flags = {name for name, _ in options(verb)}
         spelled = {flag for _, option in options(verb) for flag in option.opts}
         assert ("--gpu" in spelled) == ("change" in flags), verb
-    assert "--change changes facts of one GPU" in ask("fit llama-3.1-8b --change hbm=x2").refusal
+    assert "--change needs one GPU" in ask("fit llama-3.1-8b --change hbm=x2").refusal
 
 
 def test_gpus_add_lists_what_is_given_and_assumed(tmp_path: Path) -> None:
     line = "gpus add x3 --memory-gb 192 --hbm-tb-s 8 --bf16-tflops 2500 --like b200 --profiles"
     printed = CliRunner().invoke(app, [*line.split(), str(tmp_path)]).stdout
     assert "given: memory_datasheet_bytes, hbm_bytes_per_s, dense_flops_per_s.bf16\n" in printed
-    assert "assumed as b200-sxm-180gb, or in proportion to it: " in printed
+    assert "assumed equal or proportional to b200-sxm-180gb: " in printed
     assert ask(f"fit llama-3.1-8b --gpu x3 --profiles {tmp_path}").answer["fits"]
     assert "changes nothing without `capacity gpus add NAME`" in ask("gpus --memory-gb 3").refusal

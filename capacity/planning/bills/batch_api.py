@@ -112,14 +112,11 @@ def batch_api_costs(
         return ()
     if not apis and billing.api is None:
         raise InvalidInput(
-            "--batch-api is a part of an API's price: give --api PROVIDER or all, or --api-input-price and "
-            "--api-output-price"
+            "--batch-api needs an API price: give --api, or --api-input-price and --api-output-price"
         )
     every = billing.batch_api.strip().lower() == "all"
     if every and apis and all(api.provider == GIVEN for api in apis):
-        raise InvalidInput(
-            f"--batch-api all of a price that was given: name whose it is ({', '.join(batch_prices())})"
-        )
+        raise InvalidInput(f"--batch-api all needs --api: name one discount ({', '.join(batch_prices())})")
     own = job.usd_per_document
     costs = []
     for discount in find_batch_prices(billing.batch_api):

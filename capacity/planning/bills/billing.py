@@ -32,6 +32,9 @@ from capacity.simulator.verdict import Judgement
 from capacity.workload.windows import Window
 
 HOURS_PER_DAY = 24
+NO_PRICE = (
+    "no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), or --price 2.50 ($ per GPU-hour)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +257,7 @@ def make_bill(
 def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -> LoadCost:
     """Return the unit costs of a load. Input and output tokens at their prices add up to the bill."""
     if not rates.requests_per_s > 0:
-        raise InvalidInput(f"requests_per_s is {rates.requests_per_s}; a cost needs a rate above 0")
+        raise InvalidInput(f"requests_per_s is {rates.requests_per_s}: must be above 0")
     units = unit_costs(hourly_usd, **asdict(rates))
     per_request = units.usd_per_request
     output_rate = rates.requests_per_s * rates.output_tokens
@@ -282,7 +285,7 @@ def own_api(billing: Billing) -> ApiPrice | None:
     if billing.api_input_price is None and billing.api_output_price is None:
         return None
     if billing.api_input_price is None or billing.api_output_price is None:
-        raise InvalidInput("an API has two prices: give --api-input-price and --api-output-price")
+        raise InvalidInput("an API price has two parts: give both --api-input-price and --api-output-price")
     return ApiPrice(
         model="given",
         usd_per_million_input=billing.api_input_price,
@@ -299,7 +302,7 @@ def break_even(
     """Return the load above which the GPUs, at a fixed bill, are cheaper than the API, which charges per token."""
     each = api.usd_per_request(rates.input_tokens, rates.output_tokens, cached_fraction)
     if each == 0:
-        raise InvalidInput("an API that is free has no break-even: give its prices above 0")
+        raise InvalidInput("a free API has no break-even: give prices above 0")
     month_s = HOURS_PER_MONTH * SECONDS_PER_HOUR
     requests = hourly_usd * HOURS_PER_MONTH / each
     return BreakEven(

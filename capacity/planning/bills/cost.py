@@ -21,7 +21,7 @@ from capacity.deployment import Billing, Cost, DeploymentFile, Pool, Service, Tr
 from capacity.deployment.use_cases import filled_notes, levels_of
 from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.model import ModelSpec
-from capacity.planning.bills.billing import NOTHING_SERVED, Bill, Rates, ServedRun, make_bill
+from capacity.planning.bills.billing import NO_PRICE, NOTHING_SERVED, Bill, Rates, ServedRun, make_bill
 from capacity.planning.bills.hosted_prices import ApiPrice, find_api_prices, read_api_prices
 from capacity.planning.evaluation.evaluate import deployment_label
 from capacity.planning.sizing.replicas_needed import replicas_needed
@@ -58,20 +58,17 @@ def cost(
     resolved.memory.require_fit()
     price = price_of(resolved.profile.name, deployment.cost)
     if price is None:
-        raise InvalidInput(
-            "no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), or --price 2.50 for $ per GPU-hour"
-        )
+        raise InvalidInput(NO_PRICE)
     traffic, engines = deployment.traffic, with_replicas(resolved, billing.replicas)
     slos = parse_slos(levels_of(slo, traffic))
     check_window(slo_window, slos)
     asked = (workload, traffic.trace, traffic.request_rate, traffic.concurrency, traffic.users)
     has_load = any(each is not None for each in asked)
     if not has_load and slo:
-        raise InvalidInput("--slo needs a load: give --request-rate, --users, --concurrency or a --trace")
+        raise InvalidInput("--slo needs a load: give --request-rate, --users, --concurrency or --trace")
     if not has_load and (traffic.input_len is None or traffic.output_len is None):
         raise InvalidInput(
-            "no load: give --input-len and --output-len, with a --request-rate, --requests-per-day or "
-            "--concurrency, or a --trace"
+            "no load: give --trace, or --input-len, --output-len and --request-rate or --concurrency"
         )
     drawn = long_enough(traffic) if has_load else traffic.model_copy(update={"request_rate": 1.0})
     requests = requests_of(drawn, workload, resolved.max_model_len)
@@ -127,14 +124,14 @@ def _apis(model: str, billing: Billing) -> tuple[tuple[ApiPrice, ...], tuple[str
     if found:
         return found, ()
     return (), (
-        f"no provider's API price of {model} is listed: --api-input-price and --api-output-price compare with your "
-        "own, --api-price-file with a list of yours",
+        f"The price list has no API price of {model}. Give --api-input-price and --api-output-price, or your own list "
+        "with --api-price-file.",
     )
 
 
 def _cautions(price: Price, billing: Billing) -> Iterator[str]:
     if billing.interruptions_per_hour and price.tier not in ("spot", "given"):
-        yield f"interruptions at the {price.tier} price: --price-tier spot is what is interrupted, and cheaper"
+        yield f"Interruptions are billed at the {price.tier} price; interruptible capacity has --price-tier spot."
 
 
 def _run_of(
@@ -162,11 +159,9 @@ def _run_of(
             break
         requests = make_workload(traffic.model_copy(update={"num_prompts": more}), engines.max_model_len)
     load = steady_load(run.records, verdict, requests, [(engines, engines.pool.replicas)])
-    warnings = [] if requests.part is None else [f"the load is {requests.part}"]
+    warnings = [] if requests.part is None else [f"The load is {requests.part}."]
     if requests.is_closed_loop and verdict.steady is None:
-        warnings.append(
-            "a run too short to show a steady part: filling and draining are billed (--num-prompts)"
-        )
+        warnings.append("Without a steady state, warm-up and drain are billed. Increase --num-prompts.")
     levels, window = hold_in_windows(
         slos, requests, run.records, run.summary, slo_window, steady=verdict.is_stable
     )

@@ -78,9 +78,9 @@ def _price(row: Mapping[str, str | None], path: str | Path, where: str) -> ApiPr
         try:
             fields[name] = value = float(text)
         except ValueError:
-            raise MalformedFile(path, f"{name} is {text!r}, must be a number", where=where) from None
+            raise MalformedFile(path, f"{name} is {text!r}: must be a number", where=where) from None
         if not (math.isfinite(value) and value >= 0):
-            raise MalformedFile(path, f"{name} is {value}, must be finite and at least 0", where=where)
+            raise MalformedFile(path, f"{name} is {value}: must be finite and at least 0", where=where)
     return ApiPrice(**fields)
 
 
@@ -98,8 +98,8 @@ def find_api_prices(
     if not of_model:
         have = ", ".join(sorted({price.model for price in listed}))
         raise InvalidInput(
-            f"the API price list has no price of {model} (it has {have}); give --api-input-price and "
-            "--api-output-price, or an --api-price-file"
+            f"the API price list has no price of {model} (known: {have}): give --api-input-price and "
+            "--api-output-price, or --api-price-file"
         )
     prices = []
     for name in providers.split(","):

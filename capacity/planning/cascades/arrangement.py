@@ -143,8 +143,6 @@ class Arrangement:
         more = self.client_s - counted
         return (Stage.constant(more),) if more and (counted or not asked) else ()
 
-    # break-even
-
     def with_escalation(self, escalation_rate: float) -> Arrangement:
         """Return a copy with another escalation rate."""
         return replace(self, escalation_rate=escalation_rate)

@@ -19,6 +19,7 @@ from capacity.deployment import ESTIMATE_TRAFFIC, Cascade, Cost, Pool, Traffic, 
 from capacity.deployment.reading import refuse_idle
 from capacity.hardware.pricing import HOURS_PER_MONTH, price_of
 from capacity.model import ModelSpec
+from capacity.planning.bills.billing import NO_PRICE
 from capacity.planning.bills.hosted_prices import ApiPrice, find_api_prices, read_api_prices
 from capacity.planning.cascades.arrangement import Arrangement, Cache
 from capacity.planning.cascades.cascade_answer import CascadeAnswer, cascade_answer, run_together
@@ -52,12 +53,10 @@ def cascade(
     refuse_idle("cascade", (asked,), own)
     _check_asked(asked)
     if unread := next((name for name in traffic_fields if name not in CASCADE_TRAFFIC), None):
-        raise InvalidInput(
-            f"{unread} is not read here: a cascade thins the arrivals of a rate; give --request-rate"
-        )
+        raise InvalidInput(f"{unread} is not used by cascade: give --request-rate")
     if unread := next((name for name in OF_PREFIXES if name in pool), None):
         raise InvalidInput(
-            f"{unread} changes nothing here: no request shares a prefix with another; leave it out, or ask "
+            f"{unread} changes nothing in cascade, because its requests share no prefixes: leave it out, or use "
             "`capacity simulate`"
         )
     traffic, cost = build(Traffic, traffic_fields), build(Cost, prices)
@@ -68,8 +67,8 @@ def cascade(
         traffic = deployment.traffic
     elif pool:
         raise InvalidInput(
-            f"{next(iter(pool))!r} is of engines on GPUs, and {model} is an API's here: leave it out (small_gpu is the "
-            "small model's)"
+            f"{next(iter(pool))!r} applies to engines on GPUs, but {model} runs on an API: leave it out (the small "
+            "model's GPU is small_gpu)"
         )
     _check_load(traffic)
     sides = Sides(asked, traffic, cost, profiles, download)
@@ -84,27 +83,22 @@ def cascade(
 def _check_asked(asked: Cascade) -> None:
     if asked.small is None and asked.cache_hit_rate is None:
         raise InvalidInput(
-            "nothing is asked first: give --small MODEL with its --escalation-rate, or a --cache-hit-rate"
+            "no tier before the large model: give --small and --escalation-rate, or --cache-hit-rate"
         )
     if asked.embedding_model is not None and "embedding_price" in asked.model_fields_set:
-        raise InvalidInput(
-            "--embedding-price is of embeddings that are bought: leave it, or --embedding-model, out"
-        )
+        raise InvalidInput("--embedding-price cannot be used with --embedding-model: leave one out")
     if asked.small is not None and asked.escalation_rate is None:
         raise InvalidInput(
-            f"--small {asked.small} needs an --escalation-rate, the share that goes on: yours to measure, as quality "
-            "hangs on it; try 0.3, and the break-even says how far it may go"
+            f"--small {asked.small} needs --escalation-rate, the fraction of its requests that is escalated: measure "
+            "it, because it determines the quality, or try 0.3 and compare it with the break-even rate"
         )
 
 
 def _check_load(traffic: Traffic) -> None:
     if traffic.request_rate is None or traffic.input_len is None or traffic.output_len is None:
-        raise InvalidInput(
-            "no load: give --input-len, --output-len and a --request-rate or --requests-per-day, which says how many "
-            "engines each model takes"
-        )
+        raise InvalidInput("no load: give --input-len, --output-len and --request-rate or --requests-per-day")
     if traffic.request_rate == float("inf"):
-        raise InvalidInput("--request-rate inf keeps no number of engines busy: give a finite one")
+        raise InvalidInput("--request-rate inf cannot be served by any number of engines: give a finite rate")
 
 
 def _arrangement_of(
@@ -161,10 +155,7 @@ class Sides:
         resolved.memory.require_fit()
         price = price_of(resolved.profile.name, self.cost)
         if price is None:
-            raise InvalidInput(
-                "no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), or --price 2.50 for $ per "
-                "GPU-hour"
-            )
+            raise InvalidInput(NO_PRICE)
         output = output_len or self._output_len(small)
         check_length(resolved, (self.traffic.input_len or 1) + output)
         traffic = build(Traffic, {**self.traffic.model_dump(exclude_unset=True), "output_len": output})
@@ -217,13 +208,13 @@ def api_price(model: str, asked: Cascade, name: str) -> ApiPrice | None:
         found = find_api_prices(model, provider, table=table)
         if len(found) != 1:
             raise InvalidInput(
-                f"{flag} {provider} names {len(found)} prices of {model}: name one provider, or give "
-                f"{flag}-input-price and {flag}-output-price"
+                f"{flag} {provider} selects {len(found)} prices of {model}, but must select one: name one provider, or "
+                f"give {flag}-input-price and {flag}-output-price"
             )
         return found[0]
     if given_in is None or given_out is None or provider is not None:
         raise InvalidInput(
-            f"an API has two prices: give {flag}-input-price and {flag}-output-price, or {flag} PROVIDER alone"
+            f"an API price has two parts: give both {flag}-input-price and {flag}-output-price, or only {flag} PROVIDER"
         )
     return ApiPrice(
         model=model,

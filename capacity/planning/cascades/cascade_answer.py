@@ -258,36 +258,33 @@ def _at_rate(arranged: Arrangement, escalation_rate: float) -> AtRate:
 def _notes(asked: Cascade, traffic: Traffic, arranged: Arrangement) -> Iterator[str]:
     yield from filled_notes(traffic)
     rates = [name for name in ("escalation_rate", "cache_hit_rate") if getattr(asked, name) is not None]
-    yield f"{' and '.join(rates).replace('_', ' ')}: as given; whether the answers are good enough is yours to measure"
+    yield f"{' and '.join(rates).replace('_', ' ')}: as given; measure whether the quality of the answers suffices."
     if arranged.cache is not None:
         if "cache_lookup_s" not in asked.model_fields_set:
-            yield f"a lookup takes {LOOKUP_S:g} s: assumed (--cache-lookup-s is yours)"
+            yield f"A cache lookup is assumed to take {LOOKUP_S:g} s; set --cache-lookup-s to your own value."
         if "embedding_price" not in asked.model_fields_set and asked.embedding_model is None:
             yield (
-                f"an embedding costs ${EMBEDDING_USD_PER_MILLION:g} per 1M tokens, OpenAI's text-embedding-3-small, "
-                "read 2026-11 (--embedding-price is yours)"
+                f"An embedding costs ${EMBEDDING_USD_PER_MILLION:g} per 1M tokens, the price of OpenAI's "
+                "text-embedding-3-small in 2026-11; set --embedding-price to your own."
             )
     if arranged.small is not None and arranged.by_answer:
         yield (
-            "an answer that is judged is shown when that is done: its first token comes with its last; "
-            "--escalate-by prompt decides before"
+            "A judged answer is shown only when complete, so its TTFT equals its E2E; --escalate-by prompt decides "
+            "before the answer."
         )
     embedder = None if arranged.cache is None else arranged.cache.embedder
     for side, flag in ((arranged.large, "--api"), (arranged.small, "--small-api"), (embedder, "")):
         if isinstance(side, HostedSide):
             yield f"{side.price.model}: {side.price.described}"
             if side.ttft_s is None:
-                yield (
-                    f"no latency: nobody can compute how fast that API is; {flag}-ttft-s and {flag}-tpot-s are what "
-                    "you measured"
-                )
+                yield (f"The latency of an API cannot be predicted: set {flag}-ttft-s and {flag}-tpot-s.")
         elif isinstance(side, OwnSide):
             yield side.price.quoted
             yield from side.resolved.notes
     if any(isinstance(side, OwnSide) for side in (arranged.large, arranged.small)):
         yield (
-            f"engines are given {asked.target_utilization:.0%} of their full load, arrivals dealt at random: "
-            "`capacity plan` sizes each to a service level"
+            f"Each engine gets at most {asked.target_utilization:.0%} of its full load, with random arrivals; "
+            "`capacity plan` sizes a deployment for a service level."
         )
 
 
@@ -299,7 +296,7 @@ def run_together(asked: Cascade, traffic: Traffic, arranged: Arrangement) -> Tog
     verdict = verdict_on(run, pools, service, requests)
     found = predicted_ms(pools, requests, traffic, run, verdict)
     if not found or run.cascade is None:
-        raise InvalidInput("no request was answered: nothing to tell of the cascade; a longer --num-prompts?")
+        raise InvalidInput("no request completed, so the cascade cannot be evaluated: increase --num-prompts")
     times = {
         f"{statistic}_{name}_s": found[f"{statistic}_{metric}_ms"].scale(1e-3)
         for statistic in ("mean", "p95")
@@ -320,15 +317,11 @@ def _pools_and_router(
 ) -> tuple[list[ResolvedPool], Service]:
     """Return the two pools, with as many engines as the arrangement has, and the router in front of them."""
     if asked.small is None:
-        raise InvalidInput("--simulate is of a small model before a large one: add --small, or leave it out")
+        raise InvalidInput("--simulate needs a small model: add --small, or leave --simulate out")
     if asked.embedding_model is not None:
-        raise InvalidInput(
-            "--simulate has no engines that embed: give --cache-lookup-s for --embedding-model"
-        )
+        raise InvalidInput("--simulate does not support --embedding-model: set --cache-lookup-s instead")
     if asked.small_output_len not in (None, traffic.output_len):
-        raise InvalidInput(
-            f"--simulate has answers of one length: leave out --small-output-len {asked.small_output_len}"
-        )
+        raise InvalidInput("--simulate uses one output length: leave --small-output-len out")
     rate = arranged.requests_per_s
     small = _pool(arranged.small, arranged.small_share * rate, asked.escalation_rate)
     large = _pool(arranged.large, arranged.large_share * rate, None)
@@ -344,7 +337,7 @@ def _pools_and_router(
 
 def _pool(side: Side | None, requests_per_s: float, escalation_rate: float | None) -> ResolvedPool:
     if not isinstance(side, OwnSide):
-        raise InvalidInput("--simulate needs engines of one's own: how an API queues nobody can compute")
+        raise InvalidInput("--simulate needs your own engines, because an API's queues are unknown")
     count = max(side.engines(requests_per_s), 1)
     fields = {"replicas": count, "route_escalation_rate": escalation_rate}
     return replace(side.resolved, pool=side.resolved.pool.model_copy(update=fields))

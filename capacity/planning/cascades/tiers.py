@@ -145,8 +145,8 @@ class OwnSide(Side):
         needed = requests_per_s / (self.target * capacity_per_s)
         if needed > MOST_ENGINES:
             raise InvalidInput(
-                f"{requests_per_s:,.6g} requests/s need {needed:,.3g} engines of {self.resolved.model.name}: "
-                f"at most {MOST_ENGINES:,} are counted; give a lower --request-rate"
+                f"{requests_per_s:,.6g} requests/s need {needed:,.3g} engines of {self.resolved.model.name}, more than "
+                f"{MOST_ENGINES:,}: give a lower --request-rate"
             )
         return math.ceil(needed - 1e-9)
 
@@ -185,8 +185,7 @@ def waits_of(answer: Simulation) -> Waits:
     warning = None
     if verdict is not None and verdict.verdict in UNSTEADY:
         warning = (
-            f"{answer.model.name}: {verdict.verdict} at its part of the full load: {verdict.reason}; "
-            "give a lower --target-utilization"
+            f"{answer.model.name} is {verdict.verdict}: {verdict.reason}. Set a lower --target-utilization."
         )
     ttft, e2e = (
         Stage(

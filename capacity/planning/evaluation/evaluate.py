@@ -111,9 +111,8 @@ def try_engines(
     # number of independent replicas, each with the same number of requests
     shared = router != "round-robin" or first.is_closed_loop or first.session is not None
     alike = 1 if shared or len(engines) > 1 else engines[0].replicas
-    part = (
-        first if alike == 1 else first.take(np.arange(0, len(first), alike))
-    )  # of the replica that represents all
+    # of the replica that represents all
+    part = first if alike == 1 else first.take(np.arange(0, len(first), alike))
     one = [replace(engines[0], replicas=1)] if alike > 1 else engines
     is_long = total >= LONG_RUN
     sampled = sample and is_long and len(part) >= LEAST_SAMPLE

@@ -130,8 +130,6 @@ class EvaluationPool:
     def _with_intervals(self, ask: EvaluationRequest) -> EvaluationRequest:
         return ask._replace(intervals=self.intervals and not ask.sample)
 
-    # workers
-
     def _workers_are_there(self) -> bool:
         """Return whether workers are available; start them once the search has run long enough."""
         now_s = time.monotonic()

@@ -270,7 +270,7 @@ def _gap_s(slo: Slo, percentile: float, runs: Sequence[SimulationResult]) -> flo
     percentile."""
     if percentile not in PERCENTILES:
         known = ", ".join(f"p{p}" for p in PERCENTILES)
-        raise InvalidInput(f"{slo}: percentiles of {slo.metric} are kept at {known} only")
+        raise InvalidInput(f"{slo}: the percentile of {slo.metric} must be one of {known}")
     gaps = [run.summary.latencies_ms[slo.metric] for run in runs]
     return max((each.percentiles[int(percentile)] * 1e-3 for each in gaps if each is not None), default=None)
 
@@ -312,9 +312,6 @@ def _index_of_rank(
     return low
 
 
-# early detection of misses
-
-
 def outlook(runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: float, alone: bool) -> float:
     """Return the requests beyond a limit divided by those permitted, for the worst level; above 1 the SLO is missed.
 
@@ -344,9 +341,6 @@ def _misses(runs: Sequence[SimulationResult], goal: Goal) -> Iterator[tuple[int,
     for slo in goal.slos:
         if slo.of_requests:
             yield int((latencies_s(tables, slo.metric) > slo.limit_s).sum()), goal.may_miss(slo)
-
-
-# latencies
 
 
 def latencies_s(tables: Iterable[RequestTable], metric: str) -> Floats:

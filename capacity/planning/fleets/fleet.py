@@ -88,9 +88,7 @@ def fleet(
     )
     asked = replace(request, steady=None)
     if any(each.is_closed_loop for each in asked.workloads):
-        raise InvalidInput(
-            "a fleet is planned for requests that come by the clock: leave out --concurrency and closed sessions"
-        )
+        raise InvalidInput("a fleet needs open-loop arrivals: leave out --concurrency and sessions")
     pools = Pools(asked=asked, ways=ways, workers=workers, progress=progress)
     thresholds = ways.split_at or usual_thresholds(lengths_of(asked.workloads[0], ways.split_by))
     layouts = Layouts(pools=pools, thresholds=thresholds)
@@ -107,7 +105,7 @@ def _check_pools(ways: Split) -> None:
     ways_out = {"split_at": "leave it out", "short_gpus": "give --gpus", "long_gpus": "give --gpus"}
     if said := next((name for name in ways_out if getattr(ways, name)), None):
         raise InvalidInput(
-            f"--{said.replace('_', '-')} tells pools apart, and --max-pools 1 has one: {ways_out[said]}, or give "
+            f"--{said.replace('_', '-')} needs several pools, but --max-pools is 1: {ways_out[said]}, or give "
             "--max-pools 2"
         )
 
@@ -116,13 +114,13 @@ def _search(fields: Mapping[str, Any], ways: Split) -> Search:
     """Return the search space of each pool. Raises InvalidInput for settings that a fleet does not support."""
     if wrong := sorted(name for name in NOT_OF_A_FLEET & set(fields) if name != "objective"):
         raise InvalidInput(
-            f"--{wrong[0]} is no choice here: a fleet's router goes by length, and within a pool to the fewest "
-            "outstanding (to one pool in turn, too); its pools are aggregated; leave it out"
+            f"--{wrong[0]} is fixed in a fleet, which routes by request length and serves aggregated (prefill and "
+            "decode on the same GPUs): leave it out"
         )
     both = tuple(dict.fromkeys((*ways.short_gpus, *ways.long_gpus)))
     search: Search = build(Search, {"gpus": both, **fields})
     if search.objective not in ("cost", "gpus"):
-        raise InvalidInput(f"--objective {search.objective} is not one of a fleet: cost or gpus")
+        raise InvalidInput(f"--objective {search.objective} is not supported by fleet: use cost or gpus")
     return search.model_copy(update={"serving": ("aggregated",), "alternatives": False})
 
 
@@ -209,8 +207,8 @@ def _warnings(layouts: Layouts, best: Layout | None) -> tuple[str, ...]:
         share = max(side.goal.may_miss(slo) for slo in side.goal.slos)
         if side.goal != asked.goal and share > max(map(asked.goal.may_miss, asked.goal.slos)):
             rarely.append(
-                f"{share:.0%} of the {pool.label} requests may be beyond the levels, which all requests keep together "
-                "(--slo-of pool asks it of each pool)"
+                f"Up to {share:.0%} of the {pool.label} requests may exceed the limits, which hold for all requests "
+                "together. Use --slo-of pool to require them of each pool."
             )
     of_pools = (text for side in sides for text in side.warnings)
     return tuple(dict.fromkeys((*rarely, *of_pools, *asked.workloads[0].notices)))

@@ -29,13 +29,11 @@ if TYPE_CHECKING:
 
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.98)  # quantiles of the lengths to try as thresholds
 ROUND_TOKENS = 64  # thresholds are rounded up to a multiple
-LONG_SHARES = (
-    0.5,
-    0.9,
-)  # fractions of the permitted misses for the longest requests, in addition to equal goals
+# fractions of the permitted misses for the longest requests, in addition to equal goals
+LONG_SHARES = (0.5, 0.9)
 MOST_MISSED = 50.0  # percent of a pool's requests; above it, even a queue that grows without bound could pass
 WITHIN = "least-outstanding"  # router within a pool, as in the routers by length
-LATE = "the time limit, or you, ended the search before"
+LATE = "not evaluated because the search was stopped before it"
 
 
 class Span(NamedTuple):
@@ -108,7 +106,7 @@ class Pools:
         part = part_of(self.asked.workloads, span, self.ways.split_by)
         side = Side(span=span, part=part, goal=goal, outcome="no answer")
         if not part:
-            return replace(side, reason="no requests in some draws of the traffic")
+            return replace(side, reason="no requests in some samples of the traffic")
         name = name_of(span)
         try:
             plan = self._cheapest(side)
@@ -234,9 +232,6 @@ def name_of(span: Span) -> str:
     return "short" if span.above is None else ("long" if span.up_to is None else "middle")
 
 
-# requests by length
-
-
 def lengths_of(workload: Workload, split_by: str) -> IntArray:
     """Return the length in tokens by which the router splits requests."""
     return workload.prompt_tokens if split_by == "prompt" else workload.asked_tokens
@@ -260,8 +255,8 @@ def spans_of(workloads: Sequence[Workload], threshold: int, split_by: str) -> tu
             return (Span(),)
         if min(counts) == 0:
             raise InvalidInput(
-                f"a threshold of {threshold:,} tokens leaves a pool without requests in some draws of the traffic: "
-                "give more (--num-prompts), or another --split-at"
+                f"a threshold of {threshold:,} tokens leaves a pool without requests in some samples of the traffic: "
+                "increase --num-prompts, or change --split-at"
             )
     return spans
 

@@ -91,12 +91,8 @@ class Layout(Written):
     @property
     def usd_per_request(self) -> float | None:
         """Return the bill divided by the offered requests."""
-        rate = sum(pool.requests_per_s for pool in self.pools)
-        return (
-            None
-            if self.usd_per_hour is None or not 0 < rate < float("inf")
-            else self.usd_per_hour / rate / 3600
-        )
+        usd, rate = self.usd_per_hour, sum(pool.requests_per_s for pool in self.pools)
+        return None if usd is None or not 0 < rate < float("inf") else usd / rate / 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +209,7 @@ def deployment_of_fleet(
     """
     best = answer.best
     if best is None:
-        raise InvalidInput("nothing meets the service levels: there is no fleet to write down")
+        raise InvalidInput("no fleet meets the service levels, so there is no deployment to write")
     pools = [
         pool.pool.model_copy(
             update={

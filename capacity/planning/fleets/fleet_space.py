@@ -44,12 +44,10 @@ class Split(FlagSpec):
         """Return the fraction of time that a replica is up; None if not given. Raises InvalidInput."""
         if self.mean_time_between_failures_s is None:
             if self.availability is not None:
-                raise InvalidInput(
-                    "--availability needs --mtbf and --recovery: how often and how long a replica is gone"
-                )
+                raise InvalidInput("--availability needs --mtbf and --recovery: add both")
             return None
         if self.recovery_s is None:
-            raise InvalidInput("--mtbf needs --recovery: how long until a replica is replaced?")
+            raise InvalidInput("--mtbf needs --recovery, the time until a lost replica is replaced")
         return self.mean_time_between_failures_s / (self.mean_time_between_failures_s + self.recovery_s)
 
     def with_reserve(self, needed: int) -> int:
@@ -66,8 +64,8 @@ class Split(FlagSpec):
             replicas += 1
             if replicas > needed + MOST_IN_RESERVE:
                 raise InvalidInput(
-                    f"no reserve of {MOST_IN_RESERVE:,} replicas keeps {needed} up with a probability of "
-                    f"{self.availability:g} where each is there {up:.2%} of the time"
+                    f"--availability {self.availability:g} for {needed} needed replicas takes a reserve of more than "
+                    f"{MOST_IN_RESERVE:,}, because each is up only {up:.2%} of the time: give a lower --availability"
                 )
         return replicas
 

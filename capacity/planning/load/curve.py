@@ -52,25 +52,35 @@ class RisingLoad(Spec):
 
     goodput_target: float = 0.99
     slo_window: str = "15m"
-    confidence: float = Field(default=0.9, ge=0.5, lt=1, description="By the error of the step model.")
-    rates: tuple[Number, ...] | None = Field(default=None, description="Requests/s to look at: 1,2,5,10.")
-    requests_per_user_hour: Number | None = Field(default=None, gt=0, description="To count users.")
+    confidence: float = Field(
+        default=0.9,
+        ge=0.5,
+        lt=1,
+        description="Probability that the SLO holds, given the error of step times.",
+    )
+    rates: tuple[Number, ...] | None = Field(default=None, description="Request rates to evaluate: 1,2,5,10.")
+    requests_per_user_hour: Number | None = Field(
+        default=None, gt=0, description="Requests per user and hour, for the number of users."
+    )
     peak_rate: Number | None = Field(
-        default=None, gt=0, description="Requests/s at noon: asks for replicas by the hour."
+        default=None, gt=0, description="Requests/s at noon, for hourly replicas."
     )
     peak_to_mean: Number = Field(
-        default=1.6, ge=1, le=2, description="Of that day's rates: 1 (flat) to 2 (silent at night)."
+        default=1.6,
+        ge=1,
+        le=2,
+        description="Ratio of the day's peak to its mean: 1 (flat) to 2 (no requests at night).",
     )
-    hourly_rates: tuple[Number, ...] | None = Field(default=None, description="24 rates in place of a peak.")
-    replications: int = Field(
-        default=3, ge=1, description="Draws of generated traffic, for the interval of sampling."
+    hourly_rates: tuple[Number, ...] | None = Field(
+        default=None, description="24 hourly request rates instead of --peak-rate."
     )
+    replications: int = Field(default=3, ge=1, description="Samples of generated traffic, for an interval.")
 
     @field_validator("rates")
     @classmethod
     def _above_0(cls, rates: tuple[Number, ...] | None) -> tuple[Number, ...] | None:
         if rates is not None and not (rates and min(rates) > 0):
-            raise ValueError("must be numbers above 0, at least one")
+            raise ValueError("must contain at least one number, all above 0")
         return rates
 
     @property
@@ -179,8 +189,8 @@ def _in_busiest_window(
     busiest = windows[0]
     if busiest.requests < DEFAULT_NUM_PROMPTS:
         return workloads, (
-            f"levels are over all requests: the busiest {slo_window} has {busiest.requests:,}, fewer than the "
-            f"{DEFAULT_NUM_PROMPTS:,} that a curve needs",
+            f"The SLO is evaluated over all requests, because the busiest {slo_window} has {busiest.requests:,} "
+            f"requests and a curve needs {DEFAULT_NUM_PROMPTS:,}.",
         )
     return parts, (
         _rates_note(f"the busiest {slo_window}, {busiest.label}", workloads[0], busiest.requests_per_s),
@@ -189,9 +199,7 @@ def _in_busiest_window(
 
 def _rates_note(part: str, whole: Workload, part_per_s: float) -> str:
     share = whole.offered_per_s / part_per_s
-    return (
-        f"requests and rates are those of {part}; the mean over all of the traffic is {share:.2f} of its rate"
-    )
+    return f"Requests and rates are those of {part}; the mean rate of the whole traffic is {share:.2f} times its rate."
 
 
 def _curve(
@@ -210,9 +218,7 @@ def _curve(
     """
     resolved, workloads, goal, replicas = served.resolved, served.workloads, served.goal, served.replicas
     if any(workload.is_closed_loop for workload in workloads):
-        raise InvalidInput(
-            "a curve over rates needs arrivals of their own: leave out --concurrency and sessions"
-        )
+        raise InvalidInput("a curve needs open-loop arrivals: leave out --concurrency and sessions")
     day_rates_per_s = load.day_rates_per_s
     with nullcontext() if cluster is None else open_pool(1, cluster, common=(served,)) as crew:
         runs = Runs(served=served, crew=crew, progress=progress)

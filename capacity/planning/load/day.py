@@ -36,9 +36,7 @@ class Day:
 def day_of(mean_rate_per_s: float, peak_to_mean: float) -> tuple[float, ...]:
     """Return 24 hourly rates of a sinusoidal day with its peak at noon."""
     if not 1 <= peak_to_mean <= 2:
-        raise InvalidInput(
-            f"the peak over the mean must be from 1 (flat) to 2 (silent at night), not {peak_to_mean}"
-        )
+        raise InvalidInput(f"peak_to_mean must be from 1 (flat) to 2 (idle at night), not {peak_to_mean}")
     swing = peak_to_mean - 1
     return tuple(
         mean_rate_per_s * (1 - swing * math.cos(2 * math.pi * hour / HOURS)) for hour in range(HOURS)
@@ -56,11 +54,11 @@ def replicas_by_hour(
     """Return replicas by the hour if `replicas` of them serve `usable_per_s` within the SLO. Raises InvalidInput."""
     if usable_per_s is None or usable_per_s <= 0:
         raise InvalidInput(
-            "replicas by the hour need a service level that the deployment meets, and requests enough to fill it: "
-            "give --slo, more --num-prompts"
+            "replicas by the hour need a service level that the deployment meets and enough requests to fill it: give "
+            "--slo, and increase --num-prompts"
         )
     if len(rates_per_s) != HOURS or not all(math.isfinite(rate) and rate >= 0 for rate in rates_per_s):
-        raise InvalidInput(f"a day has {HOURS} hourly rates of at least 0, not {len(rates_per_s)}")
+        raise InvalidInput(f"a day needs {HOURS} finite hourly rates of at least 0, not {len(rates_per_s)}")
     each = usable_per_s / replicas
     hours = tuple(
         Hour(hour=hour, request_rate_per_s=rate, replicas=max(1, math.ceil(rate / each - 1e-9)))

@@ -114,8 +114,8 @@ class Runs:
         if not math.isinf(max(highest.predicted, highest.high)):
             return highest, ()
         note = (
-            f"these {len(self.served.workloads[0]):,} requests meet the SLO at any rate: too few to fill the engine; "
-            "give more (--num-prompts)"
+            f"These {len(self.served.workloads[0]):,} requests meet the SLO at any rate, because they are too few to "
+            "fill the engine. Increase --num-prompts."
         )
         return None, (note,)
 

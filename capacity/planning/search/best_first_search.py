@@ -46,9 +46,8 @@ class BestFirstSearch:
     _owner: ReplicaSearch | None = None  # search that found the best
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _heap: list[tuple[tuple[int, Order], int, Entry]] = field(default_factory=list)
-    _aside: list[tuple[int, Entry]] = field(
-        default_factory=list
-    )  # no request left, unless the best is retracted
+    # no request left, unless the best is retracted
+    _aside: list[tuple[int, Entry]] = field(default_factory=list)
 
     def __post_init__(self, start: Iterable[Entry]) -> None:
         for entry in start:
@@ -99,8 +98,6 @@ class BestFirstSearch:
         self._owner.met.append(fewer)
         self._owner.high = fewer.replicas
         self._set(fewer, self._owner)
-
-    # the queue
 
     def _add(self, entry: Entry) -> None:
         if isinstance(entry, ReplicaSearch):
@@ -176,8 +173,6 @@ class BestFirstSearch:
                 if ask is not None:
                     asks.append(ask)
         return asks
-
-    # the best
 
     def _set(self, tried: EvaluatedCandidate | None, owner: ReplicaSearch | None) -> None:
         rekeyed = (self.best is None) != (tried is None)

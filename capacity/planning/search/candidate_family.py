@@ -157,9 +157,8 @@ class Survey:
     rejected: list[Rejection] = field(default_factory=list)
     engines: int = 0
     points: int = 0
-    nearest: tuple[float, Candidate, str] | None = (
-        None  # lowest ratio of the bounds that excluded a candidate
-    )
+    # lowest ratio of the bounds that excluded a candidate
+    nearest: tuple[float, Candidate, str] | None = None
 
     def turn(self, candidate: Candidate, why: Exclusion) -> None:
         """Reject an engine, or a pair of engines."""

@@ -142,8 +142,8 @@ class CandidateGenerator:
         if (gpus := least_p * width_p + least_d * width_d) > allowed:
             return Exclusion(
                 "limit",
-                f"needs at least {least_p} replicas that prefill and {least_d} that decode ({gpus} GPUs); "
-                f"{allowed} are allowed by {self._limit(gpu)}",
+                f"needs at least {least_p} prefill and {least_d} decode replicas ({gpus} GPUs); {allowed} are allowed "
+                f"by {self._limit(gpu)}",
             )
         highest = (allowed - least_d * width_d) // width_p
         return [
@@ -210,7 +210,7 @@ class CandidateGenerator:
         search, quote = self.search, self.market.quotes[gpu]
         if quote is None or self._gpus(gpu) == search.max_gpus:
             return f"--max-gpus {search.max_gpus}"
-        whole = f", rented {quote.gpus_per_instance} at a time" if quote.gpus_per_instance > 1 else ""
+        whole = f", rented in instances of {quote.gpus_per_instance}" if quote.gpus_per_instance > 1 else ""
         return f"--budget {search.budget:g} at ${quote.usd_per_gpu_hour:.2f} per GPU-hour{whole}"
 
     def _side(self, pool: Pool, role: Role) -> Side | Exclusion:
@@ -227,7 +227,7 @@ class CandidateGenerator:
             if not quality.is_within(self.search.max_quality_loss):
                 loss = quality.worst_loss_fraction
                 if loss is None:
-                    return Exclusion("quality", f"{quality.what}: its loss is unknown")
+                    return Exclusion("quality", f"unknown quality loss: {quality.what}")
                 return Exclusion("quality", f"loses up to {loss:.1%} of task scores ({quality.source})")
             plan = resolved.memory_in_short
             if not plan.fits:

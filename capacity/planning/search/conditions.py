@@ -61,4 +61,4 @@ def _drafts(search: Search, model: ModelSpec, pool: Pool) -> str | None:
     if search.acceptance is not None:
         return f"an {way} checkpoint for this model"
     measured_on = find_speculator(way).acceptance_model.partition(" with ")[0]
-    return f"{way} drafts accepted as by {measured_on}"
+    return f"{way} drafts with the acceptance rate of {measured_on}"

@@ -34,11 +34,6 @@ class Hanging:
         return max(math.ceil(round(self.may_miss * self.requests, 6)), 1)
 
     @property
-    def few(self) -> bool:
-        """Return whether too few requests determine the level."""
-        return self.beyond < FEW
-
-    @property
     def enough(self) -> int:
         """Return the total number of requests with which `FEW` requests determine the level."""
         return math.ceil(round(FEW / max(self.may_miss, 1e-6), 3))
@@ -62,8 +57,8 @@ def look_beside(
     tried.
     """
     judged_on = bench.arena.context_of(best.candidate, check=bench.check).workloads
-    what = few_requests_level(bench.arena.goal, sum(map(len, judged_on)))
-    if what is None or not what.few or best.option.prefill is not None:
+    what = hanging(bench.arena.goal, sum(map(len, judged_on)))
+    if what is None or what.beyond >= FEW or best.option.prefill is not None:
         return None, ()
     trials = _neighbours(best, bench)
     met = {count: trial.met for count, trial in sorted(trials.items())}
@@ -86,9 +81,7 @@ def _neighbours(best: EvaluatedCandidate, bench: EvaluationPool) -> dict[int, Ev
 
     def does(count: int) -> bool:
         if count not in trials:
-            (found,) = bench.run_all(
-                [EvaluationRequest(candidate=option.candidate_at(count), confidence=option.search.confidence)]
-            )
+            (found,) = bench.all([EvaluationRequest(option.at(count), option.search.confidence)])
             if found is None:
                 return False
             trials[count] = found
@@ -118,7 +111,7 @@ def note(what: Hanging, met: Mapping[int, bool], engine: str) -> str:
     safe = min((count for count, does in met.items() if does and count > worst), default=None)
     take = "" if safe is None else f", or take {safe}"
     return (
-        f"{what.slo} hangs on the slowest {what.beyond} of {what.requests:,} requests, so that more replicas are not "
+        f"{what.slo} depends on only the slowest {what.beyond} of {what.requests:,} requests, so more replicas are not "
         f"always better: {least} x {engine} {'meets' if least == 1 else 'meet'} it, {listed} "
-        f"{'does' if missed == [1] else 'do'} not; ask with {what.enough:,} requests or more{take}"
+        f"{'does' if missed == [1] else 'do'} not. Use at least {what.enough:,} requests{take}."
     )

@@ -157,9 +157,6 @@ def _plan(state: PlanSearch) -> Plan:
     )
 
 
-# Pareto fronts
-
-
 def points_of(
     trials: Mapping[EvaluationRequest, Evaluation], options: Iterable[CandidateFamily]
 ) -> list[Point]:

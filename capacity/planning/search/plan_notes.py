@@ -14,7 +14,7 @@ from capacity.planning.space import TUNING, Search, asked_apart, speculators
 from capacity.pool.drafting import find_speculator
 from capacity.workload.windows import HEAVY
 
-ROUTED = "replicas share no prefix cache; a router stands before them (round robin unless named)"
+ROUTED = "Replicas share no prefix cache; a router distributes the requests (round robin unless named)."
 
 
 def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...]:
@@ -27,19 +27,20 @@ def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...
     if "disaggregated" not in search.serving:
         texts.append("disaggregated prefill and decode (--serving aggregated,disaggregated)")
     elif drafts and not drafts_apart:
-        texts.append("drafts in disaggregated deployments (--speculators none,eagle3 by name)")
+        texts.append("drafts in disaggregated deployments (set --speculators none,eagle3)")
     tuned = any(len(getattr(search, name)) > 1 for name in TUNING)
     if tuned and (drafts or "disaggregated" in search.serving):
         texts.append(
-            "token budgets and the like, but the first, with drafts, data-parallel ranks or disaggregated"
+            "all but the first value of token budget, chunked prefill and prefix caching with drafts, data-parallel "
+            "ranks or disaggregated serving"
         )
     if model.is_moe and search.data_parallel_sizes == (1,):
         texts.append("data-parallel attention (--data-parallel-sizes 1,8)")
     elif model.is_moe and "disaggregated" in search.serving and not ranks_apart:
-        texts.append("data-parallel attention in disaggregated deployments (--data-parallel-sizes by name)")
+        texts.append("data-parallel attention in disaggregated deployments (set --data-parallel-sizes)")
     if search.objective == "latency" and not (search.quantizations and search.speculators):
         texts.append(
-            "formats that lose quality, and drafts not measured for this model, unless asked for by name "
+            "formats that lose quality and drafts not measured for this model, unless they are named "
             "(--quantizations, --kv-cache-dtypes, --speculators)"
         )
     if not search.routers:
@@ -59,20 +60,18 @@ def require_options(survey: Survey) -> None:
     for kind in ("does not fit", "quality", "no price", "impossible"):
         reasons = [rejection.reason for rejection in survey.rejected if rejection.kind == kind]
         if reasons:
-            text = f"nothing in the space can serve this model ({len(reasons)} engines: {kind}); for one: {reasons[-1]}"
+            text = f"no engine in the search space can run this model ({len(reasons)}: {kind}), such as: {reasons[-1]}"
             if kind == "does not fit":
                 raise DoesNotFit(text, needed_bytes=0.0, usable_bytes=0.0)
             raise InvalidInput(text)
-    raise InvalidInput("the space is empty: give --gpus")
+    raise InvalidInput("the search space is empty: give --gpus")
 
 
 def warnings_of(arena: EvaluationContext, ranked: Sequence[Ranked]) -> tuple[str, ...]:
     """Return the assumptions of the ranking."""
     texts = list(arena.workloads[0].notices)
     if any(answer.step_error_assumed for answer in ranked):
-        texts.append(
-            "the error band of the step times is assumed for some of these GPUs: confidence is only as good"
-        )
+        texts.append("The confidence assumes the error of step times for some of these GPUs.")
     pools = [answer.candidate.pool for answer in ranked]
     texts += dict.fromkeys(
         f"{pool.quantization or 'the checkpoint'}: {remark}"
@@ -92,10 +91,10 @@ def _acceptance(name: str, ranked: Sequence[Ranked], model: ModelSpec) -> str:
     speculator = find_speculator(name, model)
     acceptance = next(a.candidate.pool.acceptance for a in ranked if a.candidate.pool.speculator == name)
     if acceptance is not None:
-        return f"drafts by {name} are accepted as given ({acceptance}); the confidence does not cover that"
+        return f"The confidence does not cover the given acceptance rate of {name} drafts ({acceptance})."
     return (
-        f"drafts by {name} are accepted as {speculator.provenance}; the "
-        "confidence does not cover that: measure yours, and give it by --acceptance"
+        f"The confidence does not cover the acceptance rate of {name} drafts ({speculator.provenance}). Measure yours "
+        "and set --acceptance."
     )
 
 
@@ -108,6 +107,7 @@ def lighter_misses(best: EvaluatedCandidate | None) -> list[str]:
     worst = max(missed, key=lambda each: each.ratio)
     level = max(worst.levels, key=lambda each: each.ratio)
     return [
-        f"{len(missed)} windows with less than {HEAVY:.0%} of the busiest one's work miss the SLO; the worst is "
-        f"{worst.window.label} with {worst.window.requests:,} requests: {level.slo} at {level.ratio:.2f} of its limit"
+        f"{len(missed)} windows with less than {HEAVY:.0%} of the busiest one's work miss the SLO. The worst is "
+        f"{worst.window.label} with {worst.window.requests:,} requests: {level.slo} is {level.ratio:.2f} times its "
+        "limit."
     ]

@@ -119,8 +119,7 @@ def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
     slos = parse_slos(texts)
     if not slos:
         raise InvalidInput(
-            "no service level: give --slo, as in --slo ttft:p95:500ms --slo tpot:p99:50ms, or a --use-case, "
-            "which has some"
+            "no service level: give --use-case, or --slo, such as --slo ttft:p95:500ms --slo tpot:p99:50ms"
         )
     return slos
 
@@ -130,9 +129,7 @@ def check_search(search: Search, cost: Cost) -> None:
     if search.draft is None and DRAFT_MODEL in search.speculators:
         raise InvalidInput("--speculators draft-model needs a draft model: add --draft MODEL")
     if search.draft is not None and search.speculators and DRAFT_MODEL not in search.speculators:
-        raise InvalidInput(
-            "--draft changes nothing without --speculators draft-model: add it, or leave --draft out"
-        )
+        raise InvalidInput("--draft needs --speculators draft-model: add it, or leave --draft out")
     for name in search.speculators or ("eagle3",):
         if name is not None:
             way = find_speculator(name)
@@ -143,8 +140,8 @@ def check_search(search: Search, cost: Cost) -> None:
         raise InvalidInput("no GPUs: give --gpus h100,h200 or --gpus all")
     if search.objective == "cost" and not priced:
         raise InvalidInput(
-            "the objective is cost and there is no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), "
-            "--price h100=2.50, --price-file, or --objective gpus"
+            "the objective is cost, but there is no price: give --price-tier on-demand (reserved-1y, spot, owned, "
+            "...), --price h100=2.50, --price-file, or --objective gpus"
         )
     if search.budget is not None and not priced:
         raise InvalidInput("--budget needs a price: give --price-tier or --price")
@@ -154,9 +151,7 @@ def check_goal(slos: Sequence[Slo], workload: Workload) -> None:
     """Raise InvalidInput if no level limits the waiting time of a request."""
     waits = any(slo.includes_wait for slo in slos)
     if not waits and not workload.is_closed_loop:
-        raise InvalidInput(
-            "no limit on ttft or e2el: without one any queue would do, however long; add --slo ttft:p95:2s"
-        )
+        raise InvalidInput("no limit on ttft or e2el, so queues grow without bound: add --slo ttft:p95:2s")
 
 
 def gpu_names(search: Search, profiles: list[str]) -> tuple[str, ...]:

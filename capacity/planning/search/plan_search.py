@@ -15,7 +15,7 @@ from capacity.base.record import make_from
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext, OutOfTime
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
-from capacity.planning.records import Ended, Kind
+from capacity.planning.records import Ended
 from capacity.planning.search.best_first_search import BestFirstSearch, Entry, LeastLatency
 from capacity.planning.search.candidate_family import EvaluatedCandidate
 from capacity.planning.search.candidate_generator import CandidateGenerator
@@ -26,13 +26,10 @@ from capacity.planning.search.replica_search import ReplicaSearch, UnresolvedCan
 from capacity.planning.search.snapshot import Progress, Snapshot
 from capacity.planning.space import Search
 
-CLOSER = 4  # answers evaluated again in full, with intervals
 GRACE_S = 1.0  # after the time limit, to verify the answer
 FULL_SLOWER = 1.3  # time of a run of all replicas / as many runs of one replica
 LATENCY_SHARE = 0.6  # of the time limit for the lowest latency; the rest for the fewest GPUs near it
 REPORT_S = 0.2  # between two progress reports
-EXCLUDED: tuple[Kind, ...] = ("impossible", "does not fit", "quality", "no price", "conditional")
-BOUNDED: tuple[Kind, ...] = ("unmeetable", "limit", "costlier")
 
 
 @dataclass(kw_only=True)
@@ -90,7 +87,7 @@ class PlanSearch:
             return self.remarks
         found = f"{len(self.leaders)} of {self.families}"
         return (
-            f"alternatives: the best of {found} kinds of GPU and weight format was found in this time",
+            f"The search ended with the best alternative of {found} combinations of GPU and weight format.",
             *self.remarks,
         )
 

@@ -131,10 +131,8 @@ class Ranking:
         if not missed:
             return _bound_misses(survey)
         nearest = min(missed, key=lambda tried: tried.trial.ratio)
-        task = EvaluationRequest(
-            candidate=nearest.candidate, confidence=self.search.confidence, give_up=False
-        )
-        trial = self.bench.run_all([task])[0] or nearest.trial
+        task = EvaluationRequest(nearest.candidate, self.search.confidence, give_up=False)
+        trial = self.bench.all([task])[0] or nearest.trial
         if trial.met:  # the busiest window meets the SLO, another window does not
             trial = nearest.trial
         return tuple(_miss(level, nearest.candidate.label) for level in trial.levels if not level.met)
@@ -176,7 +174,7 @@ def launch_as_planned(model_id: str, resolved: ResolvedPool) -> Launch:
         at = words.index("--port")
         words = (*words[:at], "--kv-cache-dtype", "auto", *words[at:])
     elif pool.kv_cache_dtype == "auto" and resolved.engine.name not in (*KV_CACHE_FLAG, *KV_CACHE_WRITTEN):
-        default = f"the default of {resolved.engine.name}: no flag states it"
+        default = f"the default of {resolved.engine.name}, which has no flag for it"
         notes += (f"KV cache in the model's format, {default}",)
     release = release_of(pool.engine)
     ways = [

@@ -11,9 +11,9 @@ from capacity.planning.search.best_first_search import Entry
 from capacity.planning.search.candidate_family import CandidateFamily, EvaluatedCandidate, amount
 from capacity.planning.search.replica_search import PairReplicaSearch, ReplicaSearch, UnresolvedCandidate
 
-OUTPACED = "the first tokens alone are late with as many replicas that prefill as the limits allow"
-GIVEN_UP = " in the part simulated before it was given up"
-NOT_REACHED = "not simulated: the search ended before its turn"
+OUTPACED = "TTFT misses its limit even with the maximum number of prefill replicas"
+GIVEN_UP = " in the part simulated before rejection"
+NOT_REACHED = "not simulated before the search ended"
 
 Family = tuple[str, str | None]  # a GPU and a weight format
 
@@ -38,8 +38,8 @@ def rejections(
                 continue
             assert best is not None
             least, to_beat = (amount(best.option, order[0]) for order in (entry.order, best.order))
-            reason = f"one replica is {least} at least, no better than the answer's {to_beat}"
-            yield Rejection.from_candidate(entry.candidate, "costlier", reason, replicas=1)
+            reason = f"one replica is at least {least}, no better than the best candidate's {to_beat}"
+            yield Rejection.of(entry.candidate, "costlier", reason, replicas=1)
         elif (engine := _engine(entry.option)) not in settled:
             settled.add(engine)
             yield _rejection_of(entry, best, leaders.get(entry.option.family, best), limit)
@@ -74,10 +74,8 @@ def _rejection_of(
 ) -> Rejection:
     option, candidate = entry.option, entry.candidate
     if limit is not None and option.bound.ratio > limit:
-        reason = (
-            f"an empty engine is at {option.bound.ratio:.2f} of the limit; at most {limit:.2f} was asked for"
-        )
-        return Rejection.from_candidate(candidate, "unmeetable", reason, replicas=None)
+        reason = f"an empty engine has {option.bound.ratio:.2f} times the latency limit; at most {limit:.2f} is allowed"
+        return Rejection.of(candidate, "unmeetable", reason, replicas=None)
     if in_doubt(entry, best):
         return Rejection.from_candidate(candidate, "unresolved", NOT_REACHED, replicas=None)
     if isinstance(entry, PairReplicaSearch) and entry.outpaced:
@@ -88,10 +86,10 @@ def _rejection_of(
     assert leader is not None
     what = f"{option.least} replicas" if option.least > 1 else "1 replica"
     if option.prefill is not None:
-        what = f"{option.prefill_replicas} replicas that prefill and {option.least} that decode"
+        what = f"{option.prefill_replicas} prefill and {option.least} decode replicas"
     least, to_beat = amount(option, option.objective(option.least)), amount(option, leader.order[0])
-    reason = f"needs at least {what}: {least}, no better than the answer's {to_beat}"
-    return Rejection.from_candidate(candidate, "costlier", reason, replicas=option.least)
+    reason = f"needs at least {what}: {least}, no better than the best candidate's {to_beat}"
+    return Rejection.of(candidate, "costlier", reason, replicas=option.least)
 
 
 def describe_miss(trial: Evaluation) -> str:
@@ -99,9 +97,9 @@ def describe_miss(trial: Evaluation) -> str:
     worst = max(trial.levels, key=lambda level: level.ratio)
     seen = GIVEN_UP if trial.seen == "given up" else ""
     if trial.joint_ratio > max(worst.ratio, 1):
-        return f"the limits on each request together: {trial.joint_ratio:.2f} times{seen}"
+        return f"all limits on each request together: {trial.joint_ratio:.2f} times the limit{seen}"
     if worst.value_s is None:
-        return f"{worst.slo}: {worst.good_fraction:.1%} of requests within, {worst.required_fraction:.1%} needed{seen}"
+        return f"{worst.slo}: {worst.good_fraction:.1%} of requests meet it, {worst.required_fraction:.1%} must{seen}"
     if trial.window is not None:
         seen = f" from {trial.window.label}"
     return f"{worst.slo}: {worst.value_s * 1e3:,.0f} ms{seen}, {worst.ratio:.2f} times the limit"

@@ -175,9 +175,5 @@ def _scale(quantity: Quantity | None, factor: float) -> Quantity | None:
 
 def _timed_point(pool: ResolvedPool, point: LoadPoint) -> Timed:
     each = {"TTFT": point.ttft_s, "TPOT": point.tpot_s}
-    return Timed(
-        model=pool.model.name,
-        profile=pool.profile,
-        pool=pool.pool,
-        seconds={name: quantity.value for name, quantity in each.items() if quantity is not None},
-    )
+    seconds = {name: quantity.value for name, quantity in each.items() if quantity is not None}
+    return Timed(resolved=pool, seconds=seconds)

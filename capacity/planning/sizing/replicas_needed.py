@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from capacity.answers.costs import ServedLoad, most_per_s
-from capacity.answers.deployment_run import measured_capacity, run_service, verdict_on, with_replicas
+from capacity.answers.deployment_run import (
+    measured_capacity,
+    one_replica,
+    run_service,
+    verdict_on,
+    with_replicas,
+)
 from capacity.answers.records import ReplicaCount, ReplicasNeeded
 from capacity.deployment import Cost, Service, Traffic
 from capacity.deployment.images import with_image_tokens
@@ -58,7 +63,7 @@ def replicas_needed(
     sizes of one GPU), return those with the lowest bill. None for a closed loop without service levels. Raises
     InvalidInput, as `plan`, if no level limits the waiting time.
     """
-    engines = [_one_replica(pool) for pool in ([pools] if isinstance(pools, ResolvedPool) else pools)]
+    engines = [one_replica(pool) for pool in ([pools] if isinstance(pools, ResolvedPool) else pools)]
     slos = parse_slos(levels_of(slo, traffic))
     asked = with_image_tokens(traffic, engines[0].model)
     longest = min(engine.max_model_len for engine in engines)
@@ -176,18 +181,12 @@ def _fewest(
         chase = BestFirstSearch(entries, bench, whole=bool(arena.windows))
         chase.run()
         if chase.best is None:
-            return None, f"no number of up to {load.most_replicas:,} replicas meets the service levels"
+            return None, f"no number of replicas up to {load.most_replicas:,} meets the service levels"
         fewer, _ = look_beside(chase.best, bench)
         if fewer is not None:
             chase.take(fewer)
             chase.verify()
         return chase.best, None
-
-
-def _one_replica(resolved: ResolvedPool) -> ResolvedPool:
-    if resolved.pool.replicas == 1 and resolved.pool.role == "both":
-        return resolved
-    return replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 1, "role": "both"}))
 
 
 def _count(resolved: ResolvedPool, replicas: int, price: Price | None, rate: float) -> ReplicaCount:

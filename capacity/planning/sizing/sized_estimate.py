@@ -46,7 +46,7 @@ def estimate(
     price = price_of(resolved.profile.name, deployment.cost)
     at_a_rate = asked.request_rate is not None and asked.concurrency is None
     if slo and not at_a_rate:
-        raise InvalidInput("--slo of an estimate is for a --request-rate or --users: give one of them")
+        raise InvalidInput("--slo needs --request-rate or --users in estimate: give one of them")
     answer = estimate_of(resolved, asked, price)
     if not at_a_rate or not (
         levels_of(slo, asked) or asked.users or answer.verdict in ("saturated", "overloaded")

@@ -154,9 +154,9 @@ def open_store(path: str | Path) -> Iterator[Store]:
             finally:
                 store.release()
     except sqlite3.OperationalError as error:  # disk full, read-only, locked
-        raise InvalidInput(f"{path} cannot be written ({error}); what is in it is kept") from None
+        raise InvalidInput(f"{path} cannot be written ({error}); its content is unchanged") from None
     except sqlite3.Error as error:
-        raise MalformedFile(path, f"is no store of sweeps ({error})") from None
+        raise MalformedFile(path, f"is not a sweep store ({error})") from None
 
 
 def this_process() -> str:

@@ -132,7 +132,7 @@ def run_sweep(
                     raise
                 kept = before + sum(ended.values())
                 raise InvalidInput(
-                    f"{error}; {kept} of {len(everything)} points are kept: the same command goes on"
+                    f"{error}; {kept} of {len(everything)} points are stored: run the same command to resume"
                 ) from None
         known = store.done_keys(failed=not retry_failed) if todo.others else set()
         left = [point for point in todo.others if point.key not in known]
@@ -194,7 +194,7 @@ def _one_by_one(executor: Executor, suspects: deque[Point], deaths: Counter[str]
             deaths[alone[0].key] += 1
             if deaths[alone[0].key] < ATTEMPTS:
                 return
-            keep(alone, [Answer(answer=None, reason="the worker died each time it was tried")])
+            keep(alone, [Answer(answer=None, reason="the worker process died at every attempt")])
             suspects.popleft()
             return
         except CapacityError:

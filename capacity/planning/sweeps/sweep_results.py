@@ -36,13 +36,11 @@ def check_export(path: str | Path) -> None:
     """Raise InvalidInput if rows cannot be written to this path, before they are computed."""
     file = outside_path(path)
     if file.suffix not in ENDINGS:
-        raise InvalidInput(
-            f"cannot export to {str(path)!r}: name a file that ends in .csv, .parquet or .html"
-        )
+        raise InvalidInput(f"cannot export to {str(path)!r}: must end in .csv, .parquet or .html")
     if file.suffix == ".parquet" and find_spec("pyarrow") is None:
         raise InvalidInput("Parquet needs pyarrow: pip install 'llm-capacity[parquet]'; or export to .csv")
     if not file.absolute().parent.is_dir():
-        raise InvalidInput(f"cannot write {path}: there is no folder {file.parent}")
+        raise InvalidInput(f"cannot write {path}: the folder {file.parent} does not exist")
 
 
 def export(rows: Iterable[Row], path: str | Path) -> None:
@@ -91,9 +89,7 @@ def sweep_results(path: str | Path) -> tuple[Flat, ...]:
     text = read_text(path, "a sweep's results")
     rows = _of_json(text, path) if text.lstrip()[:1] in ("{", "[") else _of_csv(text, path)
     if not rows or not all("status" in row for row in rows):
-        raise MalformedFile(
-            path, "has no points of a sweep: each has a status; was it written by `capacity sweep`?"
-        )
+        raise MalformedFile(path, "contains no sweep points: give a file written by `capacity sweep`")
     return rows
 
 
@@ -105,7 +101,7 @@ def _of_a_store(file: Path) -> tuple[Flat, ...]:
             connection.execute("PRAGMA trusted_schema=OFF")
             kind = connection.execute("SELECT type FROM sqlite_master WHERE name = 'points'").fetchone()
             if kind != ("table",):
-                raise MalformedFile(file, "is no store of sweeps: it has no table of points")
+                raise MalformedFile(file, "is not a sweep store: it has no table of points")
             found = connection.execute(
                 "SELECT options, answer, reason FROM points ORDER BY options LIMIT ?", (MOST_ROWS,)
             ).fetchall()
@@ -116,14 +112,14 @@ def _of_a_store(file: Path) -> tuple[Flat, ...]:
     except (sqlite3.Error, ValueError, TypeError) as error:
         if isinstance(error, MalformedFile):
             raise
-        raise MalformedFile(file, f"is no store of sweeps ({error})") from None
+        raise MalformedFile(file, f"is not a sweep store ({error})") from None
 
 
 def _of_json(text: str, path: str | Path) -> tuple[Flat, ...]:
     read = parse_json(text, path)
     rows = read.get("rows") if isinstance(read, dict) else read
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise MalformedFile(path, "has no rows: it must be what `capacity sweep --format json` writes")
+        raise MalformedFile(path, "has no rows: give the output of `capacity sweep --format json`")
     return tuple(rows)
 
 
@@ -134,7 +130,7 @@ def _of_csv(text: str, path: str | Path) -> tuple[Flat, ...]:
             for row in csv.DictReader(io.StringIO(text), strict=True)
         )
     except csv.Error as error:
-        raise MalformedFile(path, f"is no CSV: {error}") from None
+        raise MalformedFile(path, f"is not CSV: {error}") from None
 
 
 def _value(text: str | None) -> object:

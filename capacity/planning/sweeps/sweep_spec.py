@@ -87,13 +87,13 @@ def points(spec: SweepSpec) -> list[Point]:
     names = [*spec.fixed, *spec.vary]
     split({name: None for name in names if name != "model"}, Pool, Traffic, Service, Cost)
     if "model" not in names:
-        raise InvalidInput("a sweep needs a model: under [fixed] or [vary]")
+        raise InvalidInput("a sweep needs a model: add it under [fixed] or [vary]")
     twice = sorted(set(spec.fixed) & set(spec.vary))
     if twice:
-        raise InvalidInput(f"{twice[0]} is both fixed and varied")
+        raise InvalidInput(f"{twice[0]} is both under [fixed] and [vary]: remove one")
     empty = [name for name, values in spec.vary.items() if not values]
     if empty:
-        raise InvalidInput(f"{empty[0]} varies over nothing: give it values, or leave it out")
+        raise InvalidInput(f"{empty[0]} has no values under [vary]: give it values, or leave it out")
     by_key: dict[str, Point] = {}
     for chosen in _combinations(spec):
         options = {**spec.fixed, **chosen}
@@ -116,17 +116,17 @@ def _combinations(spec: SweepSpec) -> Iterator[dict[str, Value]]:
     lists: dict[str, tuple[Value, ...]] = {}
     for name, values in spec.vary.items():
         if isinstance(values, Range):
-            raise InvalidInput(f"{name} is a range: only random axes take ranges; write a list")
+            raise InvalidInput(f"{name} is a range, which only random axes accept: write a list")
         lists[name] = values
     lengths = {name: len(values) for name, values in lists.items()}
     if spec.axes == "zip":
         if len(set(lengths.values())) > 1:
             unequal = ", ".join(f"{name} {length}" for name, length in lengths.items())
-            raise InvalidInput(f"zipped axes must be equally long: {unequal}")
+            raise InvalidInput(f"zipped axes must have equal lengths, not {unequal}")
         rows: Iterator[tuple[Value, ...]] = zip(*lists.values(), strict=True)
     else:
         if (total := math.prod(lengths.values())) > MAX_POINTS:
-            raise InvalidInput(f"the grid has {total:,} points; at most {MAX_POINTS:,}")
+            raise InvalidInput(f"the grid has {total:,} points: must have at most {MAX_POINTS:,}")
         rows = itertools.product(*lists.values())
     for row in rows:
         yield dict(zip(lists, row, strict=True))
@@ -137,7 +137,9 @@ def _draw_value(values: tuple[Value, ...] | Range, rng: random.Random) -> Value:
         picked: Value = rng.choice(values)
         return picked
     if values.high < values.low or (values.log and values.low <= 0):
-        raise InvalidInput(f"a range from {values.low:g} to {values.high:g} cannot be drawn from")
+        raise InvalidInput(
+            f"range {values.low:g} to {values.high:g}: needs low <= high, and low > 0 with log"
+        )
     share, span = rng.random(), values.high - values.low
     drawn: float = values.low + span * share
     if values.log:

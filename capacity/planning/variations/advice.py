@@ -239,6 +239,6 @@ def _observations(resolved: ResolvedPool, workload: Workload, base: Outcome) -> 
     yield from resolved.step_setting.remarks
     if base.usd_per_request_full is not None and base.usd_per_request_served:
         used = base.usd_per_request_full / base.usd_per_request_served
-        yield f"{used:.0%} of full load is used; the rest of the bill buys headroom"
+        yield f"The deployment runs at {used:.0%} of its full load; the rest of the bill pays for headroom."
     if base.failed:
-        yield f"{base.failed:,} of {len(workload):,} requests are never served"
+        yield f"{base.failed:,} of {len(workload):,} requests are not completed."

@@ -30,7 +30,7 @@ HOST_GIB = 64.0  # assumed in a what-if: host memory for KV evicted from the GPU
 KEPT_TOKENS = 1024  # assumed in a what-if: budget for which most eviction papers publish results
 SIXTEEN_BIT = {"bf16": "bfloat16", "fp16": "half"}  # values of --dtype
 OTHER_GPUS = 3  # cheaper GPUs to try
-LOSSLESS = "same: drafts are verified"
+LOSSLESS = "unchanged, because drafts are verified"
 
 
 def changes(
@@ -99,8 +99,8 @@ def _eviction(resolved: ResolvedPool, workload: Workload) -> Iterator[Change]:
             "max_model_len": needed_context(resolved, workload),
             **{name: None for name in asked if getattr(resolved.pool, name)},
         },
-        note="no prefix cache, and prompts whole in one step",
-        quality=f"unknown on your requests; published: {find_eviction('snapkv').published[0].what}",
+        note="without prefix caching and chunked prefill",
+        quality=f"unknown for your requests; published: {find_eviction('snapkv').published[0].what}",
     )
 
 
@@ -125,7 +125,7 @@ def _usual_kernels(resolved: ResolvedPool) -> Iterator[Change]:
     """Yield 16-bit arithmetic, FlashAttention and paged KV, if the deployment has turned them off."""
     sixteen = resolved.profile.sixteen_bit
     if resolved.model.dtype == "fp32":
-        yield Change(f"{sixteen.upper()} in place of FP32", {"dtype": SIXTEEN_BIT[sixteen]})
+        yield Change(f"use {sixteen.upper()} instead of FP32", {"dtype": SIXTEEN_BIT[sixteen]})
     if resolved.pool.attn_implementation == "eager":
         yield Change("use FlashAttention", {"attn_implementation": "auto"})
     if resolved.pool.kv_layout == "contiguous":
@@ -144,7 +144,7 @@ def _drafts(resolved: ResolvedPool, in_flight: int, context: int) -> Iterator[Ch
         ways["lookahead"] = "lookahead (Jacobi steps and n-grams)"
     for name, text in ways.items():
         what = f"speculative decoding by {text}"
-        note = f"at the acceptance published for {find_speculator(name, resolved.model).acceptance_model}"
+        note = f"with the acceptance published for {find_speculator(name, resolved.model).acceptance_model}"
         try:
             drafts = best_drafts(resolved, name, in_flight, context)
         except CapacityError as error:
@@ -155,11 +155,11 @@ def _drafts(resolved: ResolvedPool, in_flight: int, context: int) -> Iterator[Ch
 
 def _memory(resolved: ResolvedPool, workload: Workload) -> Iterator[Change]:
     needed = needed_context(resolved, workload)
-    text = "max_model_len as this traffic needs it"
+    text = "reduce max_model_len to what this traffic needs"
     if needed < resolved.max_model_len:
         yield Change(text, {"max_model_len": needed})
     else:
-        yield Change(text, refused=f"it is: {resolved.max_model_len:,} tokens")
+        yield Change(text, refused=f"already so: {resolved.max_model_len:,} tokens")
     if resolved.pool.preemption_mode == "recompute":
         yield Change("swap preempted requests to the host", {"preemption_mode": "swap"})
     if resolved.pool.kv_offloading_size is None:
@@ -178,12 +178,12 @@ def _batches(resolved: ResolvedPool, peak: int) -> Iterator[Change]:
         )
     else:
         for text in ("a smaller batch", "queue requests before the engine"):
-            yield Change(text, refused="no two requests were ever in flight together")
+            yield Change(text, refused="at most one request was in flight at a time")
     if peak >= limit:
         budget = {"max_num_batched_tokens": 2 * limit} if 2 * limit > resolved.max_num_batched_tokens else {}
         yield Change(f"a batch of up to {2 * limit}", {"max_num_seqs": 2 * limit, **budget})
     else:
-        yield Change("a larger batch", refused=f"the limit of {limit} was never reached: {peak} at most")
+        yield Change("a larger batch", refused=f"at most {peak} requests ran at a time, limit {limit}")
     for budget_tokens in (512, 2048, 8192):
         if budget_tokens != resolved.max_num_batched_tokens and budget_tokens >= limit:
             yield Change(f"a token budget of {budget_tokens:,}", {"max_num_batched_tokens": budget_tokens})
@@ -195,9 +195,9 @@ def _sizes(resolved: ResolvedPool, price: Price | None) -> Iterator[Change]:
     if replicas > 1:
         yield Change(f"right-size to {replicas - 1} replicas", {"replicas": replicas - 1})
     if price is None or price.tier == "given":
-        why = "no price was given" if price is None else "the price given is of this GPU alone"
+        why = "no price was given" if price is None else "the given price is only for this GPU"
         for text in ("right-size to a cheaper GPU", "rent spot capacity"):
-            yield Change(text, refused=f"{why}: --price-tier on-demand knows others")
+            yield Change(text, refused=f"{why}; set --price-tier on-demand for the prices of others")
         return
     yield from _cheaper(resolved, price)
     if price.tier == "spot":
@@ -208,7 +208,7 @@ def _sizes(resolved: ResolvedPool, price: Price | None) -> Iterator[Change]:
         yield Change("rent spot capacity", refused=str(error))
         return
     if spot is not None:
-        notes = (f"interruptions aside; {spot.described}", *cautions_of(spot))
+        notes = (f"without the cost of interruptions; {spot.described}", *cautions_of(spot))
         yield Change("rent spot capacity", price=spot, note="; ".join(notes))
 
 
@@ -231,12 +231,12 @@ def _cheaper(resolved: ResolvedPool, price: Price) -> Iterator[Change]:
                 f"right-size to {quote.gpu}",
                 {"gpu": quote.gpu},
                 price=quote,
-                note=f"${quote.usd_per_gpu_hour:,.2f} an hour",
+                note=f"${quote.usd_per_gpu_hour:,.2f} per GPU-hour",
             )
     if not tried:
         yield Change(
             "right-size to a cheaper GPU",
-            refused=f"no cheaper one in the {price.tier} tier holds this deployment",
+            refused=f"no cheaper GPU in the {price.tier} tier can run this deployment",
         )
 
 

@@ -130,7 +130,7 @@ def diff(
     slo_window: str = "15m",
     workload: Workload | None = None,
     replications: int = 1,
-    seed: Annotated[int | None, Flag("Seed of the traffic, in place of the file's.", least=0)] = None,
+    seed: Annotated[int | None, Flag("Seed of the traffic instead of the file's.", least=0)] = None,
     cluster: Annotated[str | None, CLUSTER] = None,
     progress: Progress | None = None,
     profiles: str | Path | None = None,
@@ -148,13 +148,11 @@ def diff(
         raise InvalidInput("--cluster changes nothing without --replications: add it, or leave --cluster out")
     left, right = _deployment(first), _deployment(second)
     if workload is None and right.traffic not in (left.traffic, Traffic()):
-        raise InvalidInput(
-            "the two deployments have different traffic: a comparison needs the same; leave out one"
-        )
+        raise InvalidInput("the deployments have different traffic: keep it in one of the files")
     if workload is None and left.traffic == Traffic():
         raise InvalidInput(
-            "no traffic: it is the first deployment's, which has none; add [traffic] with input_len, output_len and "
-            "request_rate, or a trace (`capacity simulate ... --write-deployment FILE` writes both)"
+            "the first deployment has no traffic: add [traffic] with input_len, output_len and request_rate, or a "
+            "trace (`capacity simulate ... --write-deployment FILE` writes both)"
         )
     traffic = left.traffic if seed is None else left.traffic.model_copy(update={"seed": seed})
     before, after = (
@@ -166,9 +164,7 @@ def diff(
     if replications == 1:
         return compare_pair(before, after, requests, busiest)
     if workload is not None or traffic.trace is not None:
-        raise InvalidInput(
-            "replications of a trace are all the same run: leave them out, or generate requests from lengths and a rate"
-        )
+        raise InvalidInput("all replications of a trace are identical: leave them out")
     seeds = replication_seeds(traffic.seed, replications)
     pair = _Pair(sides=(before, after), traffic=traffic, max_model_len=longest, slo_window=slo_window)
     with nullcontext() if cluster is None else open_pool(1, cluster, common=(pair,)) as crew:
@@ -232,9 +228,7 @@ def _deployment(described: DeploymentLike) -> DeploymentFile:
     else:
         deployment = read_deployment(described)
     if len(deployment.pools) > 1:
-        raise InvalidInput(
-            f"a deployment of {len(deployment.pools)} pools cannot be compared yet: one pool each"
-        )
+        raise InvalidInput(f"the deployment has {len(deployment.pools)} pools: diff supports only one")
     return deployment
 
 
@@ -249,7 +243,7 @@ def compare_pair(first: Side, second: Side, workload: Workload, window: Window |
     each = (_difference(metric, *served) for metric in ("ttft", "tpot", "e2e"))
     differences = [difference for difference in each if difference is not None]
     if not differences:
-        raise InvalidInput("no request is served by both deployments: there is nothing to compare")
+        raise InvalidInput("no request is completed by both deployments, so they cannot be compared")
     tokens = workload.mean_prompt_tokens
     notes = (
         *(note for side in sides for note in side.resolved.notes),
@@ -274,13 +268,8 @@ def compare_pair(first: Side, second: Side, workload: Workload, window: Window |
 
 def _timed_side(side: Side, outcome: Outcome) -> Timed:
     p95_s = {"TTFT p95": outcome.ttft_p95_s, "TPOT p95": outcome.tpot_p95_s}
-    return Timed(
-        model=side.resolved.model.name,
-        profile=side.resolved.profile,
-        pool=side.resolved.pool,
-        replicas=side.resolved.pool.replicas,
-        seconds={name: seconds for name, seconds in p95_s.items() if seconds},
-    )
+    seconds = {name: value for name, value in p95_s.items() if value}
+    return Timed(resolved=side.resolved, seconds=seconds)
 
 
 def _difference(metric: str, first: Latencies, second: Latencies) -> Difference | None:

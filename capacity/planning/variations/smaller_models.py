@@ -79,7 +79,7 @@ def smaller_changes(resolved: ResolvedPool) -> Iterator[Change]:
             yield Change(pruning.title, refused=str(error))
             continue
         saved = 1 - _weight_bits(pruned) / _weight_bits(resolved.model)
-        notes = (f"{saved:.0%} fewer bytes of weights; another checkpoint, to be made", pruning.note)
+        notes = (f"{saved:.0%} fewer weight bytes; needs a new checkpoint", pruning.note)
         yield Change(
             pruning.title,
             model=pruned,
@@ -114,7 +114,7 @@ def _of_the_family(resolved: ResolvedPool) -> Change:
     except CapacityError as error:
         return Change(text, refused=str(error))
     if smaller is None:
-        return Change(text, refused=f"no preset is a smaller one of {model.name}'s family")
+        return Change(text, refused=f"no preset is a smaller model of {model.name}'s family")
     published = smaller_models().mmlu
     scores = [published.scores.get(each.name) for each in (model, smaller)]
     quality, loss = "unknown: another model", None
@@ -141,11 +141,9 @@ def prune(resolved: ResolvedPool, pruning: Pruning) -> ModelSpec:
         for group in model.layer_groups
     )
     if not plain:
-        raise ValueError(
-            f"published figures are of dense decoders with attention in every layer; {model.name} is another"
-        )
+        raise ValueError(f"published results cover only dense decoders with full attention, not {model.name}")
     if model.checkpoint.exceptions:
-        raise ValueError(f"single layers of {model.name} are stored in formats of their own")
+        raise ValueError(f"some layers of {model.name} are stored in other formats")
     if pruning.bits_per_weight is not None:
         return _sparse(resolved, pruning, pruning.bits_per_weight)
     return _narrower(_shallower(model, pruning.layers_fraction), pruning)
@@ -154,9 +152,9 @@ def prune(resolved: ResolvedPool, pruning: Pruning) -> ModelSpec:
 def _sparse(resolved: ResolvedPool, pruning: Pruning, bits: float) -> ModelSpec:
     model, profile = resolved.model, resolved.profile
     if resolved.scheme.quantized:
-        raise ValueError(f"weights are in {resolved.scheme.name}: published figures are of 16-bit weights")
+        raise ValueError(f"published results cover only 16-bit weights, not {resolved.scheme.name}")
     if profile.platform != "cuda" or profile.capability < pruning.min_compute_capability:
-        raise ValueError(f"{profile.name} has no sparse tensor cores: NVIDIA's have them from Ampere on")
+        raise ValueError(f"{profile.name} has no sparse tensor cores, which NVIDIA GPUs have since Ampere")
     dense = model.checkpoint.dense_ffn
     stored = WeightFormat(
         name="sparse-2of4",

@@ -78,7 +78,7 @@ def stack(
     *,
     order: Annotated[
         Sequence[str] | None,
-        Flag("Techniques in the order to take them, by commas; others are left out.", by_commas=True),
+        Flag("Techniques to add, in order, separated by commas; others are left out.", by_commas=True),
     ] = None,
     slo_window: str = "15m",
     workload: Workload | None = None,
@@ -97,8 +97,7 @@ def stack(
     resolved, requests, file = as_it_is.resolved, as_it_is.requests, as_it_is.file
     if resolved.model.task == "embed":
         raise InvalidInput(
-            f"{resolved.model.name} makes no tokens: most of the stack is about making them; `capacity advise` tries "
-            "what there is for a prompt"
+            f"{resolved.model.name} generates no tokens, so the stack does not apply: use `capacity advise`"
         )
     if as_it_is.busiest_window is not None:
         requests = replace(requests, asked_per_s=None)  # judge overload by the window's own rate

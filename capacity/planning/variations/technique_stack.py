@@ -138,9 +138,7 @@ class TechniqueStack:
     _known: dict[frozenset[str], Standing] = field(default_factory=dict)
     _drafting: dict[frozenset[str], Mapping[str, object]] = field(default_factory=dict)
 
-    # steps of the stack
-
-    def fewest_that_fit(self, names: Sequence[str]) -> Taken:
+    def beginning(self, names: Sequence[str]) -> Taken:
         """Return the fewest techniques with which the naive deployment fits. Raises DoesNotFit if none suffice."""
         saving = tuple(name for name in SAVE_MEMORY if name in names and self.rungs[name].refused is None)
         for count in range(len(saving) + 1):
@@ -173,9 +171,9 @@ class TechniqueStack:
         if rung.refused is not None:
             return rung.refused
         if rung.name in beginning:
-            return "the naive deployment has it: without it, it does not fit"
+            return "part of the naive deployment, which does not fit without it"
         lacking = [need for need in rung.needs if need not in taken]
-        return f"it rests upon {', '.join(lacking)}, not taken before it" if lacking else None
+        return f"requires {', '.join(lacking)}, not used before it" if lacking else None
 
     def _make_step(self, rung: TechniqueStep, taken: Taken, beginning: Taken) -> StackStep:
         before, after = self.simulate_with(taken), self.simulate_with((*taken, rung.name))
@@ -189,7 +187,7 @@ class TechniqueStack:
             )
             why = _explain_factors(own, alone, before.figures, after.figures, ground.figures)
         except CapacityError as error:
-            why = f"not alone: {error}"
+            why = f"cannot run alone: {error}"
         return StackStep(
             technique=rung.name,
             title=rung.title,
@@ -202,9 +200,7 @@ class TechniqueStack:
             why=why,
         )
 
-    # deployments
-
-    def simulate_with(self, taken: Taken) -> Standing:
+    def at(self, taken: Taken) -> Standing:
         """Return the simulated deployment with these techniques. Raises CapacityError if it cannot be built or run."""
         key = frozenset(taken)
         if key not in self._known:
@@ -237,9 +233,7 @@ class TechniqueStack:
         workload, run = self.workload, self._run(resolved, scheduling, self.workload)
         means = whole_means(run.summary, run.records)
         if means is None:
-            raise InvalidInput(
-                f"none of {len(workload):,} requests is served: {run.reason or 'all are turned away'}"
-            )
+            raise InvalidInput(f"none of {len(workload):,} completed: {run.reason or 'all rejected'}")
         done, records = run.records.completed, run.records
         lengths = float(records.prompt_tokens[done].mean()), float(records.output_tokens[done].mean())
         full_means, tokens_per_s, load = means, run.summary.output_throughput, None
@@ -303,7 +297,7 @@ class TechniqueStack:
             *(step.figures for step in steps if step.figures is not None),
         ]
         if any(figures.overloaded for figures in served):
-            yield "(overloaded) steps serve less than arrives: their TTFT grows with --num-prompts"
+            yield "Steps marked (overloaded) serve less than the offered load, so their TTFT grows with --num-prompts."
 
     def _crossover(self, beginning: Taken) -> Iterator[str]:
         """Yield the context length from which a step without a cache takes twice as long as one with it."""
@@ -316,14 +310,14 @@ class TechniqueStack:
 
         low, high = 1, without.max_model_len
         if not twice(high):
-            yield f"without a KV cache a step takes less than twice as long up to {high:,} tokens"
+            yield f"Without a KV cache, a step takes less than twice as long up to a context of {high:,} tokens."
             return
         while low < high:
             middle = (low + high) // 2
             low, high = (low, middle) if twice(middle) else (middle + 1, high)
         yield (
-            f"without a KV cache a token takes twice as long from {low:,} tokens of context on: an answer of n tokens "
-            "computes n(n+1)/2 in place of n, and its prompt n times"
+            f"Without a KV cache, a token takes twice as long from {low:,} tokens of context on. An output of n "
+            "tokens computes n(n+1)/2 tokens instead of n, and its prompt n times."
         )
 
 
@@ -339,12 +333,12 @@ def _explain_factors(own: Factors, alone: Factors, before: Figures, after: Figur
     if abs(own.throughput / alone.throughput - 1) <= APART:
         return ""
     there, here, then = (_bound_text(each) for each in (ground, before, after))
-    return f"alone it met {there}; here {here}, and after it {then}"
+    return f"bottleneck before it: {there} alone, {here} here; after it: {then}"
 
 
 def _bound_text(figures: Figures) -> str:
     if figures.bound is None:
-        return "nothing to do"
+        return "idle"
     return f"{figures.bound_fraction:.0%} {figures.bound} at a batch of {figures.mean_batch_size:,.1f}"
 
 

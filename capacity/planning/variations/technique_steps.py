@@ -29,12 +29,8 @@ ORDER = (
     "speculation",
     "tensor-parallelism",
 )
-SAVE_MEMORY = (
-    "flash-attention",
-    "bf16",
-    "quantized-weights",
-    "tensor-parallelism",
-)  # techniques that reduce memory
+# techniques that reduce memory
+SAVE_MEMORY = ("flash-attention", "bf16", "quantized-weights", "tensor-parallelism")
 BATCHED = ("kv-cache", "static-batching")
 
 
@@ -70,7 +66,7 @@ def rungs_of(resolved: ResolvedPool, workload: Workload) -> dict[str, TechniqueS
             "tensor parallelism" + (f" over {ranks} GPUs" if ranks > 1 else ""),
             off={"tensor_parallel_size": 1},
             on={"tensor_parallel_size": ranks},
-            refused="one GPU was asked for: -tp 2 adds the step" if ranks == 1 else None,
+            refused="the deployment has one GPU; -tp 2 adds this step" if ranks == 1 else None,
         ),
     )
     return {step.name: step for step in found}
@@ -84,9 +80,9 @@ def in_order(names: Sequence[str] | None) -> tuple[str, ...]:
         if name not in ORDER:
             raise UnknownName("technique", name, ORDER)
     if twice := [name for name in names if list(names).count(name) > 1]:
-        raise InvalidInput(f"--order has {twice[0]} twice: name each technique once")
+        raise InvalidInput(f"--order contains {twice[0]} twice: name each technique once")
     if not names:
-        raise InvalidInput(f"--order is empty: name some of {', '.join(ORDER)}")
+        raise InvalidInput(f"--order is empty: name at least one of {', '.join(ORDER)}")
     return tuple(names)
 
 
@@ -113,12 +109,12 @@ def _kernels(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
     other = next((g.mixer.kind for g in model.layer_groups if not isinstance(g.mixer, Attention)), None)
     yield TechniqueStep(
         "bf16",
-        f"{resolved.profile.sixteen_bit.upper()} in place of FP32",
+        f"{resolved.profile.sixteen_bit.upper()} instead of FP32",
         off={} if stored.quantized else {"dtype": "float32"},
         on={"dtype": pool.dtype},
         refused=_first_reason(
-            (stored.quantized, f"the checkpoint is stored in {stored.name}: no FP32 to come from"),
-            (model.dtype == "fp32", "FP32 was asked for: --dtype float32"),
+            (stored.quantized, f"the checkpoint is stored in {stored.name}, not in FP32"),
+            (model.dtype == "fp32", "turned off by --dtype float32"),
         ),
     )
     yield TechniqueStep("kv-cache", "KV cache", off={"use_cache": False}, on={"use_cache": True})
@@ -130,9 +126,9 @@ def _kernels(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
         refused=_first_reason(
             (
                 other is not None,
-                f"{model.name} has {other} layers: no kernel of theirs without it is known here",
+                f"{model.name} has {other} layers, for which no kernel without it is modelled",
             ),
-            (pool.attn_implementation == "eager", "it was turned off: --attn-implementation eager"),
+            (pool.attn_implementation == "eager", "turned off by --attn-implementation eager"),
         ),
     )
     yield TechniqueStep(
@@ -142,8 +138,8 @@ def _kernels(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
         on={"enforce_eager": False},
         needs=("kv-cache",),
         refused=_first_reason(
-            (pool.enforce_eager, "they were turned off: --enforce-eager"),
-            (not resolved.engine.cuda_graphs, f"{resolved.engine.label} captures none"),
+            (pool.enforce_eager, "turned off by --enforce-eager"),
+            (not resolved.engine.cuda_graphs, f"not supported by {resolved.engine.label}"),
         ),
     )
 
@@ -156,14 +152,14 @@ def _batching(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
         "static batching",
         off={"max_num_seqs": 1},
         on={"max_num_seqs": resolved.pool.max_num_seqs},
-        refused=_first_reason((one, "a batch of one was asked for: --max-num-seqs 1")),
+        refused=_first_reason((one, "turned off by --max-num-seqs 1")),
     )
     yield TechniqueStep(
         "continuous-batching",
         "continuous batching",
         needs=BATCHED,
         continuous=True,
-        refused=_first_reason((policy_name(resolved) == "static", f"{label} batches statically")),
+        refused=_first_reason((policy_name(resolved) == "static", f"{label} uses static batching")),
     )
 
 
@@ -177,7 +173,7 @@ def _kv_cache(resolved: ResolvedPool, workload: Workload) -> Iterator[TechniqueS
         off={"kv_layout": "contiguous"},
         on={"kv_layout": "paged"},
         needs=in_turn,
-        refused=_first_reason((pool.kv_layout == "contiguous", "it was turned off: --kv-layout contiguous")),
+        refused=_first_reason((pool.kv_layout == "contiguous", "turned off by --kv-layout contiguous")),
     )
     whole = pool.enable_chunked_prefill is False
     yield TechniqueStep(
@@ -186,7 +182,7 @@ def _kv_cache(resolved: ResolvedPool, workload: Workload) -> Iterator[TechniqueS
         off={"enable_chunked_prefill": False, budget: None},
         on={"enable_chunked_prefill": True, budget: pool.max_num_batched_tokens},
         needs=in_turn,
-        refused=_first_reason((whole, "it was turned off: --no-enable-chunked-prefill")),
+        refused=_first_reason((whole, "turned off by --no-enable-chunked-prefill")),
     )
     yield TechniqueStep(
         "prefix-caching",
@@ -195,8 +191,8 @@ def _kv_cache(resolved: ResolvedPool, workload: Workload) -> Iterator[TechniqueS
         on={"enable_prefix_caching": True},
         needs=(*in_turn, "paged-kv"),
         refused=_first_reason(
-            (pool.enable_prefix_caching is False, "it was turned off: --no-enable-prefix-caching"),
-            (not ideal_hits(workload).any(), "no prompt of this traffic begins as an earlier one did"),
+            (pool.enable_prefix_caching is False, "turned off by --no-enable-prefix-caching"),
+            (not ideal_hits(workload).any(), "no prompt of this traffic shares a prefix with an earlier one"),
         ),
     )
 
@@ -212,7 +208,7 @@ def _formats(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
         f"weights in {weights}{without}",
         off={"quantization": None},
         on={"quantization": weights},
-        refused=_first_reason((stored.quantized, f"they are: the checkpoint is stored in {stored.name}")),
+        refused=_first_reason((stored.quantized, f"already so: the checkpoint is stored in {stored.name}")),
     )
     unsaid, stored_kv = pool.kv_cache_dtype == "auto", stored.kv_cache_dtype
     chosen = "fp8" if unsaid else pool.kv_cache_dtype
@@ -223,7 +219,7 @@ def _formats(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
         on={"kv_cache_dtype": chosen},
         needs=("kv-cache",),
         refused=_first_reason(
-            (unsaid and stored_kv not in (None, "auto"), f"it is: the checkpoint says {stored_kv}")
+            (unsaid and stored_kv not in (None, "auto"), f"set by the checkpoint: {stored_kv}")
         ),
     )
 

@@ -132,25 +132,25 @@ def _inputs_of(
     }
     left_out = []
     if workload.content is None:
-        left_out.append("prefix-cache hit rate (no two prompts share anything)")
+        left_out.append("prefix-cache hit rate (prompts share no text)")
     elif not resolved.prefix_caching:
         left_out.append("prefix-cache hit rate (the prefix cache is off)")
     elif not ideal_hits(workload).any():
-        left_out.append("prefix-cache hit rate (no prompt begins as an earlier one did)")
+        left_out.append("prefix-cache hit rate (no prompt shares a prefix with an earlier one)")
     else:
         inputs["prefix-cache hit rate"] = lambda f: tried(with_hits(workload, f))
     if resolved.pool.speculator is None:
-        left_out.append("acceptance of drafts (no speculation here)")
+        left_out.append("draft acceptance rate (no speculative decoding)")
     else:
-        inputs["acceptance of drafts"] = lambda f: tried(pool=with_acceptance(resolved, f))
+        inputs["draft acceptance rate"] = lambda f: tried(pool=with_acceptance(resolved, f))
     if workload.is_closed_loop or not workload.span_s > 0:
-        left_out.append("request rate (requests do not arrive at one)")
+        left_out.append("request rate (requests have no arrival times)")
     else:
         inputs["request rate"] = lambda f: tried(workload.at_rate_factor(f))
     if as_it_is.price is None:
-        left_out.append("price of a GPU-hour (none was given)")
+        left_out.append("price per GPU-hour (no price given)")
     else:
-        inputs["price of a GPU-hour"] = lambda f: replace_cost(base, f)
+        inputs["price per GPU-hour"] = lambda f: replace_cost(base, f)
     return inputs, left_out
 
 

@@ -65,7 +65,7 @@ def _require_listener(address: str) -> None:
     """Check that the address accepts connections, because Dask would retry and leave an unfinished client behind."""
     read = ADDRESS.fullmatch(address)
     if read is None or int(read["port"]) > MOST_PORTS:
-        raise InvalidInput(f"--cluster is {address!r:.80}, no address as tcp://host:port")
+        raise InvalidInput(f"--cluster is {address!r:.80}: must be an address such as tcp://host:port")
     try:
         socket.create_connection((read["host"].strip("[]"), int(read["port"])), timeout=CONNECT_S).close()
     except (OSError, ValueError) as error:  # an invalid host name raises ValueError
@@ -75,7 +75,7 @@ def _require_listener(address: str) -> None:
 def _no_answer_error(address: str, error: Exception) -> InvalidInput:
     why = getattr(error, "strerror", None) or f"{error}" or f"not within {CONNECT_S:g} s"
     if isinstance(error, MemoryError):  # Dask read the first bytes of another protocol as a length
-        why = "what is there speaks another language"
+        why = "the server uses another protocol"
     return InvalidInput(f"no Dask scheduler answers at {address:.80}: {why}")
 
 
@@ -114,7 +114,7 @@ def _connect(address: str) -> Iterator[Client]:
         with ThreadPoolExecutor(1) as alone:  # a notebook's thread already runs an event loop
             kind = alone.submit(asyncio.run, _kind_of(address)).result()
         if kind != "Scheduler":
-            raise ConnectionError(f"there is a {kind}")
+            raise ConnectionError(f"the server is a {kind}")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # on package versions; relevant ones are compared here
             client = Client(address, timeout=CONNECT_S, set_as_default=False, name="llm-capacity")
@@ -138,16 +138,14 @@ def _require_alike(client: Client, address: str, own: Mapping[str, str], named: 
         _refuse(worker, difference(own, theirs))
         alike += 1
     if not alike:
-        raise InvalidInput(
-            f"the Dask cluster at {address} has no workers: start some, as `dask worker {address}`"
-        )
+        raise InvalidInput(f"the Dask cluster has no workers: start some with `dask worker {address}`")
     return alike
 
 
 def _refuse(worker: str, differing: str | None) -> None:
     if differing is not None:
         raise InvalidInput(
-            f"worker {worker} of the cluster is not like this machine: {differing}; install the same"
+            f"worker {worker} differs from this machine: {differing}; install the same versions"
         )
 
 
@@ -239,8 +237,6 @@ def _close(client: Client) -> None:
     with suppress(Exception):  # the scheduler may be gone
         client.close(timeout=CLOSE_S)
 
-
-# in a worker
 
 _one_at_a_time = threading.Lock()  # for any number of worker threads
 

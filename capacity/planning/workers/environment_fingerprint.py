@@ -30,7 +30,7 @@ def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None
     """Return the first difference with both values; None if there is none."""
     for name, own in ours.items():
         if theirs.get(name) != own:
-            return f"{name} is {theirs.get(name, 'unknown')} there and {own} here"
+            return f"{name} is {theirs.get(name, 'unknown')} on the worker and {own} here"
     return None
 
 
@@ -50,7 +50,7 @@ def likeness(named: Named = NOTHING) -> dict[str, str]:
         "Python": ".".join(platform.python_version_tuple()[:2]),
         "NumPy": _installed_version("numpy"),
         "the version of the compiled engines": _engines(),
-        "the digest of arithmetic": _arithmetic(),
+        "the digest of floating-point results": _arithmetic(),
         **dict(_looked_up(named)),
     }
 

@@ -67,9 +67,7 @@ class WorkerPool:
         except BrokenExecutor:
             self.is_lost = True
             raise NotDone from None
-        except CancelledError:  # cancelled
-            raise NotDone from None
-        except self.deadly:
+        except (CancelledError, *self.deadly):
             raise NotDone from None
 
     @property
@@ -77,7 +75,7 @@ class WorkerPool:
         """Return a note if a cluster was lost."""
         if self.address is None or not self.is_lost:
             return ()
-        return (f"the Dask cluster at {self.address} went away: what it had not done was computed here",)
+        return (f"The Dask cluster at {self.address} was lost, so its remaining tasks ran on this machine.",)
 
 
 Crews = Callable[[], AbstractContextManager[WorkerPool]]
@@ -158,8 +156,6 @@ def _local(workers: int, common: tuple[object, ...]) -> Iterator[WorkerPool]:
     with local_workers(workers, _keep_common, common) as executor:
         yield WorkerPool(executor=executor, workers=workers, through=(_with_common,) if common else ())
 
-
-# in a worker
 
 _common: tuple[object, ...] = ()  # of this worker process
 

@@ -89,9 +89,9 @@ def test_idle_hours() -> None:
 
 
 def test_without_a_price_or_a_name_it_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="a part of an API's price"):
+    with pytest.raises(InvalidInput, match="--batch-api needs an API price"):
         capacity.cost("llama-3.1-8b", **JOB, batch_api="openai")
-    with pytest.raises(InvalidInput, match="name whose it is"):
+    with pytest.raises(InvalidInput, match="name one discount"):
         capacity.cost("llama-3.1-8b", **JOB, batch_api="all", api_input_price=1.0, api_output_price=1.0)
     none = capacity.cost("llama-3.2-1b", **JOB, batch_api="all", api="all")
     assert none.batch_apis == ()

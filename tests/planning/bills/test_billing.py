@@ -104,7 +104,7 @@ def test_break_even_is_where_the_bills_are_equal() -> None:
     assert found.requests_per_month * found.api_usd_per_request == pytest.approx(bill.usd_per_month, abs=CENT)
     assert found.api_usd_per_month == pytest.approx(found.api_usd_per_request * 2 * 730 * 3600)
     assert found.possible == (found.requests_per_s <= 10)
-    with pytest.raises(InvalidInput, match="two prices"):
+    with pytest.raises(InvalidInput, match="two parts: give both"):
         make_bill(
             price_of(2.0), Billing(api_input_price=1.0), deployment="d", gpus_per_replica=1, watts_per_gpu=1,
             full=full, served=None,

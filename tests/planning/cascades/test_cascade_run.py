@@ -58,11 +58,11 @@ def test_not_asked_for_there_is_no_run() -> None:
     ("change", "said"),
     [
         ({"small": None, "small_gpu": None, "escalation_rate": None, "cache_hit_rate": 0.2}, "--small"),
-        ({"small_output_len": 30}, "one length"),
+        ({"small_output_len": 30}, "one output length"),
         ({"cache_hit_rate": 0.2, "embedding_model": "bge-m3"}, "--cache-lookup-s"),
         (
             {"small_gpu": None, "small_api_input_price": 1.0, "small_api_output_price": 1.0},
-            "engines of one's own",
+            "needs your own engines",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

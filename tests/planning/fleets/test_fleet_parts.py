@@ -75,6 +75,6 @@ def test_a_threshold_that_nobody_is_beyond_leaves_one_span() -> None:
     few, many = of_lengths(10, 20), of_lengths(10, 500)
     assert spans_of([many], 100, "prompt") == (Span(None, 100), Span(100, None))
     assert spans_of([few], 100, "prompt") == spans_of([few], 5, "prompt") == (Span(),)
-    with pytest.raises(InvalidInput, match="100 tokens leaves a pool without requests in some draws"):
+    with pytest.raises(InvalidInput, match="100 tokens leaves a pool without requests in some samples"):
         spans_of([few, many], 100, "prompt")
     assert part_of([few, many], Span(above=100), "prompt") == []

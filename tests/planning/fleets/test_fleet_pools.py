@@ -77,14 +77,16 @@ def test_without_an_answer_it_says_whose_requests_and_why() -> None:
     assert side.reason is not None
     assert side.reason.startswith("long requests: ttft:p95:1ms")
     nobody = made.side(Span(10**8, None), made.asked.goal)
-    assert nobody.reason == "no requests in some draws of the traffic"
+    assert nobody.reason == "no requests in some samples of the traffic"
 
 
 def test_what_holds_no_engine_is_raised_for_all_requests_alone() -> None:
     made = pools({"short_gpus": "t4"}, gpus="t4", objective="gpus")
     with pytest.raises(DoesNotFit):
         made.side(Span(), made.asked.goal)
-    assert "nothing in the space can serve" in (made.side(SHORT, made.asked.goal).reason or "")
+    assert "no engine in the search space can run this model" in (
+        made.side(SHORT, made.asked.goal).reason or ""
+    )
 
 
 def test_without_time_a_pool_is_not_reached() -> None:

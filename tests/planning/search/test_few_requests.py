@@ -12,7 +12,7 @@ from capacity.deployment import Cost, Traffic
 from capacity.planning.evaluation.evaluation_context import EvaluationRequest
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.records import Plan
-from capacity.planning.search.few_requests import FEW, few_requests_level, note, uneven
+from capacity.planning.search.few_requests import hanging, note, uneven
 from capacity.planning.search.plan_request import PlanRequest
 from capacity.planning.space import Candidate, Search
 from capacity.workload import parse_slos
@@ -39,7 +39,7 @@ def test_a_level_hangs_on_those_that_may_be_beyond_it(
 ) -> None:
     what = few_requests_level(goal(slo), requests)
     assert what is not None
-    assert (what.beyond, what.few, what.enough) == (beyond, beyond < FEW, enough)
+    assert (what.beyond, what.enough) == (beyond, enough)
 
 
 def test_gaps_are_many() -> None:
@@ -59,9 +59,9 @@ def test_the_note_says_which_do_and_what_is_safe() -> None:
     text = note(what, {8: False, 9: True, 10: False, 11: False, 12: True}, "h100 TP1")
     assert "the slowest 3 of 300 requests" in text
     assert "9 x h100 TP1 meet it, 10 and 11 do not" in text
-    assert text.endswith("ask with 1,000 requests or more, or take 12")
+    assert text.endswith("Use at least 1,000 requests, or take 12.")
     assert note(what, {1: True, 2: False}, "h100").endswith(
-        "1 x h100 meets it, 2 do not; ask with 1,000 requests or more"
+        "1 x h100 meets it, 2 do not. Use at least 1,000 requests."
     )
 
 
@@ -108,4 +108,4 @@ def test_what_one_more_breaks_is_said() -> None:
 
 
 def test_many_requests_are_taken_at_their_word() -> None:
-    assert not any("hangs on" in text for text in planned(1000, 1, "least-outstanding").warnings)
+    assert not any("depends on only" in text for text in planned(1000, 1, "least-outstanding").warnings)

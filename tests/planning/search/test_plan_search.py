@@ -169,7 +169,7 @@ def test_a_time_limit_ends_the_search_and_is_said() -> None:
     assert not answer.proved
     assert "time limit" in answer.proof
     assert answer.counts.unresolved == answer.reasons.get("unresolved", 0)
-    assert quick().proof == "nothing cheaper is in doubt"
+    assert quick().proof == "every cheaper candidate was excluded by a bound or simulated"
 
 
 SPACE: dict[str, Any] = {

@@ -39,7 +39,7 @@ def test_each_engine_is_turned_down_once_for_its_strongest_reason() -> None:
     assert kinds == [
         (1, "slo"), (3, "costlier"), (4, "unmeetable"), (5, "unresolved"), (99, "costlier"), (99, "unresolved"),
     ]  # fmt: skip
-    assert "9 replicas: 9 GPUs, no better than the answer's 4 GPUs" in found[1].reason
+    assert "9 replicas: 9 GPUs, no better than the best candidate's 4 GPUs" in found[1].reason
     assert not in_doubt(missed, best)
     assert in_doubt(cheap, best)
 
@@ -55,12 +55,12 @@ def test_a_pair_whose_first_tokens_are_late_at_any_number_says_so() -> None:
     pair.learn(ask, trial(1.5), accepted=False)
     assert pair.settled
     (found,) = rejections([pair], None, {}, None)
-    assert "first tokens alone are late" in found.reason
+    assert "TTFT misses its limit even with the maximum number of prefill replicas" in found.reason
 
 
 def test_a_miss_is_described_by_its_worst_level() -> None:
     late, mild = level(2.5), level(1.1, slo="tpot:p95:1s")
     assert describe_miss(trial(2.5, levels=(mild, late))) == "ttft:p95:1s: 2,500 ms, 2.50 times the limit"
     owed = level(None, good_fraction=0.9, required_fraction=0.99, met=False)
-    assert "90.0% of requests within, 99.0% needed" in describe_miss(trial(2.0, levels=(owed,)))
+    assert "90.0% of requests meet it, 99.0% must" in describe_miss(trial(2.0, levels=(owed,)))
     assert EvaluatedCandidate(option(), 2, trial(0.5)).objective == 2

@@ -328,4 +328,4 @@ def test_curve_of_long_traffic_is_of_its_busiest_window() -> None:
     assert any("rates are those of the busiest 1m" in text for text in minute.warnings)
     assert minute.highest.predicted != hour.highest.predicted
     few = capacity.curve("llama-3.1-8b", **asked, slo_window="5s")
-    assert any("levels are over all requests" in text for text in few.warnings)
+    assert any("The SLO is evaluated over all requests" in text for text in few.warnings)

@@ -168,7 +168,7 @@ def test_a_point_that_kills_its_worker_is_recorded_and_takes_no_other_with_it(tm
     assert (swept.points, swept.done, swept.failed) == (360, 358, 2)
     failed = [row for row in rows if row.status == "failed"]
     assert [row.options["gpu"] for row in failed] == [DEADLY] * 2
-    assert {row.reason for row in failed} == {"the worker died each time it was tried"}
+    assert {row.reason for row in failed} == {"the worker process died at every attempt"}
 
 
 def test_ten_thousand_analytic_points_are_a_matter_of_seconds() -> None:
@@ -278,7 +278,7 @@ def test_a_cluster_that_goes_away_ends_the_sweep_and_fails_no_point(tmp_path: Pa
 
     with open_store(tmp_path / "s.db") as store:
         with pytest.raises(
-            InvalidInput, match="no Dask scheduler answers; 100 of 250 points are kept: the same"
+            InvalidInput, match="no Dask scheduler answers; 100 of 250 points are stored: run the same"
         ):
             run_sweep(many, store, crews=vanishing)
         assert len(store.done_keys()) == len(store.done_keys(failed=False)) == 100

@@ -54,13 +54,13 @@ def test_store_csv_and_json_have_the_same_points(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"a,b\n1,2\n", "has no points of a sweep"),
-        (b"", "has no points of a sweep"),
+        (b"a,b\n1,2\n", "contains no sweep points"),
+        (b"", "contains no sweep points"),
         (b'{"rows": 3}', "has no rows"),
         (b'{"rows": [3]}', "has no rows"),
         (b"[1, 2", "not JSON"),
-        (b'status,"a\n', "is no CSV"),
-        (b"SQLite format 3\x00 and then nothing", "is no store of sweeps"),
+        (b'status,"a\n', "is not CSV"),
+        (b"SQLite format 3\x00 and then nothing", "is not a sweep store"),
     ],
 )
 def test_other_files_are_refused(tmp_path: Path, content: bytes, problem: str) -> None:

@@ -58,10 +58,10 @@ def test_keys_follow_what_a_named_file_says(tmp_path: Path, option: str) -> None
     ("changes", "problem"),
     [
         ({"vary": {"bath_size": (1,)}}, "did you mean 'batch_size'"),
-        ({"axes": "zip", "vary": {"batch_size": (1, 2), "seed": (1,)}}, "equally long"),
+        ({"axes": "zip", "vary": {"batch_size": (1, 2), "seed": (1,)}}, "must have equal lengths"),
         ({"axes": "random"}, "samples"),
         ({"vary": {"batch_size": {"low": 1, "high": 2}}}, "only random axes"),
-        ({"vary": {"output_len": (1,)}}, "both fixed and varied"),
+        ({"vary": {"output_len": (1,)}}, r"both under \[fixed\] and \[vary\]"),
         ({"fixed": {"gpu": "h100"}}, "needs a model"),
         ({"vary": {"batch_size": tuple(range(1, 1200)), "seed": tuple(range(1200))}}, "at most 1,000,000"),
     ],
@@ -86,7 +86,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     bad = tmp_path / "bad.db"
     bad.write_text("not a database, but long enough to be taken for one" * 50)
     path.write_text(SPEC)
-    with pytest.raises(MalformedFile, match="no store"):
+    with pytest.raises(MalformedFile, match="is not a sweep store"):
         sweep(path, bad)
     with pytest.raises(InvalidInput, match=r"\.csv"):
         sweep(path, tmp_path / "s.db", export_to=tmp_path / "rows.xlsx")

@@ -108,7 +108,7 @@ def test_paging_and_flash_attention_are_advised_where_they_are_off() -> None:
 
 
 def test_fp32_that_was_asked_for_is_given_up() -> None:
-    found = line(advise(MODEL, **(LOAD | {"num_prompts": 20}), dtype="float32"), "in place of FP32")
+    found = line(advise(MODEL, **(LOAD | {"num_prompts": 20}), dtype="float32"), "instead of FP32")
     assert found.effects is not None
     assert (found.effects.e2e_p95_s or 0) < 0
 

@@ -38,8 +38,8 @@ def test_there_is_one_for_each_name_in_order() -> None:
     ("name", "fields", "says"),
     [
         ("cuda-graphs", {"enforce_eager": True}, "--enforce-eager"),
-        ("cuda-graphs", {"engine": "hf-transformers"}, "captures none"),
-        ("continuous-batching", {"engine": "hf-transformers"}, "batches statically"),
+        ("cuda-graphs", {"engine": "hf-transformers"}, "not supported by"),
+        ("continuous-batching", {"engine": "hf-transformers"}, "uses static batching"),
         ("static-batching", {"max_num_seqs": 1}, "--max-num-seqs 1"),
         ("chunked-prefill", {"enable_chunked_prefill": False}, "--no-enable-chunked-prefill"),
         ("prefix-caching", {"enable_prefix_caching": False}, "--no-enable-prefix-caching"),

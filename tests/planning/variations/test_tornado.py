@@ -58,13 +58,13 @@ def test_every_input_moves_latency_the_way_that_it_must() -> None:
         assert low is not None
         assert high is not None
         assert low < high, name
-    for name in ("prefix-cache hit rate", "acceptance of drafts"):
+    for name in ("prefix-cache hit rate", "draft acceptance rate"):
         low, high = found[name]
         assert low is not None
         assert high is not None
         assert low > high, name
-    assert found["price of a GPU-hour"] == (0.0, 0.0)
-    price = next(swing for swing in answer.swings if swing.input == "price of a GPU-hour")
+    assert found["price per GPU-hour"] == (0.0, 0.0)
+    price = next(swing for swing in answer.swings if swing.input == "price per GPU-hour")
     assert price.cost_change == pytest.approx((-SWING, SWING))
     spans = [swing.span for swing in answer.swings]
     assert spans == sorted(spans, reverse=True)
@@ -74,9 +74,9 @@ def test_what_is_not_varied_is_said() -> None:
     answer = tornado(MODEL, gpu="h100", input_len=100, output_len=10, concurrency=4, num_prompts=40)
     assert {text.partition(" (")[0] for text in answer.not_varied} == {
         "prefix-cache hit rate",
-        "acceptance of drafts",
+        "draft acceptance rate",
         "request rate",
-        "price of a GPU-hour",
+        "price per GPU-hour",
     }
     off = tornado(
         MODEL, gpu="h100", enable_prefix_caching=False, workload=requests(**PREFIXES, num_prompts=50)

@@ -114,9 +114,11 @@ def test_a_worker_that_is_not_alike_is_refused(cluster: Any, monkeypatch: pytest
     data = "the digest of llm-capacity's data"
     own = dask_crew.likeness(NOTHING)
     monkeypatch.setattr(dask_crew, "likeness", lambda _: {**own, data: "0123456789ab"})
-    differs = f"{data} is {data_version().digest} there and 0123456789ab here"
+    differs = f"{data} is {data_version().digest} on the worker and 0123456789ab here"
     worker = r"worker tcp://127.0.0.1:\d+ of the cluster"
-    with pytest.raises(InvalidInput, match=f"{worker} is not like this machine: {differs}; install the same"):
+    with pytest.raises(
+        InvalidInput, match=f"{worker} differs from this machine: {differs}; install the same versions"
+    ):
         diff(side(), side(max_num_seqs=4), replications=2, cluster=cluster.scheduler_address)
 
 
@@ -125,7 +127,9 @@ def test_a_worker_that_comes_later_is_compared_too(cluster: Any) -> None:
         other = {**dask_crew.likeness(NOTHING), "NumPy": "0.1"}
         with dask_crew._Workers(client, other, NOTHING, ()) as workers:
             future = workers.submit(os.getpid)
-            with pytest.raises(InvalidInput, match=r"NumPy is \S+ there and 0\.1 here; install the same"):
+            with pytest.raises(
+                InvalidInput, match=r"NumPy is \S+ on the worker and 0\.1 here; install the same versions"
+            ):
                 future.result(timeout=60)
 
 
@@ -145,9 +149,7 @@ def test_what_a_lost_cluster_has_not_done_is_done_here(threads: Any, tmp_path: P
     assert len(said) > 3
     assert there.points == here.points
     assert there.highest == here.highest
-    remark = (
-        f"the Dask cluster at {threads.scheduler_address} went away: what it had not done was computed here"
-    )
+    remark = f"The Dask cluster at {threads.scheduler_address} was lost, so its remaining tasks ran on this machine."
     assert there.warnings == (*here.warnings, remark)
 
 
@@ -186,7 +188,7 @@ def test_a_sweep_whose_cluster_is_lost_says_what_is_kept(threads: Any, tmp_path:
 
     with pytest.raises(InvalidInput, match="no Dask scheduler answers at ") as lost:
         sweep(MANY, tmp_path / "s.db", cluster=threads.scheduler_address, progress=progress)
-    kept = re.search(r"; (\d+) of 250 points are kept: the same command goes on$", str(lost.value))
+    kept = re.search(r"; (\d+) of 250 points are stored: run the same command to resume$", str(lost.value))
     assert kept
     assert 0 < int(kept[1]) < 250
     assert sweep(MANY, tmp_path / "s.db").skipped == int(kept[1])
@@ -245,8 +247,8 @@ def test_ctrl_c_recalls_what_a_worker_is_at(threads: Any) -> None:
     ["", "not an address", "foo://x:1", "tcp://", "tcp://localhost:notaport", "tcp://h:99999", "ü" * 400],
 )
 def test_an_address_that_is_none_is_said_in_one_line(address: str) -> None:
-    with pytest.raises(InvalidInput, match=r"^--cluster is '.*, no address as tcp://host:port$"):
-        open_pool(1, address).__enter__()
+    with pytest.raises(InvalidInput, match=r"^--cluster is '.*: must be an address such as tcp://host:port$"):
+        opened(1, address).__enter__()
 
 
 def test_where_no_scheduler_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,12 +280,12 @@ def test_where_something_else_answers() -> None:
 
 def test_a_worker_is_no_scheduler_and_a_scheduler_needs_workers(threads: Any) -> None:
     worker = next(iter(threads.workers.values())).address
-    with pytest.raises(InvalidInput, match=r"no Dask scheduler answers at .*: there is a Worker$"):
-        open_pool(1, worker).__enter__()
+    with pytest.raises(InvalidInput, match=r"no Dask scheduler answers at .*: the server is a Worker$"):
+        opened(1, worker).__enter__()
     threads.scale(0)
     threads.sync(threads._correct_state)
-    with pytest.raises(InvalidInput, match=r"has no workers: start some, as `dask worker tcp://"):
-        open_pool(1, threads.scheduler_address).__enter__()
+    with pytest.raises(InvalidInput, match=r"has no workers: start some with `dask worker tcp://"):
+        opened(1, threads.scheduler_address).__enter__()
 
 
 def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:

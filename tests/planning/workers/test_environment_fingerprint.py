@@ -40,9 +40,11 @@ def test_the_data_is_that_of_the_version() -> None:
 def test_the_first_difference_is_said_with_both_values() -> None:
     own = likeness()
     assert difference(own, own) is None
-    assert difference(own, {**own, "Python": "2.7"}) == f"Python is 2.7 there and {own['Python']} here"
+    assert (
+        difference(own, {**own, "Python": "2.7"}) == f"Python is 2.7 on the worker and {own['Python']} here"
+    )
     assert difference(own, {**own, "more": "there"}) is None
-    assert str(difference(own, {})).startswith("llm-capacity is unknown there and ")
+    assert str(difference(own, {})).startswith("llm-capacity is unknown on the worker and ")
 
 
 def test_what_is_named_is_compared_by_its_contents(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_what_no_worker_survives_is_done_here(when_gone: str) -> None:
     assert 0 < poisoned < len(here) < sum(steps for steps, _ in EXPECTED)
     assert crew.is_lost
     assert crew.remarks == (
-        "the Dask cluster at tcp://h:1 went away: what it had not done was computed here",
+        "The Dask cluster at tcp://h:1 was lost, so its remaining tasks ran on this machine.",
     )
 
 
