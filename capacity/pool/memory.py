@@ -129,7 +129,7 @@ def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None
     if settings.max_num_batched_tokens < settings.max_num_seqs:
         raise InvalidInput(
             f"--max-num-batched-tokens {settings.max_num_batched_tokens} is less than --max-num-seqs "
-            f"{settings.max_num_seqs}; raise the one or lower the other"
+            f"{settings.max_num_seqs}; raise the first or lower the second"
         )
     if all_on_cpu(settings):
         return memory_plan(of_host(settings), held)
@@ -181,7 +181,7 @@ def _warnings(settings: PoolSettings) -> tuple[str, ...]:
     link = profile.link_for(ranks)
     place = "node" if ranks > profile.gpus_per_node else f"{profile.scale_up.kind} domain"
     return (
-        f"tensor parallelism of {ranks} leaves the {place}: its collectives cross {link.kind} at "
+        f"tensor parallelism of {ranks} exceeds the {place}, so its collectives use {link.kind} at "
         f"{link.bytes_per_s / 1e9:.0f} GB/s per direction",
     )
 

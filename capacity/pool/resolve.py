@@ -127,7 +127,7 @@ class ResolvedPool(PoolSettings):
         states = self.memory_in_short.states
         if states is None or states.requests > self.max_num_seqs:
             return "raise --max-num-seqs"
-        return "recurrent states have no place for more: use more GPUs (--tensor-parallel-size)"
+        return "recurrent states leave no memory for more requests: use more GPUs (--tensor-parallel-size)"
 
     @property
     def ridge_flops_per_byte(self) -> float:
@@ -236,7 +236,7 @@ DRAFT_MODEL_SHARES = (
     *("enable_chunked_prefill", "enforce_eager", "max_cudagraph_capture_size", "structured_output"),
     "num_gpu_blocks_override",
 )
-"""Settings of a pool that hold for the model that drafts too; a new one does not, unless it is added here."""
+"""Settings that the draft model takes from the pool; a new pool setting must be added here to apply to it."""
 
 
 def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) -> ResolvedPool:
@@ -262,7 +262,7 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
 def _host_cpu(name: str, profiles: str | Path | None) -> HardwareProfile:
     cpu = load_profile(name, [profiles] if profiles else [])
     if cpu.platform != "cpu":
-        raise InvalidInput(f"--host-cpu {name}: {cpu.name} is no CPU; `capacity gpus` lists profiles")
+        raise InvalidInput(f"--host-cpu {name}: {cpu.name} is not a CPU; `capacity gpus` lists profiles")
     return cpu
 
 
@@ -309,9 +309,7 @@ def with_defaults(
         caching = engine.prefix_caching and pool.kv_eviction is None
     own, converted = model.checkpoint, list[str]()
     if own.quantized and scheme.name != own.name:  # engines do not requantize at load time
-        converted.append(
-            f"{model.name} is published in {own.name}: {scheme.name} means a copy converted beforehand"
-        )
+        converted.append(f"{model.name} is published in {own.name}; {scheme.name} needs a converted copy")
     resolved = ResolvedPool(
         pool=pool,
         model=model,
@@ -350,8 +348,9 @@ def _within_states(resolved: ResolvedPool) -> ResolvedPool:
         return resolved
     most = max(states.requests, 1)
     note = (
-        f"at most {most:,} requests run at once: {resolved.engine.name} keeps recurrent states apart from KV, here "
-        f"{states.slots:,} in {states.used_bytes / GIB:.1f} GiB per GPU; a request takes {states.states_per_request}"
+        f"at most {most:,} requests run concurrently: {resolved.engine.name} keeps recurrent states in separate "
+        f"memory, here {states.slots:,} states in {states.used_bytes / GIB:.1f} GiB per GPU; a request takes "
+        f"{states.states_per_request}"
     )
     return replace(resolved, max_num_seqs=most, notes=(*resolved.notes, note))
 
@@ -362,6 +361,6 @@ def _longest_that_fits(model: ModelSpec, pool: Pool, profiles: str | Path | None
     longest = whole.memory.max_context_tokens
     if whole.memory.fits or longest < 1:
         return whole
-    note = f"--max-model-len auto: {longest} of the model's {whole.max_model_len} tokens"
+    note = f"--max-model-len auto: set to {longest} of the model's {whole.max_model_len} tokens"
     shorter = resolve(model, pool.model_copy(update={"max_model_len": longest}), profiles=profiles)
     return replace(shorter, notes=(*shorter.notes, note))

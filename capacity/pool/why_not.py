@@ -22,7 +22,7 @@ MOST_FREE = 3  # number of changes without cost that are listed
 
 Change = Mapping[str, object]  # pool fields with new values
 Changed = Callable[[Change], PoolSettings]
-"""The same pool with other fields and its defaults filled in anew. Raises InvalidInput for what cannot be."""
+"""Returns the pool with other fields and its defaults filled in again. Raises InvalidInput for invalid values."""
 
 
 def why_not(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> str:
@@ -30,8 +30,9 @@ def why_not(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> str:
     if settings.pool.num_gpu_blocks_override is not None and plan.kv_cache_bytes >= 0:
         shorter = f", or use --max-model-len {plan.max_context_tokens}" if plan.max_context_tokens else ""
         return (
-            f"--num-gpu-blocks-override {plan.kv_capacity_blocks} holds no request of {settings.max_model_len:,} "
-            f"tokens: it needs {plan.blocks_of_longest_request:,} blocks, and one is kept free. Raise it{shorter}."
+            f"--num-gpu-blocks-override {plan.kv_capacity_blocks} is too small for one request of "
+            f"{settings.max_model_len:,} tokens: it needs {plan.blocks_of_longest_request:,} blocks, and the "
+            f"engine reserves one. Raise it{shorter}."
         )
     ways = ways_out(settings, plan, changed)
     return f"{shortfall(settings, plan)} {_in_words(ways, settings)}"
@@ -43,8 +44,8 @@ def shortfall(settings: PoolSettings, plan: MemoryPlan) -> str:
     if plan.kv_cache_bytes >= 0 and plan.states is not None and plan.states.requests < 1:
         return (
             f"{stored} leaves {_gib(plan.kv_cache_bytes)} per GPU for KV and recurrent states on "
-            f"{settings.profile.name}, {_gib(plan.states.used_bytes)} of it for states; "
-            f"one request takes {_gib(plan.states.states_per_request * plan.states.slot_bytes)} of them."
+            f"{settings.profile.name}, of which states get {_gib(plan.states.used_bytes)}; one request needs "
+            f"{_gib(plan.states.states_per_request * plan.states.slot_bytes)} of states."
         )
     if plan.kv_cache_bytes >= 0:
         request_bytes = plan.blocks_of_longest_request * plan.kv_block_bytes
@@ -58,7 +59,7 @@ def shortfall(settings: PoolSettings, plan: MemoryPlan) -> str:
         f"{settings.profile.name} has {_gib(plan.usable_bytes)} usable"
     )
     if settings.pool.kv_cache_memory_bytes is not None:
-        text += f", and --kv-cache-memory-bytes asks for {_gib(settings.pool.kv_cache_memory_bytes)}"
+        text += f", and --kv-cache-memory-bytes requests {_gib(settings.pool.kv_cache_memory_bytes)}"
     return f"{text}: {_gib(-plan.kv_cache_bytes)} too little."
 
 
@@ -143,9 +144,9 @@ def _in_words(ways: tuple[Change, ...], settings: PoolSettings) -> str:
         return f"Use {', or '.join(map(_flags, ways))}."
     most = 2 * largest_tensor_parallel_size(settings.profile)
     return (
-        f"Nothing that was tried fits, alone and two at once: tensor parallelism up to {most}, {MOST_STAGES} pipeline "
-        f"stages, {' or '.join(NARROWER_FORMATS)} weights, shorter requests; use GPUs with more memory, or a smaller "
-        "model."
+        f"No tested change fits, alone or combined with another: tensor parallelism up to {most}, {MOST_STAGES} "
+        f"pipeline stages, {' or '.join(NARROWER_FORMATS)} weights, shorter requests. Use GPUs with more memory, "
+        "or a smaller model."
     )
 
 

@@ -74,8 +74,8 @@ def gamma_lengths(mean: float, coefficient_of_variation: float, count: int) -> I
     all equal."""
     if not (mean >= 1 and coefficient_of_variation >= 0):
         raise InvalidInput(
-            f"lengths of {mean:g} tokens on average with a coefficient of variation of {coefficient_of_variation:g}: "
-            "at least 1 and 0"
+            f"lengths with a mean of {mean:g} tokens and a coefficient of variation of "
+            f"{coefficient_of_variation:g}: must be at least 1 and 0"
         )
     if coefficient_of_variation == 0:
         return np.full(count, round(mean))

@@ -162,8 +162,8 @@ def _limited(resolved: ResolvedPool, workload: Workload, batch_size: int | None)
     }
     if flags := [flag for flag, is_set in left_out.items() if is_set]:
         raise InvalidInput(
-            f"ways of batching are compared on one plain engine: leave out {', '.join(flags)} (`capacity simulate` "
-            "takes them)"
+            f"batching methods are compared on one plain engine: leave out {', '.join(flags)} (`capacity "
+            "simulate` accepts them)"
         )
     resolved.memory.require_fit()
     if batch_size is not None:
@@ -321,12 +321,12 @@ def compare_batching(
     *,
     workload: Workload | None = None,
     max_batch: Annotated[
-        int | None, Flag("Most requests in a batch; default: max_num_seqs.", "--batch-size")
+        int | None, Flag("Maximum number of requests in a batch; default: max_num_seqs.", "--batch-size")
     ] = None,
     batching_window_s: Annotated[
-        float, Flag("Seconds that a static batch waits for members.", "--batching-window")
+        float, Flag("Time that a static batch waits for requests, in seconds.", "--batching-window")
     ] = 0.1,
-    spread: Annotated[bool, Flag("Also the gain by the spread of output lengths.")] = True,
+    spread: Annotated[bool, Flag("Also show the gain by the spread of output lengths.")] = True,
     engine_loop: Annotated[str, ENGINE_LOOP] = "auto",
     **options: Any,
 ) -> Batching:

@@ -54,7 +54,7 @@ def limited_attention(
     """
     if sink_tokens < 0 or window_tokens < 1 or tokens < 1:
         raise InvalidInput(
-            f"{sink_tokens} sinks and a window of {window_tokens} at {tokens} tokens: at least 0, 1 and 1"
+            f"{sink_tokens} sinks and a window of {window_tokens} at {tokens} tokens: must be at least 0, 1 and 1"
         )
     streaming = sink_tokens + window_tokens
     whole, rest = divmod(tokens, window_tokens)

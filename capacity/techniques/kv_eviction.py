@@ -118,7 +118,7 @@ def eviction_rows(
     Raises InvalidInput for a budget below 1.
     """
     if budget_tokens < 1:
-        raise InvalidInput(f"--kv-budget {budget_tokens}: at least 1 token")
+        raise InvalidInput(f"--kv-budget {budget_tokens}: must be at least 1 token")
     whole_bytes = request_kv_bytes(model, context_tokens, kv_cache_dtype)
     plain_s = None if pool is None else _step_s(pool, batch_size, context_tokens, context_tokens)
     for method in (None, *methods):

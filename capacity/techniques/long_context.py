@@ -36,7 +36,7 @@ def prefill_crossover_tokens(model: ModelSpec) -> float:
     )
     if width == 0:
         raise OutsideValidity(
-            f"no layer of {model.name} attends to its whole context: attention never overtakes"
+            f"no layer of {model.name} attends to its whole context, so attention never exceeds the weights"
         )
     embeddings = sum(p.params for p in model.parameter_parts() if p.kind in ("embedding", "lm_head"))
     return (model.active_params - embeddings) / width
@@ -56,7 +56,9 @@ class ContextPoint:
 def decode_point(resolved: ResolvedPool, batch_size: int, context: int) -> ContextPoint:
     """Return a decode step of `batch_size` requests at a context from the step model; memory is not checked."""
     if batch_size < 1 or not 1 <= context <= LONGEST_CONTEXT:
-        raise InvalidInput(f"a batch of {batch_size} at {context} tokens: both must be at least 1")
+        raise InvalidInput(
+            f"a batch of {batch_size} at {context} tokens: must be at least 1, and 1 to {LONGEST_CONTEXT}"
+        )
     shape = decode_shape(batch_size, context, window_tokens=resolved.model.window_tokens)
     cost = resolved.step_model.step_cost(shape)
     attention_s = sum(op.seconds for op in cost.operators if op.name.startswith("attention decode"))

@@ -39,7 +39,7 @@ class ReuseCurve:
     def hits(self, capacity_blocks: int | None = None) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
         """Return a mask of the look-ups that hit."""
         if capacity_blocks is not None and capacity_blocks < 0:
-            raise InvalidInput(f"the cache's capacity is {capacity_blocks} blocks: must be at least 0")
+            raise InvalidInput(f"a cache of {capacity_blocks} blocks: must be at least 0")
         seen = self.depth >= 0
         return seen if capacity_blocks is None else seen & (self.depth < capacity_blocks)
 
@@ -74,7 +74,7 @@ def reuse_curve(workload: Workload, block_tokens: int, *, as_engine: bool = Fals
     content = workload.content
     if content is None:
         raise InvalidInput(
-            f"{workload.name} does not say what its prompts share: use a trace with block hashes (hash_ids), "
+            f"{workload.name} has no information about shared prompts: use a trace with block hashes (hash_ids), "
             "or conversations"
         )
     prompts = workload.prompt_tokens

@@ -102,7 +102,8 @@ def quantization_options(
         )
     if input_len + output_len > resolved.max_model_len:
         raise InvalidInput(
-            f"a request of {input_len + output_len} tokens exceeds max_model_len {resolved.max_model_len}"
+            f"a request of {input_len + output_len} tokens exceeds max_model_len {resolved.max_model_len}: raise "
+            "the limit"
         )
     _ = resolved.memory  # raises for impossible parallelism with any format
     traffic = lengths_vary(input_len, output_len)
@@ -269,8 +270,10 @@ def quantize(
     *,
     input_len: InputLen = 1024,
     output_len: OutputLen = 256,
-    large_batch: Annotated[int, Flag("Batch of the second TPOT.")] = 64,
-    methods: Annotated[Sequence[str] | None, Flag("Only this method; may be repeated.", "--method")] = None,
+    large_batch: Annotated[int, Flag("Batch size of the second TPOT.")] = 64,
+    methods: Annotated[
+        Sequence[str] | None, Flag("Show only this method; may be repeated.", "--method")
+    ] = None,
     **options: Any,
 ) -> Quantizing:
     """Memory, batch, latency, cost and published quality of every method (or those named). Raises InvalidInput."""

@@ -157,8 +157,8 @@ def scaling_curve(
     """
     if min(input_len, concurrency) < 1 or output_len < 2 or not 1 <= most_gpus <= LARGEST_GROUP:
         raise InvalidInput(
-            f"{input_len} tokens in, {output_len} out, {concurrency} in flight, {most_gpus} GPUs: "
-            f"at least 1, 2, 1 and 1 to {LARGEST_GROUP}"
+            f"{input_len} tokens in, {output_len} out, {concurrency} in flight, {most_gpus} GPUs: must be at "
+            f"least 1, 2, 1 and 1 to {LARGEST_GROUP}"
         )
     if axis in ("expert", "data") and not base.model.is_moe:
         raise InvalidInput(
@@ -166,7 +166,9 @@ def scaling_curve(
         )
     load = _Load(input_len=input_len, output_len=output_len, concurrency=concurrency, price=price)
     if load.tokens > base.max_model_len:
-        raise InvalidInput(f"a request of {load.tokens} tokens exceeds max_model_len {base.max_model_len}")
+        raise InvalidInput(
+            f"a request of {load.tokens} tokens exceeds max_model_len {base.max_model_len}: raise the limit"
+        )
     return _with_efficiency([_layout(base, axis, size, load) for size in _sizes(base.model, axis, most_gpus)])
 
 
@@ -336,11 +338,12 @@ def scale(
     *,
     input_len: InputLen = 1024,
     output_len: OutputLen = 256,
-    concurrency: Annotated[int, Flag("Requests in flight.")] = 32,
-    axis: Annotated[str, Flag("tensor, pipeline, expert or data.")] = "tensor",
-    most_gpus: Annotated[int, Flag("Largest group tried.")] = 8,
+    concurrency: Annotated[int, Flag("Number of requests in flight.")] = 32,
+    axis: Annotated[str, Flag("Axis of parallelism: tensor, pipeline, expert or data.")] = "tensor",
+    most_gpus: Annotated[int, Flag("Largest number of GPUs.")] = 8,
     tpot_s: Annotated[
-        float | None, Flag("Also the cheapest that meets this TPOT, in ms.", "--tpot", milliseconds=True)
+        float | None,
+        Flag("Also report the cheapest layout that meets this TPOT, in ms.", "--tpot", milliseconds=True),
     ] = None,
     **options: Any,
 ) -> Scaling:

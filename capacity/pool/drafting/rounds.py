@@ -122,7 +122,7 @@ class Speculation:
         verified = self.speculator.verified_tokens(k) if tree_tokens is None else tree_tokens
         if k and not k <= verified <= MOST_NODES:
             raise InvalidInput(
-                f"a tree of {verified} drafts, {k} deep: must be from its depth to {MOST_NODES}"
+                f"a tree of {verified} drafts with depth {k}: the number must be from the depth to {MOST_NODES}"
             )
         tokens = self.speculator.tokens_per_round(k, verified)
         return Round(
@@ -194,8 +194,8 @@ class Speculation:
         if left <= 0:
             reason = (
                 f"the draft's weights of {drafter.gpu_weights_bytes / 2**30:.1f} GiB per GPU exceed the "
-                f"{max(plan.kv_cache_bytes, 0) / 2**30:.1f} GiB that {self.target.pool.tensor_parallel_size} x "
-                f"{self.target.profile.name} leave for KV; {self.target.more_memory}"
+                f"{max(plan.kv_cache_bytes, 0) / 2**30:.1f} GiB that remain for the KV cache on "
+                f"{self.target.pool.tensor_parallel_size} x {self.target.profile.name}; {self.target.more_memory}"
             )
             return replace(
                 plan,
@@ -229,8 +229,8 @@ class Speculation:
         if not plan.fits or needed <= after.usable_blocks:
             return replace(after, max_context_tokens=longest)
         reason = (
-            f"the draft leaves {after.kv_capacity_tokens:,} tokens of KV, less than one request of --max-model-len "
-            f"{length}: set it to at most {longest}, or leave out the draft"
+            f"the draft leaves {after.kv_capacity_tokens:,} tokens of KV cache, less than one request of "
+            f"--max-model-len {length}: set it to at most {longest}, or leave out the draft"
         )
         return replace(after, max_context_tokens=longest, fits=False, reason=reason)
 

@@ -133,7 +133,7 @@ class Speculator(Spec):
         changed: dict[str, object] = {"name": self.name.removesuffix(TREE), "tree_tokens": None}
         if self.accepted_length is not None:
             changed |= {"accepted_length": None, "acceptance_rate": self._first_rate, "basis": "assumed"}
-            changed["source"] = f"first candidates of its tree, taken apart: {self.source}"
+            changed["source"] = f"first candidates of its tree, extracted: {self.source}"
         return Speculator(**self.model_dump() | changed)
 
     def depth(self, draft_tokens: int | None) -> int:
@@ -191,11 +191,11 @@ class Speculator(Spec):
         if self.kind == "lookahead":
             return (
                 f"n-grams of {draft_tokens + 1}, a window of {self.window_tokens} and {self.guesses} guesses: "
-                f"{rows + 1} rows a step"
+                f"{rows + 1} rows per step"
             )
         if rows == draft_tokens:
             return f"{draft_tokens} draft tokens"
-        return f"a tree of {rows} drafts, {draft_tokens} deep"
+        return f"a tree of {rows} drafts, depth {draft_tokens}"
 
     def tree_sizes(self, draft_tokens: int) -> tuple[int, ...]:
         """Return the candidate tree sizes at a depth: a chain, then doubling up to the method's own size."""
@@ -236,7 +236,7 @@ def check_drafts_said(pool: Pool) -> None:
     """Raise InvalidInput for a draft setting in a pool without drafting."""
     if pool.speculator is None and pool.without_drafts != pool:
         raise InvalidInput(
-            "drafts need a way to draft: add --speculator (eagle3, ngram, mtp, ...) or --draft MODEL"
+            "draft settings need a drafting method: add --speculator (eagle3, ngram, mtp, ...) or --draft MODEL"
         )
 
 
@@ -252,7 +252,7 @@ def drafting_in(pool: Pool, speculator: Speculator) -> Speculator:
         raise InvalidInput(f"speculation by {speculator.name} {wanted}")
     if pool.draft_layers is not None and speculator.kind != "layers":
         raise InvalidInput(
-            f"--draft-layers changes nothing with drafts by {speculator.name}: use layer-skip, or leave it out"
+            f"--draft-layers changes nothing with --speculator {speculator.name}: use layer-skip, or leave it out"
         )
     deep = speculator.at_depth(pool.num_speculative_tokens)
     if pool.acceptance in speculator.accepted_lengths_by_task:

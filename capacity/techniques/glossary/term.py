@@ -69,7 +69,7 @@ class Situation:
 
     def _steady(self, latency: Quantity | None) -> float:
         if latency is None:
-            raise InvalidInput(f"no steady state: {self.estimate.verdict_reason}; ask for less")
+            raise InvalidInput(f"no steady state: {self.estimate.verdict_reason}; reduce the load")
         return latency.value
 
 
