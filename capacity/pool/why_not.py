@@ -44,7 +44,7 @@ def shortfall(settings: PoolSettings, plan: MemoryPlan) -> str:
     if plan.kv_cache_bytes >= 0 and plan.states is not None and plan.states.requests < 1:
         return (
             f"{stored} leaves {_gib(plan.kv_cache_bytes)} per GPU for KV and recurrent states on "
-            f"{settings.profile.name}, of which states get {_gib(plan.states.used_bytes)}; one request needs "
+            f"{settings.profile.name}, including {_gib(plan.states.used_bytes)} for states; one request needs "
             f"{_gib(plan.states.states_per_request * plan.states.slot_bytes)} of states."
         )
     if plan.kv_cache_bytes >= 0:

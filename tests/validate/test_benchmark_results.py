@@ -101,7 +101,7 @@ def test_no_value_of_a_wrong_kind_gets_further_than_one_line(tmp_path: Path, too
         ("{", "not JSON"),
         ("INFO 11-20 10:02:11 [config.py:42] serving", "compare with --server-log FILE"),
         ("42", "bare int"),
-        ("{}", "no known benchmark result"),
+        ("{}", "not a supported benchmark result"),
         ("[[" * 100_000, "not JSON"),
         ('[{"a": 1}]', "not of inference-perf"),
     ],
@@ -126,7 +126,7 @@ ZERO = {
         ({"benchmarks": []}, "holds no run of guidellm"),
         (
             vllm_result(**ZERO),
-            "measured nothing: every latency and throughput of a vllm bench serve run is 0",
+            "contains no measurement: every latency and throughput of a vllm bench serve run is 0",
         ),
         (vllm_result(**ZERO, completed=0, failed=3), r"\(0 requests completed, 3 failed\)"),
     ],

@@ -210,7 +210,7 @@ def test_a_slice_that_nvml_cannot_find_gets_no_other_cards_clocks(monkeypatch: p
     place(monkeypatch, torch=torch, nvml=FakeNvml())
     facts = find_device("cuda:0")
     assert (facts.mig, facts.sm_clock_hz, facts.power_limit_watts) == (True, None, None)
-    assert any("does not know which card" in remark for remark in facts.remarks)
+    assert any("cannot identify this card" in remark for remark in facts.remarks)
 
 
 def test_where_devices_are_renumbered_the_index_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,7 @@ def test_addresses_that_are_not_read(address: str, monkeypatch: pytest.MonkeyPat
         with pytest.raises(InvalidInput, match="only http and https"):
             read_evidence([other])
     monkeypatch.setattr(evidence, "FETCH_BYTES", 10_000)
-    with pytest.raises(InvalidInput, match="sends more than"):
+    with pytest.raises(InvalidInput, match="returned more than"):
         read_evidence([f"{address}/long"])
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_evidence(["http://127.0.0.1:1/metrics"])
@@ -90,12 +90,12 @@ def test_addresses_that_are_not_read(address: str, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("hello", "neither a known benchmark result"),
-        ("", "neither a known benchmark result"),
+        ("hello", "neither a supported benchmark result"),
+        ("", "neither a supported benchmark result"),
         ("{", "not JSON"),
-        ("[]", "no known benchmark result|is empty|not laid out"),
+        ("[]", "not a supported benchmark result|is empty|another structure"),
         ("[" * 100_000, "not JSON"),
-        ('{"a": 1}', "no known benchmark result"),
+        ('{"a": 1}', "not a supported benchmark result"),
         ('{"a": ' + "9" * 10_000 + "}", "not JSON"),
         ("\x00\x01", "neither"),
     ],

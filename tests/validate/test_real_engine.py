@@ -94,12 +94,12 @@ def test_it_is_started_asked_compared_and_ended(tmp_path: Path, pids: Path) -> N
 @pytest.mark.parametrize(
     ("play", "start_s", "told"),
     [
-        ("dies", 30.0, r"ended with code 1 before it served: .*No available memory for the cache blocks"),
-        ("hangs", 1.0, r"did not serve within 1 s: .*GPU KV cache size"),
+        ("dies", 30.0, r"exited with code 1 before it was ready: .*No available memory for the cache blocks"),
+        ("hangs", 1.0, r"was not ready within 1 s: .*GPU KV cache size"),
         (
             "dies-later",
             30.0,
-            r"(ended with code 1 under load: .*illegal memory access|client ended with code 1)",
+            r"(exited with code 1 under load: .*illegal memory access|client exited with code 1)",
         ),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_failing_engine_costs_nothing_of_what_was_measured(
     monkeypatch.setenv("FAKE_ENGINE", "dies")
     report = harness._with_engine(bare_report(), "vllm", MODEL, tmp_path, None)
     (told,) = report.broken
-    assert told.startswith("engine vllm: the engine ended with code 1 before it served")
+    assert told.startswith("engine vllm: the engine exited with code 1 before it was ready")
     assert report.exit_code == 1
     assert (tmp_path / "report.html").is_file()
     assert nothing_is_left(pids)

@@ -52,7 +52,7 @@ def measure_collectives(*, ranks: int, on_cuda: bool, message_bytes: Sequence[in
 def _measured(backend: str, how: How, ranks: int, record: dict[str, Any]) -> MeasuredCase:
     case = make_case("collective", backend, variant=record["kind"], ranks=ranks, bytes=record["bytes"])
     if not record["right"]:
-        return MeasuredCase(case=case, status="wrong", note="a rank received something else: not timed")
+        return MeasuredCase(case=case, status="wrong", note="a rank received wrong data, so it was not timed")
     return MeasuredCase(
         case=case,
         status="ok",

@@ -99,16 +99,14 @@ class Comparison(AnswerRecord):
         for name, label in MAIN.items():
             errors = sorted(abs(e) for run in self.runs if (e := run.error(name)) is not None)
             if errors:
-                parts.append(f"{label} within {errors[len(errors) // 2]:.0%}")
+                parts.append(f"{label} {errors[len(errors) // 2]:.0%}")
         if not parts:
-            return "The files hold no metric that the simulator predicts."
-        said = (
-            f"Over {len(self.runs)} run(s), at the median, predicted {', '.join(parts)} of what was measured."
-        )
+            return "The files contain no metric that the simulator predicts."
+        said = f"Over {len(self.runs)} run(s), the median prediction errors are {', '.join(parts)}."
         judged = [row for run in self.runs for row in run.judged]
         held = sum(bool(row.inside) for row in judged)
         return (
-            f"{said} {held} of {len(judged)} measured figures lie within the 90 % interval."
+            f"{said} {held} of {len(judged)} measured values lie within the 90 % interval."
             if judged
             else said
         )

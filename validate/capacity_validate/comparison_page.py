@@ -81,13 +81,14 @@ def comparison_view(answer: Comparison) -> View:
 
 def server_blocks(answer: Comparison) -> Iterator[Block]:
     """Yield the KV cache, memory as the server printed it, and fitted overheads."""
-    known = "printed by the server" if answer.kv_capacity_measured else "estimated"
+    known = "from the server log" if answer.kv_capacity_measured else "estimated"
     yield f"KV cache: {answer.kv_capacity_tokens:,} tokens, {known}"
-    yield _table("Memory, as the server printed it", answer.memory, "memory")
+    yield _table("Memory in the server log", answer.memory, "memory")
     if answer.overheads is not None:
         yield (
-            f"fitted overheads: {answer.overheads.step_s * 1e3:.3f} ms a step, "
-            f"{answer.overheads.request_s * 1e3:.1f} ms a request, from {len(answer.overheads.fitted_to)} of the runs"
+            f"fitted overheads: {answer.overheads.step_s * 1e3:.3f} ms per step, "
+            f"{answer.overheads.request_s * 1e3:.1f} ms per request, from {len(answer.overheads.fitted_to)} of "
+            "the runs"
         )
 
 
@@ -123,7 +124,7 @@ def _metrics_chart(run: RunComparison, number: int) -> Bars:
         data={"error": errors},
         unit=ERROR,
         axis="predicted / measured - 1, %",
-        note="Where a whisker reaches over the zero, the measured figure lies within the 90 % interval.",
+        note="The measured value lies within the 90 % interval if the whisker crosses zero.",
         ends=(-reach, reach),
         rows=[
             {
@@ -161,6 +162,6 @@ def _metrics_words(run: RunComparison) -> str:
         return "No metric in common."
     held = sum(bool(row.inside) for row in run.judged)
     within = (
-        f" {held} of {len(run.judged)} measured figures lie within the 90 % interval." if run.judged else ""
+        f" {held} of {len(run.judged)} measured values lie within the 90 % interval." if run.judged else ""
     )
     return f"Largest: {metric_title(worst.name)}, {error_text(worst.error)}.{within}"

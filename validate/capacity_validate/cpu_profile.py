@@ -36,7 +36,7 @@ def measure_cpu_profile(torch: Any, facts: DeviceFacts) -> HardwareProfile:
     )
     read = Provenance(source=f"operating system, on {facts.name}", date=today, basis="measured")
     assumed = Provenance(
-        source="no meaning on a CPU; set so that nothing depends on it", date=today, basis="assumed"
+        source="irrelevant on a CPU; set so that nothing depends on it", date=today, basis="assumed"
     )
     link = Link(kind="pcie", bytes_per_s=bandwidth / 4, latency_s=20e-6, domain_gpus=1)
     watts = {"tdp_watts": 1.0, "system_watts_per_gpu": 1.0}

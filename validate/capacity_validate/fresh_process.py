@@ -66,7 +66,8 @@ def run_in_fresh_processes(
             skip[outcome.stage or ""] = outcome.lost
     if answer is None:
         raise MeasuringFailed(
-            f"nothing could be judged: {outcome.lost}; the same command goes on with what was kept"
+            f"nothing could be measured: {outcome.lost}; run the same command again to continue with the results "
+            "so far"
         )
     return answer
 

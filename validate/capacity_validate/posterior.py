@@ -18,7 +18,7 @@ from capacity.base.record import UNWRITTEN, Written
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 Predict = Callable[[Vector], Vector]
-"""Logarithms of what theta predicts for every figure; not-a-number where it predicts none."""
+"Returns the predicted logarithms of all figures for theta; NaN if a figure cannot be predicted."
 
 DEGREES = 4.0  # degrees of freedom of Student's t
 CONTRADICTS = 4.0  # in standard deviations from the prediction
@@ -93,7 +93,7 @@ def infer(
     before = predict(prior_mean)
     kept = [i for i, value in enumerate(before) if np.isfinite(value)]
     if not kept:
-        raise InvalidInput("none of the measured figures can be predicted: nothing can be learnt from them")
+        raise InvalidInput("none of the measured figures can be predicted, so nothing can be calibrated")
     chosen = [figures[i] for i in kept]
     units = np.sqrt(np.diag(prior_covariance))  # bytes and logarithms differ by orders of magnitude
     problem = _Problem(

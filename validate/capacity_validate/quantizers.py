@@ -192,7 +192,7 @@ def quantizer_findings(*, rows: int = 256, columns: int = 512, seed: int = 0) ->
         quantized = quantize()
         worst = float(((quantized.values - x).abs() / quantized.bound.clamp_min(1e-30)).max())
         relative = float((quantized.values - x).norm() / x.norm())
-        detail = f"largest error over its bound; relative error of the matrix {relative:.2%}"
+        detail = f"largest error over its limit; relative error of the matrix {relative:.2%}"
         findings.append(Finding(name=f"{name}: error", value=worst, limit=1.0 + 1e-9, detail=detail))
     findings += _byte_findings(x)
     findings += _calibrated_findings(generator)
@@ -207,7 +207,7 @@ def _byte_findings(x: Any) -> list[Finding]:
             name=f"{name}: bytes",
             value=float(nbytes),
             limit=find_format(name).matrix_bytes(rows, columns),
-            detail=f"packed tensors of a {rows} x {columns} matrix against the memory model, to the byte",
+            detail=f"packed tensors of a {rows} x {columns} matrix compared with the memory model, exact",
             exact=True,
         )
         for name, nbytes in stored.items()
@@ -234,7 +234,8 @@ def _calibrated_findings(generator: Any) -> list[Finding]:
             name=f"{name}: output error",
             value=after,
             limit=CALIBRATED_GAIN * before,
-            detail=f"relative, on calibration inputs; rounding to nearest has {before:.2%}, a tenth must go",
+            detail=f"relative, on calibration inputs; rounding to nearest has {before:.2%}, the method must reduce it "
+            "by 10 %",
         )
         for name, before, after in zip(("GPTQ INT4", "AWQ INT4"), rounded, calibrated, strict=True)
     ]

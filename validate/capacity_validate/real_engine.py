@@ -50,10 +50,8 @@ def require_engine(engine: str) -> str:
         raise InvalidInput(f"--engine is {engine!r}: must be one of {', '.join(ENGINES)}")
     found = shutil.which("vllm") if name == "vllm" else importlib.util.find_spec("sglang")
     if found is None:
-        where = "no `vllm` on PATH" if name == "vllm" else "no package `sglang` beside this Python"
-        raise InvalidInput(
-            f"--engine {name}: it is not installed here ({where}); install it, or leave --engine out"
-        )
+        where = "no `vllm` on PATH" if name == "vllm" else "no package `sglang` in this Python environment"
+        raise InvalidInput(f"--engine {name} is not installed ({where}): install it, or leave --engine out")
     return name
 
 
@@ -130,7 +128,7 @@ def measure_engine(
         port = int(probe.getsockname()[1])
     serve = serve_words(name, checkpoint, build(Pool, fields), port=port)
     results: list[str | Path] = []
-    announce(f"{name} starts")
+    announce(f"starting {name}")
     with running(serve, log) as process:
         wait_until_healthy(process, log, f"http://{HOST}:{port}/health", start_s=start_s)
         for in_flight, requests in loads:
@@ -195,7 +193,7 @@ def wait_until_healthy(process: subprocess.Popen[bytes], log: Path, address: str
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback: use no proxy
     while time.monotonic() < ends:
         if (code := process.poll()) is not None:
-            raise EngineFailed(f"the engine ended with code {code} before it served: {tail(log)}")
+            raise EngineFailed(f"the engine exited with code {code} before it was ready: {tail(log)}")
         try:
             with opener.open(address, timeout=5.0) as answer:
                 if answer.status == 200:
@@ -203,7 +201,7 @@ def wait_until_healthy(process: subprocess.Popen[bytes], log: Path, address: str
         except (OSError, urllib.error.URLError):
             pass
         time.sleep(POLL_S)
-    raise EngineFailed(f"the engine did not serve within {start_s:.0f} s: {tail(log)}")
+    raise EngineFailed(f"the engine was not ready within {start_s:.0f} s: {tail(log)}")
 
 
 def _bench(words: Sequence[str], result: Path, log: Path, server: subprocess.Popen[bytes]) -> None:
@@ -212,14 +210,18 @@ def _bench(words: Sequence[str], result: Path, log: Path, server: subprocess.Pop
         ends = time.monotonic() + LOAD_S
         while client.poll() is None:
             if server.poll() is not None:
-                raise EngineFailed(f"the engine ended with code {server.returncode} under load: {tail(log)}")
+                raise EngineFailed(f"the engine exited with code {server.returncode} under load: {tail(log)}")
             if time.monotonic() > ends:
-                raise EngineFailed(f"its client was not done within {LOAD_S:.0f} s: {tail(own_log)}")
+                raise EngineFailed(
+                    f"the benchmark client did not finish within {LOAD_S:.0f} s: {tail(own_log)}"
+                )
             time.sleep(min(POLL_S, 0.1))
         code = client.returncode
     if code or not result.is_file():
         wrote = "a" if result.is_file() else "no"
-        raise EngineFailed(f"its client ended with code {code} and wrote {wrote} result: {tail(own_log)}")
+        raise EngineFailed(
+            f"the benchmark client exited with code {code} and wrote {wrote} result: {tail(own_log)}"
+        )
 
 
 def tail(log: Path) -> str:
@@ -227,6 +229,6 @@ def tail(log: Path) -> str:
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return "nothing was printed"
+        return "no output"
     said = [line.strip() for line in lines if line.strip()]
-    return " | ".join(said[-TAIL_LINES:])[-1500:] or "nothing was printed"
+    return " | ".join(said[-TAIL_LINES:])[-1500:] or "no output"

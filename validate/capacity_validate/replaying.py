@@ -42,7 +42,7 @@ def split_options(verb: str, options: Mapping[str, Any]) -> tuple[dict[str, Any]
     build(Traffic, traffic_fields)  # reject a bad value even if the files do not need it
     unknown = [name for name in traffic_fields if name not in TRAFFIC_FIELDS]
     if unknown:
-        raise InvalidInput(f"{verb} takes no {unknown[0]!r}: it replays what the files say was sent")
+        raise InvalidInput(f"{verb} does not take {unknown[0]!r}, because it replays the load in the files")
     return pool_fields, traffic_fields
 
 
@@ -71,7 +71,7 @@ def _rebuilt(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
         return exact, "replayed request by request"
     rate = traffic.get("request_rate", run.request_rate)
     if run.requests is not None and (rate is not None or concurrency is not None):
-        return _drawn_arrivals(run, rate, concurrency, traffic), "lengths as measured, arrivals drawn anew"
+        return _drawn_arrivals(run, rate, concurrency, traffic), "measured lengths, resampled arrivals"
     lacking = [
         flag
         for flag, name in (("--input-len", "input_len"), ("--output-len", "output_len"))
@@ -85,13 +85,13 @@ def _rebuilt(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
             if mean
         )
         raise InvalidInput(
-            f"{run.path} does not hold the lengths of its requests{hint}: give {' and '.join(lacking)} as the "
-            "benchmark was run (with --random-range-ratio where it had one)"
+            f"{run.path} does not contain the lengths of its requests{hint}: give {' and '.join(lacking)} as in "
+            "the benchmark (and --random-range-ratio if it was used)"
             + (", or run it with --save-detailed" if run.tool == "vllm bench serve" else "")
         )
     if rate is None and concurrency is None:
         raise InvalidInput(
-            f"{run.path} does not say how requests arrived: give --request-rate or --concurrency"
+            f"{run.path} does not record how requests arrived: give --request-rate or --concurrency"
         )
     fields = {"request_rate": rate if rate is not None else math.inf, "burstiness": run.burstiness}
     fields |= {"random_range_ratio": 0.0, **traffic}  # identical lengths: the default of vllm bench serve
@@ -100,7 +100,7 @@ def _rebuilt(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
         fields["concurrency"] = concurrency
     return make_workload(
         build(Traffic, fields)
-    ), "lengths and arrivals drawn anew from the benchmark's settings"
+    ), "lengths and arrivals resampled from the benchmark's settings"
 
 
 def _drawn_arrivals(

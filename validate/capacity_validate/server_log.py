@@ -194,7 +194,7 @@ def read_server_log(path: str | Path) -> ServerLog:
     log = server_log_of(path, text)
     if log is None:
         raise MalformedFile(
-            path, "holds none of the lines that vLLM or SGLang print at start-up (KV cache size, ...)"
+            path, "contains none of the lines that vLLM or SGLang print at start-up (KV cache size, ...)"
         )
     return log
 

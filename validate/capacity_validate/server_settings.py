@@ -47,7 +47,7 @@ def served_model(
             chosen, origin, spec = name, path, other
         elif not _same_model(spec, other):
             raise InvalidInput(
-                f"{path} is of model {name}, and {origin} names {chosen}: name {name} as the model, or leave "
+                f"{path} names model {name}, but {origin} names {chosen}: give {name} as the model, or leave "
                 "that file out"
             )
         elif quantization is None and spec.checkpoint.method == "none" != other.checkpoint.method:
@@ -110,9 +110,9 @@ def weights_contradiction(planned: ResolvedPool, log: ServerLog | None) -> str |
     if abs(expected / log.weights_bytes - 1) <= SAME_WEIGHTS:
         return None
     return (
-        f"{log.path} says that weights take {log.weights_bytes / 2**30:.2f} GiB on a GPU, and {planned.model.name} in "
-        f"{planned.scheme.name} takes {expected / 2**30:.2f} GiB: give --quantization, --tensor-parallel-size and "
-        "--model as the server was started"
+        f"{log.path} says that weights take {log.weights_bytes / 2**30:.2f} GiB per GPU, but "
+        f"{planned.model.name} in {planned.scheme.name} takes {expected / 2**30:.2f} GiB: give --quantization, "
+        "--tensor-parallel-size and --model as the server was started"
     )
 
 
@@ -175,8 +175,8 @@ def _quantization(
         scheme_for(spec, printed)
     except InvalidInput:
         raise InvalidInput(
-            f"{log.path} says quantization {word}, which names no format of {spec.name}: give --quantization "
-            "(fp8, int4-g128, ...), or the quantized upload by --model"
+            f"{log.path} says quantization {word}, which is not a format of {spec.name}: give --quantization "
+            "(fp8, int4-g128, ...), or the quantized model as --model"
         ) from None
     return {"quantization": NO_MARLIN.get(printed, printed)}
 
@@ -200,5 +200,5 @@ def _other_kv(
 def _contradiction(name: str, own: object, logged: object, log: ServerLog) -> InvalidInput:
     flag = f"--{name.replace('_', '-')}"
     return InvalidInput(
-        f"{flag} is {own}, and {log.path} says {logged}: leave {flag} out, or give the log of that server"
+        f"{flag} is {own}, but {log.path} says {logged}: leave {flag} out, or give the log of that server"
     )

@@ -166,13 +166,13 @@ def telemetry_remarks(telemetry: Telemetry | None, *, top_hz: float | None) -> t
     median = statistics.median(loaded)
     if top_hz and median < CLOCK_FRACTION * top_hz:
         remarks.append(
-            f"under load the SM clock was {median / 1e9:.2f} GHz at the median and {min(loaded) / 1e9:.2f} GHz at the "
-            f"lowest, its maximum is {top_hz / 1e9:.2f} GHz"
+            f"under load the SM clock had a median of {median / 1e9:.2f} GHz and a minimum of "
+            f"{min(loaded) / 1e9:.2f} GHz; its maximum is {top_hz / 1e9:.2f} GHz"
         )
     for reason in _all_reasons(r.reasons for r in telemetry.readings):
         share = sum(reason in r.reasons for r in telemetry.readings) / len(telemetry.readings)
         if reason in (*HARMFUL, POWER_CAP):
             remarks.append(
-                f"the clocks were held down by {reason} in {share:.0%} of {len(telemetry.readings)} looks"
+                f"the clocks were reduced by {reason} in {share:.0%} of {len(telemetry.readings)} readings"
             )
     return tuple(remarks)

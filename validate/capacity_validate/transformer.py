@@ -34,9 +34,9 @@ def require_supported(model: ModelSpec) -> None:
         if (reason := _missing(group)) is not None:
             raise UnsupportedModel(model.model_type, f"the harness has {reason}")
     if model.norms_per_layer not in (2, 4):
-        raise UnsupportedModel(model.model_type, "the harness has layers of two or four norms only")
+        raise UnsupportedModel(model.model_type, "the harness supports only layers with two or four norms")
     if model.dtype not in _DTYPES:
-        raise UnsupportedModel(model.model_type, f"the harness has no weights in {model.dtype}")
+        raise UnsupportedModel(model.model_type, f"the harness does not support weights in {model.dtype}")
 
 
 def _missing(group: LayerGroup) -> str | None:
@@ -51,9 +51,9 @@ def _missing(group: LayerGroup) -> str | None:
     if not isinstance(dense, (DenseFeedForward, MoEFeedForward)):
         return "no layers without a feed-forward"
     if group.products or (isinstance(dense, DenseFeedForward) and (not dense.gated or dense.bias)):
-        return "gated feed-forwards without biases only"
+        return "no feed-forward layers without gates or with biases"
     if isinstance(mixer, Attention) and (mixer.shares_kv or mixer.keys_are_values or mixer.cross):
-        return "attention over keys and values of its own only"
+        return "no attention with shared or crossed keys and values"
     return None
 
 
@@ -257,7 +257,7 @@ def attention_findings(model: Transformer, during: str) -> tuple[Finding, ...]:
             name=f"{during}: prefill, chunks and verification run FlashAttention",
             value=float(counts["masked"]),
             limit=0.0,
-            detail=f"calls of a layer whose mask was written out, which another kernel than {FLASH} takes; {ran}",
+            detail=f"layer calls with an explicit mask, which a kernel other than {FLASH} runs; {ran}",
             exact=True,
         ),
     )

@@ -208,7 +208,9 @@ def _aiperf_requests(path: Path, documents: Sequence[Document]) -> MeasuredRun:
             for metric in ("ttft", "tpot", "e2el")
         },
         failed=len(documents) - len(good),
-        notices=("the file does not say whether the load was a closed loop: if it was, give --concurrency",),
+        notices=(
+            "the file does not record whether the load was a closed loop: if it was, give --concurrency",
+        ),
     )
 
 

@@ -39,7 +39,7 @@ def read_metrics(path: str | Path, text: str) -> MeasuredRun:
     engine, values, models = _sums(path, text)
     if len(models) > 1:
         raise MalformedFile(
-            path, f"holds metrics of several models ({', '.join(sorted(models))}): scrape one"
+            path, f"contains metrics of several models ({', '.join(sorted(models))}): scrape one"
         )
 
     def mean(*names: str) -> float | None:
@@ -59,7 +59,7 @@ def read_metrics(path: str | Path, text: str) -> MeasuredRun:
     }
     served = _served(engine, values)
     if not latencies or served < 1:
-        raise MalformedFile(path, "counts no request that was served: scrape after a load has run")
+        raise MalformedFile(path, "contains no completed request: scrape after a load has run")
     prompts, outputs = (
         mean(f"request_{kind}_tokens") or values.get(f"{engine}:{kind}_tokens_total", 0.0) / served
         for kind in ("prompt", "generation")
@@ -75,7 +75,7 @@ def read_metrics(path: str | Path, text: str) -> MeasuredRun:
         mean_prompt_tokens=prompts or None,
         mean_output_tokens=outputs or None,
         client_latency_s=0.0,
-        notices=("means of everything since the server started: warm-up and idle times are in them",),
+        notices=("the values are means since the server started, including warm-up and idle times",),
     )
 
 

@@ -172,7 +172,7 @@ def launch(case: Case, bench: KernelBench) -> Prepared:
 
     if case.variant == "graph":
         if not bench.on_cuda:
-            raise Unsupported("a CPU has no graphs")
+            raise Unsupported("a CPU has no CUDA graphs")
         chain()
         graph, _ = bench.captures.capture(chain)
         # CUDA does not document capture of a graph launch, so never capture this
@@ -184,7 +184,7 @@ def launch(case: Case, bench: KernelBench) -> Prepared:
 def transfer(case: Case, bench: KernelBench) -> Prepared:
     """Prepare a transfer of `bytes`, `to device` or `to host`."""
     if not bench.on_cuda:
-        raise Unsupported("a CPU has no second memory to copy to")
+        raise Unsupported("a CPU has no separate device memory for transfers")
     torch, count = bench.torch, case["bytes"]
     host = torch.randint(0, 256, (count,), dtype=torch.uint8).pin_memory()
     device = host.to(bench.device)
