@@ -32,10 +32,7 @@ def step_limits(pool: Pool, *, max_num_seqs: int, token_budget: int, longest_pre
 
 
 def longest_request(model: ModelSpec, pool: Pool) -> int:
-    """Return the tokens of the longest request: the pool's limit, or the model's.
-
-    Raises InvalidInput if the pool's limit is above the model's.
-    """
+    """Return the longest request's tokens: the pool's limit, or the model's. Raises InvalidInput for a higher limit."""
     limit = model.max_position_embeddings
     if pool.max_model_len is None or pool.max_model_len == "auto":
         return limit

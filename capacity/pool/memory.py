@@ -30,10 +30,7 @@ NULL_BLOCKS = 1  # per pool: vLLM's placeholder, included in the log's figure bu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldMemory:
-    """Memory of each GPU of a pipeline stage without its KV cache, in bytes.
-
-    `overhead_bytes` is non-torch memory plus CUDA graphs if the engine counts them in its budget.
-    """
+    """Bytes per GPU of a stage without KV cache; overhead includes CUDA graphs if the engine counts them."""
 
     weights_bytes: int
     activations_bytes: int
@@ -186,9 +183,6 @@ def _warnings(settings: PoolSettings) -> tuple[str, ...]:
     )
 
 
-# Stages
-
-
 def stage_memories(
     settings: PoolSettings, held: Sequence[HeldMemory] | None = None
 ) -> tuple[StageMemory, ...]:
@@ -307,9 +301,6 @@ def adapter_bytes(settings: PoolSettings, stage: int | None = None) -> int:
         for pack in packed_layers(model, 1 if stage is None else pool.tensor_parallel_size)
     )
     return round(pool.max_lora_rank * values * FACTOR_BYTES)
-
-
-# Usable memory
 
 
 def _usable(settings: PoolSettings, held: int) -> int:

@@ -104,10 +104,7 @@ class ResolvedPool(PoolSettings):
         return math.floor(plan.layout.requests_held(plan.usable_blocks, tokens))
 
     def largest_batch(self, tokens: int) -> int:
-        """Return how many requests of `tokens` tokens one engine, or one data-parallel rank, runs at once.
-
-        The KV cache and `max_num_seqs` limit it.
-        """
+        """Return how many such requests one rank runs at once, limited by the KV cache and `max_num_seqs`."""
         return min(self.concurrent_requests(tokens), self.max_num_seqs)
 
     @property
@@ -150,7 +147,6 @@ class ResolvedPool(PoolSettings):
 
     @property
     def step_setting(self) -> StepSetting:
-        """Return the inputs of the step model."""
         return make_from(
             StepSetting,
             self,
@@ -164,7 +160,6 @@ class ResolvedPool(PoolSettings):
 
     @cached_property
     def step_model(self) -> StepModel:
-        """Return the step model, which computes the cost of a step."""
         return StepModel(self.step_setting)
 
     @cached_property
@@ -212,6 +207,11 @@ def resolve(
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     engine = _engine(pool, profile)
     check_settings(pool, engine)
+    cpu = None if pool.n_gpu_layers is None else load_profile(pool.host_cpu, [profiles] if profiles else [])
+    if cpu is not None and cpu.platform != "cpu":
+        raise InvalidInput(
+            f"--host-cpu {pool.host_cpu}: {cpu.name} is not a CPU; `capacity gpus` lists profiles"
+        )
     served = served_in(loaded_of(spec, pool), pool.dtype, profile)
     resolved = with_defaults(
         pool,
@@ -219,7 +219,7 @@ def resolve(
         profile=profile,
         engine=engine,
         scheme=scheme_for(served, pool.quantization),
-        host_cpu=None if pool.n_gpu_layers is None else _host_cpu(pool.host_cpu, profiles),
+        host_cpu=cpu,
     )
     check_runs(resolved)
     check_formats(resolved)
@@ -257,13 +257,6 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
     shared["tensor_parallel_size"] = ranks
     shared["max_model_len"] = min(target.max_model_len, spec.max_position_embeddings)
     return resolve(spec, Pool(**shared), profiles=profiles)
-
-
-def _host_cpu(name: str, profiles: str | Path | None) -> HardwareProfile:
-    cpu = load_profile(name, [profiles] if profiles else [])
-    if cpu.platform != "cpu":
-        raise InvalidInput(f"--host-cpu {name}: {cpu.name} is not a CPU; `capacity gpus` lists profiles")
-    return cpu
 
 
 def _engine(pool: Pool, profile: HardwareProfile) -> EngineSpec:

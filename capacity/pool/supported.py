@@ -40,10 +40,7 @@ def check_settings(pool: Pool, engine: EngineSpec) -> None:
 
 
 def loaded_of(model: ModelSpec, pool: Pool) -> ModelSpec:
-    """Return the model, or only its language model, with the block indexer's keys in the pool's format.
-
-    Raises InvalidInput if the model has no towers or no such indexer.
-    """
+    """Return the model as loaded: only its language model, or other indexer keys, if requested. Raises InvalidInput."""
     model = _with_index_dtype(model, pool)
     if not pool.language_model_only:
         return model
@@ -177,10 +174,8 @@ def _loads_here(settings: PoolSettings) -> Callable[[EngineSpec], bool]:
     """Return a function that tells whether an engine loads these weights on these accelerators."""
     profile, families = settings.profile, settings.scheme.families
 
-    def loads(other: EngineSpec) -> bool:
-        return all(other.loads_there(family, profile.platform, profile.capability) for family in families)
-
-    return loads
+    place = (profile.platform, profile.capability)
+    return lambda other: all(other.loads_there(family, *place) for family in families)
 
 
 def _or_engines_that(can: Callable[[EngineSpec], bool]) -> str:

@@ -92,7 +92,10 @@ class Attempts:
 
 def ways_out(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> tuple[Change, ...]:
     """Return the smallest change of each kind that fits: free changes first, then narrower weights, then more GPUs."""
-    attempts, utilizations = Attempts(changed), _utilizations(settings)
+    attempts, utilizations = Attempts(changed), list[Change]()
+    if settings.pool.kv_cache_memory_bytes is None:
+        now, most = round(100 * settings.gpu_memory_utilization), round(100 * HIGHEST_UTILIZATION)
+        utilizations += ({"gpu_memory_utilization": share / 100} for share in range(now + 1, most + 1))
     least_tokens = FEWEST_BATCHED_TOKENS if settings.chunked_prefill else settings.max_model_len
     budgets = _halves("max_num_batched_tokens", settings.max_num_batched_tokens, least_tokens)
     seqs = _halves("max_num_seqs", settings.max_num_seqs, 1)
@@ -150,14 +153,6 @@ def _in_words(ways: tuple[Change, ...], settings: PoolSettings) -> str:
     )
 
 
-def _utilizations(settings: PoolSettings) -> list[Change]:
-    """Return larger memory fractions, ascending."""
-    if settings.pool.kv_cache_memory_bytes is not None:
-        return []
-    now, most = round(100 * settings.gpu_memory_utilization), round(100 * HIGHEST_UTILIZATION)
-    return [{"gpu_memory_utilization": share / 100} for share in range(now + 1, most + 1)]
-
-
 def _halves(name: str, now: int, least: int) -> list[Change]:
     """Return a field at the powers of two below `now`, from the largest down to `least`."""
     powers = (1 << bits for bits in reversed(range(max(now - 1, 0).bit_length())))
@@ -172,10 +167,7 @@ def _narrower(settings: PoolSettings) -> list[str]:
 
 
 def _host_memory(settings: PoolSettings, plan: MemoryPlan) -> Iterator[Change]:
-    """Yield increasing shares of the model in host memory, up to half, if the engine supports it.
-
-    This is slow but needs no additional GPU.
-    """
+    """Yield increasing shares of the model in host memory, up to half: slow, but without additional GPUs."""
     pool, layers = settings.pool, settings.model.num_layers
     if settings.profile.platform in ONE_MEMORY or pool.pipeline_parallel_size > 1:
         return

@@ -183,8 +183,7 @@ def _kernel_times(resolved: ResolvedPool, tokens: int, fitted_s: float) -> Itera
 
 
 def _attention_s(steps: StepModel, tokens: int, phase: str) -> float:
-    """Return the attention seconds of all layers: one prompt of this many tokens, or one decode row with this
-    context."""
+    """Return the attention seconds of all layers, for one prompt of `tokens` or one decode row with this context."""
     make = prefill_shape if phase == "prefill" else decode_shape
     operators = steps.step_cost(make(1, tokens, window_tokens=steps.model.window_tokens)).operators
     return sum(op.seconds for op in operators if op.name.startswith(f"attention {phase}"))

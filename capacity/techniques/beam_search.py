@@ -197,8 +197,7 @@ class _Search:
         return decode_s + steps.copy_seconds(2.0 * beams * copied_tokens * token_bytes / ranks)
 
     def _submitted_s(self, beams: int, context: int, *, cached: bool) -> float:
-        """Return the mean step time over the tokens of a block. With a cache, only the last, partial block is
-        recomputed."""
+        """Return the mean step time over a block's tokens. With a cache, only the last, partial block is recomputed."""
         steps, window = self.resolved.step_model, self.resolved.model.window_tokens
         block = self.resolved.memory.kv_block_tokens if cached else 1
         seconds = 0.0

@@ -11,7 +11,7 @@ from capacity.base.flags import Flag
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Pool
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
-from capacity.hardware import load_profile
+from capacity.hardware import HardwareProfile, load_profile
 from capacity.pool.resolve import resolve
 from capacity.simulator.schedulers import SCHEDULERS, schedulers_that
 from capacity.step import OpCost, StepCost, decode_shape, prefill_shape
@@ -51,13 +51,11 @@ class EngineRow:
 def engine_rows(gpu: str = "h100") -> tuple[EngineRow, ...]:
     """Return the newest listed release of every engine, with its default limits on `gpu`. Raises UnknownName."""
     profile = load_profile(gpu)
-    return tuple(
-        _row(find_engine(name), profile.memory_engine_bytes, profile.architecture) for name in engine_names()
-    )
+    return tuple(_row(find_engine(name), profile) for name in engine_names())
 
 
-def _row(engine: EngineSpec, memory_bytes: float, architecture: str) -> EngineRow:
-    limits = engine.default_limits(memory_bytes, architecture)
+def _row(engine: EngineSpec, profile: HardwareProfile) -> EngineRow:
+    limits = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
     origins = engine.origins.values()
     host_step_s = engine.host_base_s + 32 * engine.host_per_layer_s
     return make_from(
@@ -72,9 +70,6 @@ def _row(engine: EngineSpec, memory_bytes: float, architecture: str) -> EngineRo
         drafts=engine.scheduler in schedulers_that("drafts"),
         sourced_fraction=sum(origin.basis != "assumed" for origin in origins) / max(1, len(origins)),
     )
-
-
-# published claims
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +104,7 @@ LADDER_CONTEXT = 512  # tokens; the claim does not say: assumed
 
 
 def ladder_claims() -> tuple[Claim, ...]:
-    """Return claims for Llama-2-7B on an A100, one request: tokens/s as published, predicted, and HBM bandwidth over a
-    step's bytes."""
+    """Return claims in tokens/s for Llama-2-7B on an A100: published, predicted, HBM bandwidth over a step's bytes."""
     return tuple(_ladder_claim(*rung) for rung in _LADDER)
 
 
@@ -152,7 +146,6 @@ def _ladder_claim(name: str, engine: str, quantization: str | None, published: f
 
 
 def _share(cost: StepCost, counted: Callable[[OpCost], bool]) -> float:
-    """Return the fraction of a step in the operators that `counted` accepts."""
     return sum(op.seconds for op in cost.operators if counted(op)) / cost.seconds
 
 

@@ -34,8 +34,7 @@ from capacity.techniques.one_pool import Contexts, TensorParallel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvAnswerRow:
-    """A model's KV, its size under other attention kinds, and the prompt length at which attention exceeds the
-    matrices."""
+    """A model's KV, its size under other attention kinds, and the prompt length at which attention dominates."""
 
     model: str
     attention: str

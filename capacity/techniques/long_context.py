@@ -19,9 +19,6 @@ CONTEXTS = (4096, 32768, 131072, 1048576)
 MOST_RANKS = 8
 
 
-# where attention overtakes the weights
-
-
 def prefill_crossover_tokens(model: ModelSpec) -> float:
     """Return the prompt length at which causal attention needs as many FLOPs as all matrices: active matrix parameters
     / (L·q·d).
@@ -76,9 +73,6 @@ def decode_crossover_tokens(resolved: ResolvedPool, batch_size: int) -> int | No
     return first_without(
         lambda tokens: decode_point(resolved, batch_size, tokens).attention_share < 0.5, 1 << 24
     )
-
-
-# offloading, and prefill over several GPUs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

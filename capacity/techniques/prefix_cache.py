@@ -44,7 +44,6 @@ class ReuseCurve:
         return seen if capacity_blocks is None else seen & (self.depth < capacity_blocks)
 
     def block_hit_fraction(self, capacity_blocks: int | None = None) -> float:
-        """Return hits over look-ups, in blocks."""
         return float(self.hits(capacity_blocks).mean()) if len(self.depth) else 0.0
 
     def token_hit_fraction(self, capacity_blocks: int | None = None) -> float:
@@ -147,9 +146,6 @@ def _stack_depths(ids: IntArray, begins: IntArray) -> tuple[IntArray, IntArray]:
     return depth, np.where(previous >= 0, begins[np.maximum(previous, 0)], -1)
 
 
-# what it saves
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillSavings:
     """Prefill of a trace with and without a cache, on one engine, without queueing."""
@@ -199,9 +195,6 @@ def prefill_savings(
         usd_per_million_input_tokens=None if usd_per_s is None else plain * usd_per_s / millions,
         usd_per_million_input_tokens_cached=None if usd_per_s is None else cached * usd_per_s / millions,
     )
-
-
-# replicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

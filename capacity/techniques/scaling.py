@@ -70,8 +70,7 @@ def pipeline_idle_fraction(stages: int, micro_batches: int) -> float:
 def all_reduce_bytes_per_token(
     hidden_size: int, layers: int, ranks: int, *, value_bytes: float = 2.0
 ) -> float:
-    """Return the bytes that each rank sends per token under tensor parallelism: two all-reduces per layer, 2(n-1)/n
-    each."""
+    """Return the bytes that a rank sends per token with TP: two all-reduces per layer, 2(n-1)/n each."""
     if ranks < 1:
         raise InvalidInput(f"{ranks} ranks: must be at least 1")
     return 2 * layers * 2 * (ranks - 1) / ranks * hidden_size * value_bytes
@@ -295,15 +294,13 @@ def _experts(resolved: ResolvedPool, served: int) -> tuple[float | None, float |
 
 
 def _with_efficiency(layouts: list[Layout]) -> tuple[Layout, ...]:
-    first = next((layout for layout in layouts if layout.reason is None), None)
-    if first is None or first.output_tokens_per_s_per_gpu is None or first.tpot_s is None:
-        return tuple(layouts)
-    compared = []
+    compared: list[Layout] = []
+    first = None
     for layout in layouts:
         rate, tpot_s = layout.output_tokens_per_s_per_gpu, layout.tpot_s
         if rate is not None and tpot_s is not None:
-            efficiency = rate / first.output_tokens_per_s_per_gpu
-            layout = replace(layout, efficiency=efficiency, speedup=first.tpot_s / tpot_s)
+            first = first or (rate, tpot_s)
+            layout = replace(layout, efficiency=rate / first[0], speedup=first[1] / tpot_s)
         compared.append(layout)
     return tuple(compared)
 

@@ -107,5 +107,5 @@ def test_an_unknown_format_is_refused(verb: str, capsys: pytest.CaptureFixture[s
 def test_a_tolerance_is_a_share(tolerance: float, tmp_path: Path) -> None:
     from capacity_validate import validate
 
-    with pytest.raises(InvalidInput, match="must be a share such as"):
+    with pytest.raises(InvalidInput, match="must be a fraction of at least 0"):
         validate("cpu", out=tmp_path, tolerance_tpot=tolerance)

@@ -155,7 +155,7 @@ def test_what_the_deployment_lacks_is_asked_for_in_one_line(tmp_path: Path) -> N
     empty = {"elapsed_time": 1.0, "num_requests": 0, "requests_per_second": 0.0}
     (tmp_path / "empty.json").write_text(json.dumps(empty))
     described: dict[str, Any] = {"gpu": GPU, "tensor_parallel_size": RANKS, "model": MODEL}
-    with pytest.raises(MalformedFile, match="measured nothing"):
+    with pytest.raises(MalformedFile, match="contains no measurement"):
         calibrate([tmp_path / "empty.json"], **described, input_len=10, output_len=10, out=tmp_path)
 
 

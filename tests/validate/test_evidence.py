@@ -73,7 +73,7 @@ def test_metrics_at_an_address(address: str) -> None:
 
 
 def test_addresses_that_are_not_read(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidInput, match="answers 404"):
+    with pytest.raises(InvalidInput, match="returned 404"):
         read_evidence([f"{address}/nowhere"])
     with pytest.raises(InvalidInput, match="answers 302"):  # only what was named is asked
         read_evidence([f"{address}/moved"])
@@ -127,7 +127,9 @@ def test_a_tool_of_one_engine_says_which_it_is() -> None:
     assert native.engine("llama.cpp@b7000") == "llama.cpp@b7000"
     assert over_http.engine(None) is None
     assert over_http.engine("sglang") == "sglang"
-    with pytest.raises(InvalidInput, match=r"of llama\.cpp, not of vllm@0\.15: say --engine llama\.cpp"):
+    with pytest.raises(
+        InvalidInput, match=r"which measures llama\.cpp, not vllm@0\.15: use --engine llama\.cpp"
+    ):
         native.engine("vllm@0.15")
     both = Evidence(sources=("run.json",), runs=(run_of("vLLM metrics"), run_of("trtllm-bench")))
     with pytest.raises(InvalidInput, match="of tensorrt-llm, not of vllm"):

@@ -44,7 +44,7 @@ def test_what_is_faster_than_the_datasheet_is_said_with_both_numbers() -> None:
     assert roof_fraction(fair, H200) == pytest.approx(700 / 989, rel=0.01)
     assert too_fast(product(8192, 1e-4), H200) == "2749 TFLOP/s, but h200-sxm-141gb has 989"
     assert too_fast(copied(4.5e-4), H200) is None  # 4.77 TB/s of 4.8
-    assert too_fast(copied(2e-4), H200) == "10737 GB/s, where h200-sxm-141gb has 4800"
+    assert too_fast(copied(2e-4), H200) == "10737 GB/s, but h200-sxm-141gb has 4800"
     (remark,) = reach_remarks([fair, copied(5e-4)], H200)
     assert "best copy 4,295 GB/s (89% of h200" in remark
     assert "best product 700 TFLOP/s (71% of" in remark
@@ -125,7 +125,7 @@ def test_a_kernel_unlike_its_family_is_named_with_its_shape() -> None:
     ]
     fits, _ = fit_families(spoiled, H200, source="test", on_gpu=True)
     (named,) = odd_shapes(spoiled, fits, H200, on_gpu=True)
-    assert named.startswith("gemm/bf16 of k=2048, n=8192 is 2.")
+    assert named.startswith("gemm/bf16 with k=2048, n=8192 is 2.")
     assert "times as slow as its family" in named
 
 
@@ -146,4 +146,4 @@ def test_a_roof_that_is_too_low_shows_as_a_constant_on_its_bound() -> None:
     assert bound_remarks(fits) == ()
     low = {"dense_flops_per_s": {**H200.dense_flops_per_s, "bf16": 0.5 * H200.dense_flops_per_s["bf16"]}}
     fits, _ = fit_families(cases, H200.model_copy(update=low), source="test", on_gpu=True)
-    assert any("gemm bf16: compute_fraction ended at its bound" in remark for remark in bound_remarks(fits))
+    assert any("gemm bf16: compute_fraction reached its limit" in remark for remark in bound_remarks(fits))

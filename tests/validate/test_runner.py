@@ -63,7 +63,7 @@ def test_a_wrong_kernel_is_not_timed(tmp_path: Path) -> None:
     assert (outcome.timed, outcome.skipped) == (2, 1)
     found = run.log.done[cases(2)[1].id]
     assert (found.status, found.timing) == ("wrong", None)
-    assert "float64 reference" in found.note
+    assert "against float64" in found.note
 
 
 def test_out_of_memory_skips_the_case_and_says_so(tmp_path: Path) -> None:

@@ -46,7 +46,6 @@ class MovedConstant:
 
 
 def moved_constants(fits: Iterable[FamilyFit]) -> tuple[MovedConstant, ...]:
-    """Return every fitted constant."""
     return tuple(
         MovedConstant(family=fit.target.label, name=name, before=before, after=after)
         for fit in fits
@@ -115,10 +114,9 @@ def calibrate(
             f"--name is {name!r}: use only letters, digits, - and _, because it becomes a file name"
         )
     evidence = read_evidence(results)
+    folders = (profiles,) if isinstance(profiles, str | Path) else tuple(profiles or ())
     if not evidence.measurements:
-        folder = (
-            profiles if isinstance(profiles, str | Path) or profiles is None else next(iter(profiles), None)
-        )
+        folder = next(iter(folders), None)
         return calibrate_runs(
             evidence, name=name, model=model, out=out, profiles=folder, download=download, **options
         )
@@ -130,7 +128,6 @@ def calibrate(
     beside = [option for option in options if option != "gpu"]
     if beside:
         raise InvalidInput(f"{beside[0]!r} has no effect on kernel measurements: leave it out")
-    folders = (profiles,) if isinstance(profiles, str | Path) else tuple(profiles or ())
     return calibrate_kernels(
         evidence.measurements, name=name, gpu=options.get("gpu"), out=out, profiles=tuple(map(str, folders))
     )

@@ -251,7 +251,6 @@ def _parameters(known: Adjustment, learnt: Adjustment) -> list[LearntParameter]:
 
 
 def _roofs(capped: Sequence[tuple[str, str]]) -> list[str]:
-    """Return one sentence per parameter."""
     by_name: dict[str, dict[str, None]] = {}  # operators in order, without duplicates
     for name, operator in capped:
         by_name.setdefault(name, {})[operator] = None

@@ -164,13 +164,9 @@ class MeasurementLog:
 
     def _resume(self, header: Mapping[str, Any]) -> None:
         earlier = read_measurements(self.path)
-        was, now = (
-            {key: environment.get(key) for key in ("device", "torch")} | dict(conditions)
-            for environment, conditions in (
-                (earlier.environment, earlier.conditions),
-                (header["environment"], header.get("conditions", {})),
-            )
-        )
+        environments = (earlier.environment, header["environment"])
+        was, now = ({key: each.get(key) for key in ("device", "torch")} for each in environments)
+        was, now = was | dict(earlier.conditions), now | dict(header.get("conditions", {}))
         require_same_conditions(self.path, was, now)
         self.done = {measured.case.id: measured for measured in earlier.cases}
         if (died := self._underway()) is not None:

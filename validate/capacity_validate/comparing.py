@@ -80,9 +80,6 @@ def compare(
     )
 
 
-# simulation
-
-
 def _frontend(resolved: ResolvedPool, request_s: float) -> FrontendTimes:
     return replace(engine_frontend(resolved), request_latency_s=request_s, response_latency_s=0.0)
 
@@ -118,9 +115,6 @@ def _step_overhead(resolved: ResolvedPool, workload: Workload, tpot_ms: float) -
         predicted = replayed(resolved, workload, step_s=middle).get("mean_tpot_ms") or math.inf
         low, high = (middle, high) if predicted < tpot_ms else (low, middle)
     return (low + high) / 2
-
-
-# comparison
 
 
 def _compared(
@@ -250,10 +244,7 @@ def likely_causes(
     drafts: bool = False,
     other_weights: str | None = None,
 ) -> list[str]:
-    """Return the usual causes of such gaps; ignore a gap within the prediction interval.
-
-    `drafts`: the simulated server uses speculative decoding. `other_weights`: how the logged weights differ from it.
-    """
+    """Return likely causes of gaps outside the intervals. `drafts`: the simulated server drafts too."""
     errors = {row.name: row.error for row in rows if not row.inside}
     measured = {row.name for row in rows if row.error is not None}
     ttft, tpot = errors.get("mean_ttft_ms"), errors.get("mean_tpot_ms")

@@ -67,7 +67,6 @@ class FamilyFit:
 
     @property
     def moved(self) -> dict[str, tuple[float, float]]:
-        """Return the changed constants, before and after."""
         return {name: (getattr(self.before, name), getattr(self.after, name)) for name in self.fitted}
 
     @property

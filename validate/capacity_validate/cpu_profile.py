@@ -78,7 +78,6 @@ def _best_rate(torch: Any, work: Iterable[tuple[float, Callable[[], object]]]) -
 
 
 def _products(torch: Any, dtype: Any) -> Iterator[tuple[float, Callable[[], object]]]:
-    """Yield matrix products with their FLOP."""
     for m, n, k in _MATRICES if dtype is torch.float32 else _MATRICES[:1]:
         a, w = torch.randn(m, k).to(dtype), torch.randn(n, k).to(dtype)
         yield 2.0 * m * n * k, partial(torch.nn.functional.linear, a, w)

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -128,9 +129,6 @@ def _why_no_gpu(torch: Any) -> str:
     )
 
 
-# CPU
-
-
 def cpu_facts(torch: Any, *, threads: int = 1) -> DeviceFacts:
     """Return the facts of the CPU with `threads` threads: one by default, to reduce the effect of other processes."""
     if threads < 1:
@@ -154,9 +152,6 @@ def cpu_facts(torch: Any, *, threads: int = 1) -> DeviceFacts:
         torch_version=str(torch.__version__),
         remarks=tuple(remarks),
     )
-
-
-# GPU
 
 
 def _nvml() -> Any:
@@ -319,11 +314,9 @@ def busy_remarks(facts: DeviceFacts) -> tuple[str, ...]:
 def cpu_name() -> str:
     """Return the CPU's model name from the operating system."""
     info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    text = info.read_text(encoding="utf-8", errors="replace") if info.is_file() else ""
+    model = re.search(r"^model name[^:\n]*:(.*)$", text, re.MULTILINE)
+    return model[1].strip() if model else platform.processor() or platform.machine()
 
 
 def cpu_cache_bytes(*, level: int) -> int:

@@ -97,10 +97,7 @@ def _one_process(
 def _listen(
     process: subprocess.Popen[bytes], line: Connection, progress: Callable[[int, int, str], None] | None
 ) -> tuple[ProcessOutcome | BaseException | None, str, bool]:
-    """Forward progress until the process ends; return its outcome or error, last stage, and whether Ctrl-C occurred.
-
-    The child receives Ctrl-C too: after the first, wait for the child; the second kills it.
-    """
+    """Forward progress until the process ends. It receives Ctrl-C too: wait after the first, kill it at the second."""
     stage, interrupts = FIRST, 0
     answer = None
     while True:
@@ -121,9 +118,6 @@ def _listen(
                 raise
 
 
-# child process
-
-
 def main() -> None:
     """Run the work read from the pipe whose number is on the command line, and write the result there."""
     os.dup2(2, 1)  # keep output of kernels and libraries out of the command's stdout
@@ -131,13 +125,13 @@ def main() -> None:
     work, arguments = line.recv()
     module, _, name = work.partition(":")
 
-    def tell(kind: str) -> Callable[..., None]:
+    def sender(kind: str) -> Callable[..., None]:
         return lambda *value: _send(line, kind, value[0] if kind == "stage" else value)
 
     answer: Any
     try:
         function = getattr(importlib.import_module(module), name)
-        answer = function(**arguments, progress=tell("progress"), stage=tell("stage"))
+        answer = function(**arguments, progress=sender("progress"), stage=sender("stage"))
     except (CapacityError, KeyboardInterrupt) as error:
         answer = error
     except Exception as error:

@@ -108,11 +108,9 @@ def validate(
         report = run_in_fresh_processes(
             "capacity_validate.harness:one_process", arguments, deadline=start + budget_s, progress=progress
         )
-    return (
-        report
-        if engine is None
-        else _with_engine(report, engine, model, Path(out), progress, engine_settings)
-    )
+    if engine is not None:
+        report = _with_engine(report, engine, model, Path(out), progress, engine_settings)
+    return report
 
 
 def _with_engine(
@@ -121,7 +119,7 @@ def _with_engine(
     model: str,
     folder: Path,
     progress: Progress | None,
-    settings: Mapping[str, Any] = NO_SETTINGS,
+    settings: Mapping[str, Any],
 ) -> ValidationReport:
     """Return the report with runs of a real engine against the new profile; a failure is recorded in the report."""
     calibrated = f"{report.profile.partition('@')[0]}@mine"
@@ -248,10 +246,7 @@ def measure(
 
 @contextmanager
 def _failures_recorded(stage: ValidationStage, session: Session, results: StageResults) -> Iterator[None]:
-    """Record an error of a stage in the report, so that the other stages still run.
-
-    Raises CapacityError unchanged, and DeviceLost if the CUDA context is unusable.
-    """
+    """Record a stage's error, so that others still run. Raises CapacityError, and DeviceLost for a lost context."""
     try:
         yield
     except (DeviceLost, CapacityError):

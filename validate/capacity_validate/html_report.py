@@ -211,11 +211,8 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
         lines += printed(view_parts(comparison_view(report.engine), report.engine)).splitlines()
     held = sum(f.passed for f in report.findings)
     on_host = sum(f.device == ON_HOST for f in report.findings)
-    where = (
-        ""
-        if report.environment.get("kind") == "cpu"
-        else f", {on_host} of them checked only on the host's CPU"
-    )
+    on_cpu = report.environment.get("kind") == "cpu"
+    where = "" if on_cpu else f", {on_host} of them checked only on the host's CPU"
     lines.append(f"techniques: {held} of {len(report.findings)} checks passed{where}")
     lines += [f"not timed: {case.id}: {case.status}: {case.note}" for case in report.not_timed]
     if report.left_out:

@@ -167,10 +167,7 @@ def student_weights(off: Vector) -> Vector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Problem:
-    """The objective to minimise: residuals relative to their noise, and the distance of theta from the prior.
-
-    Theta is in standard deviations of the prior.
-    """
+    """The objective: squared residuals and distance from the prior; theta is in the prior's standard deviations."""
 
     predict: Predict
     measured: Vector
@@ -180,7 +177,6 @@ class _Problem:
     active: tuple[int, ...]
 
     def jacobian(self, theta: Vector, at: Vector) -> Matrix:
-        """Return the derivatives of the predicted logarithms by theta."""
         return derivatives(self.predict, theta, at, np.full(len(theta), DIFFERENCE), self.active)
 
     def independent(self, residuals: Matrix | Vector) -> Any:

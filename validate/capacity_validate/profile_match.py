@@ -104,7 +104,6 @@ def profile_values(facts: DeviceFacts, **others: Any) -> dict[str, Any]:
 
 
 def provisional_remark(profile: HardwareProfile) -> str:
-    """Return the remark to the user about a provisional profile."""
     best = profile.sixteen_bit
     return (
         f"no bundled profile matches this card. The provisional profile {profile.name} uses driver information "
@@ -207,7 +206,12 @@ def match_profile(
     """
     if gpu is not None:
         profile = load_profile(gpu, directories)
-        _require_kind(facts, profile)
+        own, card = profile.compute_capability, facts.compute_capability
+        if own is not None and card is not None and own != card:  # a calibration would mix the two kinds
+            raise InvalidInput(
+                f"--gpu {profile.name} has compute capability {own}, but this {facts.name} has {card}: leave "
+                "--gpu out to use a provisional profile for this card"
+            )
         return profile, mismatches(facts, profile)
     candidates = [load_profile(name, directories) for name in profile_names(directories) if "@" not in name]
     scored = [(_likeness(facts, profile), profile) for profile in candidates]
@@ -217,16 +221,6 @@ def match_profile(
         made = provisional_profile(facts, copied_bytes_per_s=copied)
         return made, (provisional_remark(made),)
     return best[1], mismatches(facts, best[1])
-
-
-def _require_kind(facts: DeviceFacts, profile: HardwareProfile) -> None:
-    """Raise InvalidInput if the named profile is for another kind of card, because a calibration would mix the two."""
-    own, card = profile.compute_capability, facts.compute_capability
-    if own is not None and card is not None and own != card:
-        raise InvalidInput(
-            f"--gpu {profile.name} has compute capability {own}, but this {facts.name} has {card}: leave --gpu "
-            "out to use a provisional profile for this card"
-        )
 
 
 def _words(text: str) -> set[str]:

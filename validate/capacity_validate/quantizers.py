@@ -124,9 +124,6 @@ def _packed(codes: Any) -> Any:
     return codes[:, ::2] << 4 | codes[:, 1::2]
 
 
-# calibrated quantization
-
-
 def gptq(weights: Any, inputs: Any, *, bits: int = 4, damping: float = 0.01) -> Any:
     """Apply GPTQ to [outputs, inputs] weights: quantize by column, and spread each error by the inverse Hessian.
 
@@ -147,10 +144,7 @@ def gptq(weights: Any, inputs: Any, *, bits: int = 4, damping: float = 0.01) -> 
 
 
 def awq(weights: Any, inputs: Any, *, bits: int = 4, group: int = 128, steps: int = 20) -> Any:
-    """Apply AWQ: scale input columns by a searched power of their mean magnitude, quantize, scale back.
-
-    Source: Lin et al., arXiv 2306.00978, section 3.2.
-    """
+    """Apply AWQ: search a power of the mean input magnitude to scale by. Source: Lin et al., arXiv 2306.00978, 3.2."""
     size = inputs.abs().mean(dim=0).clamp_min(1e-6)
     wanted = inputs @ weights.T
     best, best_error = weights, float("inf")
@@ -165,12 +159,8 @@ def awq(weights: Any, inputs: Any, *, bits: int = 4, group: int = 128, steps: in
 
 
 def output_error(weights: Any, quantized: Any, inputs: Any) -> float:
-    """Return the relative error of the layer's outputs."""
     wanted = inputs @ weights.T
     return float((inputs @ quantized.T - wanted).norm() / wanted.norm())
-
-
-# findings
 
 
 def quantizer_findings(*, rows: int = 256, columns: int = 512, seed: int = 0) -> list[Finding]:

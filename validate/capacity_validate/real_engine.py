@@ -12,10 +12,9 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +79,7 @@ def bench_words(
 def client_command(
     engine: str, checkpoint: str, arrivals: RandomArrivals, *, port: int = PORT, result: str
 ) -> Launch:
-    """Return the client: SGLang's own for SGLang, otherwise `vllm bench serve`, which supports any OpenAI API.
-
-    The range ratio of `sglang.bench_serving` is the lowest fraction of a length: 1 means identical lengths.
-    """
+    """Return the client's command: SGLang's (range ratio 1: identical lengths), otherwise `vllm bench serve`."""
     if engine != "sglang":
         return bench_command(checkpoint, arrivals, slos=(), port=port, result=result)
     words = ["python", "-m", "sglang.bench_serving", "--backend", "sglang", "--model", checkpoint]
@@ -172,19 +168,16 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
     """Terminate the whole process group with a signal other than Ctrl-C; kill the rest after a delay."""
     _signal(process, signal.SIGTERM)
     try:
-        process.wait(timeout=STOP_S)
-    except subprocess.TimeoutExpired:
-        pass
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=STOP_S)
     finally:
         _signal(process, signal.SIGKILL)  # workers may outlive their parent
         process.wait()
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 def wait_until_healthy(process: subprocess.Popen[bytes], log: Path, address: str, *, start_s: float) -> None:
@@ -194,12 +187,9 @@ def wait_until_healthy(process: subprocess.Popen[bytes], log: Path, address: str
     while time.monotonic() < ends:
         if (code := process.poll()) is not None:
             raise EngineFailed(f"the engine exited with code {code} before it was ready: {tail(log)}")
-        try:
-            with opener.open(address, timeout=5.0) as answer:
-                if answer.status == 200:
-                    return
-        except (OSError, urllib.error.URLError):
-            pass
+        with suppress(OSError), opener.open(address, timeout=5.0) as answer:
+            if answer.status == 200:
+                return
         time.sleep(POLL_S)
     raise EngineFailed(f"the engine was not ready within {start_s:.0f} s: {tail(log)}")
 
@@ -225,7 +215,6 @@ def _bench(words: Sequence[str], result: Path, log: Path, server: subprocess.Pop
 
 
 def tail(log: Path) -> str:
-    """Return the last output, in one line."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -72,11 +72,8 @@ def _rebuilt(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
     rate = traffic.get("request_rate", run.request_rate)
     if run.requests is not None and (rate is not None or concurrency is not None):
         return _drawn_arrivals(run, rate, concurrency, traffic), "measured lengths, resampled arrivals"
-    lacking = [
-        flag
-        for flag, name in (("--input-len", "input_len"), ("--output-len", "output_len"))
-        if name not in traffic
-    ]
+    flags = {"input_len": "--input-len", "output_len": "--output-len"}
+    lacking = [flag for name, flag in flags.items() if name not in traffic]
     if run.requests is None and lacking:
         means = [run.mean_prompt_tokens, run.mean_output_tokens]
         hint = "".join(
@@ -125,9 +122,6 @@ def _drawn_arrivals(
         source=run.path,
         notices=run.notices,
     )
-
-
-# simulation
 
 
 class _WithOverhead:
@@ -185,10 +179,7 @@ class ReplayedRun:
     names: tuple[str, ...]
 
     def predicted(self, resolved: ResolvedPool, beyond: Mapping[str, float]) -> list[float]:
-        """Return the prediction of each name in its own unit; NaN if the simulated server could not serve the run.
-
-        `beyond`: factors on TTFT and TPOT that no step explains.
-        """
+        """Return the prediction of each name, or NaN. `beyond`: factors on TTFT and TPOT that no step explains."""
         result = replayed(resolved, self.workload, frontend=frontend_of(resolved, self.run))
         if result["status"] != "complete":
             return [math.nan for _ in self.names]
@@ -211,7 +202,6 @@ class Replay:
 
     @property
     def figures(self) -> list[MeasuredFigure]:
-        """Return the measured figures."""
         found = [figure for replayed_run in self.runs for figure in self._of_run(replayed_run)]
         found += [
             MeasuredFigure(
@@ -312,7 +302,6 @@ def prior_of(resolved: ResolvedPool) -> Adjustment:
 
 
 def adjustment_at(theta: Vector) -> Adjustment:
-    """Return an adjustment that has only these means."""
     means = {name: float(value) for name, value in zip(NAMES, theta, strict=True) if value}
     return Adjustment.model_construct(means=means, source="search", date="2026-11-22")
 

@@ -1,7 +1,6 @@
 """The result of a validation run: measurements, predictions before and after calibration, and a verdict."""
 
 import json
-import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -147,10 +146,7 @@ class Extrapolation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationReport(AnswerRecord):
-    """The measurements of a run and the errors of its predictions.
-
-    `exit_code`: 0 within tolerance, 1 outside it, 3 if too little was measured.
-    """
+    """Measurements and errors of a run. `exit_code`: 0 within tolerance, 1 outside it, 3 if too little was measured."""
 
     SCHEMA: ClassVar[str] = "capacity/validation/v1"
     LAST: ClassVar[tuple[str, ...]] = ("operator_error", "unseen_errors", "failures", "verdict", "exit_code")
@@ -262,11 +258,7 @@ class ValidationReport(AnswerRecord):
 
 def finite(value: Any) -> Any:
     """Return the value with null for NaN and infinity, so that one such case does not prevent the report."""
-    if isinstance(value, dict):
-        return {key: finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.loads(json.dumps(value), parse_constant=lambda _: None)
 
 
 def class_errors(rows: Iterable[CaseRow]) -> tuple[ClassErrors, ...]:

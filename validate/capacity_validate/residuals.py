@@ -50,10 +50,7 @@ def step_evidence(
     on_gpu: bool,
     unseen: ModelSpec | None = None,
 ) -> StepEvidence | None:
-    """Evaluate `profile`, fitted without held-out kernels, on steps of `model`; None if there are none.
-
-    Steps of the `unseen` model use the first model's host time.
-    """
+    """Evaluate `profile` on steps of `model`; None without steps. `unseen` steps use the first model's host time."""
     steps = whole_steps(measured)
     if not steps:
         return None

@@ -87,10 +87,7 @@ def review(
 def case_rows(
     cases: Sequence[MeasuredCase], before: Predictor, after: Predictor, roles: Mapping[str, Role]
 ) -> tuple[CaseRow, ...]:
-    """Return every timed case predicted by both; by `after` only if it belongs to a half.
-
-    Steps of a model that the predictors lack are left out.
-    """
+    """Return every timed case predicted by both; by `after` only if it is in a half. Omits steps without a model."""
     return tuple(
         make_from(
             CaseRow,
@@ -243,7 +240,6 @@ def review_html(review: Review, *, python: str | None = None, made: date | None 
 
 
 def class_table(classes: Sequence[ClassErrors]) -> str:
-    """Return a table of every kernel class, before and after."""
     return records_html(
         [
             {

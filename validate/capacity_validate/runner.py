@@ -82,10 +82,7 @@ class _Pooled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """The result of a run: timed cases, impossible cases, and cases beyond the budget.
-
-    `stopped`: why the run ended early because of implausible times; `drift` is from first pass to last.
-    """
+    """Numbers of timed, skipped and omitted cases; `stopped`: why a run ended early; `drift`: first to last pass."""
 
     timed: int
     skipped: int

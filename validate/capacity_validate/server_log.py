@@ -176,7 +176,6 @@ class ServerLog:
         return {} if blocks is None else {"num_gpu_blocks_override": blocks}
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return rows for a table."""
         shown = []
         for name in self.__dataclass_fields__:
             value = getattr(self, name)

@@ -84,10 +84,7 @@ def _same_model(one: ModelSpec, other: ModelSpec) -> bool:
 def server_as_run(
     model: str, fields: dict[str, Any], log: ServerLog | None, *, profiles: str | Path | None, download: bool
 ) -> tuple[ResolvedPool, ResolvedPool]:
-    """Return the pool with the logged settings, and the same pool with the logged KV cache size.
-
-    Raises InvalidInput if the user's `fields` contradict the log.
-    """
+    """Return the pool with the logged settings, and with the logged KV size. Raises InvalidInput for contradictions."""
     if "gpu" not in fields:
         raise InvalidInput("no GPU: result files do not name it; add --gpu NAME (`capacity gpus` lists them)")
     if log is not None:
@@ -166,8 +163,10 @@ def _quantization(
     own = fields.get("quantization")
     if own is not None:
         logged = spec.dtype if printed is None else printed
-        if logged not in TABLES["quantization_methods"] and _bits_differ(spec, str(own), logged):
-            raise _contradiction("quantization", own, word, log)
+        if logged not in TABLES["quantization_methods"]:
+            ours, theirs = (bits_per_weight(spec, scheme_for(spec, name)) for name in (str(own), logged))
+            if abs(ours / theirs - 1) > SAME_BITS:
+                raise _contradiction("quantization", own, word, log)
         return {"quantization": own}
     if printed is None or (stored and word is not None):
         return {"quantization": None}
@@ -179,11 +178,6 @@ def _quantization(
             "(fp8, int4-g128, ...), or the quantized model as --model"
         ) from None
     return {"quantization": NO_MARLIN.get(printed, printed)}
-
-
-def _bits_differ(spec: ModelSpec, own: str, logged: str) -> bool:
-    ours, theirs = (bits_per_weight(spec, scheme_for(spec, name)) for name in (own, logged))
-    return abs(ours / theirs - 1) > SAME_BITS
 
 
 def _other_kv(

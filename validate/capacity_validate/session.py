@@ -81,7 +81,6 @@ class Session:
 
     @property
     def source(self) -> str:
-        """Return the provenance of values fitted to this run."""
         return f"capacity validate, campaign {self.campaign.name}, on {self.facts.name}"
 
     def with_model(self, whole: WholeModel | None, slowdown: float | None) -> Session:
@@ -93,12 +92,10 @@ class Session:
         return self.deadline - REPORT_S * self.slowdown - time.monotonic()
 
     def announce(self, stage: str) -> None:
-        """Show the running stage in the progress bar."""
         if self.progress is not None:
             self.progress(0, 0, stage)
 
     def generator(self) -> Any:
-        """Return a torch generator on the device, from the run's seed."""
         return self.torch.Generator(device=self.facts.torch_name).manual_seed(self.seed)
 
     def clock(self) -> RunClock:
@@ -106,13 +103,11 @@ class Session:
         return run_clock_for(self.facts.torch_name, threads=self.facts.compute_units)
 
     def free_bytes(self) -> float:
-        """Return the free bytes of the device's memory."""
         if self.on_gpu:
             return float(self.torch.cuda.mem_get_info(self.facts.torch_name)[0])
         return float(self.facts.memory_free_bytes)
 
     def free_memory(self) -> None:
-        """Release the memory of a stage that ran out of it."""
         free_memory(self.torch, self.facts.torch_name)
 
 

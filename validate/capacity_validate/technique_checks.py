@@ -120,8 +120,7 @@ def model_findings(name: str) -> list[Finding]:
 
 
 def _cache_finding(model: Transformer, name: str) -> Finding:
-    """Check the bytes of a KV cache against the memory model."""
-    spec, slots = model.model, model.cache_slots
+    spec, slots = model.model, model.allocated_blocks * model.block_size
     return Finding(
         name=name,
         value=float(sum(cache.nbytes for cache in model.cache_tensors)),

@@ -32,7 +32,6 @@ class Reading:
 
     @property
     def conditions(self) -> "Conditions":
-        """Return the conditions of this single reading."""
         return Conditions(
             clock_hz=self.sm_clock_hz,
             clock_low_hz=self.sm_clock_hz,
@@ -86,17 +85,13 @@ class Telemetry:
 
     def conditions(self, began_s: float, ended_s: float) -> Conditions | None:
         """Return the conditions between two instants, or nearest to them; None if the driver reported nothing."""
-        found = self._between(began_s, ended_s)
+        readings = self._since(began_s)
+        middle_s = (began_s + ended_s) / 2
+        inside = [r for r in readings if began_s <= r.at_s <= ended_s]
+        found = inside or sorted(readings, key=lambda r: abs(r.at_s - middle_s))[:1]
         self._loaded_hz += [r.sm_clock_hz for r in found if r.sm_clock_hz is not None]
         together = merged([reading.conditions for reading in found])
         return None if together is None else Conditions(**together)
-
-    def _between(self, began_s: float, ended_s: float) -> list[Reading]:
-        readings = self._since(began_s)
-        inside = [r for r in readings if began_s <= r.at_s <= ended_s]
-        if inside or not readings:
-            return inside
-        return [min(readings, key=lambda r: abs(r.at_s - (began_s + ended_s) / 2))]
 
     def _since(self, instant: float) -> list[Reading]:
         """Return readings from the last one before an instant on; the thread may append meanwhile."""
@@ -109,10 +104,9 @@ class Telemetry:
         readings = self._since(min(instants, default=0.0))
         if not readings:
             return [False] * len(instants)
-        places = [r.at_s for r in readings]
         usual = statistics.median(self._loaded_hz) if len(self._loaded_hz) >= FEWEST_READINGS else None
-        flags = [_is_held_down(reading, usual) for reading in readings]
-        return [flags[_nearest(places, instant)] for instant in instants]
+        nearest = (min(readings, key=lambda r: abs(r.at_s - instant)) for instant in instants)
+        return [_is_held_down(reading, usual) for reading in nearest]
 
 
 def _is_held_down(reading: Reading, usual_hz: float | None) -> bool:
@@ -127,13 +121,6 @@ def _is_held_down(reading: Reading, usual_hz: float | None) -> bool:
     )
 
 
-def _nearest(places: Sequence[float], instant: float) -> int:
-    after = bisect_left(places, instant)
-    if after == 0 or after == len(places):
-        return min(after, len(places) - 1)
-    return after if places[after] - instant < instant - places[after - 1] else after - 1
-
-
 def _all_reasons(many: Iterable[Sequence[str]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reason for reasons in many for reason in reasons))
 
@@ -143,15 +130,15 @@ def merged(stretches: Sequence[Conditions]) -> dict[str, Any] | None:
     if not stretches:
         return None
 
-    def of(name: str, choose: Callable[[list[float]], float]) -> float | None:
+    def combine(name: str, choose: Callable[[list[float]], float]) -> float | None:
         values = [value for stretch in stretches if (value := getattr(stretch, name)) is not None]
         return choose(values) if values else None
 
     return {
-        "clock_hz": of("clock_hz", statistics.median),
-        "clock_low_hz": of("clock_low_hz", min),
-        "power_watts": of("power_watts", statistics.fmean),
-        "temperature_c": of("temperature_c", max),
+        "clock_hz": combine("clock_hz", statistics.median),
+        "clock_low_hz": combine("clock_low_hz", min),
+        "power_watts": combine("power_watts", statistics.fmean),
+        "temperature_c": combine("temperature_c", max),
         "reasons": _all_reasons(stretch.reasons for stretch in stretches),
         "readings": sum(stretch.readings for stretch in stretches),
     }

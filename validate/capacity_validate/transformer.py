@@ -7,6 +7,7 @@ CUDA graphs, as in engines.
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -142,16 +143,10 @@ class Transformer:
     def cache_tensors(self) -> list[Any]:
         return [cache for layer in self.layers for cache in layer.mixer.caches]
 
-    @property
-    def cache_slots(self) -> int:
-        return self.allocated_blocks * self.block_size
-
     def fill_caches(self) -> None:
         """Fill the caches with random keys and values, for decode steps without a prefill."""
         for cache in self.cache_tensors:
             cache.normal_(generator=self._generator)
-
-    # step
 
     def inputs(self, rows: Sequence[InputRow]) -> StepInputs:
         """Return the tensors of a step; rows of one sampled token are decode rows, in any position in `rows`.
@@ -229,12 +224,13 @@ class Transformer:
         return chosen
 
 
+@dataclass
 class Layer:
     """Norms before mixer and feed-forward; models with four norms (Gemma, GLM-4) also have one after each."""
 
-    def __init__(self, norms: Sequence[Any], mixer: Any, feed_forward: Any) -> None:
-        self.norms = norms
-        self.mixer, self.feed_forward = mixer, feed_forward
+    norms: Sequence[Any]
+    mixer: Any
+    feed_forward: Any
 
     def after(self, x: Any, index: int) -> Any:
         """Apply norm `index` to `x` if it exists."""
@@ -244,10 +240,7 @@ class Layer:
 
 
 def attention_findings(model: Transformer, during: str) -> tuple[Finding, ...]:
-    """Check that prefill ran FlashAttention; windows and sinks need a mask, and are only counted.
-
-    Empty on a CPU, in fp32, or without a prefill.
-    """
+    """Check that prefill on a GPU ran FlashAttention; windows and sinks need a mask, and are only counted."""
     counts = model.attention_kernels
     if model.device == "cpu" or model.model.dtype not in HALF or not counts:
         return ()
@@ -264,10 +257,7 @@ def attention_findings(model: Transformer, during: str) -> tuple[Finding, ...]:
 
 
 class DecodeGraph:
-    """A decode step of one batch size as a CUDA graph: static inputs are overwritten, then the graph is replayed.
-
-    Smaller batches are padded with rows that write to an unused block.
-    """
+    """A decode step as a CUDA graph with static inputs; padding rows of smaller batches write to an unused block."""
 
     def __init__(self, model: Transformer, captures: Captures, *, batch: int, max_context: int) -> None:
         self.model = model
@@ -309,10 +299,7 @@ class DecodeGraph:
 
 
 class GraphedTransformer:
-    """A Transformer whose pure decode steps replay graphs of the next larger batch size, as in engines.
-
-    All graphs share one memory pool. Raises RuntimeError if CUDA rejects a capture.
-    """
+    """A Transformer whose decode steps replay graphs from one memory pool. Raises RuntimeError if a capture fails."""
 
     def __init__(
         self, model: Transformer, captures: Captures, *, sizes: Sequence[int], max_context: int

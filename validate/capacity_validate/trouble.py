@@ -1,5 +1,7 @@
 """Classification of device exceptions: out of memory, lost context, no code for this GPU, or rejected call."""
 
+import contextlib
+import gc
 from typing import Any
 
 from capacity.base.errors import InvalidInput
@@ -59,11 +61,7 @@ def require_kernels_for_device(error: BaseException) -> None:
 
 def free_memory(torch: Any, device: str) -> None:
     """Release unreferenced memory. Never raises, because it runs after a failure."""
-    import gc
-
     gc.collect()
     if device != "cpu":
-        try:
+        with contextlib.suppress(RuntimeError):
             torch.cuda.empty_cache()
-        except RuntimeError:
-            return

@@ -148,7 +148,6 @@ class ModelDrafter(Drafter):
         return self.steps.joint_seconds(firsts) + more
 
     def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
-        """Return one row per bound."""
         first, level = (self.steps.step_cost(shape) for shape in self._shapes(work))
         return by_bound([(first, 1), (level, work.draft_tokens - 1)])
 
@@ -345,7 +344,6 @@ class LayersDrafter(Drafter):
         return works[0].draft_tokens * self.steps.joint_seconds(list(map(self._shape, works)))
 
     def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
-        """Return one row per bound."""
         return by_bound([(self.steps.step_cost(self._shape(work)), work.draft_tokens)])
 
     def _shape(self, work: DraftWork) -> StepShape:

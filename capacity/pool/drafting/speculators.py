@@ -75,10 +75,7 @@ class Speculator(Spec):
     basis: Literal["datasheet", "measured", "fitted", "assumed"] = "assumed"
 
     def accepting(self, acceptance: str) -> Speculator:
-        """Return the method with another acceptance: "0.7", "0.92,0.72,0.36" by position, or "length:2.3".
-
-        Raises InvalidInput.
-        """
+        """Return the method with acceptance "0.7", "0.92,0.72" by position, or "length:2.3". Raises InvalidInput."""
         fields = {**self.model_dump(), **NO_ACCEPTANCE, "source": "given", "date": "", "basis": "assumed"}
         text, separator, length = acceptance.partition("length:")
         try:
@@ -150,10 +147,7 @@ class Speculator(Spec):
         return expected_tokens_by_position(self.rates(draft_tokens, tree_tokens))
 
     def rates(self, draft_tokens: int, tree_tokens: int | None = None) -> tuple[float, ...]:
-        """Return the acceptance at each depth, given acceptance at the previous depth, for the simulator.
-
-        `tree_tokens`: nodes of the tree; None: `verified_tokens` of this depth.
-        """
+        """Return the acceptance at each depth, given the previous depth's; `tree_tokens` None: `verified_tokens`."""
         nodes = self.verified_tokens(draft_tokens) if tree_tokens is None else tree_tokens
         first = self.first_rates(draft_tokens)
         if self.kind == "lookahead" or (self.tree_tokens is None and nodes == draft_tokens):

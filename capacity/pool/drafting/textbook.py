@@ -46,10 +46,7 @@ def textbook_speedup(acceptance: float, draft_tokens: int, draft_cost: float) ->
 
 
 def acceptance_of_length(tokens_per_round: float, draft_tokens: int) -> float:
-    """Return the uniform acceptance at which a round yields `tokens_per_round`: the inverse of `expected_tokens`.
-
-    Raises InvalidInput for a length below 1 or above k + 1.
-    """
+    """Return the uniform acceptance that gives a length: the inverse of `expected_tokens`. Raises InvalidInput."""
     check_drafts(draft_tokens)
     if not 1 <= tokens_per_round <= draft_tokens + 1:
         raise InvalidInput(
@@ -60,10 +57,7 @@ def acceptance_of_length(tokens_per_round: float, draft_tokens: int) -> float:
 
 
 def rate_of_tokens(tokens_of: Callable[[float], float], tokens_per_round: float) -> float:
-    """Return the acceptance rate at which a round yields `tokens_per_round`, by bisection.
-
-    `tokens_of` returns the tokens at a rate and must increase with it.
-    """
+    """Return the acceptance rate at which the increasing function `tokens_of` gives `tokens_per_round`."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -162,10 +156,7 @@ def _entry(
 
 
 def effective_exponent(acceptance: float, tokens_per_round: float) -> float:
-    """Return the n at which (1 - a^n)/(1 - a) equals `tokens_per_round`; K + 1 if the formula holds.
-
-    Raises InvalidInput.
-    """
+    """Return n with (1 - a^n)/(1 - a) = `tokens_per_round`; K + 1 if the formula holds. Raises InvalidInput."""
     left = 1.0 - tokens_per_round * (1.0 - check_rate(acceptance))
     if not 0 < acceptance < 1 or not 0 < left < 1:
         raise InvalidInput(

@@ -79,10 +79,7 @@ def tree_rates(
 def first_rate_of_length(
     tokens_per_round: float, depth: int, nodes: int, *, exponent: float = REJECTION_EXPONENT
 ) -> float:
-    """Return the uniform rate of the first candidate at which the best tree yields `tokens_per_round`.
-
-    Raises InvalidInput for a length below 1 or above depth + 1.
-    """
+    """Return the first candidate's rate for a length from 1 to depth + 1 of the best tree. Raises InvalidInput."""
     if not 1 <= tokens_per_round <= depth + 1:
         raise InvalidInput(
             f"an accepted length of {tokens_per_round} from a tree of depth {depth}: must be from 1 to {depth + 1}"

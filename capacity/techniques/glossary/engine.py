@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 from capacity.answers.startup import part_of, startup_of
 from capacity.techniques.glossary.term import GIB, Situation, milliseconds
 
 
 def slo(s: Situation) -> str:
-    """Return the smallest limits that this deployment can meet."""
     e = s.estimate
     tpot = "" if e.tpot_s is None else f" and TPOT {milliseconds(e.tpot_s.value)}"
     return (
@@ -19,20 +16,17 @@ def slo(s: Situation) -> str:
 
 
 def percentile(s: Situation) -> str:
-    """Return how many requests a p99 leaves out."""
     rate = s.estimate.requests_per_s.value
     return f"at {rate:,.1f} requests/s, {rate * 36:,.0f} requests per hour are slower than the p99"
 
 
 def little(s: Situation) -> str:
-    """Concurrency = rate x time in the system."""
     e = s.estimate
     rate = e.requests_per_s.value
     return f"{rate:,.2f} requests/s x {s.e2e_s:,.2f} s = {rate * s.e2e_s:,.1f} requests in flight"
 
 
 def queueing(s: Situation) -> str:
-    """Return the rate above which the queue grows without bound."""
     rate = s.estimate.requests_per_s.value
     return (
         f"this load completes {rate:,.2f} requests/s; if more arrive for a long time, the queue grows by the "
@@ -41,15 +35,10 @@ def queueing(s: Situation) -> str:
 
 
 def burstiness(s: Situation) -> str:
-    """Return the busiest second of a hundred for Poisson arrivals at this rate."""
+    from scipy.stats import poisson
+
     rate = s.estimate.requests_per_s.value
-    count, cumulated, term = 0, math.exp(-rate), math.exp(-rate)
-    while cumulated < 0.99 and count < 100_000 and term > 0:
-        count += 1
-        term *= rate / count
-        cumulated += term
-    if cumulated < 0.99:  # exp(-rate) has underflowed: the normal limit
-        count = math.ceil(rate + 2.326 * math.sqrt(rate))
+    count = int(poisson.ppf(0.99, rate))
     return f"Poisson arrivals at your {rate:,.1f} requests/s: one second in a hundred has {count:,} or more"
 
 

@@ -33,10 +33,7 @@ _FORMATS = (LLAMA_BENCH, *INFERENCE_PERF, GUIDELLM, TRTLLM_BENCH, *VLLM_OFFLINE,
 
 
 def read_results(path: str | Path, text: str | None = None) -> list[MeasuredRun]:
-    """Return every run in a result file of any supported tool. `text` is the file's content if it was read before.
-
-    Raises MalformedFile.
-    """
+    """Return every run in a result file; `text` is its content if it was read before. Raises MalformedFile."""
     path = Path(path)
     text = (read_text(path, "a benchmark result") if text is None else text).strip()
     if is_metrics(text):

@@ -23,8 +23,6 @@ from capacity_validate.benchmark_results.measured_run import (
     run_of_requests,
 )
 
-# guidellm: several benchmarks per report
-
 
 def _guidellm(path: Path, benchmark: Document, report: Document) -> MeasuredRun:
     strategy = at(benchmark, "config.strategy") or {}
@@ -76,8 +74,6 @@ GUIDELLM = ResultFormat(
     recognises=lambda documents: "benchmarks" in documents[0],
     read=lambda path, documents: [_guidellm(path, b, documents[0]) for b in documents[0]["benchmarks"]],
 )
-
-# inference-perf: the summary of a run or stage, or a list of requests
 
 
 def _inference_perf(path: Path, document: Document) -> MeasuredRun:

@@ -149,7 +149,7 @@ def documents(path: Path, text: str) -> Iterator[Any]:
             hint = "" if position else "; give a server log to compare with --server-log FILE"
             raise MalformedFile(path, f"not JSON: {error}{hint}", where=f"from line {line}") from None
         if not isinstance(value, dict | list):
-            raise MalformedFile(path, f"contains only a {type(value).__name__}, not a result")
+            raise MalformedFile(path, f"contains only one value of type {type(value).__name__}, not a result")
         yield printable_values(value)
         while position < len(text) and text[position] in " \t\r\n,":
             position += 1

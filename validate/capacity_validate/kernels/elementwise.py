@@ -38,10 +38,7 @@ def bandwidth(case: Case, bench: KernelBench) -> Prepared:
 
 
 def elementwise(case: Case, bench: KernelBench) -> Prepared:
-    """Prepare kernels between products as in the harness's transformer; `layer` runs all kernels of a layer in order.
-
-    Inputs do not rotate, because the previous kernel has just written them.
-    """
+    """Prepare kernels between products; `layer` runs a layer's in order. Inputs were just written: no rotation."""
     builders = {"norm": _norm, "rope": _rope, "activation": _activation, "layer": _layer}
     if case.variant not in builders:
         raise Unsupported(f"no elementwise kernel {case.variant!r}")

@@ -242,10 +242,7 @@ EAGER = "eager"  # decode steps on a GPU without a graph, launched kernel by ker
 def step_cases(
     stage: TransformerStage, model: ModelSpec, *, eager: bool = False, of: str = "model"
 ) -> list[Case]:
-    """Return every prefill and decode point of a stage; `eager`: no CUDA graph can capture this model's decode steps.
-
-    `of`: "model" for steps that are fitted, "unseen" for steps that are only predicted.
-    """
+    """Return all points of a stage; `of`: fitted "model" or "unseen" steps; `eager`: decode without CUDA graphs."""
     layers = model.num_layers
     variant = EAGER if eager else ""
     prefills = [make_case(f"{of} prefill", model.dtype, tokens=n, layers=layers) for n in stage.prefill]
