@@ -48,7 +48,6 @@ def _expert_tokens(settings: PoolSettings) -> int:
 
 
 def _expert_width(experts: MoEFeedForward, settings: PoolSettings) -> float:
-    """Return the intermediate width of one expert on one GPU."""
     ranks = settings.pool.tensor_parallel_size * settings.lockstep_ranks
     return experts.expert_intermediate_size / (1 if settings.expert_parallel else ranks)
 

@@ -21,27 +21,24 @@ def step_limits(pool: Pool, *, max_num_seqs: int, token_budget: int, longest_pre
         return seqs, max(token_budget, longest_prefill)
     if budget < longest_prefill:
         raise InvalidInput(
-            f"--max-num-batched-tokens {budget} is below --max-model-len {longest_prefill} without chunked prefill: "
-            "longer prompts could never run. Raise it, or use --enable-chunked-prefill."
+            f"--max-num-batched-tokens {budget} is below --max-model-len {longest_prefill} without chunked "
+            "prefill, so longer prompts could never run. Raise it, or use --enable-chunked-prefill."
         )
     if pool.max_num_seqs and budget < seqs:
         raise InvalidInput(
-            f"--max-num-batched-tokens {budget} is below --max-num-seqs {seqs}: raise the one or lower the other"
+            f"--max-num-batched-tokens {budget} is below --max-num-seqs {seqs}: raise the first or lower the second"
         )
     return min(seqs, budget), budget
 
 
 def longest_request(model: ModelSpec, pool: Pool) -> int:
-    """Return the tokens of the longest request: the pool's limit, or the model's.
-
-    Raises InvalidInput if the pool's limit is above the model's.
-    """
+    """Return the longest request's tokens: the pool's limit, or the model's. Raises InvalidInput for a higher limit."""
     limit = model.max_position_embeddings
     if pool.max_model_len is None or pool.max_model_len == "auto":
         return limit
     if pool.max_model_len > limit:
         raise InvalidInput(
-            f"--max-model-len {pool.max_model_len} is beyond the {limit} positions that {model.name} was made for"
+            f"--max-model-len {pool.max_model_len} exceeds the {limit} positions that {model.name} supports"
         )
     return pool.max_model_len
 

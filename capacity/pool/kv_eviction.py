@@ -129,27 +129,28 @@ def _check(method: KvEviction, model: ModelSpec, pool: Pool) -> None:
     flag = f"--kv-eviction {method.name}"
     if method.keeps == "bits":
         raise InvalidInput(
-            f"{flag} is a KV format, which no engine here has: `capacity kv --eviction {method.name}` has its bytes "
-            "and steps; use --kv-cache-dtype for formats that engines have"
+            f"{flag} is a KV format that no supported engine has. Use `capacity kv --eviction {method.name}` for "
+            "its bytes and steps, or --kv-cache-dtype for formats that engines have."
         )
     if method.keeps == "share":
         raise InvalidInput(
-            f"{flag} keeps a share of every context, by a checkpoint trained for it: `capacity kv --eviction "
-            f"{method.name}` has its bytes and steps; a deployment takes a budget of tokens (snapkv, h2o, ...)"
+            f"{flag} keeps a fraction of every context and needs a checkpoint trained for it. Use `capacity kv "
+            f"--eviction {method.name}` for its bytes and steps, or a method with a token budget (snapkv, h2o, "
+            "...)."
         )
     if pool.kv_budget is None:
         raise InvalidInput(
-            f"{flag} needs a budget: add --kv-budget, tokens that every layer keeps of a request"
+            f"{flag} needs a budget: add --kv-budget, the number of tokens that every layer keeps per request"
         )
     if pool.enable_prefix_caching:
         raise InvalidInput(
-            f"{flag} with --enable-prefix-caching: another request's prefix would need the tokens that were dropped; "
+            f"{flag} with --enable-prefix-caching: the prefixes of other requests would need the evicted tokens; "
             "leave one of them out"
         )
     if pool.enable_chunked_prefill and method.prompt == "whole":
         raise InvalidInput(
-            f"{flag} with --enable-chunked-prefill: tokens are chosen once the whole prompt is computed, in one step; "
-            "leave one of them out"
+            f"{flag} with --enable-chunked-prefill: tokens are selected after the whole prompt is computed in "
+            "one step; leave one of them out"
         )
     full = [
         isinstance(group.mixer, Attention)
@@ -160,8 +161,8 @@ def _check(method: KvEviction, model: ModelSpec, pool: Pool) -> None:
     ]
     if not all(full):
         raise InvalidInput(
-            f"{flag}: {model.name} has layers with windows, latents or states of their own; it is modelled where all "
-            "layers attend to the whole context by KV heads: leave it out"
+            f"{flag}: {model.name} has layers with windows, latents or recurrent states. Eviction is modelled "
+            "only for models whose layers all attend to the whole context with KV heads: leave it out"
         )
 
 
@@ -171,15 +172,18 @@ def eviction_notes(pool: Pool, engine: str) -> tuple[str, ...]:
         return ()
     method = find_eviction(pool.kv_eviction)
     has = (
-        f"{engine} has it in part: {method.note}"
+        f"{engine} implements it in part: {method.note}"
         if engine in method.engines
-        else f"{engine} has no flag for it (code of research over HF transformers does): what if it had"
+        else f"{engine} has no flag for it (only research code on HF transformers has it), so this estimate is "
+        "hypothetical"
     )
     on_top = (
-        "; generated tokens count in the budget here, and come on top of it there" if method.grows else ""
+        "; generated tokens count in the budget here, but the method keeps them in addition to it"
+        if method.grows
+        else ""
     )
     quality = method.published[0]
     return (
-        f"KV eviction by {method.name}, {pool.kv_budget:,} tokens of a request kept in every layer: {has}{on_top}",
+        f"KV eviction by {method.name}, {pool.kv_budget:,} tokens per request kept in every layer: {has}{on_top}",
         f"not lossless; published: {quality.what} ({quality.model}; {quality.source}, {quality.date})",
     )

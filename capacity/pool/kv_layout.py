@@ -231,10 +231,7 @@ def has_state_pool(settings: PoolSettings) -> bool:
 
 
 def state_pool(settings: PoolSettings, layers: Iterable[int], rest_bytes: float) -> StatePool | None:
-    """Return the state pool of these layers on one GPU; None if states share the KV blocks.
-
-    `rest_bytes`: memory that remains for states and KV cache.
-    """
+    """Return these layers' state pool within `rest_bytes` of one GPU; None if states share the KV blocks."""
     ratio = settings.engine.state_memory_ratio
     if ratio is None or not has_state_pool(settings):
         return None

@@ -30,10 +30,7 @@ NULL_BLOCKS = 1  # per pool: vLLM's placeholder, included in the log's figure bu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldMemory:
-    """Memory of each GPU of a pipeline stage without its KV cache, in bytes.
-
-    `overhead_bytes` is non-torch memory plus CUDA graphs if the engine counts them in its budget.
-    """
+    """Bytes per GPU of a stage without KV cache; overhead includes CUDA graphs if the engine counts them."""
 
     weights_bytes: int
     activations_bytes: int
@@ -129,7 +126,7 @@ def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None
     if settings.max_num_batched_tokens < settings.max_num_seqs:
         raise InvalidInput(
             f"--max-num-batched-tokens {settings.max_num_batched_tokens} is less than --max-num-seqs "
-            f"{settings.max_num_seqs}; raise the one or lower the other"
+            f"{settings.max_num_seqs}; raise the first or lower the second"
         )
     if all_on_cpu(settings):
         return memory_plan(of_host(settings), held)
@@ -181,12 +178,9 @@ def _warnings(settings: PoolSettings) -> tuple[str, ...]:
     link = profile.link_for(ranks)
     place = "node" if ranks > profile.gpus_per_node else f"{profile.scale_up.kind} domain"
     return (
-        f"tensor parallelism of {ranks} leaves the {place}: its collectives cross {link.kind} at "
+        f"tensor parallelism of {ranks} exceeds the {place}, so its collectives use {link.kind} at "
         f"{link.bytes_per_s / 1e9:.0f} GB/s per direction",
     )
-
-
-# Stages
 
 
 def stage_memories(
@@ -307,9 +301,6 @@ def adapter_bytes(settings: PoolSettings, stage: int | None = None) -> int:
         for pack in packed_layers(model, 1 if stage is None else pool.tensor_parallel_size)
     )
     return round(pool.max_lora_rank * values * FACTOR_BYTES)
-
-
-# Usable memory
 
 
 def _usable(settings: PoolSettings, held: int) -> int:

@@ -28,17 +28,16 @@ def check_offload(settings: PoolSettings) -> None:
             own = FIELDS.get(engine.host_memory or "", "")
             instead = f"--{own.replace('_', '-')}, or " if own else ""
             raise InvalidInput(
-                f"{flag}: {engine.label} keeps no {way} in host memory; use {instead}--engine {' or '.join(others)}"
+                f"{flag}: {engine.label} cannot keep {way} in host memory; use {instead}--engine "
+                f"{' or '.join(others)}"
             )
         if profile.platform in ONE_MEMORY:
-            raise InvalidInput(
-                f"{flag}: {profile.name} has one memory for all, there is no other to keep {way} in; leave it out"
-            )
+            raise InvalidInput(f"{flag}: {profile.name} has no separate host memory for {way}; leave it out")
     in_part = pool.n_gpu_layers is not None and pool.n_gpu_layers <= settings.model.num_layers
     if in_part and pool.pipeline_parallel_size > 1:
         raise InvalidInput(
-            f"--n-gpu-layers {pool.n_gpu_layers} with --pipeline-parallel-size {pool.pipeline_parallel_size} is not "
-            "modelled: leave one of them out"
+            f"--n-gpu-layers {pool.n_gpu_layers} with --pipeline-parallel-size {pool.pipeline_parallel_size} is "
+            "not modelled: leave one of them out"
         )
 
 
@@ -100,20 +99,22 @@ def offload_notes(settings: PoolSettings) -> tuple[str, ...]:
         moved = max(stage_weights(settings, s) - gpu_weights(settings, s) for s in stages)
         rate = profile.pcie.bytes_per_s
         notes += (
-            f"{moved / GIB:.2f} GiB of weights of each GPU stand in host memory: every step reads them at "
-            f"{rate / 1e9:.1f} GB/s, {moved / rate * 1e3:,.0f} ms at least",
+            f"{moved / GIB:.2f} GiB of each GPU's weights are in host memory: every step reads them at "
+            f"{rate / 1e9:.1f} GB/s, which takes at least {moved / rate * 1e3:,.0f} ms",
         )
     on_cpu = cpu_layers(settings)
     if all_on_cpu(settings) and cpu is not None:
-        notes += (f"no layer stands on the GPU: the memory is that of {cpu.name}",)
+        notes += (f"no layer is on the GPU, so the memory is that of {cpu.name}",)
     if on_cpu and cpu is not None:
         held = stage_weights(settings, 0) - gpu_weights(settings, 0)
         layers = pipeline_layers(settings.model.num_layers, 1)[0]
         notes += (
-            f"{on_cpu} of {len(layers)} layers are computed by the CPU, {cpu.name} (--host-cpu), at "
-            f"{cpu.hbm_bytes_per_s / 1e9:.0f} GB/s: {held / GIB:.2f} GiB of weights, and their KV",
+            f"the CPU, {cpu.name} (--host-cpu), computes {on_cpu} of {len(layers)} layers at "
+            f"{cpu.hbm_bytes_per_s / 1e9:.0f} GB/s and stores {held / GIB:.2f} GiB of weights and their KV",
         )
         needed = held * pool.tensor_parallel_size
         if needed > cpu.memory_engine_bytes:
-            notes += (f"that is more than the {cpu.memory_engine_bytes / GIB:.0f} GiB of {cpu.name}",)
+            notes += (
+                f"the offloaded weights exceed the {cpu.memory_engine_bytes / GIB:.0f} GiB of {cpu.name}",
+            )
     return notes

@@ -49,23 +49,26 @@ def _check_context_ranks(settings: PoolSettings) -> None:
     flag = f"--decode-context-parallel-size {ranks}"
     if engine.name not in CONTEXT_PARALLEL or engine.scheduler == "vllm-v0":
         raise InvalidInput(
-            f"{flag}: {engine.label} does not share contexts, {' and '.join(CONTEXT_PARALLEL)} do: leave it out"
+            f"{flag}: {engine.label} does not support decode context parallelism; use "
+            f"{' or '.join(CONTEXT_PARALLEL)}, or leave it out"
         )
     if (
         len({(group.kind, group.window_tokens) for group in model.kv_cache_groups()}) > 1
         or model.window_tokens
     ):
         raise InvalidInput(
-            f"{flag}: {engine.label} shares no contexts of {model.name}, whose layers keep KV in several ways: "
+            f"{flag}: {engine.label} does not support it for {model.name}, whose layers keep KV in several ways; "
             "leave it out"
         )
     if engine.name == "sglang" and not model.caches_latents:
-        raise InvalidInput(f"{flag}: {engine.label} shares contexts of latents (MLA) alone: leave it out")
+        raise InvalidInput(
+            f"{flag}: {engine.label} supports it only for models with latents (MLA); leave it out"
+        )
     heads = max(group.mixer.num_kv_heads for group in model.layer_groups)
     if not shares_contexts(settings, tp):
         raise InvalidInput(
-            f"{flag}: {heads} KV heads are kept {max(tp // heads, 1)} times over by --tensor-parallel-size {tp}, which "
-            "must be a multiple of it"
+            f"{flag}: --tensor-parallel-size {tp} keeps {max(tp // heads, 1)} copies of {heads} KV heads; the "
+            f"number of copies must be a multiple of {ranks}"
         )
 
 

@@ -104,10 +104,7 @@ class ResolvedPool(PoolSettings):
         return math.floor(plan.layout.requests_held(plan.usable_blocks, tokens))
 
     def largest_batch(self, tokens: int) -> int:
-        """Return how many requests of `tokens` tokens one engine, or one data-parallel rank, runs at once.
-
-        The KV cache and `max_num_seqs` limit it.
-        """
+        """Return how many such requests one rank runs at once, limited by the KV cache and `max_num_seqs`."""
         return min(self.concurrent_requests(tokens), self.max_num_seqs)
 
     @property
@@ -127,7 +124,7 @@ class ResolvedPool(PoolSettings):
         states = self.memory_in_short.states
         if states is None or states.requests > self.max_num_seqs:
             return "raise --max-num-seqs"
-        return "recurrent states have no place for more: use more GPUs (--tensor-parallel-size)"
+        return "recurrent states leave no memory for more requests: use more GPUs (--tensor-parallel-size)"
 
     @property
     def ridge_flops_per_byte(self) -> float:
@@ -150,7 +147,6 @@ class ResolvedPool(PoolSettings):
 
     @property
     def step_setting(self) -> StepSetting:
-        """Return the inputs of the step model."""
         return make_from(
             StepSetting,
             self,
@@ -164,7 +160,6 @@ class ResolvedPool(PoolSettings):
 
     @cached_property
     def step_model(self) -> StepModel:
-        """Return the step model, which computes the cost of a step."""
         return StepModel(self.step_setting)
 
     @cached_property
@@ -212,6 +207,11 @@ def resolve(
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     engine = _engine(pool, profile)
     check_settings(pool, engine)
+    cpu = None if pool.n_gpu_layers is None else load_profile(pool.host_cpu, [profiles] if profiles else [])
+    if cpu is not None and cpu.platform != "cpu":
+        raise InvalidInput(
+            f"--host-cpu {pool.host_cpu}: {cpu.name} is not a CPU; `capacity gpus` lists profiles"
+        )
     served = served_in(loaded_of(spec, pool), pool.dtype, profile)
     resolved = with_defaults(
         pool,
@@ -219,7 +219,7 @@ def resolve(
         profile=profile,
         engine=engine,
         scheme=scheme_for(served, pool.quantization),
-        host_cpu=None if pool.n_gpu_layers is None else _host_cpu(pool.host_cpu, profiles),
+        host_cpu=cpu,
     )
     check_runs(resolved)
     check_formats(resolved)
@@ -236,7 +236,7 @@ DRAFT_MODEL_SHARES = (
     *("enable_chunked_prefill", "enforce_eager", "max_cudagraph_capture_size", "structured_output"),
     "num_gpu_blocks_override",
 )
-"""Settings of a pool that hold for the model that drafts too; a new one does not, unless it is added here."""
+"""Settings that the draft model takes from the pool; a new pool setting must be added here to apply to it."""
 
 
 def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) -> ResolvedPool:
@@ -257,13 +257,6 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
     shared["tensor_parallel_size"] = ranks
     shared["max_model_len"] = min(target.max_model_len, spec.max_position_embeddings)
     return resolve(spec, Pool(**shared), profiles=profiles)
-
-
-def _host_cpu(name: str, profiles: str | Path | None) -> HardwareProfile:
-    cpu = load_profile(name, [profiles] if profiles else [])
-    if cpu.platform != "cpu":
-        raise InvalidInput(f"--host-cpu {name}: {cpu.name} is no CPU; `capacity gpus` lists profiles")
-    return cpu
 
 
 def _engine(pool: Pool, profile: HardwareProfile) -> EngineSpec:
@@ -309,9 +302,7 @@ def with_defaults(
         caching = engine.prefix_caching and pool.kv_eviction is None
     own, converted = model.checkpoint, list[str]()
     if own.quantized and scheme.name != own.name:  # engines do not requantize at load time
-        converted.append(
-            f"{model.name} is published in {own.name}: {scheme.name} means a copy converted beforehand"
-        )
+        converted.append(f"{model.name} is published in {own.name}; {scheme.name} needs a converted copy")
     resolved = ResolvedPool(
         pool=pool,
         model=model,
@@ -350,8 +341,9 @@ def _within_states(resolved: ResolvedPool) -> ResolvedPool:
         return resolved
     most = max(states.requests, 1)
     note = (
-        f"at most {most:,} requests run at once: {resolved.engine.name} keeps recurrent states apart from KV, here "
-        f"{states.slots:,} in {states.used_bytes / GIB:.1f} GiB per GPU; a request takes {states.states_per_request}"
+        f"at most {most:,} requests run concurrently: {resolved.engine.name} keeps recurrent states in separate "
+        f"memory, here {states.slots:,} states in {states.used_bytes / GIB:.1f} GiB per GPU; a request takes "
+        f"{states.states_per_request}"
     )
     return replace(resolved, max_num_seqs=most, notes=(*resolved.notes, note))
 
@@ -362,6 +354,6 @@ def _longest_that_fits(model: ModelSpec, pool: Pool, profiles: str | Path | None
     longest = whole.memory.max_context_tokens
     if whole.memory.fits or longest < 1:
         return whole
-    note = f"--max-model-len auto: {longest} of the model's {whole.max_model_len} tokens"
+    note = f"--max-model-len auto: set to {longest} of the model's {whole.max_model_len} tokens"
     shorter = resolve(model, pool.model_copy(update={"max_model_len": longest}), profiles=profiles)
     return replace(shorter, notes=(*shorter.notes, note))

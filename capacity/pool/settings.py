@@ -39,7 +39,6 @@ class PoolSettings:
 
     @property
     def gpu_memory_utilization(self) -> float:
-        """Return the fraction of GPU memory that the engine may use."""
         return self.pool.gpu_memory_utilization or self.engine.gpu_memory_utilization
 
     @property
@@ -50,7 +49,6 @@ class PoolSettings:
 
     @property
     def expert_parallel(self) -> bool:
-        """Return whether each GPU holds whole experts."""
         return self.pool.enable_expert_parallel and self.model.is_moe
 
     @property

@@ -40,17 +40,12 @@ def check_settings(pool: Pool, engine: EngineSpec) -> None:
 
 
 def loaded_of(model: ModelSpec, pool: Pool) -> ModelSpec:
-    """Return the model, or only its language model, with the block indexer's keys in the pool's format.
-
-    Raises InvalidInput if the model has no towers or no such indexer.
-    """
+    """Return the model as loaded: only its language model, or other indexer keys, if requested. Raises InvalidInput."""
     model = _with_index_dtype(model, pool)
     if not pool.language_model_only:
         return model
     if not (model.tower_params or model.uncounted):
-        raise InvalidInput(
-            f"--language-model-only: {model.name} has no towers to leave out: leave out the flag"
-        )
+        raise InvalidInput(f"--language-model-only: {model.name} has no towers; leave the flag out")
     return model.without_towers
 
 
@@ -75,11 +70,11 @@ def served_in(model: ModelSpec, dtype: str, profile: HardwareProfile) -> ModelSp
     if profile.sixteen_bit == "fp16":
         if dtype == "bfloat16":
             raise InvalidInput(
-                f"--dtype bfloat16: {profile.name} has no BF16 tensor cores (NVIDIA's have it from compute capability "
-                f"8.0, this one is {profile.compute_capability}); use --dtype half, or another --gpu"
+                f"--dtype bfloat16: {profile.name} has no BF16 tensor cores (NVIDIA GPUs have them from compute "
+                f"capability 8.0, this one has {profile.compute_capability}); use --dtype half, or another --gpu"
             )
         if dtype == "auto" and model.dtype == "bf16":
-            note = f"{profile.name} has no BF16: 16-bit weights, activations and KV are taken in FP16"
+            note = f"{profile.name} has no BF16, so 16-bit weights, activations and KV use FP16"
             return replace(_in_dtype(model, "half"), notes=(*model.notes, note))
     return _in_dtype(model, dtype)
 
@@ -103,8 +98,8 @@ def check_attention(settings: PoolSettings) -> None:
         others = [group.mixer.kind for group in model.layer_groups if not isinstance(group.mixer, Attention)]
         if others:
             raise InvalidInput(
-                f"--attn-implementation {pool.attn_implementation}: {model.name} has {others[0]} layers, and kernels "
-                "by name are of mha, gqa and mqa alone: use auto"
+                f"--attn-implementation {pool.attn_implementation}: {model.name} has {others[0]} layers, but the "
+                "named kernels support only mha, gqa and mqa; use auto"
             )
         find_attention_kernel(pool.attn_implementation, settings.profile.architecture)
     if pool.use_cache:
@@ -117,7 +112,9 @@ def check_attention(settings: PoolSettings) -> None:
         "--prefill-replicas": None if pool.role == "both" else pool.role,
     }
     if asked := [name for name, value in needing.items() if value]:
-        raise InvalidInput(f"--no-use-cache leaves {asked[0]} nothing to work with: leave out one of them")
+        raise InvalidInput(
+            f"{asked[0]} needs a KV cache and cannot be combined with --no-use-cache: leave out one of them"
+        )
 
 
 def what_ifs(pool: Pool, engine: EngineSpec) -> tuple[str, ...]:
@@ -125,8 +122,8 @@ def what_ifs(pool: Pool, engine: EngineSpec) -> tuple[str, ...]:
     if pool.use_cache or engine.baseline or engine.name in WITHOUT_CACHE:
         return ()
     return (
-        f"{engine.name} always keeps a KV cache: --no-use-cache asks what its steps would take without one (memory is "
-        "planned as with it)",
+        f"{engine.name} always keeps a KV cache: with --no-use-cache the steps are estimated without one, and "
+        "the memory with one",
     )
 
 
@@ -140,7 +137,7 @@ def check_runs(settings: PoolSettings) -> None:
     if running is None:
         where = ", ".join(TITLES[platform] for platform in engine.runs_on)
         raise InvalidInput(
-            f"{engine.label} does not run on {TITLES[profile.platform]} ({profile.name}), it runs on {where}: use "
+            f"{engine.label} does not run on {TITLES[profile.platform]} ({profile.name}), only on {where}: use "
             f"{others}, or another --gpu"
         )
     raise InvalidInput(
@@ -168,9 +165,8 @@ def check_formats(settings: PoolSettings) -> None:
     kv = find_kv_cache_format(settings.kv_cache_dtype, model_dtype=settings.model.dtype).name
     if not engine.caches_in(kv):
         raise InvalidInput(
-            f"{engine.label} keeps no KV cache in {kv}, only in "
-            f"{', '.join(('16 bit', *engine.kv_cache_formats))}: use another --kv-cache-dtype"
-            f"{_or_engines_that(lambda other: other.caches_in(kv) and loads(other))}"
+            f"{engine.label} has no KV cache in {kv}, only in {', '.join(('16 bit', *engine.kv_cache_formats))}: "
+            f"use another --kv-cache-dtype{_or_engines_that(lambda other: other.caches_in(kv) and loads(other))}"
         )
 
 
@@ -178,16 +174,14 @@ def _loads_here(settings: PoolSettings) -> Callable[[EngineSpec], bool]:
     """Return a function that tells whether an engine loads these weights on these accelerators."""
     profile, families = settings.profile, settings.scheme.families
 
-    def loads(other: EngineSpec) -> bool:
-        return all(other.loads_there(family, profile.platform, profile.capability) for family in families)
-
-    return loads
+    place = (profile.platform, profile.capability)
+    return lambda other: all(other.loads_there(family, *place) for family in families)
 
 
 def _or_engines_that(can: Callable[[EngineSpec], bool]) -> str:
     """Return the engines that can, as an alternative for an error message, or that there are none."""
     able = _engines_that(can)
-    return f", or {able}" if able else " (no engine that is known here does)"
+    return f", or {able}" if able else " (no supported engine can)"
 
 
 def _engines_that(can: Callable[[EngineSpec], bool]) -> str:
@@ -202,8 +196,8 @@ def check_scheduled_tokens(settings: PoolSettings) -> None:
     scheduled, budget = settings.max_num_scheduled_tokens, settings.max_num_batched_tokens
     if scheduled > budget:
         raise InvalidInput(
-            f"--max-num-scheduled-tokens {scheduled} is above --max-num-batched-tokens {budget}: "
-            "lower the one or raise the other"
+            f"--max-num-scheduled-tokens {scheduled} is above --max-num-batched-tokens {budget}: lower the first "
+            "or raise the second"
         )
 
 
@@ -219,6 +213,6 @@ def check_experts(settings: PoolSettings) -> None:
     engine = settings.engine
     if flags["--moe-backend"] and not (engine.chooses_moe_backend or engine.baseline):
         raise InvalidInput(
-            f"--moe-backend {pool.moe_backend}: {engine.label} has no choice of expert kernels, vllm and sglang have: "
-            "leave it out"
+            f"--moe-backend {pool.moe_backend}: {engine.label} has no choice of expert kernels, only vllm and "
+            "sglang have; leave it out"
         )

@@ -22,7 +22,7 @@ MOST_FREE = 3  # number of changes without cost that are listed
 
 Change = Mapping[str, object]  # pool fields with new values
 Changed = Callable[[Change], PoolSettings]
-"""The same pool with other fields and its defaults filled in anew. Raises InvalidInput for what cannot be."""
+"""Returns the pool with other fields and its defaults filled in again. Raises InvalidInput for invalid values."""
 
 
 def why_not(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> str:
@@ -30,8 +30,9 @@ def why_not(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> str:
     if settings.pool.num_gpu_blocks_override is not None and plan.kv_cache_bytes >= 0:
         shorter = f", or use --max-model-len {plan.max_context_tokens}" if plan.max_context_tokens else ""
         return (
-            f"--num-gpu-blocks-override {plan.kv_capacity_blocks} holds no request of {settings.max_model_len:,} "
-            f"tokens: it needs {plan.blocks_of_longest_request:,} blocks, and one is kept free. Raise it{shorter}."
+            f"--num-gpu-blocks-override {plan.kv_capacity_blocks} is too small for one request of "
+            f"{settings.max_model_len:,} tokens: it needs {plan.blocks_of_longest_request:,} blocks, and the "
+            f"engine reserves one. Raise it{shorter}."
         )
     ways = ways_out(settings, plan, changed)
     return f"{shortfall(settings, plan)} {_in_words(ways, settings)}"
@@ -43,8 +44,8 @@ def shortfall(settings: PoolSettings, plan: MemoryPlan) -> str:
     if plan.kv_cache_bytes >= 0 and plan.states is not None and plan.states.requests < 1:
         return (
             f"{stored} leaves {_gib(plan.kv_cache_bytes)} per GPU for KV and recurrent states on "
-            f"{settings.profile.name}, {_gib(plan.states.used_bytes)} of it for states; "
-            f"one request takes {_gib(plan.states.states_per_request * plan.states.slot_bytes)} of them."
+            f"{settings.profile.name}, including {_gib(plan.states.used_bytes)} for states; one request needs "
+            f"{_gib(plan.states.states_per_request * plan.states.slot_bytes)} of states."
         )
     if plan.kv_cache_bytes >= 0:
         request_bytes = plan.blocks_of_longest_request * plan.kv_block_bytes
@@ -58,7 +59,7 @@ def shortfall(settings: PoolSettings, plan: MemoryPlan) -> str:
         f"{settings.profile.name} has {_gib(plan.usable_bytes)} usable"
     )
     if settings.pool.kv_cache_memory_bytes is not None:
-        text += f", and --kv-cache-memory-bytes asks for {_gib(settings.pool.kv_cache_memory_bytes)}"
+        text += f", and --kv-cache-memory-bytes requests {_gib(settings.pool.kv_cache_memory_bytes)}"
     return f"{text}: {_gib(-plan.kv_cache_bytes)} too little."
 
 
@@ -91,7 +92,10 @@ class Attempts:
 
 def ways_out(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> tuple[Change, ...]:
     """Return the smallest change of each kind that fits: free changes first, then narrower weights, then more GPUs."""
-    attempts, utilizations = Attempts(changed), _utilizations(settings)
+    attempts, utilizations = Attempts(changed), list[Change]()
+    if settings.pool.kv_cache_memory_bytes is None:
+        now, most = round(100 * settings.gpu_memory_utilization), round(100 * HIGHEST_UTILIZATION)
+        utilizations += ({"gpu_memory_utilization": share / 100} for share in range(now + 1, most + 1))
     least_tokens = FEWEST_BATCHED_TOKENS if settings.chunked_prefill else settings.max_model_len
     budgets = _halves("max_num_batched_tokens", settings.max_num_batched_tokens, least_tokens)
     seqs = _halves("max_num_seqs", settings.max_num_seqs, 1)
@@ -143,18 +147,10 @@ def _in_words(ways: tuple[Change, ...], settings: PoolSettings) -> str:
         return f"Use {', or '.join(map(_flags, ways))}."
     most = 2 * largest_tensor_parallel_size(settings.profile)
     return (
-        f"Nothing that was tried fits, alone and two at once: tensor parallelism up to {most}, {MOST_STAGES} pipeline "
-        f"stages, {' or '.join(NARROWER_FORMATS)} weights, shorter requests; use GPUs with more memory, or a smaller "
-        "model."
+        f"No tested change fits, alone or combined with another: tensor parallelism up to {most}, {MOST_STAGES} "
+        f"pipeline stages, {' or '.join(NARROWER_FORMATS)} weights, shorter requests. Use GPUs with more memory, "
+        "or a smaller model."
     )
-
-
-def _utilizations(settings: PoolSettings) -> list[Change]:
-    """Return larger memory fractions, ascending."""
-    if settings.pool.kv_cache_memory_bytes is not None:
-        return []
-    now, most = round(100 * settings.gpu_memory_utilization), round(100 * HIGHEST_UTILIZATION)
-    return [{"gpu_memory_utilization": share / 100} for share in range(now + 1, most + 1)]
 
 
 def _halves(name: str, now: int, least: int) -> list[Change]:
@@ -171,10 +167,7 @@ def _narrower(settings: PoolSettings) -> list[str]:
 
 
 def _host_memory(settings: PoolSettings, plan: MemoryPlan) -> Iterator[Change]:
-    """Yield increasing shares of the model in host memory, up to half, if the engine supports it.
-
-    This is slow but needs no additional GPU.
-    """
+    """Yield increasing shares of the model in host memory, up to half: slow, but without additional GPUs."""
     pool, layers = settings.pool, settings.model.num_layers
     if settings.profile.platform in ONE_MEMORY or pool.pipeline_parallel_size > 1:
         return

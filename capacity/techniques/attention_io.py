@@ -137,7 +137,7 @@ def attention_io(resolved: ResolvedPool, tokens: int) -> AttentionIo:
         mixer = group.mixer
         if not isinstance(mixer, Attention):
             raise InvalidInput(
-                f"{model.name} has {mixer.kind} layers; attention IO is worked out for mha, gqa and mqa"
+                f"{model.name} has {mixer.kind} layers; attention IO is computed only for mha, gqa and mqa"
             )
         heads = max(1, mixer.num_heads // ranks)
         naive = naive_attention(tokens, mixer.head_dim, causal=True)
@@ -183,8 +183,7 @@ def _kernel_times(resolved: ResolvedPool, tokens: int, fitted_s: float) -> Itera
 
 
 def _attention_s(steps: StepModel, tokens: int, phase: str) -> float:
-    """Return the attention seconds of all layers: one prompt of this many tokens, or one decode row with this
-    context."""
+    """Return the attention seconds of all layers, for one prompt of `tokens` or one decode row with this context."""
     make = prefill_shape if phase == "prefill" else decode_shape
     operators = steps.step_cost(make(1, tokens, window_tokens=steps.model.window_tokens)).operators
     return sum(op.seconds for op in operators if op.name.startswith(f"attention {phase}"))
@@ -197,7 +196,7 @@ def _flops(tokens: int, head_dim: int, *, causal: bool) -> float:
 
 def _check(tokens: int, head_dim: int) -> None:
     if tokens < 1 or head_dim < 1:
-        raise InvalidInput(f"{tokens} tokens and a head of {head_dim}: both must be at least 1")
+        raise InvalidInput(f"{tokens} tokens and a head of {head_dim} values: both must be at least 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,7 @@ from capacity.workload.columns import IntArray
 
 
 def expected_longest(lengths: IntArray, batch_size: int) -> float:
-    """Return the exact mean of the longest of `batch_size` draws from `lengths`: sum of x times the increment of
-    F(x)^B."""
+    """Return the exact mean longest of `batch_size` draws from `lengths`: sum of x times the increment of F(x)^B."""
     if batch_size < 1 or not len(lengths):
         raise InvalidInput(f"a batch of {batch_size} from {len(lengths)} lengths: both must be at least 1")
     ordered = np.sort(np.asarray(lengths, dtype=np.float64))
@@ -39,8 +38,7 @@ def slot_gain(lengths: IntArray, batch_size: int) -> float:
 
 
 def exponential_slot_gain(batch_size: int) -> float:
-    """Return `slot_gain` for exponential lengths: the harmonic number H(B). 2.7 at 8, 4.1 at 32: the "2 to 5 times"
-    claim."""
+    """Return `slot_gain` of exponential lengths: the harmonic number H(B). 2.7 at 8, 4.1 at 32 ("2 to 5 times")."""
     if batch_size < 1:
         raise InvalidInput(f"a batch of {batch_size}: must be at least 1")
     return float(sum(1 / k for k in range(1, batch_size + 1)))
@@ -61,8 +59,7 @@ def contiguous_kv_waste(tokens: IntArray, max_model_len: int) -> float:
 
 
 def paged_kv_waste(tokens: IntArray, block_tokens: int) -> float:
-    """Return the unfilled fraction of KV blocks: the rest of the last block, on average under half a block per
-    request."""
+    """Return the unfilled fraction of KV blocks: on average under half a block per request, its last one."""
     if block_tokens < 1:
         raise InvalidInput(f"blocks of {block_tokens} tokens: must be at least 1")
     held = -(-np.asarray(tokens) // block_tokens) * block_tokens
@@ -74,8 +71,8 @@ def gamma_lengths(mean: float, coefficient_of_variation: float, count: int) -> I
     all equal."""
     if not (mean >= 1 and coefficient_of_variation >= 0):
         raise InvalidInput(
-            f"lengths of {mean:g} tokens on average with a coefficient of variation of {coefficient_of_variation:g}: "
-            "at least 1 and 0"
+            f"lengths with a mean of {mean:g} tokens and a coefficient of variation of "
+            f"{coefficient_of_variation:g}: must be at least 1 and 0"
         )
     if coefficient_of_variation == 0:
         return np.full(count, round(mean))

@@ -162,8 +162,8 @@ def _limit_batch(resolved: ResolvedPool, workload: Workload, batch_size: int | N
     }
     if flags := [flag for flag, is_set in left_out.items() if is_set]:
         raise InvalidInput(
-            f"ways of batching are compared on one plain engine: leave out {', '.join(flags)} (`capacity simulate` "
-            "takes them)"
+            f"batching methods are compared on one plain engine: leave out {', '.join(flags)} (`capacity "
+            "simulate` accepts them)"
         )
     resolved.memory.require_fit()
     if batch_size is not None:
@@ -199,7 +199,7 @@ def _ways(
 ) -> Iterator[tuple[str, EngineSetup]]:
     """Yield each method on one engine."""
     base = _plain_setup(resolved)
-    static = _static(base)
+    static = replace(base, policy="static", kv_windows=(None,))
     if not workload.is_closed_loop:  # where batches may never fill
         starts = np.arange(0, len(workload), resolved.max_num_seqs)
         ends = np.minimum(starts + resolved.max_num_seqs, len(workload)) - 1
@@ -218,10 +218,6 @@ def _ways(
     yield "continuous, whole prompts", replace(base, limits=whole)
     yield "continuous, chunked prompts", base
     yield "continuous, prefix cache", replace(base, enable_prefix_caching=True)
-
-
-def _static(setup: EngineSetup) -> EngineSetup:
-    return replace(setup, policy="static", kv_windows=(None,))
 
 
 def _plain_setup(resolved: ResolvedPool) -> EngineSetup:
@@ -269,9 +265,6 @@ def _seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1e3
 
 
-# the folklore's "2 to 5 times", by the spread of lengths
-
-
 def spread_gains(
     resolved: ResolvedPool,
     workload: Workload,
@@ -300,7 +293,8 @@ def spread_gains(
             output_tokens=outputs,
         )
         setup = _plain_setup(pool)
-        static = simulate(requests, _static(setup), engine_loop=engine_loop).summary.output_throughput
+        waiting = replace(setup, policy="static", kv_windows=(None,))
+        static = simulate(requests, waiting, engine_loop=engine_loop).summary.output_throughput
         continuous = simulate(requests, setup, engine_loop=engine_loop).summary.output_throughput
         rows.append(
             SpreadGain(
@@ -321,12 +315,12 @@ def compare_batching(
     *,
     workload: Workload | None = None,
     max_batch: Annotated[
-        int | None, Flag("Most requests in a batch; default: max_num_seqs.", "--batch-size")
+        int | None, Flag("Maximum number of requests in a batch; default: max_num_seqs.", "--batch-size")
     ] = None,
     batching_window_s: Annotated[
-        float, Flag("Seconds that a static batch waits for members.", "--batching-window")
+        float, Flag("Time that a static batch waits for requests, in seconds.", "--batching-window")
     ] = 0.1,
-    spread: Annotated[bool, Flag("Also the gain by the spread of output lengths.")] = True,
+    spread: Annotated[bool, Flag("Also show the gain by the spread of output lengths.")] = True,
     engine_loop: Annotated[str, ENGINE_LOOP] = "auto",
     **options: Any,
 ) -> Batching:

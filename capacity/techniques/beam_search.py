@@ -87,7 +87,7 @@ class BeamSearch(PoolAnswer):
 def beam_search(
     model: str | ModelSpec | DeploymentFile,
     *,
-    beam_widths: Annotated[Sequence[int], Flag("Beams of a request, as 1,2,4,8.", "--beam-widths")] = (
+    beam_widths: Annotated[Sequence[int], Flag("Beam widths to compare, as 1,2,4,8.", "--beam-widths")] = (
         1,
         2,
         4,
@@ -95,7 +95,7 @@ def beam_search(
     ),
     input_len: InputLen = 512,
     output_len: OutputLen = 128,
-    batch_size: Annotated[int, Flag("Requests at a time.", "--batch-size", least=1)] = 1,
+    batch_size: Annotated[int, Flag("Number of concurrent requests.", "--batch-size", least=1)] = 1,
     **options: Any,
 ) -> BeamSearch:
     """Return beam search at several widths, in every implementation that engines use. Raises InvalidInput."""
@@ -108,8 +108,9 @@ def beam_search(
     cautions = []
     if own == "resubmitted":
         cautions.append(
-            f"{resolved.engine.name} has no beam search in its engine: each step submits every beam again; its host "
-            f"time ({RESUBMIT_S * 1e3:g} ms a beam) was seen on one machine with vLLM 0.6.1"
+            f"{resolved.engine.name} has no built-in beam search: each step submits every beam again as a "
+            f"request. Its host time ({RESUBMIT_S * 1e3:g} ms per beam) was measured on one machine with vLLM "
+            "0.6.1."
         )
     return BeamSearch(
         **shared_fields(resolved),
@@ -126,18 +127,21 @@ def _check(
     resolved: ResolvedPool, widths: Sequence[int], input_len: int, output_len: int, batch_size: int
 ) -> None:
     if resolved.model.task == "embed":
-        raise InvalidInput(f"{resolved.model.name} makes no tokens: there is nothing to search beams for")
+        raise InvalidInput(f"{resolved.model.name} generates no tokens, so beam search does not apply to it")
     if not len(widths) or min(widths) < 1 or max(widths) > resolved.model.vocab_size:
         raise InvalidInput(
             f"beam widths {list(widths)}: give at least one, each from 1 to {resolved.model.vocab_size}"
         )
     if input_len < 1 or output_len < 2 or batch_size < 1:
         raise InvalidInput(
-            f"{input_len} tokens in, {output_len} out, {batch_size} requests: at least 1, 2 and 1"
+            f"{input_len} tokens in, {output_len} out, {batch_size} requests: must be at least 1, 2 and 1"
         )
     check_length(resolved, input_len + output_len)
     if resolved.pool.speculator is not None or not resolved.pool.use_cache:
-        raise InvalidInput("beam search is worked out with a KV cache and without drafts: leave out the flag")
+        raise InvalidInput(
+            "beam search is modelled only with a KV cache and without drafts: leave out --no-use-cache and "
+            "--speculator"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +197,7 @@ class _Search:
         return decode_s + steps.copy_seconds(2.0 * beams * copied_tokens * token_bytes / ranks)
 
     def _submitted_s(self, beams: int, context: int, *, cached: bool) -> float:
-        """Return the mean step time over the tokens of a block. With a cache, only the last, partial block is
-        recomputed."""
+        """Return the mean step time over a block's tokens. With a cache, only the last, partial block is recomputed."""
         steps, window = self.resolved.step_model, self.resolved.model.window_tokens
         block = self.resolved.memory.kv_block_tokens if cached else 1
         seconds = 0.0

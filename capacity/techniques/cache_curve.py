@@ -84,7 +84,7 @@ def break_even_reuses(write: float, read: float) -> float:
     """
     if not 0 <= read < 1:
         raise InvalidInput(
-            f"a cached read at {read} of the input price can never pay: must be from 0 to below 1"
+            f"cached reads at {read} of the input price never pay off: must be at least 0 and below 1"
         )
     return max(0.0, (write - 1) / (1 - read))
 
@@ -222,28 +222,32 @@ def cache_curve(
 
 
 def cache_curve_by_flags(
-    trace: Annotated[str, Flag("A trace with block hashes (Mooncake, Qwen-Bailian); -: stdin.")],
+    trace: Annotated[str, Flag("Trace with block hashes (Mooncake, Qwen-Bailian); -: stdin.")],
     *,
     capacities_tokens: Annotated[
-        Sequence[int], Flag("Cache sizes, as 64K,1M,16M.", "--capacity-tokens")
+        Sequence[int], Flag("Cache sizes in tokens, as 64K,1M,16M.", "--capacity-tokens")
     ] = CAPACITIES,
-    block_tokens: Annotated[int | None, Flag("Tokens of a block; default: the trace's.", least=1)] = None,
-    as_engine: Annotated[bool, Flag("As vLLM caches: full blocks only, answers included.")] = False,
-    replicas: Annotated[int, Flag("Also hit rates by routing over so many.", least=1)] = 1,
-    model: Annotated[str | None, Flag("Also what this model saves, with --gpu.")] = None,
-    gpu: Annotated[str | None, Flag("The GPU that serves --model.")] = None,
-    tensor_parallel_size: TensorParallel = 1,
-    price: Annotated[str | None, Flag("$ per GPU-hour of that GPU.")] = None,
-    plans: Annotated[
-        Sequence[str] | None, Flag("Only this provider's plan; may be repeated.", "--plan")
+    block_tokens: Annotated[
+        int | None, Flag("Tokens per block; default: the trace's block size.", least=1)
     ] = None,
-    limit: Annotated[int | None, Flag("Only the first so many.", "--num-prompts", least=1)] = None,
+    as_engine: Annotated[bool, Flag("Cache as vLLM does: only full blocks, including answers.")] = False,
+    replicas: Annotated[
+        int, Flag("Number of replicas; also compare the hit rates of routing policies.", least=1)
+    ] = 1,
+    model: Annotated[str | None, Flag("Also show the savings for this model; needs --gpu.")] = None,
+    gpu: Annotated[str | None, Flag("GPU that serves --model.")] = None,
+    tensor_parallel_size: TensorParallel = 1,
+    price: Annotated[str | None, Flag("Price of that GPU in $ per GPU-hour.")] = None,
+    plans: Annotated[
+        Sequence[str] | None, Flag("Show only this provider's plan; may be repeated.", "--plan")
+    ] = None,
+    limit: Annotated[int | None, Flag("Read only the first N requests.", "--num-prompts", least=1)] = None,
 ) -> CacheCurve:
     """Return `cache_curve` with the pool's fields as separate keywords. Raises InvalidInput or UnknownName."""
     if (model is None) != (gpu is None):
         raise InvalidInput("--model and --gpu belong together: give both or neither")
     if price is not None and model is None:
-        raise InvalidInput("--price is of a GPU: add --model and --gpu")
+        raise InvalidInput("--price is the price of a GPU: add --model and --gpu")
     served_by = None
     if model is not None:
         fields = {"gpu": gpu, "tensor_parallel_size": tensor_parallel_size}

@@ -11,7 +11,7 @@ from capacity.base.flags import Flag
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Pool
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
-from capacity.hardware import load_profile
+from capacity.hardware import HardwareProfile, load_profile
 from capacity.pool.resolve import resolve
 from capacity.simulator.schedulers import SCHEDULERS, schedulers_that
 from capacity.step import OpCost, StepCost, decode_shape, prefill_shape
@@ -51,13 +51,11 @@ class EngineRow:
 def engine_rows(gpu: str = "h100") -> tuple[EngineRow, ...]:
     """Return the newest listed release of every engine, with its default limits on `gpu`. Raises UnknownName."""
     profile = load_profile(gpu)
-    return tuple(
-        _row(find_engine(name), profile.memory_engine_bytes, profile.architecture) for name in engine_names()
-    )
+    return tuple(_row(find_engine(name), profile) for name in engine_names())
 
 
-def _row(engine: EngineSpec, memory_bytes: float, architecture: str) -> EngineRow:
-    limits = engine.default_limits(memory_bytes, architecture)
+def _row(engine: EngineSpec, profile: HardwareProfile) -> EngineRow:
+    limits = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
     origins = engine.origins.values()
     host_step_s = engine.host_base_s + 32 * engine.host_per_layer_s
     return make_from(
@@ -72,9 +70,6 @@ def _row(engine: EngineSpec, memory_bytes: float, architecture: str) -> EngineRo
         drafts=engine.scheduler in schedulers_that("drafts"),
         sourced_fraction=sum(origin.basis != "assumed" for origin in origins) / max(1, len(origins)),
     )
-
-
-# published claims
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,13 +99,12 @@ _LADDER = (
 AGREES_WITHIN = 0.15
 # tokens/s, Llama-2-7B on one A100, one stream: pytorch-labs/gpt-fast README, 2023-11; measured
 COMPILED_16_BIT = 104.9
-COUNTED_INSIDE = "LM head and sampling kernels, counted inside the step here"
+COUNTED_INSIDE = "LM head and sampling kernels; here they are part of the step"
 LADDER_CONTEXT = 512  # tokens; the claim does not say: assumed
 
 
 def ladder_claims() -> tuple[Claim, ...]:
-    """Return claims for Llama-2-7B on an A100, one request: tokens/s as published, predicted, and HBM bandwidth over a
-    step's bytes."""
+    """Return claims in tokens/s for Llama-2-7B on an A100: published, predicted, HBM bandwidth over a step's bytes."""
     return tuple(_ladder_claim(*rung) for rung in _LADDER)
 
 
@@ -124,31 +118,34 @@ def _ladder_claim(name: str, engine: str, quantization: str | None, published: f
     peak = resolved.profile.hbm_bytes_per_s
     if share > 1:
         note = (
-            f"impossible at 16 bit: {published:g} tokens/s read {published * cost.bytes / 1e12:.2f} TB/s of weights "
-            f"and KV, the GPU has {peak / 1e12:.2f}; it must be quantized, or speculate"
+            f"impossible at 16 bit: {published:g} tokens/s would read {published * cost.bytes / 1e12:.2f} TB/s "
+            f"of weights and KV, but the GPU has {peak / 1e12:.2f}; the run must have used quantization or "
+            "speculation"
         )
     elif name.endswith("FlashAttention 2"):
         attention = _share(cost, lambda op: op.name.startswith("attention decode"))
         note = (
-            f"attention is {attention:.0%} of a step's GPU time here, so that no faster one gives 1.5 times: "
-            "the gain is something else (a static cache, compiled launches)"
+            f"attention is {attention:.0%} of a step's GPU time here, so faster attention cannot give 1.5 times; "
+            "the gain has another cause (a static cache, compiled launches)"
         )
     elif abs(published / ours - 1) < AGREES_WITHIN:
         note = f"agrees within {AGREES_WITHIN:.0%}; {share:.0%} of HBM peak"
     else:
         waiting = _share(cost, lambda op: op.bound in ("launch", "host"))
-        note = f"{share:.0%} of HBM peak; ours {ours / most:.0%}, with {waiting:.0%} of the step in launches and host"
+        note = (
+            f"{share:.0%} of HBM peak; ours {ours / most:.0%}, with {waiting:.0%} of the step in launches and host "
+            "time"
+        )
         if quantization is None and published > COMPILED_16_BIT:
             note += f"; faster than the {COMPILED_16_BIT} measured with compiled graphs (gpt-fast)"
         elif waiting > 0.5:
-            note += "; a host that launches faster than the measured one ours stands on would explain it"
+            note += "; a host with faster kernel launches than the measured one would explain it"
     return Claim(
         name=name, unit="tokens/s", published=published, ours=ours, bound=most, possible=share <= 1, note=note
     )
 
 
 def _share(cost: StepCost, counted: Callable[[OpCost], bool]) -> float:
-    """Return the fraction of a step in the operators that `counted` accepts."""
     return sum(op.seconds for op in cost.operators if counted(op)) / cost.seconds
 
 
@@ -168,20 +165,26 @@ def breakdown_claims() -> tuple[Claim, ...]:
             150,
             prefill.seconds * 1e3,
             least_prefill_ms,
-            f"{prefill.flops / 1e12:.0f} TFLOP in 150 ms are {prefill.flops / 0.15 / 1e12:.0f} TFLOP/s; INT4 weights "
-            f"multiply at 16 bit, {profile.dense_flops_per_s['bf16'] / 1e12:.0f} at most",
+            f"{prefill.flops / 1e12:.0f} TFLOP in 150 ms are {prefill.flops / 0.15 / 1e12:.0f} TFLOP/s; INT4 "
+            f"weights are multiplied in 16 bit, at most {profile.dense_flops_per_s['bf16'] / 1e12:.0f} TFLOP/s",
         ),
         (
             "decode, per token",
             4,
             decode_ms,
             least_step_ms,
-            f"every token reads {decode.bytes / 1e9:.0f} GB: in 4 ms that is {decode.bytes / 0.004 / 1e12:.1f} TB/s, "
-            f"the GPU has {profile.hbm_bytes_per_s / 1e12:.2f}",
+            f"every token reads {decode.bytes / 1e9:.0f} GB: in 4 ms that is {decode.bytes / 0.004 / 1e12:.1f} "
+            f"TB/s, but the GPU has {profile.hbm_bytes_per_s / 1e12:.2f}",
         ),
-        ("decode of 256 tokens", 1000, 255 * decode_ms, 255 * least_step_ms, "the same, 255 steps"),
+        ("decode of 256 tokens", 1000, 255 * decode_ms, 255 * least_step_ms, "the same, for 255 steps"),
         ("sampling of 256 tokens", 50, 256 * sampling * 1e3, None, COUNTED_INSIDE),
-        ("network", 50, network_ms, None, "client to engine and back on one site; a wide area adds its own"),
+        (
+            "network",
+            50,
+            network_ms,
+            None,
+            "client to engine and back within one site; a wide-area network adds its own latency",
+        ),
     )
     return tuple(
         Claim(
@@ -210,9 +213,9 @@ class Engines(AnswerRecord):
 
 @validate_arguments
 def engine_table(
-    gpu: Annotated[str, Flag("Defaults depend on its memory.", "--gpu")] = "h100",
+    gpu: Annotated[str, Flag("GPU whose memory sets the default limits.", "--gpu")] = "h100",
     *,
-    claims: Annotated[bool, Flag("Also published speed claims, held against physics.")] = False,
+    claims: Annotated[bool, Flag("Also compare published speed claims with physical limits.")] = False,
 ) -> Engines:
     """Return each engine's defaults on `gpu`, and the formats that it loads. Raises UnknownName."""
     published = (*ladder_claims(), *breakdown_claims()) if claims else ()

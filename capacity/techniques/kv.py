@@ -34,8 +34,7 @@ from capacity.techniques.one_pool import Contexts, TensorParallel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvAnswerRow:
-    """A model's KV, its size under other attention kinds, and the prompt length at which attention exceeds the
-    matrices."""
+    """A model's KV, its size under other attention kinds, and the prompt length at which attention dominates."""
 
     model: str
     attention: str
@@ -90,26 +89,32 @@ def kv(
     models: Annotated[Sequence[str | ModelSpec] | str | ModelSpec, Flag("One or more models.")],
     *,
     gpus: Annotated[
-        Sequence[str] | str, Flag("Also the context that this GPU holds; may be repeated.", "--gpu")
+        Sequence[str] | str, Flag("Also show the context that this GPU holds; may be repeated.", "--gpu")
     ] = (),
     contexts: Contexts = CONTEXTS,
-    batch_size: Annotated[int, Flag("Of decode steps.", least=1)] = 32,
+    batch_size: Annotated[int, Flag("Batch size of decode steps.", least=1)] = 32,
     window_tokens: Annotated[
         int | None,
-        Flag("Also attention limited to windows, sinks or chunks of so many.", "--window", least=1),
+        Flag(
+            "Window in tokens; also show attention limited to windows, sinks or chunks of this size.",
+            "--window",
+            least=1,
+        ),
     ] = None,
-    sink_tokens: Annotated[int, Flag("First tokens kept besides the window.", "--sinks", least=0)] = 4,
+    sink_tokens: Annotated[
+        int, Flag("Number of first tokens kept in addition to the window.", "--sinks", least=0)
+    ] = 4,
     eviction: Annotated[
         str | None,
         Flag(
-            "Also keeping less: snapkv, h2o, pyramidkv, streaming-llm, rocketkv, dmc, kivi-2, kv-fp8, or all.",
+            "Also show KV eviction: snapkv, h2o, pyramidkv, streaming-llm, rocketkv, dmc, kivi-2, kv-fp8, or all.",
             "--eviction --kv-eviction",
         ),
     ] = None,
     budget_tokens: Annotated[
-        int, Flag("Tokens that every layer keeps of a request then.", "--kv-budget", least=1)
+        int, Flag("Tokens that every layer keeps per request with --eviction.", "--kv-budget", least=1)
     ] = BUDGET_TOKENS,
-    kv_cache_dtype: Annotated[str, Flag("auto, fp8, int8, int4, ...")] = "auto",
+    kv_cache_dtype: Annotated[str, Flag("KV cache format: auto, fp8, int8, int4, ...")] = "auto",
     tensor_parallel_size: TensorParallel = 1,
     quantization: Annotated[str | None, Flag("Weight format.", "--quantization -q")] = None,
     engine: Annotated[str, Flag("Engine, with an optional version.")] = "vllm",

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from capacity.base.errors import InvalidInput
 from capacity.model import ModelSpec
-from capacity.model.layers import KvCacheGroup
 from capacity.model.quantization import find_kv_cache_format
 from capacity.step import windowed_pairs
 
@@ -15,18 +14,15 @@ LONGEST_CONTEXT = 1 << 40
 
 
 def request_kv_bytes(model: ModelSpec, tokens: int, kv_cache_dtype: str = "auto") -> float:
-    """Return the KV bytes of one request of `tokens` tokens, one copy: windowed layers stop growing, linear ones never
-    grow."""
+    """Return the KV bytes of one request, one copy: windowed layers stop growing, linear ones never grow."""
     if not 1 <= tokens <= LONGEST_CONTEXT:
         raise InvalidInput(f"a context of {tokens} tokens: must be from 1 to {LONGEST_CONTEXT}")
-    return sum(_group_bytes(group, tokens) for group in model.kv_cache_groups(kv_cache_dtype))
-
-
-def _group_bytes(group: KvCacheGroup, tokens: int) -> float:
-    if group.kind == "linear":
-        return group.state_bytes_per_sequence
-    held = tokens if group.window_tokens is None else min(tokens, group.window_tokens)
-    return group.bytes_per_token * held
+    return sum(
+        group.state_bytes_per_sequence
+        if group.kind == "linear"
+        else group.bytes_per_token * min(tokens, group.window_tokens or tokens)
+        for group in model.kv_cache_groups(kv_cache_dtype)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +50,7 @@ def limited_attention(
     """
     if sink_tokens < 0 or window_tokens < 1 or tokens < 1:
         raise InvalidInput(
-            f"{sink_tokens} sinks and a window of {window_tokens} at {tokens} tokens: at least 0, 1 and 1"
+            f"{sink_tokens} sinks and a window of {window_tokens} at {tokens} tokens: must be at least 0, 1 and 1"
         )
     streaming = sink_tokens + window_tokens
     whole, rest = divmod(tokens, window_tokens)

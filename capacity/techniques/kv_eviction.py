@@ -98,8 +98,7 @@ def _formats() -> Iterator[KvEviction]:
         )
 
 
-def describe_methods(methods: Sequence[KvEviction]) -> tuple[EvictionMethod, ...]:
-    """Return the description of each method."""
+def described(methods: Sequence[KvEviction]) -> tuple[EvictionMethod, ...]:
     return tuple(make_from(EvictionMethod, way, method=way.name) for way in methods)
 
 
@@ -118,8 +117,9 @@ def eviction_rows(
     Raises InvalidInput for a budget below 1.
     """
     if budget_tokens < 1:
-        raise InvalidInput(f"--kv-budget {budget_tokens}: at least 1 token")
+        raise InvalidInput(f"--kv-budget {budget_tokens}: must be at least 1 token")
     whole_bytes = request_kv_bytes(model, context_tokens, kv_cache_dtype)
+    heads = sum(g.num_kv_heads * g.num_layers for g in model.kv_cache_groups() if g.kind == "full")
     plain_s = None if pool is None else _step_s(pool, batch_size, context_tokens, context_tokens)
     for method in (None, *methods):
         kept = context_tokens if method is None else method.kept_tokens(context_tokens, budget_tokens)
@@ -141,7 +141,7 @@ def eviction_rows(
             kept_tokens=kept,
             kv_bytes=kv_bytes,
             kept_share=kv_bytes / whole_bytes if whole_bytes else 1.0,
-            score_bytes=_score_bytes(model, kept) if method is not None and method.scored == "all" else 0.0,
+            score_bytes=float(heads * kept * SCORE_BYTES) if method and method.scored == "all" else 0.0,
             batch_size=batch_size,
             step_s=step_s,
             speedup=None if step_s is None or plain_s is None else plain_s / step_s,
@@ -152,14 +152,8 @@ def eviction_rows(
         )
 
 
-def _score_bytes(model: ModelSpec, kept: int) -> float:
-    heads = sum(g.num_kv_heads * g.num_layers for g in model.kv_cache_groups() if g.kind == "full")
-    return float(heads * kept * SCORE_BYTES)
-
-
 def _step_s(pool: ResolvedPool, batch: int, context: int, kept: int) -> float:
-    """Return the seconds of a decode step of `batch` requests at `context`, whose growing layers attend to `kept`
-    tokens."""
+    """Return the seconds of a decode step of `batch` requests whose growing layers attend to `kept` tokens."""
     window = pool.model.window_tokens
     shape = StepShape(
         decode_sequences=batch,
@@ -180,8 +174,7 @@ def _requests_that_fit(pool: ResolvedPool, context: int, kept: int) -> int:
 
 
 def _prefill_s(pool: ResolvedPool, method: KvEviction | None, context: int, kept: int) -> tuple[float, float]:
-    """Return the seconds of one prompt in one step, and the scoring time: the fraction of attention's query-key pairs
-    that scoring computes."""
+    """Return the seconds of one prompt in one step, and of scoring, by its fraction of attention's query-key pairs."""
     model = pool.model
     shape = prefill_shape(1, context, window_tokens=model.window_tokens)
     if method is not None and method.prompt == "kept":

@@ -19,9 +19,6 @@ CONTEXTS = (4096, 32768, 131072, 1048576)
 MOST_RANKS = 8
 
 
-# where attention overtakes the weights
-
-
 def prefill_crossover_tokens(model: ModelSpec) -> float:
     """Return the prompt length at which causal attention needs as many FLOPs as all matrices: active matrix parameters
     / (L·q·d).
@@ -36,7 +33,7 @@ def prefill_crossover_tokens(model: ModelSpec) -> float:
     )
     if width == 0:
         raise OutsideValidity(
-            f"no layer of {model.name} attends to its whole context: attention never overtakes"
+            f"no layer of {model.name} attends to its whole context, so attention never exceeds the weights"
         )
     embeddings = sum(p.params for p in model.parameter_parts() if p.kind in ("embedding", "lm_head"))
     return (model.active_params - embeddings) / width
@@ -56,7 +53,9 @@ class ContextPoint:
 def decode_point(resolved: ResolvedPool, batch_size: int, context: int) -> ContextPoint:
     """Return a decode step of `batch_size` requests at a context from the step model; memory is not checked."""
     if batch_size < 1 or not 1 <= context <= LONGEST_CONTEXT:
-        raise InvalidInput(f"a batch of {batch_size} at {context} tokens: both must be at least 1")
+        raise InvalidInput(
+            f"a batch of {batch_size} at {context} tokens: must be at least 1, and 1 to {LONGEST_CONTEXT}"
+        )
     shape = decode_shape(batch_size, context, window_tokens=resolved.model.window_tokens)
     cost = resolved.step_model.step_cost(shape)
     attention_s = sum(op.seconds for op in cost.operators if op.name.startswith("attention decode"))
@@ -74,9 +73,6 @@ def decode_crossover_tokens(resolved: ResolvedPool, batch_size: int) -> int | No
     return first_without(
         lambda tokens: decode_point(resolved, batch_size, tokens).attention_share < 0.5, 1 << 24
     )
-
-
-# offloading, and prefill over several GPUs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

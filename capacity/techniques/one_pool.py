@@ -14,10 +14,12 @@ from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool
 from capacity.pool.resolve import ResolvedPool
 
-InputLen = Annotated[int, Flag("Prompt tokens of a request.", "--input-len --isl")]
-OutputLen = Annotated[int, Flag("Output tokens of a request.", "--output-len --osl")]
-Contexts = Annotated[Sequence[int], Flag("Tokens, as 4K,32K,128K,1M.", "--contexts")]
-TensorParallel = Annotated[int, Flag("GPUs that share every layer.", "--tensor-parallel-size -tp", least=1)]
+InputLen = Annotated[int, Flag("Prompt tokens per request.", "--input-len --isl")]
+OutputLen = Annotated[int, Flag("Output tokens per request.", "--output-len --osl")]
+Contexts = Annotated[Sequence[int], Flag("Context lengths in tokens, as 4K,32K,128K,1M.", "--contexts")]
+TensorParallel = Annotated[
+    int, Flag("Number of GPUs that share every layer.", "--tensor-parallel-size -tp", least=1)
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,7 @@ def one_rank(pool: Pool, verb: str) -> Pool:
     """Return the pool. Raises InvalidInput for data-parallel ranks, which the closed forms do not cover."""
     if pool.data_parallel_size > 1:
         raise InvalidInput(
-            f"`{verb}` is of one data-parallel rank: leave out --data-parallel-size (`scale --axis data` adds ranks up)"
+            f"`{verb}` describes one data-parallel rank: leave out --data-parallel-size (`capacity scale --axis "
+            "data` compares numbers of ranks)"
         )
     return pool

@@ -39,12 +39,11 @@ class ReuseCurve:
     def hits(self, capacity_blocks: int | None = None) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
         """Return a mask of the look-ups that hit."""
         if capacity_blocks is not None and capacity_blocks < 0:
-            raise InvalidInput(f"the cache's capacity is {capacity_blocks} blocks: must be at least 0")
+            raise InvalidInput(f"a cache of {capacity_blocks} blocks: must be at least 0")
         seen = self.depth >= 0
         return seen if capacity_blocks is None else seen & (self.depth < capacity_blocks)
 
     def block_hit_fraction(self, capacity_blocks: int | None = None) -> float:
-        """Return hits over look-ups, in blocks."""
         return float(self.hits(capacity_blocks).mean()) if len(self.depth) else 0.0
 
     def token_hit_fraction(self, capacity_blocks: int | None = None) -> float:
@@ -74,7 +73,7 @@ def reuse_curve(workload: Workload, block_tokens: int, *, as_engine: bool = Fals
     content = workload.content
     if content is None:
         raise InvalidInput(
-            f"{workload.name} does not say what its prompts share: use a trace with block hashes (hash_ids), "
+            f"{workload.name} has no information about shared prompts: use a trace with block hashes (hash_ids), "
             "or conversations"
         )
     prompts = workload.prompt_tokens
@@ -147,9 +146,6 @@ def _stack_depths(ids: IntArray, begins: IntArray) -> tuple[IntArray, IntArray]:
     return depth, np.where(previous >= 0, begins[np.maximum(previous, 0)], -1)
 
 
-# what it saves
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillSavings:
     """Prefill of a trace with and without a cache, on one engine, without queueing."""
@@ -199,9 +195,6 @@ def prefill_savings(
         usd_per_million_input_tokens=None if usd_per_s is None else plain * usd_per_s / millions,
         usd_per_million_input_tokens_cached=None if usd_per_s is None else cached * usd_per_s / millions,
     )
-
-
-# replicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

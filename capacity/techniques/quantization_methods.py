@@ -21,8 +21,7 @@ Kind = Literal["none", "weight-only", "weights and activations", "kv-cache"]
 
 
 class Quality(Spec):
-    """A published figure; without numbers it is its source's own summary, whose `losses` are fractions of the
-    scores."""
+    """A published figure; without numbers, its source's summary, whose `losses` are fractions of the scores."""
 
     metric: str
     model: str
@@ -68,8 +67,7 @@ class QuantizationMethod(Spec):
         return replace(resolved, scheme=self.scheme(resolved))
 
     def scheme(self, resolved: ResolvedPool) -> QuantizationScheme:
-        """Return the storage format of each parameter group: the layers' matrices; embedding, LM head, router and
-        norms at 16 bit."""
+        """Return the storage formats: the layers' matrices as here; embedding, LM head, router and norms at 16 bit."""
         return scheme_for(resolved.model, self.quantization)
 
 

@@ -94,15 +94,15 @@ def quantization_options(
     price: Price | None = None,
     methods: Sequence[str] | None = None,
 ) -> tuple[QuantizedOption, ...]:
-    """Return all methods (or the named ones) on the pool's model, GPU and engine. Raises InvalidInput or
-    UnknownName."""
+    """Return all methods (or the named ones) on the pool. Raises InvalidInput or UnknownName."""
     if input_len < 1 or output_len < 2 or large_batch < 1:
         raise InvalidInput(
             f"{input_len} tokens in, {output_len} out, a batch of {large_batch}: must be at least 1, 2 and 1"
         )
     if input_len + output_len > resolved.max_model_len:
         raise InvalidInput(
-            f"a request of {input_len + output_len} tokens exceeds max_model_len {resolved.max_model_len}"
+            f"a request of {input_len + output_len} tokens exceeds max_model_len {resolved.max_model_len}: raise "
+            "the limit"
         )
     _ = resolved.memory  # raises for impossible parallelism with any format
     traffic = lengths_vary(input_len, output_len)
@@ -117,8 +117,7 @@ def quantization_options(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
-    """Requests of equal lengths, the batch of the second TPOT, the price of a GPU-hour, and `requests` of varying
-    lengths."""
+    """Requests of equal lengths, batch of the second TPOT, price of a GPU-hour, and `requests` of varying lengths."""
 
     input_len: int
     output_len: int
@@ -136,8 +135,7 @@ def lengths_vary(input_len: int, output_len: int) -> Traffic:
 def _option(
     resolved: ResolvedPool, method: QuantizationMethod, load: _Load, plain: Callable[[], ResolvedPool]
 ) -> QuantizedOption:
-    """Return one option. `plain()` is the pool at 16 bit, shared by all methods so that its step model is built
-    once."""
+    """Return one option. `plain()` returns the pool at 16 bit, shared by all methods to build its step model once."""
     pool = method.apply(resolved)
     option = _option_without_times(pool, method, load)
     try:
@@ -150,7 +148,7 @@ def _option(
         timed = _add_times(pool, option, load)
         if option.kind not in ("weight-only", "weights and activations"):
             return timed
-        batch = _break_even(plain(), pool, load.input_len)
+        batch = break_even_batch(plain(), pool, load.input_len)
         return replace(timed, pays_below_batch=batch if batch is not None and batch <= held else None)
     except CapacityError as error:
         return replace(option, reason=str(error))
@@ -185,8 +183,7 @@ def _option_without_times(pool: ResolvedPool, method: QuantizationMethod, load: 
 
 
 def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
-    """Return the FLOP/s of the largest matrix product in a step of many rows, over the GPU's dense rate in its
-    format."""
+    """Return the FLOP/s of the largest product in a step of many rows, over the GPU's dense rate in its format."""
     rows = prefill_shape(1, ROOF_ROWS, window_tokens=pool.model.window_tokens)
     operators = pool.step_model.step_cost(rows).operators
     products = (op for op in operators if not op.name.startswith("attention prefill"))
@@ -223,7 +220,7 @@ def _add_times(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> Quan
     )
 
 
-def break_even_batch(resolved: ResolvedPool, method: str, context_tokens: int) -> int | None:
+def break_even_batch(plain: ResolvedPool, quantized: ResolvedPool, context_tokens: int) -> int | None:
     """Return the smallest batch at which a decode step is no faster than at 16 bit; None: it is always faster.
 
     Below it fewer bytes win; above it products are compute bound and dequantization costs time. Raises InvalidInput
@@ -231,12 +228,6 @@ def break_even_batch(resolved: ResolvedPool, method: str, context_tokens: int) -
     """
     if context_tokens < 1:
         raise InvalidInput(f"a context of {context_tokens} tokens: must be at least 1")
-    return _break_even(
-        find_method(PLAIN).apply(resolved), find_method(method).apply(resolved), context_tokens
-    )
-
-
-def _break_even(plain: ResolvedPool, quantized: ResolvedPool, context_tokens: int) -> int | None:
     before, after = plain.step_model, quantized.step_model
 
     def pays(batch: int) -> bool:
@@ -269,8 +260,10 @@ def quantize(
     *,
     input_len: InputLen = 1024,
     output_len: OutputLen = 256,
-    large_batch: Annotated[int, Flag("Batch of the second TPOT.")] = 64,
-    methods: Annotated[Sequence[str] | None, Flag("Only this method; may be repeated.", "--method")] = None,
+    large_batch: Annotated[int, Flag("Batch size of the second TPOT.")] = 64,
+    methods: Annotated[
+        Sequence[str] | None, Flag("Show only this method; may be repeated.", "--method")
+    ] = None,
     **options: Any,
 ) -> Quantizing:
     """Memory, batch, latency, cost and published quality of every method (or those named). Raises InvalidInput."""

@@ -70,8 +70,7 @@ def pipeline_idle_fraction(stages: int, micro_batches: int) -> float:
 def all_reduce_bytes_per_token(
     hidden_size: int, layers: int, ranks: int, *, value_bytes: float = 2.0
 ) -> float:
-    """Return the bytes that each rank sends per token under tensor parallelism: two all-reduces per layer, 2(n-1)/n
-    each."""
+    """Return the bytes that a rank sends per token with TP: two all-reduces per layer, 2(n-1)/n each."""
     if ranks < 1:
         raise InvalidInput(f"{ranks} ranks: must be at least 1")
     return 2 * layers * 2 * (ranks - 1) / ranks * hidden_size * value_bytes
@@ -157,8 +156,8 @@ def scaling_curve(
     """
     if min(input_len, concurrency) < 1 or output_len < 2 or not 1 <= most_gpus <= LARGEST_GROUP:
         raise InvalidInput(
-            f"{input_len} tokens in, {output_len} out, {concurrency} in flight, {most_gpus} GPUs: "
-            f"at least 1, 2, 1 and 1 to {LARGEST_GROUP}"
+            f"{input_len} tokens in, {output_len} out, {concurrency} in flight, {most_gpus} GPUs: must be at "
+            f"least 1, 2, 1 and 1 to {LARGEST_GROUP}"
         )
     if axis in ("expert", "data") and not base.model.is_moe:
         raise InvalidInput(
@@ -166,7 +165,9 @@ def scaling_curve(
         )
     load = _Load(input_len=input_len, output_len=output_len, concurrency=concurrency, price=price)
     if load.tokens > base.max_model_len:
-        raise InvalidInput(f"a request of {load.tokens} tokens exceeds max_model_len {base.max_model_len}")
+        raise InvalidInput(
+            f"a request of {load.tokens} tokens exceeds max_model_len {base.max_model_len}: raise the limit"
+        )
     return _with_efficiency([_layout(base, axis, size, load) for size in _sizes(base.model, axis, most_gpus)])
 
 
@@ -293,15 +294,13 @@ def _experts(resolved: ResolvedPool, served: int) -> tuple[float | None, float |
 
 
 def _with_efficiency(layouts: list[Layout]) -> tuple[Layout, ...]:
-    first = next((layout for layout in layouts if layout.reason is None), None)
-    if first is None or first.output_tokens_per_s_per_gpu is None or first.tpot_s is None:
-        return tuple(layouts)
-    compared = []
+    compared: list[Layout] = []
+    first = None
     for layout in layouts:
         rate, tpot_s = layout.output_tokens_per_s_per_gpu, layout.tpot_s
         if rate is not None and tpot_s is not None:
-            efficiency = rate / first.output_tokens_per_s_per_gpu
-            layout = replace(layout, efficiency=efficiency, speedup=first.tpot_s / tpot_s)
+            first = first or (rate, tpot_s)
+            layout = replace(layout, efficiency=rate / first[0], speedup=first[1] / tpot_s)
         compared.append(layout)
     return tuple(compared)
 
@@ -336,11 +335,12 @@ def scale(
     *,
     input_len: InputLen = 1024,
     output_len: OutputLen = 256,
-    concurrency: Annotated[int, Flag("Requests in flight.")] = 32,
-    axis: Annotated[str, Flag("tensor, pipeline, expert or data.")] = "tensor",
-    most_gpus: Annotated[int, Flag("Largest group tried.")] = 8,
+    concurrency: Annotated[int, Flag("Number of requests in flight.")] = 32,
+    axis: Annotated[str, Flag("Axis of parallelism: tensor, pipeline, expert or data.")] = "tensor",
+    most_gpus: Annotated[int, Flag("Largest number of GPUs.")] = 8,
     tpot_s: Annotated[
-        float | None, Flag("Also the cheapest that meets this TPOT, in ms.", "--tpot", milliseconds=True)
+        float | None,
+        Flag("Also report the cheapest layout that meets this TPOT, in ms.", "--tpot", milliseconds=True),
     ] = None,
     **options: Any,
 ) -> Scaling:

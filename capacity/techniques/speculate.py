@@ -73,8 +73,9 @@ def simulate_speculation(
     plain, able = engine_setup(without), schedulers_that("drafts")
     if plain.policy not in able:
         raise InvalidInput(
-            f"drafts are not simulated under {target.engine.label}: its scheduler, {plain.policy}, is modelled with a "
-            f"row a request, {', '.join(able)} with drafts too: use --engine vllm, or leave out --simulate"
+            f"drafts are not simulated with {target.engine.label}: its scheduler, {plain.policy}, supports one "
+            f"row per request, and only {', '.join(able)} support drafts. Use --engine vllm, or leave out "
+            "--simulate."
         )
     drafted = with_drafts(plain, speculation, draft_tokens, seed=seed)
     drawn = drafted.speculation
@@ -163,23 +164,24 @@ class Speculating(PoolAnswer):
 @document_options(Pool)
 @validate_arguments
 def speculate(
-    model: Annotated[str | ModelSpec | DeploymentFile, Flag("The target model.")],
+    model: Annotated[str | ModelSpec | DeploymentFile, Flag("Target model.")],
     *,
     method: Annotated[
         str | None,
         Flag(
-            "draft-model, self-draft, ngram, lookahead, layer-skip, medusa, eagle, eagle2, eagle3, mtp: chains; "
-            "eagle3-tree: trees, as of medusa and eagle; default: --speculator, or eagle3."
+            "Drafting method: draft-model, self-draft, ngram, lookahead, layer-skip, medusa, eagle, eagle2, "
+            "eagle3, mtp (chains), or medusa-tree, eagle-tree, eagle2-tree, eagle3-tree; default: --speculator, "
+            "or eagle3."
         ),
     ] = None,
     draft_tokens: Annotated[
-        int | None, Flag("Drafts of a round; default: the method's.", "--draft-tokens -k")
+        int | None, Flag("Draft tokens per round; default: the method's.", "--draft-tokens -k")
     ] = None,
-    context_tokens: Annotated[
-        int, Flag("Tokens of context of each request.", "--context-tokens --context")
-    ] = 1024,
-    batches: Annotated[Sequence[int], Flag("As 1,4,16.", "--batches --batch-sizes")] = BATCHES,
-    simulate: Annotated[bool, Flag("Also a closed loop of each batch through the scheduler.")] = False,
+    context_tokens: Annotated[int, Flag("Context tokens per request.", "--context-tokens --context")] = 1024,
+    batches: Annotated[Sequence[int], Flag("Batch sizes, as 1,4,16.", "--batches --batch-sizes")] = BATCHES,
+    simulate: Annotated[
+        bool, Flag("Also simulate a closed loop of each batch size with the scheduler.")
+    ] = False,
     engine_loop: Annotated[str, ENGINE_LOOP] = "auto",
     **options: Any,
 ) -> Speculating:
@@ -235,11 +237,13 @@ def speculate(
 def _batches_that_fit(batches: Sequence[int], largest: int) -> tuple[list[int], tuple[str, ...]]:
     """Return the batches that an engine can hold, and a note on the others. Raises InvalidInput if it holds none."""
     held, others = [b for b in batches if b <= largest], [b for b in batches if b > largest]
-    why = f"max_num_seqs and the KV cache beside the draft hold {largest:,} such requests"
+    why = f"max_num_seqs and the KV cache with the draft allow at most {largest:,} such requests"
     if not held:
-        raise InvalidInput(f"no batch to answer for: {why}; give --batches up to that, or --context-tokens")
+        raise InvalidInput(
+            f"no batch size is possible: {why}; use smaller --batches, or a smaller --context-tokens"
+        )
     left_out = ", ".join(f"{batch:,}" for batch in others)
-    return held, (f"batches of {left_out} are left out: {why}",) if others else ()
+    return held, (f"batches of {left_out} are omitted: {why}",) if others else ()
 
 
 def _speculation_row(

@@ -53,7 +53,7 @@ def test_who_does_not_run_it_is_a_row_with_its_reason() -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"max_model_len": 10**6}, "beyond the 131072 positions"),
+        ({"max_model_len": 10**6}, "exceeds the 131072 positions"),
         ({"engines": ["vllm", "vlm"]}, "vlm"),
         ({"engines": []}, "no engines"),
         ({"input_len": None}, "no lengths"),

@@ -353,7 +353,7 @@ def test_a_draft_model_is_simulated_with_its_steps_and_its_memory() -> None:
         ({"speculator": "eagle3", "draft": "llama-3.2-1b"}, "eagle3 takes no --draft MODEL"),
         ({"draft": "qwen3-0.6b"}, "must share the target's"),
         ({"draft": "llama-3.2-1b", "draft_tensor_parallel_size": 3}, "must be 1 or the target's 2"),
-        ({"draft_tensor_parallel_size": 1}, "need a way to draft"),
+        ({"draft_tensor_parallel_size": 1}, "need a drafting method"),
     ],
 )
 def test_drafts_that_cannot_be_are_refused(fields: dict[str, Any], problem: str) -> None:

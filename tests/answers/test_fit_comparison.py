@@ -48,7 +48,7 @@ def test_what_holds_shorter_requests_stands_between() -> None:
 
 
 def test_what_none_can_be_asked_is_an_error_and_what_one_cannot_is_its_row() -> None:
-    with pytest.raises(capacity.InvalidInput, match="beyond the 131072 positions"):
+    with pytest.raises(capacity.InvalidInput, match="exceeds the 131072 positions"):
         capacity.compare_fits("llama-3.1-8b", gpus=["h100", "a100"], max_model_len=10**6)
     rows = capacity.compare_fits("llama-3.1-8b", gpus=["h100", "tpu-v5e"], engine="tensorrt-llm").rows
     assert rows[0].fits

@@ -36,7 +36,7 @@ def test_kv_cache_memory_is_taken_as_given() -> None:
     assert found.kv_capacity_blocks == given // block_bytes
     too_much = capacity.fit(LLAMA, gpu="h100", kv_cache_memory_bytes=90 * 10**9)
     assert not too_much.fits
-    assert "--kv-cache-memory-bytes asks for 83.82 GiB" in str(too_much.reason)
+    assert "--kv-cache-memory-bytes requests 83.82 GiB" in str(too_much.reason)
 
 
 def test_fewer_tokens_may_be_scheduled_than_memory_is_kept_for() -> None:

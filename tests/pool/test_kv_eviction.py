@@ -95,19 +95,19 @@ def test_taking_it_away_gives_the_whole_model_back() -> None:
     [
         ("llama-3.1-8b", {"kv_eviction": "snapkv"}, "add --kv-budget"),
         ("llama-3.1-8b", {"kv_eviction": "kivi-2", "kv_budget": 9}, "is a KV format"),
-        ("llama-3.1-8b", {"kv_eviction": "dmc", "kv_budget": 9}, "keeps a share"),
+        ("llama-3.1-8b", {"kv_eviction": "dmc", "kv_budget": 9}, "keeps a fraction"),
         (
             "llama-3.1-8b",
             {"kv_eviction": "h2o", "kv_budget": 9, "enable_prefix_caching": True},
-            "were dropped",
+            "need the evicted tokens",
         ),
         (
             "llama-3.1-8b",
             {"kv_eviction": "h2o", "kv_budget": 9, "enable_chunked_prefill": True},
             "in one step",
         ),
-        ("gemma-3-27b", {"kv_eviction": "h2o", "kv_budget": 9}, "windows, latents or states"),
-        ("deepseek-v3", {"kv_eviction": "h2o", "kv_budget": 9, "tensor_parallel_size": 8}, "by KV heads"),
+        ("gemma-3-27b", {"kv_eviction": "h2o", "kv_budget": 9}, "windows, latents or recurrent states"),
+        ("deepseek-v3", {"kv_eviction": "h2o", "kv_budget": 9, "tensor_parallel_size": 8}, "with KV heads"),
     ],
 )
 def test_what_does_not_go_together_is_refused(model: str, fields: dict[str, object], said: str) -> None:

@@ -296,10 +296,10 @@ def test_the_scarcest_pipeline_stage_decides() -> None:
 
 def test_leaving_the_node_is_said() -> None:
     plan = plan_of(load_model("llama-3.1-405b"), H100, VLLM, tensor_parallel_size=16, max_model_len=8192)
-    assert any("leaves the node" in warning and "50 GB/s" in warning for warning in plan.warnings)
+    assert any("exceeds the node" in warning and "50 GB/s" in warning for warning in plan.warnings)
     bridged = load_profile("h100-nvl-94gb")
     plan = plan_of(load_model("llama-3.1-70b"), bridged, VLLM, tensor_parallel_size=4)
-    assert any("leaves the nvlink-bridge domain" in warning for warning in plan.warnings)
+    assert any("exceeds the nvlink-bridge domain" in warning for warning in plan.warnings)
     assert not plan_of(load_model("llama-3.1-70b"), H100, VLLM, tensor_parallel_size=8).warnings
 
 

@@ -26,17 +26,17 @@ def resolved(model: str = "llama-3.1-8b", **fields: Any) -> ResolvedPool:
     [
         (
             {"n_gpu_layers": 8},
-            r"--n-gpu-layers 8: vllm@.* keeps no layers in host memory; use --cpu-offload-gb, or",
+            r"--n-gpu-layers 8: vllm@.* cannot keep layers in host memory; use --cpu-offload-gb, or",
         ),
         (
             {"engine": "llama.cpp", "cpu_offload_gb": 4},
-            r"keeps no weights in host memory; use --n-gpu-layers, or",
+            r"cannot keep weights in host memory; use --n-gpu-layers, or",
         ),
         (
             {"engine": "tgi", "cpu_offload_gb": 4},
-            r"tgi.* keeps no weights in host memory; use --engine .*vllm",
+            r"tgi.* cannot keep weights in host memory; use --engine .*vllm",
         ),
-        ({"gpu": "m4-max", "engine": "llama.cpp", "n_gpu_layers": 8}, "has one memory for all"),
+        ({"gpu": "m4-max", "engine": "llama.cpp", "n_gpu_layers": 8}, "has no separate host memory"),
         ({**LAYERS, "n_gpu_layers": 8, "pipeline_parallel_size": 2}, "not modelled: leave one of them out"),
         ({**LAYERS, "n_gpu_layers": 8, "host_cpu": "epyc"}, "no hardware profile"),
         ({**LAYERS, "n_gpu_layers": 8, "host_cpu": "l4"}, "l4-24gb"),
@@ -59,7 +59,7 @@ def test_offloaded_weights_make_room_for_kv_and_cost_each_step_their_way_over_pc
     seconds, before = part.step_model.step_seconds(decode), whole.step_model.step_seconds(decode)
     assert moved / link < seconds < moved / link + before
     assert seconds == pytest.approx(moved / link + before * stays, rel=0.25)
-    assert any("6.00 GiB of weights of each GPU stand in host memory" in note for note in part.notes)
+    assert any("6.00 GiB of each GPU's weights are in host memory" in note for note in part.notes)
 
 
 def test_no_more_than_the_layers_leaves_the_gpu() -> None:

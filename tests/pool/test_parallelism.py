@@ -62,12 +62,12 @@ def test_they_read_their_part_of_it_and_send_queries_and_outputs(model: str) -> 
 @pytest.mark.parametrize(
     ("model", "ranks", "engine", "problem"),
     [
-        ("llama-3.1-8b", 2, "vllm", "8 KV heads are kept 1 times over"),
-        ("deepseek-v3", 3, "vllm", "which must be a multiple of it"),
-        ("qwen3-30b-a3b", 4, "vllm", "4 KV heads are kept 2 times over"),
+        ("llama-3.1-8b", 2, "vllm", "keeps 1 copies of 8 KV heads"),
+        ("deepseek-v3", 3, "vllm", "the number of copies must be a multiple of 3"),
+        ("qwen3-30b-a3b", 4, "vllm", "keeps 2 copies of 4 KV heads"),
         ("gpt-oss-120b", 8, "vllm", "keep KV in several ways"),
-        ("qwen3-30b-a3b", 2, "sglang", r"latents \(MLA\) alone"),
-        ("deepseek-v3", 2, "tensorrt-llm", "does not share contexts"),
+        ("qwen3-30b-a3b", 2, "sglang", r"only for models with latents \(MLA\)"),
+        ("deepseek-v3", 2, "tensorrt-llm", "does not support decode context parallelism"),
     ],
 )
 def test_what_engines_refuse_is_refused(model: str, ranks: int, engine: str, problem: str) -> None:

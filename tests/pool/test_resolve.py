@@ -26,7 +26,7 @@ B200 = load_profile("b200")
         ("phi-4", {"tensor_parallel_size": 4}, "does not divide the 10 KV heads"),
         ("llama-3.1-8b", {"pipeline_parallel_size": 33}, "exceeds the 32 layers"),
         ("llama-3.1-8b", {"tensor_parallel_size": 0}, "greater than or equal to 1"),
-        ("llama-3.1-8b", {"max_model_len": 131_073}, "beyond the 131072 positions"),
+        ("llama-3.1-8b", {"max_model_len": 131_073}, "exceeds the 131072 positions"),
         ("llama-3.1-8b", {"max_model_len": 0}, "greater than or equal to 1"),
         (
             "llama-3.1-8b",

@@ -63,12 +63,12 @@ def test_a_limit_above_the_places_is_lowered_and_said() -> None:
     places = resolved().max_num_seqs
     asked = resolved(max_num_seqs=512)
     assert asked.max_num_seqs == places
-    assert any(f"at most {places} requests run at once" in note for note in asked.notes)
+    assert any(f"at most {places} requests run concurrently" in note for note in asked.notes)
     assert "use more GPUs" in asked.more_seats
     below = resolved(max_num_seqs=4)
     assert below.more_seats == "raise --max-num-seqs"
     assert below.max_num_seqs == 4
-    assert not any("run at once" in note for note in below.notes)
+    assert not any("run concurrently" in note for note in below.notes)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_others_have_none(model: str, engine: str) -> None:
     pool = resolved(model, engine=engine, quantization=None, gpu="h200-sxm-141gb", gpu_memory_utilization=0.9)
     assert not has_state_pool(pool)
     assert pool.memory.states is None
-    assert not any("run at once" in note for note in pool.notes)
+    assert not any("run concurrently" in note for note in pool.notes)
 
 
 def test_without_a_place_it_does_not_fit() -> None:
@@ -87,5 +87,5 @@ def test_without_a_place_it_does_not_fit() -> None:
     tight = resolved(gpu_memory_utilization=0.85 - (fits.kv_cache_bytes - 1.2 * GIB) / fits.total_bytes)
     assert not tight.memory.fits
     assert tight.memory.max_context_tokens == 0
-    assert "of it for states; one request takes 0.72 GiB of them" in (tight.memory.reason or "")
+    assert "one request needs 0.72 GiB of states" in (tight.memory.reason or "")
     assert tight.ways_out

@@ -105,7 +105,7 @@ def test_text_alone_leaves_a_models_towers_out() -> None:
 @pytest.mark.parametrize(
     ("model", "fields", "why"),
     [
-        ("llama-3.1-8b", {}, "has no towers to leave out"),
+        ("llama-3.1-8b", {}, "has no towers; leave the flag out"),
         ("gemma-3-4b", {"engine": "sglang"}, "has no such setting; use --engine vllm, or"),
     ],
 )
@@ -121,7 +121,7 @@ def test_the_engines_that_are_named_do_it_here() -> None:
     assert named is not None
     for engine in named[1].split(" or "):  # SGLang loads NVFP4, but not on a Hopper
         assert capacity.fit("llama-3.1-70b", gpu="h100", engine=engine, quantization="nvfp4").weight_format
-    with pytest.raises(InvalidInput, match=r"another --quantization \(no engine that is known here does\)"):
+    with pytest.raises(InvalidInput, match=r"another --quantization \(no supported engine can\)"):
         capacity.fit("llama-3.1-8b", gpu="tpu-v6e", engine="vllm@0.11", quantization="gptq")
 
 
@@ -137,7 +137,8 @@ def test_what_is_of_experts_is_refused_of_a_model_without_them(asked: dict[str, 
 
 @pytest.mark.parametrize("engine", ["llama.cpp", "tgi", "tensorrt-llm"])
 def test_expert_kernels_are_no_choice_of_engines_without_such_a_flag(engine: str) -> None:
-    limit = rf"--moe-backend triton: {engine}@\S+ has no choice of expert kernels, vllm and sglang have: leave it out"
+    choice = "has no choice of expert kernels, only vllm and sglang have; leave it out"
+    limit = rf"--moe-backend triton: {engine}@\S+ {choice}"
     with pytest.raises(InvalidInput, match=limit):
         resolve("qwen3-30b-a3b", Pool(gpu="b200", engine=engine, moe_backend="triton"))
     for other in ("vllm", "sglang", "static"):

@@ -112,7 +112,7 @@ def test_bad_questions_are_refused_in_one_line(asked: dict[str, Any]) -> None:
 
 
 def test_a_model_that_makes_no_tokens_has_no_beams() -> None:
-    with pytest.raises(InvalidInput, match="bge-m3 makes no tokens"):
+    with pytest.raises(InvalidInput, match="bge-m3 generates no tokens"):
         beam_search("bge-m3", gpu="h100")
 
 

@@ -52,7 +52,7 @@ def test_flags_ask_the_same_question(trace: str) -> None:
 def test_half_a_pool_and_unknown_plans_are_refused(trace: str) -> None:
     with pytest.raises(InvalidInput, match="--model and --gpu belong together"):
         cache_curve_by_flags(trace, gpu="h100")
-    with pytest.raises(InvalidInput, match="--price is of a GPU"):
+    with pytest.raises(InvalidInput, match="--price is the price of a GPU"):
         cache_curve_by_flags(trace, price="2")
     with pytest.raises(UnknownName, match="prompt-cache plan"):
         cache_curve(trace, plans=["free"])

@@ -40,15 +40,15 @@ def test_every_term_is_defined_and_has_numbers(term: object) -> None:
 
 def test_the_numbers_are_the_users() -> None:
     """Llama-3.1-8B at 1,200 tokens: 75 blocks of 16, none wasted; 128 KiB a token are 0.15 GiB a request."""
-    assert "ends with 75 and wastes 0.0%" in (define("paged attention", situation()).yours or "")
-    assert "128 KiB a token, 0.15 GiB" in (define("KV cache", situation()).yours or "")
+    assert "ends with 75 blocks and wastes 0.0%" in (define("paged attention", situation()).yours or "")
+    assert "128 KiB per token, 0.15 GiB" in (define("KV cache", situation()).yours or "")
     estimate = situation().estimate
     assert f"{estimate.ttft_s.value * 1e3:,.1f} ms" in (define("ttft", situation()).yours or "")
     assert "295 FLOP/byte" in (define("ridge", situation()).yours or "")
     assert "32 query heads on 8 KV heads" in (define("gqa", situation()).yours or "")
     assert "2 GPUs" in (define("tp", situation(tp=2)).yours or "")
     assert "is dense" in (define("moe", situation()).yours or "")
-    assert "$2.50 an hour" in (define("price", situation()).yours or "")
+    assert "$2.50 per hour" in (define("price", situation()).yours or "")
 
 
 def test_memory_efficiency_is_weights_and_used_kv_over_the_gpu() -> None:

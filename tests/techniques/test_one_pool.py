@@ -62,7 +62,7 @@ def test_a_deployment_says_what_keywords_say() -> None:
 def test_data_parallel_ranks_are_refused_by_the_verbs_name() -> None:
     alone = Pool(gpu="h100")
     assert one_rank(alone, "quantize") is alone
-    with pytest.raises(InvalidInput, match="`quantize` is of one data-parallel rank"):
+    with pytest.raises(InvalidInput, match="`quantize` describes one data-parallel rank"):
         one_rank(Pool(gpu="h100", data_parallel_size=2), "quantize")
 
 

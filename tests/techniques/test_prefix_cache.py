@@ -203,7 +203,7 @@ def test_a_prompt_of_whole_blocks_computes_its_last_one_again() -> None:
 
 def test_bad_questions_are_refused_in_one_line() -> None:
     silent = Workload(arrival_s=[0.0], prompt_tokens=[5], output_tokens=[1])
-    with pytest.raises(InvalidInput, match="does not say what its prompts share"):
+    with pytest.raises(InvalidInput, match="has no information about shared prompts"):
         reuse_curve(silent, 16)
     workload = workload_of([[(1, 5)]])
     with pytest.raises(InvalidInput, match="-1 blocks"):

@@ -29,6 +29,11 @@ def pool(model: str = "llama-3.1-8b", gpu: str = "h100") -> ResolvedPool:
     return resolve(model, Pool(gpu=gpu))
 
 
+def break_even(resolved: ResolvedPool, method: str, context_tokens: int) -> int | None:
+    plain, quantized = (find_method(name).apply(resolved) for name in ("bf16", method))
+    return break_even_batch(plain, quantized, context_tokens)
+
+
 @lru_cache(maxsize=8)
 def options(
     gpu: str = "h100", model: str = "llama-3.1-8b", *, input_len: int = 1000
@@ -69,17 +74,17 @@ def test_weight_only_pays_at_small_batch_and_not_at_large() -> None:
     assert plain.ttft_s is not None
     assert awq.ttft_s is not None
     assert awq.ttft_s > plain.ttft_s
-    batch = break_even_batch(pool(), "awq-int4", 1000)
+    batch = break_even(pool(), "awq-int4", 1000)
     assert batch is not None
     assert 32 < batch < 1024
-    assert break_even_batch(pool(), "smoothquant", 1000) is None  # W8A8 has the higher roof as well
+    assert break_even(pool(), "smoothquant", 1000) is None  # W8A8 has the higher roof as well
 
 
 def test_the_table_says_from_which_batch_weight_only_stops_paying() -> None:
     """As asked one by one; W8A8 on a GPU with INT8 tensor cores always pays, and a KV format has no such batch."""
     found = {o.method: o for o in quantization_options(pool(), input_len=1000, output_len=100)}
     awq = found["awq-int4"].pays_below_batch
-    assert awq == break_even_batch(pool(), "awq-int4", 1000)
+    assert awq == break_even(pool(), "awq-int4", 1000)
     assert awq is not None
     assert awq > 64
     assert found["smoothquant"].pays_below_batch is None
@@ -220,7 +225,7 @@ def test_bad_questions_are_refused_in_one_line() -> None:
         with pytest.raises(InvalidInput):
             quantization_options(pool(), input_len=lengths[0], output_len=lengths[1])
     with pytest.raises(InvalidInput):
-        break_even_batch(pool(), "awq-int4", 0)
+        break_even(pool(), "awq-int4", 0)
 
 
 @pytest.mark.parametrize("method", ["bf16", "awq-int4", "fp8-tensor", "kv-fp8"])

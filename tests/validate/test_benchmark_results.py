@@ -100,8 +100,8 @@ def test_no_value_of_a_wrong_kind_gets_further_than_one_line(tmp_path: Path, too
         ("", "is empty"),
         ("{", "not JSON"),
         ("INFO 11-20 10:02:11 [config.py:42] serving", "compare with --server-log FILE"),
-        ("42", "bare int"),
-        ("{}", "no known benchmark result"),
+        ("42", "only one value of type int"),
+        ("{}", "not a supported benchmark result"),
         ("[[" * 100_000, "not JSON"),
         ('[{"a": 1}]', "not of inference-perf"),
     ],
@@ -123,10 +123,10 @@ ZERO = {
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        ({"benchmarks": []}, "holds no run of guidellm"),
+        ({"benchmarks": []}, "contains no run of guidellm"),
         (
             vllm_result(**ZERO),
-            "measured nothing: every latency and throughput of a vllm bench serve run is 0",
+            "contains no measurement: every latency and throughput of a vllm bench serve run is 0",
         ),
         (vllm_result(**ZERO, completed=0, failed=3), r"\(0 requests completed, 3 failed\)"),
     ],

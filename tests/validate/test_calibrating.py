@@ -50,7 +50,7 @@ def test_thin_evidence_is_refused(tmp_path: Path) -> None:
     few = [timed(case, TRUE_GEMM) for case in gemm_cases()[:5]]
     with pytest.raises(OutsideValidity, match="5 cases are too few"):
         calibrate([write_log(tmp_path / "m.jsonl", few)], out=tmp_path)
-    with pytest.raises(InvalidInput, match="no result to learn from"):
+    with pytest.raises(InvalidInput, match="no result to calibrate on"):
         calibrate([])
 
 
@@ -84,7 +84,7 @@ def test_files_of_one_device_combine_and_of_two_do_not(tmp_path: Path) -> None:
 def test_what_was_measured_on_a_cpu_is_no_gpu(tmp_path: Path) -> None:
     environment = {"device": "a CPU", "torch": "2.13.0", "kind": "cpu"}
     write_log(tmp_path / "m.jsonl", evidence(), environment=environment, profile="cpu")
-    with pytest.raises(InvalidInput, match="a CPU is not a GPU, and cannot be h200-sxm-141gb"):
+    with pytest.raises(InvalidInput, match="was measured on a CPU and cannot calibrate h200-sxm-141gb"):
         calibrate([tmp_path / "m.jsonl"], gpu="h200", out=tmp_path)
 
 
@@ -107,5 +107,5 @@ def test_an_unknown_format_is_refused(verb: str, capsys: pytest.CaptureFixture[s
 def test_a_tolerance_is_a_share(tolerance: float, tmp_path: Path) -> None:
     from capacity_validate import validate
 
-    with pytest.raises(InvalidInput, match="must be a share such as"):
+    with pytest.raises(InvalidInput, match="must be a fraction of at least 0"):
         validate("cpu", out=tmp_path, tolerance_tpot=tolerance)

@@ -90,7 +90,7 @@ def test_what_would_beat_the_roof_is_named_and_held_there(tmp_path: Path) -> Non
     twice_the_gpus = resolve(MODEL, Pool(gpu=GPU, tensor_parallel_size=8))
     runs = [result_file(tmp_path / f"{n}.json", twice_the_gpus, n) for n in (1, 4, 16, 64)]
     answer = learnt(runs, tmp_path)
-    assert any("faster than the GPU's peak" in text for text in answer.contradictions)
+    assert any("would exceed the GPU's peak" in text for text in answer.contradictions)
     model = resolve(MODEL, Pool(gpu=f"{GPU}@mine", tensor_parallel_size=RANKS), profiles=tmp_path).step_model
     assert model.capped
 
@@ -148,14 +148,14 @@ def test_what_the_deployment_lacks_is_asked_for_in_one_line(tmp_path: Path) -> N
         calibrate([tmp_path / "bare.json"], gpu=GPU, out=tmp_path)
     with pytest.raises(InvalidInput, match="letters, digits"):
         calibrate([run], gpu=GPU, name="../x", out=tmp_path)
-    with pytest.raises(InvalidInput, match="no result to learn from"):
+    with pytest.raises(InvalidInput, match="no result to calibrate on"):
         calibrate([])
     with pytest.raises(InvalidInput, match="'num_prompts'"):
         calibrate([run], gpu=GPU, num_prompts=3, out=tmp_path)
     empty = {"elapsed_time": 1.0, "num_requests": 0, "requests_per_second": 0.0}
     (tmp_path / "empty.json").write_text(json.dumps(empty))
     described: dict[str, Any] = {"gpu": GPU, "tensor_parallel_size": RANKS, "model": MODEL}
-    with pytest.raises(MalformedFile, match="measured nothing"):
+    with pytest.raises(MalformedFile, match="contains no measurement"):
         calibrate([tmp_path / "empty.json"], **described, input_len=10, output_len=10, out=tmp_path)
 
 

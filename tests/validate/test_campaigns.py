@@ -54,7 +54,7 @@ def test_a_campaign_file_is_held_to_its_schema(tmp_path: Path) -> None:
     path.write_text('name = "own"\ndescription = "x"\nextends = "quick"\nbudget_s = 5\n')
     assert load_campaign(str(path)).budget_s == 5
     path.write_text('name = "own"\nextends = "nowhere"\n')
-    with pytest.raises(MalformedFile, match="no bundled campaign"):
+    with pytest.raises(MalformedFile, match="not a bundled campaign"):
         load_campaign(str(path))
     path.write_text('name = "own"\ndescription = "x"\nbudget_s = 5\n[cpu]\n[cuda]\ntypo = 1\n')
     with pytest.raises(MalformedFile, match="typo"):

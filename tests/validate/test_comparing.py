@@ -67,7 +67,7 @@ def test_a_run_of_the_simulator_is_predicted_exactly(tmp_path: Path) -> None:
     assert run.workload == "replayed request by request"
     for name in ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "mean_e2el_ms", "output_throughput"):
         assert run.error(name) == pytest.approx(0.0, abs=1e-6), name
-    assert run.causes == ("none needed: the gap is within what the model is known to be off by",)
+    assert run.causes == ("none needed: the gap is within the known error of the model",)
 
 
 def test_a_closed_loop_of_the_simulator_is_predicted_exactly(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_slow_decode_and_late_first_tokens_are_told_apart(tmp_path: Path) -> Non
     slow = only(served(tmp_path / "slow.json", slower=1.5))
     assert any("decode steps take longer" in cause for cause in slow.causes)
     late = only(served(tmp_path / "late.json", later_s=0.2))
-    assert any("first tokens come 200 ms later" in cause for cause in late.causes)
+    assert any("TTFT is 200 ms longer" in cause for cause in late.causes)
     assert not any("decode steps" in cause for cause in late.causes)
 
 
@@ -133,7 +133,7 @@ def test_what_a_file_lacks_is_asked_for_not_assumed(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"mean prompt is \d+ tokens.*--input-len and --output-len"):
         only(path)
     run = only(path, input_len=600, output_len=40, random_range_ratio=0.3)
-    assert run.workload.startswith("lengths and arrivals drawn anew")
+    assert run.workload.startswith("lengths and arrivals resampled")
     with pytest.raises(InvalidInput, match="no GPU"):
         compare([path], model=MODEL)
     with pytest.raises(InvalidInput, match="no result file"):
@@ -150,7 +150,7 @@ def test_the_answer_has_a_schema_and_ends_in_a_sentence(tmp_path: Path) -> None:
     assert first["low"] < first["measured"] < first["high"]
     assert first["inside"] is True
     said = " ".join(render(answer, "table").split())
-    assert said.endswith("of what was measured. 19 of 19 measured figures lie within the 90 % interval.")
+    assert said.endswith("%. 19 of 19 measured values lie within the 90 % interval.")
     assert render(answer, "csv").count("\n") == 1 + len(answer.runs[0].metrics)
 
 

@@ -97,11 +97,11 @@ def test_a_gpus_techniques_are_its_own_and_the_hosts_are_called_so(monkeypatch: 
     monkeypatch.setattr(stage, "DEVICE_S", -1.0)
     cut = said(session(on_gpu=True))
     assert [f.name for f in cut.findings] == ["a", "q", "t"]
-    assert "unchecked" in cut.remarks[0]
+    assert "did not cover the last technique checks" in cut.remarks[0]
 
 
 def test_the_verdict_says_on_which_device() -> None:
     report = bare_report(findings=(finding("a"), replace(finding("q"), device=ON_HOST)))
-    assert "gave the right result (1 on this GPU, 1 on its host's CPU)." in report.verdict
+    assert "gave the correct result (1 on this GPU, 1 on its host's CPU)." in report.verdict
     on_cpu = replace(report, environment={"device": "a CPU", "kind": "cpu"})
-    assert on_cpu.verdict.endswith("gave the right result.")
+    assert on_cpu.verdict.endswith("gave the correct result.")

@@ -101,7 +101,7 @@ def test_mig_is_refused_and_company_is_said(monkeypatch: pytest.MonkeyPatch) -> 
         find_device("cuda")
     place(monkeypatch, torch=fake_torch(free_gib=60), nvml=FakeNvml(others=2, throttled=4))
     remarks = find_device("cuda").remarks
-    assert any("2 other processes hold 79.8 GiB" in remark for remark in remarks)
+    assert any("2 other processes use 79.8 GiB" in remark for remark in remarks)
     assert any("power cap" in remark for remark in remarks)
 
 
@@ -175,7 +175,7 @@ def test_a_card_that_even_the_driver_says_little_of_is_refused_with_a_way_out() 
 def test_a_profile_of_another_kind_of_card_is_refused() -> None:
     """A 4090 "calibrated" as an H200 would be a profile of neither."""
     game = replace(card("NVIDIA GeForce RTX 4090", 23.6), compute_capability="8.9")
-    with pytest.raises(InvalidInput, match=r"--gpu h200-sxm-141gb is of compute capability 9.0.*of 8.9"):
+    with pytest.raises(InvalidInput, match=r"--gpu h200-sxm-141gb has compute capability 9.0.*has 8.9"):
         match_profile(game, gpu="h200")
 
 
@@ -210,7 +210,7 @@ def test_a_slice_that_nvml_cannot_find_gets_no_other_cards_clocks(monkeypatch: p
     place(monkeypatch, torch=torch, nvml=FakeNvml())
     facts = find_device("cuda:0")
     assert (facts.mig, facts.sm_clock_hz, facts.power_limit_watts) == (True, None, None)
-    assert any("does not know which card" in remark for remark in facts.remarks)
+    assert any("cannot identify this card" in remark for remark in facts.remarks)
 
 
 def test_where_devices_are_renumbered_the_index_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_metrics_at_an_address(address: str) -> None:
 
 
 def test_addresses_that_are_not_read(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidInput, match="answers 404"):
+    with pytest.raises(InvalidInput, match="returned 404"):
         read_evidence([f"{address}/nowhere"])
     with pytest.raises(InvalidInput, match="answers 302"):  # only what was named is asked
         read_evidence([f"{address}/moved"])
@@ -81,7 +81,7 @@ def test_addresses_that_are_not_read(address: str, monkeypatch: pytest.MonkeyPat
         with pytest.raises(InvalidInput, match="only http and https"):
             read_evidence([other])
     monkeypatch.setattr(evidence, "FETCH_BYTES", 10_000)
-    with pytest.raises(InvalidInput, match="sends more than"):
+    with pytest.raises(InvalidInput, match="returned more than"):
         read_evidence([f"{address}/long"])
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_evidence(["http://127.0.0.1:1/metrics"])
@@ -90,12 +90,12 @@ def test_addresses_that_are_not_read(address: str, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("hello", "neither a known benchmark result"),
-        ("", "neither a known benchmark result"),
+        ("hello", "neither a supported benchmark result"),
+        ("", "neither a supported benchmark result"),
         ("{", "not JSON"),
-        ("[]", "no known benchmark result|is empty|not laid out"),
+        ("[]", "not a supported benchmark result|is empty|another structure"),
         ("[" * 100_000, "not JSON"),
-        ('{"a": 1}', "no known benchmark result"),
+        ('{"a": 1}', "not a supported benchmark result"),
         ('{"a": ' + "9" * 10_000 + "}", "not JSON"),
         ("\x00\x01", "neither"),
     ],
@@ -127,7 +127,9 @@ def test_a_tool_of_one_engine_says_which_it_is() -> None:
     assert native.engine("llama.cpp@b7000") == "llama.cpp@b7000"
     assert over_http.engine(None) is None
     assert over_http.engine("sglang") == "sglang"
-    with pytest.raises(InvalidInput, match=r"of llama\.cpp, not of vllm@0\.15: say --engine llama\.cpp"):
+    with pytest.raises(
+        InvalidInput, match=r"which measures llama\.cpp, not vllm@0\.15: use --engine llama\.cpp"
+    ):
         native.engine("vllm@0.15")
     both = Evidence(sources=("run.json",), runs=(run_of("vLLM metrics"), run_of("trtllm-bench")))
     with pytest.raises(InvalidInput, match="of tensorrt-llm, not of vllm"):

@@ -119,7 +119,7 @@ def test_short_kernels_by_events_are_no_evidence_beside_kernels_in_graphs() -> N
     (all_by_events,) = evidence_by_target(mixed[1:], on_gpu=True).values()
     assert [row.case["m"] for row in all_by_events] == [2, 8192]
     (remark,) = timing_remarks(mixed)
-    assert "no CUDA graph could be made of gemm/bf16/k=4096,m=2,n=4096" in remark
+    assert "no CUDA graph could be captured for gemm/bf16/k=4096,m=2,n=4096" in remark
 
 
 def test_a_sustained_product_is_shown_and_never_fitted() -> None:

@@ -189,7 +189,7 @@ def test_a_real_sigint_leaves_measurements_report_and_a_run_that_goes_on(tmp_pat
         process.send_signal(signal.SIGINT)
         printed, complaints = process.communicate(timeout=120)
     assert "Traceback" not in complaints
-    assert "interrupted: this report is of what had been measured by then" in printed
+    assert "interrupted: this report contains the results up to the interruption" in printed
     assert process.returncode in (1, 3)
     document = json.loads((out / "report.json").read_text())
     assert document["interrupted"] is True
@@ -243,7 +243,7 @@ def test_a_tight_tolerance_fails_and_says_by_how_much(short: tuple[ValidationRep
     report = replace(short[0], tolerance_ttft=1e-6)
     assert report.exit_code == 1
     assert any(failure.startswith("TTFT error") for failure in report.failures)
-    assert "not everything holds" in report.verdict
+    assert "but some checks failed" in report.verdict
 
 
 def test_what_the_cpu_must_show(tmp_path: Path) -> None:
@@ -301,14 +301,16 @@ def test_a_stage_that_breaks_the_device_ends_the_process_and_is_named(
     measured = measure(staged(fake, monkeypatch, **stages))
     assert (measured.stage, str(measured.lost)) == (
         "serving",
-        "serving broke the device's context (CUDA error: invalid program counter)",
+        "serving made the device's context unusable (CUDA error: invalid program counter)",
     )
     assert measured.results.remarks == ["done"]
     fresh = FakeCuda()
     again = measure(staged(fresh, monkeypatch, **stages), skip={"serving": str(measured.lost)})
     assert again.lost is None
     assert again.results.remarks == ["done", "never"]
-    assert again.results.broken[0].startswith("serving: cut short, serving broke the device's context")
+    assert again.results.broken[0].startswith(
+        "serving: cut short, serving made the device's context unusable"
+    )
 
 
 def test_a_stage_that_has_no_memory_or_fails_leaves_the_device_to_the_others(
@@ -326,7 +328,7 @@ def test_a_stage_that_has_no_memory_or_fails_leaves_the_device_to_the_others(
     )
     assert measured.lost is None
     assert measured.results.broken == ["serving failed: no such kernel"]
-    assert measured.results.remarks[0].startswith("memory: left out or cut short, memory ran out")
+    assert measured.results.remarks[0].startswith("memory: skipped or cut short, because memory ran out")
     assert measured.results.remarks[1] == "done"
 
 

@@ -42,9 +42,9 @@ def test_what_is_faster_than_the_datasheet_is_said_with_both_numbers() -> None:
     fair = product(8192, 8192 * 2 * 4096**2 / 700e12)
     assert too_fast(fair, H200) is None
     assert roof_fraction(fair, H200) == pytest.approx(700 / 989, rel=0.01)
-    assert too_fast(product(8192, 1e-4), H200) == "2749 TFLOP/s, where h200-sxm-141gb has 989"
+    assert too_fast(product(8192, 1e-4), H200) == "2749 TFLOP/s, but h200-sxm-141gb has 989"
     assert too_fast(copied(4.5e-4), H200) is None  # 4.77 TB/s of 4.8
-    assert too_fast(copied(2e-4), H200) == "10737 GB/s, where h200-sxm-141gb has 4800"
+    assert too_fast(copied(2e-4), H200) == "10737 GB/s, but h200-sxm-141gb has 4800"
     (remark,) = reach_remarks([fair, copied(5e-4)], H200)
     assert "best copy 4,295 GB/s (89% of h200" in remark
     assert "best product 700 TFLOP/s (71% of" in remark
@@ -89,7 +89,7 @@ def honest(m: int) -> float:
 
 def test_a_few_times_that_cannot_be_end_the_run_and_no_fit_takes_them(tmp_path: Path) -> None:
     outcome, runner = run(tmp_path, lambda m: honest(m) / (10 if m > 4096 else 1))
-    assert outcome.stopped.startswith("3 cases have times that cannot be (gemm/bf16/")
+    assert outcome.stopped.startswith("3 cases have impossible times (gemm/bf16/")
     assert [m.status for m in runner.log.done.values()] == ["ok", "ok", *["implausible"] * 3]
     assert outcome.timed == 2
     again = MeasurementLog(tmp_path / "m.jsonl", HEADER)
@@ -125,8 +125,8 @@ def test_a_kernel_unlike_its_family_is_named_with_its_shape() -> None:
     ]
     fits, _ = fit_families(spoiled, H200, source="test", on_gpu=True)
     (named,) = odd_shapes(spoiled, fits, H200, on_gpu=True)
-    assert named.startswith("gemm/bf16 of k=2048, n=8192 is 2.")
-    assert "times slower than its family" in named
+    assert named.startswith("gemm/bf16 with k=2048, n=8192 is 2.")
+    assert "times as slow as its family" in named
 
 
 def test_samples_that_agree_are_enough_and_scattered_ones_are_not() -> None:
@@ -146,4 +146,4 @@ def test_a_roof_that_is_too_low_shows_as_a_constant_on_its_bound() -> None:
     assert bound_remarks(fits) == ()
     low = {"dense_flops_per_s": {**H200.dense_flops_per_s, "bf16": 0.5 * H200.dense_flops_per_s["bf16"]}}
     fits, _ = fit_families(cases, H200.model_copy(update=low), source="test", on_gpu=True)
-    assert any("gemm bf16: compute_fraction ended at its bound" in remark for remark in bound_remarks(fits))
+    assert any("gemm bf16: compute_fraction reached its limit" in remark for remark in bound_remarks(fits))

@@ -33,13 +33,16 @@ def test_a_sound_gpu_gets_no_remark_and_its_answers_are_recorded() -> None:
     [
         (
             ModuleNotFoundError("No module named 'triton'"),
-            r"Triton does not work here.*pip install triton.*No module",
+            r"Triton, which most cases need, does not work here.*pip install triton.*No module",
         ),
         (
             RuntimeError("Failed to find C compiler. Please specify via CC environment variable."),
             "C compiler",
         ),
-        (RuntimeError("a kernel is off by 1.0e+00"), "Triton does not work here.*off by"),
+        (
+            RuntimeError("a kernel has an error of 1.0e+00"),
+            "Triton, which most cases need, does not work here.*an error of",
+        ),
     ],
 )
 def test_a_gpu_without_triton_is_one_sentence(
@@ -58,7 +61,7 @@ def test_a_gpu_without_triton_is_one_sentence(
 def test_a_context_that_is_broken_before_we_begin_is_one_sentence() -> None:
     fake = FakeCuda()
     fake.broken = "CUDA error: uncorrectable ECC error encountered"
-    with pytest.raises(InvalidInput, match=r"nothing runs on this GPU .*ECC"):
+    with pytest.raises(InvalidInput, match=r"no kernel runs on this GPU .*ECC"):
         preflight(fake.torch, "cuda:0")
     fake.broken = "CUDA error: no kernel image is available for execution on the device"
     with pytest.raises(InvalidInput, match="no code for this GPU"):
@@ -69,9 +72,9 @@ def test_a_context_that_is_broken_before_we_begin_is_one_sentence() -> None:
 def test_a_card_without_bf16_leaves_its_cases_out_before_they_touch_it() -> None:
     fake = FakeCuda(devices=(FakeDevice(name="Tesla T4", major=7, minor=5),))
     found = preflight(fake.torch, "cuda:0")
-    assert found.remarks == ("compute capability 7.5 has no bf16 of its own: its cases are left out",)
+    assert found.remarks == ("compute capability 7.5 has no native bf16: its cases are skipped",)
     bench = KernelBench(fake.torch, "cuda:0", 2**20, None, 1e9, missing=found.missing)
-    with pytest.raises(Unsupported, match=r"7\.5 has no bf16"):
+    with pytest.raises(Unsupported, match=r"7\.5 has no native bf16"):
         prepare(make_case("gemm", "bf16", m=1, n=64, k=64), bench)
 
 
@@ -79,7 +82,7 @@ def test_a_card_without_bf16_leaves_its_cases_out_before_they_touch_it() -> None
 def test_refused_graphs_are_said_and_the_run_goes_on() -> None:
     fake = FakeCuda(capture_fails=True)
     found = preflight(fake.torch, "cuda:0")
-    assert "CUDA graphs are refused here" in found.remarks[0]
+    assert "CUDA graphs are not available here" in found.remarks[0]
     assert fake.stream.number == 0
 
 

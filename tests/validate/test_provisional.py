@@ -95,7 +95,7 @@ def test_a_copy_overrules_a_clock_that_is_not_the_memorys() -> None:
     unified = replace(stated, name="NVIDIA GB10", compute_capability="12.1", memory_clock_max_hz=None)
     made = provisional_profile(unified, copied_bytes_per_s=2.3e11)
     assert made.provenance["hbm_bytes_per_s"].basis == "measured"
-    with pytest.raises(InvalidInput, match="the driver says too little"):
+    with pytest.raises(InvalidInput, match="the driver reports too little"):
         provisional_profile(unified)
     with pytest.raises(InvalidInput, match=r"compute capability 13\.0"):
         provisional_profile(replace(stated, compute_capability="13.0"))

@@ -76,7 +76,7 @@ def measured(tmp_path: Path, **options: Any) -> Any:
 def test_it_is_started_asked_compared_and_ended(tmp_path: Path, pids: Path) -> None:
     said: list[str] = []
     answer = measured(tmp_path, announce=said.append)
-    assert said == ["vllm starts", "vllm with 1 requests in flight", "vllm with 4 requests in flight"]
+    assert said == ["starting vllm", "vllm with 1 requests in flight", "vllm with 4 requests in flight"]
     assert (answer.model, answer.gpu, len(answer.runs)) == (MODEL, "h100-sxm-80gb", 2)
     assert answer.kv_capacity_measured  # of its log
     assert answer.kv_capacity_tokens == 422_112
@@ -94,12 +94,12 @@ def test_it_is_started_asked_compared_and_ended(tmp_path: Path, pids: Path) -> N
 @pytest.mark.parametrize(
     ("play", "start_s", "told"),
     [
-        ("dies", 30.0, r"ended with code 1 before it served: .*No available memory for the cache blocks"),
-        ("hangs", 1.0, r"did not serve within 1 s: .*GPU KV cache size"),
+        ("dies", 30.0, r"exited with code 1 before it was ready: .*No available memory for the cache blocks"),
+        ("hangs", 1.0, r"was not ready within 1 s: .*GPU KV cache size"),
         (
             "dies-later",
             30.0,
-            r"(ended with code 1 under load: .*illegal memory access|client ended with code 1)",
+            r"(exited with code 1 under load: .*illegal memory access|client exited with code 1)",
         ),
     ],
 )
@@ -151,7 +151,7 @@ def test_commands_are_the_projects_own_on_loopback(tmp_path: Path) -> None:
 
 def test_what_is_not_installed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(InvalidInput, match="--engine vllm: it is not installed here"):
+    with pytest.raises(InvalidInput, match="--engine vllm is not installed"):
         require_engine("vllm")
     with pytest.raises(InvalidInput, match="must be one of vllm, sglang"):
         require_engine("tgi")
@@ -188,7 +188,7 @@ def test_a_failing_engine_costs_nothing_of_what_was_measured(
     monkeypatch.setenv("FAKE_ENGINE", "dies")
     report = harness._with_engine(bare_report(), "vllm", MODEL, tmp_path, None)
     (told,) = report.broken
-    assert told.startswith("engine vllm: the engine ended with code 1 before it served")
+    assert told.startswith("engine vllm: the engine exited with code 1 before it was ready")
     assert report.exit_code == 1
     assert (tmp_path / "report.html").is_file()
     assert nothing_is_left(pids)
@@ -198,6 +198,6 @@ def test_an_engine_that_is_not_here_is_said_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(InvalidInput, match="not installed here"):
+    with pytest.raises(InvalidInput, match="is not installed"):
         harness.validate("cpu", "quick", out=tmp_path / "out", engine="vllm")
     assert not (tmp_path / "out").exists()

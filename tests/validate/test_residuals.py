@@ -97,7 +97,7 @@ def test_a_profile_without_own_bands_takes_the_earned_ones_and_others_never_get_
     for regime, band in fit_profile(cases, H200, **options).residuals.items():
         engines = base.residuals[regime]
         assert band.low <= engines.low <= 0 <= engines.high <= band.high
-        assert "not narrower than what engines earned" in band.fit.source
+        assert "not narrower than the band measured on engines" in band.fit.source
         assert band.fit.rows == alone[regime].fit.rows > 3
 
 

@@ -28,5 +28,5 @@ def test_the_page_holds_errors_charts_constants_and_what_was_not_changed() -> No
     assert f"measurements: {MEASUREMENTS[0].name}" in page
     assert str(MEASUREMENTS[0].parent) not in page
     bare = review_html(replace(found, constants=(), device="<b>"))
-    assert "and calibrated" not in bare
+    assert "The profile before and after" not in bare
     assert "<b>" not in bare

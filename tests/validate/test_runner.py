@@ -63,7 +63,7 @@ def test_a_wrong_kernel_is_not_timed(tmp_path: Path) -> None:
     assert (outcome.timed, outcome.skipped) == (2, 1)
     found = run.log.done[cases(2)[1].id]
     assert (found.status, found.timing) == ("wrong", None)
-    assert "float64 reference" in found.note
+    assert "against float64" in found.note
 
 
 def test_out_of_memory_skips_the_case_and_says_so(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_broken_context_ends_the_process_and_a_fresh_one_goes_on_after_the_cas
         )
 
     fake = FakeCuda()
-    with pytest.raises(DeviceLost, match=r"gemm/fp32/m=2 broke the device's context"):
+    with pytest.raises(DeviceLost, match=r"gemm/fp32/m=2 made the device's context unusable"):
         finish(runner(tmp_path / "m.jsonl", on(fake), fake), 4)
     fresh = FakeCuda()
     run = runner(tmp_path / "m.jsonl", on(fresh), fresh)
@@ -289,7 +289,7 @@ def test_samples_taken_while_heat_held_the_clocks_down_are_left_out_and_counted(
     assert found.conditions["clock_low_hz"] == 1e9
     assert found.conditions["reasons"] == ["heat (hardware)"]
     (remark,) = timing_remarks([found])
-    assert remark == "clocks were held down in samples of 1 cases, which were left out"
+    assert remark == "clocks were throttled in some samples of 1 cases; these samples are excluded"
 
 
 def test_a_case_that_was_hot_throughout_keeps_its_times_and_is_named(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_a_case_that_was_hot_throughout_keeps_its_times_and_is_named(tmp_path: P
     (found,) = run.log.done.values()
     assert found.seconds == pytest.approx(2e-3)
     assert timing_remarks([found])[-1] == (
-        "clocks were held down throughout gemm/fp32/m=1: their times are the slow card's, no fit takes them"
+        "clocks were throttled in all samples of gemm/fp32/m=1, so no fit uses their times"
     )
 
 

@@ -124,14 +124,14 @@ def test_calibrate_replays_the_server_that_the_log_describes(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("said", "both"),
     [
-        ({"quantization": "bf16"}, "--quantization is bf16, and .* says fp8"),
-        ({"quantization": "awq"}, "--quantization is awq, and .* says fp8"),
-        ({"kv_cache_dtype": "auto"}, "--kv-cache-dtype is auto, and .* says fp8"),
-        ({"tensor_parallel_size": 2}, "--tensor-parallel-size is 2, and .* says 1"),
-        ({"engine": "vllm@0.33"}, "--engine is vllm@0.33, and .* says vllm@0.10.2"),
-        ({"engine": "sglang"}, "--engine is sglang, and .* says vllm@0.10.2"),
-        ({"dtype": "half"}, "--dtype is float16, and .* says bfloat16"),
-        ({"max_model_len": 4096}, "--max-model-len is 4096, and .* says 8192"),
+        ({"quantization": "bf16"}, "--quantization is bf16, but .* says fp8"),
+        ({"quantization": "awq"}, "--quantization is awq, but .* says fp8"),
+        ({"kv_cache_dtype": "auto"}, "--kv-cache-dtype is auto, but .* says fp8"),
+        ({"tensor_parallel_size": 2}, "--tensor-parallel-size is 2, but .* says 1"),
+        ({"engine": "vllm@0.33"}, "--engine is vllm@0.33, but .* says vllm@0.10.2"),
+        ({"engine": "sglang"}, "--engine is sglang, but .* says vllm@0.10.2"),
+        ({"dtype": "half"}, "--dtype is float16, but .* says bfloat16"),
+        ({"max_model_len": 4096}, "--max-model-len is 4096, but .* says 8192"),
     ],
 )
 def test_flag_that_contradicts_the_log_is_refused_with_both_values(
@@ -166,7 +166,7 @@ def test_flag_that_agrees_with_the_log_is_taken(tmp_path: Path, said: dict[str, 
 
 def test_unquantized_log_contradicts_a_weight_format(tmp_path: Path) -> None:
     log = log_file(tmp_path, weights="None", kv="auto")
-    with pytest.raises(InvalidInput, match=r"--quantization is fp8, and .* says None"):
+    with pytest.raises(InvalidInput, match=r"--quantization is fp8, but .* says None"):
         compare([benchmark(tmp_path)], gpu="h100", server_log=log, quantization="fp8")
 
 
@@ -184,7 +184,7 @@ def test_weights_in_the_log_of_another_format_are_named(tmp_path: Path) -> None:
         tmp_path / "m.log", "INFO Model loading took 8.49 GiB\nINFO GPU KV cache size: 800,000 tokens\n"
     )
     compared = compare([benchmark(tmp_path)], gpu="h100", server_log=log)
-    assert "weights take 8.49 GiB on a GPU, and llama-3.1-8b in bf16" in compared.runs[0].causes[0]
+    assert "weights take 8.49 GiB per GPU, but llama-3.1-8b in bf16" in compared.runs[0].causes[0]
     with pytest.raises(InvalidInput, match=r"weights take 8.49 GiB .* give --quantization"):
         calibrate([benchmark(tmp_path), log], gpu="h100", name="t", out=tmp_path / "out")
     right = {"quantization": "fp8", "kv_cache_dtype": "fp8", "engine": "vllm@0.10.2", "max_model_len": 8192}
@@ -196,11 +196,11 @@ OTHER = "meta-llama/Llama-3.1-70B-Instruct"
 
 def test_benchmark_of_another_model_is_refused(tmp_path: Path) -> None:
     file = benchmark(tmp_path, model_id=OTHER)
-    both = f"bench.json is of model {OTHER}, and --model names llama-3.1-8b"
+    both = f"bench.json names model {OTHER}, but --model names llama-3.1-8b"
     for run in (compare, calibrate):
         with pytest.raises(InvalidInput, match=both):
             run([file], model="llama-3.1-8b", gpu="h100")
-    with pytest.raises(InvalidInput, match=f"bench.json is of model {OTHER}, and .*server.log names {MODEL}"):
+    with pytest.raises(InvalidInput, match=f"bench.json names model {OTHER}, but .*server.log names {MODEL}"):
         calibrate([file, log_file(tmp_path)], gpu="h100")
 
 

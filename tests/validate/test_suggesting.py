@@ -44,7 +44,7 @@ def test_each_run_narrows_what_was_asked() -> None:
         assert all(run.half_widths[name] <= before[name] + 1e-9 for name in before)
         before = run.half_widths
     assert sum(before.values()) < 0.75 * sum(found.half_widths.values())
-    assert not any("about as well" in note for note in found.notes)
+    assert not any("about as accurate" in note for note in found.notes)
     load = {**ASKED, "gpu": "h100", "input_len": 500}
     familiar = suggest_runs("llama-3.1-70b", concurrency=16, **load, **ALL_SAID)
     for one, next_one in itertools.pairwise(familiar.runs):

@@ -84,7 +84,7 @@ def test_remarks_are_of_the_clocks_under_load_and_not_of_an_idle_card() -> None:
     assert telemetry_remarks(telemetry, top_hz=1.98e9) == ()
     telemetry.conditions(100.0, 200.0)
     low, heat = telemetry_remarks(telemetry, top_hz=1.98e9)
-    assert "was 1.30 GHz at the median" in low
+    assert "had a median of 1.30 GHz" in low
     assert "its maximum is 1.98 GHz" in low
-    assert heat == "the clocks were held down by heat (software) in 50% of 100 looks"
+    assert heat == "the clocks were reduced by heat (software) in 50% of 100 readings"
     assert telemetry_remarks(None, top_hz=1e9) == ()

@@ -62,7 +62,7 @@ def test_a_torch_without_this_gpu_is_one_sentence() -> None:
     error = RuntimeError(
         "CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors"
     )
-    with pytest.raises(InvalidInput, match=r"^this torch has no code for this GPU .*: install a build"):
+    with pytest.raises(InvalidInput, match=r"^this torch build has no code for this GPU .*: install a build"):
         require_kernels_for_device(error)
     require_kernels_for_device(RuntimeError("anything else"))
 
@@ -75,4 +75,4 @@ def test_giving_memory_back_never_raises() -> None:
 
 def test_a_lost_device_crosses_processes_whole() -> None:
     again = pickle.loads(pickle.dumps(DeviceLost("serving", "an illegal instruction")))
-    assert str(again) == "serving broke the device's context (an illegal instruction)"
+    assert str(again) == "serving made the device's context unusable (an illegal instruction)"

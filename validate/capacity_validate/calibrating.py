@@ -46,7 +46,6 @@ class MovedConstant:
 
 
 def moved_constants(fits: Iterable[FamilyFit]) -> tuple[MovedConstant, ...]:
-    """Return every fitted constant."""
     return tuple(
         MovedConstant(family=fit.target.label, name=name, before=before, after=after)
         for fit in fits
@@ -72,7 +71,7 @@ class Calibration(AnswerRecord):
 
     def lines(self) -> list[str]:
         """Return the summary for a terminal."""
-        shown = [f"{self.profile}: {self.cases} cases of {len(self.files)} file(s), on top of {self.base}"]
+        shown = [f"{self.profile}: {self.cases} cases of {len(self.files)} file(s), based on {self.base}"]
         for family, (before, after) in self.errors.items():
             shown.append(f"{family}: error on held-out cases {before:.1%} -> {after:.1%} (median)")
             shown += [
@@ -81,7 +80,7 @@ class Calibration(AnswerRecord):
                 if m.family == family
             ]
         shown += [
-            f"error band of {regime}: {low:+.1%} to {high:+.1%} (90 % of steps that no fit saw)"
+            f"error band of {regime}: {low:+.1%} to {high:+.1%} (90 % of held-out steps)"
             for regime, (low, high) in self.bands.items()
         ]
         shown += [f"{family}: not changed: {reason}" for family, reason in self.refused.items()]
@@ -93,11 +92,9 @@ class Calibration(AnswerRecord):
 def calibrate(
     results: Sequence[str | Path],
     *,
-    name: Annotated[str, Flag("The variant: GPU@NAME.")] = "mine",
+    name: Annotated[str, Flag("Name of the variant: GPU@NAME.")] = "mine",
     model: str | None = None,
-    out: Annotated[
-        str | Path | None, Flag("Folder; default: your profiles folder.", "--out --output")
-    ] = None,
+    out: Annotated[str | Path | None, Flag("Output folder; default: your profiles folder.")] = None,
     profiles: str | Path | Sequence[str] | None = None,
     download: bool = False,
     **options: Any,
@@ -113,24 +110,24 @@ def calibrate(
     kinds, and if a required setting is missing; MalformedFile.
     """
     if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
-        raise InvalidInput(f"--name is {name!r}: letters, digits, - and _ only, for it becomes a file name")
-    evidence = read_evidence(results)
-    if not evidence.measurements:
-        folder = (
-            profiles if isinstance(profiles, str | Path) or profiles is None else next(iter(profiles), None)
+        raise InvalidInput(
+            f"--name is {name!r}: use only letters, digits, - and _, because it becomes a file name"
         )
+    evidence = read_evidence(results)
+    folders = (profiles,) if isinstance(profiles, str | Path) else tuple(profiles or ())
+    if not evidence.measurements:
+        folder = next(iter(folders), None)
         return calibrate_runs(
             evidence, name=name, model=model, out=out, profiles=folder, download=download, **options
         )
     if len(evidence.measurements) < len(evidence.sources):
         raise InvalidInput(
-            "measurements of kernels and results of runs are learnt from one after the other: calibrate from "
+            "kernel measurements and results of runs cannot be calibrated together: calibrate from "
             f"{evidence.measurements[0]} first, then from the runs with --gpu GPU@{name}"
         )
     beside = [option for option in options if option != "gpu"]
     if beside:
-        raise InvalidInput(f"{beside[0]!r} says nothing of measurements of kernels: leave it out")
-    folders = (profiles,) if isinstance(profiles, str | Path) else tuple(profiles or ())
+        raise InvalidInput(f"{beside[0]!r} has no effect on kernel measurements: leave it out")
     return calibrate_kernels(
         evidence.measurements, name=name, gpu=options.get("gpu"), out=out, profiles=tuple(map(str, folders))
     )
@@ -168,7 +165,7 @@ def calibrate_kernels(
     if not fits:
         reasons = (
             "; ".join(f"{label}: {reason}" for label, reason in calibrated.refused.items())
-            or "no case that the step model has constants for"
+            or "no case for which the step model has constants"
         )
         raise OutsideValidity(
             f"nothing can be calibrated from {len(cases)} cases: {reasons}. Run a larger campaign."
@@ -290,7 +287,7 @@ def base_profile(
         named = load_profile(gpu, directories)
         if files[0].environment.get("kind") == "cpu" and named.architecture != "cpu":
             raise InvalidInput(
-                f"{files[0].path} was measured on a CPU: a CPU is not a GPU, and cannot be {named.name}"
+                f"{files[0].path} was measured on a CPU and cannot calibrate {named.name}, which is a GPU"
             )
         return named
     embedded = next((m for m in files if m.profile_toml is not None), None)
@@ -299,7 +296,7 @@ def base_profile(
     names = {m.profile for m in files}
     if len(names) > 1:
         raise InvalidInput(
-            f"the files name different profiles ({', '.join(sorted(names))}); say which with --gpu"
+            f"the files name different profiles ({', '.join(sorted(names))}); choose one with --gpu"
         )
     return load_profile(names.pop(), directories)
 

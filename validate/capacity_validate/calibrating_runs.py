@@ -84,10 +84,10 @@ class RunCalibration(AnswerRecord):
         unseen = [parameter.title for parameter in self.parameters if not parameter.seen]
         shown = [
             f"{self.profile}: {len(self.figures)} figures of {len(self.sources)} source(s), {self.model} on "
-            f"{self.engine}, on top of {self.base}",
-            "what a part takes, by its time before (nine of ten lie within):",
+            f"{self.engine}, based on {self.base}",
+            "factor on the time of each part (90 % interval):",
             *(parameter.line for parameter in self.parameters if parameter.seen),
-            *([f"    nothing is learnt of: {'; '.join(unseen)}"] if unseen else []),
+            *([f"    no information about: {'; '.join(unseen)}"] if unseen else []),
             f"    {'figure':<52}{'measured':>12}{'before':>12}{'after':>12}",
         ]
         for figure in self.figures:
@@ -101,8 +101,8 @@ class RunCalibration(AnswerRecord):
     def contradictions(self) -> tuple[str, ...]:
         """Return unexplained measurements: figures far from every likely prediction, and exceeded roofs."""
         figures = (
-            f"{figure.name} is {figure.measured:.5g}, {abs(figure.off):.0f} standard deviations from the "
-            f"{figure.after:.5g} that likely constants come to: counted at {figure.weight:.0%}. Look for another "
+            f"{figure.name} is {figure.measured:.5g}, {abs(figure.off):.0f} standard deviations from the most "
+            f"likely prediction {figure.after:.5g}, so its weight is {figure.weight:.0%}. Look for another "
             "launch setting, a cache, a busy machine, or a wrong flag here"
             for figure in self.figures
             if figure.contradicts
@@ -161,7 +161,7 @@ def calibrate_runs(
             dict.fromkeys(
                 [notice for run in evidence.runs for notice in run.notices]
                 + [
-                    f"{name} is left out: the simulated server does not get that far"
+                    f"{name} is not used, because the simulated server does not complete this load"
                     for name in sorted(left_out)
                 ]
             )
@@ -204,7 +204,7 @@ def replay_of(
     )
     if not replay.figures:
         raise InvalidInput(
-            "the files hold no time, throughput or KV size that could be learnt from; run the benchmark with "
+            "the files contain no time, throughput or KV size to calibrate on; run the benchmark with "
             "--save-result, or give the engine's log"
         )
     return replay
@@ -251,13 +251,12 @@ def _parameters(known: Adjustment, learnt: Adjustment) -> list[LearntParameter]:
 
 
 def _roofs(capped: Sequence[tuple[str, str]]) -> list[str]:
-    """Return one sentence per parameter."""
     by_name: dict[str, dict[str, None]] = {}  # operators in order, without duplicates
     for name, operator in capped:
         by_name.setdefault(name, {})[operator] = None
     titles = {parameter.name: parameter.title for parameter in PARAMETERS}
     return [
-        f"{titles[name]} would be faster than the GPU's peak in {', '.join(operators)}: held there, for no kernel is. "
+        f"{titles[name]} would exceed the GPU's peak in {', '.join(operators)}, so it is limited to the peak. "
         "Look for another GPU, another number of GPUs, or a prefix cache"
         for name, operators in by_name.items()
     ]

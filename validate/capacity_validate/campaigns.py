@@ -148,7 +148,7 @@ def _document(path: Path, depth: int = 0) -> dict[str, Any]:
     if extended is None:
         return own
     if extended not in campaign_names() or depth > 3:
-        raise MalformedFile(path, f"extends {extended!r}, which is no bundled campaign", where="extends")
+        raise MalformedFile(path, f"extends {extended!r}, which is not a bundled campaign", where="extends")
     merged = _document(campaigns_directory() / f"{extended}.toml", depth + 1)
     for key, value in own.items():
         if key in ("cpu", "cuda") and isinstance(value, dict):

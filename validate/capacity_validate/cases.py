@@ -16,7 +16,7 @@ SCHEMA = "capacity/measurements/v1"
 OPERATORS = read_data(Path(__file__).with_name("operators.toml"))
 # timed as issued, never inside a graph of the stopwatch
 HOST_BOUND = ("launch", "transfer", "collective")
-DIED = "the process ended in it"
+DIED = "the process ended in this case"
 MOST_ATTEMPTS = 2  # for a case that ran out of memory or failed, over all runs of a file
 Status = Literal["ok", "wrong", "implausible", "unsupported", "out of memory", "failed"]
 RETRIED: tuple[Status, ...] = ("out of memory", "failed")
@@ -164,13 +164,9 @@ class MeasurementLog:
 
     def _resume(self, header: Mapping[str, Any]) -> None:
         earlier = read_measurements(self.path)
-        was, now = (
-            {key: environment.get(key) for key in ("device", "torch")} | dict(conditions)
-            for environment, conditions in (
-                (earlier.environment, earlier.conditions),
-                (header["environment"], header.get("conditions", {})),
-            )
-        )
+        environments = (earlier.environment, header["environment"])
+        was, now = ({key: each.get(key) for key in ("device", "torch")} for each in environments)
+        was, now = was | dict(earlier.conditions), now | dict(header.get("conditions", {}))
         require_same_conditions(self.path, was, now)
         self.done = {measured.case.id: measured for measured in earlier.cases}
         if (died := self._underway()) is not None:
@@ -290,8 +286,8 @@ def require_same_conditions(path: object, was: Mapping[str, Any], now: Mapping[s
     ]
     if differing:
         raise InvalidInput(
-            f"{path} was measured under other conditions: {'; '.join(differing)}. Choose another --out: evidence of "
-            "two machines, or of two states of one, is not mixed in one file"
+            f"{path} was measured under other conditions: {'; '.join(differing)}. Choose another --out, because "
+            "one file must not mix evidence of two machines or of two states of one machine"
         )
 
 

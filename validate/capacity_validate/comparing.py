@@ -42,8 +42,8 @@ def compare(
     results: Sequence[str | Path],
     *,
     model: str | None = None,
-    server_log: Annotated[str | Path | None, Flag("What the engine printed at start-up.")] = None,
-    fit_overheads: Annotated[bool, Flag("Fit time per step and per request.")] = False,
+    server_log: Annotated[str | Path | None, Flag("Start-up log of the engine.")] = None,
+    fit_overheads: Annotated[bool, Flag("Fit additional time per step and per request.")] = False,
     profiles: str | Path | None = None,
     download: bool = False,
     **options: Any,
@@ -57,7 +57,9 @@ def compare(
     log and the files contradict each other; MalformedFile.
     """
     if not results:
-        raise InvalidInput("no result file: give what `vllm bench serve --save-result --save-detailed` wrote")
+        raise InvalidInput(
+            "no result file: give the output of `vllm bench serve --save-result --save-detailed`"
+        )
     runs = [run.require_measured() for path in results for run in read_results(path)]
     pool_fields, traffic_fields = split_options("compare", options)
     printed = next((run.server for run in runs if run.server is not None), None)
@@ -85,9 +87,6 @@ def compare(
         server_log=tuple(log.rows()) if log else (),
         memory=_memory_rows(planned, log),
     )
-
-
-# simulation
 
 
 def _frontend(resolved: ResolvedPool, request_s: float) -> FrontendTimes:
@@ -127,10 +126,7 @@ def _step_overhead(resolved: ResolvedPool, workload: Workload, tpot_ms: float) -
     return (low + high) / 2
 
 
-# comparison
-
-
-def _compare_run(
+def _compared(
     resolved: ResolvedPool,
     run: MeasuredRun,
     workload: tuple[Workload, str],
@@ -154,7 +150,7 @@ def _compare_run(
     if result.status != "complete":
         notices.append(f"the simulated engine {result.status}: {result.reason}")
     if overheads is not None and run.path in overheads.fitted_to:
-        notices.append("the overheads were fitted to this run: its agreement proves nothing")
+        notices.append("the overheads were fitted to this run, so its agreement is no evidence")
     return RunComparison(
         path=run.path,
         tool=run.tool,
@@ -257,10 +253,7 @@ def likely_causes(
     drafts: bool = False,
     other_weights: str | None = None,
 ) -> list[str]:
-    """Return the usual causes of such gaps; ignore a gap within the prediction interval.
-
-    `drafts`: the simulated server uses speculative decoding. `other_weights`: how the logged weights differ from it.
-    """
+    """Return likely causes of gaps outside the intervals. `drafts`: the simulated server drafts too."""
     errors = {row.name: row.error for row in rows if not row.inside}
     measured = {row.name for row in rows if row.error is not None}
     ttft, tpot = errors.get("mean_ttft_ms"), errors.get("mean_tpot_ms")
@@ -271,32 +264,33 @@ def likely_causes(
         )
     if tpot is not None and tpot < -GOOD:
         causes.append(
-            f"decode steps take longer than predicted ({tpot:+.0%}): host time of this server, slower kernels, or a "
-            "capped GPU; `--fit-overheads` separates the first, `capacity validate` on that GPU the others"
+            f"decode steps take longer than predicted ({tpot:+.0%}): host time of this server, slower kernels, "
+            "or a power-capped GPU; `--fit-overheads` measures the first, `capacity validate` on that GPU the "
+            "others"
         )
     if tpot is not None and tpot > GOOD:
         causes.append(
             f"decode steps are faster than predicted ({tpot:+.0%}): a newer engine, or another weight or KV "
-            "format than was said here; check --quantization, --kv-cache-dtype and --engine"
+            "format than specified; check --quantization, --kv-cache-dtype and --engine"
         )
     if ttft is not None and ttft < -LARGE:
         causes.append(_slow_first_token(run, rows, predicted, kv_known=kv_known))
     if ttft is not None and ttft > LARGE:
         causes.append(
-            f"first tokens come sooner than predicted ({ttft:+.0%}): prompts that hit the server's prefix cache "
-            "(the files do not say which tokens were shared), or a larger token budget; check --max-num-batched-tokens"
+            f"TTFT is shorter than predicted ({ttft:+.0%}): prefix cache hits (the files do not record shared "
+            "tokens), or a larger token budget; check --max-num-batched-tokens"
         )
     tail = errors.get("p99_ttft_ms")
     if tail is not None and "mean_ttft_ms" in measured and -tail > LARGE >= abs(ttft or 0.0):
         causes.append(
-            "only the tail is longer than predicted: pauses of the server or client, or preemptions"
+            "only the TTFT tail is longer than predicted: pauses of the server or client, or preemptions"
         )
     if not causes and {"mean_ttft_ms", "mean_tpot_ms"} <= measured:
         causes.append(
-            "none found: mean TTFT and TPOT agree but other figures lie outside their intervals; check that the "
+            "none found: mean TTFT and TPOT agree but other metrics lie outside their intervals; check that the "
             "benchmark sent its requests as described here, without pauses"
             if any(row.inside is False for row in rows)
-            else "none needed: the gap is within what the model is known to be off by"
+            else "none needed: the gap is within the known error of the model"
         )
     return causes
 
@@ -310,15 +304,16 @@ def _slow_first_token(
     median = by_name.get("p50_ttft_ms")
     if median is not None and median.predicted and median.measured - median.predicted < 0.5 * gap_ms:
         return (
-            f"a few requests waited long (mean TTFT {gap_ms:.0f} ms above, the median only "
+            f"a few requests waited long (mean TTFT {gap_ms:.0f} ms above the prediction, the median only "
             f"{median.measured - median.predicted:.0f} ms): queueing in bursts; check --max-num-seqs"
         )
     if predicted.get("preemptions") == 0 and run.concurrency and not kv_known:
         return (
-            f"first tokens come {gap_ms:.0f} ms later than predicted: requests queue for seats or KV blocks that the "
-            "simulation thinks are there (give --server-log), or the client and HTTP take their share (--fit-overheads)"
+            f"TTFT is {gap_ms:.0f} ms longer than predicted: requests queue for slots or KV blocks that the "
+            "simulation assumes to be free (give --server-log), or the client and HTTP add latency "
+            "(--fit-overheads)"
         )
     return (
-        f"first tokens come {gap_ms:.0f} ms later than predicted for all alike: client, HTTP, tokenizer and eager "
+        f"TTFT is {gap_ms:.0f} ms longer than predicted for all requests: client, HTTP, tokenizer and eager "
         "prefill; `--fit-overheads` measures it"
     )

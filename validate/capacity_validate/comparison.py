@@ -1,5 +1,6 @@
 """The result of `capacity compare`: measured and predicted metrics of each run, and a verdict over all runs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -30,7 +31,6 @@ class MetricRow(Written):
 
     @property
     def error(self) -> float | None:
-        """Return predicted / measured - 1."""
         return None if self.predicted is None or not self.measured else self.predicted / self.measured - 1
 
     @property
@@ -61,7 +61,6 @@ class RunComparison:
     notices: tuple[str, ...]
 
     def error(self, name: str) -> float | None:
-        """Return the relative error of a metric's prediction."""
         return next((row.error for row in self.metrics if row.name == name), None)
 
     @property
@@ -89,7 +88,6 @@ class Comparison(AnswerRecord):
     memory: tuple[MetricRow, ...]
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """Return one row per metric and run."""
         return [{"path": run.path, **plain(row)} for run in self.runs for row in run.metrics]
 
     @property
@@ -99,16 +97,14 @@ class Comparison(AnswerRecord):
         for name, label in MAIN.items():
             errors = sorted(abs(e) for run in self.runs if (e := run.error(name)) is not None)
             if errors:
-                parts.append(f"{label} within {errors[len(errors) // 2]:.0%}")
+                parts.append(f"{label} {errors[len(errors) // 2]:.0%}")
         if not parts:
-            return "The files hold no metric that the simulator predicts."
-        said = (
-            f"Over {len(self.runs)} run(s), at the median, predicted {', '.join(parts)} of what was measured."
-        )
-        judged = [row for run in self.runs for row in run.judged]
-        held = sum(bool(row.inside) for row in judged)
-        return (
-            f"{said} {held} of {len(judged)} measured figures lie within the 90 % interval."
-            if judged
-            else said
-        )
+            return "The files contain no metric that the simulator predicts."
+        said = f"Over {len(self.runs)} run(s), the median prediction errors are {', '.join(parts)}."
+        return said + coverage_text([row for run in self.runs for row in run.judged])
+
+
+def coverage_text(judged: Sequence[MetricRow]) -> str:
+    """Return a sentence on how many measured values lie within their intervals; empty without intervals."""
+    held = sum(bool(row.inside) for row in judged)
+    return f" {held} of {len(judged)} measured values lie within the 90 % interval." if judged else ""

@@ -10,7 +10,7 @@ from capacity.report.tables_html import NOTE
 from capacity.report.views import units
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Bars, Block, Column, Table, View
-from capacity_validate.comparison import Comparison, MetricRow, RunComparison
+from capacity_validate.comparison import Comparison, MetricRow, RunComparison, coverage_text
 
 ERROR = Unit(1, 100, " %", sign="+")
 TITLES = {
@@ -33,7 +33,6 @@ def metric_title(name: str) -> str:
 
 
 def error_text(error: float | None) -> str:
-    """Return an error such as `+12.3 %`."""
     return "-" if error is None else f"{100 * error:+z.1f} %"
 
 
@@ -81,13 +80,14 @@ def comparison_view(answer: Comparison) -> View:
 
 def server_blocks(answer: Comparison) -> Iterator[Block]:
     """Yield the KV cache, memory as the server printed it, and fitted overheads."""
-    known = "printed by the server" if answer.kv_capacity_measured else "estimated"
+    known = "from the server log" if answer.kv_capacity_measured else "estimated"
     yield f"KV cache: {answer.kv_capacity_tokens:,} tokens, {known}"
-    yield _table("Memory, as the server printed it", answer.memory, "memory")
+    yield _table("Memory in the server log", answer.memory, "memory")
     if answer.overheads is not None:
         yield (
-            f"fitted overheads: {answer.overheads.step_s * 1e3:.3f} ms a step, "
-            f"{answer.overheads.request_s * 1e3:.1f} ms a request, from {len(answer.overheads.fitted_to)} of the runs"
+            f"fitted overheads: {answer.overheads.step_s * 1e3:.3f} ms per step, "
+            f"{answer.overheads.request_s * 1e3:.1f} ms per request, from {len(answer.overheads.fitted_to)} of "
+            "the runs"
         )
 
 
@@ -110,7 +110,9 @@ def _metrics_chart(run: RunComparison, number: int) -> Bars:
     errors: dict[str, Quantity] = {}
     for row in run.metrics:
         if row.error is not None:
-            low, high = _relative_ends(row)
+            # without an interval, both ends are the prediction itself
+            ends = (row.low, row.high) if row.inside is not None else (row.predicted, row.predicted)
+            low, high = ((end or 0.0) / row.measured - 1 for end in ends)
             label = f"{metric_title(row.name)}: {error_text(row.error)}{MARKS[row.inside]}"
             errors[label] = Quantity(value=row.error, low=low, high=high)
     reach = 110 * max(
@@ -123,7 +125,7 @@ def _metrics_chart(run: RunComparison, number: int) -> Bars:
         data={"error": errors},
         unit=ERROR,
         axis="predicted / measured - 1, %",
-        note="Where a whisker reaches over the zero, the measured figure lies within the 90 % interval.",
+        note="The measured value lies within the 90 % interval if the whisker crosses zero.",
         ends=(-reach, reach),
         rows=[
             {
@@ -143,13 +145,6 @@ def _metrics_chart(run: RunComparison, number: int) -> Bars:
 MARKS = {True: "", False: ", outside", None: ""}  # by whether the measured value is within the interval
 
 
-def _relative_ends(row: MetricRow) -> tuple[float, float]:
-    """Return the interval's ends relative to the measured value; without an interval, the error twice."""
-    ends = (row.low, row.high) if row.inside is not None else (row.predicted, row.predicted)
-    low, high = ((end or 0.0) / row.measured - 1 for end in ends)
-    return low, high
-
-
 def _metrics_words(run: RunComparison) -> str:
     """Return the largest error, and how many measured values are within their intervals."""
     worst = max(
@@ -159,8 +154,4 @@ def _metrics_words(run: RunComparison) -> str:
     )
     if worst is None:
         return "No metric in common."
-    held = sum(bool(row.inside) for row in run.judged)
-    within = (
-        f" {held} of {len(run.judged)} measured figures lie within the 90 % interval." if run.judged else ""
-    )
-    return f"Largest: {metric_title(worst.name)}, {error_text(worst.error)}.{within}"
+    return f"Largest: {metric_title(worst.name)}, {error_text(worst.error)}." + coverage_text(run.judged)

@@ -67,7 +67,6 @@ class FamilyFit:
 
     @property
     def moved(self) -> dict[str, tuple[float, float]]:
-        """Return the changed constants, before and after."""
         return {name: (getattr(self.before, name), getattr(self.after, name)) for name in self.fitted}
 
     @property
@@ -102,7 +101,7 @@ def fit_families(
     for target, rows in evidence_by_target(measured, on_gpu=on_gpu).items():
         usable = [row for row in rows if formula(row.case, profile) is not None]
         if not usable:
-            reason = f"profile {profile.name} has no FLOP/s of this kind to measure them by"
+            reason = f"profile {profile.name} has no FLOP/s of this kind"
             refused.append(Refused(family=target.label, rows=len(rows), reason=reason))
             continue
         outcome = _fit_family(target, usable, profile, source=source, on_gpu=on_gpu, final=final)
@@ -141,14 +140,17 @@ def _fit_family(
     order = [n for n in OPERATORS[target.operator]["constants"] if on_gpu or n not in _OF_A_GPU]
     if len(fitted_rows) // ROWS_PER_CONSTANT < FEWEST_CONSTANTS or not held_out:
         needed = 2 * ROWS_PER_CONSTANT * FEWEST_CONSTANTS
-        reason = f"{len(rows)} cases are too few, {needed} are needed"
+        reason = f"{len(rows)} cases are too few: {needed} are needed"
         return Refused(family=target.label, rows=len(rows), reason=reason)
     before = constants_of(rows[0].case, lookup_of(profile), on_gpu=on_gpu)
     names = order[: len(fitted_rows) // ROWS_PER_CONSTANT]
     half = _solve(before, names, fitted_rows, profile)
     error = _errors(half, held_out, profile)
     if error.median > CONTRADICTION:
-        reason = f"contradictory: fitted to one half, it misses the other by {error.median:.0%} at the median"
+        reason = (
+            "contradictory: fitted to one half of the cases, the median error on the other half is "
+            f"{error.median:.0%}"
+        )
         return Refused(family=target.label, rows=len(rows), reason=reason)
     names = order[: len(rows) // ROWS_PER_CONSTANT] if final else names
     constants = _solve(before, names, rows, profile) if final else half

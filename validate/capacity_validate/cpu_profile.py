@@ -36,7 +36,7 @@ def measure_cpu_profile(torch: Any, facts: DeviceFacts) -> HardwareProfile:
     )
     read = Provenance(source=f"operating system, on {facts.name}", date=today, basis="measured")
     assumed = Provenance(
-        source="no meaning on a CPU; set so that nothing depends on it", date=today, basis="assumed"
+        source="irrelevant on a CPU; set so that nothing depends on it", date=today, basis="assumed"
     )
     link = Link(kind="pcie", bytes_per_s=bandwidth / 4, latency_s=20e-6, domain_gpus=1)
     watts = {"tdp_watts": 1.0, "system_watts_per_gpu": 1.0}
@@ -78,7 +78,6 @@ def _best_rate(torch: Any, work: Iterable[tuple[float, Callable[[], object]]]) -
 
 
 def _products(torch: Any, dtype: Any) -> Iterator[tuple[float, Callable[[], object]]]:
-    """Yield matrix products with their FLOP."""
     for m, n, k in _MATRICES if dtype is torch.float32 else _MATRICES[:1]:
         a, w = torch.randn(m, k).to(dtype), torch.randn(n, k).to(dtype)
         yield 2.0 * m * n * k, partial(torch.nn.functional.linear, a, w)

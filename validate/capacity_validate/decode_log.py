@@ -30,10 +30,7 @@ _DRAFTS = re.compile(r"SpecDecoding metrics|accept len:|speculative_config=Specu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeSteps:
-    """Decode steps at one number of sequences: seconds per step, at this mean context.
-
-    `kv_fraction`: the used share of the KV cache, if the log has it instead of `context_tokens`.
-    """
+    """Seconds per decode step at one number of sequences; a log has the mean context or the used KV share."""
 
     sequences: int
     seconds: float

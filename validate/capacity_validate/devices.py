@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -82,8 +83,8 @@ def require_torch() -> Any:
         import torch
     except ImportError:
         raise InvalidInput(
-            "torch is not installed, so nothing can be measured: pip install 'llm-capacity[gpu]'; "
-            "`capacity compare` and `capacity calibrate` work without it"
+            "torch is not installed, so nothing can be measured: pip install 'llm-capacity[gpu]'; `capacity "
+            "compare` and `capacity calibrate` work without it"
         ) from None
     return torch
 
@@ -114,21 +115,18 @@ def _why_no_gpu(torch: Any) -> str:
         return f"this torch ({torch.__version__}) is a CPU build, so no GPU can be used; {WITHOUT_A_GPU}"
     nvml = _nvml()
     if nvml is None:
-        return f"no NVIDIA driver answers on this machine; {WITHOUT_A_GPU}"
+        return f"no NVIDIA driver was found on this machine; {WITHOUT_A_GPU}"
     count = _ask(nvml, "nvmlDeviceGetCount") or 0
     if count == 0:
-        return f"the driver is there, but no GPU; {WITHOUT_A_GPU}"
+        return f"the NVIDIA driver found no GPU; {WITHOUT_A_GPU}"
     driver = _text(_ask(nvml, "nvmlSystemGetDriverVersion"))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and visible.strip() in ("", "-1"):
         return f"CUDA_VISIBLE_DEVICES hides all {count} GPUs; unset it, or {WITHOUT_A_GPU}"
     return (
         f"driver {driver} has {count} GPUs, but torch {torch.__version__} (CUDA {torch.version.cuda}) cannot use "
-        f"them: the driver is likely older than that CUDA; {WITHOUT_A_GPU}"
+        f"them: the driver is probably older than that CUDA release; {WITHOUT_A_GPU}"
     )
-
-
-# CPU
 
 
 def cpu_facts(torch: Any, *, threads: int = 1) -> DeviceFacts:
@@ -136,11 +134,13 @@ def cpu_facts(torch: Any, *, threads: int = 1) -> DeviceFacts:
     if threads < 1:
         raise InvalidInput(f"threads must be at least 1, not {threads}")
     page = os.sysconf("SC_PAGE_SIZE")
-    remarks = ["a CPU is not a GPU: these figures test the harness and this machine, nothing else"]
+    remarks = ["a CPU is not a GPU: these results test only the harness and this machine"]
     load = os.getloadavg()[0]
     cores = os.cpu_count() or 1
     if load > 0.5 * cores:
-        remarks.append(f"others use this machine (load {load:.1f} on {cores} cores): timings are noisy")
+        remarks.append(
+            f"other processes use this machine (load {load:.1f} on {cores} cores), so timings are noisy"
+        )
     return DeviceFacts(
         kind="cpu",
         index=0,
@@ -152,9 +152,6 @@ def cpu_facts(torch: Any, *, threads: int = 1) -> DeviceFacts:
         torch_version=str(torch.__version__),
         remarks=tuple(remarks),
     )
-
-
-# GPU
 
 
 def _nvml() -> Any:
@@ -195,8 +192,8 @@ def gpu_facts(torch: Any, index: int) -> DeviceFacts:
     is_slice = named_as_slice(str(properties.name)) or (handle is not None and handle.is_slice)
     if facts.get("mig") and not is_slice:
         raise InvalidInput(
-            f"cuda:{index} is in MIG mode and is no slice itself: name a slice in CUDA_VISIBLE_DEVICES, or use a whole "
-            f"GPU; {WITHOUT_A_GPU}"
+            f"cuda:{index} is in MIG mode and is not a slice: name a slice in CUDA_VISIBLE_DEVICES, or use a "
+            f"whole GPU; {WITHOUT_A_GPU}"
         )
     facts["mig"] = is_slice or facts.get("mig")
     device = DeviceFacts(
@@ -216,10 +213,12 @@ def gpu_facts(torch: Any, index: int) -> DeviceFacts:
     )
     remarks = list(busy_remarks(device))
     if is_slice:
-        remarks.append("a MIG slice: clocks and power are the whole card's, whatever its other slices do")
+        remarks.append(
+            "a MIG slice: clocks and power are those of the whole card, including its other slices"
+        )
     if handle is None:
-        why = "does not know which card this is" if nvml else "is not at hand (pip install nvidia-ml-py)"
-        remarks.append(f"NVML {why}: clocks, power and tenants are not known")
+        why = "cannot identify this card" if nvml else "is not installed (pip install nvidia-ml-py)"
+        remarks.append(f"NVML {why}, so clocks, power and other processes are unknown")
     return replace(device, remarks=tuple(remarks))
 
 
@@ -285,13 +284,13 @@ def require_memory(facts: DeviceFacts) -> None:
         return
     free, total = facts.memory_free_bytes / 2**30, facts.memory_total_bytes / 2**30
     way_out = (
-        "wait until whoever holds the rest is done, or choose another with --device cuda:N"
+        "wait until other processes release the rest, or choose another GPU with --device cuda:N"
         if facts.kind == "cuda"
         else "free some memory first"
     )
     raise InvalidInput(
-        f"{facts.torch_name} has {free:.1f} of {total:.1f} GiB of memory free, {LEAST_MEMORY_BYTES / 2**30:.0f} GiB "
-        f"are needed: {way_out}"
+        f"{facts.torch_name} has {free:.1f} of {total:.1f} GiB of memory free, but needs "
+        f"{LEAST_MEMORY_BYTES / 2**30:.0f} GiB: {way_out}"
     )
 
 
@@ -300,26 +299,24 @@ def busy_remarks(facts: DeviceFacts) -> tuple[str, ...]:
     remarks = []
     used = facts.memory_total_bytes - facts.memory_free_bytes
     if facts.is_shared:  # process ids differ in a container, so compare memory
-        others = f"{facts.other_processes} other processes" if facts.other_processes else "others"
+        others = f"{facts.other_processes} other processes" if facts.other_processes else "other processes"
         remarks.append(
-            f"{others} hold {used / 2**30:.1f} GiB of this GPU: timings share it with them; measure when it is idle, "
-            "or on another with --device cuda:N"
+            f"{others} use {used / 2**30:.1f} GiB of this GPU, which distorts timings; measure when it is idle, "
+            "or on another GPU with --device cuda:N"
         )
     elif facts.utilization_fraction is not None and facts.utilization_fraction > BUSY_FRACTION:
         remarks.append(f"this GPU was {facts.utilization_fraction:.0%} busy before the first measurement")
     if facts.throttle_reasons:
-        remarks.append(f"the clocks are held down by: {', '.join(facts.throttle_reasons)}")
+        remarks.append(f"the clocks are reduced by: {', '.join(facts.throttle_reasons)}")
     return tuple(remarks)
 
 
 def cpu_name() -> str:
     """Return the CPU's model name from the operating system."""
     info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    text = info.read_text(encoding="utf-8", errors="replace") if info.is_file() else ""
+    model = re.search(r"^model name[^:\n]*:(.*)$", text, re.MULTILINE)
+    return model[1].strip() if model else platform.processor() or platform.machine()
 
 
 def cpu_cache_bytes(*, level: int) -> int:

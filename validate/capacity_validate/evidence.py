@@ -38,8 +38,8 @@ class Evidence:
             found = found or run.engine
             if run.engine is not None and found is not None and found.partition("@")[0] != run.engine:
                 raise InvalidInput(
-                    f"{run.path} is a result of {run.tool}, of {run.engine}, not of {found}: say --engine "
-                    f"{run.engine}, or leave that file out"
+                    f"{run.path} is a result of {run.tool}, which measures {run.engine}, not {found}: use "
+                    f"--engine {run.engine}, or leave that file out"
                 )
         return found
 
@@ -53,7 +53,7 @@ def read_evidence(sources: Sequence[str | Path]) -> Evidence:
     """Read these files or http(s) addresses. Raises MalformedFile, InvalidInput."""
     if not sources:
         raise InvalidInput(
-            "no result to learn from: give a benchmark's result file, an engine's log, or its /metrics"
+            "no result to calibrate on: give a benchmark's result file, an engine's log, or its /metrics"
         )
     runs: list[MeasuredRun] = []
     steps: list[DecodeSteps] = []
@@ -73,7 +73,7 @@ def read_evidence(sources: Sequence[str | Path]) -> Evidence:
             if not found and log is None:
                 raise MalformedFile(
                     source,
-                    "is neither a known benchmark result, nor an engine's log or metrics with a line of use",
+                    "is neither a supported benchmark result, nor an engine's log or metrics with a usable line",
                 )
             steps += found
             logs += [log] if log is not None else []
@@ -90,8 +90,8 @@ def _one_server(logs: Sequence[ServerLog]) -> ServerLog | None:
     sizes = {log.kv_tokens for log in logs if log.kv_tokens is not None}
     if len(sizes) > 1:
         raise InvalidInput(
-            f"the logs are of different servers (KV caches of {' and '.join(f'{n:,}' for n in sorted(sizes))} tokens): "
-            "calibrate from each on its own, the second on top of the variant that the first gives"
+            f"the logs come from different servers (KV caches of {' and '.join(f'{n:,}' for n in sorted(sizes))} "
+            "tokens): calibrate from one log first, then from the next one with the resulting variant as --gpu"
         )
     return logs[0] if logs else None
 
@@ -107,20 +107,20 @@ def fetch_text(address: str) -> str:
     """Return the text at an http(s) address that the user gave. Raises InvalidInput."""
     scheme = urllib.parse.urlsplit(address).scheme.lower()
     if scheme not in ("http", "https"):
-        raise InvalidInput(f"{address}: only http and https addresses are read, not {scheme}")
+        raise InvalidInput(f"{address}: only http and https addresses are supported, not {scheme}")
     opener = urllib.request.build_opener(_NoRedirect)
     try:
         with opener.open(address, timeout=FETCH_SECONDS) as answer:
             content = answer.read(FETCH_BYTES + 1)
     except urllib.error.HTTPError as error:
         raise InvalidInput(
-            f"{address} answers {error.code} {error.reason}: give the address of /metrics"
+            f"{address} returned {error.code} {error.reason}: give the address of /metrics"
         ) from None
     except (OSError, ValueError, urllib.error.URLError) as error:
         reason = getattr(error, "reason", error)
         raise InvalidInput(f"{address} cannot be read: {reason}; save its text and give the file") from None
     if len(content) > FETCH_BYTES:
         raise InvalidInput(
-            f"{address} sends more than {FETCH_BYTES // 2**20} MiB: no engine's metrics are that long"
+            f"{address} returned more than {FETCH_BYTES // 2**20} MiB, longer than any engine's metrics"
         )
     return str(content, "utf-8", errors="replace")

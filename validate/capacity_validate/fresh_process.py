@@ -66,7 +66,8 @@ def run_in_fresh_processes(
             skip[outcome.stage or ""] = outcome.lost
     if answer is None:
         raise MeasuringFailed(
-            f"nothing could be judged: {outcome.lost}; the same command goes on with what was kept"
+            f"nothing could be measured: {outcome.lost}; run the same command again to continue with the results "
+            "so far"
         )
     return answer
 
@@ -96,10 +97,7 @@ def _one_process(
 def _listen(
     process: subprocess.Popen[bytes], line: Connection, progress: Callable[[int, int, str], None] | None
 ) -> tuple[ProcessOutcome | BaseException | None, str, bool]:
-    """Forward progress until the process ends; return its outcome or error, last stage, and whether Ctrl-C occurred.
-
-    The child receives Ctrl-C too: after the first, wait for the child; the second kills it.
-    """
+    """Forward progress until the process ends. It receives Ctrl-C too: wait after the first, kill it at the second."""
     stage, interrupts = FIRST, 0
     answer = None
     while True:
@@ -120,9 +118,6 @@ def _listen(
                 raise
 
 
-# child process
-
-
 def main() -> None:
     """Run the work read from the pipe whose number is on the command line, and write the result there."""
     os.dup2(2, 1)  # keep output of kernels and libraries out of the command's stdout
@@ -130,13 +125,13 @@ def main() -> None:
     work, arguments = line.recv()
     module, _, name = work.partition(":")
 
-    def tell(kind: str) -> Callable[..., None]:
+    def sender(kind: str) -> Callable[..., None]:
         return lambda *value: _send(line, kind, value[0] if kind == "stage" else value)
 
     answer: Any
     try:
         function = getattr(importlib.import_module(module), name)
-        answer = function(**arguments, progress=tell("progress"), stage=tell("stage"))
+        answer = function(**arguments, progress=sender("progress"), stage=sender("stage"))
     except (CapacityError, KeyboardInterrupt) as error:
         answer = error
     except Exception as error:

@@ -47,12 +47,14 @@ ENGINE_MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 DEFAULT_OUT = "capacity-validation"
 NO_SETTINGS: Mapping[str, Any] = {}
 NOISY = 0.5
-INTERRUPTED = "interrupted: this report is of what had been measured by then"
+INTERRUPTED = "interrupted: this report contains the results up to the interruption"
 
 
 def validate(
-    device: Annotated[str, Flag("auto, cuda, cuda:N, or cpu.", "--device")] = "auto",
-    campaign: Annotated[str, Flag("quick, standard, full, or a TOML file.", "--campaign")] = "quick",
+    device: Annotated[str, Flag("Device: auto, cuda, cuda:N, or cpu.", "--device")] = "auto",
+    campaign: Annotated[
+        str, Flag("Campaign: quick, standard, full, or a TOML file.", "--campaign")
+    ] = "quick",
     *,
     budget_s: float | None = None,
     out: Annotated[
@@ -60,15 +62,17 @@ def validate(
     ] = DEFAULT_OUT,
     gpu: str | None = None,
     profiles: Sequence[str] = (),
-    tolerance_ttft: Annotated[float, Flag("Held-out error that passes.")] = TOLERANCE_TTFT,
+    tolerance_ttft: Annotated[float, Flag("Maximum held-out TTFT error to pass.")] = TOLERANCE_TTFT,
     tolerance_tpot: Annotated[
-        float | None, Flag("The same for TPOT; default 0.15, on a CPU 0.25.", "--tolerance --tolerance-tpot")
+        float | None,
+        Flag(
+            "Maximum held-out TPOT error to pass; default 0.15, on a CPU 0.25.",
+            "--tolerance --tolerance-tpot",
+        ),
     ] = None,
-    threads: Annotated[int, Flag("CPU threads of --device cpu.", least=1)] = 1,
+    threads: Annotated[int, Flag("Number of CPU threads for --device cpu.", least=1)] = 1,
     seed: Annotated[int, Flag("")] = 0,
-    engine: Annotated[
-        str | None, Flag("Then serve with a real one, vllm or sglang, where it is installed.")
-    ] = None,
+    engine: Annotated[str | None, Flag("Then also benchmark an installed engine: vllm or sglang.")] = None,
     model: str = ENGINE_MODEL,
     engine_settings: Mapping[str, Any] = NO_SETTINGS,
     progress: Progress | None = None,
@@ -85,7 +89,7 @@ def validate(
     start = time.monotonic()
     for name, value in (("--tolerance-ttft", tolerance_ttft), ("--tolerance", tolerance_tpot)):
         if value is not None and not 0 <= value < math.inf:
-            raise InvalidInput(f"{name} is {value}: must be a share such as 0.15, at least 0")
+            raise InvalidInput(f"{name} is {value}: must be a fraction of at least 0, such as 0.15")
     arguments: dict[str, Any] = {
         "device": device,
         "campaign": campaign,
@@ -106,11 +110,9 @@ def validate(
         report = run_in_fresh_processes(
             "capacity_validate.harness:one_process", arguments, deadline=start + budget_s, progress=progress
         )
-    return (
-        report
-        if engine is None
-        else _with_engine(report, engine, model, Path(out), progress, engine_settings)
-    )
+    if engine is not None:
+        report = _with_engine(report, engine, model, Path(out), progress, engine_settings)
+    return report
 
 
 def _with_engine(
@@ -119,7 +121,7 @@ def _with_engine(
     model: str,
     folder: Path,
     progress: Progress | None,
-    settings: Mapping[str, Any] = NO_SETTINGS,
+    settings: Mapping[str, Any],
 ) -> ValidationReport:
     """Return the report with runs of a real engine against the new profile; a failure is recorded in the report."""
     calibrated = f"{report.profile.partition('@')[0]}@mine"
@@ -239,17 +241,14 @@ def measure(
         results.remarks.append(INTERRUPTED)
     except DeviceLost as error:
         lost = error
-        results.broken.append(f"{error}; a fresh process goes on after it")
+        results.broken.append(f"{error}; a fresh process continues after it")
     session = session.with_model(results.whole, results.slowdown)
     return Measured(session=session, results=results, interrupted=interrupted, stage=current, lost=lost)
 
 
 @contextmanager
 def _failures_recorded(stage: ValidationStage, session: Session, results: StageResults) -> Iterator[None]:
-    """Record an error of a stage in the report, so that the other stages still run.
-
-    Raises CapacityError unchanged, and DeviceLost if the CUDA context is unusable.
-    """
+    """Record a stage's error, so that others still run. Raises CapacityError, and DeviceLost for a lost context."""
     try:
         yield
     except (DeviceLost, CapacityError):
@@ -259,7 +258,7 @@ def _failures_recorded(stage: ValidationStage, session: Session, results: StageR
         if device_error(session.torch, session.facts.torch_name) is not None:
             raise DeviceLost(stage.name, line) from None
         if is_out_of_memory(error):
-            results.remarks.append(f"{stage.name}: left out or cut short, memory ran out ({line})")
+            results.remarks.append(f"{stage.name}: skipped or cut short, because memory ran out ({line})")
             session.free_memory()
         else:
             results.broken.append(f"{stage.name} failed: {line}")
@@ -275,7 +274,9 @@ def _report(
     rows = case_rows(cases, before, after, roles_of(cases, fits, on_gpu=session.on_gpu))
     odd = odd_shapes(cases, fits, session.profile, on_gpu=session.on_gpu)
     middle = statistics.median_high(row.spread for row in rows) if rows else 0.0
-    noise = [f"noisy: half of the cases scatter by more than {middle:.0%}"] if middle > NOISY else []
+    noise = (
+        [f"noisy: the times of half of the cases vary by more than {middle:.0%}"] if middle > NOISY else []
+    )
     model = None if session.transformer is None else session.transformer.model
     host = after.step_model(model.num_layers).host if model is not None and step_cases_of(session) else None
     serving = (serving_comparison(loaded, before, after, model) for loaded in results.runs if model)

@@ -37,12 +37,12 @@ def to_html(report: ValidationReport) -> str:
         f"<h1>Validation of the step model: {escape(report.environment['device'])}</h1>",
         f'<p class="{mark}">{escape(report.verdict)}</p>',
         _facts(report),
-        "<h2>How wrong before, how wrong after</h2>",
+        "<h2>Errors before and after calibration</h2>",
         class_table(report.classes),
         figures_html(report),
         engine and f"<h2>A real engine on the same device</h2>{engine}",
         parts_html(view_parts(_view(report), report)),
-        f"<h2>Every case</h2><details><summary>show</summary>{cases}</details>",
+        f"<h2>All cases</h2><details><summary>show</summary>{cases}</details>",
     ]
     title = f"capacity validate: {report.environment['device']}"
     return page_html(title, "\n".join(part for part in parts if part), style=_STYLE)
@@ -111,11 +111,11 @@ CASES = [
     Column("case", "id"),
     Column("role", "role"),
     Column("measured", "measured_s", TIME),
-    Column("by", "how"),
+    Column("timed by", "how"),
     Column("spread", "spread", PERCENT),
     Column("TFLOP/s", lambda r: r.flops_per_s / 1e12 if r.flops else None, FOUR),
     Column("GB/s", lambda r: r.bytes_per_s / 1e9 if r.bytes else None, FOUR),
-    Column("of roof", "roof_fraction", PERCENT),
+    Column("fraction of roof", "roof_fraction", PERCENT),
     Column("predicted before", "before_s", TIME),
     Column("error before", "error_before", SIGNED),
     Column("predicted after", "after_s", TIME),
@@ -139,8 +139,8 @@ SPECULATION = [
 ]
 FINDINGS = [
     Column("", lambda f: "holds" if f.passed else "[red]FAILS[/red]"),
-    Column("what", "name"),
-    Column("on", lambda f: f.device or "measured device"),
+    Column("check", "name"),
+    Column("device", lambda f: f.device or "measured device"),
     Column("value", "value", NUMBER),
     Column("limit", "limit", NUMBER),
     Column("detail", "detail"),
@@ -164,7 +164,7 @@ def _view(report: ValidationReport) -> View:
     ]
     missing = [(case.id, str(case.status), case.note) for case in report.not_timed]
     if report.left_out:
-        missing.append((f"{len(report.left_out)} cases", "budget", "left out: the budget was spent"))
+        missing.append((f"{len(report.left_out)} cases", "budget", "omitted: the budget was spent"))
     extrapolated = [
         f"All {found.layers:.0f} layers, extrapolated from two depths: decode step {duration(found.measured_s)}, "
         f"predicted {duration(found.predicted_s)} ({format_signed(found.error)})."
@@ -176,12 +176,14 @@ def _view(report: ValidationReport) -> View:
         Table("Speculative decoding", report.speculation, SPECULATION),
         *extrapolated,
         Table("Techniques", report.findings, FINDINGS),
-        Table("What calibration moved", moved, CONSTANTS),
-        Table("Not moved", report.refused, [Column("kernel", "family"), Column("why", "reason")]),
+        Table("Calibrated constants", moved, CONSTANTS),
         Table(
-            "Error bands of the calibrated profile: nine of ten steps that no fit saw, measured over predicted",
+            "Constants not changed", report.refused, [Column("kernel", "family"), Column("reason", "reason")]
+        ),
+        Table(
+            "Error bands of the calibrated profile: 90 % of held-out steps, measured over predicted",
             bands,
-            [Column("steps of", "0"), Column("from", "1", SIGNED), Column("to", "2", SIGNED)],
+            [Column("phase", "0"), Column("from", "1", SIGNED), Column("to", "2", SIGNED)],
         ),
         Table("Memory", memory, [Column("of", "0"), Column("amount", "1", TEXT)]),
         Table("Not timed", missing, [Column("case", "0"), Column("status", "1"), Column("why", "2")]),
@@ -196,9 +198,9 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
         lines.append(f"{c.family:<44}{c.cases:>6}{percent(c.before_median):>10}{percent(c.after_median):>10}")
     for s in report.serving:
         lines.append(
-            f"serving {s.requests} requests at {s.rate_per_s:.2f}/s: TTFT {duration(s.measured_ttft_s)} measured, "
-            f"{format_signed(s.ttft_error)} simulated; TPOT {duration(s.measured_tpot_s)}, {format_signed(s.tpot_error)}; "
-            f"{s.equal_steps} of {s.steps} steps scheduled alike"
+            f"serving {s.requests} requests at {s.rate_per_s:.2f}/s: TTFT {duration(s.measured_ttft_s)} "
+            f"measured, {signed(s.ttft_error)} simulated; TPOT {duration(s.measured_tpot_s)}, "
+            f"{signed(s.tpot_error)}; {s.equal_steps} of {s.steps} steps scheduled identically"
         )
     for r in report.speculation:
         lines.append(
@@ -208,21 +210,18 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
         )
     for regime, (low, high) in report.bands.items():
         lines.append(
-            f"error band of {regime} steps: {format_signed(low)} to {format_signed(high)} (nine of ten that no fit saw)"
+            f"error band of {regime} steps: {signed(low)} to {signed(high)} (90 % of held-out steps)"
         )
     if report.engine is not None:
         lines += render_text(view_parts(comparison_view(report.engine), report.engine)).splitlines()
     held = sum(f.passed for f in report.findings)
     on_host = sum(f.device == ON_HOST for f in report.findings)
-    where = (
-        ""
-        if report.environment.get("kind") == "cpu"
-        else f", {on_host} of them checked on the host's CPU only"
-    )
-    lines.append(f"techniques: {held} of {len(report.findings)} hold{where}")
+    on_cpu = report.environment.get("kind") == "cpu"
+    where = "" if on_cpu else f", {on_host} of them checked only on the host's CPU"
+    lines.append(f"techniques: {held} of {len(report.findings)} checks passed{where}")
     lines += [f"not timed: {case.id}: {case.status}: {case.note}" for case in report.not_timed]
     if report.left_out:
-        lines.append(f"left out for want of time: {len(report.left_out)} cases")
+        lines.append(f"omitted because the budget was spent: {len(report.left_out)} cases")
     lines += [f"note: {remark}" for remark in report.remarks]
     if folder is not None:
         profile = f", {report.profile.partition('@')[0]}@mine.toml" if report.constants else ""

@@ -62,7 +62,7 @@ def reach_remarks(measured: Iterable[MeasuredCase], profile: HardwareProfile) ->
             shown.append(
                 f"best {label} {rounded} {unit} ({fraction:.0%} of {profile.name}'s roof, {best.case.id})"
             )
-    return (f"reached here: {'; '.join(shown)}",) if shown else ()
+    return (f"best rates: {'; '.join(shown)}",) if shown else ()
 
 
 def _compute_seconds(measured: MeasuredCase, profile: HardwareProfile) -> float | None:
@@ -80,12 +80,12 @@ def too_fast(measured: MeasuredCase, profile: HardwareProfile) -> str | None:
     compute_s = _compute_seconds(measured, profile)
     if compute_s is not None and compute_s > COMPUTE_SLACK * seconds:
         peak = measured.flops / compute_s
-        return f"{measured.flops / max(seconds, 1e-12) / 1e12:.0f} TFLOP/s, where {profile.name} has {peak / 1e12:.0f}"
+        return f"{measured.flops / max(seconds, 1e-12) / 1e12:.0f} TFLOP/s, but {profile.name} has {peak / 1e12:.0f}"
     memory_s = measured.bytes / profile.hbm_bytes_per_s
     if measured.case.operator not in KEPT_IN_CACHE and memory_s > MEMORY_SLACK * seconds:
         return (
-            f"{measured.bytes / max(seconds, 1e-12) / 1e9:.0f} GB/s, "
-            f"where {profile.name} has {profile.hbm_bytes_per_s / 1e9:.0f}"
+            f"{measured.bytes / max(seconds, 1e-12) / 1e9:.0f} GB/s, but {profile.name} has "
+            f"{profile.hbm_bytes_per_s / 1e9:.0f}"
         )
     return None
 
@@ -103,7 +103,7 @@ def all_alike(measured: Iterable[MeasuredCase], profile: HardwareProfile) -> dic
         work = [work_s for work_s, _ in members]
         apart = max(work) > WORK_RATIO * min(work) and max(work) > WORK_SHARE * max(times)
         if len(members) >= FEWEST_ALIKE and apart and max(times) < (1 + ALIKE) * min(times):
-            text = f"{len(members)} sizes all take {times[0] * 1e6:.4g} us, whatever their work"
+            text = f"{len(members)} sizes all take {times[0] * 1e6:.4g} us, although their work differs"
             found |= {case.case.id: text for _, case in members}
     return found
 
@@ -111,7 +111,8 @@ def all_alike(measured: Iterable[MeasuredCase], profile: HardwareProfile) -> dic
 def bound_remarks(fits: Sequence[FamilyFit]) -> tuple[str, ...]:
     """Return a remark for each constant that the fit limited to the profile's roof."""
     return tuple(
-        f"{fit.target.label}: {name} ended at its bound, 100 % of the profile's roof: that roof is likely too low"
+        f"{fit.target.label}: {name} reached its limit, 100 % of the profile's roof, so that roof is probably "
+        "too low"
         for fit in fits
         for name in fit.at_bounds
     )
@@ -132,9 +133,9 @@ def odd_shapes(
                 ratios.setdefault(key, []).append(math.log(row.seconds / function(fit.after)))
         for (family, shape), off in _outliers(ratios).items():
             sizes = ", ".join(f"{name}={size}" for name, size in shape[1])  # type: ignore[index]
-            way = f"{math.exp(off):.1f} times slower" if off > 0 else f"{math.exp(-off):.1f} times faster"
-            text = "than its family: look at that kernel, or at how it was timed"
-            remarks.append(f"{family} of {sizes} is {way} {text}")
+            way = f"{math.exp(off):.1f} times as slow" if off > 0 else f"{math.exp(-off):.1f} times as fast"
+            text = "as its family: check that kernel and its timing"
+            remarks.append(f"{family} with {sizes} is {way} {text}")
     return tuple(remarks)
 
 
@@ -164,15 +165,17 @@ def timing_remarks(measured: Sequence[MeasuredCase]) -> tuple[str, ...]:
     remarks = [_burst_remark(m) for m in timed if m.burst_s]
     if held := [m for m in timed if m.timing is not None and m.timing.held_down]:
         if partly := [m for m in held if not m.slowed]:
-            remarks.append(f"clocks were held down in samples of {len(partly)} cases, which were left out")
+            remarks.append(
+                f"clocks were throttled in some samples of {len(partly)} cases; these samples are excluded"
+            )
         if throughout := [m for m in held if m.slowed]:
             remarks.append(
-                f"clocks were held down throughout {_names(throughout)}: their times are the slow card's, "
-                "no fit takes them"
+                f"clocks were throttled in all samples of {_names(throughout)}, so no fit uses their times"
             )
     if gaps := [m for m in timed if m.has_launch_gaps]:
         remarks.append(
-            f"no CUDA graph could be made of {_names(gaps)}: launch gaps are in their times, no fit takes them"
+            f"no CUDA graph could be captured for {_names(gaps)}; their times include launch gaps, so no fit "
+            "uses them"
         )
     return tuple(remarks)
 

@@ -18,7 +18,7 @@ from capacity.base.record import UNWRITTEN, Written
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 Predict = Callable[[Vector], Vector]
-"""Logarithms of what theta predicts for every figure; not-a-number where it predicts none."""
+"Returns the predicted logarithms of all figures for theta; NaN if a figure cannot be predicted."
 
 DEGREES = 4.0  # degrees of freedom of Student's t
 CONTRADICTS = 4.0  # in standard deviations from the prediction
@@ -93,7 +93,7 @@ def infer(
     before = predict(prior_mean)
     kept = [i for i, value in enumerate(before) if np.isfinite(value)]
     if not kept:
-        raise InvalidInput("none of the measured figures can be predicted: nothing can be learnt from them")
+        raise InvalidInput("none of the measured figures can be predicted, so nothing can be calibrated")
     chosen = [figures[i] for i in kept]
     units = np.sqrt(np.diag(prior_covariance))  # bytes and logarithms differ by orders of magnitude
     problem = _Problem(
@@ -167,10 +167,7 @@ def student_weights(off: Vector) -> Vector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Problem:
-    """The objective to minimise: residuals relative to their noise, and the distance of theta from the prior.
-
-    Theta is in standard deviations of the prior.
-    """
+    """The objective: squared residuals and distance from the prior; theta is in the prior's standard deviations."""
 
     predict: Predict
     measured: Vector
@@ -180,7 +177,6 @@ class _Problem:
     active: tuple[int, ...]
 
     def jacobian(self, theta: Vector, at: Vector) -> Matrix:
-        """Return the derivatives of the predicted logarithms by theta."""
         return derivatives(self.predict, theta, at, np.full(len(theta), DIFFERENCE), self.active)
 
     def independent(self, residuals: Matrix | Vector) -> Any:

@@ -47,7 +47,6 @@ class Target:
 
     @property
     def label(self) -> str:
-        """Return the family's name in tables and reports."""
         return f"{self.operator} {self.key}".strip()
 
 
@@ -98,25 +97,20 @@ def _gemm(case: Case, profile: HardwareProfile) -> Formula | None:
     n, k = case["n"], case["k"]
     weight_bits = 4.25 if case.kernel == "w4a16" else _BITS.get(case.kernel, 16.0)
 
-    def seconds(constants: Any) -> float:
+    return lambda constants: gemm_seconds(
+        case["m"],
+        n,
+        k,
+        weight_bytes=n * k * weight_bits / 8,
+        activation_bits=_BITS.get(case.kernel, 16.0),
+        flops_per_s=peak,
+        hbm_bytes_per_s=profile.hbm_bytes_per_s,
         # activations are quantized before: only the product is timed
-        still = SimpleNamespace(**{**vars(constants), "quantize_fraction": None})
-        return gemm_seconds(
-            case["m"],
-            n,
-            k,
-            weight_bytes=n * k * weight_bits / 8,
-            activation_bits=_BITS.get(case.kernel, 16.0),
-            flops_per_s=peak,
-            hbm_bytes_per_s=profile.hbm_bytes_per_s,
-            constants=still,  # type: ignore[arg-type]
-        )
-
-    return seconds
+        constants=SimpleNamespace(**{**vars(constants), "quantize_fraction": None}),  # type: ignore[arg-type]
+    )
 
 
 def _item(case: Case) -> float:
-    """Return the bytes of a cached value."""
     return {"fp32": 4.0, "fp8": 1.0}.get(case.kernel, 2.0)
 
 
@@ -184,25 +178,21 @@ def _moe(case: Case, profile: HardwareProfile) -> Formula | None:
     device = Device(hbm_bytes_per_s=profile.hbm_bytes_per_s, sm_count=profile.sm_count)
     shape = StepShape(prefill_sequences=1, prefill_tokens=case["tokens"])
 
-    def seconds(constants: Any) -> float:
-        experts = Experts(
-            name="experts",
-            count=1,
-            hidden=case["hidden"],
-            intermediate=case["intermediate"],
-            matrices=3,
-            num_experts=case["experts"],
-            experts_per_token=case["top_k"],
-            expert_ranks=1,
-            weight_bits=bits,
-            activation_bits=bits,
-            flops_per_s=peak,
-            device=device,
-            constants=constants,
-        )
-        return experts.seconds(shape)
-
-    return seconds
+    return lambda constants: Experts(
+        name="experts",
+        count=1,
+        hidden=case["hidden"],
+        intermediate=case["intermediate"],
+        matrices=3,
+        num_experts=case["experts"],
+        experts_per_token=case["top_k"],
+        expert_ranks=1,
+        weight_bits=bits,
+        activation_bits=bits,
+        flops_per_s=peak,
+        device=device,
+        constants=constants,
+    ).seconds(shape)
 
 
 def _elementwise(case: Case, profile: HardwareProfile) -> Formula:
@@ -281,7 +271,6 @@ class Predictor:
         return lookup_of(self.profile)
 
     def step_model(self, layers: int | None = None) -> StepModel:
-        """Return the step model of the transformer, cut to `layers`."""
         if self.model is None:
             raise ValueError("no model was given")
         return self._step_model(self.model, layers or self.model.num_layers)

@@ -63,7 +63,7 @@ def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None 
     flops = _dense_flops(facts, table)
     driver = _source(f"the driver, on {facts.name}", "measured")
     worked_out = _source(
-        f"{facts.compute_units} SMs x {facts.sm_clock_max_hz / 1e9:.3f} GHz x FLOP a clock and SM of compute "
+        f"{facts.compute_units} SMs x {facts.sm_clock_max_hz / 1e9:.3f} GHz x FLOP per clock and SM of compute "
         f"capability {facts.compute_capability}",
         "assumed",
     )
@@ -75,7 +75,7 @@ def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None 
         system_watts_per_gpu=SYSTEM_OVER_TDP * watts,
         gpus_per_node=max(1, facts.devices_in_node),
     )
-    assumed = _source("assumed as for other cards", "assumed")
+    assumed = _source("assumed to be the same as for other cards", "assumed")
     provenance = dict.fromkeys((*values, *(f"dense_flops_per_s.{name}" for name in flops)), driver)
     provenance |= dict.fromkeys((f"dense_flops_per_s.{name}" for name in flops), worked_out)
     provenance |= {"hbm_bytes_per_s": hbm_source, "system_watts_per_gpu": assumed}
@@ -88,7 +88,7 @@ def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None 
         architecture=table.architecture,
         form_factor="unknown",
         compute_capability=facts.compute_capability,
-        notes=f"{MARK}made of what the driver says of {facts.name}; nobody has checked it against a datasheet.",
+        notes=f"{MARK}from driver information about {facts.name}; not checked against a datasheet.",
         dense_flops_per_s=flops,
         provenance=provenance,
         **values,
@@ -104,12 +104,11 @@ def profile_values(facts: DeviceFacts, **others: Any) -> dict[str, Any]:
 
 
 def provisional_remark(profile: HardwareProfile) -> str:
-    """Return the remark to the user about a provisional profile."""
     best = profile.sixteen_bit
     return (
-        f"no bundled profile describes this card: a provisional one, {profile.name}, was made of what the driver says "
+        f"no bundled profile matches this card. The provisional profile {profile.name} uses driver information "
         f"({profile.sm_count} SMs, {profile.dense_flops_per_s[best] / 1e12:.0f} TFLOP/s in {best}, "
-        f"{profile.hbm_bytes_per_s / 1e9:.0f} GB/s); only what is calibrated here is known of it"
+        f"{profile.hbm_bytes_per_s / 1e9:.0f} GB/s); only values calibrated here are measured"
     )
 
 
@@ -120,10 +119,10 @@ def _source(text: str, basis: Any) -> Provenance:
 def _refusal(facts: DeviceFacts) -> str:
     clock = "unknown" if facts.sm_clock_max_hz is None else "known"
     return (
-        f"no hardware profile for {facts.name!r} ({facts.memory_total_bytes / 2**30:.0f} GiB), and the driver says too "
-        f"little to make one (compute capability {facts.compute_capability or 'unknown'}, highest clock "
-        f"{clock}); name the nearest with --gpu (`capacity gpus` lists them), or write one "
-        "and give its folder with --profiles"
+        f"no hardware profile for {facts.name!r} ({facts.memory_total_bytes / 2**30:.0f} GiB), and the driver "
+        f"reports too little to create one (compute capability {facts.compute_capability or 'unknown'}, highest "
+        f"clock {clock}); name the nearest GPU with --gpu (`capacity gpus` lists them), or write a profile and "
+        "give its folder with --profiles"
     )
 
 
@@ -149,12 +148,15 @@ def _memory_rate(facts: DeviceFacts, copied_bytes_per_s: float | None) -> tuple[
     if stated is not None:
         reach = COPY_PLAUSIBLE[1] if copied_bytes_per_s is None else copied_bytes_per_s / stated
         if COPY_PLAUSIBLE[0] <= reach <= COPY_PLAUSIBLE[1]:
-            text = f"2 x {(facts.memory_clock_max_hz or 0) / 1e6:.0f} MHz x {facts.memory_bus_bits} bits, by the driver"
+            text = (
+                f"2 x {(facts.memory_clock_max_hz or 0) / 1e6:.0f} MHz x {facts.memory_bus_bits} bits, from the "
+                "driver"
+            )
             return stated, _source(text, "assumed")
     if copied_bytes_per_s is None:
         raise InvalidInput(_refusal(facts))
     return copied_bytes_per_s / COPY_REACH, _source(
-        f"a copy timed on {facts.name}, {COPY_REACH:.0%} of it", "measured"
+        f"a copy timed on {facts.name}, assumed to reach {COPY_REACH:.0%} of the bandwidth", "measured"
     )
 
 
@@ -204,7 +206,12 @@ def match_profile(
     """
     if gpu is not None:
         profile = load_profile(gpu, directories)
-        _require_kind(facts, profile)
+        own, card = profile.compute_capability, facts.compute_capability
+        if own is not None and card is not None and own != card:  # a calibration would mix the two kinds
+            raise InvalidInput(
+                f"--gpu {profile.name} has compute capability {own}, but this {facts.name} has {card}: leave "
+                "--gpu out to use a provisional profile for this card"
+            )
         return profile, mismatches(facts, profile)
     candidates = [load_profile(name, directories) for name in profile_names(directories) if "@" not in name]
     scored = [(_likeness(facts, profile), profile) for profile in candidates]
@@ -214,16 +221,6 @@ def match_profile(
         made = provisional_profile(facts, copied_bytes_per_s=copied)
         return made, (provisional_remark(made),)
     return best[1], mismatches(facts, best[1])
-
-
-def _require_kind(facts: DeviceFacts, profile: HardwareProfile) -> None:
-    """Raise InvalidInput if the named profile is for another kind of card, because a calibration would mix the two."""
-    own, card = profile.compute_capability, facts.compute_capability
-    if own is not None and card is not None and own != card:
-        raise InvalidInput(
-            f"--gpu {profile.name} is of compute capability {own}, this {facts.name} of {card}: leave --gpu out, a "
-            "provisional profile is made of a card that none describes"
-        )
 
 
 def _words(text: str) -> set[str]:
@@ -255,15 +252,15 @@ def mismatches(facts: DeviceFacts, profile: HardwareProfile) -> tuple[str, ...]:
         if form in card and form not in own:
             remarks.append(f"{facts.name} is a {form.upper()} card, profile {profile.name} is not")
     if facts.compute_units != profile.sm_count:
-        remarks.append(f"{facts.compute_units} SMs, where profile {profile.name} has {profile.sm_count}")
+        remarks.append(f"{facts.compute_units} SMs, but profile {profile.name} has {profile.sm_count}")
     if facts.power_limit_watts and facts.power_limit_watts < POWER_CAP_FRACTION * profile.tdp_watts:
         remarks.append(
-            f"power capped at {facts.power_limit_watts:.0f} W, where {profile.name} has {profile.tdp_watts:.0f} W: "
+            f"power capped at {facts.power_limit_watts:.0f} W, but {profile.name} has {profile.tdp_watts:.0f} W: "
             "large matrix products will be slower"
         )
     if abs(facts.memory_total_bytes / profile.memory_driver_bytes - 1) > MEMORY_MATCH_FRACTION:
         remarks.append(
-            f"{facts.memory_total_bytes / 2**30:.1f} GiB of memory, where profile {profile.name} has "
+            f"{facts.memory_total_bytes / 2**30:.1f} GiB of memory, but profile {profile.name} has "
             f"{profile.memory_driver_bytes / 2**30:.1f} GiB"
         )
     return tuple(remarks)

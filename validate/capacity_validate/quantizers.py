@@ -124,9 +124,6 @@ def _pack_codes(codes: Any) -> Any:
     return codes[:, ::2] << 4 | codes[:, 1::2]
 
 
-# calibrated quantization
-
-
 def gptq(weights: Any, inputs: Any, *, bits: int = 4, damping: float = 0.01) -> Any:
     """Apply GPTQ to [outputs, inputs] weights: quantize by column, and spread each error by the inverse Hessian.
 
@@ -147,10 +144,7 @@ def gptq(weights: Any, inputs: Any, *, bits: int = 4, damping: float = 0.01) -> 
 
 
 def awq(weights: Any, inputs: Any, *, bits: int = 4, group: int = 128, steps: int = 20) -> Any:
-    """Apply AWQ: scale input columns by a searched power of their mean magnitude, quantize, scale back.
-
-    Source: Lin et al., arXiv 2306.00978, section 3.2.
-    """
+    """Apply AWQ: search a power of the mean input magnitude to scale by. Source: Lin et al., arXiv 2306.00978, 3.2."""
     size = inputs.abs().mean(dim=0).clamp_min(1e-6)
     wanted = inputs @ weights.T
     best, best_error = weights, float("inf")
@@ -165,12 +159,8 @@ def awq(weights: Any, inputs: Any, *, bits: int = 4, group: int = 128, steps: in
 
 
 def output_error(weights: Any, quantized: Any, inputs: Any) -> float:
-    """Return the relative error of the layer's outputs."""
     wanted = inputs @ weights.T
     return float((inputs @ quantized.T - wanted).norm() / wanted.norm())
-
-
-# findings
 
 
 def quantizer_findings(*, rows: int = 256, columns: int = 512, seed: int = 0) -> list[Finding]:
@@ -192,7 +182,7 @@ def quantizer_findings(*, rows: int = 256, columns: int = 512, seed: int = 0) ->
         quantized = quantize()
         worst = float(((quantized.values - x).abs() / quantized.bound.clamp_min(1e-30)).max())
         relative = float((quantized.values - x).norm() / x.norm())
-        detail = f"largest error over its bound; relative error of the matrix {relative:.2%}"
+        detail = f"largest error over its limit; relative error of the matrix {relative:.2%}"
         findings.append(Finding(name=f"{name}: error", value=worst, limit=1.0 + 1e-9, detail=detail))
     findings += _byte_findings(x)
     findings += _calibrated_findings(generator)
@@ -207,7 +197,7 @@ def _byte_findings(x: Any) -> list[Finding]:
             name=f"{name}: bytes",
             value=float(nbytes),
             limit=find_format(name).matrix_bytes(rows, columns),
-            detail=f"packed tensors of a {rows} x {columns} matrix against the memory model, to the byte",
+            detail=f"packed tensors of a {rows} x {columns} matrix compared with the memory model, exact",
             exact=True,
         )
         for name, nbytes in stored.items()
@@ -234,7 +224,8 @@ def _calibrated_findings(generator: Any) -> list[Finding]:
             name=f"{name}: output error",
             value=after,
             limit=CALIBRATED_GAIN * before,
-            detail=f"relative, on calibration inputs; rounding to nearest has {before:.2%}, a tenth must go",
+            detail=f"relative, on calibration inputs; rounding to nearest has {before:.2%}, the method must reduce it "
+            "by 10 %",
         )
         for name, before, after in zip(("GPTQ INT4", "AWQ INT4"), rounded, calibrated, strict=True)
     ]

@@ -12,10 +12,9 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +49,8 @@ def require_engine(engine: str) -> str:
         raise InvalidInput(f"--engine is {engine!r}: must be one of {', '.join(ENGINES)}")
     found = shutil.which("vllm") if name == "vllm" else importlib.util.find_spec("sglang")
     if found is None:
-        where = "no `vllm` on PATH" if name == "vllm" else "no package `sglang` beside this Python"
-        raise InvalidInput(
-            f"--engine {name}: it is not installed here ({where}); install it, or leave --engine out"
-        )
+        where = "no `vllm` on PATH" if name == "vllm" else "no package `sglang` in this Python environment"
+        raise InvalidInput(f"--engine {name} is not installed ({where}): install it, or leave --engine out")
     return name
 
 
@@ -82,10 +79,7 @@ def bench_words(
 def client_command(
     engine: str, checkpoint: str, arrivals: RandomArrivals, *, port: int = PORT, result: str
 ) -> Launch:
-    """Return the client: SGLang's own for SGLang, otherwise `vllm bench serve`, which supports any OpenAI API.
-
-    The range ratio of `sglang.bench_serving` is the lowest fraction of a length: 1 means identical lengths.
-    """
+    """Return the client's command: SGLang's (range ratio 1: identical lengths), otherwise `vllm bench serve`."""
     if engine != "sglang":
         return bench_command(checkpoint, arrivals, slos=(), port=port, result=result)
     words = ["python", "-m", "sglang.bench_serving", "--backend", "sglang", "--model", checkpoint]
@@ -130,8 +124,8 @@ def measure_engine(
         port = int(probe.getsockname()[1])
     serve = serve_words(name, checkpoint, build(Pool, fields), port=port)
     results: list[str | Path] = []
-    announce(f"{name} starts")
-    with run_process(serve, log) as process:
+    announce(f"starting {name}")
+    with running(serve, log) as process:
         wait_until_healthy(process, log, f"http://{HOST}:{port}/health", start_s=start_s)
         for in_flight, requests in loads:
             announce(f"{name} with {in_flight} requests in flight")
@@ -174,19 +168,16 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
     """Terminate the whole process group with a signal other than Ctrl-C; kill the rest after a delay."""
     _signal(process, signal.SIGTERM)
     try:
-        process.wait(timeout=STOP_S)
-    except subprocess.TimeoutExpired:
-        pass
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=STOP_S)
     finally:
         _signal(process, signal.SIGKILL)  # workers may outlive their parent
         process.wait()
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 def wait_until_healthy(process: subprocess.Popen[bytes], log: Path, address: str, *, start_s: float) -> None:
@@ -195,15 +186,12 @@ def wait_until_healthy(process: subprocess.Popen[bytes], log: Path, address: str
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback: use no proxy
     while time.monotonic() < ends:
         if (code := process.poll()) is not None:
-            raise EngineFailed(f"the engine ended with code {code} before it served: {tail(log)}")
-        try:
-            with opener.open(address, timeout=5.0) as answer:
-                if answer.status == 200:
-                    return
-        except (OSError, urllib.error.URLError):
-            pass
+            raise EngineFailed(f"the engine exited with code {code} before it was ready: {tail(log)}")
+        with suppress(OSError), opener.open(address, timeout=5.0) as answer:
+            if answer.status == 200:
+                return
         time.sleep(POLL_S)
-    raise EngineFailed(f"the engine did not serve within {start_s:.0f} s: {tail(log)}")
+    raise EngineFailed(f"the engine was not ready within {start_s:.0f} s: {tail(log)}")
 
 
 def _bench(words: Sequence[str], result: Path, log: Path, server: subprocess.Popen[bytes]) -> None:
@@ -212,21 +200,24 @@ def _bench(words: Sequence[str], result: Path, log: Path, server: subprocess.Pop
         ends = time.monotonic() + LOAD_S
         while client.poll() is None:
             if server.poll() is not None:
-                raise EngineFailed(f"the engine ended with code {server.returncode} under load: {tail(log)}")
+                raise EngineFailed(f"the engine exited with code {server.returncode} under load: {tail(log)}")
             if time.monotonic() > ends:
-                raise EngineFailed(f"its client was not done within {LOAD_S:.0f} s: {tail(own_log)}")
+                raise EngineFailed(
+                    f"the benchmark client did not finish within {LOAD_S:.0f} s: {tail(own_log)}"
+                )
             time.sleep(min(POLL_S, 0.1))
         code = client.returncode
     if code or not result.is_file():
         wrote = "a" if result.is_file() else "no"
-        raise EngineFailed(f"its client ended with code {code} and wrote {wrote} result: {tail(own_log)}")
+        raise EngineFailed(
+            f"the benchmark client exited with code {code} and wrote {wrote} result: {tail(own_log)}"
+        )
 
 
 def tail(log: Path) -> str:
-    """Return the last output, in one line."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return "nothing was printed"
+        return "no output"
     said = [line.strip() for line in lines if line.strip()]
-    return " | ".join(said[-TAIL_LINES:])[-1500:] or "nothing was printed"
+    return " | ".join(said[-TAIL_LINES:])[-1500:] or "no output"

@@ -42,7 +42,7 @@ def split_options(verb: str, options: Mapping[str, Any]) -> tuple[dict[str, Any]
     build(Traffic, traffic_fields)  # reject a bad value even if the files do not need it
     unknown = [name for name in traffic_fields if name not in TRAFFIC_FIELDS]
     if unknown:
-        raise InvalidInput(f"{verb} takes no {unknown[0]!r}: it replays what the files say was sent")
+        raise InvalidInput(f"{verb} does not take {unknown[0]!r}, because it replays the load in the files")
     return pool_fields, traffic_fields
 
 
@@ -71,12 +71,9 @@ def _rebuilt(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
         return exact, "replayed request by request"
     rate = traffic.get("request_rate", run.request_rate)
     if run.requests is not None and (rate is not None or concurrency is not None):
-        return _drawn_arrivals(run, rate, concurrency, traffic), "lengths as measured, arrivals drawn anew"
-    lacking = [
-        flag
-        for flag, name in (("--input-len", "input_len"), ("--output-len", "output_len"))
-        if name not in traffic
-    ]
+        return _drawn_arrivals(run, rate, concurrency, traffic), "measured lengths, resampled arrivals"
+    flags = {"input_len": "--input-len", "output_len": "--output-len"}
+    lacking = [flag for name, flag in flags.items() if name not in traffic]
     if run.requests is None and lacking:
         means = [run.mean_prompt_tokens, run.mean_output_tokens]
         hint = "".join(
@@ -85,13 +82,13 @@ def _rebuilt(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
             if mean
         )
         raise InvalidInput(
-            f"{run.path} does not hold the lengths of its requests{hint}: give {' and '.join(lacking)} as the "
-            "benchmark was run (with --random-range-ratio where it had one)"
+            f"{run.path} does not contain the lengths of its requests{hint}: give {' and '.join(lacking)} as in "
+            "the benchmark (and --random-range-ratio if it was used)"
             + (", or run it with --save-detailed" if run.tool == "vllm bench serve" else "")
         )
     if rate is None and concurrency is None:
         raise InvalidInput(
-            f"{run.path} does not say how requests arrived: give --request-rate or --concurrency"
+            f"{run.path} does not record how requests arrived: give --request-rate or --concurrency"
         )
     fields = {"request_rate": rate if rate is not None else math.inf, "burstiness": run.burstiness}
     fields |= {"random_range_ratio": 0.0, **traffic}  # identical lengths: the default of vllm bench serve
@@ -100,7 +97,7 @@ def _rebuilt(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
         fields["concurrency"] = concurrency
     return make_workload(
         build(Traffic, fields)
-    ), "lengths and arrivals drawn anew from the benchmark's settings"
+    ), "lengths and arrivals resampled from the benchmark's settings"
 
 
 def _drawn_arrivals(
@@ -125,9 +122,6 @@ def _drawn_arrivals(
         source=run.path,
         notices=run.notices,
     )
-
-
-# simulation
 
 
 class _WithOverhead:
@@ -184,12 +178,9 @@ class ReplayedRun:
     exact: bool
     names: tuple[str, ...]
 
-    def predict(self, resolved: ResolvedPool, beyond: Mapping[str, float]) -> list[float]:
-        """Return the prediction of each name in its own unit; NaN if the simulated server could not serve the run.
-
-        `beyond`: factors on TTFT and TPOT that no step explains.
-        """
-        result = replay_metrics(resolved, self.workload, frontend=frontend_of(resolved, self.run))
+    def predicted(self, resolved: ResolvedPool, beyond: Mapping[str, float]) -> list[float]:
+        """Return the prediction of each name, or NaN. `beyond`: factors on TTFT and TPOT that no step explains."""
+        result = replayed(resolved, self.workload, frontend=frontend_of(resolved, self.run))
         if result["status"] != "complete":
             return [math.nan for _ in self.names]
         ttft, e2e = (float(result.get(f"mean_{metric}_ms") or 0.0) for metric in ("ttft", "e2el"))
@@ -211,7 +202,6 @@ class Replay:
 
     @property
     def figures(self) -> list[MeasuredFigure]:
-        """Return the measured figures."""
         found = [figure for replayed_run in self.runs for figure in self._of_run(replayed_run)]
         found += [
             MeasuredFigure(
@@ -312,7 +302,6 @@ def prior_of(resolved: ResolvedPool) -> Adjustment:
 
 
 def adjustment_at(theta: Vector) -> Adjustment:
-    """Return an adjustment that has only these means."""
     means = {name: float(value) for name, value in zip(NAMES, theta, strict=True) if value}
     return Adjustment.model_construct(means=means, source="search", date="2026-11-22")
 

@@ -1,7 +1,6 @@
 """The result of a validation run: measurements, predictions before and after calibration, and a verdict."""
 
 import json
-import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from capacity_validate.speculative_decoding import SpeculativeRun
 FEWEST_HELD_OUT = 3  # minimum number of steps for a verdict
 _FAILURES: dict[Status, str] = {
     "wrong": "kernels gave wrong results",
-    "implausible": "cases have times that cannot be",
+    "implausible": "cases have impossible times",
     "failed": "kernels failed",
 }
 Role = Literal["fitted", "held out", "shown"]
@@ -147,10 +146,7 @@ class Extrapolation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationReport(AnswerRecord):
-    """The measurements of a run and the errors of its predictions.
-
-    `exit_code`: 0 within tolerance, 1 outside it, 3 if too little was measured.
-    """
+    """Measurements and errors of a run. `exit_code`: 0 within tolerance, 1 outside it, 3 if too little was measured."""
 
     SCHEMA: ClassVar[str] = "capacity/validation/v1"
     LAST: ClassVar[tuple[str, ...]] = ("operator_error", "unseen_errors", "failures", "verdict", "exit_code")
@@ -219,28 +215,28 @@ class ValidationReport(AnswerRecord):
         device = self.environment["device"]
         if self.ttft_error is None or self.tpot_error is None:
             return (
-                f"On this {device} too little was measured to judge the predictions: {len(self.cases)} cases were "
-                "timed; give it a larger --budget."
+                f"On this {device} too little was measured to evaluate the predictions: {len(self.cases)} cases "
+                "were timed. Give it a larger --budget."
             )
         times = f"TTFT within {self.ttft_error:.0%} and TPOT within {self.tpot_error:.0%}"
         other = ""
         if (errors := self.unseen_errors) is not None:
             other = (
-                f"; of {self.unseen}, a model that no fit saw, prefills within {errors[0]:.0%} "
-                f"and decode steps within {errors[1]:.0%}"
+                f"; for {self.unseen}, a held-out model, prefills within {errors[0]:.0%} and decode steps within "
+                f"{errors[1]:.0%}"
             )
         if self.failures:
             return (
-                f"On this {device} the calibrated model predicts {times} of what was measured{other}, but not "
-                f"everything holds: {'; '.join(self.failures)}."
+                f"On this {device} the calibrated model predicts {times} of the measurements{other}, but some "
+                f"checks failed: {'; '.join(self.failures)}."
             )
-        checked = ", and every technique checked gave the right result" if self.findings else ""
+        checked = ", and every checked technique gave the correct result" if self.findings else ""
         if self.findings and self.environment.get("kind") != "cpu":
             on_host = sum(f.device == ON_HOST for f in self.findings)
             checked += f" ({len(self.findings) - on_host} on this GPU, {on_host} on its host's CPU)"
         return (
-            f"On this {device} the calibrated model predicts {times} of what was measured (medians of cases that it "
-            f"had not seen){other}{checked}."
+            f"On this {device} the calibrated model predicts {times} of the measurements (medians of held-out "
+            f"cases){other}{checked}."
         )
 
     @property
@@ -262,11 +258,7 @@ class ValidationReport(AnswerRecord):
 
 def finite(value: Any) -> Any:
     """Return the value with null for NaN and infinity, so that one such case does not prevent the report."""
-    if isinstance(value, dict):
-        return {key: finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.loads(json.dumps(value), parse_constant=lambda _: None)
 
 
 def class_errors(rows: Iterable[CaseRow]) -> tuple[ClassErrors, ...]:

@@ -50,10 +50,7 @@ def step_evidence(
     on_gpu: bool,
     unseen: ModelSpec | None = None,
 ) -> StepEvidence | None:
-    """Evaluate `profile`, fitted without held-out kernels, on steps of `model`; None if there are none.
-
-    Steps of the `unseen` model use the first model's host time.
-    """
+    """Evaluate `profile` on steps of `model`; None without steps. `unseen` steps use the first model's host time."""
     steps = whole_steps(measured)
     if not steps:
         return None
@@ -104,7 +101,7 @@ def earned_residuals(
     does not represent an engine's. Steps of a second model count as much as those of the first.
     """
     if evidence is None or model is None:
-        return {}, {"error bands": "no steps of a whole model, or no name of it, in the evidence"}
+        return {}, {"error bands": "the evidence contains no steps of a whole model, or no model name"}
     by_regime: dict[str, list[tuple[float, float]]] = {}
     for spec, found in ((model, evidence.held_out), (unseen, evidence.unseen)):
         if spec is None:
@@ -118,7 +115,7 @@ def earned_residuals(
     for regime, together in by_regime.items():
         if len(together) < FEWEST_HELD_OUT:
             refused[f"error band of {regime}"] = (
-                f"{len(together)} held-out steps are too few, {FEWEST_HELD_OUT} are needed"
+                f"{len(together)} held-out steps are too few: {FEWEST_HELD_OUT} are needed"
             )
             continue
         text = f"{source}, {of} in the harness's own loop"
@@ -132,7 +129,7 @@ def _residuals(pairs: Sequence[tuple[float, float]], before: Residuals | None, *
     text = f"{source}: Student's t interval of the next step over held-out steps of a whole model"
     if before is not None and before.fit.basis in ("fitted", "measured"):
         low, high = min(low, before.low), max(high, before.high)
-        text += f"; not narrower than what engines earned ({before.low:+.0%} to {before.high:+.0%})"
+        text += f"; not narrower than the band measured on engines ({before.low:+.0%} to {before.high:+.0%})"
     fit = Fit(
         basis="fitted",
         source=text,

@@ -87,10 +87,7 @@ def review(
 def case_rows(
     cases: Sequence[MeasuredCase], before: Predictor, after: Predictor, roles: Mapping[str, Role]
 ) -> tuple[CaseRow, ...]:
-    """Return every timed case predicted by both; by `after` only if it belongs to a half.
-
-    Steps of a model that the predictors lack are left out.
-    """
+    """Return every timed case predicted by both; by `after` only if it is in a half. Omits steps without a model."""
     return tuple(
         make_from(
             CaseRow,
@@ -126,7 +123,7 @@ def roles_of(cases: Sequence[MeasuredCase], fits: Sequence[FamilyFit], *, on_gpu
     return roles
 
 
-SIDES = (("profile as it is", "before_s"), ("calibrated on the other half", "after_s"))
+SIDES = (("uncalibrated profile", "before_s"), ("calibrated on the other half", "after_s"))
 
 
 def parity_chart(cases: Sequence[CaseRow], device: str, shown_in: Units = STANDARD) -> Chart:
@@ -161,7 +158,7 @@ def parity_chart(cases: Sequence[CaseRow], device: str, shown_in: Units = STANDA
     return Chart(
         name="parity",
         title=f"{device}: predicted against measured",
-        alt=f"{len(rows):,} {what} of {len(cases):,}; on the line a prediction is exact.",
+        alt=f"{len(rows):,} {what} of {len(cases):,}; exact predictions lie on the line.",
         figure=figure,
         rows=tuple(
             {
@@ -185,8 +182,8 @@ def errors_chart(review: Review) -> Chart:
     chart = draw_chart(
         Bars(
             name="errors_by_class",
-            title="Error before and after calibration, on cases that the fit did not see",
-            alt=f"{listed(said)}." if said else "Too few cases of any class to calibrate.",
+            title="Error before and after calibration, on held-out cases",
+            alt=f"{listed(said)}." if said else "Too few cases in every class to calibrate.",
             data={
                 "before": {c.family: c.before_median for c in review.classes},
                 "after": {c.family: c.after_median for c in review.classes},
@@ -211,7 +208,7 @@ def errors_chart(review: Review) -> Chart:
     return chart
 
 
-QUESTION = "How far off are predictions of this device?"
+QUESTION = "How accurate are predictions for this device?"
 ERRORS = {
     "median error before": "before_median",
     "p90 before": "before_p90",
@@ -231,10 +228,9 @@ def review_html(review: Review, *, python: str | None = None, made: date | None 
         charts=[
             chart for chart in (parity_chart(review.cases, review.device), errors_chart(review)) if chart.rows
         ],
-        more=(("The profile as it is, and calibrated", constants),),
+        more=(("The profile before and after calibration", constants),),
         assumptions=[
-            "Errors of a class with cases that are held out are of those, which the fit did not see; of any other, of "
-            "all its cases.",
+            "Errors of a class are those of its held-out cases, or of all its cases if none is held out.",
             *(f"{family}: not changed: {reason}" for family, reason in review.refused.items()),
             *review.remarks,
         ],
@@ -244,7 +240,6 @@ def review_html(review: Review, *, python: str | None = None, made: date | None 
 
 
 def class_table(classes: Sequence[ClassErrors]) -> str:
-    """Return a table of every kernel class, before and after."""
     return records_html(
         [
             {

@@ -25,7 +25,7 @@ Progress = Callable[[int, int, str], None]
 MIN_SAMPLES = 5
 MAX_SAMPLES = 200
 BURST_S = 0.06  # first part of a sustained case, comparable to a short case
-SPOILED = "a refused graph capture left torch's allocator unusable"
+SPOILED = "a rejected graph capture made torch's allocator unusable"
 
 
 @dataclass(slots=True)
@@ -82,10 +82,7 @@ class _Pooled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """The result of a run: timed cases, impossible cases, and cases beyond the budget.
-
-    `stopped`: why the run ended early because of implausible times; `drift` is from first pass to last.
-    """
+    """Numbers of timed, skipped and omitted cases; `stopped`: why a run ended early; `drift`: first to last pass."""
 
     timed: int
     skipped: int
@@ -157,7 +154,7 @@ class CaseRunner:
         worst = "; ".join(
             f"{name}: {why}" for name, why in list(self._implausible.items())[:ENOUGH_IMPLAUSIBLE]
         )
-        return f"{len(self._implausible)} cases have times that cannot be ({worst})"
+        return f"{len(self._implausible)} cases have impossible times ({worst})"
 
     def _pool(self, case: Case) -> _Pooled:
         if case.id not in self._pooled:
@@ -208,7 +205,7 @@ class CaseRunner:
         if pooled.error is None and prepared.check is not None:
             pooled.error = prepared.check()
             if pooled.error > prepared.tolerance:
-                note = f"off by {pooled.error:.2e} of a float64 reference, allowed {prepared.tolerance:.0e}: not timed"
+                note = f"error {pooled.error:.2e} against float64, limit {prepared.tolerance:.0e}: not timed"
                 self.log.add(
                     MeasuredCase(
                         case=case, status="wrong", reference_error=min(pooled.error, 1e30), note=note

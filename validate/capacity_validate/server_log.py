@@ -176,7 +176,6 @@ class ServerLog:
         return {} if blocks is None else {"num_gpu_blocks_override": blocks}
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return rows for a table."""
         shown = []
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
@@ -194,7 +193,7 @@ def read_server_log(path: str | Path) -> ServerLog:
     log = server_log_of(path, text)
     if log is None:
         raise MalformedFile(
-            path, "holds none of the lines that vLLM or SGLang print at start-up (KV cache size, ...)"
+            path, "contains none of the lines that vLLM or SGLang print at start-up (KV cache size, ...)"
         )
     return log
 

@@ -47,7 +47,7 @@ def served_model(
             chosen, origin, spec = name, path, other
         elif not _same_model(spec, other):
             raise InvalidInput(
-                f"{path} is of model {name}, and {origin} names {chosen}: name {name} as the model, or leave "
+                f"{path} names model {name}, but {origin} names {chosen}: give {name} as the model, or leave "
                 "that file out"
             )
         elif quantization is None and spec.checkpoint.method == "none" != other.checkpoint.method:
@@ -86,10 +86,7 @@ def _same_model(one: ModelSpec, other: ModelSpec) -> bool:
 def server_as_run(
     model: str, fields: dict[str, Any], log: ServerLog | None, *, profiles: str | Path | None, download: bool
 ) -> tuple[ResolvedPool, ResolvedPool]:
-    """Return the pool with the logged settings, and the same pool with the logged KV cache size.
-
-    Raises InvalidInput if the user's `fields` contradict the log.
-    """
+    """Return the pool with the logged settings, and with the logged KV size. Raises InvalidInput for contradictions."""
     if "gpu" not in fields:
         raise InvalidInput("no GPU: result files do not name it; add --gpu NAME (`capacity gpus` lists them)")
     if log is not None:
@@ -112,9 +109,9 @@ def weights_contradiction(planned: ResolvedPool, log: ServerLog | None) -> str |
     if abs(expected / log.weights_bytes - 1) <= SAME_WEIGHTS:
         return None
     return (
-        f"{log.path} says that weights take {log.weights_bytes / 2**30:.2f} GiB on a GPU, and {planned.model.name} in "
-        f"{planned.scheme.name} takes {expected / 2**30:.2f} GiB: give --quantization, --tensor-parallel-size and "
-        "--model as the server was started"
+        f"{log.path} says that weights take {log.weights_bytes / 2**30:.2f} GiB per GPU, but "
+        f"{planned.model.name} in {planned.scheme.name} takes {expected / 2**30:.2f} GiB: give --quantization, "
+        "--tensor-parallel-size and --model as the server was started"
     )
 
 
@@ -168,8 +165,10 @@ def _quantization(
     own = fields.get("quantization")
     if own is not None:
         logged = spec.dtype if printed is None else printed
-        if logged not in TABLES["quantization_methods"] and _bits_differ(spec, str(own), logged):
-            raise _contradiction("quantization", own, word, log)
+        if logged not in TABLES["quantization_methods"]:
+            ours, theirs = (bits_per_weight(spec, scheme_for(spec, name)) for name in (str(own), logged))
+            if abs(ours / theirs - 1) > SAME_BITS:
+                raise _contradiction("quantization", own, word, log)
         return {"quantization": own}
     if printed is None or (stored and word is not None):
         return {"quantization": None}
@@ -177,15 +176,10 @@ def _quantization(
         scheme_for(spec, printed)
     except InvalidInput:
         raise InvalidInput(
-            f"{log.path} says quantization {word}, which names no format of {spec.name}: give --quantization "
-            "(fp8, int4-g128, ...), or the quantized upload by --model"
+            f"{log.path} says quantization {word}, which is not a format of {spec.name}: give --quantization "
+            "(fp8, int4-g128, ...), or the quantized model as --model"
         ) from None
     return {"quantization": NO_MARLIN.get(printed, printed)}
-
-
-def _bits_differ(spec: ModelSpec, own: str, logged: str) -> bool:
-    ours, theirs = (bits_per_weight(spec, scheme_for(spec, name)) for name in (own, logged))
-    return abs(ours / theirs - 1) > SAME_BITS
 
 
 def _other_kv(
@@ -202,5 +196,5 @@ def _other_kv(
 def _contradiction(name: str, own: object, logged: object, log: ServerLog) -> InvalidInput:
     flag = f"--{name.replace('_', '-')}"
     return InvalidInput(
-        f"{flag} is {own}, and {log.path} says {logged}: leave {flag} out, or give the log of that server"
+        f"{flag} is {own}, but {log.path} says {logged}: leave {flag} out, or give the log of that server"
     )

@@ -230,9 +230,6 @@ class _ServingLoop:
         )
 
 
-# comparison
-
-
 def simulate(
     run: EngineRun, step_times: StepTimes, *, window_tokens: int | None = None, observer: Any = None
 ) -> SimulationResult:

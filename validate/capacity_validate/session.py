@@ -81,7 +81,6 @@ class Session:
 
     @property
     def source(self) -> str:
-        """Return the provenance of values fitted to this run."""
         return f"capacity validate, campaign {self.campaign.name}, on {self.facts.name}"
 
     def with_model(self, whole: WholeModel | None, slowdown: float | None) -> Session:
@@ -93,12 +92,10 @@ class Session:
         return self.deadline - REPORT_S * self.slowdown - time.monotonic()
 
     def announce(self, stage: str) -> None:
-        """Show the running stage in the progress bar."""
         if self.progress is not None:
             self.progress(0, 0, stage)
 
     def generator(self) -> Any:
-        """Return a torch generator on the device, from the run's seed."""
         return self.torch.Generator(device=self.facts.torch_name).manual_seed(self.seed)
 
     def clock(self) -> RunClock:
@@ -106,13 +103,11 @@ class Session:
         return run_clock_for(self.facts.torch_name, threads=self.facts.compute_units)
 
     def free_bytes(self) -> float:
-        """Return the free bytes of the device's memory."""
         if self.on_gpu:
             return float(self.torch.cuda.mem_get_info(self.facts.torch_name)[0])
         return float(self.facts.memory_free_bytes)
 
     def free_memory(self) -> None:
-        """Release the memory of a stage that ran out of it."""
         free_memory(self.torch, self.facts.torch_name)
 
 
@@ -141,7 +136,7 @@ def open_session(
     }
     log = MeasurementLog(path, header)
     if log.done:
-        remarks += (f"continued {path}: {len(log.done)} cases were there",)
+        remarks += (f"continued {path}, which contained {len(log.done)} cases",)
     session = Session(
         torch=torch,
         facts=facts,
@@ -219,8 +214,8 @@ def environment(facts: DeviceFacts) -> dict[str, Any]:
 HALF_CAPABILITY = 8  # Ampere: the first generation with bf16 tensor cores
 BF16_KERNELS = ("bf16", "w4a16")  # kinds of case that compute in bf16
 NO_TRITON = (
-    "Triton does not work here, which most cases need: pip install triton, with a C compiler and "
-    "Python's headers"
+    "Triton, which most cases need, does not work here: pip install triton, with a C compiler and Python's "
+    "headers"
 )
 
 
@@ -242,12 +237,12 @@ def preflight(torch: Any, device: str) -> Preflight:
     remarks: list[str] = []
     major, minor = torch.cuda.get_device_capability(device)
     if major < HALF_CAPABILITY:
-        reason = f"compute capability {major}.{minor} has no bf16 of its own"
+        reason = f"compute capability {major}.{minor} has no native bf16"
         answers["bf16"] = reason
         missing |= dict.fromkeys(BF16_KERNELS, reason)
-        remarks.append(f"{reason}: its cases are left out")
+        remarks.append(f"{reason}: its cases are skipped")
     for name, question, otherwise in (
-        ("a kernel", _kernel, "nothing runs on this GPU"),
+        ("a kernel", _kernel, "no kernel runs on this GPU"),
         ("a product", _product, "no matrix product runs on this GPU"),
         ("Triton", triton_answers, NO_TRITON),
     ):
@@ -259,7 +254,7 @@ def preflight(torch: Any, device: str) -> Preflight:
     answers["a CUDA graph"] = refusal or "ok"
     if refusal is not None:
         remarks.append(
-            f"CUDA graphs are refused here ({refusal}): short kernels are timed with their launch gaps"
+            f"CUDA graphs are not available here ({refusal}), so times of short kernels include launch gaps"
         )
     return Preflight(answers=answers, missing=missing, remarks=tuple(remarks))
 
@@ -271,7 +266,7 @@ def _failure(question: Callable[[], None]) -> str | None:
     except Exception as error:
         require_kernels_for_device(error)
         text = first_line(error)
-        return f"{text}; others may hold the memory" if is_out_of_memory(error) else text
+        return f"{text}; other processes may use the memory" if is_out_of_memory(error) else text
     return None
 
 
@@ -283,7 +278,7 @@ def _kernel(torch: Any, device: str) -> None:
 def _product(torch: Any, device: str) -> None:
     ones = torch.ones(16, 16, device=device)
     if float((ones @ ones).sum()) != 16.0**3:
-        raise RuntimeError("16 x 16 ones multiplied to something else")
+        raise RuntimeError("a product of 16 x 16 ones is wrong")
 
 
 def _graph(torch: Any, device: str, captures: Captures) -> None:
@@ -293,7 +288,7 @@ def _graph(torch: Any, device: str, captures: Captures) -> None:
     graph.replay()
     torch.cuda.synchronize(device)
     if float(counter) != 2.0:
-        raise RuntimeError("a replay did not run what was captured")
+        raise RuntimeError("a graph replay did not run the captured kernels")
     graph.reset()
 
 
@@ -305,4 +300,4 @@ def triton_answers(torch: Any, device: str) -> None:
     gate, up = both.chunk(2, dim=-1)
     off = float((fused_gated(both) - torch.nn.functional.silu(gate) * up).abs().max())
     if not off < 1e-4:
-        raise RuntimeError(f"a kernel is off by {off:.1e}")
+        raise RuntimeError(f"a kernel has an error of {off:.1e}")

@@ -91,9 +91,6 @@ def chi_square_p(counts: Any, probabilities: Probabilities) -> float:
     return float(chisquare(counts, probabilities * counts.sum()).pvalue)
 
 
-# with real models
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculativeRun(Written):
     """A run of two real models against plain decoding: accepted length and speed-up, measured and by formula."""
@@ -245,7 +242,9 @@ class _Speculation:
         drafts = [self._draft(*part) for part in zip(own, guess, agrees, strict=True)]
         for _ in range(len(own) + 1):
             start = self.clock.now_s()
-            chosen = self._choices(drafts)
+            tokens, computed = [self.known[-1], *drafts], len(self.known) - 1
+            row = InputRow(tokens=tokens, computed=computed, blocks=self.blocks, samples=len(tokens))
+            chosen: list[int] = self.target.next_tokens(self.target.inputs([row]))
             spent_s = self.clock.now_s() - start
             odd = next((i for i, agree in enumerate(agrees) if (drafts[i] == chosen[i]) != agree), len(own))
             stop = next((i for i, agree in enumerate(agrees) if not agree), len(own))
@@ -259,16 +258,6 @@ class _Speculation:
         if agree:
             return truth
         return own if own != truth else (truth + 1) % int(self.target.model.vocab_size)
-
-    def _choices(self, drafts: list[int]) -> list[int]:
-        row = InputRow(
-            tokens=[self.known[-1], *drafts],
-            computed=len(self.known) - 1,
-            blocks=self.blocks,
-            samples=len(drafts) + 1,
-        )
-        chosen: list[int] = self.target.next_tokens(self.target.inputs([row]))
-        return chosen
 
 
 def predicted_speedup(

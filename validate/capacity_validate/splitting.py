@@ -38,7 +38,7 @@ def how_split(measured: Sequence[MeasuredCase]) -> str:
     """Return a description of the cases that `split` holds out."""
     seen, held = ({shape_key(m.case) for m in half} for half in split(measured))
     if held and not held & seen:
-        return f"whole shapes: {len(held)} of {len(held | seen)}, every other by size"
+        return f"whole shapes: {len(held)} of {len(held | seen)}, every second one by size"
     return f"half of the cases of {len(held | seen)} shape(s), by digest"
 
 

@@ -85,16 +85,20 @@ class Suggestion(AnswerRecord):
     def lines(self) -> list[str]:
         """Return the suggestion for a terminal, as a script with comments."""
         shown = [
-            f"# {self.model} on {self.gpu}, {self.engine}: 90 % intervals of what was asked, and after each run",
+            f"# {self.model} on {self.gpu}, {self.engine}: 90 % intervals today and after each run",
             f"# {'':<44}" + "".join(f"{ASKED[name]:>14}" for name in self.half_widths),
             _widths("today", self.half_widths),
         ]
         for number, run in enumerate(self.runs, start=1):
-            what = f"run {number}: {run.concurrency} at once, {run.input_len} in, {run.output_len} out"
+            what = f"run {number}: {run.concurrency} concurrent, {run.input_len} in, {run.output_len} out"
             shown.append(_widths(what, run.half_widths))
         shown += [f"# {note}" for note in self.notes]
         if not self.runs:
-            return [*shown, "# no run would narrow them: they come from what no run of this kind shows"]
+            return [
+                *shown,
+                "# no run would narrow the intervals, because runs of this kind give no information about their "
+                "causes",
+            ]
         shown += ["", self.serve]
         for number, run in enumerate(self.runs, start=1):
             shown += ["", f"# run {number}: about {max(run.expected_s, 1):.0f} s", run.bench]
@@ -123,19 +127,17 @@ def suggest_runs(
         raise InvalidInput("no GPU: add --gpu NAME (`capacity gpus` lists them)")
     pool = build(Pool, pool_fields)
     if not is_launched(pool.engine) or engine_name(pool.engine) in WITHOUT_API:
-        raise InvalidInput(f"no benchmark is run against {pool.engine!r}: name an engine with an API")
+        raise InvalidInput(f"no benchmark can be run against {pool.engine!r}: name an engine with an API")
     traffic = build(Traffic, traffic_fields)
     if traffic.input_len is None or traffic.output_len is None:
-        raise InvalidInput(
-            "a load to ask about needs --input-len, --output-len, and --request-rate or --concurrency"
-        )
+        raise InvalidInput("the load needs --input-len, --output-len, and --request-rate or --concurrency")
     resolved = resolve(model, pool, profiles=profiles, download=download)
     resolved.memory.require_fit()
     known = prior_of(resolved)
     design = _Design(resolved=resolved, mean=known.mean_vector, covariance=known.covariance_matrix)
     asked = design.candidate(traffic, tuple(ASKED))
     if asked is None:
-        raise InvalidInput("this load is more than the deployment serves: ask about one that it does")
+        raise InvalidInput("the deployment cannot sustain this load: reduce it")
     candidates = [
         found
         for load in _loads(resolved, traffic)
@@ -292,8 +294,8 @@ def _hardly_narrower(today: dict[str, float], runs: Sequence[SuggestedRun]) -> t
     if not runs or _mean(runs[-1].half_widths) < (1 - NARROWER) * _mean(today):
         return ()
     return (
-        "such deployments are known about as well as runs of one's own tell: make them to see whether yours is "
-        "like those",
+        "the predictions for such deployments are already about as accurate as your own runs would make them; "
+        "run the benchmarks to check that your deployment is typical",
     )
 
 

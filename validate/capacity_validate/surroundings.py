@@ -4,7 +4,7 @@ import hashlib
 import importlib.metadata
 import os
 import platform
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -70,16 +70,12 @@ def host_of(facts: DeviceFacts) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def harness_version() -> str:
     """Return the package's version and a digest of the harness's source; a changed kernel changes measurements."""
-    try:
-        version = importlib.metadata.version("llm-capacity")
-    except importlib.metadata.PackageNotFoundError:
-        version = "checkout"
+    version = _package_version("llm-capacity") or "checkout"
     sources = sorted(Path(__file__).parent.rglob("*.py"))
     return f"{version} {_digest(''.join(path.read_text(encoding='utf-8') for path in sources))}"
 
 
 def libraries_of(torch: Any, kind: str) -> dict[str, str | None]:
-    """Return versions of the libraries that run kernels."""
     if kind == "cpu":
         return {}
     return {
@@ -100,12 +96,8 @@ def _query(question: Any) -> str | None:
 
 
 def _package_version(*names: str) -> str | None:
-    for name in names:
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None
+    found = (_asked(partial(importlib.metadata.version, name)) for name in names)
+    return next(filter(None, found), None)
 
 
 def _digest(text: str) -> str:

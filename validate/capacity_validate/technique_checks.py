@@ -113,20 +113,19 @@ def model_findings(name: str) -> list[Finding]:
             name=f"{name}: cached = uncached",
             value=cached_against_uncached(model),
             limit=SINGLE,
-            detail=f"{TOKENS} tokens: one prefill against two chunks and eight decode steps; relative, fp32",
+            detail=f"{TOKENS} tokens: one prefill compared with two chunks and eight decode steps; relative, fp32",
         ),
         _cache_finding(model, f"{name}: cache bytes"),
     ]
 
 
 def _cache_finding(model: Transformer, name: str) -> Finding:
-    """Check the bytes of a KV cache against the memory model."""
-    spec, slots = model.model, model.cache_slots
+    spec, slots = model.model, model.allocated_blocks * model.block_size
     return Finding(
         name=name,
         value=float(sum(cache.nbytes for cache in model.cache_tensors)),
         limit=float(slots * sum(group.bytes_per_token for group in spec.kv_cache_groups())),
-        detail=f"{spec.attention_kind}, {slots} tokens: tensors allocated against the memory model, to the byte",
+        detail=f"{spec.attention_kind}, {slots} tokens: allocated tensors compared with the memory model, exact",
         exact=True,
     )
 
@@ -180,14 +179,15 @@ def device_findings(device: str, captures: Captures | None) -> Iterator[Finding]
             name=f"{name}: cached = uncached, on {device} in {dtype}",
             value=cached_against_uncached(model),
             limit=MODEL_TOLERANCES[dtype],
-            detail="one prefill against two chunks and eight decode steps over a paged cache; relative",
+            detail="one prefill compared with two chunks and eight decode steps over a paged cache; relative",
         )
         if captures is not None and name in GRAPHED and model.capturable:
             yield Finding(
                 name=f"{name}: graphs = eager, on {device} in {dtype}",
                 value=graphs_against_eager(model, captures),
                 limit=GRAPH_DOUBT,
-                detail="decode steps of three rows and fewer, padded to graphs of two and four; gap to eager's choice",
+                detail="decode steps of up to three rows, padded to graphs of two and four; logit gap to the eager "
+                "choice",
             )
 
 
@@ -219,7 +219,7 @@ def paged_finding(
         name=f"paged attention, {heads}/{kv_heads} heads of {width}, window {window or 'none'}, on {device} in {dtype}",
         value=max(errors),
         limit=KERNEL_TOLERANCES[dtype],
-        detail=f"contexts of {', '.join(map(str, CONTEXTS))} tokens; relative, against float64",
+        detail=f"contexts of {', '.join(map(str, CONTEXTS))} tokens; relative, compared with float64",
     )
 
 
@@ -256,7 +256,7 @@ def exact_findings(model: Transformer) -> list[Finding]:
             name=f"{spec.name}: weight bytes",
             value=float(weights),
             limit=float(weight_bytes(spec)),
-            detail="parameters allocated against the memory model, to the byte",
+            detail="allocated parameters compared with the memory model, exact",
             exact=True,
         ),
         _cache_finding(model, f"{spec.name}: KV bytes"),

@@ -32,7 +32,6 @@ class Reading:
 
     @property
     def conditions(self) -> "Conditions":
-        """Return the conditions of this single reading."""
         return Conditions(
             clock_hz=self.sm_clock_hz,
             clock_low_hz=self.sm_clock_hz,
@@ -86,19 +85,15 @@ class Telemetry:
 
     def conditions(self, began_s: float, ended_s: float) -> Conditions | None:
         """Return the conditions between two instants, or nearest to them; None if the driver reported nothing."""
-        found = self._readings_between(began_s, ended_s)
+        readings = self._since(began_s)
+        middle_s = (began_s + ended_s) / 2
+        inside = [r for r in readings if began_s <= r.at_s <= ended_s]
+        found = inside or sorted(readings, key=lambda r: abs(r.at_s - middle_s))[:1]
         self._loaded_hz += [r.sm_clock_hz for r in found if r.sm_clock_hz is not None]
         together = merge_conditions([reading.conditions for reading in found])
         return None if together is None else Conditions(**together)
 
-    def _readings_between(self, began_s: float, ended_s: float) -> list[Reading]:
-        readings = self._readings_since(began_s)
-        inside = [r for r in readings if began_s <= r.at_s <= ended_s]
-        if inside or not readings:
-            return inside
-        return [min(readings, key=lambda r: abs(r.at_s - (began_s + ended_s) / 2))]
-
-    def _readings_since(self, instant: float) -> list[Reading]:
+    def _since(self, instant: float) -> list[Reading]:
         """Return readings from the last one before an instant on; the thread may append meanwhile."""
         return self.readings[
             max(0, bisect_left(self.readings, instant, key=lambda reading: reading.at_s) - 1) :
@@ -109,10 +104,9 @@ class Telemetry:
         readings = self._readings_since(min(instants, default=0.0))
         if not readings:
             return [False] * len(instants)
-        places = [r.at_s for r in readings]
         usual = statistics.median(self._loaded_hz) if len(self._loaded_hz) >= FEWEST_READINGS else None
-        flags = [_is_held_down(reading, usual) for reading in readings]
-        return [flags[_nearest(places, instant)] for instant in instants]
+        nearest = (min(readings, key=lambda r: abs(r.at_s - instant)) for instant in instants)
+        return [_is_held_down(reading, usual) for reading in nearest]
 
 
 def _is_held_down(reading: Reading, usual_hz: float | None) -> bool:
@@ -125,13 +119,6 @@ def _is_held_down(reading: Reading, usual_hz: float | None) -> bool:
         and clock < SLOW * usual_hz
         and POWER_CAP not in reading.reasons
     )
-
-
-def _nearest(places: Sequence[float], instant: float) -> int:
-    after = bisect_left(places, instant)
-    if after == 0 or after == len(places):
-        return min(after, len(places) - 1)
-    return after if places[after] - instant < instant - places[after - 1] else after - 1
 
 
 def _all_reasons(many: Iterable[Sequence[str]]) -> tuple[str, ...]:
@@ -166,13 +153,13 @@ def telemetry_remarks(telemetry: Telemetry | None, *, top_hz: float | None) -> t
     median = statistics.median(loaded)
     if top_hz and median < CLOCK_FRACTION * top_hz:
         remarks.append(
-            f"under load the SM clock was {median / 1e9:.2f} GHz at the median and {min(loaded) / 1e9:.2f} GHz at the "
-            f"lowest, its maximum is {top_hz / 1e9:.2f} GHz"
+            f"under load the SM clock had a median of {median / 1e9:.2f} GHz and a minimum of "
+            f"{min(loaded) / 1e9:.2f} GHz; its maximum is {top_hz / 1e9:.2f} GHz"
         )
     for reason in _all_reasons(r.reasons for r in telemetry.readings):
         share = sum(reason in r.reasons for r in telemetry.readings) / len(telemetry.readings)
         if reason in (*HARMFUL, POWER_CAP):
             remarks.append(
-                f"the clocks were held down by {reason} in {share:.0%} of {len(telemetry.readings)} looks"
+                f"the clocks were reduced by {reason} in {share:.0%} of {len(telemetry.readings)} readings"
             )
     return tuple(remarks)

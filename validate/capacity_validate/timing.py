@@ -172,10 +172,7 @@ class ThreadClock(RunClock):
 
 
 class CudaStopwatch:
-    """CUDA events; short kernels as one graph that calls every input set in turn.
-
-    `spoiled`: a failed capture left this process unable to use the device.
-    """
+    """CUDA events; short kernels as one graph of all input sets. `spoiled`: a failed capture broke the device."""
 
     def __init__(self, torch: Any, device: str) -> None:
         self._torch = torch

@@ -7,6 +7,7 @@ CUDA graphs, as in engines.
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,9 @@ def require_supported(model: ModelSpec) -> None:
         if (reason := _missing_kernels(group)) is not None:
             raise UnsupportedModel(model.model_type, f"the harness has {reason}")
     if model.norms_per_layer not in (2, 4):
-        raise UnsupportedModel(model.model_type, "the harness has layers of two or four norms only")
+        raise UnsupportedModel(model.model_type, "the harness supports only layers with two or four norms")
     if model.dtype not in _DTYPES:
-        raise UnsupportedModel(model.model_type, f"the harness has no weights in {model.dtype}")
+        raise UnsupportedModel(model.model_type, f"the harness does not support weights in {model.dtype}")
 
 
 def _missing_kernels(group: LayerGroup) -> str | None:
@@ -51,9 +52,9 @@ def _missing_kernels(group: LayerGroup) -> str | None:
     if not isinstance(dense, (DenseFeedForward, MoEFeedForward)):
         return "no layers without a feed-forward"
     if group.products or (isinstance(dense, DenseFeedForward) and (not dense.gated or dense.bias)):
-        return "gated feed-forwards without biases only"
+        return "no feed-forward layers without gates or with biases"
     if isinstance(mixer, Attention) and (mixer.shares_kv or mixer.keys_are_values or mixer.cross):
-        return "attention over keys and values of its own only"
+        return "no attention with shared or crossed keys and values"
     return None
 
 
@@ -142,16 +143,10 @@ class Transformer:
     def cache_tensors(self) -> list[Any]:
         return [cache for layer in self.layers for cache in layer.mixer.caches]
 
-    @property
-    def cache_slots(self) -> int:
-        return self.allocated_blocks * self.block_size
-
     def fill_caches(self) -> None:
         """Fill the caches with random keys and values, for decode steps without a prefill."""
         for cache in self.cache_tensors:
             cache.normal_(generator=self._generator)
-
-    # step
 
     def inputs(self, rows: Sequence[InputRow]) -> StepInputs:
         """Return the tensors of a step; rows of one sampled token are decode rows, in any position in `rows`.
@@ -229,12 +224,13 @@ class Transformer:
         return chosen
 
 
+@dataclass
 class Layer:
     """Norms before mixer and feed-forward; models with four norms (Gemma, GLM-4) also have one after each."""
 
-    def __init__(self, norms: Sequence[Any], mixer: Any, feed_forward: Any) -> None:
-        self.norms = norms
-        self.mixer, self.feed_forward = mixer, feed_forward
+    norms: Sequence[Any]
+    mixer: Any
+    feed_forward: Any
 
     def apply_norm(self, x: Any, index: int) -> Any:
         """Apply norm `index` to `x` if it exists."""
@@ -244,10 +240,7 @@ class Layer:
 
 
 def attention_findings(model: Transformer, during: str) -> tuple[Finding, ...]:
-    """Check that prefill ran FlashAttention; windows and sinks need a mask, and are only counted.
-
-    Empty on a CPU, in fp32, or without a prefill.
-    """
+    """Check that prefill on a GPU ran FlashAttention; windows and sinks need a mask, and are only counted."""
     counts = model.attention_kernels
     if model.device == "cpu" or model.model.dtype not in HALF or not counts:
         return ()
@@ -257,17 +250,14 @@ def attention_findings(model: Transformer, during: str) -> tuple[Finding, ...]:
             name=f"{during}: prefill, chunks and verification run FlashAttention",
             value=float(counts["masked"]),
             limit=0.0,
-            detail=f"calls of a layer whose mask was written out, which another kernel than {FLASH} takes; {ran}",
+            detail=f"layer calls with an explicit mask, which a kernel other than {FLASH} runs; {ran}",
             exact=True,
         ),
     )
 
 
 class DecodeGraph:
-    """A decode step of one batch size as a CUDA graph: static inputs are overwritten, then the graph is replayed.
-
-    Smaller batches are padded with rows that write to an unused block.
-    """
+    """A decode step as a CUDA graph with static inputs; padding rows of smaller batches write to an unused block."""
 
     def __init__(self, model: Transformer, captures: Captures, *, batch: int, max_context: int) -> None:
         self.model = model
@@ -309,10 +299,7 @@ class DecodeGraph:
 
 
 class GraphedTransformer:
-    """A Transformer whose pure decode steps replay graphs of the next larger batch size, as in engines.
-
-    All graphs share one memory pool. Raises RuntimeError if CUDA rejects a capture.
-    """
+    """A Transformer whose decode steps replay graphs from one memory pool. Raises RuntimeError if a capture fails."""
 
     def __init__(
         self, model: Transformer, captures: Captures, *, sizes: Sequence[int], max_context: int

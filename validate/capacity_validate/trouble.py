@@ -1,5 +1,7 @@
 """Classification of device exceptions: out of memory, lost context, no code for this GPU, or rejected call."""
 
+import contextlib
+import gc
 from typing import Any
 
 from capacity.base.errors import InvalidInput
@@ -13,7 +15,7 @@ class DeviceLost(Exception):
 
     def __init__(self, what: str, text: str) -> None:
         self.what, self.text = what, text
-        super().__init__(f"{what} broke the device's context ({text})")
+        super().__init__(f"{what} made the device's context unusable ({text})")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.what, self.text)
@@ -52,17 +54,14 @@ def require_kernels_for_device(error: BaseException) -> None:
     """Raise InvalidInput if torch was built without code for this GPU, because nothing would ever run."""
     if _NO_IMAGE in str(error).lower():
         raise InvalidInput(
-            f"this torch has no code for this GPU ({first_line(error)}): install a build for its compute capability"
+            f"this torch build has no code for this GPU ({first_line(error)}): install a build for its compute "
+            "capability"
         ) from None
 
 
 def free_memory(torch: Any, device: str) -> None:
     """Release unreferenced memory. Never raises, because it runs after a failure."""
-    import gc
-
     gc.collect()
     if device != "cpu":
-        try:
+        with contextlib.suppress(RuntimeError):
             torch.cuda.empty_cache()
-        except RuntimeError:
-            return

@@ -148,7 +148,6 @@ class ModelDrafter(Drafter):
         return self.steps.joint_seconds(firsts) + more
 
     def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
-        """Return one row per bound."""
         first, level = (self.steps.step_cost(shape) for shape in self._shapes(work))
         return by_bound([(first, 1), (level, work.draft_tokens - 1)])
 
@@ -220,8 +219,8 @@ class HeadsDrafter(Drafter):
 def _model_drafter(draft: ResolvedPool, target: ResolvedPool) -> ModelDrafter:
     if abs(draft.model.vocab_size / target.model.vocab_size - 1) > VOCABULARY_SLACK:
         raise InvalidInput(
-            f"{draft.model.name} has a vocabulary of {draft.model.vocab_size} tokens, {target.model.name} of "
-            f"{target.model.vocab_size}: a draft must share the target's"
+            f"{draft.model.name} has a vocabulary of {draft.model.vocab_size} tokens, {target.model.name} has "
+            f"{target.model.vocab_size}: a draft model must share the target's vocabulary"
         )
     ranks, weights = draft.pool.tensor_parallel_size, weight_bytes(draft.model, draft.scheme)
     return ModelDrafter(
@@ -285,7 +284,9 @@ def layer_model(model: ModelSpec, speculator: Speculator) -> ModelSpec:
     else:
         like = next(iter(model.softmax_groups), None)
         if like is None:
-            raise InvalidInput(f"{model.name} has no softmax attention layer to draft with")
+            raise InvalidInput(
+                f"{model.name} has no softmax attention layer, so no drafting layer can be built for it"
+            )
         group = LayerGroup(layers=(0,), mixer=like.mixer, feed_forward=_dense_width(model, like))
     extra = round(speculator.fused_inputs * model.hidden_size / 3)
     feed_forward = group.feed_forward
@@ -343,7 +344,6 @@ class LayersDrafter(Drafter):
         return works[0].draft_tokens * self.steps.joint_seconds(list(map(self._shape, works)))
 
     def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
-        """Return one row per bound."""
         return by_bound([(self.steps.step_cost(self._shape(work)), work.draft_tokens)])
 
     def _shape(self, work: DraftWork) -> StepShape:

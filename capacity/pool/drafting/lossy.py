@@ -62,7 +62,9 @@ def early_exit_share(layers_share: float, exit_rate: float, batch_size: int) -> 
 
 def _check(target: Sequence[float], draft: Sequence[float]) -> None:
     if len(target) != len(draft):
-        raise InvalidInput(f"{len(target)} probabilities of the target, {len(draft)} of the draft: as many")
+        raise InvalidInput(
+            f"{len(target)} probabilities of the target, {len(draft)} of the draft: must be the same number"
+        )
     for name, values in (("target", target), ("draft", draft)):
         if min(values, default=0.0) < 0 or not math.isclose(math.fsum(values), 1.0, abs_tol=1e-6):
-            raise InvalidInput(f"the {name}'s probabilities {list(values)}: from 0 on, 1 together")
+            raise InvalidInput(f"the {name}'s probabilities {list(values)}: must be at least 0 and sum to 1")

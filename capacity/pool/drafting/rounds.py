@@ -122,7 +122,7 @@ class Speculation:
         verified = self.speculator.verified_tokens(k) if tree_tokens is None else tree_tokens
         if k and not k <= verified <= MOST_NODES:
             raise InvalidInput(
-                f"a tree of {verified} drafts, {k} deep: must be from its depth to {MOST_NODES}"
+                f"a tree of {verified} drafts with depth {k}: the number must be from the depth to {MOST_NODES}"
             )
         tokens = self.speculator.tokens_per_round(k, verified)
         return Round(
@@ -152,10 +152,7 @@ class Speculation:
         return max(candidates, key=lambda candidate: candidate.speedup)
 
     def largest_batch(self, context_tokens: int) -> int:
-        """Return the most requests in a step: max_num_seqs, or the requests that fit in the KV cache with the draft.
-
-        Raises DoesNotFit if the draft leaves no room for a request.
-        """
+        """Return the most requests in a step, by max_num_seqs and the KV cache with the draft. Raises DoesNotFit."""
         return min(self.concurrent_requests(context_tokens), self.target.max_num_seqs)
 
     def concurrent_requests(self, tokens: int) -> int:
@@ -189,13 +186,16 @@ class Speculation:
         bytes per token and GPU, 256 of them for the draft.
         """
         drafter, plan = self.drafter, self.target.memory
-        left = plan.kv_cache_bytes - round(max(drafter.gpu_weights_bytes - self._spare_bytes(), 0))
+        spare = 0  # unused GPU bytes if the KV cache size is set explicitly
+        if self.target.pool.kv_cache_memory_bytes is not None:
+            spare = max(plan.total_bytes - plan.needed_bytes - plan.kv_cache_bytes, 0)
+        left = plan.kv_cache_bytes - round(max(drafter.gpu_weights_bytes - spare, 0))
         plan = replace(plan, weights_bytes=plan.weights_bytes + round(drafter.gpu_weights_bytes))
         if left <= 0:
             reason = (
                 f"the draft's weights of {drafter.gpu_weights_bytes / 2**30:.1f} GiB per GPU exceed the "
-                f"{max(plan.kv_cache_bytes, 0) / 2**30:.1f} GiB that {self.target.pool.tensor_parallel_size} x "
-                f"{self.target.profile.name} leave for KV; {self.target.more_memory}"
+                f"{max(plan.kv_cache_bytes, 0) / 2**30:.1f} GiB that remain for the KV cache on "
+                f"{self.target.pool.tensor_parallel_size} x {self.target.profile.name}; {self.target.more_memory}"
             )
             return replace(
                 plan,
@@ -229,17 +229,10 @@ class Speculation:
         if not plan.fits or needed <= after.usable_blocks:
             return replace(after, max_context_tokens=longest)
         reason = (
-            f"the draft leaves {after.kv_capacity_tokens:,} tokens of KV, less than one request of --max-model-len "
-            f"{length}: set it to at most {longest}, or leave out the draft"
+            f"the draft leaves {after.kv_capacity_tokens:,} tokens of KV cache, less than one request of "
+            f"--max-model-len {length}: set it to at most {longest}, or leave out the draft"
         )
         return replace(after, max_context_tokens=longest, fits=False, reason=reason)
-
-    def _spare_bytes(self) -> int:
-        """Return the unused GPU bytes if the KV cache size is set explicitly, else 0."""
-        if self.target.pool.kv_cache_memory_bytes is None:
-            return 0
-        plan = self.target.memory
-        return max(plan.total_bytes - plan.needed_bytes - plan.kv_cache_bytes, 0)
 
     def ttft_s(self, input_len: int) -> tuple[float, float]:
         """Return the TTFT of one prompt without and with the draft's prefill, in seconds and without queueing."""
@@ -270,7 +263,6 @@ class DraftedSteps:
 
     @property
     def host(self) -> HostTime:
-        """Return the CPU time of verification."""
         return self._steps.host
 
     def step_ps(self, shape: StepShape) -> int:

@@ -74,11 +74,8 @@ class Speculator(Spec):
     date: str = ""
     basis: Literal["datasheet", "measured", "fitted", "assumed"] = "assumed"
 
-    def with_acceptance(self, acceptance: str) -> Speculator:
-        """Return the method with another acceptance: "0.7", "0.92,0.72,0.36" by position, or "length:2.3".
-
-        Raises InvalidInput.
-        """
+    def accepting(self, acceptance: str) -> Speculator:
+        """Return the method with acceptance "0.7", "0.92,0.72" by position, or "length:2.3". Raises InvalidInput."""
         fields = {**self.model_dump(), **NO_ACCEPTANCE, "source": "given", "date": "", "basis": "assumed"}
         text, separator, length = acceptance.partition("length:")
         try:
@@ -133,7 +130,7 @@ class Speculator(Spec):
         changed: dict[str, object] = {"name": self.name.removesuffix(TREE), "tree_tokens": None}
         if self.accepted_length is not None:
             changed |= {"accepted_length": None, "acceptance_rate": self._first_rate, "basis": "assumed"}
-            changed["source"] = f"first candidates of its tree, taken apart: {self.source}"
+            changed["source"] = f"first candidates of its tree, extracted: {self.source}"
         return Speculator(**self.model_dump() | changed)
 
     def depth(self, draft_tokens: int | None) -> int:
@@ -150,10 +147,7 @@ class Speculator(Spec):
         return expected_tokens_by_position(self.rates(draft_tokens, tree_tokens))
 
     def rates(self, draft_tokens: int, tree_tokens: int | None = None) -> tuple[float, ...]:
-        """Return the acceptance at each depth, given acceptance at the previous depth, for the simulator.
-
-        `tree_tokens`: nodes of the tree; None: `verified_tokens` of this depth.
-        """
+        """Return the acceptance at each depth, given the previous depth's; `tree_tokens` None: `verified_tokens`."""
         nodes = self.verified_tokens(draft_tokens) if tree_tokens is None else tree_tokens
         first = self.first_rates(draft_tokens)
         if self.kind == "lookahead" or (self.tree_tokens is None and nodes == draft_tokens):
@@ -191,11 +185,11 @@ class Speculator(Spec):
         if self.kind == "lookahead":
             return (
                 f"n-grams of {draft_tokens + 1}, a window of {self.window_tokens} and {self.guesses} guesses: "
-                f"{rows + 1} rows a step"
+                f"{rows + 1} rows per step"
             )
         if rows == draft_tokens:
             return f"{draft_tokens} draft tokens"
-        return f"a tree of {rows} drafts, {draft_tokens} deep"
+        return f"a tree of {rows} drafts, depth {draft_tokens}"
 
     def tree_sizes(self, draft_tokens: int) -> tuple[int, ...]:
         """Return the candidate tree sizes at a depth: a chain, then doubling up to the method's own size."""
@@ -236,7 +230,7 @@ def check_drafts_said(pool: Pool) -> None:
     """Raise InvalidInput for a draft setting in a pool without drafting."""
     if pool.speculator is None and pool.without_drafts != pool:
         raise InvalidInput(
-            "drafts need a way to draft: add --speculator (eagle3, ngram, mtp, ...) or --draft MODEL"
+            "draft settings need a drafting method: add --speculator (eagle3, ngram, mtp, ...) or --draft MODEL"
         )
 
 
@@ -252,7 +246,7 @@ def drafting_in(pool: Pool, speculator: Speculator) -> Speculator:
         raise InvalidInput(f"speculation by {speculator.name} {wanted}")
     if pool.draft_layers is not None and speculator.kind != "layers":
         raise InvalidInput(
-            f"--draft-layers changes nothing with drafts by {speculator.name}: use layer-skip, or leave it out"
+            f"--draft-layers changes nothing with --speculator {speculator.name}: use layer-skip, or leave it out"
         )
     deep = speculator.at_depth(pool.num_speculative_tokens)
     if pool.acceptance in speculator.accepted_lengths_by_task:

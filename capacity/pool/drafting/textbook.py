@@ -46,23 +46,18 @@ def textbook_speedup(acceptance: float, draft_tokens: int, draft_cost: float) ->
 
 
 def acceptance_of_length(tokens_per_round: float, draft_tokens: int) -> float:
-    """Return the uniform acceptance at which a round yields `tokens_per_round`: the inverse of `expected_tokens`.
-
-    Raises InvalidInput for a length below 1 or above k + 1.
-    """
+    """Return the uniform acceptance that gives a length: the inverse of `expected_tokens`. Raises InvalidInput."""
     check_drafts(draft_tokens)
     if not 1 <= tokens_per_round <= draft_tokens + 1:
         raise InvalidInput(
-            f"an accepted length of {tokens_per_round} with {draft_tokens} drafts: must be from 1 to {draft_tokens + 1}"
+            f"an accepted length of {tokens_per_round} with {draft_tokens} drafts: must be from 1 to "
+            f"{draft_tokens + 1}"
         )
     return rate_of_tokens(lambda rate: expected_tokens(rate, draft_tokens), tokens_per_round)
 
 
 def rate_of_tokens(tokens_of: Callable[[float], float], tokens_per_round: float) -> float:
-    """Return the acceptance rate at which a round yields `tokens_per_round`, by bisection.
-
-    `tokens_of` returns the tokens at a rate and must increase with it.
-    """
+    """Return the acceptance rate at which the increasing function `tokens_of` gives `tokens_per_round`."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -94,7 +89,7 @@ _SHARES = ((0.5, 1), (0.8, 1), (0.8, 4))  # arguments (a, k) of share_speedup
 
 def _variants(acceptance: float, drafts: int) -> dict[str, float]:
     return {
-        "exponent K in place of K + 1 (the bonus token forgotten)": expected_tokens(acceptance, drafts - 1),
+        "exponent K instead of K + 1 (without the bonus token)": expected_tokens(acceptance, drafts - 1),
         "accepted drafts of K + 1, without the bonus token": acceptance * expected_tokens(acceptance, drafts),
         "accepted drafts of K, without the bonus token": expected_tokens(acceptance, drafts) - 1,
     }
@@ -116,11 +111,11 @@ def textbook_table() -> tuple[TextbookEntry, ...]:
     ]
     for a, published in _PUBLISHED_SPEEDUPS.items():
         verify = expected_tokens(a, 5) / published - 5 * 0.05
-        implied = {f"verification at {verify:.2f} plain steps": published}
+        implied = {f"verification takes {verify:.2f} plain steps": published}
         rows.append(_entry("speed-up", a, 5, published, textbook_speedup(a, 5, 0.05), implied, digits=1))
     for a, k in _SHARES:
         said = share_speedup(a, k, 0.05)
-        takes = "T/(Td·a·K + T·(1 - a·K)) takes a·K drafts for a share of the tokens"
+        takes = "T/(Td·a·K + T·(1 - a·K)) treats a·K drafts as a fraction of the tokens"
         reason = takes + (": the time is negative" if said < 0 else "")
         rows.append(_entry("by shares", a, k, said, textbook_speedup(a, k, 0.05), {reason: said}, digits=1))
     return tuple(rows)
@@ -161,14 +156,12 @@ def _entry(
 
 
 def effective_exponent(acceptance: float, tokens_per_round: float) -> float:
-    """Return the n at which (1 - a^n)/(1 - a) equals `tokens_per_round`; K + 1 if the formula holds.
-
-    Raises InvalidInput.
-    """
+    """Return n with (1 - a^n)/(1 - a) = `tokens_per_round`; K + 1 if the formula holds. Raises InvalidInput."""
     left = 1.0 - tokens_per_round * (1.0 - check_rate(acceptance))
     if not 0 < acceptance < 1 or not 0 < left < 1:
         raise InvalidInput(
-            f"{tokens_per_round} tokens a round at an acceptance of {acceptance}: from 0 to 1/(1 - acceptance)"
+            f"{tokens_per_round} tokens per round at an acceptance of {acceptance}: must be between 0 and 1/(1 - "
+            "acceptance)"
         )
     return math.log(left) / math.log(acceptance)
 
@@ -176,11 +169,11 @@ def effective_exponent(acceptance: float, tokens_per_round: float) -> float:
 def _effective(acceptance: float, drafts: int, published: float) -> str:
     """Return an explanation of an entry that no variant matches."""
     exponent = effective_exponent(acceptance, published)
-    effective = f"the formula at an exponent of {exponent:.1f} in place of {drafts + 1}"
+    effective = f"the formula with an exponent of {exponent:.1f} instead of {drafts + 1}"
     if exponent >= drafts:
         share = (published - expected_tokens(acceptance, drafts - 1)) / acceptance**drafts
-        return f"{effective}: the bonus token in {share:.0%} of the rounds that earn it"
-    return f"{effective}: as if {drafts + 1 - exponent:.1f} of {drafts} drafts were not made"
+        return f"{effective}: the bonus token counts in {share:.0%} of the rounds that accept all drafts"
+    return f"{effective}: equivalent to {drafts + 1 - exponent:.1f} of {drafts} drafts missing"
 
 
 def check_rate(rate: float) -> float:

@@ -28,17 +28,11 @@ class TokenSteps:
             self._drafts = self.speculation.speculator.depth(resolved.pool.num_speculative_tokens)
 
     def largest_batch(self, tokens: int) -> int:
-        """Return the most requests of `tokens` tokens that a rank runs at once, in addition to any drafter.
-
-        Raises DoesNotFit if the drafter leaves no room.
-        """
+        """Return the most requests that a rank runs at once, in addition to any drafter. Raises DoesNotFit."""
         return min(self.concurrent_requests(tokens), self.resolved.max_num_seqs)
 
     def concurrent_requests(self, tokens: int) -> int:
-        """Return how many requests of `tokens` tokens a rank's KV cache holds in addition to any drafter.
-
-        Raises DoesNotFit.
-        """
+        """Return how many requests a rank's KV cache holds in addition to any drafter. Raises DoesNotFit."""
         if self.speculation is not None:
             return self.speculation.concurrent_requests(tokens)
         return self.resolved.concurrent_requests(tokens)
@@ -50,11 +44,9 @@ class TokenSteps:
 
     @property
     def host(self) -> HostTime:
-        """Return the CPU time of each step."""
         return self.resolved.step_model.host if self._drafted is None else self._drafted.host
 
     def step_seconds(self, shape: StepShape) -> float:
-        """Return the seconds of a step."""
         return self.resolved.step_model.step_seconds(shape) + self._gained_s([shape])
 
     def joint_seconds(self, shapes: Sequence[StepShape]) -> float:

@@ -28,7 +28,9 @@ def candidate_rate(first: float, rank: int, *, exponent: float = REJECTION_EXPON
     No candidate is more likely than the first; this limits the power law if `first` is below 0.23.
     """
     if rank < 1 or not 0 <= first <= 1:
-        raise InvalidInput(f"candidate {rank} at a first rate of {first}: at least 1, and from 0 to 1")
+        raise InvalidInput(
+            f"candidate {rank} with a first rate of {first}: must be at least 1 and from 0 to 1"
+        )
     if rank == 1:
         return first
     gained = math.pow(rank - 1, -exponent) - math.pow(rank, -exponent)
@@ -77,13 +79,10 @@ def tree_rates(
 def first_rate_of_length(
     tokens_per_round: float, depth: int, nodes: int, *, exponent: float = REJECTION_EXPONENT
 ) -> float:
-    """Return the uniform rate of the first candidate at which the best tree yields `tokens_per_round`.
-
-    Raises InvalidInput for a length below 1 or above depth + 1.
-    """
+    """Return the first candidate's rate for a length from 1 to depth + 1 of the best tree. Raises InvalidInput."""
     if not 1 <= tokens_per_round <= depth + 1:
         raise InvalidInput(
-            f"an accepted length of {tokens_per_round} from a tree {depth} deep: must be from 1 to {depth + 1}"
+            f"an accepted length of {tokens_per_round} from a tree of depth {depth}: must be from 1 to {depth + 1}"
         )
     return rate_of_tokens(
         lambda rate: 1 + sum(depth_reach((rate,) * depth, nodes, exponent=exponent)), tokens_per_round

@@ -29,7 +29,6 @@ def find_term(name: str) -> Term:
 
 
 def is_term(name: str) -> bool:
-    """Return whether the glossary has this term."""
     try:
         find_term(name)
     except UnknownName:

@@ -11,7 +11,7 @@ EXAMPLE_ACCEPTANCE, EXAMPLE_DRAFTS = 0.7, 3
 def ttft(s: Situation) -> str:
     e = s.estimate
     ttft = milliseconds(s.ttft_s)
-    queueing = "of a batch, without queueing" if e.batch_size else "queueing included"
+    queueing = "for a batch, without queueing" if e.batch_size else "including queueing"
     return f"{ttft} for {e.input_len:,} prompt tokens, {queueing}; {e.bound.prefill} bound"
 
 
@@ -19,7 +19,7 @@ def tpot(s: Situation) -> str:
     e = s.estimate
     if e.tpot_s is None:
         return "undefined for a single output token"
-    return f"{milliseconds(e.tpot_s.value)}, or {1 / e.tpot_s.value:,.1f} tokens/s to each user; {e.bound.decode} bound"
+    return f"{milliseconds(e.tpot_s.value)}, or {1 / e.tpot_s.value:,.1f} tokens/s per user; {e.bound.decode} bound"
 
 
 def e2e(s: Situation) -> str:
@@ -43,8 +43,8 @@ def paged_example(s: Situation) -> str:
     blocks = -(-tokens // e.kv_block_tokens)
     waste = 1 - tokens / (blocks * e.kv_block_tokens)
     return (
-        f"blocks of {e.kv_block_tokens} tokens, {e.kv_capacity_blocks:,} of them; a request of {tokens:,} tokens ends "
-        f"with {blocks:,} and wastes {waste:.1%}; reserving {e.max_model_len:,} tokens for it would waste "
+        f"{e.kv_capacity_blocks:,} blocks of {e.kv_block_tokens} tokens; a request of {tokens:,} tokens ends "
+        f"with {blocks:,} blocks and wastes {waste:.1%}; reserving {e.max_model_len:,} tokens for it would waste "
         f"{1 - tokens / e.max_model_len:.0%}"
     )
 
@@ -52,7 +52,7 @@ def paged_example(s: Situation) -> str:
 def chunked_example(s: Situation) -> str:
     e, pool = s.estimate, s.pool
     budget, state = pool.max_num_batched_tokens, "on" if pool.chunked_prefill else "off"
-    return f"{state}: a budget of {budget:,} tokens a step makes {-(-e.input_len // budget):,} of your prompt"
+    return f"{state}: with a budget of {budget:,} tokens per step, your prompt needs {-(-e.input_len // budget):,}"
 
 
 def acceptance(s: Situation) -> str:
@@ -60,8 +60,9 @@ def acceptance(s: Situation) -> str:
     tokens = expected_tokens(EXAMPLE_ACCEPTANCE, EXAMPLE_DRAFTS)
     drafted = Speculation(s.pool, chain).round_of(s.requests_in_flight, s.estimate.input_len, EXAMPLE_DRAFTS)
     return (
-        f"at {EXAMPLE_ACCEPTANCE} each, {EXAMPLE_DRAFTS} drafts make {tokens:.2f} tokens a round; "
-        f"drafted by one layer, {drafted.speedup:.2f} times faster at your {s.requests_in_flight} requests"
+        f"at an acceptance of {EXAMPLE_ACCEPTANCE}, {EXAMPLE_DRAFTS} drafts give {tokens:.2f} tokens per round; "
+        f"drafted by one layer, this is {drafted.speedup:.2f} times as fast at your {s.requests_in_flight} "
+        "requests"
     )
 
 
@@ -72,8 +73,8 @@ def bandwidth_share(s: Situation) -> str:
         return "no decode step: a single output token"
     moved = sum(op.bytes for op in operators) / seconds
     return (
-        f"a decode step moves {moved / 1e12:,.2f} TB/s, {moved / s.pool.profile.hbm_bytes_per_s:.0%} of "
-        f"the datasheet's {s.pool.profile.hbm_bytes_per_s / 1e12:,.2f}"
+        f"a decode step reads {moved / 1e12:,.2f} TB/s, {moved / s.pool.profile.hbm_bytes_per_s:.0%} of the "
+        f"datasheet's {s.pool.profile.hbm_bytes_per_s / 1e12:,.2f}"
     )
 
 
@@ -81,9 +82,7 @@ def flops_share(s: Situation) -> str:
     operators = s.estimate.breakdown.prefill
     rate = sum(op.flops for op in operators) / sum(op.seconds for op in operators)
     peak = s.pool.ridge_flops_per_byte * s.pool.profile.hbm_bytes_per_s
-    return (
-        f"a prefill step makes {rate / 1e12:,.0f} TFLOP/s, {rate / peak:.0%} of the dense {peak / 1e12:,.0f}"
-    )
+    return f"a prefill step reaches {rate / 1e12:,.0f} TFLOP/s, {rate / peak:.0%} of the dense {peak / 1e12:,.0f}"
 
 
 def tensor(s: Situation) -> str:
@@ -96,15 +95,18 @@ def tensor(s: Situation) -> str:
 def experts(s: Situation) -> str:
     model = s.pool.model
     if not model.is_moe:
-        return f"{model.name} is dense: every token passes all {model.total_params / 1e9:,.1f} B parameters"
-    return f"{model.active_params / 1e9:,.1f} B of {model.total_params / 1e9:,.1f} B parameters a token in {model.name}"
+        return f"{model.name} is dense: every token uses all {model.total_params / 1e9:,.1f} B parameters"
+    return (
+        f"{model.active_params / 1e9:,.1f} B of {model.total_params / 1e9:,.1f} B parameters per token in "
+        f"{model.name}"
+    )
 
 
 def cost(s: Situation) -> str:
     cost = s.estimate.cost
     if cost is None:
-        return "no price given: add --price-tier or --price"
+        return "no price: add --price-tier or --price"
     return (
-        f"${cost.usd_per_hour:,.2f} an hour make ${cost.usd_per_million_output_tokens:,.3f} for 1M output tokens and "
-        f"${cost.usd_per_million_input_tokens:,.3f} for 1M input tokens"
+        f"${cost.usd_per_hour:,.2f} per hour is ${cost.usd_per_million_output_tokens:,.3f} per 1M output tokens "
+        f"and ${cost.usd_per_million_input_tokens:,.3f} per 1M input tokens"
     )

@@ -18,16 +18,16 @@ def prefix_caching(s: Situation) -> str:
     whole = s.pool.step_model.step_seconds(prefill_shape(1, e.input_len, window_tokens=window))
     rest = prefill_shape(1, 1, cached_tokens=e.input_len - 1, window_tokens=window)
     return (
-        f"{'on' if s.pool.prefix_caching else 'off'}; a prompt of {e.input_len:,} tokens that is all cached takes "
-        f"{milliseconds(s.pool.step_model.step_seconds(rest))} in place of {milliseconds(whole)}"
+        f"{'on' if s.pool.prefix_caching else 'off'}; a fully cached prompt of {e.input_len:,} tokens takes "
+        f"{milliseconds(s.pool.step_model.step_seconds(rest))} instead of {milliseconds(whole)}"
     )
 
 
 def offloading_example(s: Situation) -> str:
     fetched = offload(s.pool, s.estimate.input_len)
     return (
-        f"{fetched.bytes / 1e6:,.0f} MB of your prompt come back over PCIe in {milliseconds(fetched.load_s)}; "
-        f"computing them again takes {milliseconds(fetched.recompute_s)}"
+        f"{fetched.bytes / 1e6:,.0f} MB of KV of your prompt load over PCIe in {milliseconds(fetched.load_s)}; "
+        f"recomputing them takes {milliseconds(fetched.recompute_s)}"
     )
 
 
@@ -36,8 +36,8 @@ def disaggregation(s: Situation) -> str:
     size = e.kv_bytes_per_token * e.input_len
     seconds = link.latency_s + size / (link.bytes_per_s * s.pool.pool.num_gpus)
     return (
-        f"{size / 1e6:,.0f} MB of KV travel for each prompt: {milliseconds(seconds)} over {link.kind}, beside a "
-        f"TTFT of {milliseconds(s.ttft_s)}"
+        f"{size / 1e6:,.0f} MB of KV are sent per prompt: {milliseconds(seconds)} over {link.kind}, compared "
+        f"with a TTFT of {milliseconds(s.ttft_s)}"
     )
 
 
@@ -45,18 +45,22 @@ def kv_format(s: Situation) -> str:
     e, model, tokens = s.estimate, s.pool.model, s.tokens
     sizes = ((name, request_kv_bytes(model, tokens, name) / GIB) for name in ("bf16", "fp8", "int8", "int4"))
     shown = ", ".join(f"{name} {size:,.2f}" for name, size in sizes)
-    return f"a request of {tokens:,} tokens in GiB: {shown}; yours is {e.kv_cache_dtype}"
+    return f"a request of {tokens:,} tokens in GiB: {shown}; yours uses {e.kv_cache_dtype}"
 
 
 def windows(s: Situation) -> str:
     model, tokens = s.pool.model, s.tokens
-    own = f"{model.name} has one of {model.window_tokens:,} tokens" if model.window_tokens else "none here"
+    own = (
+        f"{model.name} has a window of {model.window_tokens:,} tokens"
+        if model.window_tokens
+        else "no window here"
+    )
     full, _, streaming, _ = limited_attention(
         model, tokens, window_tokens=EXAMPLE_WINDOW, sink_tokens=EXAMPLE_SINKS
     )
     return (
-        f"{own}; {EXAMPLE_SINKS} sinks and {EXAMPLE_WINDOW:,} tokens would hold {streaming.kv_bytes / GIB:,.2f} of "
-        f"your {full.kv_bytes / GIB:,.2f} GiB"
+        f"{own}; {EXAMPLE_SINKS} sinks and {EXAMPLE_WINDOW:,} tokens would keep {streaming.kv_bytes / GIB:,.2f} "
+        f"of your {full.kv_bytes / GIB:,.2f} GiB"
     )
 
 
@@ -72,7 +76,7 @@ def eviction_example(s: Situation) -> str:
         kv_cache_dtype=s.pool.kv_cache_dtype,
     )
     return (
-        f"{BUDGET_TOKENS:,} tokens kept of your {tokens:,}: {kept.kv_bytes / 2**20:,.0f} of "
+        f"with {BUDGET_TOKENS:,} of your {tokens:,} tokens kept: {kept.kv_bytes / 2**20:,.0f} of "
         f"{whole.kv_bytes / 2**20:,.0f} MiB, decode steps {kept.speedup:.2f} times as fast"
     )
 
@@ -81,7 +85,7 @@ def crossover(s: Situation) -> str:
     try:
         prefill = f"{prefill_crossover_tokens(s.pool.model):,.0f} tokens in prefill"
     except OutsideValidity:
-        prefill = "0 layers grow in prefill"
+        prefill = "no layer grows in prefill"
     decode = decode_crossover_tokens(s.pool, s.requests_in_flight)
     shown = "no context" if decode is None else f"{decode:,} tokens"
     return f"{prefill}; {shown} in decode at your {s.requests_in_flight:,} requests"
@@ -91,8 +95,8 @@ def flash_attention(s: Situation) -> str:
     try:
         io = attention_io(s.pool, s.estimate.input_len)
     except InvalidInput as error:
-        return f"not worked out here ({error}); your prompt has {s.estimate.input_len:,} tokens"
+        return f"not computed here ({error}); your prompt has {s.estimate.input_len:,} tokens"
     return (
-        f"your prompt's scores would be {io.naive_extra_bytes / GIB:,.2f} GiB a layer and move "
-        f"{io.naive_bytes / 1e9:,.1f} GB; tiled {io.tiled_bytes / 1e9:,.1f} GB"
+        f"your prompt's scores would take {io.naive_extra_bytes / GIB:,.2f} GiB per layer and "
+        f"{io.naive_bytes / 1e9:,.1f} GB of traffic; with tiles the traffic is {io.tiled_bytes / 1e9:,.1f} GB"
     )

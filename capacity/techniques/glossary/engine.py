@@ -2,61 +2,52 @@
 
 from __future__ import annotations
 
-import math
-
 from capacity.answers.startup import part_of, startup_of
 from capacity.techniques.glossary.term import GIB, Situation, milliseconds
 
 
 def slo(s: Situation) -> str:
-    """Return the smallest limits that this deployment can meet."""
     e = s.estimate
-    tpot = "" if e.tpot_s is None else f" or TPOT below {milliseconds(e.tpot_s.value)}"
+    tpot = "" if e.tpot_s is None else f" and TPOT {milliseconds(e.tpot_s.value)}"
     return (
-        f"no mean TTFT below {milliseconds(s.ttft_s)}{tpot} can be kept at this load; "
-        "`--slo ttft:p99:500ms` asks whether yours is"
+        f"at this load, the lowest mean limits are TTFT {milliseconds(s.ttft_s)}{tpot}; `--slo ttft:p99:500ms` "
+        "checks your own"
     )
 
 
 def percentile(s: Situation) -> str:
-    """Return how many requests a p99 leaves out."""
     rate = s.estimate.requests_per_s.value
-    return f"at {rate:,.1f} requests/s, {rate * 36:,.0f} an hour are slower than the p99"
+    return f"at {rate:,.1f} requests/s, {rate * 36:,.0f} requests per hour are slower than the p99"
 
 
 def little(s: Situation) -> str:
-    """Concurrency = rate x time in the system."""
     e = s.estimate
     rate = e.requests_per_s.value
     return f"{rate:,.2f} requests/s x {s.e2e_s:,.2f} s = {rate * s.e2e_s:,.1f} requests in flight"
 
 
-def queueing_example(s: Situation) -> str:
-    """Return the rate above which the queue grows without bound."""
+def queueing(s: Situation) -> str:
     rate = s.estimate.requests_per_s.value
     return (
-        f"{rate:,.2f} requests/s is what this load gets; where more arrive for long, the queue grows by the difference "
-        f"(5 % more: {rate * 0.05 * 60:,.0f} requests a minute)"
+        f"this load completes {rate:,.2f} requests/s; if more arrive for a long time, the queue grows by the "
+        f"difference (5 % more: {rate * 0.05 * 60:,.0f} requests per minute)"
     )
 
 
 def burstiness(s: Situation) -> str:
-    """Return the busiest second of a hundred for Poisson arrivals at this rate."""
+    from scipy.stats import poisson
+
     rate = s.estimate.requests_per_s.value
-    count, cumulated, term = 0, math.exp(-rate), math.exp(-rate)
-    while cumulated < 0.99 and count < 100_000 and term > 0:
-        count += 1
-        term *= rate / count
-        cumulated += term
-    if cumulated < 0.99:  # exp(-rate) has underflowed: the normal limit
-        count = math.ceil(rate + 2.326 * math.sqrt(rate))
-    return f"Poisson at your {rate:,.1f} requests/s: one second in a hundred brings {count:,} or more"
+    count = int(poisson.ppf(0.99, rate))
+    return f"Poisson arrivals at your {rate:,.1f} requests/s: one second in a hundred has {count:,} or more"
 
 
 def max_num_seqs(s: Situation) -> str:
     seats = s.pool.max_num_seqs
-    binds = "the seats" if seats < s.held else "KV"
-    return f"{seats:,} seats, KV for {s.held:,} of your requests: {binds} will be short first"
+    binds = "max_num_seqs" if seats < s.held else "the KV cache"
+    return (
+        f"max_num_seqs is {seats:,}, and the KV cache holds {s.held:,} of your requests: {binds} is the limit"
+    )
 
 
 def graphs(s: Situation) -> str:
@@ -67,7 +58,7 @@ def graphs(s: Situation) -> str:
     )
     batch = e.batch_size or e.concurrency or 1
     if s.pool.pool.enforce_eager or not sizes:
-        return f"none with {engine.label} here: every step of your {batch} requests launches its kernels one by one"
+        return f"{engine.label} uses none here: every step of your {batch} requests launches its kernels one by one"
     padded = next((size for size in sizes if size >= batch), None)
     if padded is None:
         return f"up to a batch of {sizes[-1]:,}; your {batch:,} requests run eagerly"
@@ -86,8 +77,8 @@ def hbm(s: Situation) -> str:
     once = milliseconds(weights_bytes / profile.hbm_bytes_per_s)
     beaten = "a step that touches every expert" if s.pool.model.is_moe else "any step"
     return (
-        f"{profile.hbm_bytes_per_s / 1e12:,.2f} TB/s on {profile.name}: {once} to read its "
-        f"{weights_bytes / GIB:,.1f} GiB of weights once, the least that {beaten} takes"
+        f"{profile.hbm_bytes_per_s / 1e12:,.2f} TB/s on {profile.name}: reading its {weights_bytes / GIB:,.1f} "
+        f"GiB of weights once takes {once}, the minimum for {beaten}"
     )
 
 
@@ -107,17 +98,17 @@ def start_up(s: Situation) -> str:
     """Return the parts of the start-up time from public logs, plus `trtllm-build` for engines that are built."""
     found, build = startup_of(s.pool), part_of("engine_build_s")
     built = (
-        f"trtllm-build takes {build.value:,.0f} s on top ({build.low:,.0f} to {build.high:,.0f}); TensorRT-LLM's "
-        "PyTorch backend, the default since 1.0, builds no engine"
+        f"trtllm-build takes another {build.value:,.0f} s ({build.low:,.0f} to {build.high:,.0f}); "
+        "TensorRT-LLM's PyTorch backend, the default since 1.0, builds no engine"
     )
     if found is None:
-        return f"no start-up log of {s.pool.engine.label} on {s.pool.profile.name} was read; {built}"
+        return f"no start-up log of {s.pool.engine.label} on {s.pool.profile.name} is available; {built}"
     total = found.total_s
     parts = ", ".join(f"{name} {seconds.value:,.0f} s" for name, seconds in found.parts_s.items())
     return (
-        f"{total.value:,.0f} s (90 % interval {total.low:,.0f} to {total.high:,.0f}), nothing cached: {parts}; weights "
-        f"at {found.weights_gb_per_s:.1f} GB/s per GPU, where public logs have 0.2 to 5; compilation from a cache takes"
-        f" 5 to 9 s; give yours as --replica-startup-s; {built}"
+        f"{total.value:,.0f} s (90 % interval {total.low:,.0f} to {total.high:,.0f}) without caches: {parts}; "
+        f"weights load at {found.weights_gb_per_s:.1f} GB/s per GPU (0.2 to 5 in public logs); compilation from "
+        f"a cache takes 5 to 9 s; set your own time with --replica-startup-s; {built}"
     )
 
 
@@ -127,7 +118,8 @@ def kernel_fusion(s: Situation) -> str:
     total = sum(op.seconds for op in decode)
     elementwise = sum(op.seconds for op in decode if op.name == "norms, rope, activation")
     return (
-        f"engines fuse by default; norms, activations and quantization take {milliseconds(elementwise)} of a decode "
-        f"step of {milliseconds(total)}: more fusion saves at most that. Published fusions of RMSNorm with "
-        "quantization gain 1 to 5 %, less than the model is off, so no flag models them; --enforce-eager is modelled"
+        f"engines fuse kernels by default; norms, activations and quantization take {milliseconds(elementwise)} "
+        f"of a decode step of {milliseconds(total)}, the most that further fusion can save. Published fusions of "
+        "RMSNorm with quantization gain 1 to 5 %, less than the model's error, so no flag models them; "
+        "--enforce-eager is modelled"
     )

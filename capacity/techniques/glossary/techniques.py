@@ -23,23 +23,26 @@ from capacity.techniques.scaling import (
 def continuous_batching(s: Situation) -> str:
     batch = s.requests_in_flight
     return (
-        f"{exponential_slot_gain(batch):.2f} times fewer steps than static batches of {batch:,} if output lengths are "
-        "exponential, as many if they are equal; `capacity batching` simulates your lengths"
+        f"{exponential_slot_gain(batch):.2f} times fewer steps than static batches of {batch:,} if output "
+        "lengths are exponential, no fewer if they are equal; `capacity batching` simulates your lengths"
     )
 
 
 def static_batching(s: Situation) -> str:
     batch = s.requests_in_flight
     bound = exponential_slot_gain(batch)
-    return f"{batch:,} requests with exponential outputs waste {1 - 1 / bound:.0%} of their slots; equal ones none"
+    return (
+        f"{batch:,} requests with exponential outputs waste {1 - 1 / bound:.0%} of their slots; equal outputs waste "
+        "none"
+    )
 
 
 def pipeline(s: Situation) -> str:
     stages = max(s.pool.pool.pipeline_parallel_size, 2)
     chunks = -(-s.estimate.input_len // s.pool.max_num_batched_tokens)
     return (
-        f"{s.pool.pool.pipeline_parallel_size} stages; a prompt of {chunks:,} chunks alone leaves {stages} of them "
-        f"{pipeline_bubble_fraction(stages, chunks):.0%} idle"
+        f"{s.pool.pool.pipeline_parallel_size} stages; a prompt of {chunks:,} chunks alone leaves {stages} "
+        f"stages {pipeline_bubble_fraction(stages, chunks):.0%} idle"
     )
 
 
@@ -52,8 +55,8 @@ def expert_parallel(s: Situation) -> str:
     read = distinct_experts(*chosen, routing_evenness(part))
     uneven = expert_imbalance(*chosen, ranks, routing_evenness(part))
     return (
-        f"a step of {batch:,} tokens reads {read:,.0f} of {part.num_experts} experts; on {ranks} GPUs the busiest has "
-        f"{uneven:.2f} times the mean"
+        f"a step of {batch:,} tokens reads {read:,.0f} of {part.num_experts} experts; on {ranks} GPUs the "
+        f"busiest one processes {uneven:.2f} times the mean"
     )
 
 
@@ -61,7 +64,7 @@ def data_parallel(s: Situation) -> str:
     pool, heads = s.pool.pool, s.pool.model.num_kv_heads
     return (
         f"a degree of {pool.data_parallel_size}; {s.pool.model.name} has {heads} KV heads, so tensor parallelism "
-        f"beyond {max(heads, 1)} GPUs repeats the cache, and ranks of their own do not"
+        f"over more than {max(heads, 1)} GPUs replicates the KV cache, and data parallelism does not"
     )
 
 
@@ -70,14 +73,14 @@ def context_parallel(s: Situation) -> str:
     ranks = [count for count in (1, 2, 4, 8) if count <= tokens]
     prefills = context_parallel_prefill(s.pool, tokens, ranks)
     shown = ", ".join(f"{over.ranks}: {milliseconds(over.seconds)}" for over in prefills)
-    return f"your prompt of {tokens:,} tokens by ranks: {shown}"
+    return f"your prompt of {tokens:,} tokens by number of ranks: {shown}"
 
 
 def all_reduce(s: Situation) -> str:
     model, ranks = s.pool.model, s.pool.pool.tensor_parallel_size
     shown = max(ranks, 2)
     sent = all_reduce_bytes_per_token(model.hidden_size, model.num_layers, shown)
-    return f"{ranks} GPUs here; on {shown} each sends {sent / 1e6:,.2f} MB a token"
+    return f"{ranks} GPUs here; with {shown}, each sends {sent / 1e6:,.2f} MB per token"
 
 
 def draft_tree(s: Situation) -> str:
@@ -86,17 +89,17 @@ def draft_tree(s: Situation) -> str:
     chain = speculation.round_of(requests, s.estimate.input_len, way.draft_tokens, way.draft_tokens)
     tree = speculation.round_of(requests, s.estimate.input_len)
     return (
-        f"EAGLE-2's {tree.verified_tokens} drafts make {tree.tokens_per_round:.2f} tokens a round, a chain of "
-        f"{chain.draft_tokens} {chain.tokens_per_round:.2f}; at your {requests} requests {tree.speedup:.2f} and "
-        f"{chain.speedup:.2f} times faster"
+        f"EAGLE-2's {tree.verified_tokens} drafts give {tree.tokens_per_round:.2f} tokens per round, a chain of "
+        f"{chain.draft_tokens} gives {chain.tokens_per_round:.2f}; at your {requests} requests they are "
+        f"{tree.speedup:.2f} and {chain.speedup:.2f} times as fast"
     )
 
 
 def draft_model(s: Situation) -> str:
     way = find_speculator("draft-model")
     return (
-        f"{way.tokens_per_round(way.draft_tokens):.2f} tokens a round published ({way.acceptance_model}); a draft must "
-        f"share the {s.pool.model.vocab_size:,} tokens of {s.pool.model.name}"
+        f"{way.tokens_per_round(way.draft_tokens):.2f} tokens per round published ({way.acceptance_model}); a "
+        f"draft model must share the {s.pool.model.vocab_size:,} tokens of {s.pool.model.name}"
     )
 
 
@@ -104,29 +107,30 @@ def drafting_example(s: Situation, preset: str) -> str:
     """Return a preset's published acceptance length, and its effect here."""
     way = find_speculator(preset)
     published = (
-        f"{way.tokens_per_round(way.draft_tokens):.2f} tokens a round published ({way.acceptance_model})"
+        f"{way.tokens_per_round(way.draft_tokens):.2f} tokens per round published ({way.acceptance_model})"
     )
     try:
         drafted = Speculation(s.pool, way).round_of(s.requests_in_flight, s.estimate.input_len)
     except CapacityError as error:
-        return f"{published}; not here: {error}"
-    return f"{published}: {drafted.speedup:.2f} times faster at your {s.requests_in_flight} requests"
+        return f"{published}; not possible here: {error}"
+    return f"{published}: {drafted.speedup:.2f} times as fast at your {s.requests_in_flight} requests"
 
 
 def early_exit(s: Situation) -> str:
     alone, together = (early_exit_share(0.5, 0.8, batch) for batch in (1, s.requests_in_flight))
     return (
-        f"were half of your {s.pool.model.num_layers} layers enough for 80% of the tokens, {alone:.0%} of them would "
-        f"run for one request and {together:.1%} for your {s.requests_in_flight}"
+        f"if half of your {s.pool.model.num_layers} layers were enough for 80% of the tokens, {alone:.0%} of the "
+        f"layers would run for one request and {together:.1%} for your {s.requests_in_flight}"
     )
 
 
 def typical_acceptance(s: Situation) -> str:
     found = threshold_acceptance((0.6, 0.3, 0.1), (0.3, 0.6, 0.1), 0.2)
     return (
-        f"{s.pool.pool.speculator or 'no drafts'} here, which are verified; of a target 0.6, 0.3, 0.1 and a draft 0.3, "
-        f"0.6, 0.1 a threshold of 0.2 accepts {found.acceptance_rate:.0%} in place of {found.lossless_rate:.0%}, and "
-        f"{found.distance:.0%} of the tokens are other ones"
+        f"{s.pool.pool.speculator or 'no drafts'} here, with lossless verification; for target probabilities "
+        "0.6, 0.3, 0.1 and draft probabilities 0.3, 0.6, 0.1, a threshold of 0.2 accepts "
+        f"{found.acceptance_rate:.0%} instead of {found.lossless_rate:.0%} and changes {found.distance:.0%} of "
+        "the tokens"
     )
 
 
@@ -148,4 +152,4 @@ def quality(s: Situation) -> str:
         f"{find_method(name).title}: {find_method(name).quality[0].text}"
         for name in ("awq-int4", "gptq-int4", "smoothquant")
     )
-    return f"published for others than {s.pool.model.name}: {shown}"
+    return f"published for models other than {s.pool.model.name}: {shown}"

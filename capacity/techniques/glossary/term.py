@@ -29,12 +29,10 @@ class Situation:
 
     @property
     def requests_in_flight(self) -> int:
-        """Return the number of requests at a time."""
         return round(self.estimate.requests_in_flight or 1)
 
     @property
     def tokens(self) -> int:
-        """Return the prompt and output tokens of a request."""
         return self.estimate.input_len + self.estimate.output_len
 
     @property
@@ -69,7 +67,7 @@ class Situation:
 
     def _steady(self, latency: Quantity | None) -> float:
         if latency is None:
-            raise InvalidInput(f"no steady state: {self.estimate.verdict_reason}; ask for less")
+            raise InvalidInput(f"no steady state: {self.estimate.verdict_reason}; reduce the load")
         return latency.value
 
 
@@ -88,7 +86,6 @@ class Term:
     preset: str | None = None
 
     def describe(self, situation: Situation) -> str:
-        """Return the term's sentence for this situation."""
         if self.sentence:
             return Sentence(situation).format(self.sentence)
         module, _, function = self.numbers.partition(".")

@@ -68,5 +68,5 @@ def test_lookahead_verifies_its_window_and_its_guesses() -> None:
     assert way.tree_sizes(4) == (55,)
     assert way.tokens_per_round(4) == pytest.approx(1.66)
     assert len(way.rates(4)) == 4
-    assert "56 rows a step" in way.shape_of(4)
+    assert "56 rows per step" in way.shape_of(4)
     assert find_speculator("eagle3").shape_of(3) == "3 draft tokens"

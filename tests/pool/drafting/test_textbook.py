@@ -69,11 +69,11 @@ def test_the_published_textbook_table_disagrees_where_it_does() -> None:
     assert "exponent K " in table["tokens per round", 0.9, 8].explained_by
     assert "accepted drafts of K + 1" in table["tokens per round", 0.9, 4].explained_by
     for acceptance, drafts, exponent, why in (
-        (0.8, 4, 4.1, "bonus token in 12%"),
-        (0.95, 4, 4.6, "bonus token in 65%"),
+        (0.8, 4, 4.1, "bonus token counts in 12%"),
+        (0.95, 4, 4.6, "bonus token counts in 65%"),
         (0.7, 8, 5.1, "3.9 of 8 drafts"),
         (0.8, 8, 5.6, "3.4 of 8 drafts"),
-        (0.95, 8, 8.9, "bonus token in 86%"),
+        (0.95, 8, 8.9, "bonus token counts in 86%"),
     ):
         entry = table["tokens per round", acceptance, drafts]
         found = effective_exponent(acceptance, entry.published)

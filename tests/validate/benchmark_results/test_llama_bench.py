@@ -42,10 +42,10 @@ def test_json_lines_and_mixed_tests(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tests", "said"),
     [
-        ([entry(512, 128, 400.0)], "no test of prompts alone"),
+        ([entry(512, 128, 400.0)], "no test that times only prompts"),
         ([entry(512, 0, 400.0, n_gpu_layers=0)], "on the CPU"),
-        ([entry(512, 0, 0.0)], "no test of prompts alone"),
-        ([entry(512, 0, 400.0), 7], "not laid out as one"),
+        ([entry(512, 0, 0.0)], "no test that times only prompts"),
+        ([entry(512, 0, 400.0), 7], "has another structure"),
     ],
 )
 def test_what_says_nothing_is_refused_in_one_line(tmp_path: Path, tests: list[Any], said: str) -> None:

@@ -73,10 +73,10 @@ def test_sglang_means(tmp_path: Path) -> None:
         (VLLM + 'vllm:request_success_total{model_name="other"} 1.0\n', "several models"),
         (
             '# TYPE vllm:x gauge\nvllm:num_requests_running{model_name="m"} 0.0\n',
-            "no request that was served",
+            "no completed request",
         ),
         ('# TYPE vllm:x gauge\nvllm:request_success_total{model_name="m"} NaN\n', "neither"),
-        ('# HELP a b\nvllm:request_success_total{model_name="m"} 1e300\n', "no request that was served"),
+        ('# HELP a b\nvllm:request_success_total{model_name="m"} 1e300\n', "no completed request"),
     ],
 )
 def test_scrapes_that_say_nothing_are_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:

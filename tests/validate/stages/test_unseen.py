@@ -75,7 +75,7 @@ def test_it_is_left_out_where_time_or_memory_is_short(tmp_path: Path) -> None:
     unseen_stage(replace(full, facts=replace(full.facts, memory_free_bytes=1000)), results)
     spent, full_up = results.remarks
     assert "the budget was spent" in spent
-    assert "does not fit beside the first model" in full_up
+    assert "does not fit in memory next to the first model" in full_up
 
 
 def test_the_bundled_second_model_is_a_mixture_that_the_harness_can_run() -> None:
@@ -101,6 +101,6 @@ def test_another_models_errors_are_in_the_verdict(tmp_path: Path) -> None:
     rows = tuple(replace(row, after_s=row.before_s) for row in review([path]).cases)
     report = bare_report(cases=rows, unseen=moe.name)
     assert report.unseen_errors == pytest.approx((0.1, 0.1), rel=1e-3)
-    assert "of qwen3-30b-a3b, a model that no fit saw, prefills within 10%" in report.verdict
+    assert "for qwen3-30b-a3b, a held-out model, prefills within 10%" in report.verdict
     assert "decode steps within 10%" in report.verdict
     assert Predictor(H200, on_gpu=True, model=moe).seconds(cases[0]) is None

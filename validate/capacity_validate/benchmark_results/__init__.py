@@ -33,10 +33,7 @@ _FORMATS = (LLAMA_BENCH, *INFERENCE_PERF, GUIDELLM, TRTLLM_BENCH, *VLLM_OFFLINE,
 
 
 def read_results(path: str | Path, text: str | None = None) -> list[MeasuredRun]:
-    """Return every run in a result file of any supported tool. `text` is the file's content if it was read before.
-
-    Raises MalformedFile.
-    """
+    """Return every run in a result file; `text` is its content if it was read before. Raises MalformedFile."""
     path = Path(path)
     text = (read_text(path, "a benchmark result") if text is None else text).strip()
     if is_metrics(text):
@@ -55,22 +52,22 @@ def read_results(path: str | Path, text: str | None = None) -> list[MeasuredRun]
     except (AttributeError, TypeError, KeyError, IndexError, ValueError, OverflowError) as error:
         reason = str(error)[:120] or type(error).__name__
         raise MalformedFile(
-            path, f"looks like a result of {layout.tools[0]}, but is not laid out as one: {reason}"
+            path, f"looks like a result of {layout.tools[0]}, but has another structure: {reason}"
         ) from None
     if not runs:
-        raise MalformedFile(path, f"holds no run of {layout.tools[0]}: run the benchmark again")
+        raise MalformedFile(path, f"contains no run of {layout.tools[0]}: run the benchmark again")
     return runs
 
 
 def _format_of(path: Path, values: Sequence[Any]) -> ResultFormat:
     """Return the format of the JSON values. Raises MalformedFile."""
     if not isinstance(values[0], list) and any(not isinstance(value, dict) for value in values):
-        raise MalformedFile(path, "mixes objects and lists, which no known tool writes")
+        raise MalformedFile(path, "mixes objects and lists, which no supported tool writes")
     for layout in _FORMATS:
         if layout.recognises(values):
             return layout
     tools = dict.fromkeys(tool for layout in reversed(_FORMATS) for tool in layout.tools)
-    raise MalformedFile(path, f"is no known benchmark result ({', '.join(tools)})")
+    raise MalformedFile(path, f"is not a supported benchmark result ({', '.join(tools)})")
 
 
 def _check_lengths(path: Path, run: MeasuredRun) -> None:
@@ -80,7 +77,7 @@ def _check_lengths(path: Path, run: MeasuredRun) -> None:
     for name, values in (("prompt", columns.prompt_tokens), ("output", columns.output_tokens)):
         worst = max(values, default=0)
         if worst > MAX_TOKENS or min(values, default=0) < 0:
-            raise MalformedFile(path, f"holds a {name} of {worst:,} tokens: must be 0 to {MAX_TOKENS:,}")
+            raise MalformedFile(path, f"contains a {name} of {worst:,} tokens: must be 0 to {MAX_TOKENS:,}")
     for times in (columns.start_s, columns.scheduled_s):
         if times is not None and not (np.abs(np.asarray(times, dtype=float)) < MAX_NUMBER).all():
-            raise MalformedFile(path, "holds start times that are no numbers")
+            raise MalformedFile(path, "contains start times that are not numbers")

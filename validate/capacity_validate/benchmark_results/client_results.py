@@ -23,8 +23,6 @@ from capacity_validate.benchmark_results.measured_run import (
     value_at,
 )
 
-# guidellm: several benchmarks per report
-
 
 def _guidellm(path: Path, benchmark: Document, report: Document) -> MeasuredRun:
     strategy = value_at(benchmark, "config.strategy") or {}
@@ -80,8 +78,6 @@ GUIDELLM = ResultFormat(
     recognises=lambda documents: "benchmarks" in documents[0],
     read=lambda path, documents: [_guidellm(path, b, documents[0]) for b in documents[0]["benchmarks"]],
 )
-
-# inference-perf: the summary of a run or stage, or a list of requests
 
 
 def _inference_perf(path: Path, document: Document) -> MeasuredRun:
@@ -212,7 +208,9 @@ def _aiperf_requests(path: Path, documents: Sequence[Document]) -> MeasuredRun:
             for metric in ("ttft", "tpot", "e2el")
         },
         failed=len(documents) - len(good),
-        notices=("the file does not say whether the load was a closed loop: if it was, give --concurrency",),
+        notices=(
+            "the file does not record whether the load was a closed loop: if it was, give --concurrency",
+        ),
     )
 
 

@@ -34,7 +34,7 @@ def _tests(path: Path, documents: Sequence[Any]) -> list[MeasuredRun]:
     entries = documents[0] if isinstance(documents[0], list) else documents
     runs = [run for entry in entries if (run := _test(path, entry)) is not None]
     if not runs:
-        raise MalformedFile(path, "holds no test of prompts alone or of generated tokens alone")
+        raise MalformedFile(path, "contains no test that times only prompts or only generated tokens")
     return runs
 
 
@@ -45,7 +45,9 @@ def _test(path: Path, entry: Document) -> MeasuredRun | None:
     if rate is None or rate <= 0 or (prompt is None) == (generated is None) or (prompt and depth):
         return None
     if entry.get("n_gpu_layers") == 0:
-        raise MalformedFile(path, "was run with n_gpu_layers 0, on the CPU: such a run says nothing of a GPU")
+        raise MalformedFile(
+            path, "was run with n_gpu_layers 0, on the CPU, so it gives no information about a GPU"
+        )
     seconds = prompt / rate if prompt else 1.0 / rate
     tokens = {"prompt_tokens": [prompt or depth or 1], "output_tokens": [(generated or 0) + 1]}
     return measured_run(

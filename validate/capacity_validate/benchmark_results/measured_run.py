@@ -75,8 +75,9 @@ class MeasuredRun:
             return self
         raise MalformedFile(
             self.path,
-            f"measured nothing: every latency and throughput of a {self.tool} run is 0 or missing ({self.completed:,} "
-            f"requests completed, {self.failed:,} failed); look at the client's errors and run it again",
+            f"contains no measurement: every latency and throughput of a {self.tool} run is 0 or missing "
+            f"({self.completed:,} requests completed, {self.failed:,} failed); check the client's errors and run "
+            "it again",
         )
 
     def workload(self) -> Workload | None:
@@ -145,10 +146,10 @@ def documents(path: Path, text: str) -> Iterator[Any]:
             value, position = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:  # including integers with too many digits for Python
             line = text.count("\n", 0, position) + 1
-            hint = "" if position else "; a server log is given to compare with --server-log FILE"
+            hint = "" if position else "; give a server log to compare with --server-log FILE"
             raise MalformedFile(path, f"not JSON: {error}{hint}", where=f"from line {line}") from None
         if not isinstance(value, dict | list):
-            raise MalformedFile(path, f"holds a bare {type(value).__name__}, not a result")
+            raise MalformedFile(path, f"contains only one value of type {type(value).__name__}, not a result")
         yield printable_values(value)
         while position < len(text) and text[position] in " \t\r\n,":
             position += 1
@@ -181,8 +182,8 @@ def summarise_ms(values_s: Sequence[float]) -> dict[str, float]:
     """Return mean and percentiles in ms, computed as the benchmark clients do."""
     array = np.asarray(values_s, dtype=float)
     if not (np.abs(array) < MAX_NUMBER).all():
-        raise ValueError("a time is no number of seconds")
-    found = Distribution.from_values(array * 1e3)
+        raise ValueError("a time is not a number of seconds")
+    found = Distribution.of(array * 1e3)
     return {} if found is None else {name: found.statistics[name] for name in STATISTICS}
 
 

@@ -8,7 +8,7 @@ of two.
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from capacity.base.errors import MalformedFile
@@ -39,7 +39,7 @@ def read_metrics(path: str | Path, text: str) -> MeasuredRun:
     engine, values, models = _sums(path, text)
     if len(models) > 1:
         raise MalformedFile(
-            path, f"holds metrics of several models ({', '.join(sorted(models))}): scrape one"
+            path, f"contains metrics of several models ({', '.join(sorted(models))}): scrape one"
         )
 
     def mean(*names: str) -> float | None:
@@ -59,7 +59,7 @@ def read_metrics(path: str | Path, text: str) -> MeasuredRun:
     }
     served = _served_requests(engine, values)
     if not latencies or served < 1:
-        raise MalformedFile(path, "counts no request that was served: scrape after a load has run")
+        raise MalformedFile(path, "contains no completed request: scrape after a load has run")
     prompts, outputs = (
         mean(f"request_{kind}_tokens") or values.get(f"{engine}:{kind}_tokens_total", 0.0) / served
         for kind in ("prompt", "generation")
@@ -75,7 +75,7 @@ def read_metrics(path: str | Path, text: str) -> MeasuredRun:
         mean_prompt_tokens=prompts or None,
         mean_output_tokens=outputs or None,
         client_latency_s=0.0,
-        notices=("means of everything since the server started: warm-up and idle times are in them",),
+        notices=("the values are means since the server started, including warm-up and idle times",),
     )
 
 
@@ -90,8 +90,11 @@ def _sums(path: str | Path, text: str) -> tuple[str, dict[str, float], set[str]]
     """Return the engine, its values by name (summed over labels, without buckets), and its models."""
     values: dict[str, float] = {}
     models: set[str] = set()
-    for name, labels, value in _samples(text):
-        if model := _MODEL.search(labels):
+    for sample in filter(None, (_LINE.fullmatch(line.strip()) for line in text.splitlines())):
+        name, value = sample[1], float(sample[3])
+        if name.endswith(("_bucket", "_created")) or not 0 <= value < math.inf:
+            continue
+        if model := _MODEL.search(sample[2] or ""):
             models.add(model[1])
         values[name] = values.get(name, 0.0) + value
     engines = {name.partition(":")[0] for name in values}
@@ -99,11 +102,3 @@ def _sums(path: str | Path, text: str) -> tuple[str, dict[str, float], set[str]]
         wrong = "of both vLLM and SGLang" if engines else "of neither vLLM nor SGLang"
         raise MalformedFile(path, f"is a scrape {wrong}: give the /metrics of one engine")
     return engines.pop(), values, models
-
-
-def _samples(text: str) -> Iterator[tuple[str, str, float]]:
-    for line in text.splitlines():
-        if (sample := _LINE.fullmatch(line.strip())) and not sample[1].endswith(("_bucket", "_created")):
-            value = float(sample[3])
-            if math.isfinite(value) and value >= 0:
-                yield sample[1], sample[2] or "", value

@@ -77,7 +77,7 @@ def _vllm_requests(document: Document) -> tuple[RequestColumns | None, tuple[str
             start_s=start_s or None,
             scheduled_s=scheduled_s or None,
         ),
-        (f"{lost} failed requests are left out of the replay",) if lost else (),
+        (f"{lost} failed requests are not replayed",) if lost else (),
     )
 
 
@@ -118,7 +118,7 @@ def _sglang(path: Path, document: Document) -> MeasuredRun:
     lost = sum(bool(error) for error in errors) if isinstance(errors, list) else 0
     accepted = number(document.get("accept_length"))
     server = document.get("server_info")
-    again = "SGLang does not record start times: arrivals are drawn anew from the request rate"
+    again = "SGLang does not record start times, so arrivals are resampled from the request rate"
     return measured_run(
         "sglang.bench_serving",
         path,

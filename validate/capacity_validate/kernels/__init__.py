@@ -136,7 +136,7 @@ def relative_error(torch: Any, out: Any, reference: Any) -> float:
     error = float(
         torch.linalg.vector_norm(out - reference) / torch.linalg.vector_norm(reference).clamp_min(1e-30)
     )
-    return error if error == error else float("inf")
+    return math.inf if math.isnan(error) else error
 
 
 def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
@@ -152,13 +152,13 @@ def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
     inputs: set[int] = set()
     live = peak = 0
 
-    def on_free(key: int, size: int) -> None:
+    def forget(key: int, size: int) -> None:
         nonlocal live
         tensors[key] -= 1
         if not tensors[key]:
             live -= size
 
-    def on_allocation(tensor: Any) -> None:
+    def count(tensor: Any) -> None:
         nonlocal live, peak
         storage = tensor.untyped_storage()
         key, size = storage.data_ptr(), storage.nbytes()
@@ -168,7 +168,7 @@ def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
             live += size
             peak = max(peak, live)
         tensors[key] = tensors.get(key, 0) + 1
-        weakref.finalize(tensor, on_free, key, size).atexit = False
+        weakref.finalize(tensor, forget, key, size).atexit = False
 
     class Watch(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -178,7 +178,7 @@ def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
                     inputs.add(key)
             out = func(*args, **(kwargs or {}))
             for tensor in filter(torch.is_tensor, tree_iter(out)):
-                on_allocation(tensor)
+                count(tensor)
             return out
 
     with Watch():

@@ -303,9 +303,7 @@ def prefill_call(name: str, q: Any, k: Any, v: Any) -> Callable[[], Any]:
 
         return flash
     if q.shape[0] != 1:
-        raise Unsupported(
-            "FlashInfer's prefill of several prompts needs ragged tensors: one prompt is measured"
-        )
+        raise Unsupported("FlashInfer needs ragged tensors for several prompts; measure one prompt")
     single = partial(found.single_prefill_with_kv_cache, *(x[0] for x in rows), causal=True)
     return lambda: single().unsqueeze(0).transpose(1, 2)
 

@@ -38,10 +38,7 @@ def bandwidth(case: Case, bench: KernelBench) -> Prepared:
 
 
 def elementwise(case: Case, bench: KernelBench) -> Prepared:
-    """Prepare kernels between products as in the harness's transformer; `layer` runs all kernels of a layer in order.
-
-    Inputs do not rotate, because the previous kernel has just written them.
-    """
+    """Prepare kernels between products; `layer` runs a layer's in order. Inputs were just written: no rotation."""
     builders = {"norm": _norm, "rope": _rope, "activation": _activation, "layer": _layer}
     if case.variant not in builders:
         raise Unsupported(f"no elementwise kernel {case.variant!r}")
@@ -174,7 +171,7 @@ def launch(case: Case, bench: KernelBench) -> Prepared:
 
     if case.variant == "graph":
         if not bench.on_cuda:
-            raise Unsupported("a CPU has no graphs")
+            raise Unsupported("a CPU has no CUDA graphs")
         chain()
         graph, _ = bench.captures.capture(chain)
         # CUDA does not document capture of a graph launch, so never capture this
@@ -186,7 +183,7 @@ def launch(case: Case, bench: KernelBench) -> Prepared:
 def transfer(case: Case, bench: KernelBench) -> Prepared:
     """Prepare a transfer of `bytes`, `to device` or `to host`."""
     if not bench.on_cuda:
-        raise Unsupported("a CPU has no second memory to copy to")
+        raise Unsupported("a CPU has no separate device memory for transfers")
     torch, count = bench.torch, case["bytes"]
     host = torch.randint(0, 256, (count,), dtype=torch.uint8).pin_memory()
     device = host.to(bench.device)

@@ -60,9 +60,6 @@ def write_cache(keys: Any, values: Any, k: Any, v: Any, slots: Any) -> None:
     values.view(-1, *values.shape[2:]).index_copy_(0, slots, v)
 
 
-# one launch each
-
-
 def fused_add_norm(x: Any, residual: Any, weight: Any, epsilon: float) -> tuple[Any, Any]:
     x, residual = x.contiguous(), residual.contiguous()
     out, total = torch.empty_like(x), torch.empty_like(x)

@@ -139,7 +139,7 @@ def _int4(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]
     """Return torch's weight-only INT4 product, with one scale and zero point per 128 inputs."""
     torch, n, k = bench.torch, case["n"], case["k"]
     if k % INT4_GROUP or n % 64:
-        raise Unsupported(f"W4A16 needs k in multiples of {INT4_GROUP} and n of 64")
+        raise Unsupported(f"W4A16 needs k in multiples of {INT4_GROUP} and n in multiples of 64")
     codes = torch.randint(0, 16, (n, k), generator=bench.generator, device=bench.device, dtype=torch.int32)
     scales = bench.random(n, k // INT4_GROUP, dtype=torch.bfloat16, scale=0.01).abs() + 0.01
     zeros = bench.random(n, k // INT4_GROUP, dtype=torch.bfloat16, scale=0.01)
@@ -192,7 +192,7 @@ def block_scaled(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], 
     if case.kernel == "nvfp4" and not hasattr(torch, "float4_e2m1fn_x2"):
         raise Unsupported(f"torch {torch.__version__} has no FP4 type")
     if case.kernel != "fp8_block" and not hasattr(torch, "float8_e8m0fnu"):
-        raise Unsupported(f"torch {torch.__version__} has no block scales of MX")
+        raise Unsupported(f"torch {torch.__version__} has no MX block scales")
     a = quantize(bench, case["m"], case["k"], weights=False)
     w = quantize(bench, case["n"], case["k"], weights=True)
     scale_b = w.scales.T if case.kernel == "fp8_block" else w.scales
@@ -285,7 +285,7 @@ def _micro(
 ) -> BlockScaled:
     """Quantize blocks along a row, some rows at a time; return scales in tiles."""
     if columns % block:
-        raise Unsupported(f"blocks of {block} need a width in multiples of it, not {columns}")
+        raise Unsupported(f"blocks of {block} need a width that is a multiple of {block}, not {columns}")
     scales, corner = [], None
     for start, part in _pieces(bench, rows, columns):
         codes, scale, decoded = quantized(part.view(part.shape[0], columns // block, block))

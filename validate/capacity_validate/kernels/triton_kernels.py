@@ -81,10 +81,7 @@ def paged_decode(
     GROUP: tl.constexpr, GROUP_PADDED: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
     TILE: tl.constexpr, CHUNKED: tl.constexpr, SPLITS, HEADS,
 ):  # fmt: skip
-    """Attend one slice of one sequence and KV head: online softmax over tiles of tokens, found by the block table.
-
-    WIDTH is D rounded up to a power of two.
-    """
+    """Attend one slice of a sequence and KV head by online softmax over tiles; WIDTH is D as a power of two."""
     row = tl.program_id(0)
     kv_head = tl.program_id(1)
     slice_id = tl.program_id(2)

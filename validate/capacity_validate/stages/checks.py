@@ -36,7 +36,7 @@ def collective_stage(session: Session, results: StageResults) -> None:
         session.free_memory()
     for ranks in counts:
         if session.time_left_s() < COLLECTIVES_S * session.slowdown:
-            results.remarks.append(f"collectives of {ranks} ranks: left out, the budget was spent")
+            results.remarks.append(f"collectives of {ranks} ranks: omitted, the budget was spent")
             return
         session.announce(f"collectives of {ranks} ranks")
         for measured in measure_collectives(
@@ -51,7 +51,7 @@ def memory_stage(session: Session, results: StageResults) -> None:
     if model is None or not session.plan.memory:
         return
     if session.time_left_s() <= 0:
-        results.remarks.append("memory: left out, the budget was spent")
+        results.remarks.append("memory: omitted, the budget was spent")
         return
     session.announce("memory")
     results.findings += exact_findings(model)
@@ -75,7 +75,7 @@ def technique_stage(session: Session, results: StageResults) -> None:
     if not session.plan.techniques:
         return
     if session.time_left_s() <= 0:
-        results.remarks.append("techniques: left out, the budget was spent")
+        results.remarks.append("techniques: omitted, the budget was spent")
         return
     session.announce("techniques")
     if session.on_gpu:
@@ -93,5 +93,5 @@ def _on_device(session: Session, results: StageResults) -> None:
     for finding in device_findings(device, Captures(session.torch, device)):
         results.findings.append(finding)
         if time.monotonic() > ends:
-            results.remarks.append(f"the budget left the last techniques unchecked on {device}")
+            results.remarks.append(f"the budget did not cover the last technique checks on {device}")
             return

@@ -40,7 +40,7 @@ def serving_stage(session: Session, results: StageResults) -> None:
     expected_s = session.slowdown * stage.requests / rate_per_s
     for repeat in range(stage.repeats):
         if expected_s > session.time_left_s():
-            results.remarks.append(f"the budget left time for {repeat} of {stage.repeats} serving runs")
+            results.remarks.append(f"the budget covered {repeat} of {stage.repeats} serving runs")
             return
         start = time.monotonic()
         session.announce(f"serving run {repeat + 1} of {stage.repeats}")
@@ -113,7 +113,7 @@ def speculation_stage(session: Session, results: StageResults) -> None:
     expected_s = session.slowdown * STEPS_PER_TOKEN * stage.output_tokens * target_s(decode_shape(1, context))
     for number, (draft_tokens, agreement) in enumerate(points):
         if expected_s > session.time_left_s():
-            results.remarks.append(f"the budget left time for {number} of {len(points)} speculative runs")
+            results.remarks.append(f"the budget covered {number} of {len(points)} speculative runs")
             return
         start = time.monotonic()
         distribution = distribution_findings(
@@ -159,6 +159,6 @@ def _token_finding(run: SpeculativeRun, *, exact: bool) -> Finding:
         name=f"speculative decoding, k={run.draft_tokens}, agreement {run.agreement:g}: tokens are the target's",
         value=run.doubt,
         limit=EXACT_DOUBT if exact else ROUNDED_DOUBT,
-        detail=f"gap to the first choice over the largest logit; {run.equal_tokens} of {run.tokens} tokens are plain "
-        "decoding's, which parts for good where rounding once decides otherwise",
+        detail=f"gap to the first choice over the largest logit; {run.equal_tokens} of {run.tokens} tokens equal plain "
+        "decoding, which differs permanently after one rounding difference",
     )

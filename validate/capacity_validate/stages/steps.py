@@ -67,9 +67,9 @@ def step_stage(session: Session, results: StageResults) -> None:
         results.slowdown = max(1.0, (time.monotonic() - wall_s) / max(1e-3, time.process_time() - cpu_s))
     # a card that slows down from first to last pass gives inconsistent times
     drift = results.outcome.drift
-    text = f"the same cases took {drift:+.0%} in the last pass against the first"
+    text = f"the same cases took {drift:+.0%} longer in the last pass than in the first"
     if session.on_gpu and abs(drift) > DRIFT:
-        results.broken.append(f"{text}: heat, or others on the card; measure again")
+        results.broken.append(f"{text}: heat, or other processes on the card; measure again")
     elif abs(drift) > DRIFT_CPU:
         results.remarks.append(f"noisy: {text}")
     results.remarks += telemetry_remarks(telemetry, top_hz=session.facts.sm_clock_max_hz)
@@ -89,7 +89,7 @@ def _build(session: Session, results: StageResults) -> None:
     layers = layers_that_fit(spec, MEMORY_SHARE * session.facts.memory_free_bytes)
     layers = min(layers, stage.max_layers or layers)
     if layers < 1:
-        results.remarks.append(f"{spec.name} does not fit at all: no whole model was run")
+        results.remarks.append(f"{spec.name} does not fit in memory: no whole model was run")
         return
     half_depth = max(1, layers // 2) if layers < spec.num_layers else None
     if half_depth:
@@ -107,7 +107,7 @@ def _why_not_run(session: Session, spec: ModelSpec) -> str | None:
     except UnsupportedModel as refusal:
         return str(refusal)
     reason = session.missing.get(spec.dtype)
-    return None if reason is None else f"{spec.name} is in {spec.dtype}, and {reason}"
+    return None if reason is None else f"{spec.name} uses {spec.dtype}, and {reason}"
 
 
 def _transformer(
@@ -201,17 +201,19 @@ def unseen_stage(session: Session, results: StageResults) -> None:
     if stage is None:
         return
     if session.time_left_s() <= 0:
-        results.remarks.append(f"{stage.model}: left out, the budget was spent")
+        results.remarks.append(f"{stage.model}: omitted, the budget was spent")
         return
     spec = find_model(stage.model)
     if (reason := _why_not_run(session, spec)) is not None:
         results.remarks.append(f"no second model was run: {reason}")
         return
-    session.announce(f"{spec.name}, which no fit sees")
+    session.announce(f"{spec.name}, a held-out model")
     free = session.free_bytes()
     layers = min(layers_that_fit(spec, WEIGHTS_SHARE * free), stage.max_layers or spec.num_layers)
     if layers < 1:
-        results.remarks.append(f"{spec.name} does not fit beside the first model: no second one was run")
+        results.remarks.append(
+            f"{spec.name} does not fit in memory next to the first model: no second model was run"
+        )
         return
     few = cut_layers(spec, layers)
     model = _transformer(session, stage, few, UNSEEN_CACHE_SHARE * free, seed=session.seed + 1)
@@ -230,7 +232,7 @@ def unseen_stage(session: Session, results: StageResults) -> None:
     if outcome.interrupted:
         raise KeyboardInterrupt
     if outcome.left_out:
-        results.remarks.append(f"{spec.name}: the budget left out {len(outcome.left_out)} steps")
+        results.remarks.append(f"{spec.name}: the budget did not cover {len(outcome.left_out)} steps")
 
 
 BLOCK = 16
@@ -240,10 +242,7 @@ EAGER = "eager"  # decode steps on a GPU without a graph, launched kernel by ker
 def step_cases(
     stage: TransformerStage, model: ModelSpec, *, eager: bool = False, of: str = "model"
 ) -> list[Case]:
-    """Return every prefill and decode point of a stage; `eager`: no CUDA graph can capture this model's decode steps.
-
-    `of`: "model" for steps that are fitted, "unseen" for steps that are only predicted.
-    """
+    """Return all points of a stage; `of`: fitted "model" or "unseen" steps; `eager`: decode without CUDA graphs."""
     layers = model.num_layers
     variant = EAGER if eager else ""
     prefills = [make_case(f"{of} prefill", model.dtype, tokens=n, layers=layers) for n in stage.prefill]
@@ -285,7 +284,7 @@ class StepRunner:
         if sequences * each > self.model.num_blocks:
             held = self.model.num_blocks * BLOCK
             raise Unsupported(
-                f"{sequences} contexts of {tokens} tokens exceed the cache of {held} that memory allows"
+                f"{sequences} contexts of {tokens} tokens exceed the {held} tokens of cache that fit in memory"
             )
         order = torch.randperm(self.model.num_blocks, generator=self.generator).numpy()
         return [order[i * each : (i + 1) * each] for i in range(sequences)]
