@@ -192,7 +192,7 @@ def test_answers_come_at_once(tmp_path: Path) -> None:
         "help": ("-m", "capacity", "--help"),
         "answer": ("-m", "capacity", "estimate", *LLAMA_8B, *LENGTHS, "--concurrency", "32"),
     }
-    rounds = [{name: cpu_s(tmp_path, *words) for name, words in asked.items()} for _ in range(4)]
+    rounds = [{name: cpu_s(tmp_path, *words) for name, words in asked.items()} for _ in range(2)]
     least = {name: min(each[name] for each in rounds) for name in asked}
     assert least["help"] < 2 * least["imports"], least
     assert least["answer"] < 5 * least["imports"], least
@@ -211,7 +211,7 @@ def test_the_hash_seed_changes_nothing() -> None:
         "json",
     )
     outputs = {
-        shell(*command, env={**os.environ, "PYTHONHASHSEED": seed}).stdout for seed in ("0", "1", "99")
+        shell(*command, env={**os.environ, "PYTHONHASHSEED": seed}).stdout for seed in ("0", "99")
     }
     assert len(outputs) == 1
     assert outputs != {""}

@@ -20,7 +20,7 @@ FLAGS = (
     *("-O0", "-g1", "-fno-omit-frame-pointer"),  # as it is written, and compiled in half the time
     *("-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"),
 )
-SHORT, LONG = 300, 20_000
+SHORT, LONG = 100, 20_000
 
 
 def runtime() -> Path | None:
