@@ -23,7 +23,7 @@ def test_the_battery_is_large_and_the_same_every_time() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="no descriptors of processes")
 @pytest.mark.parametrize(
-    ("every", "offset"), [(40, 5), *(pytest.param(4, n, marks=pytest.mark.slow) for n in range(4))]
+    ("every", "offset"), [(80, 5), *(pytest.param(4, n, marks=pytest.mark.slow) for n in range(4))]
 )
 def test_every_input_is_answered_or_refused_cleanly(every: int, offset: int) -> None:
     program = [sys.executable, str(Path(__file__).parent / "battery.py"), str(every), str(offset)]

@@ -7,8 +7,6 @@ import re
 import subprocess
 import tomllib
 import zipfile
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,21 +35,21 @@ def test_no_module_is_hidden_by_a_function_of_its_name() -> None:
     assert not modules & set(capacity.__all__)
 
 
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
 def test_every_module_says_what_it_is() -> None:
-    assert [path for path in SOURCES if not ast.get_docstring(parsed(path))] == []
+    """Its text begins with the docstring, after comments at most."""
+    begins = re.compile(r'(#.*\n|\n)*"""\S')
+    assert [path for path in SOURCES if not begins.match(path.read_text(encoding="utf-8"))] == []
 
 
 FORBIDDEN_CALLS = {"eval", "exec", "pickle.load", "pickle.loads", "joblib.load", "torch.load", "os.system"}
 
 
 def test_nothing_untrusted_is_ever_executed() -> None:
-    for path in (path for path in SOURCES if "tests" not in path.parts):
-        for node in ast.walk(parsed(path)):
+    words = {name.rpartition(".")[2] for name in FORBIDDEN_CALLS} | {"trust_remote_code", "shell"}
+    suspect = re.compile(rf"\b({'|'.join(words)})\b")
+    for path in (path for path in SOURCES if "tests" not in path.relative_to(ROOT).parts):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if suspect.search(text) else ():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
                 assert ast.unparse(node.func) not in FORBIDDEN_CALLS, f"{path}:{node.lineno}"
             if isinstance(node, ast.keyword) and node.arg in ("trust_remote_code", "shell"):
@@ -89,9 +87,10 @@ def test_the_top_level_folders_are_those_of_the_architecture() -> None:
     }
 
 
-def test_the_wheel_carries_every_data_file(tmp_path: Path) -> None:
-    """Built as it is published; installing and running it outside the checkout is CI's last step."""
+def test_the_wheel_carries_every_data_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Built without compiling; installing and running it outside the checkout is CI's last step."""
     pytest.importorskip("hatchling")
+    monkeypatch.setenv("CAPACITY_CORE", "off")
     from hatchling.builders.wheel import WheelBuilder
 
     wheel = next(WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"]))

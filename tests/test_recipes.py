@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parent.parent
-UNNEEDED = shutil.ignore_patterns(".*", "__pycache__", "gpu-results", "wheels", "build", "dist")
+from checkout_copy import copy_checkout, run_commands, run_python
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy without the reference library."""
-    return Path(shutil.copytree(ROOT, tmp_path / "checkout", ignore=UNNEEDED))
-
-
-def run(checkout: Path, *arguments: str) -> str:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("CAPACITY_")}
-    environment["PYTHONPATH"] = os.pathsep.join(
-        [str(checkout / folder) for folder in (".", "app", "validate")]
-    )
-    command = [sys.executable, "-m", *arguments]
-    done = subprocess.run(
-        command, cwd=checkout, env=environment, capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return copy_checkout(tmp_path)
 
 
 def test_a_gpu_is_one_file_and_needs_no_measured_tables(checkout: Path) -> None:
@@ -44,22 +24,13 @@ def test_a_gpu_is_one_file_and_needs_no_measured_tables(checkout: Path) -> None:
     tables = '\n[step_time]\ngpu = "h20e-141gb"\ntransferred_from = "h200-sxm-141gb"\n'
     (profiles / "h20e-141gb.toml").write_text(facts + tables, encoding="utf-8")
 
-    told = run(checkout, "pytest", "tests/hardware", "tests/test_evidence.py", "-k", "h20e", "-v")
+    tested = ("tests/hardware", "tests/test_evidence.py", "-k", "h20e", "-v", "-p", "no:cacheprovider")
+    told = run_python(checkout, ["-m", "pytest", *tested])
     assert " 7 passed" in told, told
-    question = [
-        "--gpu",
-        "h20e",
-        "--input-len",
-        "1000",
-        "--output-len",
-        "100",
-        "--concurrency",
-        "8",
-        "--format",
-        "json",
-    ]
-    answer = json.loads(run(checkout, "capacity", "estimate", "llama-3.1-8b", *question))
-    assert answer["tpot_s"]["low"] < answer["tpot_s"]["value"] < answer["tpot_s"]["high"]
+    asked = "estimate llama-3.1-8b --gpu h20e --input-len 1000 --output-len 100 --concurrency 8 --format json"
+    (printed,) = run_commands(checkout, [asked.split()])
+    tpot = json.loads(printed)["tpot_s"]
+    assert tpot["low"] < tpot["value"] < tpot["high"]
 
 
 SENTENCE = """        LatencyMetric(
@@ -109,37 +80,49 @@ def with_sentence(checkout: Path) -> Path:
 
 
 def test_a_metric_is_two_files_and_shows_everywhere(with_sentence: Path) -> None:
-    def ask(*words: str, form: str = "json") -> str:
-        return run(with_sentence, "capacity", *words, "--format", form)
-
-    estimate = json.loads(ask("estimate", *MODEL))
+    goals = ["--slo", "ttft:p95:1s", "sentence:p95:2s"]
+    simulated = ["simulate", *MODEL, *SLO, "--goodput", "sentence:2000", "--format"]
+    plan = [
+        "plan",
+        "llama-3.1-8b",
+        *LOAD,
+        *goals,
+        "--gpus",
+        "h100",
+        "--objective",
+        "gpus",
+        "--speculators",
+        "none",
+    ]
+    plan += ["--quantizations", "default", "--format"]
+    commands = (
+        *(["estimate", *MODEL, "--format", form] for form in ("json", "table")),
+        *([*simulated, form] for form in ("json", "table", "html")),
+        *(["schema", verb] for verb in ("simulate", "estimate")),
+        *([*plan, form] for form in ("json", "table")),
+    )
+    printed = run_commands(with_sentence, commands)
+    estimate, simulate, plan_json = (json.loads(printed[number]) for number in (0, 2, 7))
     ends = [estimate[name][end] for name, end in (("ttft_s", "low"), ("sentence_s", "low"), ("e2e_s", "low"))]
     assert ends == sorted(set(ends))
     assert estimate["sentence_s"]["low"] < estimate["sentence_s"]["value"] < estimate["sentence_s"]["high"]
-    assert "Sentence" in ask("estimate", *MODEL, form="table")
-
-    simulate = json.loads(ask("simulate", *MODEL, *SLO, "--goodput", "sentence:2000"))
     assert simulate["mean_ttft_ms"] < simulate["mean_sentence_ms"] < simulate["mean_e2el_ms"]
     assert simulate["mean_sentence_ms"] == pytest.approx(estimate["sentence_s"]["value"] * 1e3, rel=0.1)
     assert simulate["slos"][0]["value_ms"] == pytest.approx(simulate["p95_sentence_ms"])
     assert simulate["prediction_intervals"]["p95_sentence_ms"]["low"] < simulate["p95_sentence_ms"]
     assert {"p99_sentence_ms", "p50_sentence_ms"} <= simulate["intervals"].keys()
     assert simulate["request_goodput"] > 0
-    for form in ("table", "html"):
-        assert "Sentence" in ask("simulate", *MODEL, *SLO, form=form)
-
-    for verb, name in (("simulate", "p99_sentence_ms"), ("estimate", "sentence_s")):
-        assert name in json.loads(run(with_sentence, "capacity", "schema", verb))["properties"]
-
-    goal = ["--slo", "ttft:p95:1s", *SLO, "--gpus", "h100", "--objective", "gpus", "--speculators", "none"]
-    plan = json.loads(ask("plan", "llama-3.1-8b", *LOAD, *goal))
-    levels = {level["slo"]: level for level in plan["ranked"][0]["trial"]["levels"]}
+    for number in (1, 3, 4):
+        assert "Sentence" in printed[number], commands[number]
+    for number, name in ((5, "p99_sentence_ms"), (6, "sentence_s")):
+        assert name in json.loads(printed[number])["properties"]
+    levels = {level["slo"]: level for level in plan_json["ranked"][0]["trial"]["levels"]}
     assert levels["sentence:p95:2s"]["met"]
-    assert "sentence:p95:2s: " in ask("plan", "llama-3.1-8b", *LOAD, *goal, form="table")
+    assert "sentence:p95:2s: " in printed[8]
 
     page = with_sentence / "tests" / "app" / "test_sentence.py"
     page.write_text(PAGE, encoding="utf-8")
-    assert "1 passed" in run(with_sentence, "pytest", str(page), "-p", "no:cacheprovider")
+    assert "1 passed" in run_python(with_sentence, ["-m", "pytest", str(page), "-p", "no:cacheprovider"])
 
 
 def test_a_flag_is_a_field_and_the_line_that_reads_it(checkout: Path) -> None:
@@ -163,7 +146,7 @@ def test_a_flag_is_a_field_and_the_line_that_reads_it(checkout: Path) -> None:
         assert text.count(old) == 1, old
         path.write_text(text.replace(old, new), encoding="utf-8")
 
-    question = ["capacity", "fit", "llama-3.1-8b", "--gpu", "h100", "--format", "json"]
-    plain, taken = (json.loads(run(checkout, *question, *more)) for more in ([], ["--taken-gib", "2"]))
+    question = ["fit", "llama-3.1-8b", "--gpu", "h100", "--format", "json"]
+    plain, taken = map(json.loads, run_commands(checkout, [question, [*question, "--taken-gib", "2"]]))
     lost = plain["memory"]["kv_cache_bytes"] - taken["memory"]["kv_cache_bytes"]
     assert lost == 2 << 30

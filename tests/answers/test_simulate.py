@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import jsonschema
+from schema_checks import validator
 
 import capacity
 from capacity.deployment import DeploymentFile, Pool, Traffic, read_deployment, write_deployment
-from capacity.report.schemas import json_schema
 
 
 def test_a_simulation_validates_against_its_schema() -> None:
     answer = capacity.simulate("llama-3.1-8b", gpu="h100", input_len=64, output_len=4, num_prompts=5)
-    jsonschema.validate(json.loads(json.dumps(answer.to_dict())), json_schema("simulation"))
+    validator("simulation").validate(json.loads(json.dumps(answer.to_dict())))
 
 
 def test_what_clients_ask_for_narrows_the_engines_that_reserve_it(tmp_path: Path) -> None:

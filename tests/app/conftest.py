@@ -15,10 +15,20 @@ pytest.importorskip("streamlit", reason="the dashboard extra is not installed")
 
 from capacity_app.jobs import runner
 from capacity_app.pages import PAGES
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 ENTRY = Path(__file__).parents[2] / "app" / "dashboard.py"
 TIMEOUT_S = 120
+
+
+@pytest.fixture(scope="session", autouse=True)
+def components_are_scanned_once() -> Iterator[None]:
+    """Streamlit's test runner reads the metadata of all installed packages for every page that it opens (0.3 s)."""
+    found = manifest_scanner.scan_component_manifests()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest_scanner, "scan_component_manifests", lambda *_, **__: list(found))
+        yield
 
 
 @pytest.fixture(autouse=True)

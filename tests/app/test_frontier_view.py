@@ -58,7 +58,7 @@ def test_a_limit_that_none_meets_offers_none(dashboard: Open) -> None:
 
 
 def test_no_choice_is_one_line(dashboard: Open) -> None:
-    opened = dashboard("estimate", view="frontier")
+    opened = dashboard("estimate", **FEW)
     opened.at.multiselect(key="front_gpus").set_value([]).run()
     opened.settled()
     assert not opened.at.exception

@@ -138,7 +138,8 @@ def test_a_hostile_plan_of_a_link_is_refused(options: dict[str, Any]) -> None:
 
 
 def test_without_a_winner_it_says_what_is_in_the_way() -> None:
-    plan = capacity.plan("llama-3.1-8b", **{**ASKED, "slo": ("ttft:p95:1ms",)}, request_rate=4.0)
+    impossible = {**ASKED, "slo": ("ttft:p95:1ms",), "max_gpus": 2}
+    plan = capacity.plan("llama-3.1-8b", **impossible, request_rate=4.0)
     (only,) = plan_facts(plan)
     assert only.value == "nothing"
     assert plan.misses[0].best in only.note

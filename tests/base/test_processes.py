@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from library import heed_interrupts
+from long_forms import mostly_slow
 
 PROGRAM = textwrap.dedent(
     """
@@ -74,7 +75,7 @@ def test_no_worker_outlives_who_started_it(tmp_path: Path, ending: str, wait_s: 
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no such signals")
-@pytest.mark.parametrize("ending", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("ending", mostly_slow(["SIGINT", "SIGTERM", "SIGHUP"], ["SIGHUP"]))
 def test_the_command_tells_what_it_has_and_dies_by_the_signal_it_was_sent(
     tmp_path: Path, ending: str
 ) -> None:

@@ -6,13 +6,13 @@ import ast
 import importlib.util
 import inspect
 import json
-import os
-import shutil
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from checkout_copy import copy_checkout, run_commands, run_python
 
 import capacity
 from capacity.base.registry import ANSWERS, VERBS
@@ -40,6 +40,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 def test_type_checker_rejects_unknown_keyword_and_wrong_kind(tmp_path: Path) -> None:
     path = tmp_path / "use.py"
     path.write_text("import capacity\n" + "\n".join(WRONG) + "\n", encoding="utf-8")
@@ -50,6 +51,40 @@ def test_type_checker_rejects_unknown_keyword_and_wrong_kind(tmp_path: Path) -> 
         found = [line for line in lines if f"use.py:{number}:" in line and ": error:" in line]
         assert len(found) == bool(wrong), (number, done.stdout)
         assert all(wrong in line for line in found)
+
+
+def test_stub_declares_every_keyword_with_its_kind() -> None:
+    """What the type checker needs to reject an unknown keyword or a wrong kind: no function takes any keyword."""
+    body = ast.parse(STUB.read_text(encoding="utf-8")).body
+    kinds = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
+    declared: dict[str, dict[str, str | None]] = {}
+    for function in (node for node in body if isinstance(node, ast.FunctionDef)):
+        arguments = (*function.args.args, *function.args.kwonlyargs)
+        fields: dict[str, str | None] = {
+            each.arg: each.annotation and ast.unparse(each.annotation) for each in arguments
+        }
+        if function.args.kwarg is not None:
+            options = re.fullmatch(
+                r"Unpack\[(\w+)\]", ast.unparse(function.args.kwarg.annotation or ast.Pass())
+            )
+            assert options is not None, f"{function.name} takes any keyword"
+            fields |= typed_fields(kinds, options[1])
+        assert function.returns is not None
+        assert all(fields.values()), function.name
+        declared[function.name] = fields
+    for name, field in (("estimate", "gpu"), ("simulate", "gpu"), ("plan", "workers")):
+        assert "Any" not in str(declared[name][field])
+        assert "object" not in str(declared[name][field])
+        assert "bogus" not in declared[name]
+
+
+def typed_fields(kinds: dict[str, ast.ClassDef], name: str) -> dict[str, str]:
+    """Return the fields of a TypedDict of the stub and of its bases, with their kinds."""
+    found: dict[str, str] = {}
+    for base in kinds[name].bases:
+        found |= typed_fields(kinds, base.id) if isinstance(base, ast.Name) and base.id in kinds else {}
+    lines = (line for line in kinds[name].body if isinstance(line, ast.AnnAssign))
+    return found | {ast.unparse(line.target): ast.unparse(line.annotation) for line in lines}
 
 
 def test_names_of_answers_are_those_of_their_schemas() -> None:
@@ -106,6 +141,15 @@ def halve(*, number: Annotated[float, Flag(help="The number to halve.")] = 2.0) 
     """Return half of a number."""
     return Half(number=number, half=number / 2)
 '''
+FORMATS = ("table", "json", "csv", "html")
+IN_PYTHON = """
+import sys
+import capacity
+sys.path.insert(0, "docs")
+import made_of_code, stub
+print("halve" in dir(capacity), capacity.halve(number=3).half)
+print("----", made_of_code.verb_table(), "----", stub.stub())
+"""
 NEW_ENTRY = {
     "help": "What is half of a number?",
     "function": "capacity.techniques.halving:halve",
@@ -116,35 +160,24 @@ NEW_ENTRY = {
 
 def test_new_verb_in_two_files_reaches_every_surface(tmp_path: Path) -> None:
     """One module and one entry; the command line, help, Python, JSON, CSV, schema, HTML and docs have it."""
-    for folder in ("capacity", "docs", "hardware_profiles"):
-        ignored = shutil.ignore_patterns("__pycache__", "screenshots", "charts")
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    (tmp_path / "capacity/techniques/halving.py").write_text(NEW_MODULE, encoding="utf-8")
-    path = tmp_path / "capacity/base/verbs.json"
+    checkout = copy_checkout(tmp_path)
+    (checkout / "capacity/techniques/halving.py").write_text(NEW_MODULE, encoding="utf-8")
+    path = checkout / "capacity/base/verbs.json"
     declared = json.loads(path.read_bytes())
     declared["verbs"]["halve"] = NEW_ENTRY
     path.write_text(json.dumps(declared), encoding="utf-8")
 
-    def output(*arguments: str) -> str:
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "100"}
-        command = [sys.executable, *arguments]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    assert "What is half of a number?" in output("-m", "capacity", "--help")
-    assert "The number to halve." in output("-m", "capacity", "halve", "--help")
-    assert "2.5" in output("-m", "capacity", "halve", "--number", "5")
-    asked = ("-m", "capacity", "halve", "--number", "5", "--format")
-    assert json.loads(output(*asked, "json")) == {"schema": "capacity/halve/v1", "number": 5.0, "half": 2.5}
-    assert output(*asked, "csv").splitlines() == ["schema,number,half", "capacity/halve/v1,5.0,2.5"]
-    assert "What is half of a number?" in output(*asked, "html")
-    assert '"half"' in output("-m", "capacity", "schema", "halve")
-    printed = output("-c", "import capacity; print('halve' in dir(capacity), capacity.halve(number=3).half)")
-    assert printed.split() == ["True", "1.5"]
-    code = "import sys; sys.path.insert(0, 'docs'); import made_of_code, stub; "
-    assert "`capacity.halve`" in output("-c", code + "print(made_of_code.verb_table())")
-    assert "halve as halve" in output("-c", code + "print(stub.stub())")
+    asked = ("halve", "--number", "5", "--format")
+    commands = (["--help"], ["halve", "--help"], ["schema", "halve"], *([*asked, form] for form in FORMATS))
+    verbs, own, schema, table, record, rows, page = run_commands(checkout, commands)
+    assert "What is half of a number?" in verbs
+    assert "The number to halve." in own
+    assert '"half"' in schema
+    assert "2.5" in table
+    assert json.loads(record) == {"schema": "capacity/halve/v1", "number": 5.0, "half": 2.5}
+    assert rows.splitlines() == ["schema,number,half", "capacity/halve/v1,5.0,2.5"]
+    assert "What is half of a number?" in page
+    answered, table, stub = run_python(checkout, ["-c", IN_PYTHON]).split("----")
+    assert answered.split() == ["True", "1.5"]
+    assert "`capacity.halve`" in table
+    assert "halve as halve" in stub

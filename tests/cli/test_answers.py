@@ -10,11 +10,11 @@ from typing import Any
 
 import jsonschema
 import pytest
+from schema_checks import validator
 
 import capacity
 from capacity.answers.listings import gpus, models
 from capacity.report.display import time_and_interval
-from capacity.report.schemas import json_schema
 from capacity.report.tables import render
 from capacity.simulator.core import library
 
@@ -27,7 +27,7 @@ LENGTHS = ("--input-len", "512", "--output-len", "64")
 def test_fit_answers_in_the_contracts_words(run: Any) -> None:
     ran = run("fit", *LLAMA_8B, "--format", "json")
     assert ran.code == 0
-    jsonschema.validate(ran.json, json_schema("fit"))
+    validator("fit").validate(ran.json)
     assert ran.json["schema"] == "capacity/fit/v1"
     assert ran.json["model"] == {
         "name": "llama-3.1-8b",
@@ -46,7 +46,7 @@ def test_estimate_answers_in_the_contracts_words(run: Any, load: tuple[str, ...]
     ran = run("estimate", *LLAMA_8B, *LENGTHS, *load, "--price", "2.50", "--format", "json")
     assert ran.code == 0, ran.err
     answer = ran.json
-    jsonschema.validate(answer, json_schema("estimate"))
+    validator("estimate").validate(answer)
     assert answer["e2e_s"]["value"] == pytest.approx(
         answer["ttft_s"]["value"] + 63 * answer["tpot_s"]["value"]
     )
@@ -65,7 +65,7 @@ def test_every_gpu_is_compared_as_the_library_compares(run: Any) -> None:
     asked = ("llama-3.1-70b", "--gpu", "all", *LENGTHS, "--batch-size", "4", "--price-tier", "on-demand")
     ran = run("estimate", *asked, "--order", "ttft", "--format", "json")
     assert ran.code == 0
-    jsonschema.validate(ran.json, json_schema("gpu-comparison"))
+    validator("gpu-comparison").validate(ran.json)
     direct = capacity.compare_gpus(
         "llama-3.1-70b",
         order="ttft",
@@ -240,7 +240,7 @@ def test_a_bad_scenario_gets_one_line_and_exit_2(
 def test_explain_adds_up_and_points_the_right_way(run: Any) -> None:
     command = ("explain", "llama-3.1-70b", "--gpu", "h100", "-tp", "4", *LENGTHS, "--concurrency", "8")
     answer = run(*command, "--format", "json").json
-    jsonschema.validate(answer, json_schema("explain"))
+    validator("explain").validate(answer)
     assert sum(answer["prefill"].values()) == pytest.approx(1)
     assert sum(answer["decode"].values()) == pytest.approx(1)
     by_name = {response["resource"]: response for response in answer["responses"]}

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
+from schema_checks import validator
 
 import capacity
-from capacity.report.schemas import json_schema
 
 ASKED: dict[str, Any] = {
     "gpu": "h100", "small": "llama-3.2-1b", "small_gpu": "l4", "escalation_rate": 0.3, "cache_hit_rate": 0.2,
@@ -23,7 +22,7 @@ def test_the_verb_answers_as_the_library(run: Any, tmp_path: Path) -> None:
     chart = tmp_path / "cascade.html"
     ran = run("cascade", "llama-3.1-8b", *FLAGS, "--format", "json", "--chart", str(chart))
     assert ran.code == 0, ran.err
-    jsonschema.validate(ran.json, json_schema("cascade"))
+    validator("cascade").validate(ran.json)
     assert ran.json == json.loads(json.dumps(capacity.cascade("llama-3.1-8b", **ASKED).to_dict()))
     assert "by escalation rate" in chart.read_text(encoding="utf-8")
     assert [tier["tier"] for tier in ran.json["tiers"]] == ["semantic cache", "small", "large"]

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
+from schema_checks import validator
 
 import capacity
-from capacity.report.schemas import json_schema
 
 ASKED = ("llama-3.1-8b", "--gpus", "h100,l40s", "--input-len", "512", "--output-len", "64")
 
@@ -20,7 +19,7 @@ def test_the_verb_answers_as_the_library(run: Any, tmp_path: Path) -> None:
     more = ("--quantizations", "default,fp8", "--loads", "1,8", "--tensor-parallel-sizes", "fewest,2")
     ran = run("frontier", *ASKED, *more, "--price", "2", "--format", "json", "--chart", str(chart))
     assert ran.code == 0, ran.err
-    jsonschema.validate(ran.json, json_schema("frontier"))
+    validator("frontier").validate(ran.json)
     direct = capacity.frontier(
         "llama-3.1-8b",
         gpus=("h100", "l40s"),

@@ -18,6 +18,7 @@ from capacity.base.errors import InvalidInput
 from capacity.cli.main import app
 from capacity.deployment import Pool
 from capacity.pool.resolve import resolve
+from capacity.report.figures import handbook
 
 POOL = "-tp 2 -q fp8 --kv-cache-dtype auto --max-num-seqs 64 --max-num-batched-tokens 2048"
 LOAD = "--input-len 400 --output-len 40 --request-rate 4 --num-prompts 120 --random-range-ratio 0"
@@ -195,19 +196,18 @@ def test_sweep_fixes_what_the_deployment_says_and_its_own_file_goes_over_it(file
     ]
 
 
-def test_charts_are_those_of_the_same_flags(file: Path, tmp_path: Path) -> None:
+def test_charts_draw_the_deployment_of_the_same_flags(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which one they are asked to draw; tests/report/figures draws them."""
     line = file.with_suffix(".sh")
     line.write_text(LINE)
-    drawn = []
-    for number, words in enumerate(
-        (f"llama-3.1-8b {ENGINE}", f"--deployment {file}", f"--gpu h100 --from-launch {line}")
-    ):
-        folder = tmp_path / str(number)
-        result = CliRunner().invoke(app, ["charts", *words.split(), "--output", str(folder)])
-        assert result.exit_code == 0, result.output
-        drawn.append({path.name: path.read_text() for path in folder.iterdir()})
-    assert drawn[0]
-    assert drawn[0] == drawn[1] == drawn[2]
+    drawn: list[Any] = []
+    monkeypatch.setattr(handbook, "write_charts", lambda pool, output: drawn.append(pool) or [output])
+    for words in (f"llama-3.1-8b {ENGINE}", f"--deployment {file}", f"--gpu h100 --from-launch {line}"):
+        result = CliRunner().invoke(app, ["charts", *words.split(), "--output", "drawn"])
+        assert (result.exit_code, result.output.split()[-1]) == (0, "drawn"), result.output
+    assert [(each.pool.tensor_parallel_size, each.pool.max_num_seqs) for each in drawn] == 3 * [(2, 64)]
+    engines = [each.pool.model_copy(update={"replicas": 1}) for each in drawn]
+    assert engines[0] == engines[1] == engines[2]
 
 
 def test_flags_go_over_the_deployment_and_what_is_left_out_is_said(file: Path) -> None:

@@ -332,9 +332,9 @@ def test_a_full_decode_pool_holds_the_prefill_pool_back() -> None:
 
 def test_a_disaggregated_run_scales_and_survives_losses() -> None:
     """Each pool by its own plan; a lost prefill replica's KV is made again, a lost decode replica's sent again."""
-    workload = requests(300, rate=20.0)
+    workload = requests(100, rate=20.0)
     slow = KvLink(bytes_per_token=1e5, bytes_per_s=3e7)
-    plan = {"failures": Failures(mean_time_between_failures_s=8.0, recovery_s=0.5, seed=1)}
+    plan = {"failures": Failures(mean_time_between_failures_s=4.0, recovery_s=0.5, seed=1)}
     setups = [setup("prefill")] * 2 + [setup("decode")] * 2
     cluster, found = deployed(workload, setups, slow, **plan)
     assert_conserved(cluster, found, workload)

@@ -117,7 +117,7 @@ def check_memory(small: int, large: int) -> None:
 
 
 def test_memory_grows_with_the_records_alone() -> None:
-    check_memory(20_000, 60_000)
+    check_memory(8_000, 24_000)
 
 
 @pytest.mark.slow

@@ -93,7 +93,7 @@ import json, sys
 sys.path.insert(0, {tests!r})
 from engine_runs import random_run, run_engine
 out = []
-for seed in range(12):
+for seed in range(4):
     workload, options = random_run(seed)
     result = run_engine(workload, **options)
     out.append([result.to_dict(), result.records.finish_ps.tolist(), workload.fingerprint()])
@@ -104,7 +104,7 @@ print(json.dumps(out))
 def test_same_bytes_whatever_the_hash_seed() -> None:
     tests = Path(__file__).parents[1]
     answers = set()
-    for seed in ("0", "1", "4242"):
+    for seed in ("0", "4242"):
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(tests.parent)}
         script = SAME_BYTES.format(tests=str(tests))
         answers.add(
@@ -113,7 +113,7 @@ def test_same_bytes_whatever_the_hash_seed() -> None:
             ).stdout
         )
     assert len(answers) == 1
-    assert len(json.loads(answers.pop())) == 12
+    assert len(json.loads(answers.pop())) == 4
 
 
 def test_an_interrupted_run_shows_what_was_done() -> None:

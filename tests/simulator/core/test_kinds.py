@@ -16,8 +16,8 @@ from kinds_of_deployments import KINDS, MADE, Deployment, deployment_of, differi
 
 from capacity.simulator.core import build
 
-SHORT, LONG = 24, 500
-FEW, MANY = 12, 150  # deployments of a kind that a mutant meets
+SHORT, LONG = 12, 500
+FEW, MANY = 6, 150  # deployments of a kind that a mutant meets
 
 Shown = Callable[[CoreMutation | None], str | None]
 

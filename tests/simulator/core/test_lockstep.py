@@ -19,7 +19,7 @@ POLICIES = ("vllm-v1", "vllm-v1-async", "sglang", "tensorrt-llm")
 @pytest.mark.parametrize("balance", BALANCES)
 def test_ranks_decide_what_the_readable_ones_decide(policy: str, balance: str) -> None:
     happened: Counter[str] = Counter()
-    for seed in range(60):
+    for seed in range(30):
         rng = random.Random(seed)
         workload, options = open_loop(
             seed,
@@ -36,5 +36,5 @@ def test_ranks_decide_what_the_readable_ones_decide(policy: str, balance: str) -
         assert sum(ours["data_parallel_requests"]) <= len(workload)
         happened["ran"] += ours["steps"] > 0
         happened["spread"] += sum(count > 0 for count in ours["data_parallel_requests"]) > 1
-    assert happened["ran"] >= 50
-    assert happened["spread"] >= 30
+    assert happened["ran"] >= 25
+    assert happened["spread"] >= 15

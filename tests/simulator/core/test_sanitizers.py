@@ -1,6 +1,6 @@
-"""The core under the address and undefined-behaviour sanitizers, with random and hostile fleets.
+"""The core with random and hostile fleets: as it is built in, and under the address and undefined-behaviour sanitizers.
 
-Skipped where the compiler has no sanitizers, but not where CAPACITY_SANITIZERS says that it must.
+The sanitizers are skipped where the compiler has no sanitizers, but not where CAPACITY_SANITIZERS says that it must.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from core_runs import needs_core
 
 from capacity.simulator.core import build, library
 
@@ -49,25 +50,27 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def fuzz(sanitized: Path, first: int, count: int) -> None:
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": str(runtime()),
-        # Python keeps what it holds at its end; no fleet of these tests needs a column of 256 MB
-        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=256",
-        "UBSAN_OPTIONS": "print_stacktrace=1",
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-    }
-    command = [sys.executable, str(TESTS / "core_fuzzer.py"), str(sanitized), str(first), str(count)]
+def fuzz(core: str, first: int, count: int, **sanitizers: str) -> None:
+    path = os.pathsep.join(path for path in sys.path if path)
+    command = [sys.executable, str(TESTS / "core_fuzzer.py"), core, str(first), str(count)]
+    environment = {**os.environ, **sanitizers, "PYTHONPATH": path}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3600, check=False)
     assert done.returncode == 0, done.stderr.rsplit("\r", 1)[-1][:6000]
     assert "'taken'" in done.stdout
 
 
-def test_hostile_fleets_are_refused_and_never_crash(sanitized: Path) -> None:
-    fuzz(sanitized, 0, SHORT)
+@needs_core
+def test_hostile_fleets_are_refused_and_never_crash() -> None:
+    fuzz(library.require()._name, 0, SHORT)
 
 
 @pytest.mark.slow
-def test_many_hostile_fleets(sanitized: Path) -> None:
-    fuzz(sanitized, SHORT, LONG)
+@pytest.mark.parametrize(("first", "count"), [(0, SHORT), (SHORT, LONG)], ids=["few", "many"])
+def test_hostile_fleets_are_within_the_rules_of_c(sanitized: Path, first: int, count: int) -> None:
+    sanitizers = {
+        "LD_PRELOAD": str(runtime()),
+        # Python keeps what it holds at its end; no fleet of these tests needs a column of 256 MB
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=256",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+    fuzz(str(sanitized), first, count, **sanitizers)

@@ -70,8 +70,11 @@ def test_both_engines_answer_alike_to_the_last_digit(policy: str) -> None:
 
 
 @pytest.mark.skipif(not HAS_CORE, reason="the compiled core is not built in")
+@pytest.mark.parametrize("most", mostly_slow([60, 1000], [60]))
 @pytest.mark.parametrize("policy", POLICIES.values())
-def test_a_run_without_a_log_keeps_the_same_ledger(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_a_log_keeps_the_same_ledger(
+    policy: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a log every row is written down; without, decodes of vLLM V1 are known by their sums."""
     ran: list[tuple[Any, Any]] = []
 
@@ -84,7 +87,7 @@ def test_a_run_without_a_log_keeps_the_same_ledger(policy: str, monkeypatch: pyt
     for engine in POLICIES:
         folder = NAMED if SHARED is None else SHARED / "oracle"
         name = f"{engine}_named.jsonl.gz" if SHARED is None else f"{engine}.jsonl.gz"
-        for line in lines(folder / name)[:1000]:
+        for line in lines(folder / name)[:most]:
             scheduled(line["scenario"], policy, "core")
     assert ran
     for with_log, without in ran:
