@@ -40,7 +40,7 @@ def show_refusal(error: CapacityError) -> None:
     show(with_code(page_message(error)), icon=":material/block:")
 
 
-def said(error: CapacityError) -> str:
+def page_message(error: CapacityError) -> str:
     """Return an error's message with labels instead of flags and file names instead of paths."""
     return in_words(without_folders(str(error)))
 
@@ -52,7 +52,7 @@ def in_words(text: str) -> str:
 
 def plain(text: str) -> str:
     """Escape external text as one line: no markdown, links or images."""
-    return _escaped(" ".join(text.split()))
+    return _escape_markdown(" ".join(text.split()))
 
 
 def with_code(text: str) -> str:

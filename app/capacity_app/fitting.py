@@ -16,7 +16,7 @@ from capacity_app.state import WIDGETS, Inputs
 
 
 @contextmanager
-def offered(inputs: Inputs) -> Iterator[None]:
+def show_ways_to_fit(inputs: Inputs) -> Iterator[None]:
     """If the block raises DoesNotFit, show the error, the memory chart and changes that help."""
     try:
         yield

@@ -54,7 +54,7 @@ def show(inputs: Inputs) -> None:
     }
     sizes = tuple(SIZES[size] for size in asked.get("tensor_parallel_sizes", (None,)))
     typed = {**options, "tensor_parallel_sizes": sizes, "tpot": tpot_ms}
-    found: Frontier | None = answered(
+    found: Frontier | None = ask_in_background(
         "frontier", inputs, options, doing="Estimating every deployment", typed=typed
     ).value
     if found is not None:

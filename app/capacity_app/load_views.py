@@ -32,7 +32,7 @@ def over_loads(inputs: Inputs, load: Mapping[str, Any]) -> None:
     """Draw TTFT, TPOT, throughput and price against the load, with the chosen load and saturation marked."""
     over, chosen = next(iter(load.items()))
     options = {"over": over, **inputs.pool, **_at_load(inputs, omit(load, over))}
-    sweep = answered("load_sweep", inputs, options, doing="Computing loads", command=None).value
+    sweep = ask_in_background("load_sweep", inputs, options, doing="Computing loads", command=None).value
     if sweep is not None:
         st.caption(plain(full_sentence(sweep)))
         blocks = load_sweep_view(sweep, chosen).blocks
@@ -49,7 +49,7 @@ def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
     pool = omit(inputs.pool, "gpu", "tensor_parallel_size")
     levels = {"slo": list(inputs.slo)} if "request_rate" in load else {}
     options = {"gpu": "all", "order": order, **levels, **pool, **_at_load(inputs, load)}
-    compared = answered(
+    compared = ask_in_background(
         "compare_gpus", inputs, options, doing="Estimating every GPU", command="estimate"
     ).value
     if compared is not None:
@@ -69,7 +69,7 @@ def every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
     chosen = draw(engines, stretch=True)
     title = state.segments("Metric", "engine_of", tuple(titles), "Output tokens/s")
     options = {**chosen, **omit(inputs.pool, "engine"), **_at_load(inputs, load)}
-    compared = answered(
+    compared = ask_in_background(
         "compare_engines", inputs, options, doing="Estimating every engine", command="engines --compare"
     ).value
     if compared is not None:

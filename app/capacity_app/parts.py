@@ -181,7 +181,7 @@ def _record_files(name: str, answer: Any, page: Callable[[], str]) -> None:
     record: Any = finite(answer.to_dict())
     as_json = partial(json.dumps, record, indent=2, allow_nan=False)
     download("JSON", f"{name}.json", as_json, mime="application/json")
-    download("CSV", f"{name}.csv", partial(to_csv, [flattened(record)]), mime="text/csv")
+    download("CSV", f"{name}.csv", partial(to_csv, [flatten(record)]), mime="text/csv")
     download("Printable page", f"{name}_page.html", page, mime="text/html")
 
 
@@ -207,7 +207,7 @@ Reading = Callable[..., tuple[float, str]]
 """Converts a task's report to a share from 0 to 1 and a text."""
 
 
-def counted(done: int, total: int) -> tuple[float, str]:
+def progress_fraction(done: int, total: int) -> tuple[float, str]:
     """Convert a report of `done` out of `total` to a share and a text."""
     return min(done / max(total, 1), 1.0), f"{done:,} of {total:,}"
 

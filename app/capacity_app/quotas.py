@@ -32,7 +32,7 @@ class Quota:
     heavy_after_s: float = 2.0  # CPU seconds until a job gets a lower priority
     grace_s: float = 10.0  # seconds that a tab may be disconnected
 
-    def exceeded(self, cpu_s: float, held_bytes: int) -> str | None:
+    def reason_to_stop(self, cpu_s: float, held_bytes: int) -> str | None:
         """Return the message for a job that exceeds its limits, or None."""
         if cpu_s > self.job_cpu_s:
             return (

@@ -62,7 +62,7 @@ class Side:
         """Return all arguments by name."""
         return {"model": self.model, **self.options, **self.cost}
 
-    def of(self, names: Container[str]) -> dict[str, Any]:
+    def select_fields(self, names: Container[str]) -> dict[str, Any]:
         """Return the arguments with these names."""
         return select(self.said, names)
 

@@ -58,7 +58,7 @@ def figures(current: Side, answer: Any, *, ask: Ask, row: Row, slo: tuple[str, .
     return answers
 
 
-def pinned() -> list[Side]:
+def pinned_sides() -> list[Side]:
     """Return the pinned sides; one that cannot be read is reported and removed."""
     texts: list[str] = st.session_state[SIDES]
     found = {}
@@ -119,7 +119,7 @@ def _buttons(current: Side, sides: list[Side]) -> None:
 
 def _set_same_load(current: Side) -> None:
     """Put every pinned deployment under the current load."""
-    asked = [side.under_load_of(current).text for side in pinned()]
+    asked = [side.under_load_of(current).text for side in pinned_sides()]
     st.session_state[SIDES] = list(dict.fromkeys(asked))
 
 
@@ -200,7 +200,7 @@ def _unpin(text: str) -> None:
     st.session_state[SIDES] = [each for each in st.session_state[SIDES] if each != text]
 
 
-def against(row: Sequence[parts.Kpi], first: Sequence[parts.Kpi]) -> list[parts.Kpi]:
+def compare_with_first(row: Sequence[parts.Kpi], first: Sequence[parts.Kpi]) -> list[parts.Kpi]:
     """Add the change from A to each figure of merit."""
     before = {kpi.label: kpi for kpi in first}
     changes = [_change_text(kpi, before.get(kpi.label), of="A") for kpi in row]
@@ -263,7 +263,7 @@ def _setting(value: Any) -> str:
     return " + ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _beside(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[parts.Kpi]]) -> None:
+def _show_all_sides(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[parts.Kpi]]) -> None:
     """Draw a table of all sides, their differences and, for the same traffic, a comparison by request."""
     st.subheader(f"Comparison with A ({here}: current inputs)")
     first, current = asked["A"], asked[here]
@@ -290,7 +290,7 @@ def _beside(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[p
         _show_paired_diff(first, current, here)
 
 
-def _paired(first: Side, current: Side, here: str) -> None:
+def _show_paired_diff(first: Side, current: Side, here: str) -> None:
     """Compare both on the same arrivals, like `capacity diff`."""
     task = Task(function="capacity:diff", arguments={"first": first.deployment, "second": current.deployment})
     found: Diff | None = parts.background(

@@ -73,7 +73,7 @@ class Slot:
             self._closed = True
             self._kill()
 
-    def measured(self, group: int, usage: Usage) -> tuple[Job | None, float]:
+    def job_and_cpu_seconds(self, group: int, usage: Usage) -> tuple[Job | None, float]:
         """Return the job running in this process group and its CPU seconds."""
         with self._lock:
             if group != self.group:

@@ -193,7 +193,7 @@ def sidebar() -> Inputs:
     )
 
 
-def _drawn(*names: str) -> dict[str, Any]:
+def _shown_fields(*names: str) -> dict[str, Any]:
     """Draw fields, and return those that differ from the library's defaults."""
     return draw(*(WIDGETS[name] for name in names), stretch=True)
 
@@ -210,7 +210,7 @@ def _side_by_side(*names: str) -> dict[str, Any]:
 def _model() -> tuple[str | ModelSpec, str, CapacityError | None]:
     """Return the model, its name and its error, so that the rest of the sidebar is drawn after an error."""
     if segments("Model source", "source", (PRESET, OWN_MODEL), PRESET) == PRESET:
-        name = _drawn("model")["model"]
+        name = _shown_fields("model")["model"]
         return name, name, None
     try:
         return _own_model(), OWN_MODEL, None
@@ -269,7 +269,7 @@ def parse_model(raw: bytes) -> ModelSpec:
     return from_hf_config(config, name=name[:80] or "your-model", source=OWN_MODEL, origin=OWN_MODEL)
 
 
-def chosen(key: str, default: str) -> str:
+def page_choice(key: str, default: str) -> str:
     """Return the value of a page's widget before it is drawn, because the sidebar is drawn first."""
     link = st.query_params.get(key, default)
     return str(_url_value(st.session_state.get(key) or link))

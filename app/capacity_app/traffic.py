@@ -97,7 +97,7 @@ def traffic_widgets(inputs: Inputs) -> Keywords | None:
     return {**inputs.lengths, **inputs.spread, **load, **said, **drawn}
 
 
-def _uploaded() -> Keywords | None:
+def _upload_fields() -> Keywords | None:
     """Draw the widgets of a trace; return None without a file."""
     with widget_row():
         drawn = draw(
@@ -108,7 +108,7 @@ def _uploaded() -> Keywords | None:
     file = st.file_uploader(
         "Trace", type=TRACE_TYPES, key="sim_trace", help="The file stays on this machine."
     )
-    return None if file is None else {"trace": str(uploads.kept(file)), **drawn}
+    return None if file is None else {"trace": str(uploads.store_upload(file)), **drawn}
 
 
 def duration_s(traffic: Mapping[str, Any], inputs: Inputs) -> float:

@@ -17,7 +17,7 @@ def _folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="capacity-uploads-"))
 
 
-def kept(upload: Any) -> Path:
+def store_upload(upload: Any) -> Path:
     """Store a streamlit upload under its sanitised name, and return its path."""
     content: bytes = upload.getvalue()
     name = re.sub(r"[^A-Za-z0-9._-]", "_", Path(upload.name).name).lstrip(".")[-80:] or "upload"

@@ -30,7 +30,7 @@ TYPED = (
 USUAL_BESIDE = ("l40s-48gb", "h100-sxm-80gb")
 
 
-def recorded(inputs: Inputs, options: Mapping[str, Any], replicas: int) -> None:
+def show_recording(inputs: Inputs, options: Mapping[str, Any], replicas: int) -> None:
     """Draw the first minute of a run, whose steps are recorded on request: requests, batch and KV cache, steps."""
     st.subheader("Watch it run")
     if replicas > 1:
@@ -63,7 +63,7 @@ def first_minute(options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     return {**options, "num_prompts": most}, f"The first {most:,} requests"
 
 
-def beside(inputs: Inputs, options: Mapping[str, Any]) -> Estimate | None:
+def estimate_of_other_gpu(inputs: Inputs, options: Mapping[str, Any]) -> Estimate | None:
     """Return an estimate for another GPU to type next to, or None."""
     others = tuple(name for name in profile_names() if name != inputs.pool["gpu"])
     usual = next((name for name in USUAL_BESIDE if name in others), others[0])
@@ -78,7 +78,7 @@ def beside(inputs: Inputs, options: Mapping[str, Any]) -> Estimate | None:
     return None if found is None else found[0]
 
 
-def typing(answers: Mapping[str, Estimate], inputs: Inputs) -> None:
+def show_typing_speeds(answers: Mapping[str, Estimate], inputs: Inputs) -> None:
     """Draw deployments that type at their mean TTFT and TPOT."""
     sides = []
     for name, answer in answers.items():
@@ -95,7 +95,7 @@ def typing(answers: Mapping[str, Estimate], inputs: Inputs) -> None:
     draw_typing(sides)
 
 
-def typed(name: str, answer: Estimate, inputs: Inputs) -> dict[str, Any] | None:
+def typing_data(name: str, answer: Estimate, inputs: Inputs) -> dict[str, Any] | None:
     """Return the data of one typing side; None without latencies."""
     if answer.ttft_s is None or answer.tpot_s is None:
         return None

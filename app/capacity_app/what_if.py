@@ -49,7 +49,7 @@ def read(text: str, *, request_rate: float) -> dict[str, Any]:
         words = shlex.split(text)
     except ValueError as error:
         raise InvalidInput(f"what if: cannot parse the text: {str(error).lower()}") from None
-    return _checked(found | _of_words(words))
+    return _valid_fields(found | _of_words(words))
 
 
 def _of_words(words: list[str]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _of_words(words: list[str]) -> dict[str, Any]:
     return found
 
 
-def _named(word: str) -> dict[str, Any]:
+def _fields_of_word(word: str) -> dict[str, Any]:
     """Return the field that a single word sets."""
     lower = word.lower()
     if lower in FILLERS:
@@ -86,7 +86,7 @@ def _named(word: str) -> dict[str, Any]:
         ) from None
 
 
-def _checked(found: dict[str, Any]) -> dict[str, Any]:
+def _valid_fields(found: dict[str, Any]) -> dict[str, Any]:
     """Resolve names, and check numbers against the limits of the sidebar's widgets."""
     if "gpu" in found:
         found["gpu"] = load_profile(str(found["gpu"]).lower()).name
@@ -149,7 +149,7 @@ def _apply(page: str) -> None:
     st.session_state[DONE] = ", ".join(f"{WIDGETS[name].label} {value}" for name, value in changed.items())
 
 
-def beside(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:
+def implied_page_state(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the page's own widgets that a change must set: the kind of load, or the GPUs of a search."""
     from capacity_app.pages import LOOP, RATE
 

@@ -115,7 +115,7 @@ def show_field(question: Question, name: str, key: str, label: str, **page: Any)
 @cache
 def find_field(question: Question, name: str) -> Field | None:
     """Return a field from the function's signature or spec, or None."""
-    info = _declared(question, name)
+    info = _declared_field(question, name)
     if info is None:
         return None
     limits = {
@@ -139,7 +139,7 @@ def find_field(question: Question, name: str) -> Field | None:
     )
 
 
-def _declared(question: Question, name: str) -> FieldInfo | None:
+def _declared_field(question: Question, name: str) -> FieldInfo | None:
     """Return the declaration of a field, with the function's default."""
     if isinstance(question, tuple):
         return fields_of(*question).get(name)
@@ -152,7 +152,7 @@ def _declared(question: Question, name: str) -> FieldInfo | None:
     return FieldInfo.from_annotated_attribute(hint, default)
 
 
-def _evaluated(function: Any, name: str) -> Any:
+def _annotation_of(function: Any, name: str) -> Any:
     """Evaluate one parameter's annotation; others may use names imported only for type checking."""
     alone = SimpleNamespace(__annotations__={name: function.__annotations__[name]})
     return get_type_hints(alone, function.__globals__, include_extras=True)[name]
@@ -160,12 +160,12 @@ def _evaluated(function: Any, name: str) -> Any:
 
 def draw(*fields: Field, disabled: bool = False, stretch: bool = False) -> dict[str, Any]:
     """Draw fields, and return the values that differ from the library's defaults; none if `disabled`."""
-    values = {each.name: _drawn(each, disabled, stretch) for each in fields}
+    values = {each.name: _draw_widget(each, disabled, stretch) for each in fields}
     defaults = {each.name: None if each.start is None else each.default for each in fields}
     return {} if disabled else {n: v for n, v in values.items() if v is not None and v != defaults[n]}
 
 
-def _drawn(shown: Field, disabled: bool, stretch: bool) -> Any:
+def _draw_widget(shown: Field, disabled: bool, stretch: bool) -> Any:
     """Draw a widget, and return its value in the field's unit."""
     options: dict[str, Any] = {"help": with_code(in_words(shown.help)) or None, "disabled": disabled}
     kind, label, key, first, offered = shown.kind, shown.label, shown.key, shown.first, shown.offered

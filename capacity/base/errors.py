@@ -91,7 +91,7 @@ class DoesNotFit(CapacityError):
         super().__init__(message)
 
 
-def _restored(
+def _restore_error(
     kind: type[CapacityError], args: tuple[object, ...], attributes: dict[str, object]
 ) -> CapacityError:
     """Return an error as it was before pickling."""

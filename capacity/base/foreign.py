@@ -31,7 +31,7 @@ def _has_unknown_characters(text: str) -> bool:
 
 def _all_shown(text: str) -> str:
     shown = UNSHOWN.sub(lambda match: _escape(match[0]), text)
-    if not _unknown(shown):
+    if not _has_unknown_characters(shown):
         return shown
     return "".join(_escape(c) if category(c) in NO_CHARACTERS else c for c in shown)
 

@@ -235,7 +235,7 @@ def gpus(
         show(f"written: {added.path}; use it with --gpu {added.name}")
         return
     if facts:
-        flag = f"--{dashed(next(iter(facts)))}"
+        flag = f"--{with_dashes(next(iter(facts)))}"
         raise InvalidInput(f"{flag} changes nothing without `gpus add NAME`: add it, or leave {flag} out")
     if gpu is not None and not support:
         raise InvalidInput(f"--gpu {gpu} changes nothing without --support: add it, or leave --gpu out")
@@ -333,7 +333,7 @@ def engines(
         return
     if claims:
         raise InvalidInput("--claims and --compare cannot be combined: run them separately")
-    from capacity.cli.question_flags import listed
+    from capacity.cli.question_flags import split_list
 
     request = request_of(replace(question, model=compare, verb="estimate"))
     which: Mapping[str, Any] = {} if engines is None else {"engines": split_list(engines)}

@@ -75,7 +75,7 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
         pool["gpu"] = changed_gpu(pool.get("gpu", pools[0].gpu if pools else None), question.change)
     if pool and len(pools) > 1:
         raise InvalidInput(
-            f"{question.deployment} has {len(pools)} pools: set --{dashed(next(iter(pool)))} in the file"
+            f"{question.deployment} has {len(pools)} pools: set --{with_dashes(next(iter(pool)))} in the file"
         )
     model = question.model or pasted_model or (None if stored is None else stored.model)
     if model is None:

@@ -144,7 +144,7 @@ class Adjustment(Spec):
         places = [(NAMES.index(name), weight) for name, weight in weights.items() if name in NAMES]
         return sum(self.covariance[i][j] * of_i * of_j for i, of_i in places for j, of_j in places)
 
-    def shifted(self, shift: Mapping[str, float]) -> Adjustment:
+    def shift_means(self, shift: Mapping[str, float]) -> Adjustment:
         """Return a copy whose means have `shift` added, in each parameter's unit."""
         moved = {name: self.mean(name) + shift.get(name, 0.0) for name in NAMES}
         return self.model_copy(update={"means": {name: value for name, value in moved.items() if value}})
@@ -164,7 +164,7 @@ class Adjustment(Spec):
             note += f", not on {' or '.join(other)}, whose kernels and host may differ"
         return (note,)
 
-    def adjusted(self, operator: str, constants: Constants) -> tuple[Constants, tuple[str, ...]]:
+    def adjust(self, operator: str, constants: Constants) -> tuple[Constants, tuple[str, ...]]:
         """Apply the factors to the constants of a kernel (`operator` as in `KernelFamily`, or "nccl").
 
         Also return the parameters that would raise a fraction of a peak well above 1; the fraction is limited to 1.

@@ -121,7 +121,7 @@ def fit_constants(
         return dict(zip(names, np.exp(point).tolist(), strict=True))
 
     optimum = least_squares(
-        lambda point: objective.residuals(named(point)),
+        lambda point: objective.residuals(name_values(point)),
         np.clip(start, low + 1e-6, high - 1e-6),
         bounds=(low, high),
         loss="soft_l1",

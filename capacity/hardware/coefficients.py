@@ -42,7 +42,7 @@ class Coefficients(Spec):
 
     fit: Fit
 
-    def assumed(self, note: str | None = None, **values: object) -> Self:
+    def mark_assumed(self, note: str | None = None, **values: object) -> Self:
         """Return a copy with other values and the basis "assumed"; `note` is added to the source."""
         source = self.fit.source if note is None else f"{self.fit.source}; {note}"
         fit = self.fit.model_copy(update={"basis": "assumed", "source": source})
@@ -163,7 +163,7 @@ class Residuals(Spec):
     high: Annotated[float, Field(ge=0)]  # 95 %
     fit: Fit
 
-    def widened(self, factor: float) -> Residuals:
+    def widen(self, factor: float) -> Residuals:
         """Return the interval widened by `factor` up and down; its basis is "assumed" unless `factor` is 1."""
         if factor == 1.0:
             return self
@@ -187,7 +187,7 @@ class ChipShare(Coefficients):
                 found[name] = value * self.share
             elif name.endswith("_s"):
                 found[name] = value / self.share
-        return constants.assumed(f"rates multiplied by {self.share:g}: {self.fit.source}", **found)
+        return constants.mark_assumed(f"rates multiplied by {self.share:g}: {self.fit.source}", **found)
 
 
 class StepCoefficients(Spec):

@@ -175,9 +175,9 @@ class Lookup:
         found = next(s.nccl[kind] for s in self._every_source() if kind in s.nccl)
         return self.adjust("nccl", found)
 
-    def adjusted(self, operator: str, constants: Found) -> Found:
+    def adjust(self, operator: str, constants: Found) -> Found:
         """Apply the adjustment's factors to the constants of an operator."""
-        values, capped = self._adjustment.adjusted(operator, constants)
+        values, capped = self._adjustment.adjust(operator, constants)
         self.capped += [(name, operator) for name in capped]
         return values
 

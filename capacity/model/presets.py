@@ -240,7 +240,7 @@ def _with_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
     return {**config, **parts}
 
 
-def _downloaded(hf_id: str) -> Path:
+def _download_config(hf_id: str) -> Path:
     """Return the path of this model's `config.json` in the hub's cache, after fetching `hf_quant_config.json` too."""
     try:
         from huggingface_hub import hf_hub_download

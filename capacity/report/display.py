@@ -78,7 +78,7 @@ class Units:
     def _place(self, seconds: float, like: Quantity | None, unit: str) -> int | None:
         """Return the power of ten of the last digit of a time that its interval supports; at least the time's first
         digit."""
-        place = None if like is None else last_place(like.scaled(1 / _SECONDS[unit]))
+        place = None if like is None else last_place(like.scale(1 / _SECONDS[unit]))
         return (
             min(place, math.floor(math.log10(abs(seconds) / _SECONDS[unit]))) if place and seconds else place
         )
@@ -138,7 +138,7 @@ def text_and_interval(
 
     Without an interval, the number has `digits` decimals and the second text is empty.
     """
-    shown = quantity.scaled(scale)
+    shown = quantity.scale(scale)
     place = last_place(shown)
     value = _to_place(shown.value, place, digits, sign) + unit
     if shown.low is None or shown.high is None or shown.low == shown.high:
@@ -152,7 +152,7 @@ def number_text(value: float, like: Quantity | None = None, digits: int = 1) -> 
     return _to_place(value, None if like is None else last_place(like), digits)
 
 
-def rounded(value: float, like: Quantity | None = None, digits: int = 3) -> float:
+def round_like(value: float, like: Quantity | None = None, digits: int = 3) -> float:
     """Round a number for sortable tables: to the precision of `like`, else to `digits` significant digits."""
     place = None if like is None else last_place(like)
     return float(f"{value:.{digits}g}") if place is None else round(value, -place)
@@ -212,7 +212,7 @@ def usd_and_interval(quantity: Quantity | None) -> tuple[str, str]:
     return f"${text}", within and f"{within}, by share of GPU time"
 
 
-def shown(value: float | None, form: str) -> str:
+def format_number(value: float | None, form: str) -> str:
     """Format a number with a format specification; "-" for None."""
     return "-" if value is None else format(value, form)
 

@@ -63,7 +63,7 @@ def notes(warnings: Iterable[str]) -> list[Part]:
     return [f"[yellow]note:[/yellow] {warning}" for warning in warnings]
 
 
-def printed(parts: Iterable[Part]) -> str:
+def render_text(parts: Iterable[Part]) -> str:
     """Return lines and tables as text, in colour on a terminal."""
     on_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size((WIDTH, 24)).columns if on_terminal else WIDTH
@@ -87,7 +87,7 @@ def _taken_title(part: Part) -> Text | None:
     return parse_marks(title, style="table.title")
 
 
-def marked(text: str, style: str = "") -> Text:
+def parse_marks(text: str, style: str = "") -> Text:
     """Return text with our own markup parsed and all other brackets kept, because external names may contain
     brackets."""
     from rich.errors import MarkupError

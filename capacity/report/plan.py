@@ -178,7 +178,7 @@ def launch_lines(best: Ranked) -> Iterator[str]:
     for line in best.launch:
         yield f"\n{started_by(line)}:" if line.replicas > 1 or line.role != "both" else ""
         yield from (escape(f"  # {note}") for note in line.notes)
-        text = escape("\n".join(wrapped(line.command)))  # escape doubles a backslash at the end
+        text = escape("\n".join(wrap_command(line.command)))  # escape doubles a backslash at the end
         yield from text.split("\n")
         if line.files:
             yield f"  # --output FOLDER writes {' and '.join(line.files)}"
@@ -192,7 +192,7 @@ def started_by(line: LaunchLine) -> str:
     return f"each of {line.replicas} {role}replicas" if line.replicas > 1 else f"1 {role}replica"
 
 
-def wrapped(command: str) -> list[str]:
+def wrap_command(command: str) -> list[str]:
     """Wrap a shell command at `COMMAND_WIDTH` where its words allow that; a flag keeps its value."""
     groups: list[str] = []
     for word in shlex.split(command):
@@ -230,7 +230,7 @@ def quality_text(answer: Ranked) -> str:
     return f"{text} (within noise)" if quality.lossless else text
 
 
-def saved(minimised: Objective, less: float, more: float) -> tuple[str, float]:
+def describe_saving(minimised: Objective, less: float, more: float) -> tuple[str, float]:
     """Return the difference of two objectives as text, and as a share of the larger one."""
     return OF_MONEY[minimised].format(more - less), 1 - less / more
 
@@ -304,7 +304,7 @@ def quality_sources(ranked: Sequence[Ranked]) -> dict[str, str]:
     return {a.quality.what: a.quality.source for a in ranked if a.quality.worst_loss_fraction != 0}
 
 
-def missed(plan: Plan) -> Iterator[Block]:
+def missed_levels(plan: Plan) -> Iterator[Block]:
     """Return the service levels that no deployment meets."""
     title = (
         f"[red]No {'deployment in the space' if plan.proved else 'simulated deployment'} meets the SLO"

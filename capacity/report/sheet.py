@@ -130,7 +130,7 @@ def _profile_sources(gpu: str) -> list[str]:
     return [f"{gpu}: {_first_few(names)} ({basis}): {source}" for (basis, source), names in kept.items()]
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_few(names: Sequence[str]) -> str:
     """Return the first few names, and the number of the others."""
     left = len(names) - SOURCES_NAMED
     return ", ".join(names[:SOURCES_NAMED]) + (f" and {left} more" if left > 0 else "")

@@ -59,12 +59,12 @@ def _row(tag: str, scope: str, columns: Iterable[Column], cells: Iterable[object
 
 def words_html(words: str) -> str:
     """Return a line as HTML: known markup as tags, everything else escaped."""
-    text = marked(words)
+    text = parse_marks(words)
     ends = sorted({end for span in text.spans for end in (span.start, span.end)})
     return "".join(_style_text(piece) for piece in text.divide(ends))
 
 
-def _styled(piece: Text) -> str:
+def _style_text(piece: Text) -> str:
     """Return text of a single style as HTML."""
     shown = escape(piece.plain)
     for style in " ".join(str(span.style) for span in piece.spans).split():

@@ -39,7 +39,7 @@ def listed_use_cases(cases: Sequence[UseCaseListing], format: str) -> str:
         for case in cases
         for place, (field, origin) in enumerate(case["sources"].items())
     ]
-    return printed(map(draw_table, (Table("Use cases", cases, VALUES), Table("Sources", sources, SOURCES))))
+    return render_text(map(draw_table, (Table("Use cases", cases, VALUES), Table("Sources", sources, SOURCES))))
 
 
 def assumption_rows(traffic: Traffic, slo: Sequence[str]) -> list[dict[str, object]]:
@@ -63,11 +63,11 @@ def assumption_rows(traffic: Traffic, slo: Sequence[str]) -> list[dict[str, obje
         }
         for field, (what, unit, origin) in known.items()
     ]
-    rows.append({"what": "target", "value": _owed(slo), "from": YOURS if own else case.slo.origin})
+    rows.append({"what": "target", "value": _format_levels(slo), "from": YOURS if own else case.slo.origin})
     return rows
 
 
-def _owed(levels: Sequence[str]) -> str:
+def _format_levels(levels: Sequence[str]) -> str:
     """Return `p99 TTFT 450 ms, p99 TPOT 40 ms`."""
     return ", ".join(
         f"{'' if level.percentile is None else f'p{level.percentile:g} '}{METRICS[level.metric].label} "

@@ -58,7 +58,7 @@ class StreamingLedger(EngineLedger):
             self.gaps.add(gap_ps, times)
 
     def record_end(self, r: Sequence, now_ps: int) -> None:
-        super().finished(r, max(now_ps, r.last_token))
+        super().record_end(r, max(now_ps, r.last_token))
 
 
 class Frontend:

@@ -133,7 +133,7 @@ def _decode_shape(batch: int, limits: EngineLimits, load: EngineLoad) -> StepSha
 
 def _on_line(of_batch: Callable[[int], float]) -> Callable[[float], float]:
     """Return a function of real batch sizes that interpolates `of_batch`, evaluated once for each whole size."""
-    at = cache(of_batch)
+    known_at = cache(of_batch)
 
     def line(batch: float) -> float:
         below = math.floor(batch)

@@ -98,7 +98,7 @@ def _formats() -> Iterator[KvEviction]:
         )
 
 
-def described(methods: Sequence[KvEviction]) -> tuple[EvictionMethod, ...]:
+def describe_methods(methods: Sequence[KvEviction]) -> tuple[EvictionMethod, ...]:
     return tuple(make_from(EvictionMethod, way, method=way.name) for way in methods)
 
 

@@ -217,8 +217,8 @@ def _given_flags(traffic: Traffic, names: Iterable[str]) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in names if name in traffic.model_fields_set]
 
 
-def _traced(traffic: Traffic, path: str) -> Workload:
-    if flags := _given(traffic, GENERATED):
+def _from_trace(traffic: Traffic, path: str) -> Workload:
+    if flags := _given_flags(traffic, GENERATED):
         raise InvalidInput(f"--trace and {flags[0]} exclude each other: remove one")
     workload = read_trace(path, limit=traffic.num_prompts, spread_ticks=traffic.trace_spread_ticks)
     if traffic.trace_sessions == "closed":
@@ -246,7 +246,7 @@ def _generate(traffic: Traffic, longest_tokens: int | None) -> Workload:
         raise InvalidInput(
             "no traffic: use --trace FILE, --use-case chat (or another), or --input-len and --output-len"
         )
-    if flags := _given(traffic, [name for name in Traffic.model_fields if name.startswith("trace_")]):
+    if flags := _given_flags(traffic, [name for name in Traffic.model_fields if name.startswith("trace_")]):
         raise InvalidInput(f"{flags[0]} applies only to a trace: add --trace, or remove it")
     requests = _count(traffic)
     times_mean = _times_mean(traffic, longest_tokens)
@@ -257,7 +257,7 @@ def _generate(traffic: Traffic, longest_tokens: int | None) -> Workload:
     if traffic.turns > 1:
         if traffic.clients > 1:
             raise InvalidInput("--turns and --clients exclude each other: remove one")
-        if flags := _given(traffic, ("num_prefixes", "length_correlation")):
+        if flags := _given_flags(traffic, ("num_prefixes", "length_correlation")):
             raise InvalidInput(f"--turns and {flags[0]} exclude each other: remove one")
         if traffic.concurrency is not None:
             raise InvalidInput("--turns and --concurrency exclude each other: remove one")
@@ -302,7 +302,7 @@ def _count(traffic: Traffic) -> int:
 
 def _of_users(traffic: Traffic, users: int, prompt: Lengths, output: Lengths) -> Workload:
     """Return a closed loop of users, each with a new request after every answer."""
-    if flags := _given(traffic, ("turns", "clients", "random_prefix_len", "arrivals", "request_rate")):
+    if flags := _given_flags(traffic, ("turns", "clients", "random_prefix_len", "arrivals", "request_rate")):
         raise InvalidInput(f"--user-loop closed and {flags[0]} exclude each other: remove one")
     asked = traffic.num_prompts
     return user_loop(
@@ -318,7 +318,7 @@ def _of_users(traffic: Traffic, users: int, prompt: Lengths, output: Lengths) ->
 
 
 def _of_clients(traffic: Traffic, requests: int, prompt: Lengths, output: Lengths) -> Workload:
-    if flags := _given(traffic, ("concurrency", "num_prefixes", "length_correlation")):
+    if flags := _given_flags(traffic, ("concurrency", "num_prefixes", "length_correlation")):
         raise InvalidInput(f"--clients and {flags[0]} exclude each other: remove one")
     if traffic.request_rate is None or math.isinf(traffic.request_rate):
         raise InvalidInput("--clients need --request-rate, the total rate of all clients")

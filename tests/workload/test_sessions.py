@@ -92,4 +92,4 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no sessions"):
         beginning_at_rate(alone, 1.0, np.random.default_rng(0))
     with pytest.raises(InvalidInput, match="--trace-sessions-per-s applies only to a trace"):
-        described(Traffic(input_len=5, output_len=5, trace_sessions_per_s=1.0))
+        workload_of(Traffic(input_len=5, output_len=5, trace_sessions_per_s=1.0))

@@ -126,7 +126,7 @@ def _step_overhead(resolved: ResolvedPool, workload: Workload, tpot_ms: float) -
     return (low + high) / 2
 
 
-def _compared(
+def _compare_run(
     resolved: ResolvedPool,
     run: MeasuredRun,
     workload: tuple[Workload, str],

@@ -199,8 +199,8 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
     for s in report.serving:
         lines.append(
             f"serving {s.requests} requests at {s.rate_per_s:.2f}/s: TTFT {duration(s.measured_ttft_s)} "
-            f"measured, {signed(s.ttft_error)} simulated; TPOT {duration(s.measured_tpot_s)}, "
-            f"{signed(s.tpot_error)}; {s.equal_steps} of {s.steps} steps scheduled identically"
+            f"measured, {format_signed(s.ttft_error)} simulated; TPOT {duration(s.measured_tpot_s)}, "
+            f"{format_signed(s.tpot_error)}; {s.equal_steps} of {s.steps} steps scheduled identically"
         )
     for r in report.speculation:
         lines.append(
@@ -210,7 +210,7 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
         )
     for regime, (low, high) in report.bands.items():
         lines.append(
-            f"error band of {regime} steps: {signed(low)} to {signed(high)} (90 % of held-out steps)"
+            f"error band of {regime} steps: {format_signed(low)} to {format_signed(high)} (90 % of held-out steps)"
         )
     if report.engine is not None:
         lines += render_text(view_parts(comparison_view(report.engine), report.engine)).splitlines()

@@ -125,7 +125,7 @@ def measure_engine(
     serve = serve_words(name, checkpoint, build(Pool, fields), port=port)
     results: list[str | Path] = []
     announce(f"starting {name}")
-    with running(serve, log) as process:
+    with run_process(serve, log) as process:
         wait_until_healthy(process, log, f"http://{HOST}:{port}/health", start_s=start_s)
         for in_flight, requests in loads:
             announce(f"{name} with {in_flight} requests in flight")

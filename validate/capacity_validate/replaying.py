@@ -178,9 +178,9 @@ class ReplayedRun:
     exact: bool
     names: tuple[str, ...]
 
-    def predicted(self, resolved: ResolvedPool, beyond: Mapping[str, float]) -> list[float]:
+    def predict(self, resolved: ResolvedPool, beyond: Mapping[str, float]) -> list[float]:
         """Return the prediction of each name, or NaN. `beyond`: factors on TTFT and TPOT that no step explains."""
-        result = replayed(resolved, self.workload, frontend=frontend_of(resolved, self.run))
+        result = replay_metrics(resolved, self.workload, frontend=frontend_of(resolved, self.run))
         if result["status"] != "complete":
             return [math.nan for _ in self.names]
         ttft, e2e = (float(result.get(f"mean_{metric}_ms") or 0.0) for metric in ("ttft", "e2el"))

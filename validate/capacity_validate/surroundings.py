@@ -96,7 +96,7 @@ def _query(question: Any) -> str | None:
 
 
 def _package_version(*names: str) -> str | None:
-    found = (_asked(partial(importlib.metadata.version, name)) for name in names)
+    found = (_query(partial(importlib.metadata.version, name)) for name in names)
     return next(filter(None, found), None)
 
 

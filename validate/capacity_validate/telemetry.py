@@ -85,7 +85,7 @@ class Telemetry:
 
     def conditions(self, began_s: float, ended_s: float) -> Conditions | None:
         """Return the conditions between two instants, or nearest to them; None if the driver reported nothing."""
-        readings = self._since(began_s)
+        readings = self._readings_since(began_s)
         middle_s = (began_s + ended_s) / 2
         inside = [r for r in readings if began_s <= r.at_s <= ended_s]
         found = inside or sorted(readings, key=lambda r: abs(r.at_s - middle_s))[:1]
@@ -93,7 +93,7 @@ class Telemetry:
         together = merge_conditions([reading.conditions for reading in found])
         return None if together is None else Conditions(**together)
 
-    def _since(self, instant: float) -> list[Reading]:
+    def _readings_since(self, instant: float) -> list[Reading]:
         """Return readings from the last one before an instant on; the thread may append meanwhile."""
         return self.readings[
             max(0, bisect_left(self.readings, instant, key=lambda reading: reading.at_s) - 1) :

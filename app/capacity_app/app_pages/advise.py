@@ -32,7 +32,7 @@ st.caption(
     )
 )
 options = {**inputs.pool, **inputs.load, **asked, **inputs.cost}
-found = answered("advise", inputs, options, doing="Simulating changes", button="Try every change")
+found = ask_in_background("advise", inputs, options, doing="Simulating changes", button="Try every change")
 answer: AdviceList | None = found.value
 if answer is not None:
     known: Mapping[str, Quantity] = {}

@@ -18,5 +18,5 @@ with widget_row():
         field("beam_widths", "beam_widths", "Beams per request", choices=WIDTHS, default=None),
     )
 options = {**inputs.pool, **inputs.lengths, **asked, "beam_widths": tuple(sorted(asked["beam_widths"]))}
-found = answered("beam_search", inputs, options, doing="Computing beam widths")
+found = ask_in_background("beam_search", inputs, options, doing="Computing beam widths")
 show_answer("beam_search", inputs, found, beam_search_facts, beam_search_view)

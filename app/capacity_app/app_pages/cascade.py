@@ -49,5 +49,5 @@ options = {
     **asked,
     **inputs.cost,
 }
-found = answered("cascade", inputs, options, doing="Computing the cascade")
+found = ask_in_background("cascade", inputs, options, doing="Computing the cascade")
 show_answer("cascade", inputs, found, partial(cascade_facts, shown_in=inputs.units), cascade_view)

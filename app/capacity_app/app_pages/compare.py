@@ -38,7 +38,7 @@ def figures_of_merit(run: RunComparison) -> list[parts.Kpi]:
     ]
 
 
-def beside(row: MetricRow) -> str:
+def describe_difference(row: MetricRow) -> str:
     """Return the measured and the predicted value, and whether the measured one is in the interval."""
     predicted, interval = predicted_texts(row)
     words = f"measured {row.measured:,.4g}, predicted {predicted}"

@@ -43,7 +43,7 @@ def day_and_curve(options: dict[str, Any]) -> None:
         "slo": inputs.slo,
         **asked,
     }
-    curve = answered(
+    curve = ask_in_background(
         "curve", inputs, load, doing="Searching for the highest rate", button="Draw the curve"
     ).value
     if curve is None:
@@ -82,7 +82,7 @@ with widget_row():
         disabled=not own,
     )
 if not inputs.cost:
-    tier = "a tier" if state.chosen("tier", "") == state.NO_PRICE else "another tier"
+    tier = "a tier" if state.page_choice("tier", "") == state.NO_PRICE else "another tier"
     st.info(f"No price: choose {tier} or your own price in the sidebar.", icon=":material/payments:")
 else:
     options = {
@@ -109,7 +109,7 @@ else:
         day_and_curve(options)
     with boundary():
         st.subheader("Sensitivity analysis")
-        tornado = answered(
+        tornado = ask_in_background(
             "tornado", inputs, options, doing="Varying inputs", button="Draw the tornado"
         ).value
         if tornado is not None:

@@ -105,9 +105,9 @@ def this_load(answer: Estimate, why: Attribution | None) -> None:
                 views.show_chart(chart, why)
 
 
-def typing(answers: dict[str, Estimate]) -> None:
+def show_typing(answers: dict[str, Estimate]) -> None:
     """Draw this deployment typing next to the pinned ones, or next to another GPU if none is pinned."""
-    if len(answers) < 2 and (other := watch_view.beside(inputs, options)) is not None:
+    if len(answers) < 2 and (other := watch_view.estimate_of_other_gpu(inputs, options)) is not None:
         answers = {**answers, "B": other}
     watch_view.show_typing_speeds(answers, inputs)
 

@@ -71,7 +71,7 @@ def archive(plan: Plan, options: Mapping[str, Any]) -> None:
     """Draw a download of the plan and its launch files as one ZIP file."""
     traffic = Traffic(**select(options, Traffic.model_fields))
 
-    def zipped() -> bytes:
+    def write_archive() -> bytes:
         """Return the files that `capacity plan --output FOLDER` writes, as a ZIP file."""
         with tempfile.TemporaryDirectory() as folder:
             files = Path(folder, "plan")

@@ -28,7 +28,7 @@ options: dict[str, Any] = {
     ),
     **inputs.cost,
 }
-answer: Quantizing | None = answered("quantize", inputs, options, doing="Comparing formats").value
+answer: Quantizing | None = ask_in_background("quantize", inputs, options, doing="Comparing formats").value
 if answer is not None:
     methods = {row.method: row for row in answer.rows}
     chosen = state.choice("Format", "quant_method", tuple(methods), next(iter(methods)))

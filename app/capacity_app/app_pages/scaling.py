@@ -28,7 +28,7 @@ options: dict[str, Any] = {
 }
 limit_s = options.get("tpot_s")
 typed = {**options, "tpot_s": None, "tpot": None if limit_s is None else 1e3 * limit_s}
-answer = answered("scale", inputs, options, doing="Comparing layouts", typed=typed).value
+answer = ask_in_background("scale", inputs, options, doing="Comparing layouts", typed=typed).value
 if answer is not None:
     if run := layouts(answer):
         parts.kpis(views.figures_of_merit(scaling_facts(run)))

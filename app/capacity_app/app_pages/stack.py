@@ -51,5 +51,5 @@ answer: Stack | None = found.value
 if answer is not None:
     show_figures("stack", inputs, found, stack_facts)
     st.caption(plain(f"{answer.deployment}. Naive: {answer.naive_flags}"))
-    titles = charted(answer)
+    titles = charted_figures(answer)
     views.show(stack_view(answer, state.segments("Chart", "stack_of", titles, titles[0])), answer)

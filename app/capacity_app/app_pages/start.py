@@ -33,10 +33,10 @@ LINK = (
 inputs = current_inputs()
 
 
-def edited(case: UseCase) -> dict[str, float | int]:
+def edited_fields(case: UseCase) -> dict[str, float | int]:
     """Return the traffic fields that the user changed from the use case."""
 
-    def of(name: str, key: str, label: str, usual: float, **page: Any) -> Field:
+    def show_number(name: str, key: str, label: str, usual: float, **page: Any) -> Field:
         # a key per use case, so that selecting another one shows its values
         key = f"start_{key}_{case.name}"
         return show_field((Traffic,), name, key, label, **{"start": usual, "default": usual} | page)
@@ -45,14 +45,14 @@ def edited(case: UseCase) -> dict[str, float | int]:
     response: dict[str, Any] = {"start": 0.0 if think_s else 1.0, "most": 86_400.0}
     with widget_row():
         return draw(
-            of("input_len", "isl", "Tokens per question", case.input_len.mean, most=1_000_000, step=128),
-            of("output_len", "osl", "Tokens per answer", case.output_len.mean, most=1_000_000, step=64),
-            of("think_time_s", "think", "Think time, s", think_s, most=86_400.0),
-            of("response_s", "response", "Response time, s", 0.0, **response),
+            show_number("input_len", "isl", "Tokens per question", case.input_len.mean, most=1_000_000, step=128),
+            show_number("output_len", "osl", "Tokens per answer", case.output_len.mean, most=1_000_000, step=64),
+            show_number("think_time_s", "think", "Think time, s", think_s, most=86_400.0),
+            show_number("response_s", "response", "Response time, s", 0.0, **response),
         )
 
 
-def wanted(case: UseCase, columns: Any) -> tuple[Slo, ...]:
+def show_slos(case: UseCase, columns: Any) -> tuple[Slo, ...]:
     """Return the response times as service levels."""
     levels = []
     for level, column in zip(parse_slos(case.slo.limits), columns, strict=False):
@@ -103,7 +103,7 @@ st.markdown(f"**{case.title}**: {case.about}")
 levels = show_slos(case, st.columns(3))
 answered = st.container()
 with st.expander("Assumptions", expanded=True, key="start_more"):
-    asked = {"use_case": case.name, "users": users, **edited(case)}
+    asked = {"use_case": case.name, "users": users, **edited_fields(case)}
     traffic = build(Traffic, asked)
     slo = tuple(str(level) for level in levels)
     same = levels == parse_slos(case.slo.limits)

@@ -132,7 +132,7 @@ def _text_fields(outer: Fields) -> Fields:
     if inner is None:
         return outer
     omitted = NAMES["left_out"].get(outer.text("model_type"), {})  # transformers' defaults
-    return _text_fields(inner.updated({**omitted, **inner.values}))
+    return _text_fields(inner.update({**omitted, **inner.values}))
 
 
 def _dtype(outer: Fields, text: Fields) -> Literal["bf16", "fp16", "fp32"]:

@@ -230,7 +230,7 @@ def rotary_values(text: Fields, groups: Iterable[LayerGroup], positions: int) ->
     return round(values * (factor + 1))
 
 
-def _turned(text: Fields, mixer: object) -> int:
+def _rotary_dimensions(text: Fields, mixer: object) -> int:
     """Return the dimensions of a head that rotary positions rotate, or 0."""
     if isinstance(mixer, LatentAttention):
         return mixer.qk_rope_head_dim

@@ -53,7 +53,7 @@ def plain(text: Fields, layer: int, *, bias: bool | tuple[str, bool] = False) ->
     return DenseFeedForward(intermediate_size=width, gated=False, bias=has)
 
 
-def routed(text: Fields, layer: int, *, width: int, shared: int = 0, **traits: Any) -> MoEFeedForward:
+def routed_experts(text: Fields, layer: int, *, width: int, shared: int = 0, **traits: Any) -> MoEFeedForward:
     """Return routed experts of this width; their numbers come from the config."""
     experts = of_layer(text, layer, "n_routed_experts", *EXPERTS) or text.count(*EXPERTS)
     chosen = required_of_layer(text, layer, *EXPERTS_PER_TOKEN)
@@ -99,7 +99,7 @@ def leading_dense(
         return dense(text, layer)
     width = text.count("moe_intermediate_size")
     shared = of_layer(text, layer, *SHARED_EXPERTS, minimum=0) or 0
-    return routed(text, layer, width=width, shared=shared * width, balanced_router=balanced)
+    return routed_experts(text, layer, width=width, shared=shared * width, balanced_router=balanced)
 
 
 def minimax(text: Fields, layer: int) -> FeedForward:

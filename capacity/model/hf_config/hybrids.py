@@ -116,7 +116,7 @@ def _short_convolution(text: Fields) -> Recurrence:
     )
 
 
-def _lightning(text: Fields) -> Recurrence:
+def _lightning_attention(text: Fields) -> Recurrence:
     """Return MiniMax-Text-01's gated heads with a d x d state each."""
     hidden, heads = text.count(*HIDDEN), text.count(*HEADS)
     head = text.optional_count("head_dim") or hidden // heads

@@ -75,7 +75,7 @@ def head_gates(text: Fields, layer: int) -> Beside:
 
 def laguna_extras(text: Fields, layer: int) -> Beside:
     """Return the gates of heads, and one learned value per expert."""
-    sparse = text.listed("mlp_layer_types", layer) == "sparse"
+    sparse = text.entry_of_layer("mlp_layer_types", layer) == "sparse"
     return replace(head_gates(text, layer), vector_values=text.count(*feed_forwards.EXPERTS) if sparse else 0)
 
 

@@ -166,9 +166,9 @@ class _Automaton:
     def _step(self, here: _Set, character: str) -> _Set:
         self._owner.count_work(len(here.takes))
         states = (self._owner.states[number] for number in here.takes)
-        return self._closed([s.after[0] for s in states if character in s.characters])
+        return self._closure([s.after[0] for s in states if character in s.characters])
 
-    def _closed(self, numbers: list[int], *, at_start: bool = False) -> _Set:
+    def _closure(self, numbers: list[int], *, at_start: bool = False) -> _Set:
         """Return the set of states reachable from `numbers` that consume a character or wait for the end."""
         seen, takes, found = self._walk(numbers, (_AT_START,) if at_start else ())
         self._owner.count_work(seen)
@@ -254,7 +254,7 @@ def _characters(op: Any, value: Any) -> frozenset[str]:
     return _ALPHABET - taken if negated else frozenset(taken)
 
 
-def _unknown(what: object) -> re.error:
+def _unsupported_error(what: object) -> re.error:
     return re.error(
         f"{str(what).lower()} is not supported; use literals, sets, groups, alternatives and repeats"
     )

@@ -68,7 +68,7 @@ class Layouts:
         between = math.comb(count, 2) if most_pools > 2 else 0
         return 2 + each * (2 * count * (most_pools > 1) + 2 * between)
 
-    def _of(self, threshold: int | None) -> Layout:
+    def _layout_at(self, threshold: int | None) -> Layout:
         """Return the cheapest pools with this threshold; stop early if they cannot be the best."""
         first: Layout | None = None
         spans: tuple[Span, ...] = (Span(),)
@@ -100,8 +100,8 @@ class Layouts:
             spent = sum(each.objective for each in sides)
             if len(sides) < len(spans) and leader is not None and spent >= (leader.objective or 0.0):
                 why = f"the pool for {side.pool.label} requests alone costs as much as the best layout"
-                return _without(thresholds, "cannot be cheaper", why, proved=proved), sides
-        return _planned(thresholds, sides), sides
+                return _rejected_layout(thresholds, "cannot be cheaper", why, proved=proved), sides
+        return _planned_layout(thresholds, sides), sides
 
     def _goals(self, longest: Span) -> Sequence[tuple[Goal, Goal]]:
         """Return pairs of goals to try: that of all pools but the longest, and that of the pool for the longest
@@ -123,9 +123,9 @@ class Layouts:
         if any(side.outcome == "not reached" for side in self.pools.sides):
             return _rejected_layout((), "not reached", LATE, proved=False, num_pools=count)
         if leader is None:
-            return _without((), "no answer", "nothing meets the SLO", proved=proved, num_pools=count)
+            return _rejected_layout((), "no answer", "nothing meets the SLO", proved=proved, num_pools=count)
         why = f"{count} pools cost at least as much as the best layout with any thresholds"
-        return _without((), "cannot be cheaper", why, proved=proved, num_pools=count)
+        return _rejected_layout((), "cannot be cheaper", why, proved=proved, num_pools=count)
 
     def _cheapest_of(self, count: int) -> Sequence[Side]:
         """Return the pools; empty if `count` pools cost at least as much as the best so far."""

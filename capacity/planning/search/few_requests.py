@@ -57,7 +57,7 @@ def look_beside(
     tried.
     """
     judged_on = bench.arena.context_of(best.candidate, check=bench.check).workloads
-    what = hanging(bench.arena.goal, sum(map(len, judged_on)))
+    what = few_requests_level(bench.arena.goal, sum(map(len, judged_on)))
     if what is None or what.beyond >= FEW or best.option.prefill is not None:
         return None, ()
     trials = _neighbours(best, bench)
@@ -81,7 +81,7 @@ def _neighbours(best: EvaluatedCandidate, bench: EvaluationPool) -> dict[int, Ev
 
     def does(count: int) -> bool:
         if count not in trials:
-            (found,) = bench.all([EvaluationRequest(option.at(count), option.search.confidence)])
+            (found,) = bench.run_all([EvaluationRequest(option.candidate_at(count), option.search.confidence)])
             if found is None:
                 return False
             trials[count] = found

@@ -132,7 +132,7 @@ class Ranking:
             return _bound_misses(survey)
         nearest = min(missed, key=lambda tried: tried.trial.ratio)
         task = EvaluationRequest(nearest.candidate, self.search.confidence, give_up=False)
-        trial = self.bench.all([task])[0] or nearest.trial
+        trial = self.bench.run_all([task])[0] or nearest.trial
         if trial.met:  # the busiest window meets the SLO, another window does not
             trial = nearest.trial
         return tuple(_miss(level, nearest.candidate.label) for level in trial.levels if not level.met)

@@ -39,7 +39,7 @@ def rejections(
             assert best is not None
             least, to_beat = (amount(best.option, order[0]) for order in (entry.order, best.order))
             reason = f"one replica is at least {least}, no better than the best candidate's {to_beat}"
-            yield Rejection.of(entry.candidate, "costlier", reason, replicas=1)
+            yield Rejection.from_candidate(entry.candidate, "costlier", reason, replicas=1)
         elif (engine := _engine(entry.option)) not in settled:
             settled.add(engine)
             yield _rejection_of(entry, best, leaders.get(entry.option.family, best), limit)
@@ -75,7 +75,7 @@ def _rejection_of(
     option, candidate = entry.option, entry.candidate
     if limit is not None and option.bound.ratio > limit:
         reason = f"an empty engine has {option.bound.ratio:.2f} times the latency limit; at most {limit:.2f} is allowed"
-        return Rejection.of(candidate, "unmeetable", reason, replicas=None)
+        return Rejection.from_candidate(candidate, "unmeetable", reason, replicas=None)
     if in_doubt(entry, best):
         return Rejection.from_candidate(candidate, "unresolved", NOT_REACHED, replicas=None)
     if isinstance(entry, PairReplicaSearch) and entry.outpaced:
@@ -89,7 +89,7 @@ def _rejection_of(
         what = f"{option.prefill_replicas} prefill and {option.least} decode replicas"
     least, to_beat = amount(option, option.objective(option.least)), amount(option, leader.order[0])
     reason = f"needs at least {what}: {least}, no better than the best candidate's {to_beat}"
-    return Rejection.of(candidate, "costlier", reason, replicas=option.least)
+    return Rejection.from_candidate(candidate, "costlier", reason, replicas=option.least)
 
 
 def describe_miss(trial: Evaluation) -> str:

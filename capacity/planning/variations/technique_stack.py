@@ -138,7 +138,7 @@ class TechniqueStack:
     _known: dict[frozenset[str], Standing] = field(default_factory=dict)
     _drafting: dict[frozenset[str], Mapping[str, object]] = field(default_factory=dict)
 
-    def beginning(self, names: Sequence[str]) -> Taken:
+    def fewest_that_fit(self, names: Sequence[str]) -> Taken:
         """Return the fewest techniques with which the naive deployment fits. Raises DoesNotFit if none suffice."""
         saving = tuple(name for name in SAVE_MEMORY if name in names and self.rungs[name].refused is None)
         for count in range(len(saving) + 1):
@@ -200,7 +200,7 @@ class TechniqueStack:
             why=why,
         )
 
-    def at(self, taken: Taken) -> Standing:
+    def simulate_with(self, taken: Taken) -> Standing:
         """Return the simulated deployment with these techniques. Raises CapacityError if it cannot be built or run."""
         key = frozenset(taken)
         if key not in self._known:

@@ -74,7 +74,7 @@ class Speculator(Spec):
     date: str = ""
     basis: Literal["datasheet", "measured", "fitted", "assumed"] = "assumed"
 
-    def accepting(self, acceptance: str) -> Speculator:
+    def with_acceptance(self, acceptance: str) -> Speculator:
         """Return the method with acceptance "0.7", "0.92,0.72" by position, or "length:2.3". Raises InvalidInput."""
         fields = {**self.model_dump(), **NO_ACCEPTANCE, "source": "given", "date": "", "basis": "assumed"}
         text, separator, length = acceptance.partition("length:")

@@ -36,11 +36,11 @@ class Chart:
 
     def svg(self, made: date | None = None) -> str:
         """Return a static picture, dark on white, with its title, subject and the date `made`."""
-        return self._drawn("svg", made).decode()
+        return self._draw("svg", made).decode()
 
     def png(self, made: date | None = None) -> bytes:
         """Return the same picture as PNG."""
-        return self._drawn("png", made)
+        return self._draw("png", made)
 
     def _draw(self, format: str, made: date | None) -> bytes:
         from capacity.report.figures.picture import draw_picture  # loads numpy

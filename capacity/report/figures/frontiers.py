@@ -57,7 +57,7 @@ def frontier_chart(answer: Frontier, *, tpot_limit_s: float | None = None) -> Ch
 
     A marker's colour is its $ per 1M output tokens; its `customdata` is the number of the line and of the point.
     """
-    figure, points = new_figure(), _known(answer)
+    figure, points = new_figure(), _known_points(answer)
     lines = [list(line) for _, line in groupby(points, key=lambda each: each.place.numbers[0])]
     prices = [math.log10(each.price) for each in points if each.price is not None]
     scale = {"colorscale": COLOURS, "cmin": min(prices), "cmax": max(prices)} if prices else {}

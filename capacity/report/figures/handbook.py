@@ -87,7 +87,7 @@ def _decode_steps(pool: ResolvedPool, pools: Mapping[str, ResolvedPool]) -> str:
 
 def speculation_chart(pool: ResolvedPool) -> str:
     """Return the speed-up over batch for chains of 1 to 7 drafts and a tree of 25, with an acceptance of 0.7."""
-    speculation = Speculation(pool, find_speculator("eagle-tree").accepting("0.7"))
+    speculation = Speculation(pool, find_speculator("eagle-tree").with_acceptance("0.7"))
     drafts = {f"chain of {k}": (k, k) for k in (1, 3, 5, 7)} | {"tree of 25, 5 deep": (5, 25)}
     lines = {
         name: [(b, speculation.round_of(b, CONTEXT, depth, nodes).speedup) for b in BATCHES]

@@ -39,7 +39,7 @@ LISTED = {"Models": MODELS, "GPUs": GPUS}
 
 def source_rows(profile: HardwareProfile) -> list[dict[str, object]]:
     """Return every value of a profile with its source, in the SI unit that its name gives."""
-    values = flattened(profile.model_dump(exclude={"provenance", "step_time"}))
+    values = flatten(profile.model_dump(exclude={"provenance", "step_time"}))
     return [
         {
             "name": name,

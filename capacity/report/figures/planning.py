@@ -141,7 +141,7 @@ def _ranked_places(plan: Plan) -> list[tuple[str, Quantity, float]]:
     ]
 
 
-def _towards(speed: float, predicted: float | None) -> Quantity:
+def _extend_interval(speed: float, predicted: float | None) -> Quantity:
     """Return a speed whose interval reaches to the speed with predicted step times."""
     ends = () if predicted is None else (speed, predicted)
     return Quantity(value=speed, low=min(ends, default=None), high=max(ends, default=None))

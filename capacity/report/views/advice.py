@@ -46,9 +46,9 @@ def advice_facts(answer: AdviceList, predicted_ms: Mapping[str, Quantity]) -> It
     base, full = answer.base, answer.base.usd_per_request_full
     for metric, seconds in (("ttft", base.ttft_p95_s), ("tpot", base.tpot_p95_s), ("e2el", base.e2e_p95_s)):
         known = predicted_ms.get(f"p95_{metric}_ms")
-        alone = None if seconds is None else rounded(seconds)
+        alone = None if seconds is None else round_like(seconds)
         label = f"p95 {METRICS[metric].label}"
-        yield Fact(label, alone if known is None else known.scaled(1e-3), units.LATENCY)
+        yield Fact(label, alone if known is None else known.scale(1e-3), units.LATENCY)
     yield Fact("Requests/s", base.requests_per_s, units.TIMES, f"{base.failed:,} failed")
     yield Fact("$ per 1k requests", None if full is None else 1e3 * full, THIRD_DIGIT, "at full load")
 

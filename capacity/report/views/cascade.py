@@ -121,10 +121,10 @@ def _blocks(answer: CascadeAnswer) -> Iterator[Block]:
     yield Table("Where requests are answered", answer.tiers, ANSWERED)
     yield Table("Cost and latency of each tier", answer.tiers, BILLED)
     title = "Cascade compared with the large model alone (90 % intervals)"
-    yield _beside(title, answer.cascade, answer.alone, ("cascade", "alone"))
+    yield _comparison_table(title, answer.cascade, answer.alone, ("cascade", "alone"))
     if (run := answer.together) is not None:
         title = "Simulated as one deployment, compared with the sum of the tiers' times"
-        yield _beside(title, run, answer.cascade, ("simulated", "sum of tiers"))
+        yield _comparison_table(title, run, answer.cascade, ("simulated", "sum of tiers"))
         yield (
             f"{run.completed:,} of {run.requests:,} requests answered, {run.escalated:,} by the large model; "
             f"{run.unseen_tokens:,} tokens of the small model discarded"
@@ -152,7 +152,7 @@ def _share(alone: Whole, field: str, row: AtRate) -> float | None:
     return getattr(row, field).value / whole if whole else None
 
 
-def _beside(title: str, ours: Whole | Together, theirs: Whole, names: tuple[str, str]) -> Table:
+def _comparison_table(title: str, ours: Whole | Together, theirs: Whole, names: tuple[str, str]) -> Table:
     """Return the figures that both sides have, each with its change."""
     rows = []
     for figure, field, unit in WHOLE:
@@ -244,7 +244,7 @@ def escalation_chart(answer: CascadeAnswer) -> Curves:
         alt=f"{answer.small} in front of {answer.model}: cheaper {pays}, at scale.",
         data={
             "cascade, at scale": {row.escalation_rate: row.usd_per_request_at_scale for row in rates},
-            "cascade, whole engines": {row.escalation_rate: row.usd_per_month.scaled(here) for row in rates},
+            "cascade, whole engines": {row.escalation_rate: row.usd_per_month.scale(here) for row in rates},
             "alone, at scale": dict.fromkeys(escalated, alone.usd_per_request_at_scale.value),
             "alone, whole engines": dict.fromkeys(escalated, alone.usd_per_request.value),
         },

@@ -32,7 +32,7 @@ class Place:
 
 def places(answer: Frontier) -> list[Place]:
     """Return all points, in order."""
-    front = answer.undominated()
+    front = answer.pareto_points()
     return [
         Place((number, place), line, point, (number, place) in front)
         for number, line in enumerate(answer.lines)

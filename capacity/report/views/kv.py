@@ -82,7 +82,7 @@ def _blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
         Column("attention", "attention", units.TEXT),
         Column("KiB/token", "bytes_per_token", units.KIB),
         *(Column(f"{{memory}} at {tokens(n)}", f"request_bytes.{n}", units.GIB) for n in answer.contexts),
-        *(Column(f"tokens on {gpu}", partial(_held, gpu), units.TEXT) for gpu in answer.gpus),
+        *(Column(f"tokens on {gpu}", partial(_tokens_that_fit, gpu), units.TEXT) for gpu in answer.gpus),
     ]
     yield Table("KV cache of one request", rows, columns)
     kinds = [
@@ -150,7 +150,7 @@ def _eviction_blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
     found = [
         Column("method", "method"),
         Column("engines", join("engines", "none"), units.TEXT),
-        Column("published", _published),
+        Column("published", _describe_method),
     ]
     yield Table("Published quality of KV eviction (not lossless)", answer.eviction_methods, found)
 

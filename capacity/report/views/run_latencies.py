@@ -166,7 +166,7 @@ def level_table(answer: Simulation) -> Table:
     return Table(f"Service levels{when}", answer.slos, columns)
 
 
-def _attained(level: SloLevel | Goodput) -> Quantity | None:
+def _attainment(level: SloLevel | Goodput) -> Quantity | None:
     """Return the share of requests within a limit, in %."""
     if level.attained_fraction is None:
         return None

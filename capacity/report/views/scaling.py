@@ -97,7 +97,7 @@ def _chart(answer: Scaling) -> Panels:
         alt=f"{answer.concurrency} requests in flight: {words}.",
         labels="GPUs",
         data={
-            "TPOT, ms": {gpus: tpot and tpot.scaled(1e3) for gpus, tpot in tpots.items()},
+            "TPOT, ms": {gpus: tpot and tpot.scale(1e3) for gpus, tpot in tpots.items()},
             "output tokens/s per GPU": {gpus: as_sure(rate, tpots[gpus]) for gpus, rate in per_gpu.items()},
         },
     )

@@ -82,7 +82,7 @@ def _blocks(answer: Speculating) -> Iterator[Block]:
     )
 
 
-def _measured(source: AcceptanceSource) -> str:
+def _source_text(source: AcceptanceSource) -> str:
     """Return the model, engine and batch of the measured acceptance, or its origin."""
     on = ", ".join(part for part in (source.model, source.setting) if part)
     return f"{source.basis} on {on} ({source.text})" if on else f"{source.basis}, {source.text}"
@@ -189,7 +189,7 @@ def speculators_view(answer: Speculators) -> View:
         Column("depth", "draft_tokens", units.COUNT),
         Column("tree", "tree_tokens", units.COUNT),
         Column("tokens/round", "tokens_per_round", units.TIMES),
-        Column("note", _known),
+        Column("note", _acceptance_text),
     ]
     return View("", [Table("Draft methods with published acceptance", answer.rows, columns)])
 

@@ -39,7 +39,7 @@ def times(factor: float) -> str:
 FACTOR = Unit(show=lambda number, _: (times(number.value), ""))
 
 
-def charted(answer: Stack) -> tuple[str, ...]:
+def charted_figures(answer: Stack) -> tuple[str, ...]:
     """Return the figures of this stack: no price without a price, and no TPOT for single output tokens."""
     return tuple(title for title in CHARTED if getattr(answer.naive, CHARTED[title][0]) is not None)
 

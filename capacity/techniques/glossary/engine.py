@@ -26,7 +26,7 @@ def little(s: Situation) -> str:
     return f"{rate:,.2f} requests/s x {s.e2e_s:,.2f} s = {rate * s.e2e_s:,.1f} requests in flight"
 
 
-def queueing(s: Situation) -> str:
+def queueing_example(s: Situation) -> str:
     rate = s.estimate.requests_per_s.value
     return (
         f"this load completes {rate:,.2f} requests/s; if more arrive for a long time, the queue grows by the "

@@ -82,7 +82,7 @@ def _refuse(lines: TraceLines, first: FirstLine) -> NoReturn:
     needed = " or ".join(
         ", ".join(entry.needed) for entry in trace_formats() if entry.needed and not entry.tabular
     )
-    keys = shown(", ".join(map(str, first.record)))
+    keys = short_repr(", ".join(map(str, first.record)))
     lines.refuse(f"keys {keys} do not match a known trace format; needed: {needed}")
 
 

@@ -13,7 +13,7 @@ def json_record(lines: TraceLines, line: str) -> dict[str, object]:
     """Return one line as a JSON object; raises MalformedFile."""
     record = _decode(lines, line)
     if not isinstance(record, dict):
-        lines.refuse(f"is not a JSON object: {shown(line.strip())}; a trace has one object per line")
+        lines.refuse(f"is not a JSON object: {short_repr(line.strip())}; a trace has one object per line")
     return record
 
 
@@ -23,7 +23,7 @@ def _decode(lines: TraceLines, text: str) -> object:
     except RecursionError:
         lines.refuse("is nested too deeply")
     except ValueError as error:
-        lines.refuse(f"is not JSON: {getattr(error, 'msg', error)}: {shown(text.strip())}")
+        lines.refuse(f"is not JSON: {getattr(error, 'msg', error)}: {short_repr(text.strip())}")
 
 
 def json_document(lines: TraceLines, first: str) -> JsonLines:
@@ -39,7 +39,7 @@ def json_document(lines: TraceLines, first: str) -> JsonLines:
     read = _decode(lines, "".join(texts))
     objects = [entry for entry in (read if isinstance(read, list) else [read]) if isinstance(entry, dict)]
     if not objects or (isinstance(read, list) and len(objects) < len(read)):
-        lines.refuse(f"is neither a JSON object nor a list of objects: {shown(first.strip())}")
+        lines.refuse(f"is neither a JSON object nor a list of objects: {short_repr(first.strip())}")
     return JsonLines(objects[0], tuple(objects[1:]))
 
 

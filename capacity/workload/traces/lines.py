@@ -110,7 +110,7 @@ def check_tokens(lines: TraceLines, field: str, count: int, written: object) -> 
         lines.refuse(f"{field} {short_repr(written)} is negative; a request has at least 1 token")
     if count > MAX_REQUEST_TOKENS:
         lines.refuse(
-            f"{field} {shown(written)} is above {MAX_REQUEST_TOKENS:,} tokens, longer than any model's context"
+            f"{field} {short_repr(written)} is above {MAX_REQUEST_TOKENS:,} tokens, longer than any model's context"
         )
 
 
@@ -125,7 +125,7 @@ def number(lines: TraceLines, field: str, text: str) -> float:
         lines.refuse(f"{field} {short_repr(text)} is not a number")
     value = float(text)
     if math.isinf(value):
-        lines.refuse(f"{field} {shown(text)} is not finite: above the range of 64-bit floats")
+        lines.refuse(f"{field} {short_repr(text)} is not finite: above the range of 64-bit floats")
     return value
 
 
@@ -135,7 +135,7 @@ def seconds(lines: TraceLines, field: str, text: str) -> float:
     if value < 0:
         lines.refuse(f"{field} {short_repr(text.strip())} is negative; times run from 0")
     if value > MAX_CLOCK_S:
-        lines.refuse(f"{field} {shown(text.strip())} is too large: at most {MAX_CLOCK_S:g} s")
+        lines.refuse(f"{field} {short_repr(text.strip())} is too large: at most {MAX_CLOCK_S:g} s")
     return value
 
 

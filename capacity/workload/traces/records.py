@@ -132,11 +132,11 @@ class Requests:
             or not isinstance(value, int | float)
             or not 0 <= value < 1e9 * MAX_CLOCK_S
         ):
-            self.lines.refuse(f"{field} {shown(value)} is not a time")
+            self.lines.refuse(f"{field} {short_repr(value)} is not a time")
         scale = next(ns for least, ns in _PER_NS if value >= least)
         ns = value * scale if isinstance(value, int) else round(value * scale)
         if ns >= 1 << 63:
-            self.lines.refuse(f"{field} {shown(value)} is too large for a time")
+            self.lines.refuse(f"{field} {short_repr(value)} is too large for a time")
         return ns
 
     def workload(self, name: str, notices: Sequence[str] = ()) -> Workload:

@@ -97,7 +97,7 @@ def table_of(lines: TraceLines, first_line: str) -> Table:
         try:
             split[delimiter] = next(csv.reader([first_line], delimiter=delimiter, strict=True), [])
         except csv.Error as error:
-            lines.refuse(f"the header {shown(first_line.strip())} is not CSV: {error}")
+            lines.refuse(f"the header {short_repr(first_line.strip())} is not CSV: {error}")
     delimiter = max(split, key=lambda d: len(split[d]))
     return Table(tuple(column.strip() for column in split[delimiter]), delimiter)
 
@@ -267,14 +267,14 @@ class CalendarClock:
         """Return nanoseconds exactly: Azure writes seven decimals, more than datetime supports."""
         match = _CALENDAR.fullmatch(text.strip())
         if match is None:
-            lines.refuse(f"{field} {shown(text)} is not a time such as 2023-11-16 18:15:46.6805900")
+            lines.refuse(f"{field} {short_repr(text)} is not a time such as 2023-11-16 18:15:46.6805900")
         day, minute, second, fraction, zone = match.groups()
         minute_ns = self._minutes.get((day, minute, zone))
         if minute_ns is None:
             try:
                 moment = datetime.fromisoformat(f"{day}T{minute}{zone or ''}")
             except ValueError as error:
-                lines.refuse(f"{field} {shown(text)} is not a time: {error}")
+                lines.refuse(f"{field} {short_repr(text)} is not a time: {error}")
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
                 lines.refuse(
@@ -282,7 +282,7 @@ class CalendarClock:
                 )
             minute_ns = self._minutes[day, minute, zone] = int(moment.timestamp()) * 1_000_000_000
         if int(second) > 59:
-            lines.refuse(f"{field} {shown(text)} is not a time: second must be in 0..59")
+            lines.refuse(f"{field} {short_repr(text)} is not a time: second must be in 0..59")
         return minute_ns + int(second) * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
 
     def plain_nanoseconds(self, lines: TraceLines, field: str, texts: Sequence[str]) -> IntArray | None:

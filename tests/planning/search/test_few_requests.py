@@ -12,7 +12,7 @@ from capacity.deployment import Cost, Traffic
 from capacity.planning.evaluation.evaluation_context import EvaluationRequest
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.records import Plan
-from capacity.planning.search.few_requests import hanging, note, uneven
+from capacity.planning.search.few_requests import few_requests_level, note, uneven
 from capacity.planning.search.plan_request import PlanRequest
 from capacity.planning.space import Candidate, Search
 from capacity.workload import parse_slos

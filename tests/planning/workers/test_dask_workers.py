@@ -248,7 +248,7 @@ def test_ctrl_c_recalls_what_a_worker_is_at(threads: Any) -> None:
 )
 def test_an_address_that_is_none_is_said_in_one_line(address: str) -> None:
     with pytest.raises(InvalidInput, match=r"^--cluster is '.*: must be an address such as tcp://host:port$"):
-        opened(1, address).__enter__()
+        open_pool(1, address).__enter__()
 
 
 def test_where_no_scheduler_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,11 +281,11 @@ def test_where_something_else_answers() -> None:
 def test_a_worker_is_no_scheduler_and_a_scheduler_needs_workers(threads: Any) -> None:
     worker = next(iter(threads.workers.values())).address
     with pytest.raises(InvalidInput, match=r"no Dask scheduler answers at .*: the server is a Worker$"):
-        opened(1, worker).__enter__()
+        open_pool(1, worker).__enter__()
     threads.scale(0)
     threads.sync(threads._correct_state)
     with pytest.raises(InvalidInput, match=r"has no workers: start some with `dask worker tcp://"):
-        opened(1, threads.scheduler_address).__enter__()
+        open_pool(1, threads.scheduler_address).__enter__()
 
 
 def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,7 +183,7 @@ def summarise_ms(values_s: Sequence[float]) -> dict[str, float]:
     array = np.asarray(values_s, dtype=float)
     if not (np.abs(array) < MAX_NUMBER).all():
         raise ValueError("a time is not a number of seconds")
-    found = Distribution.of(array * 1e3)
+    found = Distribution.from_values(array * 1e3)
     return {} if found is None else {name: found.statistics[name] for name in STATISTICS}
 
 

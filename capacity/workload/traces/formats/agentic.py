@@ -183,8 +183,8 @@ class _Session:
             lines.refuse(f"{where}prefix_parent {short_repr(parent)} is not -1 or an earlier request")
         shared_tokens = json_tokens(lines, where + "prefix_blocks", blocks) * self._block_tokens
         if shared_tokens > tokens:
-            lines.refuse(f"{where}prefix_blocks {shown(blocks)} exceeds the prompt of {tokens} tokens")
-        segments = _beginning(self.prompts[parent], shared_tokens) if parent >= 0 else []
+            lines.refuse(f"{where}prefix_blocks {short_repr(blocks)} exceeds the prompt of {tokens} tokens")
+        segments = _first_tokens(self.prompts[parent], shared_tokens) if parent >= 0 else []
         opening_tokens = self._tool_tokens + self._system_tokens
         if not segments and main and not self._opened and opening_tokens < tokens:
             self._opened = True

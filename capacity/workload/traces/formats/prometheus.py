@@ -103,14 +103,14 @@ def _histogram(lines: TraceLines, series: list[Mapping[str, object]], name: re.P
 
 def _values(lines: TraceLines, values: object) -> list[tuple[float, float]]:
     if not isinstance(values, list):
-        lines.refuse(f"values {shown(values)} is not a list of samples")
+        lines.refuse(f"values {short_repr(values)} is not a list of samples")
     found = []
     for sample in values:
         if not isinstance(sample, list) or len(sample) != 2:
-            lines.refuse(f"{shown(sample)} is not a sample: must be a time and a value")
+            lines.refuse(f"{short_repr(sample)} is not a sample: must be a time and a value")
         at_s, value = _number(lines, "time", sample[0]), _number(lines, "value", sample[1])
         if not (0 <= at_s < 1e10 and 0 <= value < 1e15):
-            lines.refuse(f"{shown(sample)} is not a sample of a counter")
+            lines.refuse(f"{short_repr(sample)} is not a sample of a counter")
         found.append((at_s, value))
     return found
 
@@ -121,7 +121,7 @@ def _number(lines: TraceLines, field: str, value: object) -> float:
         if isinstance(value, str | int | float) and not isinstance(value, bool):
             number = float(value)
     if math.isnan(number):
-        lines.refuse(f"{field} {shown(value)} is not a number")
+        lines.refuse(f"{field} {short_repr(value)} is not a number")
     return number
 
 
