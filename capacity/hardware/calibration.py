@@ -120,8 +120,11 @@ def fit_constants(
     def name_values(point: FloatArray) -> dict[str, float]:
         return dict(zip(names, np.exp(point).tolist(), strict=True))
 
+    def residuals(point: FloatArray) -> list[float]:
+        return objective.residuals(named(point))
+
     optimum = least_squares(
-        lambda point: objective.residuals(name_values(point)),
+        residuals,
         np.clip(start, low + 1e-6, high - 1e-6),
         bounds=(low, high),
         loss="soft_l1",

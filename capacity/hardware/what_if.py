@@ -1,5 +1,7 @@
 """Hypothetical GPUs: another GPU's profile with a few changed facts; all others are assumed."""
 
+from __future__ import annotations  # `keywords_of` finds flags in annotations as text
+
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
