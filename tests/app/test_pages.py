@@ -186,7 +186,11 @@ def link_part(opened: Any, key: str) -> str:
 def test_a_hostile_config_is_one_line(dashboard: Open, text: str) -> None:
     opened = with_config(dashboard("fit"), text)
     assert not opened.at.exception
-    known = [str(caption.value) for caption in opened.at.caption if "is unknown: its field names" in str(caption.value)]
+    known = [
+        str(caption.value)
+        for caption in opened.at.caption
+        if "is unknown: its field names" in str(caption.value)
+    ]
     said = opened.refusals or known  # a type of its own is read as a decoder, with a note
     assert len(said) == 1
     assert LEAK_NOTHING not in said
