@@ -13,7 +13,7 @@ from capacity.base.fields import parse_json_object
 
 Row = TypeVar("Row")
 Table: TypeAlias = Mapping[str, Any]
-"""Plain values of a file by their keys, before a record is made of them."""
+"""Plain values of a file by their keys, before they become a record."""
 
 
 def read_data(path: Path) -> Table:

@@ -30,5 +30,5 @@ def test_one_output_token_has_no_decode_step() -> None:
 
 
 def test_what_only_a_simulation_answers_to_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="takes no 'turns'"):
+    with pytest.raises(InvalidInput, match="does not take 'turns'"):
         capacity.explain("llama-3.1-8b", **LOAD, turns=2)

@@ -76,7 +76,7 @@ def test_what_cannot_be_asked_is_refused() -> None:
         capacity.frontier("llama-3.1-8b", gpus=(), **LENGTHS)
     with pytest.raises(capacity.InvalidInput, match="leave it out"):
         capacity.frontier("llama-3.1-8b", gpus=("h100",), batch_size=1, **LENGTHS)
-    with pytest.raises(capacity.InvalidInput, match="loads must be"):
+    with pytest.raises(capacity.InvalidInput, match="loads must contain at least one"):
         capacity.frontier("llama-3.1-8b", gpus=("h100",), loads=(0,), **LENGTHS)
     with pytest.raises(capacity.InvalidInput, match="no lengths"):
         capacity.frontier("llama-3.1-8b", gpus=("h100",), input_len=1)

@@ -56,7 +56,7 @@ def test_what_cannot_be_asked_is_refused() -> None:
         capacity.load_sweep("llama-3.1-8b", over="users", **PLACE)
     with pytest.raises(capacity.InvalidInput, match="leave it out"):
         capacity.load_sweep("llama-3.1-8b", concurrency=3, **PLACE)
-    with pytest.raises(capacity.InvalidInput, match="loads must be"):
+    with pytest.raises(capacity.InvalidInput, match="loads must contain at least one"):
         capacity.load_sweep("llama-3.1-8b", loads=(0,), **PLACE)
     with pytest.raises(capacity.DoesNotFit):
         capacity.load_sweep("llama-3.1-70b", **PLACE)

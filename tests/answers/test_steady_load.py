@@ -84,5 +84,5 @@ def test_nothing_served_is_refused() -> None:
     service = Service(request_timeout_s=1e-6)
     run = run_service([ENGINE], service, requests)
     assert not run.records.completed.any()
-    with pytest.raises(InvalidInput, match="no request was served"):
+    with pytest.raises(InvalidInput, match="no request completed"):
         steady_load(run.records, None, requests, [(ENGINE, 1)])

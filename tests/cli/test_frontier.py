@@ -41,7 +41,7 @@ def test_the_verb_answers_as_the_library(run: Any, tmp_path: Path) -> None:
     [
         (("--tpot", "0"), "above 0 ms"),
         (("--loads", "x"), "give numbers"),
-        (("--tensor-parallel-sizes", "two"), "whole numbers separated by commas"),
+        (("--tensor-parallel-sizes", "two"), "give whole numbers such as 1,2,4, or fewest"),
         (("--goodput-target", "1"), "no such option"),
         (("--quantizations", "fp9"), "fp9"),
         (("--loads", "0"), "from 1"),

@@ -75,7 +75,7 @@ def test_an_engine_that_nothing_launches_is_said_before_the_search(run: Any, tmp
     )
     code, _, err = run(*asked, "--output", str(tmp_path))
     assert code == 0
-    assert err.splitlines()[0].startswith("note: static is a baseline without a launch command: ")
+    assert err.splitlines()[0].startswith("note: static has no launch command: ")
     assert {path.name for path in tmp_path.iterdir()} == {"report.html", "plan.json"}
 
 

@@ -17,7 +17,7 @@ import pytest
         (("compare", "nowhere.json", "--format", "yaml"), "table, json, csv, html"),
         (("compare", "nowhere.json", "--gpu", "h100"), "nowhere.json"),
         (("compare", "llama-3.1-8b", "nowhere.json", "--gpu", "h100"), "give it with --model llama-3.1-8b"),
-        (("calibrate", "qwen3-8b", "--gpu", "h100"), "'qwen3-8b' is a model, but result files are required"),
+        (("calibrate", "qwen3-8b", "--gpu", "h100"), "'qwen3-8b' is a model, not a result file"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -14,7 +14,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +58,9 @@ def dask_crew(address: str, *, common: tuple[object, ...], named: Named) -> Iter
         own = likeness(named)
         count = _require_alike(client, address, own, named)
         with _Workers(client, own, named, common) as executor:
-            yield WorkerPool(executor=executor, workers=count, address=address, deadly=(KilledWorker,))
+            yield WorkerPool(
+                executor=executor, workers=count, address=address, deadly=(CancelledError, KilledWorker)
+            )
 
 
 def _require_listener(address: str) -> None:

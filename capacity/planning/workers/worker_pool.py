@@ -34,15 +34,15 @@ class Recalled(Exception):
 class WorkerPool:
     """Executor with the number of tasks that it runs at a time.
 
-    `address`: of a cluster, whose tasks cannot be cancelled once submitted. `deadly`: exceptions of tasks that kill
-    their workers. `through`: a function that calls the submitted one. `is_lost`: all workers are gone; earlier results
+    `address`: of a cluster, whose tasks cannot be cancelled once submitted. `deadly`: exceptions of tasks that no
+    worker completed. `through`: a function that calls the submitted one. `is_lost`: all workers are gone; earlier results
     remain valid.
     """
 
     executor: Executor
     workers: int
     address: str | None = None
-    deadly: tuple[type[Exception], ...] = ()
+    deadly: tuple[type[Exception], ...] = (CancelledError,)
     through: tuple[Callable[..., Any], ...] = ()
     is_lost: bool = False
 
@@ -67,7 +67,7 @@ class WorkerPool:
         except BrokenExecutor:
             self.is_lost = True
             raise NotDone from None
-        except (CancelledError, *self.deadly):
+        except self.deadly:
             raise NotDone from None
 
     @property

@@ -32,7 +32,7 @@ def test_everything_escalated_is_the_large_model_and_the_small_one_beside_it() -
     ("change", "said"),
     [
         ({"escalation_rate": None}, "needs --escalation-rate"),
-        ({"small": None, "escalation_rate": None, "small_gpu": None}, "needs a tier before the large model"),
+        ({"small": None, "escalation_rate": None, "small_gpu": None}, "no tier before the large model"),
         ({"escalation_rate": 1.5}, "less than or equal to 1"),
         ({"cache_lookup_s": 1.0}, "--cache-hit-rate"),
         ({"request_rate": None}, "no load"),

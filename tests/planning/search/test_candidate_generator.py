@@ -51,7 +51,7 @@ def test_max_gpus_bounds_both_sides_of_a_disaggregated_deployment() -> None:
     refused = quick(serving="disaggregated", max_gpus=1)
     assert not refused.ranked
     assert refused.misses[0].slo == "capacity"
-    assert "that prefill" in refused.misses[0].best
+    assert "prefill and 1 decode replicas" in refused.misses[0].best
 
 
 def test_routers_are_an_axis_and_prefix_aware_comes_with_shared_text() -> None:

@@ -55,13 +55,13 @@ def test_an_arena_is_of_all_requests_unless_it_is_of_a_part() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"slo": ""}, "no service level: give --slo"),
+        ({"slo": ""}, "no service level: give --use-case, or --slo"),
         ({"slo": "tpot:p95:50ms"}, "no limit on ttft or e2el"),
         ({"cost": Cost()}, "the objective is cost, but there is no price"),
         ({"cost": Cost(), "objective": "gpus", "budget": 9.0}, "--budget needs a price"),
         (
             {"draft": "llama-3.2-1b", "speculators": ("ngram",)},
-            "--draft changes nothing without --speculators draft-model",
+            "--draft needs --speculators draft-model",
         ),
         ({"speculators": ("draft-model",)}, "needs a draft model: add --draft"),
     ],

@@ -49,7 +49,7 @@ def test_what_a_gpu_cannot_do_is_its_row_and_what_none_can_is_an_error() -> None
     assert compared.order == "throughput-per-gpu"
     with pytest.raises(capacity.InvalidInput, match="no order"):
         capacity.compare_gpus("llama-3.1-8b", order="speed", **LENGTHS, batch_size=1)
-    with pytest.raises(capacity.InvalidInput, match="give one of"):
+    with pytest.raises(capacity.InvalidInput, match="give exactly one of"):
         capacity.compare_gpus("llama-3.1-8b", **LENGTHS)
     with pytest.raises(capacity.InvalidInput, match="no lengths"):
         capacity.compare_gpus("llama-3.1-8b", batch_size=1)
