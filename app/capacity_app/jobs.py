@@ -177,7 +177,7 @@ class Runner:
             self._dispatch()
         return job
 
-    def known(self, task: Task) -> Job | None:
+    def finished_job(self, task: Task) -> Job | None:
         """Return the finished job of this task if its result is cached."""
         with self._lock:
             job = self._jobs.get(task.key)

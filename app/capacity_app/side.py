@@ -85,7 +85,7 @@ class Side:
     @property
     def traffic(self) -> dict[str, Any]:
         """Return the traffic fields."""
-        return self.of(Traffic.model_fields)
+        return self.select_fields(Traffic.model_fields)
 
     @property
     def load(self) -> dict[str, Any]:

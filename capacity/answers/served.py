@@ -61,7 +61,7 @@ def serve_load(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
     if wanted is None or wanted == simulated.concurrency:
         whole = whole_means(run.summary, run.records)
     else:
-        steady = _queued(steady, wanted)
+        steady = _means_with_queue(steady, wanted)
         reason = f"a closed loop of {wanted:,} requests: about {slots:,} run at a time, the others wait"
         bound = "" if verdict.bound_by is None else f"; {verdict.bound_by}"
         verdict = replace(verdict, reason=reason + bound)

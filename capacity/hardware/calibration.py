@@ -121,7 +121,7 @@ def fit_constants(
         return dict(zip(names, np.exp(point).tolist(), strict=True))
 
     def residuals(point: FloatArray) -> list[float]:
-        return objective.residuals(named(point))
+        return objective.residuals(name_values(point))
 
     optimum = least_squares(
         residuals,

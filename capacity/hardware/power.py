@@ -120,7 +120,9 @@ def under_limit(constants: Coefficients, card: HardwareProfile, sister: Hardware
     return constants.mark_assumed(note, compute_fraction=fraction * share)
 
 
-def sustained_constants(constants: Found, card: HardwareProfile, kernel: tuple[str, str] | None = None) -> Found:
+def sustained_constants(
+    constants: Found, card: HardwareProfile, kernel: tuple[str, str] | None = None
+) -> Found:
     """Convert a table's constants to whole steps, which load tensor cores for longer than the table's few runs.
 
     Constants from another source, and those of a `kernel` (operator, key) in `POWER.keep_their_rate`, stay unchanged.

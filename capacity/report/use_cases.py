@@ -39,7 +39,9 @@ def listed_use_cases(cases: Sequence[UseCaseListing], format: str) -> str:
         for case in cases
         for place, (field, origin) in enumerate(case["sources"].items())
     ]
-    return render_text(map(draw_table, (Table("Use cases", cases, VALUES), Table("Sources", sources, SOURCES))))
+    return render_text(
+        map(draw_table, (Table("Use cases", cases, VALUES), Table("Sources", sources, SOURCES)))
+    )
 
 
 def assumption_rows(traffic: Traffic, slo: Sequence[str]) -> list[dict[str, object]]:

@@ -417,7 +417,9 @@ def cached(link: Mapping[str, str], context: int, **asked: Any) -> Question:
         },
         figures={
             "KiB a token": lambda r: f"{r['rows'][0]['bytes_per_token'] / 1024:,.1f}",
-            "Fits on the GPU": lambda r: f"{next(iter(r['rows'][0]['gpu_context_tokens'].values())):,} tokens",
+            "Fits on the GPU": lambda r: (
+                f"{next(iter(r['rows'][0]['gpu_context_tokens'].values())):,} tokens"
+            ),
             "KV eviction": lambda r: f"{most(r):,.0f} tokens/s",
         },
     )

@@ -47,7 +47,9 @@ else:
         asked = {**options, "served_by": (inputs.model, served)}
         python = {**options, "served_by": (inputs.model_name, served)}
         typed = {**options, "model": inputs.model_name, **served}
-    task = Task(function="capacity:cache_curve", arguments={"trace": str(uploads.store_upload(file)), **asked})
+    task = Task(
+        function="capacity:cache_curve", arguments={"trace": str(uploads.store_upload(file)), **asked}
+    )
     answer = parts.background("cache_curve", task, doing="Finding common prefixes").value
     parts.copies("cache-curve", file.name, python, answer, typed=typed)
     if answer is not None:

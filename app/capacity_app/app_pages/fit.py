@@ -35,7 +35,7 @@ def figures_of_merit(found: Fit) -> list[parts.Kpi]:
 
 def ask(side: sides.Side) -> Task:
     """Return the task that checks the fit of a side."""
-    return task_of("fit", sides.model_of(side, inputs), side.of(POOL))
+    return task_of("fit", sides.model_of(side, inputs), side.select_fields(POOL))
 
 
 current = sides.Side(page="fit", model=inputs.model_name, options={**inputs.pool, **inputs.lengths}, cost={})

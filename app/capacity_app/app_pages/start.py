@@ -45,8 +45,12 @@ def edited_fields(case: UseCase) -> dict[str, float | int]:
     response: dict[str, Any] = {"start": 0.0 if think_s else 1.0, "most": 86_400.0}
     with widget_row():
         return draw(
-            show_number("input_len", "isl", "Tokens per question", case.input_len.mean, most=1_000_000, step=128),
-            show_number("output_len", "osl", "Tokens per answer", case.output_len.mean, most=1_000_000, step=64),
+            show_number(
+                "input_len", "isl", "Tokens per question", case.input_len.mean, most=1_000_000, step=128
+            ),
+            show_number(
+                "output_len", "osl", "Tokens per answer", case.output_len.mean, most=1_000_000, step=64
+            ),
             show_number("think_time_s", "think", "Think time, s", think_s, most=86_400.0),
             show_number("response_s", "response", "Response time, s", 0.0, **response),
         )

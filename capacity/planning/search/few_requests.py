@@ -81,7 +81,9 @@ def _neighbours(best: EvaluatedCandidate, bench: EvaluationPool) -> dict[int, Ev
 
     def does(count: int) -> bool:
         if count not in trials:
-            (found,) = bench.run_all([EvaluationRequest(option.candidate_at(count), option.search.confidence)])
+            (found,) = bench.run_all(
+                [EvaluationRequest(option.candidate_at(count), option.search.confidence)]
+            )
             if found is None:
                 return False
             trials[count] = found

@@ -70,7 +70,7 @@ class CompiledEngines:
         self._reports: Reports = reports
         self.deliver, self.cancel, self.stop = self.fleet.deliver, self.fleet.cancel, self.fleet.stop
         self.want_load, self.release_kept = self.fleet.want_load, self.fleet.release_kept
-        self.on_kv_arrival, self.unload = self.fleet.on_kv_arrival, self.fleet.unload
+        self.on_kv_arrival, self.unload = self.fleet.loaded, self.fleet.unload
         self._recording = recording
         self._setups: list[EngineSetup] = []
         turn = self.fleet.turn
@@ -123,7 +123,7 @@ class CompiledEngines:
                 happen()
 
     def _show(self, progress: Progress, *, all_done: bool) -> None:
-        """Progress as it is made: so few steps a turn that hardly two reports fall into one."""
+        """Report progress, with so few steps per turn that rarely two reports fall into one turn."""
         turn, passed = self.fleet.turn, progress.count_to(self.fleet.completed)
         if passed > 1:
             turn[MAX_STEPS] = max(FEWEST_STEPS, turn[MAX_STEPS] // passed)

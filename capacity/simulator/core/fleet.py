@@ -201,7 +201,7 @@ class Fleet:
         turn = self.turn
         turn[LOAD_ENGINE], turn[LOAD_ENGINE + 1], turn[LOAD_ENGINE + 2] = number, request, end_ps
 
-    def on_kv_arrival(self, number: int, request: int, at_ps: int) -> None:
+    def loaded(self, number: int, request: int, at_ps: int) -> None:
         self._check(self._core.fleet_loaded(self._pointer, number, request, at_ps))
 
     def unload(self, number: int, request: int, at_ps: int) -> None:
@@ -342,7 +342,7 @@ def step_work(arrays: Any, step_times: StepTimes) -> StepWork:
 
 
 def _array_at(address: int | None, rows: int, columns: int) -> IntArray:
-    """Return whole numbers at an address, in rows; they stay there for as long as the core leaves them."""
+    """Return a view of integers at an address, as rows; it is valid while the core keeps them."""
     if not rows or address is None:
         return np.zeros((0, columns), dtype=np.int64)
     place = memoryview((ctypes.c_char * (8 * rows * columns)).from_address(address))

@@ -35,16 +35,8 @@ def load() -> ctypes.CDLL | None:
     return None
 
 
-def require() -> ctypes.CDLL:
-    """The compiled core. Raises InvalidInput where it is not there."""
-    core = load()
-    if core is None:
-        raise InvalidInput("the compiled engines are not there, or CAPACITY_CORE=off leaves them out")
-    return core
-
-
 def load_library(folder: Path) -> ctypes.CDLL:
-    """The library of a folder; in a checkout it is compiled where it is missing or older than its sources."""
+    """Load the library of a folder; with sources, compile it first if it is missing or outdated."""
     path = folder / build.library_name()
     sources = build.source_files(folder)
     if not sources:

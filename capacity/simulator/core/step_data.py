@@ -76,8 +76,6 @@ class _Native:
         self._library.step_times_forgive(self.pointer)
         return next((error for error in errors if error is not None), None)
 
-    # what C asks
-
     def _try(self, call: Callable[[], Result], failed: Result) -> Result:
         try:
             return call()
@@ -121,8 +119,6 @@ class _Native:
             return model.row_seconds(rows) if table == enums.ROW_SECONDS else model.sample_seconds(rows)
 
         return self._try(call, math.nan)
-
-    # the source
 
     def _source(self, step_times: StepTimes) -> Any:
         source = structs.step_source()

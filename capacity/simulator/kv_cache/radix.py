@@ -105,7 +105,7 @@ class RadixCache:
             stack.extend((depth + 1, child) for child in self._reversed_children(node))
 
     def _reversed_children(self, node: RadixNode) -> list[RadixNode]:
-        """Children in reverse, as a stack wants them."""
+        """Return the children in reverse order, so that a stack yields them in order."""
         return [child for _, child in sorted(node.children.items(), key=_page_text, reverse=True)]
 
     def _whole_pages(self, tokens: Tokens) -> Tokens:

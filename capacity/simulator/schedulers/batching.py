@@ -36,10 +36,8 @@ class Batching(QueuedPolicy):
     def add_loaded(self, sequence: Sequence) -> None:
         insert_loaded(self.waiting, sequence, self.pool)
 
-    # decide
-
     def generation_rows(self) -> list[Sequence]:
-        """Running requests that take a generation row in the next step."""
+        """Return the running requests that get a generation row in the next step."""
         return [r for r in self.running if self._generates(r)]
 
     def _generates(self, r: Sequence) -> bool:
@@ -127,7 +125,7 @@ class Batching(QueuedPolicy):
         return step.finished
 
     def _accept(self, speculation: Speculation, r: Sequence, row: Row) -> int:
-        """Tokens that a row yields, no more than the request may have; what was computed of the others is forgotten."""
+        """Return the tokens that a row yields, at most those that the request may have; discard rejected drafts."""
         accepted = speculation.count_accepted(r, row.drafts) if row.drafts else 0
         if row.epoch == r.epoch:
             r.computed -= row.drafts - accepted

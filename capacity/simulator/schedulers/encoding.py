@@ -26,7 +26,7 @@ def _size(r: Sequence, image: int) -> int:
 
 
 def _images_reached(r: Sequence, computed: int, end: int) -> list[int]:
-    """Its images of which tokens lie from `computed` until before `end`."""
+    """Return the images with tokens from `computed` until before `end`."""
     first = min(computed // r.image_tokens, r.images) if r.image_tokens else 0
     if r.audio_tokens:
         first = min(first, r.images - 1)
@@ -51,8 +51,8 @@ class ImageEncoder:
         self._now = step.encoded
 
     def reach(self, r: Sequence, computed: int, tokens: int) -> int:
-        """Tokens of the chunk after `computed` that can be scheduled: as many as wanted, or up to an image."""
-        room = self._room
+        """Return how many of the `tokens` after `computed` fit: all, or those before an image without space."""
+        room = self.free + sum(self._kept.values())
         for image in _images_reached(r, computed, computed + tokens):
             start, size = image * r.image_tokens, _size(r, image)
             if (r.index, image) in self._held:
@@ -66,7 +66,7 @@ class ImageEncoder:
         return tokens
 
     def encode(self, r: Sequence, computed: int, tokens: int) -> None:
-        """A chunk that `reach` granted is scheduled: run the encoder for what it lacks, and keep the outputs."""
+        """Encode the missing images of a chunk that `reach` allowed, and keep the outputs."""
         for image in _images_reached(r, computed, computed + tokens):
             name, size = (r.index, image), _size(r, image)
             if name in self._held:
@@ -79,7 +79,7 @@ class ImageEncoder:
             self._held[name] = self._kept.pop(name, size)
 
     def free_computed(self, r: Sequence) -> None:
-        """Steps were computed: what lies wholly before `r.computed` is not needed any more."""
+        """Release the images that end before `r.computed`, after a step."""
         for image in range(r.images):
             if image * r.image_tokens + _size(r, image) > r.computed:
                 break

@@ -170,7 +170,7 @@ class DrawnSpeculation(Speculation):
 
 
 def mix_bits(a: int, b: int, c: int) -> int:
-    """64 well-mixed bits of three numbers. Source: Steele et al., SplitMix64, OOPSLA 2014."""
+    """Return 64 well-mixed bits of three numbers. Source: Steele et al., SplitMix64, OOPSLA 2014."""
     state = (
         a * 0x9E3779B97F4A7C15 + b * 0xD1B54A32D192ED03 + c * 0x8CB92BA72F3D8DD7 + 0x2545F4914F6CDD1D
     ) & MASK_64

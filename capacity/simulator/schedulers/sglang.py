@@ -83,7 +83,7 @@ class Sglang(Batching):
         if step.rows:
             return self.commit(step)
         if self.mixed_chunk:
-            rows = self.generation_rows()  # who starts in this step decodes from the next on
+            rows = self.generation_rows()  # a request that starts in this step decodes from the next on
             self._prefill(step, len(rows) * (1 + self._drafts))
             self._decode(step, rows)
         else:

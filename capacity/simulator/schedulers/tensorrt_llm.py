@@ -89,7 +89,9 @@ class TensorRtLlm(Batching):
             or self._waits(step, budget, min(seats, most))
         ):
             return
-        reserved = self._reserved_blocks()
+        reserved = 0  # blocks that running requests still need up to their last token
+        if self.reserves_to_end:
+            reserved = sum(self.pool.blocks_needed(r.table, self.last_slot(r)) for r in self.running)
         while self.waiting and min(seats, most) > 0 and len(self.running) < self.limits.max_num_seqs:
             r = self.waiting[0]
             hit = self.pool.lookup(r.table, r.known - 1)
@@ -132,9 +134,3 @@ class TensorRtLlm(Batching):
             return True
         self._waited = 0
         return False
-
-    def _reserved_blocks(self) -> int:
-        """Blocks that those who run will still take until their last token."""
-        if self.capacity != "guaranteed_no_evict":
-            return 0
-        return sum(self.pool.blocks_needed(r.table, self.last_slot(r)) for r in self.running)
