@@ -324,9 +324,8 @@ def engines(
     if compare is None and question.deployment is None and question.from_launch is None:
         idle = [*(name for name in question.flags if name != "gpu"), *(["engines"] if engines else [])]
         if idle:
-            raise InvalidInput(
-                f"--{with_dashes(idle[0])} changes nothing without --compare MODEL: add it, or leave --{with_dashes(idle[0])} out"
-            )
+            flag = f"--{with_dashes(idle[0])}"
+            raise InvalidInput(f"{flag} changes nothing without --compare MODEL: add it, or leave {flag} out")
         gpu = question.flags.get("gpu", "h100")
         gpu = changed_gpu(gpu, question.change) if question.change else gpu
         show_answer(capacity.engine_table(gpu, claims=claims), question.format)
