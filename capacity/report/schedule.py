@@ -23,7 +23,7 @@ def gantt(schedule: Mapping[str, Any]) -> str:
     """Return one row a request and one column a step: `P` prefill, `d` decode, `v` decode with drafts, `x` preempted,
     `.` idle.
 
-    All steps have the same width, whatever their duration.
+    All steps have the same width; their duration is not drawn.
     """
     steps = schedule["steps"]
     names = list(dict.fromkeys(row[0] for step in steps for row in step[2]))

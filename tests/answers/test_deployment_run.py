@@ -145,7 +145,7 @@ def test_an_unmet_level_is_exit_code_one(slo: str, code: int) -> None:
     ]
     result = CliRunner().invoke(app, [*arguments, "--num-prompts", "150", "--slo", slo])
     assert result.exit_code == code
-    assert ("unmet" in result.output) == bool(code)
+    assert ("missed" in result.output) == bool(code)
 
 
 def test_bad_services_are_refused() -> None:

@@ -29,8 +29,8 @@ def test_compare_serves_one_load_under_each(
     assert {row["engine"].split("@")[0] for row in answer["rows"]} == {"vllm", "sglang"}
     assert not run(asked, monkeypatch)
     shown = capsys.readouterr().out
-    assert "4 requests in flight, closed loop, 500 tokens in, 50 out" in shown
-    assert "mixed prefill and decode" in shown
+    assert "closed loop of 4 requests, 500 tokens in, 50 out" in shown
+    assert "prefill beside decode" in shown
 
 
 @pytest.mark.parametrize(

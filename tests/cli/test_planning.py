@@ -96,7 +96,7 @@ def test_ctrl_c_prints_what_was_found(run: Any, monkeypatch: pytest.MonkeyPatch)
 def test_an_unmet_slo_is_exit_code_1(run: Any) -> None:
     code, out, _ = run(*PLAN, "--slo", "ttft:p95:1ms", "--request-rate", "10", "--objective", "gpus")
     assert code == 1
-    assert "Nothing in the space meets the SLO" in out
+    assert "No deployment in the space meets the SLO" in out
     assert "ttft:p95:1ms" in out
 
 
@@ -262,7 +262,9 @@ def test_sweep(run: Any, tmp_path: Path) -> None:
     )
     assert code == 0
     assert out.startswith("2 points: 2 done")
-    assert run("sweep", str(spec), "--store", store, "--workers", "1")[1].startswith("2 points: 2 were there")
+    assert run("sweep", str(spec), "--store", store, "--workers", "1")[1].startswith(
+        "2 points: 2 already done"
+    )
     assert (tmp_path / "rows.csv").read_text().count("\n") == 3
 
 

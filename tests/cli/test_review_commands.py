@@ -29,7 +29,7 @@ LINES = {  # command: exit code, what its text has, what it must not have
     ),
     f"cost qwen3-30b-a3b --gpu h100 --arrivals diurnal {DAY} --price-tier on-demand": (
         1,
-        [r"vllm@0\.33 overloaded: 20\.\d requests/s", r"needed: 3 .* 10 requests/s \(20\.\d+/s when busiest"],
+        [r"vllm@0\.33 overloaded: 20\.\d requests/s", r"needed: 3 .* 10 requests/s \(20\.\d+/s at peak"],
         [r"utilization 1[1-9]\d"],
     ),
     "simulate qwen3-30b-a3b --gpu h100 --arrivals ramp --request-rate 1 --end-request-rate 40 --ramp-s 7200 "
@@ -40,14 +40,14 @@ LINES = {  # command: exit code, what its text has, what it must not have
     ),
     f"cost {USERS} --api all": (
         1,
-        [r"vllm@0\.33 overloaded: 66\.\d requests/s", r"needed: no .*; without them 8 replicas \(32 GPUs\), \$91,104",
+        [r"vllm@0\.33 overloaded: 66\.\d requests/s", r"needed: no .*; without these limits: 8 replicas \(32 GPUs\), \$91,104",
          r"utilization 100\.0%", r"offered 66\.67"],
         [r"utilization 1[1-9]\d"],
     ),
-    f"estimate {USERS}": (0, [" away overloaded: ", r"without them 8 replicas \(32 GPUs\), \$91,104 a month"], []),
+    f"estimate {USERS}": (0, [r"client latency [\d.]+ ms overloaded: ", r"without these limits: 8 replicas \(32 GPUs\), \$91,104 a month"], []),
     "estimate llama-3.3-70b --gpu h100 -tp 4 --use-case chat --request-rate 2": (  # its SLO was named, not checked
         0,
-        ["away stable: .* needed: no number of replicas meets ttft:p99:450ms and tpot:p99:40ms"],
+        [r"client latency [\d.]+ ms stable: .* needed: no number of replicas meets ttft:p99:450ms and tpot:p99:40ms"],
         [],
     ),
     f"{PLAN} --budget 10 --max-gpus 64 --detail": (1, ["allowed by --budget 10 at"], ["--max-gpus 64"]),

@@ -104,7 +104,7 @@ class Unit:
 
 
 def dollars(digits: int) -> Unit:
-    """Return the unit of $ with a fixed number of decimals, whatever the interval."""
+    """Return the unit of $ with a fixed number of decimals, independent of the interval."""
 
     def show(number: Quantity, _: Units) -> tuple[str, str]:
         ends = [f"${end:,.{digits}f}" for end in (number.low, number.high) if end is not None]
