@@ -35,8 +35,8 @@ class WorkerPool:
     """Executor with the number of tasks that it runs at a time.
 
     `address`: of a cluster, whose tasks cannot be cancelled once submitted. `deadly`: exceptions of tasks that no
-    worker completed. `through`: a function that calls the submitted one. `is_lost`: all workers are gone; earlier results
-    remain valid.
+    worker completed. `through`: a function that calls the submitted one. `is_lost`: all workers are gone; earlier
+    results remain valid.
     """
 
     executor: Executor
