@@ -88,7 +88,7 @@ BAD: list[tuple[tuple[str, ...], str]] = [
     (("fit", *LLAMA_8B, "--write-deployment", "/nonexistent/x.toml"), "cannot write"),
     (("fits", *LLAMA_8B), "fits"),
     (("estimate", *LLAMA_8B, *LENGTHS), "--batch-size"),
-    (("estimate", *LLAMA_8B, *LENGTHS, "--batch-size", "1", "--concurrency", "1"), "give one of"),
+    (("estimate", *LLAMA_8B, *LENGTHS, "--batch-size", "1", "--concurrency", "1"), "give exactly one of"),
     (
         ("estimate", *LLAMA_8B, "--input-len", "0", "--output-len", "1", "--batch-size", "1"),
         "--input-len is 0",

@@ -213,9 +213,7 @@ def api_price(model: str, asked: Cascade, name: str) -> ApiPrice | None:
             )
         return found[0]
     if given_in is None or given_out is None or provider is not None:
-        raise InvalidInput(
-            f"an API price has two parts: give both {flag}-input-price and {flag}-output-price, or only {flag} PROVIDER"
-        )
+        raise InvalidInput(f"give both {flag}-input-price and {flag}-output-price, or only {flag} PROVIDER")
     return ApiPrice(
         model=model,
         usd_per_million_input=given_in,

@@ -41,7 +41,7 @@ def test_everything_escalated_is_the_large_model_and_the_small_one_beside_it() -
         ({"price": None}, "no price"),
         ({"gpu": None}, "no GPU"),
         ({"api": "DeepInfra"}, "leave it out"),
-        ({"api_input_price": 1.0, "gpu": None}, "two parts: give both"),
+        ({"api_input_price": 1.0, "gpu": None}, "give both --api-input-price"),
         ({"small": "llama-3.1-70b", "small_api": "Nobody"}, "Nobody"),
         ({"input_len": 200_000}, "max_model_len"),
         ({"request_rate": 1e12}, "more than 1,000,000"),
