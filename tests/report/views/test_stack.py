@@ -22,7 +22,7 @@ def test_a_stack_as_tables() -> None:
     )  # fmt: skip
     text = render(answer, "table")
     for words in (
-        "1 BF16 in place",
+        "1 BF16 instead",
         "4 CUDA graphs",
         "not applicable: prefix caching",
         "together",
