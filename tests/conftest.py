@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import warm_process
 from examples import load_profile
 from library import SHARED
 
@@ -45,6 +46,13 @@ def shared_dir() -> Path:
     if SHARED is None:
         pytest.skip("reference library not at hand (set CAPACITY_SHARED)")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a `capacity` that begins loaded."""
+    with warm_process.warm_server(tmp_path_factory.mktemp("warm")) as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -6,18 +6,21 @@ After a change of their output: `jupyter nbconvert --to notebook --execute --inp
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
+import warm_process
+from long_forms import mostly_slow
 
 DOCS = Path(__file__).parent.parent / "docs"
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
+SHORT = [path for path in NOTEBOOKS if path.stem in ("calibration", "own-gpu")]
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_prints_what_it_shows(notebook: Path, tmp_path: Path) -> None:
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="no descriptors of processes")
+@pytest.mark.parametrize("notebook", mostly_slow(NOTEBOOKS, SHORT), ids=lambda path: path.stem)
+def test_notebook_prints_what_it_shows(notebook: Path, tmp_path: Path, warm: Path) -> None:
     cells = [cell for cell in json.loads(notebook.read_bytes())["cells"] if cell["cell_type"] == "code"]
     shown = [
         "".join("".join(output["text"]) for output in cell["outputs"] if output["output_type"] == "stream")
@@ -25,16 +28,7 @@ def test_notebook_prints_what_it_shows(notebook: Path, tmp_path: Path) -> None:
     ]
     program = ["import matplotlib", "matplotlib.use('agg')"]
     program += ["".join(cell["source"]).replace("plt.show()", "plt.close()") for cell in cells]
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(program)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "".join(shown)
+    assert warm_process.run_code("\n".join(program), tmp_path, warm) == "".join(shown)
 
 
 def test_the_handbook_lists_every_notebook() -> None:

@@ -1,19 +1,16 @@
 """README and handbook run: every marked block is executed, and the output shown is the output that comes.
 
-`UPDATE_README=1 python -m pytest --slow tests/test_readme.py` writes the present output into them. README's blocks run
-as anyone runs them; those of the handbook in processes that begin with the package loaded, without `--slow` the first
-of each page that shows what it prints.
+`UPDATE_README=1 python -m pytest --slow tests/test_readme.py` writes the present output into them. With `--slow`
+the README's blocks run as anyone runs them; all others in processes that begin with the package loaded. Without
+`--slow` blocks that search are left out, and of a page of the handbook only the first that shows what it prints is run.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,53 +31,26 @@ BLOCKS = [
     if page != TUTORIAL
     for block in BLOCK.finditer(page.read_text(encoding="utf-8"))
 ]
-FIRST = {page: (page, block) for page, block in reversed(BLOCKS) if block["kind"] == "output"}
-SHORT = [*FIRST.values(), *(pair for pair in BLOCKS if pair[0] == README)]
+SEARCH = re.compile(
+    r"\b(plan|fleet|stack|frontier|tornado|advise|curve|cascade|trace|gantt)\b"
+)  # seconds to minutes
+FIRST = {
+    page: (page, block)
+    for page, block in reversed(BLOCKS)
+    if block["kind"] == "output" and not SEARCH.search(block["code"])
+}
+OF_README = [pair for pair in BLOCKS if pair[0] == README and not SEARCH.search(pair[1]["code"])]
+SHORT = [*FIRST.values(), *OF_README]
 
 
-@pytest.fixture(scope="session")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a `capacity` that begins loaded, and the server's address."""
-    folder = tmp_path_factory.mktemp("warm")
-    with tempfile.TemporaryDirectory() as short:  # an address has at most 107 characters
-        address = f"{short}/server"
-        shim = folder / "capacity"
-        tests = str(Path(warm_process.__file__).parent)
-        shim.write_text(warm_process.SHIM.format(python=sys.executable, tests=tests, address=address))
-        shim.chmod(0o755)
-        (folder / "address").write_text(address)
-        program = [sys.executable, warm_process.__file__, address]
-        with subprocess.Popen(program, stdout=subprocess.PIPE, start_new_session=True) as server:
-            assert server.stdout is not None
-            assert server.stdout.readline() == b"ready\n"
-            yield folder
-            os.killpg(server.pid, signal.SIGKILL)
-
-
-def run_warm(language: str, code: str, folder: Path, warm: Path) -> str:
-    """What a block prints, as `run`, in processes that begin loaded."""
-    if language != "python":
-        return run(language, code, folder, warm)
-    with (
-        tempfile.TemporaryFile() as printed,
-        tempfile.TemporaryFile() as said,
-        Path(os.devnull).open() as nothing,
-    ):
-        streams = [stream.fileno() for stream in (nothing, printed, said)]
-        ended = warm_process.ask((warm / "address").read_text(), ["-c", code], streams, str(folder))
-        texts = []
-        for stream in (printed, said):
-            stream.seek(0)
-            texts.append(stream.read().decode())
-    assert ended == 0, "\n".join((code, *texts))
-    return texts[0]
-
-
-def run(language: str, code: str, folder: Path, commands: Path = Path(sys.executable).parent) -> str:
-    """What a block prints; it must succeed. `commands`: where `capacity` is."""
+def run(language: str, code: str, folder: Path, warm: Path | None) -> str:
+    """What a block prints; it must succeed. `warm`: the folder of the `capacity` that begins loaded, if it is used."""
+    if language == "python" and warm is not None:
+        return warm_process.run_code(code, folder, warm)
     command = (
         [sys.executable, "-c", code] if language == "python" else ["bash", "-euo", "pipefail", "-c", code]
     )
+    commands = Path(sys.executable).parent if warm is None else warm
     path = os.pathsep.join((str(commands), str(Path(sys.executable).parent), os.environ["PATH"]))
     environment = {**os.environ, "PATH": path}
     done = subprocess.run(
@@ -99,11 +69,13 @@ def label(value: Path | re.Match[str]) -> str:
 def test_a_block_does_what_the_page_says(
     page: Path, block: re.Match[str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    if page == README or not hasattr(os, "pidfd_open"):
-        printed = run(block["language"], block["code"], tmp_path)
-    else:
-        printed = run_warm(block["language"], block["code"], tmp_path, request.getfixturevalue("warm"))
-    compare_output(page, block, printed)
+    compare_output(page, block, run(block["language"], block["code"], tmp_path, warm_for(page, request)))
+
+
+def warm_for(page: Path, request: pytest.FixtureRequest) -> Path | None:
+    """The folder of the warm processes; None where a block runs as anyone runs it."""
+    cold = page == README and request.config.getoption("--slow")
+    return None if cold or not hasattr(os, "pidfd_open") else request.getfixturevalue("warm")
 
 
 def compare_output(page: Path, block: re.Match[str], printed: str) -> None:
@@ -119,9 +91,15 @@ def compare_output(page: Path, block: re.Match[str], printed: str) -> None:
     assert without_elapsed(printed) == without_elapsed(block["shown"])
 
 
-def test_the_tutorial_runs_from_top_to_bottom_in_one_folder(tmp_path: Path) -> None:
+def test_the_tutorial_runs_from_top_to_bottom_in_one_folder(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Without `--slow` without the blocks that search, on which no later block depends."""
+    warm, slow = warm_for(TUTORIAL, request), request.config.getoption("--slow")
     for block in list(BLOCK.finditer(TUTORIAL.read_text(encoding="utf-8"))):
-        compare_output(TUTORIAL, block, run(block["language"], block["code"], tmp_path))
+        if SEARCH.search(block["code"]) and not slow:
+            continue
+        compare_output(TUTORIAL, block, run(block["language"], block["code"], tmp_path, warm))
 
 
 def test_calibration_halves_the_ttft_interval_of_the_tutorial() -> None:
@@ -163,13 +141,13 @@ def test_the_readmes_accuracy_is_that_of_the_accuracy_page() -> None:
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="no descriptors of processes")
 def test_a_process_that_begins_loaded_ends_as_any_other(warm: Path, tmp_path: Path) -> None:
     """Else a block that fails would pass."""
-    assert run_warm("python", "import sys; print(sys.argv, __name__)", tmp_path, warm) == "['-c'] __main__\n"
+    assert run("python", "import sys; print(sys.argv, __name__)", tmp_path, warm) == "['-c'] __main__\n"
     with pytest.raises(AssertionError, match="ZeroDivisionError"):
-        run_warm("python", "1 / 0", tmp_path, warm)
+        run("python", "1 / 0", tmp_path, warm)
     with pytest.raises(AssertionError, match="no-such"):
-        run_warm("sh", "capacity fit no-such --gpu h100", tmp_path, warm)
+        run("sh", "capacity fit no-such --gpu h100", tmp_path, warm)
     unmet = "capacity fit llama-3.1-70b --gpu t4 > answer || echo $?; pwd"
-    assert run_warm("sh", unmet, tmp_path, warm) == f"1\n{tmp_path}\n"
+    assert run("sh", unmet, tmp_path, warm) == f"1\n{tmp_path}\n"
     assert (tmp_path / "answer").stat().st_size
 
 

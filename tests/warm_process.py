@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
+import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-READY = b"r"
+READY, READY_LINE = b"r", b"ready\n"
 SHIM = "#!{python} -SI\nimport sys\nsys.path.insert(0, {tests!r})\nimport warm_process\n"
 SHIM += "sys.exit(warm_process.ask({address!r}, ['capacity', *sys.argv[1:]], (0, 1, 2)))\n"
 
@@ -30,6 +34,39 @@ def ask(address: str, words: Sequence[str], streams: Sequence[int], folder: str 
         return int(connection.makefile().read() or 70)
 
 
+@contextmanager
+def warm_server(folder: Path) -> Iterator[Path]:
+    """Put a `capacity` that begins loaded and the server's address into a folder, while the server runs."""
+    with tempfile.TemporaryDirectory() as short:  # an address has at most 107 characters
+        address, shim = f"{short}/server", folder / "capacity"
+        shim.write_text(SHIM.format(python=sys.executable, tests=str(Path(__file__).parent), address=address))
+        shim.chmod(0o755)
+        (folder / "address").write_text(address)
+        program = [sys.executable, __file__, address]
+        with subprocess.Popen(program, stdout=subprocess.PIPE, start_new_session=True) as server:
+            assert server.stdout is not None
+            assert server.stdout.readline() == READY_LINE
+            yield folder
+            os.killpg(server.pid, signal.SIGKILL)
+
+
+def run_code(code: str, folder: Path, warm: Path) -> str:
+    """Return what Python prints for a text, in a process that begins loaded; it must exit with 0."""
+    with (
+        tempfile.TemporaryFile() as printed,
+        tempfile.TemporaryFile() as said,
+        Path(os.devnull).open() as nothing,
+    ):
+        streams = [stream.fileno() for stream in (nothing, printed, said)]
+        ended = ask((warm / "address").read_text(), ["-c", code], streams, str(folder))
+        texts = []
+        for stream in (printed, said):
+            stream.seek(0)
+            texts.append(stream.read().decode())
+    assert ended == 0, "\n".join((code, *texts))
+    return texts[0]
+
+
 def _load() -> None:
     """Every module of the package, and every verb's flags; no command is run, so that nothing is answered already."""
     import contextlib
@@ -42,7 +79,14 @@ def _load() -> None:
     from capacity.cli.main import app
 
     own = [module.name for module in pkgutil.walk_packages(capacity.__path__, "capacity.")]
-    for name in (*own, "numpy.random", "plotly.graph_objects", "plotly.subplots", "rich.table"):
+    for name in (
+        *own,
+        "numpy.random",
+        "plotly.graph_objects",
+        "plotly.subplots",
+        "rich.table",
+        "matplotlib.pyplot",
+    ):
         with contextlib.suppress(ImportError):  # what is not installed is missed where it is used
             importlib.import_module(name)
     for verb, command in get_command(app).commands.items():  # type: ignore[attr-defined]

@@ -78,12 +78,14 @@ class _Picture:
     """A matplotlib figure, `drawn`, of a plotly figure."""
 
     def __init__(self, figure: Any, title: str, subtitle: Sequence[str]) -> None:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
         still = (figure.frames or [figure])[-1].layout  # without animations
         figure = type(figure)(figure.data, figure.layout)
         self.layout = _complete(figure.layout, "layout")
         self.drawn = Figure(dpi=72)
+        FigureCanvasAgg(self.drawn)  # keeps its renderer; without it each text makes one to measure itself
         self.paper = self.drawn.add_axes((0, 0, 1, 1), frameon=False, xticks=[], yticks=[])
         self.scale: Any = None  # the points with a colour scale, and the scale
         self.outside: list[Any] = []  # labels of bars beyond their ends
