@@ -75,7 +75,7 @@ def test_metrics_at_an_address(address: str) -> None:
 def test_addresses_that_are_not_read(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidInput, match="returned 404"):
         read_evidence([f"{address}/nowhere"])
-    with pytest.raises(InvalidInput, match="answers 302"):  # only what was named is asked
+    with pytest.raises(InvalidInput, match="returned 302"):  # only what was named is asked
         read_evidence([f"{address}/moved"])
     for other in ("file:///etc/hostname", "ftp://127.0.0.1/x", "gopher://x"):
         with pytest.raises(InvalidInput, match="only http and https"):
@@ -132,5 +132,5 @@ def test_a_tool_of_one_engine_says_which_it_is() -> None:
     ):
         native.engine("vllm@0.15")
     both = Evidence(sources=("run.json",), runs=(run_of("vLLM metrics"), run_of("trtllm-bench")))
-    with pytest.raises(InvalidInput, match="of tensorrt-llm, not of vllm"):
+    with pytest.raises(InvalidInput, match="which measures tensorrt-llm, not vllm"):
         both.engine(None)

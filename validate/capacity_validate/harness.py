@@ -121,7 +121,7 @@ def _with_engine(
     model: str,
     folder: Path,
     progress: Progress | None,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, Any] = NO_SETTINGS,
 ) -> ValidationReport:
     """Return the report with runs of a real engine against the new profile; a failure is recorded in the report."""
     calibrated = f"{report.profile.partition('@')[0]}@mine"
