@@ -40,11 +40,16 @@ LINES = {  # command: exit code, what its text has, what it must not have
     ),
     f"cost {USERS} --api all": (
         1,
-        [r"vllm@0\.33 overloaded: 66\.\d requests/s", r"needed: no .*; without these limits: 8 replicas \(32 GPUs\), \$91,104",
-         r"utilization 100\.0%", r"offered 66\.67"],
+        [r"vllm@0\.33 overloaded: 66\.\d requests/s",
+         r"needed: no .*; without these limits: 8 replicas \(32 GPUs\), \$91,104", r"utilization 100\.0%",
+         r"offered 66\.67"],
         [r"utilization 1[1-9]\d"],
     ),
-    f"estimate {USERS}": (0, [r"client latency [\d.]+ ms overloaded: ", r"without these limits: 8 replicas \(32 GPUs\), \$91,104 a month"], []),
+    f"estimate {USERS}": (
+        0,
+        [r"client latency [\d.]+ ms overloaded: ", r"without these limits: 8 replicas \(32 GPUs\), \$91,104 a month"],
+        [],
+    ),
     "estimate llama-3.3-70b --gpu h100 -tp 4 --use-case chat --request-rate 2": (  # its SLO was named, not checked
         0,
         [r"client latency [\d.]+ ms stable: .* needed: no number of replicas meets ttft:p99:450ms and tpot:p99:40ms"],
