@@ -65,31 +65,24 @@ def notes(warnings: Iterable[str]) -> list[Part]:
 
 def render_text(parts: Iterable[Part]) -> str:
     """Return lines and tables as text, in colour on a terminal."""
+    from rich.table import Table
+
     on_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size((WIDTH, 24)).columns if on_terminal else WIDTH
     output = io.StringIO()
     console = _console(output, width, on_terminal)
     for part in parts:
-        if title := _taken_title(part):
-            console.print(title)
-        _keep_words(part, width)
+        if isinstance(part, Table):
+            if part.title:  # inside the table it would wrap at the table's width
+                console.print(marked(str(part.title), style="table.title"))
+                part.title = None
+            _keep_words(part, width)
         console.print(part)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 
-def _taken_title(part: Part) -> Text | None:
-    """Remove and return a table's title, because inside the table it would wrap at the table's width."""
-    from rich.table import Table
-
-    if not isinstance(part, Table) or not part.title:
-        return None
-    title, part.title = str(part.title), None
-    return parse_marks(title, style="table.title")
-
-
-def parse_marks(text: str, style: str = "") -> Text:
-    """Return text with our own markup parsed and all other brackets kept, because external names may contain
-    brackets."""
+def marked(text: str, style: str = "") -> Text:
+    """Return text with our own markup parsed; other brackets are kept, because external names may contain them."""
     from rich.errors import MarkupError
     from rich.text import Text
 
@@ -114,20 +107,14 @@ def _console(output: io.StringIO, width: int, on_terminal: bool) -> Console:
     return Screen(file=output, width=width, force_terminal=on_terminal, highlight=False, emoji=False)
 
 
-def _keep_words(part: Part, width: int) -> None:
+def _keep_words(table: Table, width: int) -> None:
     """Narrow the widest columns of a table that must wrap, so that no word is broken if possible."""
-    from rich.table import Table
-
-    if not isinstance(part, Table):
-        return
-    texts = [
-        [parse_marks(str(cell)).plain for cell in (column.header, *column.cells)] for column in part.columns
-    ]
+    texts = [[marked(str(cell)).plain for cell in (column.header, *column.cells)] for column in table.columns]
     widths = [max(len(line) for text in column for line in text.split("\n")) for column in texts]
     least = [max(len(word) for text in column for word in text.split() or [""]) for column in texts]
     least = [
         full if column.no_wrap else word
-        for column, word, full in zip(part.columns, least, widths, strict=True)
+        for column, word, full in zip(table.columns, least, widths, strict=True)
     ]
     room = width - EDGES - BETWEEN_COLUMNS * (len(widths) - 1)
     if sum(widths) <= room or sum(least) > room:
@@ -135,5 +122,5 @@ def _keep_words(part: Part, width: int) -> None:
     for _ in range(sum(widths) - room):
         widest = max((i for i in range(len(widths)) if widths[i] > least[i]), key=widths.__getitem__)
         widths[widest] -= 1
-    for column, fitted in zip(part.columns, widths, strict=True):
+    for column, fitted in zip(table.columns, widths, strict=True):
         column.width = fitted

@@ -67,7 +67,11 @@ def _screen(plan: Plan) -> Iterator[Block]:
     if plan.conditional:
         yield f"\n{CONDITIONAL}:"
         yield from (f"  {text}" for text in conditional_texts(plan))
-    yield from _turned_down(plan)
+    for count, why, example in turned_down(plan)[:REASONS]:
+        text = f"{count:,} rejected: {why}"
+        full = f"{text} (example: {example})"
+        yield full if len(full) <= REASON_LENGTH else text
+    yield search_text(plan)
     gpu = f"{plan.best.pool.gpu}:" if plan.best else "-"
     yield from [f"price of {text}" for text in plan.prices if text.startswith(gpu)][:1]
 
@@ -103,15 +107,6 @@ def _saving(plan: Plan, best: Ranked) -> str:
         more, share = describe_saving(plan.objective, best.objective, following.objective)
         found.append(f"saves {more} ({share:.0%}) over {place}, {following.label}")
     return "; ".join(found)
-
-
-def _turned_down(plan: Plan) -> Iterator[str]:
-    """Return the number of rejected engines by reason, with an example if it fits the line."""
-    for count, why, example in turned_down(plan)[:REASONS]:
-        text = f"{count:,} rejected: {why}"
-        full = f"{text} (example: {example})"
-        yield full if len(full) <= REASON_LENGTH else text
-    yield search_text(plan)
 
 
 def plan_facts(plan: Plan) -> Iterator[Fact]:

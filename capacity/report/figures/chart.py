@@ -45,7 +45,8 @@ class Chart:
     def _draw(self, format: str, made: date | None) -> bytes:
         from capacity.report.figures.picture import draw_picture  # loads numpy
 
-        return draw_picture(self.figure, format, title=self.title, subtitle=self.stamp(made), alt=self.alt)
+        subtitle = tuple(filter(None, (self.subject, made_by(made))))
+        return draw_picture(self.figure, format, title=self.title, subtitle=subtitle, alt=self.alt)
 
     def figure_html(self, made: date | None = None) -> str:
         """Return the picture as part of a page; without matplotlib, its numbers."""
@@ -54,10 +55,6 @@ class Chart:
         if can_draw():
             return f"<figure>{self.svg(made)}</figure>"
         return f"<h3>{escape(self.title)}</h3>{records_html(self.rows)}"
-
-    def stamp(self, made: date | None = None) -> tuple[str, ...]:
-        """Return the subject, and the version and date of a copy."""
-        return tuple(filter(None, (self.subject, made_by(made))))
 
     def html(self, made: date | None = None) -> str:
         """Return the picture and its numbers as one self-contained file."""

@@ -65,16 +65,6 @@ FACTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """A figure of two sides as texts."""
-
-    figure: str
-    ours: str
-    theirs: str
-    change: str
-
-
-@dataclass(frozen=True, slots=True)
 class BreakEven:
     """A rate and where it pays: at scale (many engines), and with whole engines at this load."""
 
@@ -158,17 +148,9 @@ def _comparison_table(title: str, ours: Whole | Together, theirs: Whole, names: 
     for figure, field, unit in WHOLE:
         value, other = (getattr(side, field, None) for side in (ours, theirs))
         if value is not None and other is not None:
-            rows.append(Beside(figure, unit.words(value), unit.words(other), _change_text(value, other)))
-    sides = zip(names, ("ours", "theirs"), strict=True)
-    return Table(
-        title,
-        rows,
-        [
-            Column("", "figure"),
-            *(Column(name, path, units.TEXT) for name, path in sides),
-            Column("change", "change", units.TEXT),
-        ],
-    )
+            rows.append((figure, unit.words(value), unit.words(other), _change_text(value, other)))
+    heads = enumerate((*names, "change"), start=1)
+    return Table(title, rows, [Column("", "0"), *(Column(name, str(i), units.TEXT) for i, name in heads)])
 
 
 def _change_text(ours: Quantity | int, theirs: Quantity | int) -> str:

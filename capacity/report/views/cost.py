@@ -255,7 +255,9 @@ def _month_chart(bill: Bill, compared: Sequence[BreakEven], offers: Offers) -> B
     usd = compared[0].own_usd_per_month
     own = "this deployment" if usd == bill.usd_per_month else "the required replicas"
     bars = {own: _at_offers(usd, bill, offers)}
-    bars |= {_short_name(each.api): Quantity(value=each.api_usd_per_month) for each in compared}
+    for each in compared:  # names of listed APIs are followed by date and source
+        name = "the API" if each.api.startswith("given with") else each.api.partition(",")[0]
+        bars[name] = Quantity(value=each.api_usd_per_month)
     named = {f"{name}, ${each.value:,.0f}": each for name, each in bars.items()}
     return Bars(
         name="month",
@@ -278,9 +280,3 @@ def _at_offers(usd: float, bill: Bill, offers: Offers) -> Quantity:
 def _axis(data: Mapping[str, Mapping[str, Quantity]]) -> tuple[float, float]:
     """Return a range slightly beyond the longest bar or whisker."""
     return 0.0, 1.1 * max(max(each.value, each.high or 0.0) for row in data.values() for each in row.values())
-
-
-def _short_name(api: str) -> str:
-    """Return `DeepInfra llama-3.1-8b` of a price with its date and source; `the API` for a price from the command
-    line."""
-    return "the API" if api.startswith("given with") else api.partition(",")[0]

@@ -37,13 +37,9 @@ def _letters(answer: SupportMatrix) -> list[Column]:
     """Return one letter for each format on each GPU; engines with identical letters share a column."""
     cells: defaultdict[str, dict[str, str]] = defaultdict(lambda: dict.fromkeys(answer.gpus, ""))
     for cell in answer.rows:
-        cells[_short(cell.engine)][cell.gpu] += SIGNS[cell.status]
+        name = cell.engine.partition("@")[0].removeprefix("hf-").removeprefix("deepspeed-")
+        cells[name.replace("tensorrt-llm", "trt-llm")][cell.gpu] += SIGNS[cell.status]
     identical: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
     for engine, letters in cells.items():
         identical[tuple(letters.values())].append(engine)
     return [Column("\n".join(engines), cells[engines[0]].get) for engines in identical.values()]
-
-
-def _short(engine: str) -> str:
-    name = engine.partition("@")[0].removeprefix("hf-").removeprefix("deepspeed-")
-    return name.replace("tensorrt-llm", "trt-llm")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from capacity.answers.grid import FitGrid, GridCell
-from capacity.answers.records import Fit, StartUp
+from capacity.answers.records import Fit
 from capacity.report.display import STANDARD
 from capacity.report.views import units
 from capacity.report.views.units import Unit
@@ -63,7 +63,10 @@ def fit_facts(answer: Fit) -> list[Fact]:
         smallest = answer.smallest_tensor_parallel_size
         rows.append(Fact("smallest TP", smallest, note="that fits", first="Smallest TP"))
     if answer.startup is not None:
-        rows.append(_startup_fact(answer.startup))
+        total, weights = answer.startup.total_s, answer.startup.parts_s["weights"].value
+        rate = f"{answer.startup.weights_gb_per_s:.1f} GB/s per GPU"
+        note = f"{STANDARD.time_interval(total)} (90 %); weights {weights:,.0f} s at {rate}"
+        rows.append(Fact("start-up", total, units.BARE_LATENCY, note))
     return rows
 
 
@@ -82,13 +85,6 @@ def _kv_facts(answer: Fit) -> Iterator[Fact]:
     yield Fact("KV cache", left, units.MEMORY, blocks, first="KV cache")
     yield Fact("KV per token", answer.kv_bytes_per_token, Unit(1, 1 / 1024, " KiB"), "whole model")
     yield Fact("KV capacity", answer.kv_capacity_tokens, units.NUM_TOKENS, first="KV capacity")
-
-
-def _startup_fact(startup: StartUp) -> Fact:
-    total, weights = startup.total_s, startup.parts_s["weights"].value
-    rate = f"{startup.weights_gb_per_s:.1f} GB/s per GPU"
-    note = f"{STANDARD.time_interval(total)} (90 %); weights {weights:,.0f} s at {rate}"
-    return Fact("start-up", total, units.BARE_LATENCY, note)
 
 
 def memory_chart(answer: Fit) -> Stack:
