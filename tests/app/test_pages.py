@@ -301,7 +301,7 @@ ON_REQUEST = {
 }  # read by what a button draws, or by what an overload or a pinned side adds
 
 
-@pytest.mark.parametrize(("page", "query"), mostly_slow(LOADS, [("estimate", {}), ("start", {})]))
+@pytest.mark.parametrize(("page", "query"), mostly_slow(LOADS, [("estimate", {})]))
 def test_an_input_of_the_sidebar_is_live_where_it_changes_the_page(
     dashboard: Open, page: str, query: dict[str, str]
 ) -> None:

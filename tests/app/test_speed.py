@@ -26,7 +26,7 @@ CHANGES = (  # of the sidebar: a page answers to the first that is live on it
 )
 
 
-@pytest.mark.parametrize("page", mostly_slow([page.name for page in PAGES], ["estimate", "simulate"]))
+@pytest.mark.parametrize("page", mostly_slow([page.name for page in PAGES], ["simulate"]))
 def test_a_click_is_heard_within_100_ms(
     dashboard: Callable[..., Any], page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
