@@ -107,7 +107,7 @@ def main() -> None:
     try:
         _travel_light()
         _print_what_can_be()
-        code = app(args=_repeat_flags(sys.argv[1:]), prog_name="capacity", standalone_mode=False)
+        code = _command()(args=_repeat_flags(sys.argv[1:]), prog_name="capacity", standalone_mode=False)
         if code == INTERRUPTED:  # the parser turns Ctrl-C into a code
             raise KeyboardInterrupt
         sys.stdout.flush()

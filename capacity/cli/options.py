@@ -77,8 +77,10 @@ def show_answer(
 
 
 def command_line_text() -> str:
-    """Return the command as typed, to paste."""
-    return shlex.join(["capacity", *sys.argv[1:]])
+    """Return the command as typed, to paste, with the user's defaults."""
+    from capacity.cli.user_defaults import applied
+
+    return shlex.join(["capacity", *sys.argv[1:], *applied])
 
 
 def say(message: str) -> None:

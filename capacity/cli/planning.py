@@ -147,7 +147,7 @@ def diff(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Two deployment files (--write-deployment makes one); both get the traffic of the first. --deployment "
+            help="Two deployment files (--output FILE.toml writes one); both get the traffic of the first. --deployment "
             "or --from-launch replaces the first file; engine flags such as -q fp8 replace the second.",
             show_default=False,
         ),

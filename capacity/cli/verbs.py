@@ -19,6 +19,7 @@ from capacity.base.registry import BY_NAME, GROUPS, SHARED_OPTIONS, STORED, Verb
 from capacity.cli import options as common
 from capacity.cli.help import VerbCommand
 from capacity.cli.options import with_dashes
+from capacity.cli.output_flag import with_output_flag
 from capacity.cli.question import NO_MODEL, Question, changed_gpu, note, stored_deployment
 from capacity.cli.user_defaults import apply_defaults
 
@@ -82,6 +83,8 @@ def command_of(entry: Verb) -> Any:
             function, specs = registered.asking_function(entry)
     if specs or entry.shared or not entry.command:
         function = _with_flags(entry, function, list(_spec_flags(entry, specs)))
+    declared = inspect.signature(function, eval_str=True).parameters.values()
+    function = _declare(function, with_output_flag(list(declared)))
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(name=entry.name, help=entry.help, cls=VerbCommand)(function)
     return typer.main.get_command(alone)

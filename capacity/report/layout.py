@@ -81,7 +81,7 @@ def render_text(parts: Iterable[Part]) -> str:
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 
-def marked(text: str, style: str = "") -> Text:
+def parse_marks(text: str, style: str = "") -> Text:
     """Return text with our own markup parsed; other brackets are kept, because external names may contain them."""
     from rich.errors import MarkupError
     from rich.text import Text
@@ -109,7 +109,7 @@ def _console(output: io.StringIO, width: int, on_terminal: bool) -> Console:
 
 def _keep_words(table: Table, width: int) -> None:
     """Narrow the widest columns of a table that must wrap, so that no word is broken if possible."""
-    texts = [[marked(str(cell)).plain for cell in (column.header, *column.cells)] for column in table.columns]
+    texts = [[parse_marks(str(cell)).plain for cell in (column.header, *column.cells)] for column in table.columns]
     widths = [max(len(line) for text in column for line in text.split("\n")) for column in texts]
     least = [max(len(word) for text in column for word in text.split() or [""]) for column in texts]
     least = [

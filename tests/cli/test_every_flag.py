@@ -48,7 +48,7 @@ SAME = {  # answers that a flag leaves as they are at the value tried, and why t
     },
 }
 SAME |= {(verb, "api-server-count"): "noted as not used: it stands in many launch lines" for verb in BASES}
-FILE_FLAGS = {"sample-interval": "of the file that --series writes"}
+FILE_FLAGS = {"sample-interval": "of the file that --output series= writes"}
 QUICK = ("fit", "estimate", "explain", "simulate", "speculate", "attention-io")
 SLOW = tuple(verb for verb in BASES if verb not in QUICK)
 VERBS = [*QUICK, *(pytest.param(verb, marks=pytest.mark.slow) for verb in SLOW)]

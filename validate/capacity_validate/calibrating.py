@@ -94,7 +94,9 @@ def calibrate(
     *,
     name: Annotated[str, Flag("Name of the variant: GPU@NAME.")] = "mine",
     model: str | None = None,
-    out: Annotated[str | Path | None, Flag("Output folder; default: your profiles folder.")] = None,
+    out: Annotated[
+        str | Path | None, Flag("Output folder; default: your profiles folder.", "--out --output")
+    ] = None,
     profiles: str | Path | Sequence[str] | None = None,
     download: bool = False,
     **options: Any,
