@@ -147,8 +147,8 @@ def diff(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Two deployment files (--output FILE.toml writes one); both get the traffic of the first. --deployment "
-            "or --from-launch replaces the first file; engine flags such as -q fp8 replace the second.",
+            help="Two deployment files (--output FILE.toml writes one); both get the traffic of the first. "
+            "--deployment or --from-launch replaces the first file; engine flags such as -q fp8 replace the second.",
             show_default=False,
         ),
     ] = None,

@@ -74,7 +74,7 @@ def render_text(parts: Iterable[Part]) -> str:
     for part in parts:
         if isinstance(part, Table):
             if part.title:  # inside the table it would wrap at the table's width
-                console.print(marked(str(part.title), style="table.title"))
+                console.print(parse_marks(str(part.title), style="table.title"))
                 part.title = None
             _keep_words(part, width)
         console.print(part)
@@ -109,7 +109,9 @@ def _console(output: io.StringIO, width: int, on_terminal: bool) -> Console:
 
 def _keep_words(table: Table, width: int) -> None:
     """Narrow the widest columns of a table that must wrap, so that no word is broken if possible."""
-    texts = [[parse_marks(str(cell)).plain for cell in (column.header, *column.cells)] for column in table.columns]
+    texts = [
+        [parse_marks(str(cell)).plain for cell in (column.header, *column.cells)] for column in table.columns
+    ]
     widths = [max(len(line) for text in column for line in text.split("\n")) for column in texts]
     least = [max(len(word) for text in column for word in text.split() or [""]) for column in texts]
     least = [

@@ -40,7 +40,9 @@ def test_sorting_is_stable_remarks_and_carries_links() -> None:
     )
     assert (np.diff(many.prompt_tokens) == 2).sum() == 998  # equal arrivals kept their order
     with pytest.raises(InvalidInput, match="contains request 7 of 1"):
-        Workload.sorted(arrival_s=[0], prompt_tokens=[1], output_tokens=[1], after_request=[7], think_s=[0])
+        Workload.sort_arrivals(
+            arrival_s=[0], prompt_tokens=[1], output_tokens=[1], after_request=[7], think_s=[0]
+        )
 
 
 def test_facts() -> None:

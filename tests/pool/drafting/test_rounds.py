@@ -105,7 +105,7 @@ def test_a_68m_draft_slows_llama_2_7b_at_batch_64(gpu: str) -> None:
     naive = textbook_speedup(acceptance_of_length(2.28, 5), 8, 68 / 6738)
     assert naive > 2
     assert 0.4 < found.speedup < 0.85
-    low = Speculation(target, speculator.with_acceptance("0.4"), draft=draft).round(64, 512, 5)
+    low = Speculation(target, speculator.with_acceptance("0.4"), draft=draft).round_of(64, 512, 5)
     assert low.speedup < 0.8
 
 
@@ -119,7 +119,7 @@ def test_the_published_throughputs_lie_between_ours() -> None:
         speculator = find_speculator("draft-model")
         if acceptance is not None:
             speculator = speculator.with_acceptance(acceptance)
-        found = Speculation(target, speculator, draft=draft).round(64, context, drafts)
+        found = Speculation(target, speculator, draft=draft).round_of(64, context, drafts)
         return found.output_tokens_per_s if drafts else 64 / found.plain_step_s
 
     assert rate("vllm@0.6", 512, None, 0) < 5106.7 < rate("vllm@0.8", 256, None, 0)
