@@ -230,13 +230,13 @@ class Runner:
 
     def _dispatch(self) -> None:
         """Give waiting jobs to idle slots, preferring the slots with a running process."""
-        while self._idle and (job := self._next()) is not None:
+        while self._idle and (job := self._next_job()) is not None:
             self._waiting.remove(job)
             slot = max(reversed(self._idle), key=lambda each: each.group > 0)
             self._idle.remove(slot)
             slot.give(job)
 
-    def _next(self) -> Job | None:
+    def _next_job(self) -> Job | None:
         """Return the next job. A session with a running job does not get the last slot."""
         running = Counter(slot.job.owner for slot in self._slots if slot.job is not None)
         most = self._quota.session_running if len(self._idle) > 1 else 1

@@ -130,5 +130,5 @@ def test_a_cascade_of_one_pool_or_with_a_rate_behind_leads_nowhere() -> None:
 
 
 def test_a_question_about_one_engine_refuses_several_models() -> None:
-    with pytest.raises(capacity.InvalidInput, match="`capacity simulate` answers for all"):
+    with pytest.raises(capacity.InvalidInput, match="use `capacity simulate`"):
         capacity.fit(deployment())

@@ -30,7 +30,7 @@ def test_compare_serves_one_load_under_each(
     assert not run(asked, monkeypatch)
     shown = capsys.readouterr().out
     assert "closed loop of 4 requests, 500 tokens in, 50 out" in shown
-    assert "prefill beside decode" in shown
+    assert "mixed prefill and decode" in shown
 
 
 @pytest.mark.parametrize(

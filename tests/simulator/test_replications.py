@@ -128,7 +128,7 @@ def test_a_trace_has_nothing_to_draw(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     rows = "".join(f"{0.1 * i},200,20\n" for i in range(20))
     trace.write_text("arrival_s,prompt_tokens,output_tokens\n" + rows, encoding="utf-8")
-    with pytest.raises(InvalidInput, match="all the same run"):
+    with pytest.raises(InvalidInput, match="are identical"):
         capacity.simulate(LLAMA, gpu="h100", trace=str(trace), replications=2)
     losses = {"mean_time_between_failures_s": 1.0, "recovery_s": 0.1, "replicas": 2}
     found = capacity.simulate(LLAMA, gpu="h100", trace=str(trace), replications=2, **losses)

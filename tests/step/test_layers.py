@@ -77,7 +77,7 @@ def test_what_is_no_operator_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
             return float(shape.num_tokens)
 
     yielding(monkeypatch, Timer())  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="Timer is not an operator of a step: it lacks cost, key, plus"):
+    with pytest.raises(TypeError, match="Timer is not an operator of a step: it lacks cost, key, add"):
         StepModel(SETTING)
 
 

@@ -109,26 +109,26 @@ def message(torch: Any, dist: Any, kind: str, size: int, device: Any) -> Message
     count = max(1, size // 4)
     pattern = torch.arange(count, device=device, dtype=torch.float32) % VALUES
 
-    def expected(owner: int) -> Any:
+    def pattern_of(owner: int) -> Any:
         return pattern * (owner + 1)
 
     fill: Callable[[], None]
     if kind == "all_reduce":
         own = torch.empty(count, device=device)
-        fill = lambda: own.copy_(expected(rank))  # noqa: E731
+        fill = lambda: own.copy_(pattern_of(rank))  # noqa: E731
         call = lambda: dist.all_reduce(own)  # noqa: E731
         right = lambda: bool((own == pattern * (ranks * (ranks + 1) / 2)).all())  # noqa: E731
     elif kind == "all_gather":
         parts = torch.empty(ranks, count, device=device)
-        fill = lambda: (parts.zero_(), parts[rank].copy_(expected(rank)))[0]  # noqa: E731
+        fill = lambda: (parts.zero_(), parts[rank].copy_(pattern_of(rank)))[0]  # noqa: E731
         call = lambda: dist.all_gather_into_tensor(parts.view(-1), parts[rank])  # noqa: E731  # in place
-        right = lambda: all(bool((parts[i] == expected(i)).all()) for i in range(ranks))  # noqa: E731
+        right = lambda: all(bool((parts[i] == pattern_of(i)).all()) for i in range(ranks))  # noqa: E731
     else:
         sent, received = torch.empty(count, device=device), torch.empty(count, device=device)
         before, after = (rank - 1) % ranks, (rank + 1) % ranks
-        fill = lambda: (received.zero_(), sent.copy_(expected(rank)))[0]  # noqa: E731
+        fill = lambda: (received.zero_(), sent.copy_(pattern_of(rank)))[0]  # noqa: E731
         call = lambda: _exchange(dist, sent, after, received, before)  # noqa: E731
-        right = lambda: bool((received == expected(before)).all())  # noqa: E731
+        right = lambda: bool((received == pattern_of(before)).all())  # noqa: E731
     return Message(kind=kind, bytes=size, device=device, fill=fill, call=call, right=right)
 
 

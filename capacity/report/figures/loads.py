@@ -33,7 +33,7 @@ class Figure(NamedTuple):
         """Return `TTFT, ms`."""
         return name_units(self.axis)
 
-    def of(self, point: LoadPoint) -> Any:
+    def value_of(self, point: LoadPoint) -> Any:
         """Return the figure of a point; None if it has none."""
         return getattr(point, self.field)
 

@@ -64,7 +64,7 @@ def _blocks(answer: LoadSweep, chosen: float | None) -> Iterator[Block]:
 
 def _chart(answer: LoadSweep, figure: Figure, marks: dict[str, float]) -> Curves:
     rate, words = answer.over == "request_rate", LOAD_WORDS[answer.over]
-    points = {point.load if rate else int(point.load): figure.of(point) for point in answer.points}
+    points = {point.load if rate else int(point.load): figure.value_of(point) for point in answer.points}
     known = {load: value for load, value in points.items() if value is not None}
     ends = [
         f"{figure.text(known[load])} at {digits(load)}"

@@ -109,7 +109,7 @@ def _state(point: LoadPoint) -> str:
 
 def _gpu_chart(answer: GpuComparison) -> Bars:
     figure = BARS[answer.order]
-    steady = {place(point): figure.of(point) for point in answer.rows if point.steady}
+    steady = {place(point): figure.value_of(point) for point in answer.rows if point.steady}
     bars = {name: to_quantity(value) for name, value in steady.items() if value is not None}
     ends = [f"{name} {figure.text(bars[name])}" for name in (*list(bars)[:1], *list(bars)[-1:])]
     return Bars(

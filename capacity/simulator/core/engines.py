@@ -70,7 +70,7 @@ class CompiledEngines:
         self._reports: Reports = reports
         self.deliver, self.cancel, self.stop = self.fleet.deliver, self.fleet.cancel, self.fleet.stop
         self.want_load, self.release_kept = self.fleet.want_load, self.fleet.release_kept
-        self.on_kv_arrival, self.unload = self.fleet.loaded, self.fleet.unload
+        self.on_kv_arrival, self.unload = self.fleet.on_kv_arrival, self.fleet.unload
         self._recording = recording
         self._setups: list[EngineSetup] = []
         turn = self.fleet.turn

@@ -201,7 +201,7 @@ class Fleet:
         turn = self.turn
         turn[LOAD_ENGINE], turn[LOAD_ENGINE + 1], turn[LOAD_ENGINE + 2] = number, request, end_ps
 
-    def loaded(self, number: int, request: int, at_ps: int) -> None:
+    def on_kv_arrival(self, number: int, request: int, at_ps: int) -> None:
         self._check(self._core.fleet_loaded(self._pointer, number, request, at_ps))
 
     def unload(self, number: int, request: int, at_ps: int) -> None:

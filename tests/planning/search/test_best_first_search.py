@@ -80,7 +80,7 @@ def test_it_finds_the_first_in_order_that_does(engines: list[tuple[int, int, int
         contender = ReplicaSearch(engine)
         order = (float(width), 0.0, odd, 1)
         prospect = UnresolvedCandidate(
-            engine.at(1), order, lambda contender=contender: (contender,), lambda *_: None
+            engine.candidate_at(1), order, lambda contender=contender: (contender,), lambda *_: None
         )  # type: ignore[misc]
         entries.append(contender if looked else prospect)
     judge = Judge(needs, flattered)
@@ -126,7 +126,7 @@ def test_a_pair_finds_the_fewest_of_both(needs: tuple[int, int], promise: int, m
     )
     chase.run()
     least = min((each.gpus(d) for each in pairs for d in range(1, each.most + 1)
-                 if not late(each.at(d)) and not slow(each.at(d))), default=math.inf)  # fmt: skip
+                 if not late(each.candidate_at(d)) and not slow(each.candidate_at(d))), default=math.inf)  # fmt: skip
     assert (math.inf if chase.best is None else chase.best.objective) == least
 
 

@@ -102,7 +102,7 @@ def test_a_price_of_too_few_providers_does_not_stand_beside_a_market() -> None:
     """An A10G is sold by AWS alone: it is left out where others have a market price, and has its own where none has."""
     beside = Market.look_up(Search(gpus=("h100", "a10g")), Cost(price_tier="on-demand"), [])
     assert beside.quotes["a10g-24gb"] is None
-    assert "known of AWS alone" in beside.unpriced["a10g-24gb"]
+    assert "known only from AWS" in beside.unpriced["a10g-24gb"]
     assert beside.quotes["h100-sxm-80gb"] is not None
     alone = Market.look_up(Search(gpus=("a10g",)), Cost(price_tier="on-demand"), [])
     assert alone.unpriced == {}

@@ -351,5 +351,5 @@ def test_estimate_refuses_arrivals_that_vary_and_curve_refuses_users() -> None:
     """Closed forms know no day, and a curve has rates of its own: neither answers as if it had read them."""
     with pytest.raises(InvalidInput, match="arrivals"):
         capacity.estimate(MODEL, gpu="h100", **DAY)
-    with pytest.raises(InvalidInput, match=r"users changes nothing .* `curve` takes --rates"):
+    with pytest.raises(InvalidInput, match=r"users has no effect .* `curve` uses --rates"):
         capacity.curve(MODEL, gpu="h100", use_case="chat", users=2000)

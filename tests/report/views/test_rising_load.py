@@ -42,7 +42,7 @@ def test_lines_and_whiskers_are_the_answers(batches: Any, name: str) -> None:
     chart = drawn(batches, time="s")[name]
     (line,) = chart.figure.data
     served = [point for point in batches.points if point.fits]
-    known = [getattr(point, FIGURES[name].field) for point in served]
+    known = [FIGURES[name].value_of(point) for point in served]
     assert list(line.x) == [point.load for point in served] == [1, 16, 256]
     assert list(line.y) == [quantity.value for quantity in known]
     highs = [value + more for value, more in zip(line.y, line.error_y.array, strict=True)]
