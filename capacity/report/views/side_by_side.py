@@ -171,7 +171,7 @@ def _basis(row: EngineOnLoad) -> str:
 
 
 def _engine_chart(answer: EngineComparison, figure: Figure) -> Bars:
-    known = {row.engine: value for row in answer.rows if (value := figure.of(row.point)) is not None}
+    known = {row.engine: value for row in answer.rows if (value := figure.value_of(row.point)) is not None}
     texts = "; ".join(f"{engine} {figure.text(value)}" for engine, value in known.items())
     middles = [value.value for value in known.values()]
     return Bars(
