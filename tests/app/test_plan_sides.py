@@ -141,5 +141,5 @@ def test_without_a_winner_it_says_what_is_in_the_way() -> None:
     impossible = {**ASKED, "slo": ("ttft:p95:1ms",), "max_gpus": 2}
     plan = capacity.plan("llama-3.1-8b", **impossible, request_rate=4.0)
     (only,) = plan_facts(plan)
-    assert only.value == "nothing"
+    assert only.value == "none"
     assert plan.misses[0].best in only.note

@@ -125,7 +125,7 @@ def test_a_stack_says_why_factors_do_not_multiply(dashboard: Open) -> None:
 def test_a_cascade_draws_its_places_and_without_a_small_model_no_rates(dashboard: Open) -> None:
     both = dashboard("cascade", casc_cache="true").settled()
     assert "casc_hits" in {widget.key for widget in both.at.number_input}
-    assert [str(row) for row in both.at.dataframe[0].value["where"]] == [
+    assert [str(row) for row in both.at.dataframe[0].value["tier"]] == [
         "semantic cache: embedding and store",
         "small: llama-3.2-1b",
         "large: llama-3.1-8b",

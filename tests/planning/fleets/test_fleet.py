@@ -75,7 +75,7 @@ def test_fleet_lists_what_its_pools_would_save_under_conditions() -> None:
         assert each.answer.objective == USD["h100"] * (each.answer.replicas + 1) < (pool.usd_per_hour or 0)
     text = " ".join(render(found, "table").split())
     saved = (pool.usd_per_hour or 0) - several[0].answer.objective
-    listed = text[text.index("Not recommended unless") :]
+    listed = text[text.index("Cheaper, but only under the conditions") :]
     source = several[0].conditions[0].split()[-1]
     assert f"all requests, with eagle3 drafts with the acceptance rate of {source}" in listed
     assert f"saves ${saved:,.2f}/h" in listed

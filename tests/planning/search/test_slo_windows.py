@@ -101,7 +101,7 @@ def test_plan_window_is_named_in_the_answer(minute: Plan) -> None:
     assert minute.best is not None
     assert minute.best.trial.window is not None
     head, *rest = (str(part) for part in parts(plan_view(minute), minute, "summary"))
-    assert f"SLO window 1m; the busiest: {minute.busiest_window.label}" in head
+    assert f"SLO window 1m; busiest: {minute.busiest_window.label}" in head
     assert any(f"worst window: {minute.best.trial.window.label}" in part for part in rest)
     written = minute.to_dict()
     assert written["busiest_window"]["requests"] == minute.busiest_window.requests
@@ -180,7 +180,7 @@ def test_fleet_names_the_window_and_shows_all_with_detail(fleet_of_a_minute: Fle
         render_text(parts(fleet_view(found, detail=detail), found)) for detail in (False, True)
     )
     for text in (summary, detail):
-        assert f"SLO window 1m; the busiest: {found.busiest_window.label}" in text
+        assert f"SLO window 1m; busiest: {found.busiest_window.label}" in text
         assert f"worst window: {found.proof.window.label}" in text
     assert "Service levels over time" in detail
     assert "Service levels over time" in render(found, "table")

@@ -209,7 +209,7 @@ def test_a_simulated_tree_says_that_it_is_one() -> None:
     """vLLM drafts chains unless told otherwise: who asks for EAGLE-3's tree reads how many rows it is."""
     load = {"gpu": "h100", "input_len": 64, "output_len": 16, "num_prompts": 4, "request_rate": 4.0}
     tree_run = capacity.simulate("llama-3.1-8b", speculator="eagle3-tree", num_speculative_tokens=4, **load)
-    assert any("a tree of 30, 4 deep" in warning for warning in tree_run.warnings)
+    assert any("a tree of 30 tokens and depth 4" in warning for warning in tree_run.warnings)
     for speculator in ("eagle3", None):
         chain_run = capacity.simulate("llama-3.1-8b", speculator=speculator, **load)
         assert not any("tree" in warning for warning in chain_run.warnings)
