@@ -114,7 +114,7 @@ def test_a_stack_says_why_factors_do_not_multiply(dashboard: Open) -> None:
     assert not opened.at.metric
     opened.at.button(key="run_stack").click().run()
     opened.settled()
-    assert [line for line in opened.at.caption if "bottleneck before it: " in str(line.value)]
+    assert [line for line in opened.at.caption if "bottleneck before it" in str(line.value)]
     opened.at.segmented_control(key="stack_of").set_value("TPOT").run()
     drawn = [chart.proto.alt for chart in opened.at.get("plotly_chart")]
     assert drawn[0].startswith("TPOT, ms: ")
@@ -137,7 +137,7 @@ def test_a_cascade_draws_its_places_and_without_a_small_model_no_rates(dashboard
     assert "Pays up to" not in both.kpis
     both.at.toggle(key="casc_cache").set_value(False).run()
     assert len(both.settled().refusals) == 1
-    assert "nothing is asked first" in both.refusals[0]
+    assert "no tier before the large model" in both.refusals[0]
 
 
 def test_every_engine_is_the_copied_commands_comparison(
