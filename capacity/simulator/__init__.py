@@ -4,8 +4,8 @@ Input: a `Workload`, one `EngineSetup` per engine (step times, KV blocks, schedu
 Output: a `SimulationResult` with one record per request and the totals of the engines. The simulator contains no
 roofline: `StepTimes` gives the duration of each step. Time is in whole picoseconds on a SimPy clock.
 
-Start reading with `simulation`, then `cluster` (routing), `engines` (interface of the engines), `engine` (schedule, compute,
-record), `schedulers` (contents of a step) and `kv_cache`; `metrics` and `verdict` evaluate the records.
+Start reading with `simulation`, then `cluster` (routing), `engines` (interface of the engines), `engine` (schedule,
+compute, record), `schedulers` (contents of a step) and `kv_cache`; `metrics` and `verdict` evaluate the records.
 """
 
 from capacity.simulator.engine import Engine, StepObserver

@@ -119,7 +119,9 @@ with boundary(), fitting.show_ways_to_fit(inputs):
     if load == TOGETHER:
         found = estimate_and_bounds(inputs.model, **asked)
     else:
-        task = Task(function="capacity_app.tasks:estimate_and_bounds", arguments={"model": inputs.model, **asked})
+        task = Task(
+            function="capacity_app.tasks:estimate_and_bounds", arguments={"model": inputs.model, **asked}
+        )
         found = parts.background("estimate", task, doing="Estimating the load").value
     parts.copies("estimate", inputs.model_name, {**options, **inputs.cost}, found and found[0])
     if found is not None:
