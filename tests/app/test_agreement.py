@@ -93,7 +93,7 @@ ESTIMATED: Figures = {
 SERVED: Figures = {
     **ESTIMATED,
     "In flight": lambda r: (
-        "grows"
+        "unbounded"
         if r["requests_in_flight"] is None
         else in_flight(r["requests_in_flight"], Quantity(**r["e2e_s"]))
     ),

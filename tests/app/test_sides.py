@@ -140,7 +140,7 @@ def test_the_same_traffic_is_paired_request_by_request(dashboard: Open) -> None:
         for more in ({}, {"kv_cache_dtype": "fp8"})
     ]
     direct = capacity.diff(*both)
-    shown = next(frame.value for frame in opened.at.dataframe if "B sooner for, %" in frame.value)
+    shown = next(frame.value for frame in opened.at.dataframe if "B faster for, %" in frame.value)
     assert list(shown["interval"]) == [mean_and_interval(d)[1] for d in direct.differences]
     assert list(~shown["mean"].str.endswith("apart)")) == [d.significant for d in direct.differences]
 
