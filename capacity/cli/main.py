@@ -1,4 +1,7 @@
-"""Entry point of the command line: run a verb, and turn errors into one line and an exit code."""
+"""Entry point of the command line: run a verb, and turn errors into one line and an exit code.
+
+Exit codes: 0 answered, 1 does not fit or SLO unmet, 2 bad input.
+"""
 
 from __future__ import annotations
 
