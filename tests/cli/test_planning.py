@@ -273,7 +273,7 @@ def test_a_deployment_file_in_place_of_flags(run: Any, tmp_path: Path) -> None:
     written = ("--write-deployment", str(file))
     assert run("simulate", *POOL, *LOAD, "--max-num-seqs", "64", "--replicas", "2", *written)[0] == 0
     flags = (*POOL, *LOAD, "--max-num-seqs", "64", "--replicas", "2", "--price", "2", "--format", "json")
-    for verb in ("cost", "tornado"):
+    for verb in ("cost", "tornado", "advise", "stack"):
         asked, stored = (
             run(verb, *flags),
             run(verb, "--deployment", str(file), "--price", "2", "--format", "json"),
