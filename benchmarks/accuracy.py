@@ -40,7 +40,7 @@ from steps_aside import aside
 
 from capacity.hardware.coefficients import GemmCoefficients
 from capacity.hardware.power import sustained_constants
-from capacity.hardware.spreads import Spreads, spreads
+from capacity.hardware.spreads import Spreads, load_spreads
 
 SAMPLE = Path(__file__).parent.parent / "tests" / "data" / "measured"
 Pair = tuple[float, float]  # predicted, measured
@@ -365,7 +365,7 @@ def main() -> int:
     if arguments.intervals and not is_sample(measured):
         fit_spreads.main([])
     else:
-        known = spreads()
+        known = load_spreads()
         print(
             f"\n90 % intervals of served runs, each source judged by the others', {known.fit.date}",
             fit_spreads.HEADER,

@@ -17,8 +17,8 @@ from interval_evidence import ALL, NOTHING, Figure
 from left_out import Judged, without_client_range
 from spread_model import COUNTED, WHOLE_SOURCE, Floats, ends_name, ends_on, usable
 
-from capacity.answers.interval_parts import LAUNCH_SETTINGS, NINETY, Part, deviation_of, machine_part
-from capacity.hardware.spreads import Unsaid
+from capacity.answers.interval_parts import LAUNCH_SETTINGS, Z_90, Part, deviation_of, machine_part
+from capacity.hardware.spreads import UnspecifiedSpread
 
 NOMINAL = 0.9
 QUANTILES = tuple(step / 200 for step in range(130, 199))
@@ -71,19 +71,21 @@ class _LeftOut:
         return found
 
 
-def spreads_of(judged: Iterable[Judged], ends: Ends, quantiles: Mapping[str, float]) -> dict[str, Unsaid]:
+def spreads_of(
+    judged: Iterable[Judged], ends: Ends, quantiles: Mapping[str, float]
+) -> dict[str, UnspecifiedSpread]:
     """By kind of model, of servers of which nothing is known."""
     return _spreads(filter(nothing_said, judged), ends, quantiles.get)
 
 
-def other_machines(judged: Iterable[Judged], ends: Ends) -> dict[str, Unsaid]:
+def other_machines(judged: Iterable[Judged], ends: Ends) -> dict[str, UnspecifiedSpread]:
     """By kind of model, of servers whose launch is known: nine in ten figures, every campaign the same weight."""
     return _spreads(filter(all_said, judged), ends, lambda _: NOMINAL)
 
 
 def _spreads(
     judged: Iterable[Judged], ends: Ends, quantile: Callable[[str], float | None]
-) -> dict[str, Unsaid]:
+) -> dict[str, UnspecifiedSpread]:
     by_name = _by_name(judged)
     found = {}
     for kind in KINDS:
@@ -95,11 +97,13 @@ def _spreads(
                 deviations[metric] = round(_quantile(needed, _weights(rows), level), 3)
                 groups |= {each.figure.group for each in rows}
         if len(deviations) == 2:
-            found[kind] = Unsaid(**deviations, deployments=len(groups))
+            found[kind] = UnspecifiedSpread(**deviations, deployments=len(groups))
     return found
 
 
-def parts_of(figure: Figure, least: Mapping[str, Unsaid], most: Mapping[str, Unsaid]) -> tuple[Part, ...]:
+def parts_of(
+    figure: Figure, least: Mapping[str, UnspecifiedSpread], most: Mapping[str, UnspecifiedSpread]
+) -> tuple[Part, ...]:
     """The part of an interval for the machine, as the product has it."""
     kind = "moe" if figure.is_moe else "dense"
     if kind not in least:
@@ -125,9 +129,9 @@ def _needed(each: Judged, ends: Ends) -> float:
     if figure.metric != "tpot" and figure.said != ALL:
         off = without_client_range(off, figure.predicted_s)
     low, high = ends[ends_name(figure)]
-    others = NINETY * deviation_of(part for part in each.parts if not part.judged)
+    others = Z_90 * deviation_of(part for part in each.parts if not part.judged)
     judged = (high if off > 0 else low) * deviation_of(part for part in each.parts if part.judged)
-    return math.sqrt(max(off**2 - others**2 - judged**2, 0.0)) / NINETY
+    return math.sqrt(max(off**2 - others**2 - judged**2, 0.0)) / Z_90
 
 
 def _quantile(needed: Floats, weights: Floats, quantile: float) -> float:

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from capacity_validate.posterior import DIFFERENCE, Matrix, MeasuredFigure, Vector
-from capacity_validate.replaying import adjustment_at, engine_and_gpu
+from capacity_validate.replaying import engine_and_gpu, make_adjustment
 from served_data import ServedRow
 from served_rows import Server, client_seconds, server_of, simulated
 
-from capacity.answers.interval_parts import Asked, ends_of, interval_parts, kind_of
-from capacity.answers.sensitivity import LoadSeen, Shares, sensitivities
+from capacity.answers.interval_parts import PredictionContext, interval_parts, kind_of, relative_ends
+from capacity.answers.sensitivity import ObservedLoad, Shares, sensitivities
 from capacity.base.errors import CapacityError
 from capacity.hardware.adjustment import NAMES, Adjustment
-from capacity.hardware.spreads import Metric, Spreads, figure_deviation, prior
+from capacity.hardware.spreads import Metric, Spreads, metric_deviation, prior_adjustment
 
 METRICS: tuple[Metric, ...] = ("tpot", "ttft", "e2e")
 LEARNT_FROM = METRICS[:2]
@@ -35,7 +35,7 @@ class Row:
     server: Server
     slopes: Matrix
     spread: Spreads
-    asked: Asked
+    asked: PredictionContext
     sensitivity: Mapping[Metric, Shares]
     known: dict[bytes, Vector] = field(default_factory=dict)  # by theta: every draw begins at the same ones
 
@@ -51,7 +51,7 @@ class Row:
 
     def deviation(self, metric: str) -> float:
         """From one row of such a deployment to the next."""
-        return figure_deviation(metric, is_moe=not self.row.dense, known=self.spread)
+        return metric_deviation(metric, is_moe=not self.row.dense, known=self.spread)
 
     @property
     def figures(self) -> list[MeasuredFigure]:
@@ -66,13 +66,15 @@ class Row:
     @property
     def prior(self) -> Adjustment:
         """What is known of such deployments."""
-        return prior(*engine_and_gpu(self.server.resolved), is_moe=not self.row.dense, known=self.spread)
+        return prior_adjustment(
+            *engine_and_gpu(self.server.resolved), is_moe=not self.row.dense, known=self.spread
+        )
 
     def ends(self, metric: Metric, adjustment: Adjustment | None) -> tuple[float, float]:
         """Of the 90 % interval of measured over predicted, as every verb makes it; None: nothing was learnt."""
         asked = replace(self.asked, adjustment=adjustment)
         parts = interval_parts(metric, self.sensitivity[metric], asked, self.spread)
-        return ends_of(parts, kind_of(metric, asked, self.spread))
+        return relative_ends(parts, kind_of(metric, asked, self.spread))
 
 
 def with_e2e(of_tpot_and_ttft: Vector, row: ServedRow) -> Vector:
@@ -84,10 +86,10 @@ def with_e2e(of_tpot_and_ttft: Vector, row: ServedRow) -> Vector:
 
 def predicted(row: ServedRow, server: Server, theta: Vector) -> Vector:
     """Logarithms of TPOT and TTFT; not-a-number where the server does not get that far."""
-    adjustment = adjustment_at(theta)
+    adjustment = make_adjustment(theta)
     beyond = np.array([adjustment.mean(metric) for metric in LEARNT_FROM])
     front = server.frontend
-    there_s, back_s = adjustment.latencies(front.request_latency_s, front.response_latency_s)
+    there_s, back_s = adjustment.adjust_latencies(front.request_latency_s, front.response_latency_s)
     moved = replace(
         server,
         resolved=server.resolved.adjusted_by(adjustment),
@@ -116,7 +118,7 @@ def prepared(row: ServedRow, known: Spreads) -> Row | None:
         server = server_of(row)
     except CapacityError:
         return None
-    before = prior(*engine_and_gpu(server.resolved), is_moe=not row.dense, known=known)
+    before = prior_adjustment(*engine_and_gpu(server.resolved), is_moe=not row.dense, known=known)
     steps = DIFFERENCE * np.sqrt(np.diag(before.covariance_matrix))
     origin = np.zeros(len(NAMES))
     at = predicted(row, server, origin)
@@ -135,7 +137,7 @@ def prepared(row: ServedRow, known: Spreads) -> Row | None:
         server=server,
         slopes=slopes,
         spread=known,
-        asked=Asked(
+        asked=PredictionContext(
             engine=server.resolved.engine.name,
             engine_label=server.resolved.engine.label,
             gpu=engine_and_gpu(server.resolved)[1],
@@ -147,12 +149,12 @@ def prepared(row: ServedRow, known: Spreads) -> Row | None:
     )
 
 
-def load_of(row: ServedRow, server: Server, at: Vector) -> LoadSeen:
+def load_of(row: ServedRow, server: Server, at: Vector) -> ObservedLoad:
     """The load of a row whose TPOT and TTFT are predicted so."""
     tpot_s, ttft_s, e2e_s = map(float, np.exp(with_e2e(at, row)))
     engine = server.resolved.engine
     client_s = client_seconds(row)
-    return LoadSeen(
+    return ObservedLoad(
         input_len=row.input_len * row.length_scale,
         output_len=row.output_len * row.length_scale,
         in_flight=server.concurrency,

@@ -8,7 +8,7 @@ constants are learnt from them as `capacity calibrate` does, and the others of t
 posterior, and with the 90 % intervals that every verb gives then. Prior, scatter and the intervals' ends are by default
 those that ship; with `--table`, those of all sources but the group's own (a source: campaign, engine with its client,
 GPU), from figures that `fit_spreads.py --table` saved or that are made and saved there. Which part of what deployments
-differ by comes anew (`capacity.hardware.spreads.ANEW`) was chosen on the groups that are marked so, half of them by a
+differ by comes anew (`capacity.hardware.spreads.RUN_TO_RUN`) was chosen on the groups that are marked so, half of them by a
 digest of their names. Rows are read from the folder of reference data (CAPACITY_SHARED, or ../shared beside the
 checkout), each measurement once.
 """
@@ -27,13 +27,13 @@ from zlib import crc32
 import fit_spreads
 import numpy as np
 from calibrated_rows import LEARNT_FROM, METRICS, Row, active, prepared, with_e2e
-from capacity_validate.posterior import Matrix, Vector, infer, learnt_covariance, noise_covariance
+from capacity_validate.posterior import Matrix, Vector, calibrated_covariance, infer, noise_covariance
 from interval_evidence import source_of
 from served_data import ServedRow, distinct, read_rows, shared_folder
 from served_errors import scored
 
 from capacity.hardware.adjustment import NAMES, Adjustment
-from capacity.hardware.spreads import Spreads, spreads
+from capacity.hardware.spreads import Spreads, load_spreads
 
 LEAST_ROWS = 6
 LEARNT = (0, 1, 2, 3)
@@ -76,7 +76,7 @@ def suggested(rows: Sequence[Row], count: int) -> set[int]:
     chosen: set[int] = set()
     for _ in range(count):
         after = {
-            i: learnt_covariance(covariance, row.slopes, noise_covariance(row.figures))
+            i: calibrated_covariance(covariance, row.slopes, noise_covariance(row.figures))
             for i, row in enumerate(rows)
             if i not in chosen
         }
@@ -217,7 +217,7 @@ def judged_groups(
     for group, members in sorted(groups.items()):
         every = max(len(members) / most, 1.0)
         taken = [members[int(i * every)] for i in range(min(most, len(members)))]
-        own = spreads() if known is None else known[source_of(members[0])]
+        own = load_spreads() if known is None else known[source_of(members[0])]
         ready = [found_row for row in taken if (found_row := prepared(row, own)) is not None]
         if len(ready) >= LEAST_ROWS:
             dense[group] = members[0].dense

@@ -36,7 +36,7 @@ from step_evidence import Evidence, all_evidence
 from capacity.hardware import PROFILES_VARIABLE, load_profile
 from capacity.hardware.calibration import ErrorSummary, Objective
 from capacity.hardware.coefficients import TRANSFER_WIDENING, StepCoefficients
-from capacity.hardware.profile import RESIDUALS_ELSEWHERE
+from capacity.hardware.profile import UNMEASURED_RESIDUALS
 
 MARKER = "# [step_time]: written by benchmarks/fit_profiles.py; edits below this line are lost"
 DATE = "2026-11-21"
@@ -349,7 +349,7 @@ def default_measured() -> Path:
 
 def residuals_elsewhere(evidence: Sequence[Evidence]) -> str:
     """The text of the file of residuals for all profiles without kernels of their own."""
-    comment = RESIDUALS_ELSEWHERE.read_text(encoding="utf-8").split("\n\n")[0]
+    comment = UNMEASURED_RESIDUALS.read_text(encoding="utf-8").split("\n\n")[0]
     tables = residuals(evidence, transferred=True)
     return "\n\n".join([comment, *(text for name in tables for text in sections(tables[name], name))]) + "\n"
 
@@ -365,7 +365,7 @@ def fitted_texts(fits: Fits, measured: Path, profiles: Path) -> dict[Path, str]:
                 path.write_text(with_section(path.read_text(encoding="utf-8"), document), encoding="utf-8")
             evidence = evidence or all_evidence(measured)
         texts = {profiles / path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.toml")}
-        return texts | {RESIDUALS_ELSEWHERE: residuals_elsewhere(evidence)}
+        return texts | {UNMEASURED_RESIDUALS: residuals_elsewhere(evidence)}
 
 
 def main() -> int:

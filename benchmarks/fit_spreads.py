@@ -32,10 +32,10 @@ from served_data import shared_folder
 from spread_model import E2E_KINDS, KINDS, NO_ENDS, ends_name, ends_on, made
 from spreads_file import write
 
-from capacity.answers.interval_parts import ends_of as interval_ends
 from capacity.answers.interval_parts import interval_parts
-from capacity.answers.intervals import beside_client_range
-from capacity.hardware.spreads import Held, Kind, Spreads, Unsaid
+from capacity.answers.interval_parts import relative_ends as interval_ends
+from capacity.answers.intervals import add_client_latency_range
+from capacity.hardware.spreads import IntervalCoverage, MetricSpread, Spreads, UnspecifiedSpread
 
 LEVELS = tuple(step / 400 for step in range(120, 5, -1))  # beyond an end, the first that holds
 MOST_END = 4.0
@@ -122,9 +122,9 @@ class Coverage:
     half_width: float  # median of (high - low) / 2 over the prediction
 
     @property
-    def kept(self) -> Held:
+    def kept(self) -> IntervalCoverage:
         """For the file."""
-        return Held(
+        return IntervalCoverage(
             figures=self.figures,
             sources=self.sources,
             held=round(self.held, 3),
@@ -143,7 +143,9 @@ HEADER = f"{'':58s} {'n':>5s} {'src':>3s}   held  by source   half-width"
 
 
 def holds(
-    judged: Sequence[Judged], beyond: Mapping[str, float], machines: Mapping[str, Unsaid] | None = None
+    judged: Sequence[Judged],
+    beyond: Mapping[str, float],
+    machines: Mapping[str, UnspecifiedSpread] | None = None,
 ) -> list[tuple[Judged, bool, float]]:
     """Whether each interval held, its ends made without the source as well, and its half-width.
 
@@ -157,11 +159,11 @@ def holds(
         for each in judged:
             if each.left_out == source:
                 low_end, high_end = ends[ends_name(each.figure)]
-                kind = Kind(deployment=0.0, run=0.0, low=low_end, high=high_end, rows=0)
+                kind = MetricSpread(deployment=0.0, run=0.0, low=low_end, high=high_end, rows=0)
                 more = beyond_said.parts_of(each.figure, machines or {}, unsaid)
                 low, high = interval_ends((*each.parts, *more), kind)
                 if each.figure.said != ALL and each.figure.metric != "tpot":
-                    low, high = beside_client_range(low, high, each.figure.predicted_s)
+                    low, high = add_client_latency_range(low, high, each.figure.predicted_s)
                 ratio = each.figure.measured_s / each.figure.predicted_s
                 found.append((each, bool(low <= ratio <= high), float(high - low) / 2))
     return found
@@ -216,9 +218,9 @@ class Ends:
 
     before: dict[str, tuple[float, float]]
     learnt: dict[str, tuple[float, float]]
-    held: dict[str, Held]
-    beyond_said: dict[str, Unsaid]
-    machines: dict[str, Unsaid]
+    held: dict[str, IntervalCoverage]
+    beyond_said: dict[str, UnspecifiedSpread]
+    machines: dict[str, UnspecifiedSpread]
 
 
 def campaign_of(figure: Figure) -> str:
@@ -226,7 +228,9 @@ def campaign_of(figure: Figure) -> str:
     return figure.source.split()[0]
 
 
-def fit_machines(figures: Sequence[Figure], ends: Mapping[str, tuple[float, float]]) -> dict[str, Unsaid]:
+def fit_machines(
+    figures: Sequence[Figure], ends: Mapping[str, tuple[float, float]]
+) -> dict[str, UnspecifiedSpread]:
     """What servers of known launch differ by, each campaign and each laboratory judged by all others."""
     own = [figure for figure in figures if figure.said == ALL]
     judged = left_out(own, campaign_of)

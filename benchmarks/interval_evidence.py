@@ -27,12 +27,12 @@ from served_errors import scored
 from served_open import OpenRun, apex_runs, inference_sim_runs, iog_runs
 
 from capacity.answers.deployment_run import verdict_on
-from capacity.answers.sensitivity import LoadSeen, Sensitivities, sensitivities
+from capacity.answers.sensitivity import ObservedLoad, Sensitivities, sensitivities
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool, Service
 from capacity.deployment.client_latency import USUAL_S, client_latency
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator.load_means import whole_means
+from capacity.simulator.load_means import whole_run_means
 from capacity.step.closed_form import closed_loop_times
 from capacity.step.time_classes import EFFECTS
 
@@ -165,7 +165,7 @@ def _seen(row: ServedRow, server: served_rows.Server, away_s: float, *, said: st
     means = served_rows.simulated_means(row, server, client_latency_s=away_s)
     output_len = row.output_len * row.length_scale
     e2e_s = means.ttft_s + (output_len - 1) * means.tpot_s
-    load = LoadSeen(
+    load = ObservedLoad(
         input_len=row.input_len * row.length_scale,
         output_len=output_len,
         in_flight=server.concurrency,
@@ -220,11 +220,11 @@ def open_loops(folder: Path) -> Iterator[Figure]:
 
 def _open_loop(run: OpenRun, client_s: float) -> Iterator[Figure]:
     resolved, workload = run.resolved, run.workload
-    whole = whole_means(run.result.summary, run.result.records)
+    whole = whole_run_means(run.result.summary, run.result.records)
     verdict = verdict_on(run.result, [resolved], Service(), workload)
     assert whole is not None
     assert verdict is not None
-    load = LoadSeen(
+    load = ObservedLoad(
         input_len=float(workload.prompt_tokens.mean()),
         output_len=float(workload.output_tokens.mean()),
         in_flight=whole.in_flight,
@@ -340,7 +340,7 @@ def _saturated(
         ranks=min(resolved.lockstep_ranks, share),
     )
     predicted = times.requests_per_s * held / share * record["output_len"]
-    load = LoadSeen(
+    load = ObservedLoad(
         input_len=record["input_len"],
         output_len=record["output_len"],
         in_flight=held,

@@ -23,15 +23,15 @@ import served_blind
 from served_data import shared_folder
 
 import capacity
-from capacity.answers.interval_parts import VERSION, ends_of, interval_parts
-from capacity.answers.intervals import LoadBands, beside_client_range
+from capacity.answers.interval_parts import VERSION, interval_parts, relative_ends
+from capacity.answers.intervals import LoadBands, add_client_latency_range
 from capacity.answers.records import Quantity
 from capacity.answers.run_intervals import run_bands
 from capacity.answers.simulate import simulate
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
 from capacity.deployment.launched import LAUNCH_DEFAULTS
-from capacity.hardware.spreads import spreads
+from capacity.hardware.spreads import load_spreads
 from capacity.pool.resolve import resolve
 from capacity.workload import Workload, random_requests
 
@@ -147,10 +147,10 @@ def _held(bands: LoadBands, source: str, metric: Any, predicted_s: float, measur
     held = {}
     for state, unsaid in STATES.items():
         asked = replace(bands.prediction_context("mean"), unsaid=unsaid)
-        parts = interval_parts(metric, getattr(bands.sensitivities, metric), asked, spreads())
-        low, high = ends_of(parts, bands.kind(metric))
+        parts = interval_parts(metric, getattr(bands.sensitivities, metric), asked, load_spreads())
+        low, high = relative_ends(parts, bands.kind(metric))
         if metric != "tpot" and state != "all":
-            low, high = beside_client_range(low, high, predicted_s)
+            low, high = add_client_latency_range(low, high, predicted_s)
         held[state] = low <= measured_s / predicted_s <= high
     return Held(
         source=source, kind="experts" if bands.resolved.model.is_moe else "dense", metric=metric, held=held

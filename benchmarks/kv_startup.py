@@ -23,7 +23,7 @@ from capacity.model.quantization import QuantizationScheme, find_format, scheme_
 from capacity.pool.drafting import memory_with_draft
 from capacity.pool.memory import MemoryPlan
 from capacity.pool.resolve import with_defaults
-from capacity.pool.supported import loaded_of
+from capacity.pool.supported import loaded_model
 
 TABLE = Path(__file__).parents[1] / "tests/data/startup_lines.csv"
 GIB = 2**30
@@ -104,7 +104,7 @@ def _plan(row: Mapping[str, str]) -> MemoryPlan:
     engine = find_engine(f"{row['engine']}@{row['version']}")
     profile = load_profile(row["gpu"])
     scheme = _scheme(model, row["quantization"])
-    model = loaded_of(model, pool)
+    model = loaded_model(model, pool)
     resolved = with_defaults(pool, model, profile=profile, engine=engine, scheme=scheme)
     return memory_with_draft(resolved)
 

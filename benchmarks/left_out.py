@@ -18,15 +18,15 @@ from interval_evidence import ALL, NOTHING, OTHER_LAB, PUBLISHED, SETTINGS, Figu
 from spread_model import NO_ENDS, Floats, made, usable
 
 from capacity.answers.interval_parts import (
-    Asked,
     Part,
-    beyond_constants,
+    PredictionContext,
+    calibrated_sensitivities,
     deviation_of,
     interval_parts,
 )
-from capacity.answers.intervals import beside_client_range
+from capacity.answers.intervals import add_client_latency_range
 from capacity.hardware.adjustment import NAMES, Adjustment
-from capacity.hardware.spreads import Spreads, figure_deviation, prior
+from capacity.hardware.spreads import Spreads, metric_deviation, prior_adjustment
 
 Key = Callable[[Figure], str]
 TRANSFERRED_GPUS = ("h100-pcie-80gb", "a100-pcie-80gb")
@@ -51,9 +51,9 @@ class Judged:
     learnt: int = 0
 
 
-def asked_of(figure: Figure) -> Asked:
+def asked_of(figure: Figure) -> PredictionContext:
     """What the interval of a figure is of."""
-    return Asked(
+    return PredictionContext(
         engine=figure.engine,
         engine_label=figure.engine,
         gpu=figure.gpu,
@@ -91,7 +91,7 @@ def left_out(figures: Sequence[Figure], key: Key, known: Mapping[str, Spreads] |
 
 def without_client_range(off: float, predicted_s: float) -> float:
     """What of a logarithm of measured over predicted a client that nobody said does not explain."""
-    low, high = beside_client_range(1.0, 1.0, predicted_s)
+    low, high = add_client_latency_range(1.0, 1.0, predicted_s)
     explained = high - 1 if off > 0 else 1 - low
     left = math.sqrt(max(math.expm1(off) ** 2 - explained**2, 0.0))
     return math.log1p(left) if off > 0 else math.log(max(1 - left, TINY))
@@ -138,7 +138,7 @@ def _runs(figures: Sequence[Figure]) -> dict[str, list[list[Figure]]]:
 def learn(figures: Sequence[Figure], known: Spreads) -> Adjustment:
     """What a deployment's figures say of theta, from the prior of these spreads."""
     first = figures[0]
-    before = prior(first.engine, first.gpu, is_moe=first.is_moe, known=known)
+    before = prior_adjustment(first.engine, first.gpu, is_moe=first.is_moe, known=known)
     at = np.log([figure.predicted_s for figure in figures])
     slopes = np.array([slopes_of(figure) for figure in figures])
     found = posterior.infer(
@@ -147,7 +147,7 @@ def learn(figures: Sequence[Figure], known: Spreads) -> Adjustment:
             posterior.MeasuredFigure(
                 name=figure.metric,
                 value=figure.measured_s,
-                deviation=figure_deviation(figure.metric, is_moe=figure.is_moe, known=known),
+                deviation=metric_deviation(figure.metric, is_moe=figure.is_moe, known=known),
                 shared=f"{place}",
             )
             for place, figure in enumerate(figures)
@@ -181,7 +181,7 @@ def slopes_of(figure: Figure) -> Floats:
 
 def _judged(figure: Figure, source: str, adjustment: Adjustment, known: Spreads, learnt: int) -> Judged:
     asked = replace(asked_of(figure), adjustment=adjustment)
-    assert beyond_constants(figure.metric, asked)
+    assert calibrated_sensitivities(figure.metric, asked)
     parts = interval_parts(figure.metric, dict(figure.sensitivity), asked, known)
     moved = float(slopes_of(figure) @ adjustment.mean_vector)
     return Judged(figure, source, parts, (figure.log_error - moved) / deviation_of(parts), learnt)

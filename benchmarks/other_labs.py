@@ -24,7 +24,7 @@ from capacity.base.errors import CapacityError
 from capacity.deployment import Pool, Service
 from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator.load_means import whole_means
+from capacity.simulator.load_means import whole_run_means
 from capacity.step.closed_form import batch_times
 
 MOST_IN_FLIGHT = 64  # the loads of ordinary questions
@@ -74,7 +74,7 @@ def _gpustack(measured: Path) -> Iterator[Figure]:
         verdict = verdict_on(result, [resolved], Service(), requests)
         bands, means = (
             run_bands(resolved, requests, result, verdict),
-            whole_means(result.summary, result.records),
+            whole_run_means(result.summary, result.records),
         )
         if bands is None or means is None:
             continue

@@ -19,7 +19,7 @@ from capacity.hardware.calibration import (
     Predict,
     Row,
     fit_constants,
-    summarise,
+    summarise_errors,
 )
 
 FOLDS = 5
@@ -87,8 +87,8 @@ def fit_pool(
         key: FitResult(
             constants=constants[key],
             centre=centre,
-            in_sample=summarise([(predict(constants[key], m.row), m.seconds) for m in rows]),
-            held_out=summarise(held_out[key], groups=len({m.group for m in rows})),
+            in_sample=summarise_errors([(predict(constants[key], m.row), m.seconds) for m in rows]),
+            held_out=summarise_errors(held_out[key], groups=len({m.group for m in rows})),
         )
         for key, rows in tables.items()
     }

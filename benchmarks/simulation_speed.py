@@ -105,7 +105,7 @@ def timeouts_per_s() -> float:
 def measured(case: Case, *, quick: bool = False, repeats: int = REPEATS) -> Speed:
     """The median over runs of the same requests, after a short one that makes the tables of step times."""
     drawn = case.workload(case.quick_count if quick else case.count)
-    case.run(drawn.take(range(100)))
+    case.run(drawn.select(range(100)))
     run = case.run(drawn)
     seconds = median_cpu_s(lambda: case.run(drawn), repeats)
     ratio = None
@@ -139,7 +139,7 @@ def peak_memory_kib() -> int:
 
 def alone(count: int) -> None:
     drawn = GROWING.workload(count)
-    GROWING.run(drawn.take(range(100)))
+    GROWING.run(drawn.select(range(100)))
     seconds = cpu_seconds(lambda: GROWING.run(drawn))
     print(json.dumps({"count": count, "cpu_s": seconds, "peak_mb": peak_memory_kib() / 1024}))
 

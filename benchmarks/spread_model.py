@@ -16,7 +16,14 @@ from interval_evidence import ALL, NO_CLIENT, NOTHING, OTHER_LAB, PUBLISHED, SET
 from scipy.optimize import minimize
 
 from capacity.hardware.coefficients import Fit
-from capacity.hardware.spreads import Familiar, Held, Kind, Spreads, Tail, Unsaid
+from capacity.hardware.spreads import (
+    EvidenceCoverage,
+    IntervalCoverage,
+    MetricSpread,
+    PercentileSpread,
+    Spreads,
+    UnspecifiedSpread,
+)
 from capacity.step.time_classes import EFFECTS
 
 Floats = npt.NDArray[np.float64]
@@ -150,7 +157,7 @@ def fit_deviations(groups: Sequence[Deployment]) -> Floats:
     return deviations
 
 
-def fit_familiar(groups: Sequence[Deployment], deviations: Floats) -> tuple[Familiar, ...]:
+def fit_familiar(groups: Sequence[Deployment], deviations: Floats) -> tuple[EvidenceCoverage, ...]:
     """By engine and kind of model, and by GPU within: the deployments' own deviations over those of the whole."""
     off: dict[tuple[str, bool, str | None], list[tuple[float, float]]] = {}
     for group in groups:
@@ -168,7 +175,9 @@ def fit_familiar(groups: Sequence[Deployment], deviations: Floats) -> tuple[Fami
             whole[engine, is_moe] = mean
         ttft, tpot = (round(float(value), 3) for value in np.sqrt(mean))
         found.append(
-            Familiar(engine=engine, is_moe=is_moe, gpu=gpu, deployments=len(squares), ttft=ttft, tpot=tpot)
+            EvidenceCoverage(
+                engine=engine, is_moe=is_moe, gpu=gpu, deployments=len(squares), ttft=ttft, tpot=tpot
+            )
         )
     return tuple(found)
 
@@ -192,7 +201,7 @@ def _own_factors(group: Deployment, deviations: Floats) -> tuple[float, float]:
     return found[0], found[1]
 
 
-def fit_tails(figures: Sequence[Figure]) -> dict[str, Tail]:
+def fit_tails(figures: Sequence[Figure]) -> dict[str, PercentileSpread]:
     """Root mean squares of percentiles' errors beyond their means'; a source counts like what is held before."""
     means = {
         (f.group, f.metric, f.load_fraction): f.log_error
@@ -210,14 +219,14 @@ def fit_tails(figures: Sequence[Figure]) -> dict[str, Tail]:
                     by_source.setdefault(f.source, []).append(min(abs(f.log_error - mean), MOST_TAIL) ** 2)
             ends.append(float(np.sqrt(np.mean([np.mean(each) for each in by_source.values()]))))
         p90, p99 = ends
-        tails[metric] = Tail(p90=round(p90, 3), p95=round((p90 + p99) / 2, 3), p99=round(p99, 3))
+        tails[metric] = PercentileSpread(p90=round(p90, 3), p95=round((p90 + p99) / 2, 3), p99=round(p99, 3))
     return tails
 
 
 MOST_TAIL = 2.0
 
 
-def fit_unsaid(figures: Sequence[Figure]) -> dict[str, dict[str, Unsaid]]:
+def fit_unsaid(figures: Sequence[Figure]) -> dict[str, dict[str, UnspecifiedSpread]]:
     """By engine and launch setting, what the default in its place changes: root mean squares over deployments.
 
     Servers that ran with the default count as well: nothing changes for them. Together the settings of an engine count
@@ -235,7 +244,7 @@ def fit_unsaid(figures: Sequence[Figure]) -> dict[str, dict[str, Unsaid]]:
     for f in figures:
         if f.said == NO_CLIENT:
             groups.setdefault(f.engine, set()).add(f.group)
-    found: dict[str, dict[str, Unsaid]] = {}
+    found: dict[str, dict[str, UnspecifiedSpread]] = {}
     for engine, own in sorted(groups.items()):
         deviations: dict[str, dict[str, float]] = {}
         for metric in ("ttft", "tpot"):
@@ -250,7 +259,7 @@ def fit_unsaid(figures: Sequence[Figure]) -> dict[str, dict[str, Unsaid]]:
             more = max(together / sum(squares.values()), 1.0) if any(squares.values()) else 1.0
             deviations[metric] = {s: round(float(np.sqrt(v * more)), 3) for s, v in squares.items()}
         found[engine] = {
-            s: Unsaid(ttft=deviations["ttft"][s], tpot=deviations["tpot"][s], deployments=len(own))
+            s: UnspecifiedSpread(ttft=deviations["ttft"][s], tpot=deviations["tpot"][s], deployments=len(own))
             for s in SETTINGS
         }
     return found
@@ -285,9 +294,9 @@ def made(
     figures: Sequence[Figure],
     ends: Mapping[str, tuple[float, float]],
     learnt: Mapping[str, tuple[float, float]] | None = None,
-    held: Mapping[str, Held] | None = None,
-    beyond_said: Mapping[str, Unsaid] | None = None,
-    other_machines: Mapping[str, Unsaid] | None = None,
+    held: Mapping[str, IntervalCoverage] | None = None,
+    beyond_said: Mapping[str, UnspecifiedSpread] | None = None,
+    other_machines: Mapping[str, UnspecifiedSpread] | None = None,
 ) -> Spreads:
     """The spreads of these figures, with the ends that others gave, those after runs of one's own, what was held, and
     what lies beyond what is said.
@@ -300,7 +309,7 @@ def made(
     kinds = {}
     for name in (*KINDS, *E2E_KINDS):
         i = KINDS.index(name.replace("e2e", "tpot"))
-        kinds[name] = Kind(
+        kinds[name] = MetricSpread(
             deployment=round(float(deviations[CLASSES + i]), 4),
             run=round(float(deviations[CLASSES + len(KINDS) + i]), 4),
             low=round(ends[name][0], 3),

@@ -16,9 +16,9 @@ from capacity.deployment import Cost, Pool, Traffic
 from capacity.model import load_model
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationRequest
-from capacity.planning.evaluation.resampling import draws
+from capacity.planning.evaluation.resampling import resample_traffic
 from capacity.planning.evaluation.slo_evaluation import Goal
-from capacity.planning.search.candidate_family import Survey
+from capacity.planning.search.candidate_family import CandidateRecord
 from capacity.planning.search.candidate_generator import CandidateGenerator, with_context
 from capacity.planning.search.plan_request import Market, parsed_slos
 from capacity.planning.space import Candidate, Search, pairs, pools
@@ -31,7 +31,7 @@ def brute_force(
     and all that reach that objective. Asserts that the survey leaves each deployment that meets the SLO open."""
     search = Search(**space, replications=traffic["replications"])
     fields = {name: value for name, value in traffic.items() if name != "replications"}
-    workloads = draws(Traffic(**fields), None, search.replications)
+    workloads = resample_traffic(Traffic(**fields), None, search.replications)
     arena = EvaluationContext(model=load_model(model), workloads=workloads, goal=Goal(slos=parsed_slos(slo)))
     market = Market.look_up(search, Cost(price=PRICES), [])
     surveyor = CandidateGenerator(arena=arena, search=search, load=Load.average(workloads), market=market)
@@ -52,9 +52,9 @@ def brute_force(
     return best, points, reached
 
 
-def look_at_everything(surveyor: CandidateGenerator) -> Survey:
+def look_at_everything(surveyor: CandidateGenerator) -> CandidateRecord:
     """All of the space, resolved and bounded."""
-    for prospect in list(surveyor.prospects()):
+    for prospect in list(surveyor.unresolved_candidates()):
         prospect.enter()
     return surveyor.survey
 

@@ -143,7 +143,7 @@ class CoreMutants:
     def _compare(self, path: Path, tell: Connection) -> None:
         mutant = ctypes.CDLL(str(path))
         library.load = functools.cache(lambda: mutant)
-        fleet._core.cache_clear()
+        fleet._load_core.cache_clear()
         for policy, scenario, schedule in self._schedules:
             try:
                 same = schedule_scenario(scenario, policy, engine_loop="core") == schedule

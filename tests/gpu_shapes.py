@@ -132,9 +132,9 @@ def gpu_shapes(monkeypatch: Any, *, capability: tuple[int, int] = (9, 0)) -> Ite
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: capability)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _=None: card)
     monkeypatch.setattr(torch.backends.cuda, "can_use_flash_attention", lambda *_: False)  # asks the driver
-    paged._splits.cache_clear()
+    paged._split_count.cache_clear()
     with ExitStack() as stack:
         stack.enter_context(FakeTensorMode())
         stack.enter_context(SpeltIndexing())
         yield launches
-    paged._splits.cache_clear()
+    paged._split_count.cache_clear()

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, make_case
-from capacity_validate.predictions import formula, lookup_of
+from capacity_validate.predictions import formula, profile_lookup
 from capacity_validate.timing import How, summarise_samples
 
 from capacity.hardware import load_profile
 
 H200 = load_profile("h200")
 
-BASE_GEMM = lookup_of(H200).kernel("gemm", "bf16")
+BASE_GEMM = profile_lookup(H200).kernel("gemm", "bf16")
 
 TRUE_GEMM = SimpleNamespace(  # what is not fitted is as in the profile
     compute_fraction=0.7,
@@ -26,7 +26,7 @@ TRUE_GEMM = SimpleNamespace(  # what is not fitted is as in the profile
     quantize_fraction=None,
 )
 
-BASE_DECODE = lookup_of(H200).kernel("decode_attention", "16bit")
+BASE_DECODE = profile_lookup(H200).kernel("decode_attention", "16bit")
 
 TRUE_DECODE = SimpleNamespace(
     compute_fraction=BASE_DECODE.compute_fraction,

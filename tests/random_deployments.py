@@ -16,7 +16,7 @@ from engine_runs import COLUMNS, SETUP, KneedStepTimes, random_content, random_r
 from capacity.answers.engine_setup import engine_setup
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, build
-from capacity.deployment.routing import Forecast, Takes
+from capacity.deployment.routing import Forecast, PoolLimits
 from capacity.pool.resolve import resolve
 from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
 from capacity.simulator.escalation import Escalation
@@ -24,7 +24,7 @@ from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.kv_cache.offload import Offload, Tier
 from capacity.simulator.members import EngineLoop
 from capacity.simulator.schedulers import AdapterSlots, DrawnSpeculation, Speculation
-from capacity.simulator.step_noise import step_noise
+from capacity.simulator.step_noise import make_step_noise
 from capacity.simulator.transfer import KvLink
 from capacity.step import AffineStepTimes
 from capacity.workload import LognormalLengths, PromptContent, SteadyArrivals, Workload, synthetic
@@ -70,7 +70,7 @@ def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str,
             for _ in range(pools)
         ]
         keywords["router"] = "within-ttft"
-        takes = [Takes(place, forecast=expected[place]) for place in places]
+        takes = [PoolLimits(place, forecast=expected[place]) for place in places]
         return (
             workload,
             [replace(setup, takes=each) for setup, each in zip(setups, takes, strict=True)],
@@ -86,7 +86,7 @@ def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str,
     )
     return (
         workload,
-        [replace(setup, takes=Takes(place)) for setup, place in zip(setups, places, strict=True)],
+        [replace(setup, takes=PoolLimits(place)) for setup, place in zip(setups, places, strict=True)],
         keywords,
     )
 
@@ -372,7 +372,7 @@ def _with_abilities(rng: random.Random, setup: EngineSetup) -> EngineSetup:
             kv_windows=(None,),
         )
     if rng.random() < 0.15:
-        setup = replace(setup, noise=step_noise(rng.choice([0.017, 0.2]), seed=rng.randint(0, 9)))
+        setup = replace(setup, noise=make_step_noise(rng.choice([0.017, 0.2]), seed=rng.randint(0, 9)))
     apart = random.Random(setup.num_blocks)  # so that no later draw moves
     if apart.random() < 0.3:
         setup = replace(setup, launch_lag=apart.choice([0.1, 0.5, 1.0]))

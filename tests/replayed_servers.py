@@ -12,7 +12,7 @@ from capacity_validate.replaying import replay_metrics
 
 from capacity.answers.engine_setup import requests_of
 from capacity.deployment import Pool, Traffic
-from capacity.hardware.adjustment import NONE
+from capacity.hardware.adjustment import NO_ADJUSTMENT
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import random_requests
 
@@ -21,7 +21,9 @@ MODEL, GPU, RANKS = "llama-3.1-70b", "h200", 4
 
 def server(**planted: float) -> ResolvedPool:
     """A server whose constants are off by this much (`capacity.hardware.adjustment`)."""
-    return resolve(MODEL, Pool(gpu=GPU, tensor_parallel_size=RANKS)).adjusted_by(NONE.shift_means(planted))
+    return resolve(MODEL, Pool(gpu=GPU, tensor_parallel_size=RANKS)).adjusted_by(
+        NO_ADJUSTMENT.shift_means(planted)
+    )
 
 
 def result_file(path: Path, served: ResolvedPool, concurrency: int, **changes: Any) -> Path:

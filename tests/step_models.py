@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from capacity.deployment.engines import find_engine
 from capacity.hardware import load_profile
-from capacity.hardware.adjustment import NONE
+from capacity.hardware.adjustment import NO_ADJUSTMENT
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import scheme_for
 from capacity.step import DecodePiece, StepCost, StepShape, decode_shape, picoseconds, prefill_shape
@@ -58,7 +58,7 @@ def steps(
 ) -> StepModel:
     spec, profile = load_model(model), load_profile(gpu)
     if experts_tilt:
-        profile = profile.adjusted_by(NONE.shift_means({"experts_tilt": experts_tilt}))
+        profile = profile.with_adjustment(NO_ADJUSTMENT.shift_means({"experts_tilt": experts_tilt}))
     setting = StepSetting(
         model=spec,
         profile=profile,

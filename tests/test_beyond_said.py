@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capacity.answers.interval_parts import NINETY, Part
-from capacity.answers.interval_parts import ends_of as interval_ends
-from capacity.hardware.spreads import Kind, spreads
+from capacity.answers.interval_parts import Z_90, Part
+from capacity.answers.interval_parts import relative_ends as interval_ends
+from capacity.hardware.spreads import MetricSpread, load_spreads
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 JUDGED, OTHERS = 0.05, 0.02
@@ -58,7 +58,7 @@ def drawn(sources: int, deviation: float) -> list[Any]:
 def test_with_what_it_needed_an_interval_just_holds(beyond: ModuleType, error: float) -> None:
     each = figure("tpot", error)
     needed = beyond._needed(each, ENDS)
-    kind = Kind(deployment=0.0, run=0.0, low=-1.2, high=1.3, rows=0)
+    kind = MetricSpread(deployment=0.0, run=0.0, low=-1.2, high=1.3, rows=0)
     low, high = interval_ends((*each.parts, Part(name="", what="", deviation=needed, judged=False)), kind)
     assert (high if error > 0 else low) == pytest.approx(math.exp(error))
     assert beyond._needed(figure("tpot", 0.03), ENDS) == 0.0  # held as it is
@@ -72,7 +72,7 @@ def test_what_was_put_in_is_found_and_holds_of_sources_left_out(beyond: ModuleTy
     assert found.ttft == pytest.approx(0.3, rel=0.25)
     assert found.deployments == 40 * 3
     fresh = [each for each in drawn(41, 0.3) if each.figure.metric == "tpot"]
-    wide = math.hypot(1.2 * JUDGED, NINETY * math.hypot(OTHERS, found.tpot))
+    wide = math.hypot(1.2 * JUDGED, Z_90 * math.hypot(OTHERS, found.tpot))
     assert np.mean([abs(each.figure.log_error) < wide for each in fresh]) == pytest.approx(0.9, abs=0.05)
 
 
@@ -99,7 +99,7 @@ def test_other_machines_are_nine_in_ten_figures_with_campaigns_alike(beyond: Mod
 
 
 def test_the_part_of_a_figure_is_that_of_the_product(beyond: ModuleType) -> None:
-    known = spreads()
+    known = load_spreads()
     least, most = known.other_machines, known.beyond_said
     (all_said,) = beyond.parts_of(figure("tpot", 0.5, said="all").figure, least, most)
     (nothing_said,) = beyond.parts_of(figure("tpot", 0.5).figure, least, most)
@@ -108,7 +108,7 @@ def test_the_part_of_a_figure_is_that_of_the_product(beyond: ModuleType) -> None
 
 
 def test_the_file_has_what_other_laboratories_showed() -> None:
-    known = spreads()
+    known = load_spreads()
     assert known.other_machines_fit is not None
     assert "ML.ENERGY" in known.other_machines_fit.source
     assert known.beyond_said_fit is not None

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from capacity.hardware.profile import RESIDUALS_ELSEWHERE
+from capacity.hardware.profile import UNMEASURED_RESIDUALS
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "evidence.md"
@@ -154,7 +154,7 @@ def fitted_sources(value: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     "path",
-    [*sorted((ROOT / "hardware_profiles").glob("*.toml")), RESIDUALS_ELSEWHERE],
+    [*sorted((ROOT / "hardware_profiles").glob("*.toml")), UNMEASURED_RESIDUALS],
     ids=lambda path: path.stem,
 )
 def test_every_fit_of_a_profile_names_a_line(path: Path) -> None:

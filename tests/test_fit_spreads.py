@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capacity.hardware.spreads import Spreads, spreads
+from capacity.hardware.spreads import Spreads, load_spreads
 from capacity.step.time_classes import TIME_CLASSES
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -128,8 +128,8 @@ def test_the_file_is_what_was_fitted(fit: ModuleType, tmp_path: Path) -> None:
     import tomllib
 
     path = tmp_path / "spreads.toml"
-    fit.write(spreads(), path)
-    assert Spreads.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))) == spreads()
+    fit.write(load_spreads(), path)
+    assert Spreads.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))) == load_spreads()
 
 
 def test_percentiles_of_few_sources_stay_near_what_was_held_before(model: ModuleType) -> None:

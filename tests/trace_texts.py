@@ -64,7 +64,7 @@ def infinite_cache_hit_fraction(workload: Workload, block_tokens: int) -> float:
     seen: dict[int, int] = {}  # run -> blocks of it seen so far
     hits = 0
     for row in range(len(workload)):
-        mine = [(first >> 24, first & (2**24 - 1), count) for first, count in runs.runs_of(row)]
+        mine = [(first >> 24, first & (2**24 - 1), count) for first, count in runs.request_runs(row)]
         for run, start, count in mine:
             hit = min(max(seen.get(run, 0) - start, 0), count)
             hits += hit

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import streamlit as st
 
 from capacity.base.errors import CapacityError, DoesNotFit
-from capacity_app.uploads import without_folders
+from capacity_app.uploads import hide_folders
 
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
 CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
@@ -18,12 +18,12 @@ NAMES_OF_FLAGS = {
     "method": "Drafting method",
     "fit-overheads": "Fit overheads",
 }
-LEAK_NOTHING = "Internal error of the dashboard. See the server's log for details."
+INTERNAL_ERROR = "Internal error of the dashboard. See the server's log for details."
 _LOG = logging.getLogger("capacity_app")
 
 
 @contextmanager
-def boundary() -> Iterator[None]:
+def show_errors() -> Iterator[None]:
     """Show a CapacityError in one line; log every other error and show a generic message."""
     try:
         yield
@@ -31,31 +31,31 @@ def boundary() -> Iterator[None]:
         show_refusal(error)
     except Exception:
         _LOG.exception("a page of the dashboard failed")
-        st.error(LEAK_NOTHING, icon=":material/report:")
+        st.error(INTERNAL_ERROR, icon=":material/report:")
 
 
 def show_refusal(error: CapacityError) -> None:
     """Show the command line's message: as a warning if the model does not fit, else as an error."""
     show = st.warning if isinstance(error, DoesNotFit) else st.error
-    show(with_code(page_message(error)), icon=":material/block:")
+    show(escape_except_code(page_message(error)), icon=":material/block:")
 
 
 def page_message(error: CapacityError) -> str:
     """Return an error's message with labels instead of flags and file names instead of paths."""
-    return in_words(without_folders(str(error)))
+    return replace_flags(hide_folders(str(error)))
 
 
-def in_words(text: str) -> str:
+def replace_flags(text: str) -> str:
     """Replace flags in the library's text with the labels of widgets."""
     return FLAG.sub(lambda found: NAMES_OF_FLAGS.get(found[1], found[1].replace("-", " ")), text)
 
 
-def plain(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Escape external text as one line: no markdown, links or images."""
     return _escape_markdown(" ".join(text.split()))
 
 
-def with_code(text: str) -> str:
+def escape_except_code(text: str) -> str:
     """Escape text like `plain`, but keep words between backticks as code."""
     pieces = CODE.split(" ".join(text.split()))
     return "".join(

@@ -24,11 +24,11 @@ def show_ways_to_fit(inputs: Inputs) -> Iterator[None]:
         show_refusal(error)
         answer = capacity.fit(inputs.model, **inputs.pool)
         if not answer.fits:
-            buttons(inputs)
-            parts.chart(draw_chart(memory_chart(answer), answer, inputs.units))
+            draw_change_buttons(inputs)
+            parts.draw_chart(draw_chart(memory_chart(answer), answer, inputs.units))
 
 
-def buttons(inputs: Inputs) -> None:
+def draw_change_buttons(inputs: Inputs) -> None:
     """Draw a button for each change that the sidebar can make."""
     ways = [way for way in ways_to_fit(inputs.model, **inputs.pool) if way.keys() <= WIDGETS.keys()]
     with st.container(horizontal=True):

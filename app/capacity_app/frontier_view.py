@@ -18,19 +18,19 @@ from capacity_app import parts, state, views
 from capacity_app.pages import LOOP, THIS_LOAD
 from capacity_app.questions import ask_in_background
 from capacity_app.state import AS_PUBLISHED, Inputs
-from capacity_app.widgets import draw, show_field, widget_row
+from capacity_app.widgets import draw_fields, show_field, widget_row
 
 USUAL_GPUS = ["h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb"]
 # fewest: the smallest size that fits the model
 SIZES: dict[int | None, str] = {None: "fewest", **{size: str(size) for size in (1, 2, 4, 8, 16)}}
 
 
-def show(inputs: Inputs) -> None:
+def draw_frontier(inputs: Inputs) -> None:
     """Draw choices, the best within the limit, the chart, the clicked point, and the best of each deployment."""
     field = partial(show_field, capacity.frontier)
     formats = (None, *known_quantizations())
     with widget_row():
-        asked = draw(
+        asked = draw_fields(
             field("gpus", "front_gpus", "GPUs", start=USUAL_GPUS),
             field(
                 "quantizations",
@@ -66,19 +66,19 @@ def _draw_best_points(found: Frontier, tpot_s: float) -> None:
         "Each deployment uses the smallest tensor-parallel size that fits the model, or the chosen sizes. The load is "
         "a closed loop from one request to the maximum concurrency. Bands cover both 90 % intervals."
     )
-    parts.kpis(views.figures_of_merit(frontier_facts(found, tpot_s)), place="frontier")
-    clicked = parts.chart(frontier_chart(found, tpot_limit_s=tpot_s), clickable=True)
+    parts.draw_kpis(views.figures_of_merit(frontier_facts(found, tpot_s)), place="frontier")
+    clicked = parts.draw_chart(frontier_chart(found, tpot_limit_s=tpot_s), clickable=True)
     if len(clicked) == 2:
         line = found.lines[int(clicked[0])] if int(clicked[0]) < len(found.lines) else None
         if line is not None and int(clicked[1]) < len(line.points):
-            st.html(_anchor(line, line.points[int(clicked[1])]))
+            st.html(_point_link(line, line.points[int(clicked[1])]))
     else:
         st.caption(":material/ads_click: Click a point to open its deployment.")
-    views.show(View("", frontier_tables(found, tpot_s)), found)
-    st.html("".join(f"<p>{_anchor(line, point)}</p>" for line, point in found.best(tpot_s)))
+    views.draw_view(View("", frontier_tables(found, tpot_s)), found)
+    st.html("".join(f"<p>{_point_link(line, point)}</p>" for line, point in found.best(tpot_s)))
 
 
-def _anchor(line: FrontierLine, point: LoadPoint) -> str:
+def _point_link(line: FrontierLine, point: LoadPoint) -> str:
     """Return a link to the deployment at this load; streamlit's own links do not set URL-bound widgets."""
     href = state.link_to(
         "estimate",

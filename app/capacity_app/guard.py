@@ -28,10 +28,10 @@ ANY_ADDRESS = "*"  # among the names: any numeric address, because DNS rebinding
 PASSWORD = "CAPACITY_DASHBOARD_PASSWORD"  # environment variable
 COOKIE = "capacity_dashboard"
 HEALTH = "/_stcore/health"  # needs no password, because it only answers "ok"
-CLOSED = ("/_stcore/metrics", "/_stcore/script-health-check", "/_stcore/agent")
+BLOCKED_PATHS = ("/_stcore/metrics", "/_stcore/script-health-check", "/_stcore/agent")
 CHALLENGE = {"www-authenticate": 'Basic realm="capacity dashboard", charset="UTF-8"'}
 PAUSE_S = 1.0  # after each wrong password, one at a time
-MOST_WAITING = 20
+MAX_WAITING = 20
 
 
 class Guard:
@@ -56,11 +56,11 @@ class Guard:
             asked = HTTPConnection(scope)
             refusal = self._refusal(asked)
             if refusal is None and self._password is not None and scope["path"] != HEALTH:
-                password = _given_password(asked)
+                password = _read_password(asked)
                 if password is not None and _are_equal(password, self._password):
-                    send = _with_cookie(send, f"{COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/")
+                    send = _add_cookie(send, f"{COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/")
                 elif not _are_equal(asked.cookies.get(COOKIE, ""), self._token):
-                    refusal = await self._wrong(password)
+                    refusal = await self._reject_password(password)
         if refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -81,7 +81,7 @@ class Guard:
             where = urlsplit(origin).netloc
             if where != hosts[0] and _hostname(where) not in self._names - set(LOOPBACK):
                 return 403, "The request came from a page of another origin."
-        if any(f"{asked.scope['path']}/".startswith(f"{path}/") for path in CLOSED):
+        if any(f"{asked.scope['path']}/".startswith(f"{path}/") for path in BLOCKED_PATHS):
             return 404, "Not found"
         return None
 
@@ -91,9 +91,9 @@ class Guard:
             name in self._names or (ANY_ADDRESS in self._names and _is_address(name))
         )
 
-    async def _wrong(self, password: str | None) -> tuple[int, str]:
+    async def _reject_password(self, password: str | None) -> tuple[int, str]:
         if password is not None:
-            if self._waiting >= MOST_WAITING:
+            if self._waiting >= MAX_WAITING:
                 return 429, "Too many wrong passwords; try again in a minute"
             self._waiting += 1
             try:
@@ -104,7 +104,7 @@ class Guard:
         return 401, "This dashboard requires a password"
 
 
-def names_of(host: str, others: Collection[str] = ()) -> tuple[str, ...]:
+def allowed_names(host: str, others: Collection[str] = ()) -> tuple[str, ...]:
     """Return the names of a dashboard that listens on `host`: the host, the loopback names, and `others`.
 
     A dashboard that listens on every address accepts any numeric address and this machine's name.
@@ -117,7 +117,7 @@ def names_of(host: str, others: Collection[str] = ()) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.lower() for name in (*LOOPBACK, *own, *others)))
 
 
-def guards() -> list[Any]:
+def access_middleware() -> list[Any]:
     """Return the middleware: names from streamlit's `server.allowedHosts`, password from the environment."""
     import streamlit as st
     from starlette.middleware import Middleware
@@ -149,7 +149,7 @@ def _are_equal(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 
-def _given_password(asked: HTTPConnection) -> str | None:
+def _read_password(asked: HTTPConnection) -> str | None:
     """Return the password of HTTP basic authentication; the user name is ignored."""
     scheme, _, word = asked.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
@@ -159,7 +159,7 @@ def _given_password(asked: HTTPConnection) -> str | None:
     return ""
 
 
-def _with_cookie(send: Send, cookie: str) -> Send:
+def _add_cookie(send: Send, cookie: str) -> Send:
     async def send_with_cookie(message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.accept"):
             message["headers"] = [*message.get("headers", ()), (b"set-cookie", cookie.encode())]

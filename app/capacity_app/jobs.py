@@ -19,18 +19,18 @@ from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from capacity.base.errors import CapacityError, InvalidInput
-from capacity_app.quotas import QUOTA, Quota, Used, give_way, usage_of
+from capacity_app.quotas import QUOTA, Quota, RecentCpuTime, group_usage, lower_priority
 from capacity_app.slots import Slot
 
 SLOTS = 8
-READY = 2  # maximum number of idle processes; at least one is kept
-KEPT = 48
-WAITING = 64  # maximum number of waiting jobs of all sessions
+MAX_IDLE = 2  # maximum number of idle processes; at least one is kept
+MAX_RESULTS = 48
+MAX_WAITING = 64  # maximum number of waiting jobs of all sessions
 WATCH_S = 0.5
 NICE_WHEN_HEAVY = 15
 
 Status = Literal["waiting", "running", "done", "failed", "cancelled"]
-ENDS: Mapping[
+END_STATUS: Mapping[
     str, tuple[Status, str]
 ] = {  # by a worker's last message: the status, and the field for its content
     "done": ("done", "value"),
@@ -53,11 +53,11 @@ class Task:
     @property
     def key(self) -> str:
         """Return a hash of the function and its arguments."""
-        arguments = json.dumps(self.arguments, sort_keys=True, default=_plain)
+        arguments = json.dumps(self.arguments, sort_keys=True, default=_to_json_value)
         return hashlib.sha256(f"{self.function} {arguments}".encode()).hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """Convert a value for JSON, identically for equal values; arrays by their bytes."""
     if isinstance(value, Mapping):
         return dict(value)
@@ -90,7 +90,7 @@ class Job:
         return self.ended.is_set()
 
     @property
-    def lost(self) -> bool:
+    def can_be_retried(self) -> bool:
         """Return whether it ended without an answer and may be tried again."""
         return self.status == "cancelled" or self.crash is not None
 
@@ -123,12 +123,12 @@ class Job:
                 self.value, self.error, self.crash, self.status = value, error, crash, status
                 self.ended.set()
 
-    def take(self, kind: str, content: Any) -> None:
+    def handle_message(self, kind: str, content: Any) -> None:
         """Process a message from a worker."""
         if kind == "progress":
             self.progress = content
         else:
-            status, field_name = ENDS[kind]
+            status, field_name = END_STATUS[kind]
             self.end(status, **{field_name: content})
 
 
@@ -139,8 +139,8 @@ class Runner:
         self,
         slots: int = SLOTS,
         *,
-        kept: int = KEPT,
-        waiting: int = WAITING,
+        kept: int = MAX_RESULTS,
+        waiting: int = MAX_WAITING,
         quota: Quota = QUOTA,
         alive: Callable[[str], bool] = lambda _: True,
     ) -> None:
@@ -153,7 +153,7 @@ class Runner:
         self._waiting: list[Job] = []
         self._slots = [Slot(self._on_slot_free, quota) for _ in range(slots)]
         self._idle = list(self._slots)
-        self._used: dict[str, Used] = {}
+        self._used: dict[str, RecentCpuTime] = {}
         self._gone_since: dict[str, float] = {}
         threading.Thread(target=self._watch, daemon=True, name="capacity-watch").start()
 
@@ -165,7 +165,7 @@ class Runner:
         key = task.key
         with self._lock:
             known = self._jobs.get(key)
-            if known is not None and not known.lost:
+            if known is not None and not known.can_be_retried:
                 self._jobs.move_to_end(key)
                 known.followers[session] += 1
                 return known
@@ -173,7 +173,7 @@ class Runner:
             job = self._jobs[key] = Job(task, session)
             self._jobs.move_to_end(key)
             self._waiting.append(job)
-            self._forget()
+            self._drop_oldest_results()
             self._dispatch()
         return job
 
@@ -181,7 +181,7 @@ class Runner:
         """Return the finished job of this task if its result is cached."""
         with self._lock:
             job = self._jobs.get(task.key)
-            return job if job is not None and job.finished and not job.lost else None
+            return job if job is not None and job.finished and not job.can_be_retried else None
 
     def leave(self, job: Job, session: str = "") -> None:
         """Remove one follower; a job without followers is cancelled."""
@@ -198,7 +198,7 @@ class Runner:
             if job in self._waiting:
                 self._waiting.remove(job)
         for slot in self._slots:
-            slot.abandon(job)
+            slot.kill_job(job)
 
     def join(self, timeout_s: float) -> bool:
         """Wait until all jobs have ended; return whether they have."""
@@ -218,15 +218,15 @@ class Runner:
             raise InvalidInput(
                 f"{len(self._waiting)} computations are already waiting; try again in a moment"
             )
-        used_s = self._used_of(session).seconds()
+        used_s = self._session_usage(session).seconds()
         if used_s > quota.session_cpu_s:
             raise InvalidInput(
                 f"this session has used {used_s:,.0f} s of CPU time in {quota.window_s / 60:,.0f} minutes (limit "
                 f"{quota.session_cpu_s:,.0f} s); try again later, or run the command in a terminal"
             )
 
-    def _used_of(self, session: str) -> Used:
-        return self._used.setdefault(session, Used(self._quota.window_s))
+    def _session_usage(self, session: str) -> RecentCpuTime:
+        return self._used.setdefault(session, RecentCpuTime(self._quota.window_s))
 
     def _dispatch(self) -> None:
         """Give waiting jobs to idle slots, preferring the slots with a running process."""
@@ -234,7 +234,7 @@ class Runner:
             self._waiting.remove(job)
             slot = max(reversed(self._idle), key=lambda each: each.group > 0)
             self._idle.remove(slot)
-            slot.give(job)
+            slot.assign(job)
 
     def _next_job(self) -> Job | None:
         """Return the next job. A session with a running job does not get the last slot."""
@@ -242,12 +242,14 @@ class Runner:
         most = self._quota.session_running if len(self._idle) > 1 else 1
         ready = [job for job in self._waiting if running[job.owner] < most]
         return min(
-            ready, key=lambda job: (running[job.owner], self._used_of(job.owner).seconds()), default=None
+            ready,
+            key=lambda job: (running[job.owner], self._session_usage(job.owner).seconds()),
+            default=None,
         )
 
     def _on_slot_free(self, slot: Slot, owner: str, cpu_s: float) -> None:
         with self._lock:
-            self._used_of(owner).add(cpu_s)
+            self._session_usage(owner).add(cpu_s)
             self._idle.append(slot)
             self._dispatch()
         self._keep_ready()
@@ -257,12 +259,12 @@ class Runner:
         with self._lock:
             ready = [slot for slot in self._idle if slot.group]
             cold = [slot for slot in self._idle if not slot.group]
-        if len(ready) > READY:
+        if len(ready) > MAX_IDLE:
             ready[-1].kill_idle()
         elif cold and not ready:
             cold[-1].start()
 
-    def _forget(self) -> None:
+    def _drop_oldest_results(self) -> None:
         """Drop the oldest results."""
         finished = [key for key, job in self._jobs.items() if job.finished]
         for key in finished[: max(0, len(self._jobs) - self._kept)]:
@@ -271,14 +273,14 @@ class Runner:
     def _watch(self) -> None:
         while True:
             time.sleep(WATCH_S)
-            self._weigh()
-            self._leave_for_the_gone()
+            self._enforce_quotas()
+            self._leave_for_closed_sessions()
             self._keep_ready()
 
-    def _weigh(self) -> None:
+    def _enforce_quotas(self) -> None:
         """End jobs that exceed their quota, and lower the priority of long ones."""
         working = {slot.group: slot for slot in self._slots if slot.job is not None and slot.group}
-        for group, usage in usage_of(set(working)).items() if working else ():
+        for group, usage in group_usage(set(working)).items() if working else ():
             slot = working[group]
             job, cpu_s = slot.job_and_cpu_seconds(group, usage)
             if job is None:
@@ -286,12 +288,12 @@ class Runner:
             reason = self._quota.reason_to_stop(cpu_s, usage.held_bytes)
             if reason is not None:
                 job.end("failed", error=InvalidInput(reason))
-                slot.abandon(job)
+                slot.kill_job(job)
             elif cpu_s > self._quota.heavy_after_s and not slot.worn:
                 slot.worn = True
-                give_way(group, NICE_WHEN_HEAVY)
+                lower_priority(group, NICE_WHEN_HEAVY)
 
-    def _leave_for_the_gone(self) -> None:
+    def _leave_for_closed_sessions(self) -> None:
         with self._lock:
             jobs = [job for job in self._jobs.values() if not job.finished]
             sessions = {session for job in jobs for session in job.followers}

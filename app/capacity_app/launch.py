@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from capacity.base.errors import InvalidInput
-from capacity_app.guard import HEALTH, PASSWORD, names_of
+from capacity_app.guard import HEALTH, PASSWORD, allowed_names
 
 ENTRY = Path(__file__).parent / "entry" / "server.py"
 SHORTEST_PASSWORD = 8
@@ -72,7 +72,7 @@ def check_password(host: str, password: str | None) -> None:
             f"--password has {len(password)} characters, must have at least {SHORTEST_PASSWORD}, "
             "because others who can reach the address could guess it"
         )
-    addresses = () if password is not None else _addresses(host)
+    addresses = () if password is not None else _resolve_host(host)
     if not all(ipaddress.ip_address(each.partition("%")[0]).is_loopback for each in addresses):
         raise InvalidInput(
             f"--host {host} accepts connections from other machines, but no password is set; set {PASSWORD} or "
@@ -88,28 +88,28 @@ def server_command(
         raise InvalidInput(f"--theme is {theme!r}: must be one of {', '.join(THEMES)}")
     if importlib.util.find_spec("streamlit") is None:
         raise InvalidInput("the dashboard requires streamlit; run pip install 'llm-capacity[dashboard]'")
-    _addresses(host)
+    _resolve_host(host)
     sections = streamlit_options()
-    names = list(names_of(host, allow_hosts))
+    names = list(allowed_names(host, allow_hosts))
     sections["server"] |= {"address": host, "port": port, "headless": True, "allowedHosts": names}
     if theme != "auto":  # auto keeps both themes: the browser's preference decides, and the menu can switch
         both = {base: sections["theme"].pop(base) for base in THEMES[1:]}
         sections["theme"] |= {"base": theme, **both[theme]}
-    options = [f"--{option}" for option in _words(sections)]
+    options = [f"--{option}" for option in _option_words(sections)]
     return [sys.executable, "-m", "capacity_app.streamlit_process", "run", str(ENTRY), *options]
 
 
-def _words(value: Any, name: str = "") -> Iterator[str]:
+def _option_words(value: Any, name: str = "") -> Iterator[str]:
     """Yield `section.name=value` for each value and each list element."""
     if isinstance(value, dict):
         for key, each in value.items():
-            yield from _words(each, f"{name}.{key}" if name else key)
+            yield from _option_words(each, f"{name}.{key}" if name else key)
     else:
         for each in value if isinstance(value, list) else [value]:
             yield f"{name}={str(each).lower() if isinstance(each, bool) else each}"
 
 
-def _addresses(host: str) -> list[str]:
+def _resolve_host(host: str) -> list[str]:
     """Return the addresses of `host`. Raises InvalidInput if none belongs to this machine."""
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM) if host else []

@@ -7,34 +7,34 @@ from typing import Any
 import streamlit as st
 
 import capacity
-from capacity.answers.engine_comparison import SIDE_BY_SIDE
+from capacity.answers.engine_comparison import DEFAULT_ENGINES
 from capacity.answers.load_point import ORDERS, LoadPoint
 from capacity.base.mappings import omit
 from capacity.report.figures.loads import FIGURES
-from capacity.report.views.rising_load import full_sentence, load_sweep_view
-from capacity.report.views.side_by_side import engine_comparison_view, gpu_comparison_view, place
+from capacity.report.views.rising_load import load_sweep_view, saturation_sentence
+from capacity.report.views.side_by_side import engine_comparison_view, gpu_comparison_view, pool_text
 from capacity.report.views.view import Drawing
 from capacity_app import parts, state, views
-from capacity_app.boundary import plain
+from capacity_app.boundary import escape_markdown
 from capacity_app.questions import ask_in_background
 from capacity_app.state import Inputs
-from capacity_app.widgets import draw, show_field
+from capacity_app.widgets import draw_fields, show_field
 
 SORTS = {order.words: name for name, order in ORDERS.items()}
-UNPRICED = ORDERS["throughput-per-gpu"].words  # default order without prices
+ORDER_WITHOUT_PRICE = ORDERS["throughput-per-gpu"].words  # default order without prices
 
 
-def _at_load(inputs: Inputs, load: Mapping[str, Any]) -> dict[str, Any]:
+def _load_options(inputs: Inputs, load: Mapping[str, Any]) -> dict[str, Any]:
     return {**inputs.lengths, **load, **inputs.client, **inputs.cost}
 
 
-def over_loads(inputs: Inputs, load: Mapping[str, Any]) -> None:
+def draw_load_sweep(inputs: Inputs, load: Mapping[str, Any]) -> None:
     """Draw TTFT, TPOT, throughput and price against the load, with the chosen load and saturation marked."""
     over, chosen = next(iter(load.items()))
-    options = {"over": over, **inputs.pool, **_at_load(inputs, omit(load, over))}
+    options = {"over": over, **inputs.pool, **_load_options(inputs, omit(load, over))}
     sweep = ask_in_background("load_sweep", inputs, options, doing="Computing loads", command=None).value
     if sweep is not None:
-        st.caption(plain(full_sentence(sweep)))
+        st.caption(escape_markdown(saturation_sentence(sweep)))
         blocks = load_sweep_view(sweep, chosen).blocks
         charts = [block for block in blocks if isinstance(block, Drawing) and block.data]
         for column, chart in zip(cycle(st.columns(2)), charts):
@@ -42,13 +42,13 @@ def over_loads(inputs: Inputs, load: Mapping[str, Any]) -> None:
                 views.show_chart(chart, sweep)
 
 
-def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
+def draw_every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
     """Draw every GPU at this load with the size it needs, in the chosen order."""
-    usual = next(iter(SORTS)) if inputs.cost else UNPRICED
+    usual = next(iter(SORTS)) if inputs.cost else ORDER_WITHOUT_PRICE
     order = SORTS[state.choice("Sort by", "gpu_sort", tuple(SORTS), usual)]
     pool = omit(inputs.pool, "gpu", "tensor_parallel_size")
     levels = {"slo": list(inputs.slo)} if "request_rate" in load else {}
-    options = {"gpu": "all", "order": order, **levels, **pool, **_at_load(inputs, load)}
+    options = {"gpu": "all", "order": order, **levels, **pool, **_load_options(inputs, load)}
     compared = ask_in_background(
         "compare_gpus", inputs, options, doing="Estimating every GPU", command="estimate"
     ).value
@@ -58,17 +58,19 @@ def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
             "that serve this load within the SLO. Other settings are from the sidebar. Whiskers are 90 % intervals. "
             "GPUs that miss the SLO or are saturated follow, then GPUs on which the model does not fit."
         )
-        views.show(gpu_comparison_view(compared), compared)
-        _why_not({place(point): point for point in compared.rows})
+        views.draw_view(gpu_comparison_view(compared), compared)
+        _draw_reasons({pool_text(point): point for point in compared.rows})
 
 
-def every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
+def draw_every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
     """Draw every engine at this load on this GPU with its missing features, sorted by tokens/s."""
     titles = {of.title: name for name, of in FIGURES.items() if name != "price" or inputs.cost}
-    engines = show_field(capacity.compare_engines, "engines", "engine_which", "Engines", choices=SIDE_BY_SIDE)
-    chosen = draw(engines, stretch=True)
+    engines = show_field(
+        capacity.compare_engines, "engines", "engine_which", "Engines", choices=DEFAULT_ENGINES
+    )
+    chosen = draw_fields(engines, stretch=True)
     title = state.segments("Metric", "engine_of", tuple(titles), "Output tokens/s")
-    options = {**chosen, **omit(inputs.pool, "engine"), **_at_load(inputs, load)}
+    options = {**chosen, **omit(inputs.pool, "engine"), **_load_options(inputs, load)}
     compared = ask_in_background(
         "compare_engines", inputs, options, doing="Estimating every engine", command="engines --compare"
     ).value
@@ -77,12 +79,12 @@ def every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
             "Each engine uses its defaults and newest release, on the fewest GPUs that serve this load unless the "
             "sidebar sets more. Whiskers are 90 % intervals. Engines with overlapping intervals do not differ clearly."
         )
-        views.show(engine_comparison_view(compared, [titles[title]]), compared)
-        _why_not({row.engine: row.point for row in compared.rows})
+        views.draw_view(engine_comparison_view(compared, [titles[title]]), compared)
+        _draw_reasons({row.engine: row.point for row in compared.rows})
 
 
-def _why_not(points: Mapping[str, LoadPoint]) -> None:
+def _draw_reasons(points: Mapping[str, LoadPoint]) -> None:
     """Show the reason of each verdict: missed service levels, or the cause of an unstable load."""
     for name, point in points.items():
         reason = point.misses or (None if point.steady else point.verdict_reason)
-        parts.notes([f"{name}: {reason}"] if reason else [])
+        parts.draw_notes([f"{name}: {reason}"] if reason else [])

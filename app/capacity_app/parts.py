@@ -13,7 +13,7 @@ from capacity.base.command_text import command_line, python_call
 from capacity.base.rows import to_csv
 from capacity.report.display import VERDICT_COLOURS
 from capacity.report.figures import Chart
-from capacity_app.boundary import boundary, in_words, plain, with_code
+from capacity_app.boundary import escape_except_code, escape_markdown, replace_flags, show_errors
 from capacity_app.jobs import Job, Task, current_session, runner
 from capacity_app.merits import meaning
 
@@ -36,7 +36,7 @@ class Kpi:
     help: str | None = None
 
 
-def kpis(row: Sequence[Kpi], *, place: str = "main") -> None:
+def draw_kpis(row: Sequence[Kpi], *, place: str = "main") -> None:
     """Draw figures of merit in a grid; `place` distinguishes several grids on a page."""
     with st.container(key=f"kpis-{place}"):
         for kpi in row:
@@ -59,31 +59,31 @@ _SHOWN = {  # by verdict colour
 }
 
 
-def verdict(judgement: str, text: str) -> None:
+def draw_verdict(judgement: str, text: str) -> None:
     """Draw a verdict about the steady state in its colour."""
     show, icon = _SHOWN[VERDICT_COLOURS[judgement]]
-    show(with_code(in_words(text)), icon=icon)
+    show(escape_except_code(replace_flags(text)), icon=icon)
 
 
-def replicas_line(task: Task) -> None:
+def draw_replicas(task: Task) -> None:
     """Draw the number of replicas for a load, computed in the background by a task such as `tasks.replicas`."""
     from capacity.report.replicas import replicas_text
 
-    needed = background("replicas", task, doing="Computing replicas").current
+    needed = run_in_background("replicas", task, doing="Computing replicas").current
     if needed is not None:
-        st.info(with_code(in_words(replicas_text(needed))), icon=":material/dns:")
+        st.info(escape_except_code(replace_flags(replicas_text(needed))), icon=":material/dns:")
 
 
-def notes(warnings: Sequence[str]) -> None:
+def draw_notes(warnings: Sequence[str]) -> None:
     """Draw the notes of an answer."""
     for warning in warnings:
-        st.caption(f":material/info: {with_code(in_words(warning))}")
+        st.caption(f":material/info: {escape_except_code(replace_flags(warning))}")
 
 
-def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
+def draw_chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
     """Draw a chart with its data and files; return the `customdata` of the point clicked last, if `clickable`."""
     with st.container(border=True):
-        st.markdown(f"**{plain(drawn.title)}**")
+        st.markdown(f"**{escape_markdown(drawn.title)}**")
         event: Any = st.plotly_chart(
             drawn.figure,
             key=f"chart_{drawn.name}",
@@ -107,18 +107,18 @@ def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
 
 def _chart_files(drawn: Chart) -> None:
     """Draw the chart's description, data and downloads; pictures have a title, a subject and a date."""
-    st.caption(plain(drawn.alt))
+    st.caption(escape_markdown(drawn.alt))
     alt = f"Data of the chart: {drawn.title}"
     st.dataframe(list(drawn.rows), hide_index=True, alt=alt, placeholder=MISSING)
     with st.container(horizontal=True):
-        download("CSV", f"{drawn.name}.csv", partial(to_csv, drawn.rows), mime="text/csv", place="chart")
-        download("SVG", f"{drawn.name}.svg", drawn.svg, mime="image/svg+xml", place="chart")
-        download("HTML", f"{drawn.name}.html", drawn.html, mime="text/html", place="chart")
-        download("PNG", f"{drawn.name}.png", drawn.png, mime="image/png", place="chart")
+        draw_download("CSV", f"{drawn.name}.csv", partial(to_csv, drawn.rows), mime="text/csv", place="chart")
+        draw_download("SVG", f"{drawn.name}.svg", drawn.svg, mime="image/svg+xml", place="chart")
+        draw_download("HTML", f"{drawn.name}.html", drawn.html, mime="text/html", place="chart")
+        draw_download("PNG", f"{drawn.name}.png", drawn.png, mime="image/png", place="chart")
     st.caption("Image files have a white background, and include title, subject and date.")
 
 
-def download(
+def draw_download(
     label: str, file_name: str, content: Callable[[], str | bytes], *, mime: str, place: str = "download"
 ) -> None:
     """Draw a button that creates its file when clicked. `place` and file name must be unique on a page."""
@@ -126,16 +126,16 @@ def download(
     st.download_button(label, content, file_name, mime, key=key, on_click="ignore", icon=icon)
 
 
-def table(name: str, rows: Sequence[Mapping[str, Any]], *, alt: str, **options: Any) -> None:
+def draw_table(name: str, rows: Sequence[Mapping[str, Any]], *, alt: str, **options: Any) -> None:
     """Draw a table that can be searched and sorted, with its downloads."""
     st.dataframe(list(rows), hide_index=True, alt=alt, key=f"table_{name}", placeholder=MISSING, **options)
     with st.container(horizontal=True):
-        download("Table as CSV", f"{name}_table.csv", partial(to_csv, rows), mime="text/csv")
+        draw_download("Table as CSV", f"{name}_table.csv", partial(to_csv, rows), mime="text/csv")
         as_json = partial(json.dumps, list(rows), indent=2)
-        download("Table as JSON", f"{name}_table.json", as_json, mime="application/json")
+        draw_download("Table as JSON", f"{name}_table.json", as_json, mime="application/json")
 
 
-def copies(
+def draw_code_snippets(
     verb: str | None,
     model: str | Sequence[str],
     options: Mapping[str, Any],
@@ -176,13 +176,13 @@ def record_downloads(name: str, answer: Any, page: Callable[[], str]) -> None:
 
 def _record_files(name: str, answer: Any, page: Callable[[], str]) -> None:
     from capacity.base.rows import flatten
-    from capacity.report.tables import finite
+    from capacity.report.tables import null_infinities
 
-    record: Any = finite(answer.to_dict())
+    record: Any = null_infinities(answer.to_dict())
     as_json = partial(json.dumps, record, indent=2, allow_nan=False)
-    download("JSON", f"{name}.json", as_json, mime="application/json")
-    download("CSV", f"{name}.csv", partial(to_csv, [flatten(record)]), mime="text/csv")
-    download("Printable page", f"{name}_page.html", page, mime="text/html")
+    draw_download("JSON", f"{name}.json", as_json, mime="application/json")
+    draw_download("CSV", f"{name}.csv", partial(to_csv, [flatten(record)]), mime="text/csv")
+    draw_download("Printable page", f"{name}_page.html", page, mime="text/html")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +203,7 @@ class Answer:
         return None if self.stale else self.value
 
 
-Reading = Callable[..., tuple[float, str]]
+ReadProgress = Callable[..., tuple[float, str]]
 """Converts a task's report to a share from 0 to 1 and a text."""
 
 
@@ -212,8 +212,13 @@ def progress_fraction(done: int, total: int) -> tuple[float, str]:
     return min(done / max(total, 1), 1.0), f"{done:,} of {total:,}"
 
 
-def background(
-    place: str, task: Task, *, doing: str, button: str | None = None, reading: Reading = progress_fraction
+def run_in_background(
+    place: str,
+    task: Task,
+    *,
+    doing: str,
+    button: str | None = None,
+    reading: ReadProgress = progress_fraction,
 ) -> Answer:
     """Run a task in the background, and draw its progress, a cancel button and a mark for stale answers.
 
@@ -228,7 +233,7 @@ def background(
         kept.pop("stopped", None)
     job = _job(kept, task, wanted=clicked or button is None)
     if job is not None and not job.finished:
-        _watch(place, job, kept, doing, reading)
+        _draw_progress(place, job, kept, doing, reading)
     elif job is not None and (job.status == "done" or job.key == task.key):
         kept["shown"] = job.task, job.result()
     elif job is None and "stopped" in kept:
@@ -254,7 +259,7 @@ def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
     job_of_task = runner().finished_job(task)
     if job_of_task is None and not wanted:
         return job
-    _leave(job)
+    _stop_following(job)
     kept.pop("stopped", None)
     if job_of_task is None:
         job_of_task = runner().submit(task, current_session())
@@ -262,13 +267,13 @@ def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
     return job_of_task
 
 
-def _leave(job: Job | None) -> None:
+def _stop_following(job: Job | None) -> None:
     """Stop following a job, which is cancelled without followers."""
     if job is not None and not job.finished:
         runner().leave(job, current_session())
 
 
-def _watch(place: str, job: Job, kept: dict[str, Any], doing: str, reading: Reading) -> None:
+def _draw_progress(place: str, job: Job, kept: dict[str, Any], doing: str, reading: ReadProgress) -> None:
     """Draw the progress of a job repeatedly.
 
     It has its own container: streamlit drops elements that a fragment's last run has drawn and not yet sent when the
@@ -277,15 +282,15 @@ def _watch(place: str, job: Job, kept: dict[str, Any], doing: str, reading: Read
 
     @st.fragment(run_every=REFRESH_S)
     def progress() -> None:
-        with boundary():
+        with show_errors():
             if job.finished:
                 st.rerun()
             with st.container(horizontal=True, vertical_alignment="center"):
                 state = "queued" if job.status == "waiting" else "running"
                 share, text = reading(*job.progress) if job.progress else (0.0, state)
-                st.progress(share, text=plain(f"{doing}: {text}"))
+                st.progress(share, text=escape_markdown(f"{doing}: {text}"))
                 if st.button("Cancel", key=f"cancel_{place}", icon=":material/stop:"):
-                    _leave(job)
+                    _stop_following(job)
                     kept.update(job=None, stopped=job.key)
                     st.rerun()
 

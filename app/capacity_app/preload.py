@@ -44,22 +44,22 @@ class Preload(BaseHTTPMiddleware):
         if found.status_code != 200 or not found.headers.get("content-type", "").startswith("text/html"):
             return found
         body = b"".join([piece async for piece in found.body_iterator])  # type: ignore[attr-defined]
-        whole = Response(body.replace(END, links() + END, 1))
+        whole = Response(body.replace(END, preload_links() + END, 1))
         found.headers["content-length"] = whole.headers["content-length"]
         whole.raw_headers = found.raw_headers
         return whole
 
 
 @cache
-def links() -> bytes:
+def preload_links() -> bytes:
     """Return the link elements for the document's head."""
-    names = scripts(FOLDER, ELEMENTS)
+    names = element_scripts(FOLDER, ELEMENTS)
     return "".join(
         f'<link rel="modulepreload" crossorigin href="./static/js/{name}">' for name in names
     ).encode()
 
 
-def scripts(folder: Path, stems: Iterable[str]) -> list[str]:
+def element_scripts(folder: Path, stems: Iterable[str]) -> list[str]:
     """Return the scripts of these elements, each followed by its imports that the document does not list."""
     index = folder.parent.parent / "index.html"
     named = set(re.findall(r"static/js/([\w.-]+\.js)", index.read_text(encoding="utf-8")))

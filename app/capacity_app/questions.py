@@ -12,17 +12,17 @@ from capacity_app.side import Side
 from capacity_app.state import Inputs
 
 
-def task_of(verb: str, model: Any, options: Mapping[str, Any]) -> Task:
+def verb_task(verb: str, model: Any, options: Mapping[str, Any]) -> Task:
     """Return the task that calls a function of `capacity`."""
     reports = "progress" in inspect.signature(getattr(capacity, verb)).parameters
     return Task(function=f"capacity:{verb}", arguments={"model": model, **options}, reports=reports)
 
 
-def asker(verb: str, inputs: Inputs) -> sides.Ask:
+def make_side_task(verb: str, inputs: Inputs) -> sides.Ask:
     """Return the function that makes a side's task: this verb with the side's model and options."""
 
     def ask(side: Side) -> Task:
-        return task_of(verb, sides.model_of(side, inputs), {**side.options, **side.cost})
+        return verb_task(verb, sides.side_model(side, inputs), {**side.options, **side.cost})
 
     return ask
 
@@ -34,7 +34,7 @@ def ask_in_background(
     *,
     doing: str,
     button: str | None = None,
-    reading: parts.Reading = parts.progress_fraction,
+    reading: parts.ReadProgress = parts.progress_fraction,
     command: str | None = "",
     typed: Mapping[str, Any] | None = None,
 ) -> parts.Answer:
@@ -43,12 +43,12 @@ def ask_in_background(
     With a pinned side it runs at every change. `command` is the verb on the command line if it differs, or None;
     `typed` has the options as flags if they differ from the keywords.
     """
-    task = task_of(verb, inputs.model, options)
+    task = verb_task(verb, inputs.model, options)
     if any(side.page == verb for side in sides.pinned_sides()):
         button = None
-    answer = parts.background(verb, task, doing=doing, button=button, reading=reading)
+    answer = parts.run_in_background(verb, task, doing=doing, button=button, reading=reading)
     name = verb if command == "" else command
-    parts.copies(name, inputs.model_name, options, answer.current, function=verb, typed=typed)
+    parts.draw_code_snippets(name, inputs.model_name, options, answer.current, function=verb, typed=typed)
     return answer
 
 
@@ -61,8 +61,8 @@ def show_figures(
     slo: tuple[str, ...] = (),
 ) -> None:
     """Draw an answer's figures of merit next to those of pinned sides; `arguments` are passed to `facts`."""
-    side, row = sides.side_of(verb, found.arguments), views.merits_of(facts, *arguments)
-    sides.figures(side, found.value, ask=asker(verb, inputs), row=row, slo=slo)
+    side, row = sides.side_of(verb, found.arguments), views.figures_function(facts, *arguments)
+    sides.draw_figures(side, found.value, ask=make_side_task(verb, inputs), row=row, slo=slo)
 
 
 def show_answer(
@@ -75,4 +75,4 @@ def show_answer(
     """Draw the figures of merit and the view of an answer, if there is one."""
     if found.value is not None:
         show_figures(verb, inputs, found, facts)
-        views.show(view(found.value), found.value)
+        views.draw_view(view(found.value), found.value)

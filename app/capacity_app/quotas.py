@@ -40,10 +40,10 @@ class Quota:
                 "smaller search space, or run the command in a terminal"
             )
         if held_bytes > self.job_bytes:
-            return self.too_large(held_bytes)
+            return self.memory_message(held_bytes)
         return None
 
-    def too_large(self, held_bytes: int | None = None) -> str:
+    def memory_message(self, held_bytes: int | None = None) -> str:
         """Return the message for a job that uses too much memory."""
         needs = "more memory" if held_bytes is None else f"{held_bytes / GIB:.1f} GiB of memory"
         return (
@@ -55,7 +55,7 @@ class Quota:
 QUOTA = Quota()
 
 
-class Used:
+class RecentCpuTime:
     """CPU seconds that one session's jobs have used recently."""
 
     def __init__(self, window_s: float) -> None:
@@ -81,7 +81,7 @@ class Usage:
     held_bytes: int = 0
 
 
-def usage_of(groups: set[int]) -> dict[int, Usage]:
+def group_usage(groups: set[int]) -> dict[int, Usage]:
     """Return the usage of each process group; ended children count for the process that waited for them."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     found = dict.fromkeys(groups, Usage())
@@ -97,13 +97,13 @@ def usage_of(groups: set[int]) -> dict[int, Usage]:
     return found
 
 
-def give_way(group: int, niceness: int) -> None:
+def lower_priority(group: int, niceness: int) -> None:
     """Lower the priority of a process group."""
     with suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PGRP, group, niceness)
 
 
-def hold_to(most_bytes: int) -> None:
+def limit_memory(most_bytes: int) -> None:
     """Limit this process's memory; allocations above it raise MemoryError."""
     with suppress(ImportError, OSError, ValueError):
         import resource

@@ -14,10 +14,18 @@ import streamlit as st
 
 from capacity.base.mappings import omit
 from capacity_app import what_if
-from capacity_app.boundary import boundary, plain
+from capacity_app.boundary import escape_markdown, show_errors
 from capacity_app.fitting import show_ways_to_fit
 from capacity_app.pages import PAGES, PRESETS
-from capacity_app.state import INPUTS, REMOVED, RENAMED, begin, link_query, sidebar, wrong_parts
+from capacity_app.state import (
+    INPUTS,
+    REMOVED,
+    RENAMED,
+    begin_page,
+    draw_sidebar,
+    invalid_link_parts,
+    link_query,
+)
 from capacity_app.state import current_inputs as current_inputs
 
 ICON, STYLE = (Path(__file__).with_name(name) for name in ("icon.svg", "style.css"))
@@ -32,29 +40,29 @@ def run() -> None:
     link = st.session_state.setdefault(_LINK, _link())
     page = st.navigation(_menu(), position="top")
     entry = next(entry for entry in PAGES if entry.title == page.title)
-    begin(entry.read_keys())
+    begin_page(entry.read_keys())
     st.html(STYLE)
     st.title(page.title)
     st.caption(entry.help)
     notice = st.container()
     with st.sidebar:
-        what_if.box(entry.name)
-    _presets()
-    with boundary():
-        st.session_state[INPUTS] = inputs = sidebar()
+        what_if.draw_box(entry.name)
+    _draw_examples()
+    with show_errors():
+        st.session_state[INPUTS] = inputs = draw_sidebar()
         with show_ways_to_fit(inputs):
             page.run()
     with st.sidebar:
-        _share()
+        _draw_link()
     asked = (entry.name, st.session_state.get(INPUTS))
     if link:
         dropped = [key for key in link if key in REMOVED]
-        st.session_state[_NOTICE] = (asked, wrong_parts(link), dropped)
+        st.session_state[_NOTICE] = (asked, invalid_link_parts(link), dropped)
     asked_by_link, wrong, dropped = st.session_state.get(_NOTICE, (None, [], []))
     if asked == asked_by_link:  # streamlit runs a page with a link twice
         if wrong:
             text = f"This page does not accept these values of the link: {'; '.join(wrong)}"
-            notice.warning(plain(text), icon=":material/link_off:")
+            notice.warning(escape_markdown(text), icon=":material/link_off:")
         if dropped:
             notice.info(
                 f"This link is from an older version. Removed inputs are ignored: {', '.join(dropped)}."
@@ -91,7 +99,7 @@ def _link() -> dict[str, list[str]]:
     return {key: st.query_params.get_all(key) for key in st.query_params}
 
 
-def _presets() -> None:
+def _draw_examples() -> None:
     """Draw examples as plain links; streamlit's own links do not set widgets that are bound to the URL."""
     links = (
         f'<p><a style="color: inherit" href="{escape(link)}">{escape(title)}</a></p>'
@@ -101,7 +109,7 @@ def _presets() -> None:
         st.html("".join(links))
 
 
-def _share() -> None:
+def _draw_link() -> None:
     """Draw a link to the current view."""
     with st.popover("Copy link", icon=":material/link:", width="stretch"):
         base = (st.context.url or "").split("?")[0]

@@ -31,7 +31,7 @@ Theme = Literal["light", "dark"]
 
 
 @dataclass(frozen=True)
-class Shot:
+class Screenshot:
     """One screenshot; `screenshots.toml` documents the fields."""
 
     name: str
@@ -114,7 +114,7 @@ def _folder() -> Path:
 
 
 EXAMPLES = {"benchmark": example_benchmark, "trace": example_trace, "sweep": example_sweep}
-SHOTS = tuple(read_rows(Path(__file__).with_name("screenshots.toml"), Shot).values())
+SCREENSHOTS = tuple(read_rows(Path(__file__).with_name("screenshots.toml"), Screenshot).values())
 
 
 def chromium_path() -> str | None:
@@ -168,7 +168,7 @@ def open_page(browser: Any, theme: Theme = "light", width: int = WIDTH, height: 
     return context.new_page()
 
 
-def settle(page: Any) -> None:
+def wait_until_drawn(page: Any) -> None:
     """Wait until streamlit has drawn everything."""
     page.get_by_test_id("stApp").wait_for()
     page.wait_for_function(
@@ -179,13 +179,15 @@ def settle(page: Any) -> None:
     )
 
 
-def take(browser: Any, address: str, shot: Shot, theme: Theme, folder: Path, *, width: int = WIDTH) -> Path:
+def take_screenshot(
+    browser: Any, address: str, shot: Screenshot, theme: Theme, folder: Path, *, width: int = WIDTH
+) -> Path:
     """Take one screenshot of the whole page at desktop or phone width, and return its path."""
     from PIL import Image
 
     page = open_page(browser, theme, width)
     page.goto(address + shot.path)
-    settle(page)
+    wait_until_drawn(page)
     if shot.upload:
         file = EXAMPLES[shot.upload]() if shot.upload in EXAMPLES else shot.upload
         page.locator("input[type=file]").first.set_input_files(str(file))
@@ -197,7 +199,7 @@ def take(browser: Any, address: str, shot: Shot, theme: Theme, folder: Path, *, 
         box.press("Enter")
     if shot.until:
         page.get_by_text(shot.until).first.wait_for()
-    settle(page)
+    wait_until_drawn(page)
     page.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 0)")
     page.wait_for_timeout(1000)  # charts are animated
     whole = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
@@ -214,13 +216,13 @@ def main(arguments: Sequence[str]) -> int:
     """Take all screenshots, or those named after the folder."""
     folder = Path(arguments[0]) if arguments else Path("docs/screenshots")
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = [shot for shot in SHOTS if not arguments[1:] or shot.name in arguments[1:]]
+    wanted = [shot for shot in SCREENSHOTS if not arguments[1:] or shot.name in arguments[1:]]
     try:
         with dashboard_server() as address, browser() as chromium:
             for shot in wanted:
                 for theme in ("light", "dark"):
-                    print(take(chromium, address, shot, theme, folder))
-                print(take(chromium, address, shot, "light", folder, width=PHONE))
+                    print(take_screenshot(chromium, address, shot, theme, folder))
+                print(take_screenshot(chromium, address, shot, "light", folder, width=PHONE))
     except InvalidInput as error:
         print(error, file=sys.stderr)
         return 2

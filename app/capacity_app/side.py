@@ -20,8 +20,8 @@ from capacity.deployment import Cost, Pool, Service, Traffic
 from capacity.model import model_names
 from capacity_app.widgets import Field, find_field
 
-LARGEST = 10_000_000  # of all numbers that pages accept
-TEXTS = {
+MAX_NUMBER = 10_000_000  # of all numbers that pages accept
+TEXT_PATTERNS = {
     "price": re.compile(r"\d{1,7}(\.\d{1,6})?"),
     "acceptance": re.compile(r"\d(\.\d{1,6})?"),
     "goodput": re.compile(r"(ttft|tpot):\d{1,9}(\.\d{1,6})?"),
@@ -31,15 +31,15 @@ POOL = (
     *("gpu", "tensor_parallel_size", "pipeline_parallel_size", "enable_expert_parallel"),
     *("quantization", "kv_cache_dtype", "engine", "max_model_len"),
 )
-NOT_OF_THE_LOAD = ("num_prompts", "seed", "client_latency_s")
-DEPLOYED = (Pool, Traffic, Service, Cost)  # specs accepted in addition to the function's own keywords
+FIELDS_WITHOUT_LOAD = ("num_prompts", "seed", "client_latency_s")
+DEPLOYMENT_SPECS = (Pool, Traffic, Service, Cost)  # specs accepted in addition to the function's own keywords
 VERBS_OF_PAGES = {
     "speculation": "speculate",
     "beam_search": "beam-search",
 }  # pages named differently from their verb
 MAX_LINK_BYTES = 6_000
 MAX_TEXT_BYTES = 256 * 1024
-UNEQUAL = "inf"  # encoding of infinity, which JSON lacks
+INFINITY = "inf"  # encoding of infinity, which JSON lacks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,32 +52,32 @@ class Side:
     cost: dict[str, Any]
 
     @property
-    def text(self) -> str:
+    def link_text(self) -> str:
         """Return the encoding for a link."""
-        ended = {n: UNEQUAL if value == float(UNEQUAL) else value for n, value in self.options.items()}
-        return packed_text(json.dumps(asdict(replace(self, options=ended)), sort_keys=True))
+        ended = {n: INFINITY if value == float(INFINITY) else value for n, value in self.options.items()}
+        return pack_text(json.dumps(asdict(replace(self, options=ended)), sort_keys=True))
 
     @property
-    def said(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Return all arguments by name."""
         return {"model": self.model, **self.options, **self.cost}
 
     def select_fields(self, names: Container[str]) -> dict[str, Any]:
         """Return the arguments with these names."""
-        return select(self.said, names)
+        return select(self.arguments, names)
 
     @property
-    def deployed(self) -> bool:
+    def has_one_deployment(self) -> bool:
         """Return whether it is about one deployment; a plan is about many."""
         return "gpu" in self.options
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """Describe the model and its GPUs."""
         tensor = self.options.get("tensor_parallel_size", 1)
         gpus = (
             f"{tensor} x {self.options['gpu']}"
-            if self.deployed
+            if self.has_one_deployment
             else f"any of {', '.join(self.options['gpus'])}"
         )
         return f"{self.model}, {gpus}"
@@ -90,11 +90,11 @@ class Side:
     @property
     def load(self) -> dict[str, Any]:
         """Return the traffic without fields that do not change the load: run length, seed and client latency."""
-        return omit(self.traffic, *NOT_OF_THE_LOAD)
+        return omit(self.traffic, *FIELDS_WITHOUT_LOAD)
 
     def under_load_of(self, current: Side) -> Side:
         """Return the same deployment on the page and under the load of `current`."""
-        asked = self.asked_on(current)
+        asked = self.convert_to_page(current)
         return replace(asked, options={**omit(asked.options, *asked.load), **current.load})
 
     @property
@@ -108,12 +108,16 @@ class Side:
             "cost": self.select_fields(Cost.model_fields),
         }
 
-    def asked_on(self, current: Side) -> Side:
+    def convert_to_page(self, current: Side) -> Side:
         """Return the same deployment and load as arguments of the current page, with its other arguments."""
         if self.page == current.page:
             return self
         shared = select(self.options, current.options)
-        pool = (self if self.deployed else current).select_fields(POOL) if current.deployed else {}
+        pool = (
+            (self if self.has_one_deployment else current).select_fields(POOL)
+            if current.has_one_deployment
+            else {}
+        )
         kept = omit(current.options, *POOL)
         return replace(
             current,
@@ -125,7 +129,7 @@ class Side:
 
 def read_side(text: str) -> Side:
     """Decode a side from a link, and check every name and value. Raises InvalidInput."""
-    found = parse_json_object(unpacked_text(text).encode(), "side")
+    found = parse_json_object(unpack_text(text).encode(), "side")
     page, model, options, cost = (found.get(name) for name in ("page", "model", "options", "cost"))
     verb = BY_NAME.get(VERBS_OF_PAGES.get(str(page), str(page)))
     if not (
@@ -134,34 +138,36 @@ def read_side(text: str) -> Side:
         raise InvalidInput("a pinned side in the link is invalid; pin it again")
     function = resolve_name(verb.function)
     for name, value in {"model": model, **options, **cost}.items():
-        if not _may_be(function, str(name), value):
+        if not _is_allowed(function, str(name), value):
             raise InvalidInput(
                 f"a pinned side has an invalid {str(name)[:40]}={str(value)[:40]}; pin it again"
             )
-    ended = {name: float(UNEQUAL) if value == UNEQUAL else value for name, value in options.items()}
+    ended = {name: float(INFINITY) if value == INFINITY else value for name, value in options.items()}
     return Side(page=str(page)[:40], model=str(model), options=ended, cost=cost)
 
 
-def _may_be(function: Any, name: str, value: object) -> bool:
+def _is_allowed(function: Any, name: str, value: object) -> bool:
     """Return whether this function accepts the value in this field."""
     if name == "model":
         return value in model_names()
-    field = find_field(function, name) or find_field(DEPLOYED, name)
+    field = find_field(function, name) or find_field(DEPLOYMENT_SPECS, name)
     if field is None or field.many is not isinstance(value, list):
         return False
     values = value if isinstance(value, list) else [value]
-    return len(values) <= 40 and all(_is_one(field, each) for each in values)
+    return len(values) <= 40 and all(_is_allowed_value(field, each) for each in values)
 
 
-def _is_one(field: Field, value: object) -> bool:
+def _is_allowed_value(field: Field, value: object) -> bool:
     if field.kind is not str:
-        number = isinstance(value, (bool, int, float)) and 0 <= value <= LARGEST
-        return number or (value == UNEQUAL and field.name in ("burstiness", "request_rate"))
-    pattern = TEXTS.get(field.name)
-    return isinstance(value, str) and (value in field.offered or bool(pattern and pattern.fullmatch(value)))
+        number = isinstance(value, (bool, int, float)) and 0 <= value <= MAX_NUMBER
+        return number or (value == INFINITY and field.name in ("burstiness", "request_rate"))
+    pattern = TEXT_PATTERNS.get(field.name)
+    return isinstance(value, str) and (
+        value in field.allowed_values or bool(pattern and pattern.fullmatch(value))
+    )
 
 
-def packed_text(text: str) -> str:
+def pack_text(text: str) -> str:
     """Compress text for a URL; empty if it is too long."""
     if not text.strip():
         return ""
@@ -169,7 +175,7 @@ def packed_text(text: str) -> str:
     return packed if len(packed) <= MAX_LINK_BYTES else ""
 
 
-def unpacked_text(packed: str) -> str:
+def unpack_text(packed: str) -> str:
     """Decompress text from a URL; empty if it is malformed or exceeds `MAX_TEXT_BYTES`."""
     try:
         unpacker = zlib.decompressobj()

@@ -16,43 +16,49 @@ from capacity.planning.variations.diff import Diff
 from capacity.report.replicas import count_text
 from capacity.report.views.diff import diff_view
 from capacity_app import parts, views
-from capacity_app.boundary import boundary, plain
+from capacity_app.boundary import escape_markdown, show_errors
 from capacity_app.jobs import Task
 from capacity_app.side import Side as Side
 from capacity_app.side import read_side
 from capacity_app.state import OWN_MODEL, SIDES, WIDGETS, Inputs
 
-CALLED = {name: widget.label for name, widget in WIDGETS.items()}  # the sidebar's labels
+SETTING_LABELS = {name: widget.label for name, widget in WIDGETS.items()}  # the sidebar's labels
 LETTERS = "ABCD"
-MANY_TIMES = 10.0
-UNLIKE = "different loads, not compared"
-MOST = len(LETTERS) - 1  # pinned sides, in addition to the current one
-IN_SIGHT = "_side_in_sight"
-PAIRED = ("estimate", "simulate", "cost")  # pages about one deployment under one load
+FACTOR_LIMIT = 10.0
+DIFFERENT_LOADS = "different loads, not compared"
+MAX_PINNED = len(LETTERS) - 1  # pinned sides, in addition to the current one
+CURRENT_SIDE = "_side_in_sight"
+PAGES_WITH_DIFF = ("estimate", "simulate", "cost")  # pages about one deployment under one load
 
 Ask = Callable[[Side], Task]
 Row = Callable[[Any], Sequence[parts.Kpi]]
 
 
-def figures(current: Side, answer: Any, *, ask: Ask, row: Row, slo: tuple[str, ...] = ()) -> dict[str, Any]:
+def draw_figures(
+    current: Side, answer: Any, *, ask: Ask, row: Row, slo: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """Draw the figures of merit, with their changes from A and a table of all sides.
 
     `row` makes the figures from an answer of `ask`'s task; `slo` are the service levels for comparisons at the same
     rate. Returns the answers by letter, the current one last.
     """
-    st.session_state[IN_SIGHT] = current
+    st.session_state[CURRENT_SIDE] = current
     sides = pinned_sides()
     here = LETTERS[len(sides)]
-    others = dict(zip(LETTERS, (side.asked_on(current) for side in sides), strict=False))
+    others = dict(zip(LETTERS, (side.convert_to_page(current) for side in sides), strict=False))
     asked = {**others, here: current}
     answers = {**_answers(others, ask), here: answer}
     shown = {letter: list(row(found)) for letter, found in answers.items()}
-    if sides and current.page in PAIRED and math.isfinite(current.options.get("request_rate", math.inf)):
-        with boundary():
+    if (
+        sides
+        and current.page in PAGES_WITH_DIFF
+        and math.isfinite(current.options.get("request_rate", math.inf))
+    ):
+        with show_errors():
             _replicas_of_sides(asked, current, ask, slo)
     alike = sides and "A" in answers and asked["A"].load == current.load
-    parts.kpis(compare_with_first(shown[here], shown["A"]) if alike else shown[here])
-    _buttons(current, sides)
+    parts.draw_kpis(compare_with_first(shown[here], shown["A"]) if alike else shown[here])
+    _draw_buttons(current, sides)
     if len(answers) > 1:
         _show_all_sides(asked, here, shown)
     return answers
@@ -63,7 +69,7 @@ def pinned_sides() -> list[Side]:
     texts: list[str] = st.session_state[SIDES]
     found = {}
     for text in texts:
-        with boundary():
+        with show_errors():
             found[text] = read_side(text)
     st.session_state[SIDES] = list(found)
     if st.query_params.get_all("side") != list(found):
@@ -71,7 +77,7 @@ def pinned_sides() -> list[Side]:
     return list(found.values())
 
 
-def model_of(side: Side, inputs: Inputs) -> Any:
+def side_model(side: Side, inputs: Inputs) -> Any:
     """Return the model of a side for the library; a pasted one is the sidebar's."""
     return inputs.model if side.model == inputs.model_name else side.model
 
@@ -88,24 +94,24 @@ def _answers(others: Mapping[str, Side], ask: Ask) -> dict[str, Any]:
     """Return the available answers of the pinned sides by letter."""
     done: dict[str, Any] = {}
     for letter, side in others.items():
-        with boundary():
+        with show_errors():
             # each page has its own place, because their answers differ in type
             place = f"side_{side.page}_{letter}"
-            done[letter] = parts.background(place, ask(side), doing=f"Computing {letter}").current
+            done[letter] = parts.run_in_background(place, ask(side), doing=f"Computing {letter}").current
     return {letter: answer for letter, answer in done.items() if answer is not None}
 
 
-def _buttons(current: Side, sides: list[Side]) -> None:
+def _draw_buttons(current: Side, sides: list[Side]) -> None:
     """Draw the buttons that pin the current side and unpin others."""
     with st.container(horizontal=True):
         st.button(
-            f"Pin this as {LETTERS[min(len(sides), MOST - 1)]}",
+            f"Pin this as {LETTERS[min(len(sides), MAX_PINNED - 1)]}",
             key="pin",
             icon=":material/push_pin:",
             on_click=pin,
-            disabled=not may_be_pinned(current) or current in sides or len(sides) >= MOST,
+            disabled=not can_be_pinned(current) or current in sides or len(sides) >= MAX_PINNED,
             help="Pin these inputs, then change them: every figure shows its difference from A. Up to three can be "
-            "pinned" + ("." if may_be_pinned(current) else ", but not a pasted config.json or a trace."),
+            "pinned" + ("." if can_be_pinned(current) else ", but not a pasted config.json or a trace."),
         )
         for letter, side in zip(LETTERS, sides, strict=False):
             st.button(
@@ -113,13 +119,13 @@ def _buttons(current: Side, sides: list[Side]) -> None:
                 key=f"unpin_{letter}",
                 icon=":material/close:",
                 on_click=_unpin,
-                args=(side.text,),
+                args=(side.link_text,),
             )
 
 
 def _set_same_load(current: Side) -> None:
     """Put every pinned deployment under the current load."""
-    asked = [side.under_load_of(current).text for side in pinned_sides()]
+    asked = [side.under_load_of(current).link_text for side in pinned_sides()]
     st.session_state[SIDES] = list(dict.fromkeys(asked))
 
 
@@ -129,13 +135,15 @@ def _replicas_of_sides(asked: Mapping[str, Side], current: Side, ask: Ask, slo: 
     for letter, side in asked.items():
         same_load = side.under_load_of(current)
         task = replicas_task(ask(same_load).arguments["model"], same_load, slo)
-        answer = parts.background(f"replicas_{letter}", task, doing=f"Computing replicas of {letter}").current
+        answer = parts.run_in_background(
+            f"replicas_{letter}", task, doing=f"Computing replicas of {letter}"
+        ).current
         if answer is None:
             return
         found[letter] = answer
     running = {letter: int(side.options.get("replicas", 1)) for letter, side in asked.items()}
-    held = all(_holds(each, running[letter]) for letter, each in found.items())
-    parts.verdict("stable" if held else "saturated", equal_load_text(found, running))
+    held = all(_meets_slo(each, running[letter]) for letter, each in found.items())
+    parts.draw_verdict("stable" if held else "saturated", equal_load_text(found, running))
 
 
 def replicas_task(model: Any, side: Side, slo: Sequence[str]) -> Task:
@@ -150,7 +158,7 @@ def replicas_task(model: Any, side: Side, slo: Sequence[str]) -> Task:
     return Task(function="capacity_app.tasks:replicas", arguments=arguments)
 
 
-def _holds(answer: ReplicasNeeded, replicas: int) -> bool:
+def _meets_slo(answer: ReplicasNeeded, replicas: int) -> bool:
     return answer.needed is not None and answer.needed.replicas <= replicas
 
 
@@ -158,7 +166,7 @@ def equal_load_text(found: Mapping[str, ReplicasNeeded], running: Mapping[str, i
     """Return which sides serve the load within the SLO, and the replicas and bill that each needs."""
     first = next(iter(found.values()))
     load = f"{first.requests_per_s:,.4g} requests/s"
-    holding = [letter for letter, each in found.items() if _holds(each, running[letter])]
+    holding = [letter for letter, each in found.items() if _meets_slo(each, running[letter])]
     if len(holding) == len(found):
         held = "every side meets" if len(found) > 2 else "both meet"
     elif holding:
@@ -179,16 +187,16 @@ def equal_load_text(found: Mapping[str, ReplicasNeeded], running: Mapping[str, i
     return f"{text}."
 
 
-def may_be_pinned(side: Side) -> bool:
+def can_be_pinned(side: Side) -> bool:
     """Return whether a link can contain the side."""
     return side.model in model_names() and "trace" not in side.options
 
 
 def pin() -> None:
     """Pin the current side."""
-    side: Side | None = st.session_state.get(IN_SIGHT)
-    if side is not None and may_be_pinned(side):
-        st.session_state[SIDES] = [*st.session_state[SIDES], side.text]
+    side: Side | None = st.session_state.get(CURRENT_SIDE)
+    if side is not None and can_be_pinned(side):
+        st.session_state[SIDES] = [*st.session_state[SIDES], side.link_text]
 
 
 def pinned_texts() -> list[str]:
@@ -217,7 +225,9 @@ def _change_text(kpi: parts.Kpi | None, first: parts.Kpi | None, *, of: str = ""
     return change_text(Change(figure=kpi.label, first=first.number, second=kpi.number), of=of)
 
 
-def rows(sides: Mapping[str, Sequence[parts.Kpi]], unlike: Set[str] = frozenset()) -> list[dict[str, str]]:
+def comparison_rows(
+    sides: Mapping[str, Sequence[parts.Kpi]], unlike: Set[str] = frozenset()
+) -> list[dict[str, str]]:
     """Return a table row per figure: each side with its interval, and its change from the first side.
 
     Sides in `unlike` have another load, so the table has no change for them.
@@ -233,7 +243,7 @@ def rows(sides: Mapping[str, Sequence[parts.Kpi]], unlike: Set[str] = frozenset(
             line[name] = "-" if kpi is None else f"{kpi.value} ({kpi.below})" if within else kpi.value
             if name != first:
                 change = _change_text(kpi, shown[first].get(label)) or "-"
-                line[f"{name} vs. {first}"] = UNLIKE if name in unlike else change
+                line[f"{name} vs. {first}"] = DIFFERENT_LOADS if name in unlike else change
         table.append(line)
     return table
 
@@ -243,7 +253,7 @@ def change_text(change: Change, *, of: str = "") -> str:
     if change.ratio is None:
         return "-"
     words = {True: ", outside", False: ", within", None: ""}[change.outside]
-    if change.ratio >= MANY_TIMES - 1:
+    if change.ratio >= FACTOR_LIMIT - 1:
         return f"{1 + change.ratio:,.0f} times{of and f' {of}'}{words}"
     return f"{100 * change.ratio:+z.0f} %{of and f' vs. {of}'}{words}"
 
@@ -252,12 +262,12 @@ def settings_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
     """Return the differences with sidebar labels: `GPU h100-sxm-80gb -> b200-sxm-180gb`."""
     names = dict.fromkeys(name for name in (*first, *second) if first.get(name) != second.get(name))
     return ", ".join(
-        f"{CALLED.get(name, name)} {_setting(first.get(name))} -> {_setting(second.get(name))}"
+        f"{SETTING_LABELS.get(name, name)} {_setting_text(first.get(name))} -> {_setting_text(second.get(name))}"
         for name in names
     )
 
 
-def _setting(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     if value is None:
         return "the default"
     return " + ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
@@ -268,11 +278,11 @@ def _show_all_sides(asked: Mapping[str, Side], here: str, shown: Mapping[str, Se
     st.subheader(f"Comparison with A ({here}: current inputs)")
     first, current = asked["A"], asked[here]
     for letter, side in asked.items():
-        said = side.described if side is first else settings_text(first.said, side.said)
-        st.caption(plain(f"{letter}: {said or 'same as A'}"))
+        said = side.description if side is first else settings_text(first.arguments, side.arguments)
+        st.caption(escape_markdown(f"{letter}: {said or 'same as A'}"))
     others = " and ".join(letter for letter, side in asked.items() if side.load != current.load)
     if others:
-        st.info(plain(f"{others} and {here}: {UNLIKE}."), icon=":material/difference:")
+        st.info(escape_markdown(f"{others} and {here}: {DIFFERENT_LOADS}."), icon=":material/difference:")
         st.button(
             f"Use the load of {here} for {others}",
             key="same_load",
@@ -283,22 +293,26 @@ def _show_all_sides(asked: Mapping[str, Side], here: str, shown: Mapping[str, Se
     load = asked[next(iter(shown))].load
     unlike = {letter for letter, side in asked.items() if side.load != load}
     alt = f"Figures of A to {here}, and their differences from A."
-    parts.table("sides", rows(shown, unlike=unlike), alt=alt)
+    parts.draw_table("sides", comparison_rows(shown, unlike=unlike), alt=alt)
     st.caption("outside: the two 90 % intervals do not overlap; within: they overlap.")
-    same_traffic = current.deployed and current.traffic == first.traffic and current != first
-    if current.page in PAIRED and same_traffic and {"concurrency", "request_rate"} & current.options.keys():
+    same_traffic = current.has_one_deployment and current.traffic == first.traffic and current != first
+    if (
+        current.page in PAGES_WITH_DIFF
+        and same_traffic
+        and {"concurrency", "request_rate"} & current.options.keys()
+    ):
         _show_paired_diff(first, current, here)
 
 
 def _show_paired_diff(first: Side, current: Side, here: str) -> None:
     """Compare both on the same arrivals, like `capacity diff`."""
     task = Task(function="capacity:diff", arguments={"first": first.deployment, "second": current.deployment})
-    found: Diff | None = parts.background(
+    found: Diff | None = parts.run_in_background(
         "diff", task, doing="Simulating both", button="Compare on the same arrivals"
     ).value
     if found is None:
         return
-    views.show(diff_view(found, "A", here), found)
+    views.draw_view(diff_view(found, "A", here), found)
     st.caption(
         "The interval covers the randomness of traffic, not the step model's error, which both share. If it contains "
         "0, the difference is not significant."

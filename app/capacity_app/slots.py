@@ -13,7 +13,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from capacity_app.quotas import Quota, Usage, usage_of
+from capacity_app.quotas import Quota, Usage, group_usage
 
 if TYPE_CHECKING:
     from capacity_app.jobs import Job
@@ -43,7 +43,7 @@ class Slot:
         """Return the process group of the worker, or 0."""
         return 0 if self._process is None else self._process.pid
 
-    def give(self, job: Job) -> None:
+    def assign(self, job: Job) -> None:
         """Assign the next job."""
         self.job = job
         self._jobs.put(job)
@@ -54,7 +54,7 @@ class Slot:
             if not self._closed:
                 self._worker()
 
-    def abandon(self, job: Job) -> None:
+    def kill_job(self, job: Job) -> None:
         """Kill the process if it runs this job."""
         with self._lock:
             if self.job is job and self._process is not None:
@@ -83,7 +83,7 @@ class Slot:
 
     def _measure(self) -> None:
         if self.group:
-            self._cpu_s = max(self._cpu_s, usage_of({self.group})[self.group].cpu_s - self._before_s)
+            self._cpu_s = max(self._cpu_s, group_usage({self.group})[self.group].cpu_s - self._before_s)
 
     def _kill(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -97,7 +97,7 @@ class Slot:
             with self._lock:
                 pipe = self._worker() if job.begin() else None
                 self._cpu_s = 0.0
-                self._before_s = usage_of({self.group})[self.group].cpu_s if pipe is not None else 0.0
+                self._before_s = group_usage({self.group})[self.group].cpu_s if pipe is not None else 0.0
             answered = pipe is None
             try:
                 if pipe is not None:
@@ -105,7 +105,7 @@ class Slot:
                 while not job.finished and pipe is not None:
                     kind, content = pipe.recv()
                     answered = kind != "progress"
-                    job.take(kind, content)
+                    job.handle_message(kind, content)
             except (EOFError, OSError):
                 job.end("failed", crash="its process ended")
             with self._lock:

@@ -14,14 +14,14 @@ from capacity.base.mappings import omit, select
 from capacity.deployment import Cost, Pool, Traffic
 from capacity.deployment.client_latency import USUAL_S
 from capacity.deployment.use_cases import USE_CASES
-from capacity.hardware.pricing import TIERS, cautions_of, find_price
+from capacity.hardware.pricing import TIERS, find_price, price_cautions
 from capacity.model import ModelSpec, from_hf_config
 from capacity.report.display import MEMORY_UNITS, TIME_UNITS, Units
-from capacity_app.boundary import NAMES_OF_FLAGS, plain
-from capacity_app.parts import download
-from capacity_app.side import MAX_TEXT_BYTES, packed_text, unpacked_text
-from capacity_app.widgets import BOUND, IDLE, draw, show_field
-from capacity_app.widgets import bound as bound
+from capacity_app.boundary import NAMES_OF_FLAGS, escape_markdown
+from capacity_app.parts import draw_download
+from capacity_app.side import MAX_TEXT_BYTES, pack_text, unpack_text
+from capacity_app.widgets import BOUND, IDLE, draw_fields, show_field
+from capacity_app.widgets import bind_to_url as bind_to_url
 from capacity_app.widgets import choice as choice
 from capacity_app.widgets import number as number
 from capacity_app.widgets import segments as segments
@@ -53,8 +53,8 @@ INPUTS = "_inputs"  # the sidebar's values
 SIDES = "_sides"  # pinned sides, encoded as in a link
 
 
-LONGEST: dict[str, Any] = {"least": 1, "most": 10_000_000, "step": 1024, "empty": "the model's"}
-VARYING: dict[str, Any] = {"start": None, "most": 0.95, "step": 0.1, "empty": "as measured"}
+MODEL_LEN_OPTIONS: dict[str, Any] = {"least": 1, "most": 10_000_000, "step": 1024, "empty": "the model's"}
+RANGE_RATIO_OPTIONS: dict[str, Any] = {"start": None, "most": 0.95, "step": 0.1, "empty": "as measured"}
 _field = partial(show_field, (Pool, Traffic, Cost))
 WIDGETS = {
     field.name: field
@@ -67,12 +67,12 @@ WIDGETS = {
         _field("quantization", "weights", "Weights", empty=AS_PUBLISHED),
         _field("kv_cache_dtype", "kv", "KV cache"),
         _field("engine", "engine", "Engine"),
-        _field("max_model_len", "context", "Longest request", **LONGEST),
+        _field("max_model_len", "context", "Longest request", **MODEL_LEN_OPTIONS),
         _field("input_len", "isl", "Input tokens", start=1024, most=1_000_000, step=128),
         _field("output_len", "osl", "Output tokens", start=256, most=1_000_000, step=64),
         _field("concurrency", "concurrency", "Concurrency", start=32, most=100_000),
         _field("request_rate", "rate", "Requests/s", start=4.0, least=0.01, most=100_000.0),
-        _field("random_range_ratio", "range", "Lengths ±", **VARYING),
+        _field("random_range_ratio", "range", "Lengths ±", **RANGE_RATIO_OPTIONS),
         _field(
             "client_latency_s", "client", "Client latency, ms", start=USUAL_S * 1e3, most=60_000.0, scale=1e-3
         ),
@@ -136,7 +136,7 @@ def current_inputs() -> Inputs:
     return inputs
 
 
-def begin(reads: Set[str]) -> None:
+def begin_page(reads: Set[str]) -> None:
     """Reset the widgets recorded by the last run.
 
     `reads` are the sidebar keys that affect the page's answer; the other widgets stay in place but are disabled.
@@ -146,24 +146,24 @@ def begin(reads: Set[str]) -> None:
     st.session_state[IDLE] = SHARED - reads
 
 
-def sidebar() -> Inputs:
+def draw_sidebar() -> Inputs:
     """Draw the shared inputs. Raises the library's errors for an invalid configuration."""
     with st.sidebar:
-        model, model_name, refused = _model()
+        model, model_name, refused = _draw_model()
         pool = {
             **_shown_fields("gpu"),
-            **_side_by_side("tensor_parallel_size", "pipeline_parallel_size"),
+            **_draw_columns("tensor_parallel_size", "pipeline_parallel_size"),
             **_shown_fields(
                 "enable_expert_parallel", "quantization", "kv_cache_dtype", "engine", "max_model_len"
             ),
         }
         st.divider()
-        load = {**_side_by_side("input_len", "output_len"), **_side_by_side("concurrency", "request_rate")}
+        load = {**_draw_columns("input_len", "output_len"), **_draw_columns("concurrency", "request_rate")}
         shape_help = (
             "Distribution around the mean lengths above, or that of a use case. If not set: Lengths ±."
         )
         shape = choice("Length distribution", "lengths", LENGTH_SHAPES, UNSET, help=shape_help)
-        further = _side_by_side("random_range_ratio", "client_latency_s")
+        further = _draw_columns("random_range_ratio", "client_latency_s")
         client = select(further, ("client_latency_s",))
         spread = select(further, ("random_range_ratio",))
         left, right = st.columns(2)
@@ -173,7 +173,7 @@ def sidebar() -> Inputs:
             tpot_ms = number("SLO: p95 TPOT, ms", "slo_tpot", 50.0, 0.1, 1e5)
         if shape != UNSET:
             spread = {"use_case" if shape in USE_CASES else "length_distribution": shape}
-        cost = _cost(pool["gpu"])
+        cost = _draw_price(pool["gpu"])
         st.divider()
         memory: Any = segments("Memory unit", "mem", MEMORY_UNITS, "GiB")
         time: Any = segments("Latency unit", "time", TIME_UNITS, "ms")
@@ -195,10 +195,10 @@ def sidebar() -> Inputs:
 
 def _shown_fields(*names: str) -> dict[str, Any]:
     """Draw fields, and return those that differ from the library's defaults."""
-    return draw(*(WIDGETS[name] for name in names), stretch=True)
+    return draw_fields(*(WIDGETS[name] for name in names), stretch=True)
 
 
-def _side_by_side(*names: str) -> dict[str, Any]:
+def _draw_columns(*names: str) -> dict[str, Any]:
     """Draw fields in columns."""
     found: dict[str, Any] = {}
     for column, name in zip(st.columns(len(names)), names, strict=True):
@@ -207,21 +207,21 @@ def _side_by_side(*names: str) -> dict[str, Any]:
     return found
 
 
-def _model() -> tuple[str | ModelSpec, str, CapacityError | None]:
+def _draw_model() -> tuple[str | ModelSpec, str, CapacityError | None]:
     """Return the model, its name and its error, so that the rest of the sidebar is drawn after an error."""
     if segments("Model source", "source", (PRESET, OWN_MODEL), PRESET) == PRESET:
         name = _shown_fields("model")["model"]
         return name, name, None
     try:
-        return _own_model(), OWN_MODEL, None
+        return _draw_own_model(), OWN_MODEL, None
     except CapacityError as error:
         return OWN_MODEL, OWN_MODEL, error
 
 
-def _cost(gpu: str) -> dict[str, Any]:
+def _draw_price(gpu: str) -> dict[str, Any]:
     """Draw the price: a tier of the table, the user's own, or none; show a caption if the table has no price."""
     tiers = replace(WIDGETS["price_tier"], choices=(NO_PRICE, *TIERS, OWN_PRICE))
-    tier = draw(tiers, stretch=True)["price_tier"]
+    tier = draw_fields(tiers, stretch=True)["price_tier"]
     if tier == OWN_PRICE:
         return {"price": f"{number('$ per GPU-hour', 'price', 2.5, 0.01, 1_000.0):g}"}
     if tier == NO_PRICE:
@@ -229,17 +229,17 @@ def _cost(gpu: str) -> dict[str, Any]:
     try:
         price = find_price(gpu, tier=tier)
     except CapacityError as error:
-        st.caption(f":material/info: no cost: {plain(str(error))}")
+        st.caption(f":material/info: no cost: {escape_markdown(str(error))}")
         return {}
-    for caution in cautions_of(price):
-        st.caption(f":material/info: {plain(caution)}")
+    for caution in price_cautions(price):
+        st.caption(f":material/info: {escape_markdown(caution)}")
     return {"price_tier": tier}
 
 
-def _own_model() -> ModelSpec:
+def _draw_own_model() -> ModelSpec:
     """Return the model of a pasted or uploaded `config.json`."""
     if _CONFIG not in st.session_state:
-        st.session_state[_CONFIG] = unpacked_text(st.query_params.get("config", ""))
+        st.session_state[_CONFIG] = unpack_text(st.query_params.get("config", ""))
     st.file_uploader(
         "Upload a config.json", type="json", key="config_file", on_change=_take_upload, max_upload_size=1
     )
@@ -247,8 +247,8 @@ def _own_model() -> ModelSpec:
         "Or paste it", key=_CONFIG, persist_state="session", height=120, max_chars=MAX_TEXT_BYTES
     )
     if text.strip():
-        download("Save config.json", "config.json", lambda: text, mime="application/json")
-    packed = packed_text(text)
+        draw_download("Save config.json", "config.json", lambda: text, mime="application/json")
+    packed = pack_text(text)
     if packed and st.query_params.get("config") != packed:
         st.query_params["config"] = packed
     if not text.strip():
@@ -282,7 +282,7 @@ def link_query() -> str:
         value = st.session_state.get(key, default)
         if value is not None and value != default:
             parts[key] = _url_value(value)
-    if parts.get("source") == OWN_MODEL and (packed := packed_text(st.session_state.get(_CONFIG, ""))):
+    if parts.get("source") == OWN_MODEL and (packed := pack_text(st.session_state.get(_CONFIG, ""))):
         parts["config"] = packed
     if sides := st.session_state.get(SIDES):
         parts["side"] = sides
@@ -296,7 +296,7 @@ def link_to(page: str, **changed: Any) -> str:
     return f"{page}?{urlencode(shared | others, doseq=True)}"
 
 
-def wrong_parts(link: Mapping[str, list[str]]) -> list[str]:
+def invalid_link_parts(link: Mapping[str, list[str]]) -> list[str]:
     """Return the parts of a link that no widget accepted, except removed keys of older links."""
     bound_keys: Mapping[str, Any] = st.session_state.get(BOUND, {})
     wrong = []
@@ -304,14 +304,14 @@ def wrong_parts(link: Mapping[str, list[str]]) -> list[str]:
         text = f"{key}={', '.join(values)[:60]}"
         taken = _url_value(st.session_state.get(key, bound_keys.get(key)))
         expected = taken if isinstance(taken, list) else [taken]
-        if key in bound_keys and [*map(_comparable, values)] != [*map(_comparable, expected)]:
+        if key in bound_keys and [*map(_to_comparable, values)] != [*map(_to_comparable, expected)]:
             wrong.append(f"{text} (shown: {taken})")
         elif key not in bound_keys and not key.startswith("embed"):
             wrong.append(text)
     return wrong
 
 
-def _comparable(text: str) -> float | str:
+def _to_comparable(text: str) -> float | str:
     try:
         return float(text)
     except ValueError:

@@ -38,13 +38,13 @@ def replicas(
 ) -> ReplicasNeeded | None:
     """Return how many replicas of `pool` serve `traffic` within `slo`, with their bill."""
     from capacity.deployment import Cost, Pool, Traffic, build
-    from capacity.hardware.pricing import price_of
+    from capacity.hardware.pricing import find_price_for_cost
     from capacity.planning.sizing.replicas_needed import replicas_needed
     from capacity.pool.resolve import resolve
 
     resolved = resolve(model, build(Pool, pool))
     resolved.memory.require_fit()
-    price = price_of(resolved.profile.name, build(Cost, cost))
+    price = find_price_for_cost(resolved.profile.name, build(Cost, cost))
     return replicas_needed(resolved, build(Traffic, traffic), slo=slo, price=price)
 
 

@@ -10,7 +10,7 @@ from capacity.deployment import Traffic
 from capacity.workload import trace_titles
 from capacity_app import state, uploads
 from capacity_app.state import Inputs
-from capacity_app.widgets import Field, draw, show_field, widget_row
+from capacity_app.widgets import Field, draw_fields, show_field, widget_row
 
 Keywords = dict[str, Any]
 
@@ -23,39 +23,46 @@ _HELP = (
     "Arrival process. A closed loop keeps the sidebar's concurrency in flight; the others use its requests/s. "
     f"A trace is your own file ({trace_titles()}, optionally gzip)."
 )
-LONGER = "Skip requests above, tokens"
+SKIP_LABEL = "Skip requests above, tokens"
 TRACE_TYPES = ("csv", "jsonl", "json", "gz", "txt")
 PERCENTILES = ("p50", "p90", "p95", "p99")
-_of = partial(show_field, (Traffic,))
-_ARRIVING: Mapping[str, tuple[Keywords, tuple[Field, ...]]] = {  # keywords and widgets per arrival process
-    "bursty": ({}, (_of("burstiness", "sim_burst", "Burstiness", start=0.3, least=0.01, most=100.0),)),
+_traffic_field = partial(show_field, (Traffic,))
+_ARRIVAL_FIELDS: Mapping[
+    str, tuple[Keywords, tuple[Field, ...]]
+] = {  # keywords and widgets per arrival process
+    "bursty": (
+        {},
+        (_traffic_field("burstiness", "sim_burst", "Burstiness", start=0.3, least=0.01, most=100.0),),
+    ),
     "constant": ({"burstiness": float("inf")}, ()),
     "on and off": (
         {"arrivals": "on-off"},
         (
-            _of("on_s", "sim_on", "On time, s", start=10.0, least=0.1, most=86_400.0),
-            _of("off_s", "sim_off", "Off time, s", start=10.0, least=0.1, most=86_400.0),
+            _traffic_field("on_s", "sim_on", "On time, s", start=10.0, least=0.1, most=86_400.0),
+            _traffic_field("off_s", "sim_off", "Off time, s", start=10.0, least=0.1, most=86_400.0),
         ),
     ),
     "ramp": (
         {"arrivals": "ramp"},
         (
-            _of("end_request_rate", "sim_end", "Final requests/s", start=12.0, least=0.01, most=100_000.0),
-            _of("ramp_s", "sim_ramp", "Ramp duration, s", start=60.0, least=0.1, most=86_400.0),
+            _traffic_field(
+                "end_request_rate", "sim_end", "Final requests/s", start=12.0, least=0.01, most=100_000.0
+            ),
+            _traffic_field("ramp_s", "sim_ramp", "Ramp duration, s", start=60.0, least=0.1, most=86_400.0),
         ),
     ),
     "a day": (
         {"arrivals": "diurnal"},
         (
-            _of("day_peak_to_mean", "sim_peak", "Peak / mean load"),
-            _of("day_length_s", "sim_day", "Day length, s", start=240.0, least=1.0, most=86_400.0),
+            _traffic_field("day_peak_to_mean", "sim_peak", "Peak / mean load"),
+            _traffic_field("day_length_s", "sim_day", "Day length, s", start=240.0, least=1.0, most=86_400.0),
         ),
     ),
     "conversations": (
         {},
         (
-            _of("turns", "sim_turns", "Turns", start=4, most=50),
-            _of("think_time_s", "sim_think", "Think time, s", start=5.0, most=3600.0),
+            _traffic_field("turns", "sim_turns", "Turns", start=4, most=50),
+            _traffic_field("think_time_s", "sim_think", "Think time, s", start=5.0, most=3600.0),
         ),
     ),
 }
@@ -64,10 +71,10 @@ _ARRIVING: Mapping[str, tuple[Keywords, tuple[Field, ...]]] = {  # keywords and 
 def requests_to_simulate(key: str, **page: Any) -> Field:
     """Return the field for the number of requests; empty means as many as a verdict needs."""
     limits = {"least": 10, "most": 50_000, "step": 100} | page
-    return _of("num_prompts", key, "Requests to simulate", **limits)
+    return _traffic_field("num_prompts", key, "Requests to simulate", **limits)
 
 
-def levels(page: str) -> tuple[str, ...]:
+def draw_service_levels(page: str) -> tuple[str, ...]:
     """Draw and return the service levels of a search page."""
     with widget_row():
         at = state.choice("SLO percentile", f"{page}_at", PERCENTILES, "p95", width=150)
@@ -79,19 +86,21 @@ def levels(page: str) -> tuple[str, ...]:
     return f"ttft:{at}:{ttft_ms:.15g}ms", f"tpot:{at}:{tpot_ms:.15g}ms", *whole
 
 
-def traffic_widgets(inputs: Inputs) -> Keywords | None:
+def draw_traffic(inputs: Inputs) -> Keywords | None:
     """Draw the widgets; return keywords of `simulate`, or None if a trace is missing."""
     kind = state.choice("Arrivals", "sim_arrivals", ARRIVALS, "Poisson", help=_HELP)
     if kind == TRACE:
         return _upload_fields()
-    said, asked = _ARRIVING.get(kind, ({}, ()))
+    said, asked = _ARRIVAL_FIELDS.get(kind, ({}, ()))
     rate = float("inf") if kind == TOGETHER_AT_ONCE else inputs.request_rate
     load: Keywords = {"concurrency": inputs.concurrency} if kind == CLOSED_LOOP else {"request_rate": rate}
     with widget_row():
-        drawn = draw(
-            _of("num_prompts", "sim_requests", "Requests", start=1000, least=1, most=100_000, step=500),
-            _of("random_prefix_len", "sim_prefix", "System prompt tokens", most=100_000),
-            _of("seed", "sim_seed", "Seed", most=1_000_000),
+        drawn = draw_fields(
+            _traffic_field(
+                "num_prompts", "sim_requests", "Requests", start=1000, least=1, most=100_000, step=500
+            ),
+            _traffic_field("random_prefix_len", "sim_prefix", "System prompt tokens", most=100_000),
+            _traffic_field("seed", "sim_seed", "Seed", most=1_000_000),
             *asked,
         )
     return {**inputs.lengths, **inputs.spread, **load, **said, **drawn}
@@ -100,10 +109,12 @@ def traffic_widgets(inputs: Inputs) -> Keywords | None:
 def _upload_fields() -> Keywords | None:
     """Draw the widgets of a trace; return None without a file."""
     with widget_row():
-        drawn = draw(
-            _of("trace_rate_factor", "sim_factor", "Rate factor", least=0.01, most=1000.0),
-            _of("trace_until_s", "sim_until", "Trace duration, s", start=600.0, least=1.0, most=1e7),
-            _of("max_request_tokens", "sim_longest", LONGER, start=32_768, most=2_000_000),
+        drawn = draw_fields(
+            _traffic_field("trace_rate_factor", "sim_factor", "Rate factor", least=0.01, most=1000.0),
+            _traffic_field(
+                "trace_until_s", "sim_until", "Trace duration, s", start=600.0, least=1.0, most=1e7
+            ),
+            _traffic_field("max_request_tokens", "sim_longest", SKIP_LABEL, start=32_768, most=2_000_000),
         )
     file = st.file_uploader(
         "Trace", type=TRACE_TYPES, key="sim_trace", help="The file stays on this machine."

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-KEPT = 32  # files of all sessions; the oldest are deleted
+MAX_FILES = 32  # files of all sessions; the oldest are deleted
 
 
 @cache
@@ -28,11 +28,11 @@ def store_upload(upload: Any) -> Path:
     else:
         path.write_bytes(content)
         oldest_first = sorted(_folder().iterdir(), key=lambda folder: folder.stat().st_mtime)
-        for folder in oldest_first[:-KEPT]:
+        for folder in oldest_first[:-MAX_FILES]:
             shutil.rmtree(folder, ignore_errors=True)
     return path
 
 
-def without_folders(text: str) -> str:
+def hide_folders(text: str) -> str:
     """Replace paths of uploads in a message with file names."""
     return re.sub(re.escape(str(_folder())) + r"/[0-9a-f]{16}/", "", text)

@@ -10,9 +10,9 @@ from capacity.answers.records import Quantity
 from capacity.report.figures.drawing import draw_block, to_quantity
 from capacity.report.layout import parse_marks
 from capacity.report.views.layout import table_records
-from capacity.report.views.view import Drawing, Fact, Facts, OwnChart, Refused, Table, View
+from capacity.report.views.view import CustomChart, Drawing, Fact, Facts, Rejections, Table, View
 from capacity_app import parts
-from capacity_app.boundary import plain
+from capacity_app.boundary import escape_markdown
 from capacity_app.state import current_inputs
 
 # by the style mark at the beginning of a line
@@ -31,58 +31,60 @@ def figures_of_merit(facts: Iterable[Fact]) -> list[parts.Kpi]:
     return kpis
 
 
-def merits_of(facts: Callable[..., Iterable[Fact]], *arguments: Any) -> Callable[[Any], list[parts.Kpi]]:
+def figures_function(
+    facts: Callable[..., Iterable[Fact]], *arguments: Any
+) -> Callable[[Any], list[parts.Kpi]]:
     """Return a function from an answer to its figures of merit; `facts` takes the answer and `arguments`."""
     return lambda answer: figures_of_merit(facts(answer, *arguments))
 
 
-def show(view: View, answer: Any) -> None:
+def draw_view(view: View, answer: Any) -> None:
     """Draw the blocks of a view and the answer's notes."""
     for block in view.blocks:
-        if isinstance(block, (Drawing, OwnChart)):
+        if isinstance(block, (Drawing, CustomChart)):
             show_chart(block, answer)
         elif isinstance(block, str):
             show_line(block)
         elif isinstance(block, Facts):
             show_facts(block)
-        elif isinstance(block, Refused):
+        elif isinstance(block, Rejections):
             rows = [{"": name, "why not": reason} for name, reason in block.reasons.items()]
             if rows:
-                parts.table("refused", rows, alt="Rejected options and the reasons.")
+                parts.draw_table("refused", rows, alt="Rejected options and the reasons.")
         elif block.rows:
             show_table(block)
-    parts.notes([*view.notes, *getattr(answer, "warnings", ())])
+    parts.draw_notes([*view.notes, *getattr(answer, "warnings", ())])
 
 
 def show_facts(block: Facts) -> None:
     """Draw facts as a table of text, because their units differ."""
     texts = [(fact.label.strip(), *fact.texts(current_inputs().units)) for fact in block.rows]
     if texts:
-        st.subheader(plain(block.title))
+        st.subheader(escape_markdown(block.title))
         rows = [dict(zip(("", "value", "note"), each, strict=True)) for each in texts]
-        parts.table(_file_name(block.title), rows, alt=f"{block.title}.")
+        parts.draw_table(_file_name(block.title), rows, alt=f"{block.title}.")
 
 
 def show_line(line: str) -> None:
     """Draw a line in a box of its colour, or as a caption if it has none."""
     draw = BOXES.get(line[: line.find("]") + 1], st.caption)
-    draw(plain(parse_marks(line).plain))
+    draw(escape_markdown(parse_marks(line).plain))
 
 
-def show_chart(drawing: Drawing | OwnChart, answer: Any = None) -> None:
+def show_chart(drawing: Drawing | CustomChart, answer: Any = None) -> None:
     """Draw a chart of an answer, with a note on how to read it."""
     chart = draw_block(drawing, answer, current_inputs().units)
     if chart.rows:
-        parts.chart(chart)
-        parts.notes([drawing.note] if isinstance(drawing, Drawing) and drawing.note else [])
+        parts.draw_chart(chart)
+        parts.draw_notes([drawing.note] if isinstance(drawing, Drawing) and drawing.note else [])
 
 
 def show_table(table: Table) -> None:
     """Draw a table with its title and downloads."""
     if table.title:
-        st.subheader(plain(table.title))
+        st.subheader(escape_markdown(table.title))
     name = table.name or _file_name(table.title)
-    parts.table(name, table_records(table, current_inputs().units), alt=f"{table.title or name}.")
+    parts.draw_table(name, table_records(table, current_inputs().units), alt=f"{table.title or name}.")
 
 
 def _file_name(title: str) -> str:

@@ -11,9 +11,9 @@ from capacity.hardware import profile_names
 from capacity.report.display import time_and_interval
 from capacity.report.figures.gantt import ENGINE, gantt_chart
 from capacity.report.figures.runs import timeline_chart
-from capacity.report.subject import subject_of
+from capacity.report.subject import describe_answer
 from capacity_app import parts, state
-from capacity_app.boundary import plain
+from capacity_app.boundary import escape_markdown
 from capacity_app.jobs import Task
 from capacity_app.state import Inputs
 
@@ -21,13 +21,13 @@ MOST_REQUESTS = 200
 MINUTE_S = 60.0
 MOST_TOKENS = 600
 NOTHING = "nothing"
-TYPED = (
+SAMPLE_TEXT = (
     "Every answer begins with a wait, because the model reads the whole prompt before it writes the first word. Then "
     "the words appear one by one. The time between two tokens is one decode step, because a model needs each token to "
     "compute the next one. People read four or five words per second. Text that appears much faster seems instant. "
     "Slower text seems hesitant, and text that stops and starts seems broken even if its average speed is the same. "
 )
-USUAL_BESIDE = ("l40s-48gb", "h100-sxm-80gb")
+DEFAULT_OTHER_GPUS = ("l40s-48gb", "h100-sxm-80gb")
 
 
 def show_recording(inputs: Inputs, options: Mapping[str, Any], replicas: int) -> None:
@@ -43,13 +43,15 @@ def show_recording(inputs: Inputs, options: Mapping[str, Any], replicas: int) ->
     task = Task(
         function="capacity_app.tasks:timeline", arguments={"model": inputs.model, **few}, reports=True
     )
-    found = parts.background("timeline", task, doing="Recording steps", button="Record the steps").value
+    found = parts.run_in_background(
+        "timeline", task, doing="Recording steps", button="Record the steps"
+    ).value
     if found is None:
         return
     answer, events = found
-    parts.chart(gantt_chart(answer, events))
+    parts.draw_chart(gantt_chart(answer, events))
     steps = [event for event in events if event["ph"] == "X" and event["pid"] == ENGINE]
-    parts.chart(timeline_chart(steps, inputs.units))
+    parts.draw_chart(timeline_chart(steps, inputs.units))
 
 
 def first_minute(options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -66,7 +68,7 @@ def first_minute(options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
 def estimate_of_other_gpu(inputs: Inputs, options: Mapping[str, Any]) -> Estimate | None:
     """Return an estimate for another GPU to type next to, or None."""
     others = tuple(name for name in profile_names() if name != inputs.pool["gpu"])
-    usual = next((name for name in USUAL_BESIDE if name in others), others[0])
+    usual = next((name for name in DEFAULT_OTHER_GPUS if name in others), others[0])
     gpu = state.choice("Compare with", "typing_gpu", (NOTHING, *others), usual)
     if gpu == NOTHING:
         return None
@@ -74,7 +76,7 @@ def estimate_of_other_gpu(inputs: Inputs, options: Mapping[str, Any]) -> Estimat
         function="capacity_app.tasks:estimate_and_bounds",
         arguments={"model": inputs.model, "options": {**options, "gpu": gpu}, "cost": {}},
     )
-    found = parts.background("typing_beside", task, doing=f"Estimating {gpu}").value
+    found = parts.run_in_background("typing_beside", task, doing=f"Estimating {gpu}").value
     return None if found is None else found[0]
 
 
@@ -85,7 +87,7 @@ def show_typing_speeds(answers: Mapping[str, Estimate], inputs: Inputs) -> None:
         if (side := typing_data(name, answer, inputs)) is not None:
             sides.append(side)
         else:
-            st.caption(plain(f"{name} is not shown: {answer.verdict or 'a single output token'}"))
+            st.caption(escape_markdown(f"{name} is not shown: {answer.verdict or 'a single output token'}"))
     if not sides:
         return
     st.caption(
@@ -102,7 +104,7 @@ def typing_data(name: str, answer: Estimate, inputs: Inputs) -> dict[str, Any] |
     tokens = min(answer.output_len, MOST_TOKENS)
     ttft, tpot = (time_and_interval(quantity, inputs.units)[0] for quantity in (answer.ttft_s, answer.tpot_s))
     return {
-        "name": f"{name}: {subject_of(answer)}",
+        "name": f"{name}: {describe_answer(answer)}",
         "summary": f"first token after {ttft}, then one every {tpot}",
         "ttft_s": answer.ttft_s.value,
         "tpot_s": answer.tpot_s.value,
@@ -123,4 +125,4 @@ def draw_typing(sides: Sequence[Mapping[str, Any]]) -> None:
     """
     html, css, js = map(typing_file, ("html", "css", "js"))
     component = st.components.v2.component("capacity.typing", html=html, css=css, js=js)
-    component(key="typing", data={"sides": sides, "text": TYPED})
+    component(key="typing", data={"sides": sides, "text": SAMPLE_TEXT})

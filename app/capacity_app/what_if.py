@@ -12,7 +12,7 @@ from capacity.base.keywords import flags_of
 from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.hardware import load_profile
 from capacity.model import load_model
-from capacity_app.boundary import page_message, plain
+from capacity_app.boundary import escape_markdown, page_message
 from capacity_app.sides import pin, pinned_texts
 from capacity_app.state import AS_PUBLISHED, PRESET, WIDGETS
 
@@ -27,11 +27,11 @@ _MANY = re.compile(r"(\d{1,3})\s*[xX×]\s*([A-Za-z][\w.@-]*)")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:requests?/s|req/s|rps|/s)\b")
 _TIMES = re.compile(r"(double|twice|triple|half|\d+(?:\.\d+)?\s*[xX×])\s+(?:the\s+)?(?:traffic|load|rate)")
 _FACTORS = {"double": 2.0, "twice": 2.0, "triple": 3.0, "half": 0.5}
-NAMED = ("quantization", "model", "engine", "price_tier")  # fields that a single word can set
+FIELDS_SET_BY_NAME = ("quantization", "model", "engine", "price_tier")  # fields that a single word can set
 FILLERS = frozenset(("on", "in", "at", "to", "with", "and", "the", "weights"))
 
 
-def read(text: str, *, request_rate: float) -> dict[str, Any]:
+def parse_changes(text: str, *, request_rate: float) -> dict[str, Any]:
     """Return the changes by library name, given the current `request_rate`. Raises InvalidInput, UnknownName."""
     found: dict[str, Any] = {}
     text = text.replace(",", " ").strip()
@@ -49,10 +49,10 @@ def read(text: str, *, request_rate: float) -> dict[str, Any]:
         words = shlex.split(text)
     except ValueError as error:
         raise InvalidInput(f"what if: cannot parse the text: {str(error).lower()}") from None
-    return _valid_fields(found | _of_words(words))
+    return _valid_fields(found | _parse_words(words))
 
 
-def _of_words(words: list[str]) -> dict[str, Any]:
+def _parse_words(words: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     while words:
         word, _, value = words.pop(0).partition("=")
@@ -76,7 +76,7 @@ def _fields_of_word(word: str) -> dict[str, Any]:
     lower = word.lower()
     if lower in FILLERS:
         return {}
-    if named := [field for field in NAMED if lower in WIDGETS[field].offered]:
+    if named := [field for field in FIELDS_SET_BY_NAME if lower in WIDGETS[field].allowed_values]:
         return {named[0]: lower}
     try:
         return {"gpu": load_profile(lower).name}
@@ -94,8 +94,8 @@ def _valid_fields(found: dict[str, Any]) -> dict[str, Any]:
         found["model"] = load_model(str(found["model"])).name
     if found.get("quantization") in ("none", "checkpoint", AS_PUBLISHED):
         found["quantization"] = AS_PUBLISHED
-    for field in (*NAMED, "kv_cache_dtype"):
-        if found.get(field, AS_PUBLISHED) not in (AS_PUBLISHED, *WIDGETS[field].offered):
+    for field in (*FIELDS_SET_BY_NAME, "kv_cache_dtype"):
+        if found.get(field, AS_PUBLISHED) not in (AS_PUBLISHED, *WIDGETS[field].allowed_values):
             raise InvalidInput(f"what if: unknown {field.replace('_', ' ')} {str(found[field])[:40]!r}")
     for spec in (Pool, Traffic):
         fields = {n: v for n, v in found.items() if n in spec.model_fields and v != AS_PUBLISHED}
@@ -105,12 +105,12 @@ def _valid_fields(found: dict[str, Any]) -> dict[str, Any]:
             found |= {name: getattr(built, name) for name in fields}
     for field, value in found.items():
         widget = WIDGETS[field]
-        if widget.most is not None and not (widget.least or 0) <= widget.as_shown(value) <= widget.most:
+        if widget.most is not None and not (widget.least or 0) <= widget.to_widget_unit(value) <= widget.most:
             raise InvalidInput(f"what if: {field} is {value:g}, must be {widget.least:g} to {widget.most:g}")
     return found
 
 
-def box(page: str) -> None:
+def draw_box(page: str) -> None:
     """Draw the text box; its changes are applied immediately, and the previous state is pinned as A."""
     st.text_input(
         "What if",
@@ -123,9 +123,9 @@ def box(page: str) -> None:
         "--request-rate 8`). The current inputs are pinned as A, so that every figure shows the difference.",
     )
     if refused := st.session_state.get(REFUSED):
-        st.error(plain(refused), icon=":material/block:")
+        st.error(escape_markdown(refused), icon=":material/block:")
     if done := st.session_state.get(DONE):
-        st.caption(f":material/check: {plain(done)}")
+        st.caption(f":material/check: {escape_markdown(done)}")
 
 
 def _apply(page: str) -> None:
@@ -134,14 +134,14 @@ def _apply(page: str) -> None:
     if not text:
         return
     try:
-        changed = read(text[:500], request_rate=float(st.session_state.get("rate") or 4.0))
+        changed = parse_changes(text[:500], request_rate=float(st.session_state.get("rate") or 4.0))
     except CapacityError as error:
         st.session_state[REFUSED] = page_message(error)
         return
     if not pinned_texts():
         pin()
     for name, value in changed.items():
-        st.session_state[WIDGETS[name].key] = WIDGETS[name].as_shown(value)
+        st.session_state[WIDGETS[name].key] = WIDGETS[name].to_widget_unit(value)
     st.session_state.update(implied_page_state(page, changed))
     if "model" in changed:
         st.session_state["source"] = PRESET

@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 import streamlit as st
 from pydantic.fields import FieldInfo
 
-from capacity.base.flags import Flag, kind_of
+from capacity.base.flags import Flag, kind_of_annotation
 from capacity.base.keywords import fields_of
 from capacity.base.spec import Spec
 from capacity.deployment.engines import engine_names
@@ -26,13 +26,13 @@ from capacity.model.quantization import known_quantizations, kv_cache_format_nam
 from capacity.planning.variations.technique_steps import ORDER
 from capacity.techniques.scaling import AXES
 from capacity.techniques.speculate import speculation_methods
-from capacity_app.boundary import in_words, with_code
+from capacity_app.boundary import escape_except_code, replace_flags
 
 BOUND, IDLE = (
     "_bound",
     "_idle",
 )  # session keys: widgets drawn by the last run, and widgets its page does not use
-IN_SIGHT = 28  # maximum number of letters of choices shown side by side
+MAX_SEGMENT_LETTERS = 28  # maximum number of letters of choices shown side by side
 LIMITS = {"ge": "least", "gt": "least", "least": "least", "le": "most", "lt": "most"}
 NAMES: Mapping[str, Sequence[str] | Callable[[], Sequence[str]]] = {  # allowed values of text fields
     "model": model_names,
@@ -84,19 +84,19 @@ class Field:
     empty: str = "automatic"
 
     @property
-    def first(self) -> Any:
+    def initial_value(self) -> Any:
         """Return the widget's initial value as in a link."""
         if self.many:
             return [self.words.get(each, each) for each in self.start]
-        named = self.kind is str and self.offered
+        named = self.kind is str and self.allowed_values
         return self.words.get(self.start, self.start or self.empty) if named else self.start
 
-    def as_shown(self, value: Any) -> Any:
+    def to_widget_unit(self, value: Any) -> Any:
         """Convert a value to the widget's unit."""
         return self.kind(value) if self.scale == 1.0 else round(value / self.scale, 9)
 
     @property
-    def offered(self) -> tuple[Any, ...]:
+    def allowed_values(self) -> tuple[Any, ...]:
         """Return the allowed values or names, if limited."""
         known = NAMES.get(self.name, ())
         names = tuple(known() if callable(known) else known)
@@ -125,7 +125,7 @@ def find_field(question: Question, name: str) -> Field | None:
         if hasattr(entry, bound_name)
     }
     flag = next((entry for entry in info.metadata if isinstance(entry, Flag)), None)
-    kind = kind_of(info.annotation)
+    kind = kind_of_annotation(info.annotation)
     default = None if info.is_required() else info.default
     return Field(
         name=name,
@@ -158,7 +158,7 @@ def _annotation_of(function: Any, name: str) -> Any:
     return get_type_hints(alone, function.__globals__, include_extras=True)[name]
 
 
-def draw(*fields: Field, disabled: bool = False, stretch: bool = False) -> dict[str, Any]:
+def draw_fields(*fields: Field, disabled: bool = False, stretch: bool = False) -> dict[str, Any]:
     """Draw fields, and return the values that differ from the library's defaults; none if `disabled`."""
     values = {each.name: _draw_widget(each, disabled, stretch) for each in fields}
     defaults = {each.name: None if each.start is None else each.default for each in fields}
@@ -167,20 +167,29 @@ def draw(*fields: Field, disabled: bool = False, stretch: bool = False) -> dict[
 
 def _draw_widget(shown: Field, disabled: bool, stretch: bool) -> Any:
     """Draw a widget, and return its value in the field's unit."""
-    options: dict[str, Any] = {"help": with_code(in_words(shown.help)) or None, "disabled": disabled}
-    kind, label, key, first, offered = shown.kind, shown.label, shown.key, shown.first, shown.offered
+    options: dict[str, Any] = {
+        "help": escape_except_code(replace_flags(shown.help)) or None,
+        "disabled": disabled,
+    }
+    kind, label, key, first, offered = (
+        shown.kind,
+        shown.label,
+        shown.key,
+        shown.initial_value,
+        shown.allowed_values,
+    )
     if kind is bool:
         return switch(label, key, first, **options)
     optional = {shown.empty: None} if shown.start is None else {}
     values = optional | {shown.words.get(each, each): each for each in offered}
     if shown.many:
-        wide = bound(key, first, width="stretch" if stretch else 300, **options)
+        wide = bind_to_url(key, first, width="stretch" if stretch else 300, **options)
         words = st.multiselect(label, values, first, **wide)
         return tuple(values[word] for word in words if word in values)
     if offered and kind is not str:
-        return kind(st.select_slider(label, values, first, **bound(key, first, **options)))
+        return kind(st.select_slider(label, values, first, **bind_to_url(key, first, **options)))
     if offered:
-        if len("".join(values)) <= IN_SIGHT:
+        if len("".join(values)) <= MAX_SEGMENT_LETTERS:
             return values[segments(label, key, tuple(values), first, **options)]
         width = "stretch" if stretch else min(240, max(_width(text, 58) for text in (label, *values)))
         return values[choice(label, key, tuple(values), first, width=width, **options)]
@@ -196,7 +205,7 @@ def _width(text: str, around: int) -> int:
     return max(125, around + round(6.4 * len(text)))
 
 
-def bound(key: str, default: Any, *, disabled: bool = False, **options: Any) -> dict[str, Any]:
+def bind_to_url(key: str, default: Any, *, disabled: bool = False, **options: Any) -> dict[str, Any]:
     """Return keywords that bind a widget to the URL and keep its value on other pages; `default` is its initial value.
 
     A widget that the page does not read is disabled, and its help says why.
@@ -218,22 +227,22 @@ def number(label: str, key: str, default: Any, low: Any, high: Any, **options: A
     """Draw a bound number input, for integers if its limits are integers; returns None if empty."""
     if isinstance(low, float) and (options.get("step") or 0) >= 1:
         options["format"] = "%.10g"
-    return st.number_input(label, low, high, default, **bound(key, default, **options))
+    return st.number_input(label, low, high, default, **bind_to_url(key, default, **options))
 
 
 def switch(label: str, key: str, default: bool, **options: Any) -> bool:
     """Draw a bound toggle."""
-    return bool(st.toggle(label, default, **bound(key, default, **options)))
+    return bool(st.toggle(label, default, **bind_to_url(key, default, **options)))
 
 
 def choice(label: str, key: str, options: tuple[str, ...], default: str, **more: Any) -> str:
     """Draw a bound select box."""
-    chosen = st.selectbox(label, options, options.index(default), **bound(key, default, **more))
+    chosen = st.selectbox(label, options, options.index(default), **bind_to_url(key, default, **more))
     return chosen if chosen in options else default
 
 
 def segments(label: str, key: str, options: tuple[str, ...], default: str, **more: Any) -> str:
     """Draw a bound choice with all options visible."""
-    more = bound(key, default, **more)
+    more = bind_to_url(key, default, **more)
     chosen = st.segmented_control(label, options, default=default, required=True, **more)
     return chosen if chosen in options else default

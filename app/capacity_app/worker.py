@@ -13,20 +13,20 @@ from typing import Any
 
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.processes import end_with_parent
-from capacity_app.quotas import Quota, hold_to
+from capacity_app.quotas import Quota, limit_memory
 
 ALLOWED = re.compile(r"capacity(_app|_validate)?[.:]")
 REPORT_INTERVAL_S = 0.1
 NICENESS = 5  # drawing pages has priority
-WARM = ("capacity.answers.explain", "capacity.answers.simulate", "capacity.answers.grid")
+PRELOADED_MODULES = ("capacity.answers.explain", "capacity.answers.simulate", "capacity.answers.grid")
 
 
 def main(descriptor: int, most_bytes: int) -> None:
     """Serve the pipe with this descriptor, within this memory limit."""
     os.dup2(2, 1)  # print to stderr
-    hold_to(most_bytes)
+    limit_memory(most_bytes)
     end_with_parent(lambda: os.killpg(os.getpgrp(), signal.SIGKILL))  # including its children
-    for module in WARM:
+    for module in PRELOADED_MODULES:
         importlib.import_module(module)
     os.nice(NICENESS)
     with Connection(descriptor) as pipe:
@@ -50,7 +50,7 @@ def _answer(
     except CapacityError as error:
         return "refused", error
     except MemoryError:
-        return "refused", InvalidInput(Quota(job_bytes=most_bytes).too_large())
+        return "refused", InvalidInput(Quota(job_bytes=most_bytes).memory_message())
     except Exception:
         return "crashed", traceback.format_exc()
 

@@ -12,24 +12,24 @@ NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
+class TimedLoad:
     """The latencies (s) of one load on a pool, by metric name."""
 
     resolved: ResolvedPool
     seconds: dict[str, float]
 
     @property
-    def but_for_its_gpu(self) -> tuple[object, ...]:
+    def settings_except_gpu(self) -> tuple[object, ...]:
         return self.resolved.model.name, self.resolved.pool.model_copy(update={"gpu": ""})
 
 
-def slower_though_better(sides: Sequence[Timed]) -> tuple[str, ...]:
+def datasheet_notes(sides: Sequence[TimedLoad]) -> tuple[str, ...]:
     """Return a sentence for each GPU that is predicted to be slower than a GPU with a worse datasheet in every figure,
     with all other settings equal. The largest differences come first."""
     found: dict[str, tuple[float, str]] = {}
     for better, less in permutations(sides, 2):
         own, other = better.resolved.profile, less.resolved.profile
-        if better.but_for_its_gpu != less.but_for_its_gpu or not own.no_less_than(other):
+        if better.settings_except_gpu != less.settings_except_gpu or not own.is_at_least_as_fast(other):
             continue
         if own.adjustment is not None or other.adjustment is not None:
             continue  # a calibrated machine: its difference is measured

@@ -41,7 +41,7 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class ResourceEffect:
     """Relative change of TTFT, TPOT and cost per token when one resource changes by `change` and the rest stays equal.
 
     `tpot` is None for a single output token. Cost follows throughput; the resource itself costs nothing here.
@@ -117,7 +117,7 @@ def bound_times(works: Iterable[StepWork]) -> tuple[BoundTime, ...]:
     )
 
 
-def responses(resolved: ResolvedPool, load: float, timed: PhaseTimer) -> tuple[Response, ...]:
+def resource_effects(resolved: ResolvedPool, load: float, timed: PhaseTimer) -> tuple[ResourceEffect, ...]:
     """Return the change of latency at `load` for each resource of the pool. An integer `load` is a number of requests,
     any other a request rate."""
     before, profile, engine = timed(resolved, load), resolved.profile, resolved.engine
@@ -151,8 +151,8 @@ def scale_rate(value: float) -> float:
     return value * (1 + CHANGE)
 
 
-def _response(resource: str, change: float, before: PhaseTimes, after: PhaseTimes) -> Response:
-    return Response(
+def _response(resource: str, change: float, before: PhaseTimes, after: PhaseTimes) -> ResourceEffect:
+    return ResourceEffect(
         resource=resource,
         change=change,
         ttft=after.ttft_s / before.ttft_s - 1,

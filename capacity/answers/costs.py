@@ -39,7 +39,7 @@ class ServedLoad:
         """Return the same requests at another rate."""
         return replace(self, requests_per_s=requests_per_s)
 
-    def at_most(self, requests_per_s: float) -> ServedLoad:
+    def limited_to_rate(self, requests_per_s: float) -> ServedLoad:
         """Return the same requests at this rate, or at their own rate if that is lower."""
         return self.at_rate(min(self.requests_per_s, requests_per_s))
 
@@ -75,7 +75,7 @@ def prefill_share(pools: Pools, load: ServedLoad) -> float:
         kind = [(pool, count) for pool, count in pools if pool.pool.role == role]
         replicas = sum(count for _, count in kind)
         for pool, count in kind:
-            each = _of_stream(pool, load, replicas)
+            each = _stream_request_seconds(pool, load, replicas)
             gpus = pool.pool.num_gpus / _streams(pool) * count / replicas
             prefill_gpu_s += gpus * each.prefill_s
             decode_gpu_s += gpus * each.decode_s
@@ -85,7 +85,7 @@ def prefill_share(pools: Pools, load: ServedLoad) -> float:
 LARGEST_BATCH_POWER = 11  # power of two: batches of up to 1,024 requests
 
 
-def most_per_s(pools: Pools, load: ServedLoad) -> float:
+def max_requests_per_s(pools: Pools, load: ServedLoad) -> float:
     """Return about how many such requests per second all engines can serve; infinite if that is not known.
 
     This is the maximum over batch sizes, because a larger batch can be slower if its steps exceed the largest CUDA
@@ -97,7 +97,10 @@ def most_per_s(pools: Pools, load: ServedLoad) -> float:
     for pool, count in pools:
         streams = _streams(pool)
         batches = (None, *(float(streams * 2**power) for power in range(LARGEST_BATCH_POWER)))
-        each = (_of_stream(pool, replace(load, requests_per_s=math.inf, in_flight=b), 1) for b in batches)
+        each = (
+            _stream_request_seconds(pool, replace(load, requests_per_s=math.inf, in_flight=b), 1)
+            for b in batches
+        )
         rate += count * streams * max(1 / (seconds.prefill_s + seconds.decode_s) for seconds in each)
     return rate
 
@@ -107,7 +110,7 @@ def _streams(pool: ResolvedPool) -> int:
     return pool.independent_ranks * pool.pool.pipeline_parallel_size
 
 
-def _of_stream(pool: ResolvedPool, load: ServedLoad, replicas: int) -> RequestSeconds:
+def _stream_request_seconds(pool: ResolvedPool, load: ServedLoad, replicas: int) -> RequestSeconds:
     """Return the GPU time of a request in one step stream, with the load divided equally over `replicas`.
 
     A prefill-only pool has no output to decode; a decode-only pool finds every prompt already computed.

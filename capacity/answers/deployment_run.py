@@ -12,18 +12,18 @@ from capacity.answers.startup import startup_of
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Cost, Service
 from capacity.hardware import Link
-from capacity.hardware.pricing import price_of
+from capacity.hardware.pricing import find_price_for_cost
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult, StepObserver, simulate
-from capacity.simulator.capacity_probe import Capacity, Known, probe_capacity
+from capacity.simulator.capacity_probe import Capacity, ProbeResults, probe_capacity
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.metrics import RequestTable
 from capacity.simulator.transfer import KvLink
 from capacity.simulator.verdict import LEAST_REQUESTS, STABLE, Verdict, judge, limited_capacity
 from capacity.step.setting import DIRECT_LINKS
 from capacity.workload import Workload
-from capacity.workload.slo import goodput_ms
-from capacity.workload.windows import WINDOW_S, duration_text, rows_of, take_window, windows_of
+from capacity.workload.slo import parse_goodput_ms
+from capacity.workload.windows import WINDOW_S, duration_text, find_windows, take_window, window_rows
 
 NO_SERVICE = Service()
 PROBES_KEPT = 64  # per deployment
@@ -31,7 +31,9 @@ KEPT_FOR_PROBES = (  # fields of a service that a capacity depends on
     *("router", "router_ttft_s", "decode_router", "kv_transfer_link", "kv_transfer_bytes_per_s"),
     *("escalate_by", "cache_hit_rate"),
 )
-_probed: deque[tuple[object, Known]] = deque(maxlen=8)  # the last deployments whose capacity was measured
+_probed: deque[tuple[object, ProbeResults]] = deque(
+    maxlen=8
+)  # the last deployments whose capacity was measured
 
 
 def run_service(
@@ -78,7 +80,7 @@ def run_service(
         cascade=escalation(pools, service),
         seed=seed,
         frontend=engine_frontend(pools[0], workload),
-        goodput_ms=goodput_ms(goodput),
+        goodput_ms=parse_goodput_ms(goodput),
         observer=observer,
         **watched,
     )
@@ -175,7 +177,9 @@ def _autoscaling_of(
 
 def deployment_prices(pools: Sequence[ResolvedPool], service: Service, cost: Cost) -> Prices | None:
     """Return the price of a GPU-hour by kind of GPU. Raises InvalidInput if one price would apply to several kinds."""
-    prices = {name: price_of(name, cost) for name in dict.fromkeys(pool.profile.name for pool in pools)}
+    prices = {
+        name: find_price_for_cost(name, cost) for name in dict.fromkeys(pool.profile.name for pool in pools)
+    }
     priced = {name: price for name, price in prices.items() if price is not None}
     if not priced:
         return None
@@ -223,7 +227,9 @@ def verdict_on(
         gaps=run.gaps,
         losses=_losses(run, pools, workload),
         front_end=front_end_limit(pools, sample),
-        way_s=engine_frontend(pools[0]).from_client(workload.client_latency_s or 0.0).request_latency_s,
+        way_s=engine_frontend(pools[0])
+        .add_client_latency(workload.client_latency_s or 0.0)
+        .request_latency_s,
     )
     return _in_busiest_window(verdict, run, workload, capacity)
 
@@ -232,11 +238,11 @@ def _in_busiest_window(
     verdict: Verdict, run: SimulationResult, workload: Workload, capacity: Capacity | None
 ) -> Verdict:
     """Return the verdict of a long run, which is saturated or overloaded if its busiest window is."""
-    windows = () if workload.is_closed_loop else windows_of([workload], WINDOW_S)
+    windows = () if workload.is_closed_loop else find_windows([workload], WINDOW_S)
     if not windows or verdict.verdict == "overloaded":
         return verdict
     busiest = windows[0]
-    records = run.records.rows(rows_of(workload, busiest))
+    records = run.records.rows(window_rows(workload, busiest))
     own = judge(records, take_window(workload, busiest), capacity=capacity)
     where = f"the busiest {duration_text(WINDOW_S)}, {busiest.label}"
     if own.verdict == "overloaded" or (own.verdict == "saturated" and verdict.verdict in STABLE):
@@ -286,15 +292,15 @@ def _engines_capacity(
 
     known = _known_capacities((tuple(pools), patient, scheduling))
     found = probe_capacity(workload, probe, in_flight=_in_flight(pools, workload), known=known)
-    return None if found is None else found.times(replicas)
+    return None if found is None else found.scale(replicas)
 
 
-def _known_capacities(deployment: tuple[object, ...]) -> Known:
+def _known_capacities(deployment: tuple[object, ...]) -> ProbeResults:
     """Return the cached probe results of this deployment, which also hold for the same requests at another rate."""
     for asked, known in tuple(_probed):
         if asked == deployment and len(known) < PROBES_KEPT:
             return known
-    found: Known = {}
+    found: ProbeResults = {}
     _probed.appendleft((deployment, found))
     return found
 

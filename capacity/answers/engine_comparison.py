@@ -7,29 +7,29 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from capacity.answers.fit_comparison import brief_memory
+from capacity.answers.fit_comparison import memory_without_suggestions
 from capacity.answers.load_point import (
     LoadField,
     LoadPoint,
     Profiles,
-    in_order,
     lengths_of,
     load_of,
     raise_common_refusal,
     smallest_pool,
+    sort_points,
 )
 from capacity.answers.phases import estimate_fields
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, make_deployment
 from capacity.deployment.engines import find_engine
 from capacity.deployment.engines.engine_spec import EngineSpec
 from capacity.model import ModelSpec, load_model
 
-SIDE_BY_SIDE = ("vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "hf-transformers")
-LACKS: dict[str, Callable[[EngineSpec], bool]] = {  # what an engine does not do by default
+DEFAULT_ENGINES = ("vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "hf-transformers")
+MISSING_FEATURES: dict[str, Callable[[EngineSpec], bool]] = {  # what an engine does not do by default
     "paged KV": lambda engine: not engine.paged,
     "chunked prefill": lambda engine: not engine.chunked_prefill,
     "mixed prefill and decode": lambda engine: not engine.mixes_prefill_with_decode,
@@ -84,7 +84,7 @@ class EngineComparison(AnswerRecord):
 def compare_engines(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
-    engines: Sequence[str] = SIDE_BY_SIDE,
+    engines: Sequence[str] = DEFAULT_ENGINES,
     profiles: str | Path | None = None,
     **options: Any,
 ) -> EngineComparison:
@@ -95,7 +95,7 @@ def compare_engines(
     accepts.
     """
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
-    deployment = deployment_of(
+    deployment = make_deployment(
         model, pool=pool, traffic=estimate_fields(traffic), cost=cost, question="estimate"
     )
     asked, first = deployment.traffic, deployment.pools[0]
@@ -112,7 +112,7 @@ def compare_engines(
     ]
     raise_common_refusal([refused for _, refused in tried])
     by_point = {id(row.point): row for row, _ in tried}
-    rows = tuple(by_point[id(point)] for point in in_order((row.point for row, _ in tried), "throughput"))
+    rows = tuple(by_point[id(point)] for point in sort_points((row.point for row, _ in tried), "throughput"))
     return EngineComparison(
         model=spec.name,
         gpu=rows[0].point.gpu,
@@ -134,11 +134,11 @@ def _row(
     row = EngineOnLoad(
         engine=engine.label,
         point=sized.point,
-        lacks=tuple(what for what, absent in LACKS.items() if absent(engine)),
+        lacks=tuple(what for what, absent in MISSING_FEATURES.items() if absent(engine)),
         sourced_fraction=sum(each.basis != "assumed" for each in origins) / max(1, len(origins)),
     )
     if (resolved := sized.pool) is not None:
-        plan = brief_memory(resolved)
+        plan = memory_without_suggestions(resolved)
         row = replace(
             row,
             weights_bytes=plan.weights_bytes,

@@ -10,23 +10,23 @@ from capacity.base.errors import InvalidInput
 from capacity.base.record import make_from
 from capacity.deployment import Traffic
 from capacity.pool import drafting as speculative
-from capacity.pool.drafting import DraftedSteps, speculator_of, speculators
+from capacity.pool.drafting import DraftedSteps, pool_speculator, speculators
 from capacity.pool.memory import GIB, MemoryPlan, adapter_bytes
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import EngineSetup, FrontendTimes
 from capacity.simulator.kv_cache.offload import Offload, Tier
 from capacity.simulator.samples import parallel_samples
 from capacity.simulator.schedulers import (
-    HEEDED,
+    OPTIONAL_SETTINGS,
     SCHEDULERS,
     AdapterSlots,
     DrawnSpeculation,
     SchedulerLimits,
-    schedulers_that,
-    schedulers_that_read,
+    schedulers_with_ability,
+    schedulers_with_setting,
 )
 from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES
-from capacity.simulator.step_noise import step_noise
+from capacity.simulator.step_noise import make_step_noise
 from capacity.simulator.verdict import FrontEndLimit
 from capacity.step import picoseconds
 from capacity.workload import Workload
@@ -169,7 +169,7 @@ def _offloading_keywords(resolved: ResolvedPool, policy: str) -> dict[str, objec
         return _swap_keywords(resolved, policy)
     if pool.kv_offloading_size is None:
         return {}
-    able = schedulers_that("offloads")
+    able = schedulers_with_ability("offloads")
     if policy not in able or plan.layout.kv_windows != (None,):
         what = "windowed attention or recurrent state" if policy in able else resolved.engine.label
         raise InvalidInput(
@@ -211,7 +211,7 @@ def _adapter_keywords(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     pool = resolved.pool
     if pool.max_loras is None:
         return {}
-    able = schedulers_that("adapts")
+    able = schedulers_with_ability("adapts")
     if policy not in able:
         raise InvalidInput(
             f"--max-loras is simulated for {' and '.join(able)}, not for {resolved.engine.label}"
@@ -233,7 +233,7 @@ def _adapter_keywords(resolved: ResolvedPool, policy: str) -> dict[str, object]:
 
 def _swap_keywords(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     pool, block_bytes = resolved.pool, resolved.memory.kv_block_bytes
-    if policy not in schedulers_that("swaps"):
+    if policy not in schedulers_with_ability("swaps"):
         raise InvalidInput(
             f"--preemption-mode swap exists only in vLLM's V0 engine; {resolved.engine.label} recomputes: use --engine "
             "vllm@0.6, or --kv-offloading-size"
@@ -261,7 +261,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
         options["recv_interval"] = pool.scheduler_recv_interval
     blocks, block_tokens = _kv_blocks(plan)
     own = SCHEDULERS.get(resolved.engine.scheduler)
-    _refuse_unheeded(resolved, policy)
+    _refuse_ignored_settings(resolved, policy)
     setup = EngineSetup(
         step_times=resolved.step_model,
         num_blocks=blocks,
@@ -275,20 +275,20 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
         window_tokens=resolved.model.window_tokens,
         kv_windows=plan.layout.kv_windows,
         kv_contiguous_tokens=resolved.max_model_len if contiguous else None,
-        noise=step_noise(pool.step_noise, pool.step_noise_seed),
+        noise=make_step_noise(pool.step_noise, pool.step_noise_seed),
         launch_lag=resolved.step_model.launch_lag,
         label=f"{pool.num_gpus // resolved.independent_ranks} x {resolved.profile.name}",
         role=pool.role,
     )
     if pool.speculator is not None:
         return _with_drafts(resolved, setup)
-    speculative.check_drafts_said(pool)
+    speculative.check_draft_settings(pool)
     return setup
 
 
-def unheeded_notes(pools: Sequence[ResolvedPool], traffic: Traffic) -> tuple[str, ...]:
+def ignored_setting_notes(pools: Sequence[ResolvedPool], traffic: Traffic) -> tuple[str, ...]:
     """Return a note if no engine uses the max_tokens that the clients set."""
-    heeding = schedulers_that_read("max_tokens")
+    heeding = schedulers_with_setting("max_tokens")
     if traffic.max_tokens is None or any(policy_name(pool, traffic.scheduling) in heeding for pool in pools):
         return ()
     return (
@@ -297,20 +297,20 @@ def unheeded_notes(pools: Sequence[ResolvedPool], traffic: Traffic) -> tuple[str
     )
 
 
-def _refuse_unheeded(resolved: ResolvedPool, policy: str) -> None:
+def _refuse_ignored_settings(resolved: ResolvedPool, policy: str) -> None:
     """Raise InvalidInput for pool settings that the scheduler ignores."""
     asked = resolved.pool
     scheduler = SCHEDULERS.get(policy)
     if scheduler is None:
         return
-    for name in HEEDED:
+    for name in OPTIONAL_SETTINGS:
         field = type(asked).model_fields.get(name)
         if field is None or getattr(asked, name) == field.default or name in scheduler.reads:
             continue
         flag = f"--{name.replace('_', '-')}"
         raise InvalidInput(
             f"{flag} changes nothing under {resolved.engine.label}, whose scheduler is {policy}; it is used by "
-            f"{', '.join(schedulers_that_read(name))}: leave {flag} out"
+            f"{', '.join(schedulers_with_setting(name))}: leave {flag} out"
         )
 
 
@@ -327,7 +327,7 @@ def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:
     return blocks, tokens
 
 
-OWN_DRAFTERS = {  # engines that draft in a few ways, by the kinds of `speculators.toml`
+DRAFT_KINDS_OF_ENGINES = {  # engines that draft in a few ways, by the kinds of `speculators.toml`
     "tgi": ("lookup", "heads"),  # TGI docs, conceptual/speculation: Medusa and n-gram; 2026-11
     "llama.cpp": ("draft-model", "lookup"),  # --model-draft, n-grams: server README, from memory; 2026-11
     "ollama": (),  # assumed, because its server and Modelfile have no option for it; 2026-11
@@ -337,14 +337,14 @@ OWN_DRAFTERS = {  # engines that draft in a few ways, by the kinds of `speculato
 
 def _with_drafts(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
     """Return the setup with drafts: each drafted step takes longer, and the draft's weights and KV occupy blocks."""
-    pool, able = resolved.pool, schedulers_that("drafts")
+    pool, able = resolved.pool, schedulers_with_ability("drafts")
     if setup.policy not in able:
         raise InvalidInput(
             f"drafts are not simulated under {resolved.engine.label}, whose scheduler is {setup.policy}, but for "
             f"{', '.join(able)}: use --engine vllm, or leave out --speculator"
         )
-    speculator = speculator_of(pool, resolved.model)
-    own = OWN_DRAFTERS.get(resolved.engine.name)
+    speculator = pool_speculator(pool, resolved.model)
+    own = DRAFT_KINDS_OF_ENGINES.get(resolved.engine.name)
     if own is not None and speculator.kind not in own:
         ways = " and ".join(way.name for way in speculators().values() if way.kind in own)
         way_out = f"drafts only with {ways}: use one of them, or" if ways else "does not draft: use"

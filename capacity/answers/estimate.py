@@ -24,7 +24,7 @@ from capacity.base.latency_metrics import FURTHER_METRICS
 from capacity.base.record import make_from
 from capacity.deployment import Traffic
 from capacity.hardware.cost_estimate import CostEstimate, joules_per_token
-from capacity.hardware.pricing import Price, cautions_of
+from capacity.hardware.pricing import Price, price_cautions
 from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.memory import memory_fraction
 from capacity.pool.resolve import ResolvedPool
@@ -56,7 +56,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     bill = cost_of(price, [(resolved, 1)], billed)
     of_drafts = (*drafting_notes(resolved), *draft_memory_notes(resolved))
     watts, gpus = resolved.profile.system_watts_per_gpu, resolved.pool.num_gpus
-    notes = (*resolved.step_model.notes, *of_drafts, *phases.warnings, *cautions_of(price))
+    notes = (*resolved.step_model.notes, *of_drafts, *phases.warnings, *price_cautions(price))
     return make_from(
         Estimate,
         fit_with(resolved, notes),
@@ -73,15 +73,17 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
             gpu_memory_utilization=memory_fraction(resolved),
             kv_cache_dtype=stored_kv_format(resolved),
         ),
-        **_by_field(latencies, lengths.output_len),
+        **_latencies_by_field(latencies, lengths.output_len),
         ttft_parts_s=None if latencies is None else _ttft_parts(resolved, traffic, latencies, load),
-        as_found=None if found is None else _by_field(found, lengths.output_len),
+        as_found=None if found is None else _latencies_by_field(found, lengths.output_len),
         tokens_per_step=steps.tokens_per_step,
         requests_in_flight=in_flight,
         whole_run=_whole_run(load),
         output_tokens_per_s=output_rate,
         output_tokens_per_s_per_gpu=output_rate.scale(1 / gpus),
-        output_tokens_per_s_per_user=_per_user(output_rate, in_flight, latencies, lengths.output_len),
+        output_tokens_per_s_per_user=_tokens_per_s_per_user(
+            output_rate, in_flight, latencies, lengths.output_len
+        ),
         requests_per_s=requests_per_s,
         bound=Bounds(prefill=main_bound(prefill), decode=None if decode is None else main_bound(decode)),
         arithmetic_intensity=Intensity(
@@ -102,7 +104,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     )
 
 
-def _by_field(latencies: Latencies | None, output_len: int) -> dict[str, Quantity | None]:
+def _latencies_by_field(latencies: Latencies | None, output_len: int) -> dict[str, Quantity | None]:
     """Return the latencies by field of `Estimate`; further metrics are computed from TTFT and E2E."""
     found: dict[str, Quantity | None] = (
         dict.fromkeys(Latencies._fields) if latencies is None else latencies._asdict()
@@ -113,11 +115,11 @@ def _by_field(latencies: Latencies | None, output_len: int) -> dict[str, Quantit
 def _further_latency(key: str, latencies: Latencies | None, output_len: int) -> Quantity | None:
     if latencies is None:
         return None
-    from capacity.simulator.metrics import latency_of  # loads numpy
+    from capacity.simulator.metrics import request_latency_s  # loads numpy
 
     ttft, e2e = latencies.ttft_s, latencies.e2e_s
     value, low, high = (
-        None if ttft_s is None or e2e_s is None else latency_of(key, ttft_s, e2e_s, output_len)
+        None if ttft_s is None or e2e_s is None else request_latency_s(key, ttft_s, e2e_s, output_len)
         for ttft_s, e2e_s in ((ttft.value, e2e.value), (ttft.low, e2e.low), (ttft.high, e2e.high))
     )
     return None if value is None else Quantity(value=value, low=low, high=high)
@@ -145,7 +147,7 @@ def _billed_load(lengths: RequestLengths, load: Served | None) -> ServedLoad:
     )
 
 
-def _per_user(
+def _tokens_per_s_per_user(
     output_rate: Quantity, in_flight: float | None, latencies: Latencies | None, output_len: int
 ) -> Quantity | None:
     """Return output tokens per second of one user. If arrivals set the rate, it has no interval, so E2E's is used."""

@@ -9,18 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from capacity.answers.attribution import Response, responses, shares
+from capacity.answers.attribution import ResourceEffect, resource_effects, shares
 from capacity.answers.estimate import breakdown
 from capacity.answers.fit import drafting_notes, gpu_summary, model_summary
 from capacity.answers.interval_parts import (
     CALIBRATE,
-    NINETY,
+    Z_90,
     ExplainedInterval,
     IntervalPart,
     Part,
+    acceptance_part,
     deviation_of,
-    ends_of,
-    of_acceptance,
+    relative_ends,
 )
 from capacity.answers.intervals import (
     LoadBands,
@@ -44,7 +44,7 @@ from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import document_options, split
 from capacity.base.record import make_from
-from capacity.deployment import DeploymentFile, Pool, Traffic, deployment_of
+from capacity.deployment import DeploymentFile, Pool, Traffic, make_deployment
 from capacity.hardware.adjustment import Adjustment
 from capacity.hardware.coefficients import Residuals
 from capacity.hardware.spreads import Metric
@@ -77,12 +77,12 @@ def explained_intervals(
         if quantity is None:
             continue
         parts, as_found = (
-            [*(_steps(resolved, metric) if by_steps else _parts(each, metric))]
+            [*(_step_bands(resolved, metric) if by_steps else _parts_with_ends(each, metric))]
             for each in (bands, replace(bands, as_found=True))
         )
         if metric != "tpot":
             adjustment = resolved.profile.adjustment
-            client = [*_client(quantity, traffic, adjustment)]
+            client = [*_client_part(quantity, traffic, adjustment)]
             as_found += client
             parts += client if adjustment is not None and adjustment.covariance else []
         explained.append(
@@ -90,7 +90,7 @@ def explained_intervals(
                 metric=title,
                 predicted_s=quantity,
                 parts=_with_shares(parts),
-                holds=_holds(phases, metric),
+                holds=_further_coverage(phases, metric),
                 as_found_s=getattr(wider, f"{metric}_s"),
                 as_found_parts=_with_shares(as_found),
             )
@@ -98,29 +98,29 @@ def explained_intervals(
     return tuple(explained)
 
 
-def _parts(bands: LoadBands, metric: Metric) -> Iterator[tuple[Part, float, float]]:
+def _parts_with_ends(bands: LoadBands, metric: Metric) -> Iterator[tuple[Part, float, float]]:
     """Yield every part with the interval ends that it alone would give."""
     kind = bands.kind(metric)
     for part in bands.parts(metric):
-        low, high = ends_of([part], kind)
+        low, high = relative_ends([part], kind)
         yield part, low - 1, high - 1
 
 
-def _steps(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, float, float]]:
+def _step_bands(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, float, float]]:
     """Yield the band of the steps of a batch in closed form; of both phases for an end-to-end metric."""
     phases: dict[Metric, tuple[str, ...]] = {"ttft": ("prefill",), "tpot": ("decode",)}
     for phase in phases.get(metric, ("prefill", "decode")):
         band: Residuals = resolved.step_model.residuals(phase)  # type: ignore[arg-type]
-        deviation = (math.log1p(band.high) - math.log1p(band.low)) / (2 * NINETY)
+        deviation = (math.log1p(band.high) - math.log1p(band.low)) / (2 * Z_90)
         what = f"measured over predicted {phase} steps of whole models on this GPU ({band.fit.basis})"
         part = Part(name=f"{phase} steps", what=what, deviation=deviation, narrowed_by=CALIBRATE)
         yield part, band.low, band.high
     spread = length_spread(resolved)
     if spread and metric != "ttft":
-        yield of_acceptance(spread), math.expm1(-NINETY * spread), math.expm1(NINETY * spread)
+        yield acceptance_part(spread), math.expm1(-Z_90 * spread), math.expm1(Z_90 * spread)
 
 
-def _client(
+def _client_part(
     quantity: Quantity, traffic: Traffic, adjustment: Adjustment | None
 ) -> Iterator[tuple[Part, float, float]]:
     """Yield the part of the client's distance if it was not specified."""
@@ -129,7 +129,7 @@ def _client(
     nearer_s, farther_s = client_range_s(traffic, adjustment)
     low, high = -nearer_s / quantity.value, farther_s / quantity.value
     what = f"client and network: latency not specified, {traffic.client_latency_s * 1e3:.0f} ms assumed"
-    deviation = (high - low) / (2 * NINETY)
+    deviation = (high - low) / (2 * Z_90)
     part = Part(name="client", what=what, deviation=deviation, narrowed_by="set --client-latency")
     yield part, max(low, -1.0), high
 
@@ -144,7 +144,7 @@ def _with_shares(parts: list[tuple[Part, float, float]]) -> tuple[IntervalPart, 
     return tuple(sorted(shown, key=lambda part: -part.variance_share))
 
 
-def _holds(phases: Phases, metric: Metric) -> tuple[str, ...]:
+def _further_coverage(phases: Phases, metric: Metric) -> tuple[str, ...]:
     """Return what an interval covers in addition to its parts."""
     load = phases.served
     if load is None:
@@ -172,7 +172,7 @@ def explain(
     Keywords and errors are those of `estimate`, without the price: cost per token follows throughput.
     """
     pool, traffic = split(options, Pool, Traffic)
-    deployment = deployment_of(model, pool=pool, traffic=estimate_fields(traffic), question="explain")
+    deployment = make_deployment(model, pool=pool, traffic=estimate_fields(traffic), question="explain")
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles, download=download)
     return explain_of(resolved, deployment.traffic)
 
@@ -208,7 +208,9 @@ def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
     )
 
 
-def _responses(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> tuple[Response, ...]:
+def _responses(
+    resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths
+) -> tuple[ResourceEffect, ...]:
     """Return the effect of more of each resource on this batch or load."""
     loads = ("batch_size", "request_rate", "concurrency")
     field = next(name for name in loads if getattr(traffic, name) is not None)
@@ -219,4 +221,4 @@ def _responses(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths
             return batch_over_ranks(pool, limits, round(load), lengths)
         return load_times(pool, traffic.model_copy(update={field: load}), lengths)[0]
 
-    return responses(resolved, getattr(traffic, field), times_at)
+    return resource_effects(resolved, getattr(traffic, field), times_at)

@@ -10,10 +10,10 @@ from capacity.answers.startup import startup_of
 from capacity.base.checked import validate_arguments
 from capacity.base.keywords import document_options, split
 from capacity.base.record import make_from
-from capacity.deployment import DeploymentFile, Pool, deployment_of
+from capacity.deployment import DeploymentFile, Pool, make_deployment
 from capacity.deployment.drafts import TREE
 from capacity.model import ModelSpec
-from capacity.pool.drafting import Speculation, check_drafts_said, memory_with_draft, speculator_of
+from capacity.pool.drafting import Speculation, check_draft_settings, memory_with_draft, pool_speculator
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.pool.why_not import Change
 
@@ -32,7 +32,7 @@ def fit(
     Raises InvalidInput (or a subclass) for an invalid name, value or combination.
     """
     (pool,) = split(options, Pool)
-    deployment = deployment_of(model, pool=pool, question="fit")
+    deployment = make_deployment(model, pool=pool, question="fit")
     return fit_of(resolve(deployment.model, deployment.pool, profiles=profiles, download=download))
 
 
@@ -42,14 +42,14 @@ def ways_to_fit(
     """Return changes of the pool's fields that make `model` fit, the smallest of each kind: those that `fit` names
     when it does not fit. Empty if it fits, or if none of the changes that were tried helps. Raises as `fit`."""
     (pool,) = split(options, Pool)
-    deployment = deployment_of(model, pool=pool, question="fit")
+    deployment = make_deployment(model, pool=pool, question="fit")
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles)
-    return resolved.ways_out
+    return resolved.suggested_changes
 
 
 def fit_of(resolved: ResolvedPool) -> Fit:
     """Return `fit` for a resolved pool. Raises InvalidInput for a number of drafts without a draft method."""
-    check_drafts_said(resolved.pool)
+    check_draft_settings(resolved.pool)
     return fit_with(resolved, (*host_memory_notes(resolved), *draft_memory_notes(resolved)))
 
 
@@ -107,7 +107,7 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
     pool = resolved.pool
     if pool.speculator is None:
         return ()
-    way = speculator_of(pool, resolved.model)
+    way = pool_speculator(pool, resolved.model)
     depth = way.depth(pool.num_speculative_tokens)
     notes: tuple[str, ...] = (
         f"Drafts by {pool.draft or way.name} with {depth} tokens: on average {way.tokens_per_round(depth):.2f} tokens "
@@ -138,7 +138,7 @@ def draft_memory_notes(resolved: ResolvedPool) -> tuple[str, ...]:
     pool = resolved.pool
     if pool.speculator is None or memory_with_draft(resolved).kv_cache_bytes <= 0:
         return ()
-    memory = Speculation(resolved, speculator_of(pool, resolved.model)).memory()
+    memory = Speculation(resolved, pool_speculator(pool, resolved.model)).memory()
     weights, per_token = memory.draft_weights_bytes / 2**30, memory.draft_kv_bytes_per_token / 2**10
     return (
         f"Drafting by {pool.draft or pool.speculator} takes {weights:.2f} GiB for weights and {per_token:.1f} KiB of "

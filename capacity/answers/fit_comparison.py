@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from capacity.answers.load_point import (
     EVERY_GPU,
     Profiles,
-    price_or_why_not,
+    price_or_reason,
     raise_common_refusal,
     sizes_to_try,
 )
@@ -19,7 +19,7 @@ from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord, make_from
-from capacity.deployment import Cost, DeploymentFile, Pool, build, deployment_of
+from capacity.deployment import Cost, DeploymentFile, Pool, build, make_deployment
 from capacity.hardware import load_profile, profile_names
 from capacity.hardware.pricing import billed_gpus, usd_per_hour
 from capacity.model import ModelSpec, load_model
@@ -85,7 +85,7 @@ def compare_fits(
     (pool,) = split(options, Pool)
     if not isinstance(model, DeploymentFile):
         pool = {**pool, "gpu": EVERY_GPU}
-    deployment = deployment_of(model, pool=pool, question="fit")
+    deployment = make_deployment(model, pool=pool, question="fit")
     asked, named = deployment.pools[0], deployment.model
     spec = named if isinstance(named, ModelSpec) else load_model(named, download=download)
     folder = None if profiles is None else str(profiles)
@@ -97,11 +97,11 @@ def compare_fits(
         model=spec.name,
         engine=asked.engine,
         price_tier=price_tier,
-        rows=tuple(sorted((point for point, _ in tried), key=_order)),
+        rows=tuple(sorted((point for point, _ in tried), key=_sort_key)),
     )
 
 
-def _order(point: FitPoint) -> tuple[bool, bool, float, str]:
+def _sort_key(point: FitPoint) -> tuple[bool, bool, float, str]:
     price = math.inf if point.usd_per_hour is None else point.usd_per_hour
     return not point.fits, point.max_context_tokens == 0, price, point.gpu
 
@@ -116,15 +116,15 @@ def _point(
     for size in sizes_to_try(pool, model, profile):
         try:
             tried = resolve(model, pool.model_copy(update={"tensor_parallel_size": size}), profiles=profiles)
-            if brief_memory(tried).fits:
+            if memory_without_suggestions(tried).fits:
                 break
         except InvalidInput as error:
             refused = refused or error
     if tried is None:
         reason = "no tensor-parallel size divides the model evenly" if refused is None else str(refused)
         return FitPoint(gpu=profile.name, reason=reason), refused
-    plan, gpus = brief_memory(tried), tried.pool.num_gpus
-    price, price_note = price_or_why_not(profile.name, cost)
+    plan, gpus = memory_without_suggestions(tried), tried.pool.num_gpus
+    price, price_note = price_or_reason(profile.name, cost)
     point = make_from(
         FitPoint,
         plan,
@@ -140,6 +140,6 @@ def _point(
     return point, None
 
 
-def brief_memory(pool: ResolvedPool) -> MemoryPlan:
+def memory_without_suggestions(pool: ResolvedPool) -> MemoryPlan:
     """Return the memory plan with the draft, without suggestions for a model that does not fit."""
-    return memory_with_draft(pool) if pool.memory_in_short.fits else pool.memory_in_short
+    return memory_with_draft(pool) if pool.memory_without_advice.fits else pool.memory_without_advice

@@ -13,10 +13,10 @@ from capacity.answers.load_point import (
     LOAD_FIELDS,
     LoadPoint,
     Progress,
-    Sized,
+    SizedPool,
     lengths_of,
     load_point,
-    price_or_why_not,
+    price_or_reason,
     smallest_pools,
 )
 from capacity.answers.load_sweep import REQUESTS
@@ -25,7 +25,7 @@ from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord, make_from
-from capacity.deployment import Cost, Pool, Traffic, build, deployment_of
+from capacity.deployment import Cost, Pool, Traffic, build, make_deployment
 from capacity.model import ModelSpec, load_model
 
 MOST_LINES = 24
@@ -128,7 +128,7 @@ def frontier(
         raise InvalidInput(f"{given[0]} sets a single load: leave it out, or give `loads`")
     if not len(loads) or min(loads) < 1:
         raise InvalidInput("loads must contain at least one number of requests, all whole and from 1")
-    deployment = deployment_of(
+    deployment = make_deployment(
         model,
         pool={**pool, "gpu": gpus[0]},
         traffic={**estimate_fields(fields), "concurrency": 1},
@@ -155,13 +155,18 @@ def frontier(
 
 
 def _line(
-    sized: Sized, traffic: Traffic, cost: Cost, loads: Sequence[int], quantization: str | None, engine: str
+    sized: SizedPool,
+    traffic: Traffic,
+    cost: Cost,
+    loads: Sequence[int],
+    quantization: str | None,
+    engine: str,
 ) -> FrontierLine:
     """Return a deployment at each load that it can run at once."""
     first = sized.point
     points: tuple[LoadPoint, ...] = ()
     if sized.pool is not None:
-        price, note = price_or_why_not(first.gpu, cost)
+        price, note = price_or_reason(first.gpu, cost)
         at_once = min(first.kv_requests or 0, first.seats or 0)
         points = tuple(
             load_point(sized.pool, traffic.model_copy(update={"concurrency": load}), price, price_note=note)

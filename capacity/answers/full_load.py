@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from capacity.answers.costs import ServedLoad, most_per_s
+from capacity.answers.costs import ServedLoad, max_requests_per_s
 from capacity.answers.deployment_run import measured_capacity
 from capacity.answers.intervals import load_bands
 from capacity.answers.phases import check_length
@@ -26,7 +26,9 @@ def full_load(
         load = ServedLoad(requests_per_s=1.0, input_tokens=prompt, output_tokens=output)
     capacity = measured_capacity([engines], workload)
     rate = (
-        most_per_s([(engines, engines.pool.replicas)], load) if capacity is None else capacity.requests_per_s
+        max_requests_per_s([(engines, engines.pool.replicas)], load)
+        if capacity is None
+        else capacity.requests_per_s
     )
     if workload.is_closed_loop:  # its own rate is a lower bound
         rate = max(rate, load.requests_per_s)

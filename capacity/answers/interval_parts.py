@@ -12,16 +12,16 @@ from dataclasses import dataclass, field, replace
 from capacity.answers.sensitivity import Shares
 from capacity.base.quantity import Quantity
 from capacity.hardware.adjustment import Adjustment
-from capacity.hardware.spreads import ANEW, Kind, Metric, Spreads, Unsaid
+from capacity.hardware.spreads import RUN_TO_RUN, Metric, MetricSpread, Spreads, UnspecifiedSpread
 from capacity.step.time_classes import EFFECTS, TIME_CLASSES, Effect
 
-NINETY = 1.645  # standard deviations of a normal: 5 % and 95 %
+Z_90 = 1.645  # standard deviations of a normal: 5 % and 95 %
 CALIBRATE = "capacity calibrate RESULTS (two of your own runs)"
 SCHEDULING, VERSION = "scheduling", "engine_version"
 ACCEPTANCE = "--acceptance"
 MACHINE = "machine, client and build"
 LAUNCH_SETTINGS = 4  # settings that may differ on a server: the release and `LAUNCH_DEFAULTS`
-WHAT: dict[Effect, str] = {
+EFFECT_DESCRIPTIONS: dict[Effect, str] = {
     "memory": "memory-bound kernels, which vary between machines and releases",
     "compute": "compute-bound kernels",
     "experts": "expert kernels and the balance of the expert router",
@@ -88,7 +88,7 @@ class ExplainedInterval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PredictionContext:
     """Context of one predicted metric: GPU, model, engine, known settings and statistic.
 
     `engine_label` names the release. `ttft_share` is TTFT over E2E. `error_factor`, `unmeasured` and `ttft_unmeasured`
@@ -114,9 +114,11 @@ class Asked:
     length_spread: float = 0.0
 
 
-def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads) -> tuple[Part, ...]:
+def interval_parts(
+    metric: Metric, sensitivity: Shares, asked: PredictionContext, known: Spreads
+) -> tuple[Part, ...]:
     """Return all parts of the error of `metric`, the largest first."""
-    parts = [*_of_steps(metric, sensitivity, asked, known), *_of_deployment(metric, asked, known)]
+    parts = [*_step_parts(metric, sensitivity, asked, known), *_deployment_parts(metric, asked, known)]
     weight = sum(sensitivity[name] for name in TIME_CLASSES)
     if asked.transferred:
         what = "kernel constants of another GPU"
@@ -126,12 +128,12 @@ def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spr
         )
     unmeasured = asked.ttft_unmeasured if metric == "ttft" else asked.unmeasured
     for name, factor in {WEIGHT_KERNELS: asked.error_factor, **unmeasured}.items():
-        deviation = math.log(factor) / NINETY * weight
+        deviation = math.log(factor) / Z_90 * weight
         what = UNMEASURED[name].format(asked.gpu)
         parts.append(Part(name=name, what=what, deviation=deviation, narrowed_by=CALIBRATE, judged=False))
-    parts += of_launch(metric, asked, known)
+    parts += launch_parts(metric, asked, known)
     if metric != "ttft":
-        parts.append(of_acceptance(asked.length_spread * (1 if metric == "tpot" else 1 - asked.ttft_share)))
+        parts.append(acceptance_part(asked.length_spread * (1 if metric == "tpot" else 1 - asked.ttft_share)))
     if asked.statistic in ("p90", "p95", "p99"):
         what = f"distance of {asked.statistic} from the mean"
         tail = float(getattr(known.tails[metric], asked.statistic))
@@ -140,7 +142,7 @@ def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spr
     return tuple(sorted(kept, key=lambda part: -part.deviation))
 
 
-def of_acceptance(deviation: float) -> Part:
+def acceptance_part(deviation: float) -> Part:
     """Return the part of the unknown draft acceptance."""
     what = "acceptance rate of drafts, published for other prompts"
     return Part(
@@ -153,26 +155,26 @@ def deviation_of(parts: Iterable[Part]) -> float:
     return math.sqrt(sum(part.deviation**2 for part in parts))
 
 
-def ends_of(parts: Iterable[Part], kind: Kind) -> tuple[float, float]:
+def relative_ends(parts: Iterable[Part], kind: MetricSpread) -> tuple[float, float]:
     """Return the 5 % and 95 % points of measured over predicted for these parts and this kind of metric."""
     parts = tuple(parts)
     judged = deviation_of(part for part in parts if part.judged)
-    others = NINETY * deviation_of(part for part in parts if not part.judged)
+    others = Z_90 * deviation_of(part for part in parts if not part.judged)
     return math.exp(-math.hypot(kind.low * judged, others)), math.exp(math.hypot(kind.high * judged, others))
 
 
-def kind_of(metric: Metric, asked: Asked, known: Spreads) -> Kind:
+def kind_of(metric: Metric, asked: PredictionContext, known: Spreads) -> MetricSpread:
     """Return the kind whose interval ends apply: for a deployment calibrated on its own runs, the ends after
     calibration."""
     kind = known.kind(metric, is_moe=asked.is_moe, saturated=asked.saturated)
-    return kind.learnt if beyond_constants(metric, asked) else kind
+    return kind.calibrated if calibrated_sensitivities(metric, asked) else kind
 
 
-def beyond_constants(metric: Metric, asked: Asked) -> dict[str, float]:
+def calibrated_sensitivities(metric: Metric, asked: PredictionContext) -> dict[str, float]:
     """Return the sensitivities of a metric to the factors calibrated on this deployment beyond its constants; empty if
     there are none."""
     adjustment = asked.adjustment
-    if adjustment is None or not adjustment.is_of(asked.model, asked.engine_label):
+    if adjustment is None or not adjustment.is_calibrated_on(asked.model, asked.engine_label):
         return {}
     if metric != "e2e":
         return {metric: 1.0}
@@ -180,7 +182,7 @@ def beyond_constants(metric: Metric, asked: Asked) -> dict[str, float]:
     return {"ttft": share, "tpot": 1.0 - share}
 
 
-def _of_steps(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads) -> list[Part]:
+def _step_parts(metric: Metric, sensitivity: Shares, asked: PredictionContext, known: Spreads) -> list[Part]:
     """Return the parts of step times by class; after a calibration, with its accuracy and the deployment's own part.
 
     The factor of a class is one number for kernels of all sizes. Runs of one load determine a fraction 1 - `ANEW` of
@@ -188,9 +190,9 @@ def _of_steps(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads)
     """
     if asked.adjustment is not None and asked.adjustment.covariance:
         of_classes: dict[str, float] = {str(name): share for name, share in sensitivity.items()}
-        variance = asked.adjustment.variance(of_classes | beyond_constants(metric, asked))
+        variance = asked.adjustment.variance(of_classes | calibrated_sensitivities(metric, asked))
         before = sum((share * known.classes[name]) ** 2 for name, share in of_classes.items())
-        variance += ANEW * max(before - asked.adjustment.variance(of_classes), 0.0)
+        variance += RUN_TO_RUN * max(before - asked.adjustment.variance(of_classes), 0.0)
         what = f"step times after calibration on {asked.adjustment.rows} figures of your own runs"
         return [
             Part(
@@ -200,7 +202,7 @@ def _of_steps(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads)
     return [
         Part(
             name=name,
-            what=WHAT[name],
+            what=EFFECT_DESCRIPTIONS[name],
             deviation=abs(sensitivity[name]) * known.classes[name],
             narrowed_by=CALIBRATE,
         )
@@ -208,18 +210,18 @@ def _of_steps(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads)
     ]
 
 
-def _of_deployment(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
+def _deployment_parts(metric: Metric, asked: PredictionContext, known: Spreads) -> list[Part]:
     """Return the parts by which deployments, and runs of one deployment, differ beyond their step times.
 
     For a calibrated deployment the evidence coverage does not matter: its offset is calibrated, and run-to-run
     variation is the same for all deployments.
     """
-    seen = known.familiarity(asked.engine, asked.gpu, is_moe=asked.is_moe)
+    seen = known.find_evidence(asked.engine, asked.gpu, is_moe=asked.is_moe)
     of_ttft, of_tpot = (known.unfamiliar,) * 2 if seen is None else (seen.ttft, seen.tpot)
-    learnt = bool(beyond_constants(metric, asked))
+    learnt = bool(calibrated_sensitivities(metric, asked))
     if learnt:
         of_ttft = of_tpot = 1.0
-    kinds: list[tuple[float, Kind, float]]
+    kinds: list[tuple[float, MetricSpread, float]]
     if metric == "e2e" and not asked.saturated:
         share = asked.ttft_share
         kinds = [(share, known.kind("ttft", is_moe=asked.is_moe), of_ttft)]
@@ -229,36 +231,36 @@ def _of_deployment(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
         kinds = [(1.0, kind_of(metric, asked, known), 1.0 if asked.saturated and metric == "e2e" else factor)]
     deployment = math.sqrt(sum((w * k.deployment * f) ** 2 for w, k, f in kinds))
     run = math.sqrt(sum((w * k.run * f) ** 2 for w, k, f in kinds))
-    of = _in_words(asked, seen is not None and seen.gpu is not None)
+    of = _describe_deployments(asked, seen is not None and seen.gpu is not None)
     return [
         Part(
             name="deployment",
             what=f"differences between deployments of {of} beyond their step times",
-            deviation=deployment * (math.sqrt(ANEW) if learnt else 1.0),
+            deviation=deployment * (math.sqrt(RUN_TO_RUN) if learnt else 1.0),
             narrowed_by=CALIBRATE,
         ),
         Part(name="run", what="variation between runs and loads", deviation=run),
     ]
 
 
-def _in_words(asked: Asked, seen: bool) -> str:
+def _describe_deployments(asked: PredictionContext, seen: bool) -> str:
     kind = "experts" if asked.is_moe else "dense models"
     return f"{kind} under {asked.engine} on {asked.gpu}" + ("" if seen else " (no measured deployment)")
 
 
-def of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
+def launch_parts(metric: Metric, asked: PredictionContext, known: Spreads) -> list[Part]:
     """Return the parts of unspecified server settings: settings left to the engine's defaults, scheduler settings
     without a flag here, and further differences between servers.
 
     Runs of this deployment include the effect of its settings, but only for their own loads.
     """
     found = []
-    left = math.sqrt(ANEW) if beyond_constants(metric, asked) else 1.0
+    left = math.sqrt(RUN_TO_RUN) if calibrated_sensitivities(metric, asked) else 1.0
     for name in (*asked.unsaid, SCHEDULING):
-        spread = known.of_unsaid(asked.engine, name)
+        spread = known.spread_of_unspecified(asked.engine, name)
         if spread is None or (name == SCHEDULING and not asked.unsaid):
             continue
-        deviation = _unsaid_deviation(metric, spread, asked.ttft_share) * left
+        deviation = _unspecified_deviation(metric, spread, asked.ttft_share) * left
         flag = "--" + name.replace("_", "-")
         narrowed = f"set {flag}"
         what = f"not specified; the default is assumed, but {asked.engine} servers often use another value"
@@ -274,21 +276,25 @@ def of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
     if least is not None:
         unknown = len(asked.unsaid) / LAUNCH_SETTINGS
         part = machine_part(metric, least, most, unknown, asked.ttft_share)
-        learnt = bool(beyond_constants(metric, asked))
+        learnt = bool(calibrated_sensitivities(metric, asked))
         found.append(replace(part, deviation=part.deviation * (left * math.sqrt(unknown) if learnt else 1.0)))
     return found
 
 
 def machine_part(
-    metric: Metric, least: Unsaid, most: Unsaid | None, unknown: float, ttft_share: float
+    metric: Metric,
+    least: UnspecifiedSpread,
+    most: UnspecifiedSpread | None,
+    unknown: float,
+    ttft_share: float,
 ) -> Part:
     """Return the part for an unmeasured machine, client and build.
 
     The variance grows from `least`, where the release and all launch settings are known, to `most`, where none is, in
     proportion to the fraction `unknown` of them.
     """
-    low = _unsaid_deviation(metric, least, ttft_share)
-    high = low if most is None else max(_unsaid_deviation(metric, most, ttft_share), low)
+    low = _unspecified_deviation(metric, least, ttft_share)
+    high = low if most is None else max(_unspecified_deviation(metric, most, ttft_share), low)
     return Part(
         name=MACHINE,
         what="unmeasured machine, client and build",
@@ -298,7 +304,7 @@ def machine_part(
     )
 
 
-def _unsaid_deviation(metric: Metric, spread: Unsaid, ttft_share: float) -> float:
+def _unspecified_deviation(metric: Metric, spread: UnspecifiedSpread, ttft_share: float) -> float:
     if metric == "e2e":
         return math.hypot(ttft_share * spread.ttft, (1 - ttft_share) * spread.tpot)
     return spread.ttft if metric == "ttft" else spread.tpot

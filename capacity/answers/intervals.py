@@ -14,24 +14,24 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from capacity.answers.interval_parts import (
-    NINETY,
     VERSION,
-    Asked,
+    Z_90,
     Part,
-    beyond_constants,
-    ends_of,
+    PredictionContext,
+    calibrated_sensitivities,
     interval_parts,
     kind_of,
+    relative_ends,
 )
 from capacity.answers.records import Quantity
-from capacity.answers.sensitivity import LoadSeen, Sensitivities, sensitivities
+from capacity.answers.sensitivity import ObservedLoad, Sensitivities, sensitivities
 from capacity.base.record import make_from
 from capacity.deployment import Pool, Traffic
 from capacity.deployment.client_latency import LEAST_S, MOST_S, USUAL_S
 from capacity.deployment.launched import LAUNCH_DEFAULTS
 from capacity.hardware.adjustment import NAMES, Adjustment
-from capacity.hardware.spreads import Kind, Metric, spreads
-from capacity.pool.drafting import speculator_of
+from capacity.hardware.spreads import Metric, MetricSpread, load_spreads
+from capacity.pool.drafting import pool_speculator
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import prefill_shape
 
@@ -63,7 +63,7 @@ def with_interval(value: float, low: float | None, high: float | None) -> Quanti
     )
 
 
-def beside_client(
+def add_client_latency(
     quantity: Quantity,
     traffic: Traffic,
     *,
@@ -92,12 +92,12 @@ def client_range_s(traffic: Traffic, adjustment: Adjustment | None) -> tuple[flo
     """Return how much nearer and farther clients may be than the traffic's client, in seconds."""
     if adjustment is not None and adjustment.covariance:
         place = NAMES.index("front_end")
-        away_s = NINETY * math.sqrt(adjustment.covariance_matrix[place, place])
+        away_s = Z_90 * math.sqrt(adjustment.covariance_matrix[place, place])
         return away_s, away_s
     return _limits(traffic.client_latency_s, 1.0)
 
 
-def beside_client_range(low: float, high: float, predicted_s: float) -> tuple[float, float]:
+def add_client_latency_range(low: float, high: float, predicted_s: float) -> tuple[float, float]:
     """Widen the ends of measured over predicted for an unspecified client at the usual distance."""
     nearer, farther = _limits(USUAL_S, predicted_s)
     return max(1 - math.hypot(1 - low, nearer), 0.0), 1 + math.hypot(high - 1, farther)
@@ -128,7 +128,7 @@ def predicted_latencies(
         return None
     adjustment = resolved.profile.adjustment
     ttft, e2e = (
-        beside_client(each, traffic, adjustment=adjustment, as_found=as_found)
+        add_client_latency(each, traffic, adjustment=adjustment, as_found=as_found)
         for each in (found.ttft_s, found.e2e_s)
     )
     return Latencies(ttft, found.tpot_s, e2e)
@@ -143,7 +143,7 @@ class LoadBands:
     """
 
     resolved: ResolvedPool
-    seen: LoadSeen
+    seen: ObservedLoad
     as_found: bool = False
 
     @cached_property
@@ -154,28 +154,30 @@ class LoadBands:
         """Return the parts of a metric's interval without the client's distance; empty without such a metric."""
         own = getattr(self.sensitivities, metric)
         return (
-            () if own is None else interval_parts(metric, own, self.prediction_context(statistic), spreads())
+            ()
+            if own is None
+            else interval_parts(metric, own, self.prediction_context(statistic), load_spreads())
         )
 
-    def kind(self, metric: Metric) -> Kind:
+    def kind(self, metric: Metric) -> MetricSpread:
         """Return the kind whose interval ends apply to a metric."""
-        return kind_of(metric, self.prediction_context("mean"), spreads())
+        return kind_of(metric, self.prediction_context("mean"), load_spreads())
 
     def ends(self, metric: Metric, statistic: str = "mean") -> tuple[float, float]:
         """Return the 90 % interval of measured over predicted."""
-        own = ends_of(self.parts(metric, statistic), self.kind(metric))
+        own = relative_ends(self.parts(metric, statistic), self.kind(metric))
         if metric == "tpot":
             return own
         seen = self.seen
-        other_s = other_side_s(self.resolved, seen.input_len + max(seen.in_flight - 1, 0))
-        return with_other_side(own, other_s, seen.ttft_s if metric == "ttft" else seen.e2e_s)
+        other_s = time_across_graph_limit_s(self.resolved, seen.input_len + max(seen.in_flight - 1, 0))
+        return widen_across_graph_limit(own, other_s, seen.ttft_s if metric == "ttft" else seen.e2e_s)
 
     def calibration_factor(self, metric: Metric) -> float:
         """Return the correction factor that calibration runs of this deployment give beyond its constants."""
         adjustment = self.resolved.profile.adjustment
         if adjustment is None:
             return 1.0
-        shares = beyond_constants(metric, self.prediction_context("mean"))
+        shares = calibrated_sensitivities(metric, self.prediction_context("mean"))
         return math.exp(sum(share * adjustment.mean(name) for name, share in shares.items()))
 
     def with_interval(self, metric: Metric, value: float, statistic: str = "mean") -> Quantity:
@@ -184,12 +186,12 @@ class LoadBands:
         value *= self.calibration_factor(metric)
         return Quantity(value=value, low=value * low, high=value * high)
 
-    def prediction_context(self, statistic: str) -> Asked:
+    def prediction_context(self, statistic: str) -> PredictionContext:
         """Return the prediction context of a statistic."""
         resolved, seen = self.resolved, self.seen
         profile, pool = resolved.profile, resolved.pool
         return make_from(
-            Asked,
+            PredictionContext,
             resolved.step_model,
             engine=resolved.engine.name,
             gpu=profile.name.split("@")[0],
@@ -197,10 +199,10 @@ class LoadBands:
             engine_label=resolved.engine.label,
             is_moe=resolved.model.is_moe,
             statistic=statistic,
-            saturated=seen.load_fraction is None and seen.in_flight > _places(resolved, seen),
+            saturated=seen.load_fraction is None and seen.in_flight > _max_running_requests(resolved, seen),
             ttft_share=min(seen.ttft_s / seen.e2e_s, 1.0),
             transferred=profile.step_time is None or profile.step_time.transferred_from is not None,
-            unsaid=unsaid_settings(pool) if self.as_found else (),
+            unsaid=unspecified_settings(pool) if self.as_found else (),
             adjustment=profile.adjustment,
             length_spread=length_spread(resolved),
         )
@@ -211,10 +213,10 @@ def length_spread(resolved: ResolvedPool) -> float:
     acceptance."""
     if resolved.pool.speculator is None:
         return 0.0
-    return speculator_of(resolved.pool, resolved.model).length_spread
+    return pool_speculator(resolved.pool, resolved.model).length_spread
 
 
-def other_side_s(resolved: ResolvedPool, tokens: float) -> float:
+def time_across_graph_limit_s(resolved: ResolvedPool, tokens: float) -> float:
     """Return the extra time of a prefill step of this many tokens on the other side of the largest CUDA graph; 0 far
     from it.
 
@@ -230,13 +232,13 @@ def other_side_s(resolved: ResolvedPool, tokens: float) -> float:
     return launched - replayed if tokens <= largest else replayed - launched
 
 
-def with_other_side(ends: tuple[float, float], other_s: float, own_s: float) -> tuple[float, float]:
+def widen_across_graph_limit(ends: tuple[float, float], other_s: float, own_s: float) -> tuple[float, float]:
     """Widen the ends of measured over predicted for a time that may be `other_s` longer or shorter than predicted."""
     ratio = max(1 + other_s / own_s, 0.0)
     return ends[0] * min(1.0, ratio), ends[1] * max(1.0, ratio)
 
 
-def unsaid_settings(pool: Pool) -> tuple[str, ...]:
+def unspecified_settings(pool: Pool) -> tuple[str, ...]:
     """Return the launch settings that the user left open, which may have another value on the server. A given default
     counts as known."""
     given = pool.model_fields_set
@@ -246,7 +248,7 @@ def unsaid_settings(pool: Pool) -> tuple[str, ...]:
     return (*([] if "@" in pool.engine else [VERSION]), *names)
 
 
-def _places(resolved: ResolvedPool, seen: LoadSeen) -> float:
+def _max_running_requests(resolved: ResolvedPool, seen: ObservedLoad) -> float:
     """Return about how many such requests run at a time."""
     tokens = max(round(seen.input_len + seen.output_len), 1)
     held = min(resolved.concurrent_requests(tokens), resolved.max_num_seqs)
@@ -264,7 +266,7 @@ def load_bands(
     """Return the intervals of a load with these means and mean prompt and output `lengths`."""
     engine = resolved.engine
     seen = make_from(
-        LoadSeen,
+        ObservedLoad,
         means,
         input_len=lengths[0],
         output_len=lengths[1],
@@ -327,12 +329,12 @@ def batch_latencies(
     calibrated."""
     if resolved.profile.adjustment is not None:
         return _latencies(times, batch_bands(resolved, times, lengths, batch_size).with_interval)
-    ttft = _of_steps(resolved, "prefill", times.ttft_s)
+    ttft = _with_step_band(resolved, "prefill", times.ttft_s)
     if ttft.low is not None and ttft.high is not None:
-        other_s = other_side_s(resolved, lengths.input_len * batch_size)
-        ends = with_other_side((ttft.low, ttft.high), other_s, times.ttft_s)
+        other_s = time_across_graph_limit_s(resolved, lengths.input_len * batch_size)
+        ends = widen_across_graph_limit((ttft.low, ttft.high), other_s, times.ttft_s)
         ttft = replace(ttft, low=ends[0], high=ends[1])
-    tpot = None if times.tpot_s is None else _of_steps(resolved, "decode", times.tpot_s)
+    tpot = None if times.tpot_s is None else _with_step_band(resolved, "decode", times.tpot_s)
     return Latencies(ttft, tpot, _end_to_end(times.e2e_s, ttft, tpot))
 
 
@@ -354,7 +356,7 @@ def batch_bands(
 ) -> LoadBands:
     """Return the intervals of a batch, a load without a queue."""
     seen = make_from(
-        LoadSeen,
+        ObservedLoad,
         times,
         input_len=lengths.input_len,
         output_len=lengths.output_len,
@@ -364,11 +366,11 @@ def batch_bands(
     return LoadBands(resolved, seen)
 
 
-def _of_steps(resolved: ResolvedPool, regime: Literal["prefill", "decode"], value: float) -> Quantity:
+def _with_step_band(resolved: ResolvedPool, regime: Literal["prefill", "decode"], value: float) -> Quantity:
     """Return a value with the 90 % band of measured over predicted steps of one regime, including the error of draft
     acceptance."""
     residuals = resolved.step_model.residuals(regime)
-    accepted = NINETY * length_spread(resolved) if regime == "decode" else 0.0
+    accepted = Z_90 * length_spread(resolved) if regime == "decode" else 0.0
     if not accepted:
         return with_interval(value, residuals.low, residuals.high)
     low, high = (math.hypot(math.log1p(end), accepted) for end in (residuals.low, residuals.high))

@@ -8,7 +8,7 @@ from typing import TypedDict
 from capacity.base.checked import validate_arguments
 from capacity.deployment.use_cases import use_cases as known_use_cases
 from capacity.hardware import load_profile, profile_names
-from capacity.model import kept_names, load_model, model_names
+from capacity.model import load_model, model_names, user_model_names
 
 
 class ModelListing(TypedDict):
@@ -42,7 +42,7 @@ def models() -> list[ModelListing]:
             "active_params": spec.active_params,
             "kv_bytes_per_token": int(spec.kv_bytes_per_token("bf16")),
         }
-        for spec in map(load_model, (*model_names(), *kept_names()))
+        for spec in map(load_model, (*model_names(), *user_model_names()))
     ]
 
 

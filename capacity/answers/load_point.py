@@ -12,7 +12,7 @@ from capacity.base.errors import CapacityError, DoesNotFit, InvalidInput
 from capacity.base.record import make_from
 from capacity.deployment import Cost, Pool, Traffic
 from capacity.hardware import HardwareProfile, load_profile
-from capacity.hardware.pricing import SECONDS_PER_HOUR, Price, price_of
+from capacity.hardware.pricing import SECONDS_PER_HOUR, Price, find_price_for_cost
 from capacity.model import ModelSpec
 from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.parallelism import largest_tensor_parallel_size, tensor_parallel_sizes
@@ -23,7 +23,7 @@ LOAD_FIELDS: tuple[LoadField, ...] = get_args(LoadField)
 Profiles = str | None
 Progress = Callable[[int, int], None]
 EVERY_GPU = "all"  # instead of a GPU's name
-LAST = ("saturated", "overloaded")  # verdicts whose points are sorted last among those that fit
+LAST_VERDICTS = ("saturated", "overloaded")  # verdicts whose points are sorted last among those that fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,16 +133,16 @@ def _requests_that_fit(resolved: ResolvedPool, tokens: int) -> int:
         return 0
 
 
-def price_or_why_not(gpu: str, cost: Cost) -> tuple[Price | None, str | None]:
+def price_or_reason(gpu: str, cost: Cost) -> tuple[Price | None, str | None]:
     """Return the requested price, or the table's reason if it has none for this GPU."""
     try:
-        return price_of(gpu, cost), None
+        return find_price_for_cost(gpu, cost), None
     except CapacityError as error:
         return None, str(error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sized:
+class SizedPool:
     """A pool at the smallest tensor-parallel size that takes a load, with its point; `pool` is None if no size does."""
 
     pool: ResolvedPool | None
@@ -159,23 +159,23 @@ def sizes_to_try(pool: Pool, model: ModelSpec, profile: HardwareProfile) -> tupl
 
 def smallest_pool(
     model: ModelSpec, pool: Pool, traffic: Traffic, cost: Cost, *, profiles: Profiles = None
-) -> Sized:
+) -> SizedPool:
     """Return `pool` at the smallest tensor-parallel size within its GPU's node that serves the load without a queue
     that grows without bound. If there is none, the largest size that holds the model; if the pool gives a size, that
     one."""
     _, load = load_of(traffic)
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
-    price, price_note = price_or_why_not(profile.name, cost)
+    price, price_note = price_or_reason(profile.name, cost)
     tried: LoadPoint | None = None
     # the last size if it does not hold the model, because its reason is slow to compute
     short: ResolvedPool | None = None
-    held: Sized | None = None
+    held: SizedPool | None = None
     refused: InvalidInput | None = None
     for size in sizes_to_try(pool, model, profile):
         sized = pool.model_copy(update={"tensor_parallel_size": size})
         try:
             resolved = resolve(model, sized, profiles=profiles)
-            if not resolved.memory_in_short.fits:
+            if not resolved.memory_without_advice.fits:
                 short = resolved
                 continue
             tried, short = load_point(resolved, traffic, price, price_note=price_note), None
@@ -183,7 +183,7 @@ def smallest_pool(
             refused = refused or error
             continue
         if tried.fits:
-            held = Sized(pool=resolved, point=tried)
+            held = SizedPool(pool=resolved, point=tried)
             if tried.steady:
                 return held
     if held is not None:
@@ -194,10 +194,10 @@ def smallest_pool(
         except InvalidInput as error:
             refused = refused or error
     if tried is not None:
-        return Sized(pool=None, point=tried)
+        return SizedPool(pool=None, point=tried)
     reason = "no tensor-parallel size divides the model evenly" if refused is None else str(refused)
     point = LoadPoint(gpu=profile.name, load=float(load), reason=reason)
-    return Sized(pool=None, point=point, refused=refused)
+    return SizedPool(pool=None, point=point, refused=refused)
 
 
 def smallest_pools(
@@ -208,7 +208,7 @@ def smallest_pools(
     *,
     profiles: Profiles = None,
     progress: Progress | None = None,
-) -> list[Sized]:
+) -> list[SizedPool]:
     """Return `smallest_pool` of each pool. Raises InvalidInput if all pools raise the same error, because then the
     question is wrong, not a pool."""
     found = []
@@ -245,7 +245,7 @@ ORDERS = {
 }
 
 
-def in_order(points: Iterable[LoadPoint], order: str) -> tuple[LoadPoint, ...]:
+def sort_points(points: Iterable[LoadPoint], order: str) -> tuple[LoadPoint, ...]:
     """Return the points, best first, then those without the metric, those that miss the SLOs, saturated and overloaded
     ones, and those that do not fit.
 
@@ -264,7 +264,7 @@ def in_order(points: Iterable[LoadPoint], order: str) -> tuple[LoadPoint, ...]:
         return (
             not point.fits,
             not point.steady,
-            point.verdict in LAST,
+            point.verdict in LAST_VERDICTS,
             point.misses is not None,
             least,
             point.gpu,

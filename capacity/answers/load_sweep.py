@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from capacity.answers.estimate import estimate_of
-from capacity.answers.load_point import LOAD_FIELDS, LoadField, LoadPoint, load_point, price_or_why_not
+from capacity.answers.load_point import LOAD_FIELDS, LoadField, LoadPoint, load_point, price_or_reason
 from capacity.answers.phases import estimate_fields
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Cost, Pool, Traffic, build, deployment_of
+from capacity.deployment import Cost, Pool, Traffic, build, make_deployment
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
 
 REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-FULL = ("saturated", "overloaded")  # verdicts of a load under which queues do not empty
+FULL_VERDICTS = ("saturated", "overloaded")  # verdicts of a load under which queues do not empty
 SHARES = (0.05, 0.15, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)  # fractions of a full engine's rate
 
 
@@ -63,7 +63,7 @@ class LoadSweep(AnswerRecord):
         there was none."""
         if self.over != "request_rate":
             return float(self.at_once)
-        full = (p.load for p in self.points if p.verdict in FULL)
+        full = (p.load for p in self.points if p.verdict in FULL_VERDICTS)
         return next(full, None)
 
 
@@ -88,7 +88,7 @@ def load_sweep(
     pool, fields, prices = split(options, Pool, Traffic, Cost)
     if given := [name for name in LOAD_FIELDS if name in fields]:
         raise InvalidInput(f"{given[0]} sets a single load: leave it out, or give `loads`")
-    deployment = deployment_of(
+    deployment = make_deployment(
         model, pool=pool, traffic={**estimate_fields(fields), field: 1}, cost=prices, question="estimate"
     )
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles)
@@ -106,7 +106,7 @@ def sweep_of(
     """Return `load_sweep` of a resolved pool. Raises as `load_sweep`."""
     resolved.memory.require_fit()
     first = estimate_of(resolved, _traffic_at(traffic, over, 1), None)  # raises for what cannot be asked
-    price, note = price_or_why_not(resolved.profile.name, cost)
+    price, note = price_or_reason(resolved.profile.name, cost)
     tokens, ranks = first.input_len + first.output_len, resolved.pool.data_parallel_size
     held, seats = ranks * resolved.concurrent_requests(tokens), ranks * resolved.max_num_seqs
     together: LoadField = "batch_size" if over == "batch_size" else "concurrency"

@@ -18,14 +18,16 @@ from capacity.step.closed_form import EngineLimits, PhaseTimes, batch_times, clo
 if TYPE_CHECKING:
     from capacity.answers.served import Served
 
-OF_A_REQUEST = (
+REQUEST_FIELDS = (
     "input_len", "output_len", "max_tokens", "images_per_prompt", "image_tokens", "image_size", "audio_seconds",
     "audio_tokens", "batch_size", "client_latency_s",
 )  # fmt: skip
-ALL_BUT_EQUAL = 0.1  # range ratio below which requests still wait for each other's prefills: assumed
-CLEARLY_LONGER = 1.1  # least ratio, for a note, of a decode step beyond the CUDA graphs to one within
+SYNCHRONISED_RANGE_RATIO = (
+    0.1  # range ratio below which requests still wait for each other's prefills: assumed
+)
+EAGER_NOTE_RATIO = 1.1  # least ratio, for a note, of a decode step beyond the CUDA graphs to one within
 ONE_LOAD = "give exactly one of --batch-size (single batch), --concurrency (closed loop) and --request-rate (arrivals)"
-LOAD_FIELDS = tuple(name for name in ESTIMATE_TRAFFIC if name not in OF_A_REQUEST)
+LOAD_FIELDS = tuple(name for name in ESTIMATE_TRAFFIC if name not in REQUEST_FIELDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,7 @@ def request_lengths(resolved: ResolvedPool, traffic: Traffic) -> RequestLengths:
     if loaded == (traffic.batch_size is not None):
         raise InvalidInput(ONE_LOAD)
     _check_load(traffic)
-    check_task(resolved, traffic.output_len)
+    check_output_len(resolved, traffic.output_len)
     images, size, audio = traffic.images_per_prompt, traffic.image_tokens or 0, traffic.audio_tokens or 0
     lengths = RequestLengths(
         input_len=traffic.input_len + images * size + audio,
@@ -108,7 +110,7 @@ def _check_load(traffic: Traffic) -> None:
         )
 
 
-def check_task(resolved: ResolvedPool, output_len: int | None) -> None:
+def check_output_len(resolved: ResolvedPool, output_len: int | None) -> None:
     """Raise InvalidInput for output tokens of a model that generates none."""
     if resolved.model.task == "embed" and output_len not in (None, 1):
         raise InvalidInput(f"{resolved.model.name} generates no tokens: use --output-len 1")
@@ -138,7 +140,11 @@ def tower_notes(resolved: ResolvedPool, *, pictured: bool) -> tuple[str, ...]:
 def is_synchronised(traffic: Traffic) -> bool:
     """Return whether requests of a closed loop have equal lengths, so that they begin and end together."""
     loop = traffic.trace is None and traffic.request_rate is None and (traffic.concurrency or 1) > 1
-    return loop and traffic.length_distribution == "uniform" and traffic.random_range_ratio < ALL_BUT_EQUAL
+    return (
+        loop
+        and traffic.length_distribution == "uniform"
+        and traffic.random_range_ratio < SYNCHRONISED_RANGE_RATIO
+    )
 
 
 def equal_length_notes(traffic: Traffic) -> tuple[str, ...]:
@@ -185,7 +191,7 @@ def _eager_notes(resolved: ResolvedPool, requests: int, lengths: RequestLengths)
     if most is None or rows <= most or resolved.pool.speculator is not None or lengths.output_len < 2:
         return ()
     within, beyond = (steps.step_seconds(decode_shape(n, lengths.input_len)) for n in (most, most + 1))
-    if beyond < CLEARLY_LONGER * within:
+    if beyond < EAGER_NOTE_RATIO * within:
         return ()
     return (
         f"{rows} requests per step exceed the largest CUDA graph ({most}), so decode steps are launched kernel by "
@@ -214,7 +220,9 @@ def load_times(
     slots = _slots(resolved, traffic, lengths)
     load = serve_load(resolved, traffic, slots)
     limits = _limits(resolved, traffic, lengths)
-    return _as_served(_loop_over_ranks(resolved, limits, _running_requests(load, slots), lengths), load), load
+    return _with_client_times(
+        _loop_over_ranks(resolved, limits, _running_requests(load, slots), lengths), load
+    ), load
 
 
 def _running_requests(load: Served, slots: int) -> int:
@@ -223,7 +231,7 @@ def _running_requests(load: Served, slots: int) -> int:
     return max(min(round(in_flight), slots), 1)
 
 
-def _as_served(form: PhaseTimes, load: Served) -> PhaseTimes:
+def _with_client_times(form: PhaseTimes, load: Served) -> PhaseTimes:
     """Return the closed form with the times that clients see; for an overloaded engine, its maximum throughput."""
     means = load.steady
     if means is None:
@@ -270,7 +278,7 @@ def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) ->
     held, seats = ranks * TokenSteps(resolved).concurrent_requests(tokens), ranks * resolved.max_num_seqs
     if traffic.batch_size is not None and traffic.batch_size > seats:
         raise InvalidInput(
-            f"--batch-size {traffic.batch_size} exceeds max_num_seqs {seats}: {resolved.more_seats}"
+            f"--batch-size {traffic.batch_size} exceeds max_num_seqs {seats}: {resolved.concurrency_advice}"
         )
     needed = traffic.batch_size or 1
     if held < needed:
@@ -278,7 +286,7 @@ def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) ->
         beside = "" if resolved.pool.speculator is None else " next to the drafter"
         raise DoesNotFit(
             f"{needed} x {tokens} tokens exceed the KV cache of {ranks * plan.kv_capacity_tokens} tokens, "
-            f"which holds {held} such requests{beside}; {resolved.more_memory}{fewer}",
+            f"which holds {held} such requests{beside}; {resolved.memory_advice}{fewer}",
             needed_bytes=needed * tokens * plan.kv_bytes_per_token,
             usable_bytes=plan.kv_cache_bytes,
         )

@@ -11,7 +11,7 @@ from capacity.hardware.pricing import usd_per_hour
 from capacity.pool.drafting import memory_with_draft
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult
-from capacity.simulator.distribution import Distribution, flattened_latencies
+from capacity.simulator.distribution import Distribution, flatten_latencies
 from capacity.simulator.metrics import RequestTable, summarize
 from capacity.workload import Workload
 
@@ -24,7 +24,7 @@ class RequestGroup:
 
     def to_dict(self) -> dict[str, object]:
         names = [field.name for field in fields(self) if field.name != "latencies_ms"]
-        return {name: getattr(self, name) for name in names} | flattened_latencies(
+        return {name: getattr(self, name) for name in names} | flatten_latencies(
             self.latencies_ms, ("mean", "p95")
         )
 

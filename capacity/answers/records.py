@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from capacity.answers.attribution import BoundTime, Response, Shares
+from capacity.answers.attribution import BoundTime, ResourceEffect, Shares
 from capacity.answers.interval_parts import ExplainedInterval
 from capacity.base.latency_metrics import FURTHER_METRICS, METRICS
 from capacity.base.quantity import Quantity as Quantity
-from capacity.base.record import AnswerRecord, plain
+from capacity.base.record import AnswerRecord, to_plain_values
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.step import Bound
 
@@ -288,7 +288,7 @@ class Attribution(AnswerRecord):
     prefill: Shares
     decode: Shares | None
     breakdown: Breakdown
-    responses: tuple[Response, ...]
+    responses: tuple[ResourceEffect, ...]
     intervals: tuple[ExplainedInterval, ...]
     warnings: tuple[str, ...]
 
@@ -343,7 +343,7 @@ class Simulation(AnswerRecord):
         """The summary as plain JSON values, `schema` first; the keys of the run and of its verdict on one level."""
 
         def plain_fields(*names: str) -> dict[str, object]:
-            return {name: plain(getattr(self, name)) for name in names}
+            return {name: to_plain_values(getattr(self, name)) for name in names}
 
         judged: dict[str, object] = dict.fromkeys(("verdict", "verdict_reason", "evidence", "intervals"))
         return {
@@ -364,10 +364,10 @@ class Simulation(AnswerRecord):
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
         """Return the JSON schema of `to_dict()`: a metric that no request has (TPOT of one-token outputs) is null."""
-        from capacity.simulator.distribution import flattened_latencies  # loads numpy
+        from capacity.simulator.distribution import flatten_latencies  # loads numpy
 
         schema = json.loads(SIMULATION_SCHEMA.read_bytes())
-        latencies = {key: {"type": ["number", "null"]} for key in flattened_latencies(dict.fromkeys(METRICS))}
+        latencies = {key: {"type": ["number", "null"]} for key in flatten_latencies(dict.fromkeys(METRICS))}
         schema["properties"] |= {"schema": {"const": cls.SCHEMA}, **latencies}
         schema["required"] += ["schema", *latencies]
         return dict(schema)

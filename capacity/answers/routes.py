@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Service, Traffic
-from capacity.deployment.pool_routers import APART
-from capacity.deployment.routing import Forecast, Takes
+from capacity.deployment.pool_routers import POOL_ROUTERS
+from capacity.deployment.routing import Forecast, PoolLimits
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult
 from capacity.simulator.escalation import Escalation
@@ -42,11 +42,11 @@ def forecast_of(resolved: ResolvedPool, within_s: float) -> Forecast:
 CASCADE = "cascade"  # the router
 
 
-def takes_of(resolved: ResolvedPool, place: int, service: Service) -> Takes:
+def takes_of(resolved: ResolvedPool, place: int, service: Service) -> PoolLimits:
     """Return the requests that routers with several pools send to the pool at index `place` of its deployment."""
     pool = resolved.pool
     forecast = None if service.router_ttft_s is None else forecast_of(resolved, service.router_ttft_s)
-    return Takes(place, pool.route_up_to_tokens, pool.route_up_to_requests, forecast)
+    return PoolLimits(place, pool.route_up_to_tokens, pool.route_up_to_requests, forecast)
 
 
 def check_routes(pools: Sequence[ResolvedPool], service: Service) -> None:
@@ -55,7 +55,10 @@ def check_routes(pools: Sequence[ResolvedPool], service: Service) -> None:
     if service.router == "within-ttft" and service.router_ttft_s is None:
         raise InvalidInput("--router within-ttft needs --router-ttft-s, the TTFT limit in seconds")
     by_length = ("route_up_to_tokens", "route_up_to_requests")
-    for name, routers in {**dict.fromkeys(by_length, APART), "route_escalation_rate": (CASCADE,)}.items():
+    for name, routers in {
+        **dict.fromkeys(by_length, POOL_ROUTERS),
+        "route_escalation_rate": (CASCADE,),
+    }.items():
         if service.router not in routers and any(getattr(each.pool, name) is not None for each in pools):
             ways = " or ".join(routers)
             raise InvalidInput(f"a pool has {name}, which --router {service.router} ignores: use {ways}")

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from capacity.answers.intervals import LoadBands, beside_client, load_bands, with_interval
+from capacity.answers.intervals import LoadBands, add_client_latency, load_bands, with_interval
 from capacity.answers.records import Quantity
 from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
 from capacity.deployment import Traffic
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult
-from capacity.simulator.load_means import LoadMeans, whole_means
+from capacity.simulator.load_means import LoadMeans, whole_run_means
 from capacity.simulator.metrics import MISSING
 from capacity.simulator.verdict import Verdict
 from capacity.step import PS_PER_S
@@ -35,7 +35,7 @@ def predicted_ms(
     complete requests, an interval covers those of all of them.
     """
     found: dict[str, Quantity] = {}
-    for pool in _kinds(pools):
+    for pool in _distinct_pools(pools):
         bands = run_bands(pool, requests, run, verdict)
         if bands is None:
             return {}
@@ -45,7 +45,7 @@ def predicted_ms(
     return found
 
 
-def _kinds(pools: Sequence[ResolvedPool]) -> list[ResolvedPool]:
+def _distinct_pools(pools: Sequence[ResolvedPool]) -> list[ResolvedPool]:
     """Return the first pool and the pools that serve whole requests of another model or on another GPU."""
     kinds = {(pools[0].model.name, pools[0].profile.name): pools[0]}
     for pool in pools:
@@ -58,13 +58,13 @@ def run_bands(
     resolved: ResolvedPool, requests: Workload, run: SimulationResult, verdict: Verdict | None
 ) -> LoadBands | None:
     """Return the intervals of the load of a run; None if no request completed."""
-    whole = whole_means(run.summary, run.records)
+    whole = whole_run_means(run.summary, run.records)
     if whole is None:
         return None
     done = run.records.completed
     return load_bands(
         resolved,
-        _as_made(whole, run),
+        _without_judge_delay(whole, run),
         (float(run.records.prompt_tokens[done].mean()), float(run.records.output_tokens[done].mean())),
         client_latency_s=requests.client_latency_s or 0.0,
         load_fraction=None if verdict is None or requests.is_closed_loop else verdict.load_fraction,
@@ -76,7 +76,7 @@ def _has_judge(run: SimulationResult) -> bool:
     return run.cascade is not None and run.cascade.by_answer
 
 
-def _as_made(whole: LoadMeans, run: SimulationResult) -> LoadMeans:
+def _without_judge_delay(whole: LoadMeans, run: SimulationResult) -> LoadMeans:
     """Return the means with tokens timed when the engine made them, if a judge held them back: a slower step affects
     those."""
     if run.cascade is None or not _has_judge(run):
@@ -125,7 +125,7 @@ def latency_intervals(
         for key, quantity in quantities.items():
             if metric != "tpot":
                 adjustment = bands.resolved.profile.adjustment
-                quantity = beside_client(
+                quantity = add_client_latency(
                     quantity, traffic, adjustment=adjustment, unit_s=1e-3, as_found=bands.as_found
                 )
             found[key] = quantity

@@ -11,19 +11,19 @@ from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.resolve import ResolvedPool
 from capacity.step.closed_form import PhaseTimes, closed_loop_times, prefill_steps
 from capacity.step.model import StepModel
-from capacity.step.operators import tilt_of
+from capacity.step.operators import token_log_ratio
 from capacity.step.row_counts import all_tokens
 from capacity.step.shape import StepShape, decode_shape
 from capacity.step.time_classes import EFFECTS, TIME_CLASSES, Effect, class_shares
 
-MOST_AMPLIFIED = 8.0  # above this a queue depends on run length and arrivals more than on steps
+MAX_AMPLIFICATION = 8.0  # above this a queue depends on run length and arrivals more than on steps
 MOST_LOAD = 0.97
 
 Shares = dict[Effect, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadSeen:
+class ObservedLoad:
     """A load as its clients see it, means in seconds: the point at which sensitivities are computed.
 
     `waiting_s` of `ttft_s` passes before the first token is scheduled. `server_s` of it is client and API server time,
@@ -56,7 +56,7 @@ class Sensitivities:
     queue_share: float
 
 
-def sensitivities(resolved: ResolvedPool, load: LoadSeen) -> Sensitivities:
+def sensitivities(resolved: ResolvedPool, load: ObservedLoad) -> Sensitivities:
     """Return the sensitivity of a load's latencies to each class of seconds."""
     times = _closed_form(resolved, load)
     steps = TokenSteps(resolved)
@@ -68,7 +68,7 @@ def sensitivities(resolved: ResolvedPool, load: LoadSeen) -> Sensitivities:
     if amplified > 1:
         alone = prefill_steps(1, max(round(load.input_len), 1), resolved.limits)
         alone_s = min(sum(map(resolved.step_model.step_seconds, alone)), served_s)
-        of_ttft_s = min(alone_s + (served_s - alone_s) * (1 + amplified), served_s * MOST_AMPLIFIED)
+        of_ttft_s = min(alone_s + (served_s - alone_s) * (1 + amplified), served_s * MAX_AMPLIFICATION)
     ttft = {name: share * of_ttft_s / load.ttft_s for name, share in of_prefill.items()}
     tpot = None
     e2e = {name: value * load.ttft_s / load.e2e_s for name, value in ttft.items()}
@@ -90,7 +90,7 @@ def _effects(resolved: ResolvedPool, steps: TokenSteps, shape: StepShape) -> Sha
     """Return the sensitivities of one step of a rank; its experts are those of all ranks in lockstep."""
     found = step_shares(steps, shape)
     tokens = all_tokens(shape) * resolved.lockstep_ranks
-    return {**found, "experts_tilt": found["experts"] * tilt_of(tokens)}
+    return {**found, "experts_tilt": found["experts"] * token_log_ratio(tokens)}
 
 
 def step_shares(steps: StepModel | TokenSteps, shape: StepShape) -> Shares:
@@ -118,7 +118,7 @@ def step_shares(steps: StepModel | TokenSteps, shape: StepShape) -> Shares:
     return shares
 
 
-def _tpot_amplification(resolved: ResolvedPool, load: LoadSeen, times: PhaseTimes) -> float:
+def _tpot_amplification(resolved: ResolvedPool, load: ObservedLoad, times: PhaseTimes) -> float:
     """Return the amplification of slower steps in TPOT under open-loop arrivals: they hold more requests, whose steps
     are slower again.
 
@@ -138,10 +138,10 @@ def _tpot_amplification(resolved: ResolvedPool, load: LoadSeen, times: PhaseTime
         half = decode_shape(batch // 2, context, window_tokens=resolved.model.window_tokens)
         steps = TokenSteps(resolved)
         growth = (1 - steps.step_seconds(half) / steps.step_seconds(decode)) / (1 - (batch // 2) / batch)
-    return min(1 / (1 - prefilling) / (1 - min(max(growth, 0.0), MOST_LOAD)), MOST_AMPLIFIED)
+    return min(1 / (1 - prefilling) / (1 - min(max(growth, 0.0), MOST_LOAD)), MAX_AMPLIFICATION)
 
 
-def _closed_form(resolved: ResolvedPool, load: LoadSeen) -> PhaseTimes:
+def _closed_form(resolved: ResolvedPool, load: ObservedLoad) -> PhaseTimes:
     """Return the closed form of as many requests on one rank, whose steps represent the load's."""
     streams = min(resolved.pool.pipeline_parallel_size, max(round(load.in_flight), 1))
     most = resolved.max_num_seqs * resolved.pool.data_parallel_size

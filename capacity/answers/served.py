@@ -16,14 +16,14 @@ from capacity.base.latency_metrics import METRICS
 from capacity.deployment import Service, Traffic
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult
-from capacity.simulator.load_means import LoadMeans, whole_means
-from capacity.simulator.peaks import LEAST_RESIDENCES
+from capacity.simulator.load_means import LoadMeans, whole_run_means
+from capacity.simulator.peaks import MIN_RESIDENCES
 from capacity.simulator.verdict import Verdict
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
 from capacity.workload.described import DEFAULT_NUM_PROMPTS
 
-WAVES = 10  # requests of a closed loop's run over its concurrency, as in published benchmarks
+REQUESTS_PER_USER = 10  # requests of a closed loop's run over its concurrency, as in published benchmarks
 MOST_PROMPTS = 50_000
 
 
@@ -59,7 +59,7 @@ def serve_load(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
         load = steady_load(run.records, verdict, requests, [(engine, 1)])
     steady, whole = verdict.steady, None
     if wanted is None or wanted == simulated.concurrency:
-        whole = whole_means(run.summary, run.records)
+        whole = whole_run_means(run.summary, run.records)
     else:
         steady = _means_with_queue(steady, wanted)
         reason = f"a closed loop of {wanted:,} requests: about {slots:,} run at a time, the others wait"
@@ -86,19 +86,19 @@ def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Ve
     """Return a run with its verdict. The run is long enough for a steady state unless the traffic sets its length."""
     num_prompts = traffic.num_prompts
     if num_prompts is not None or traffic.arrivals != "steady":
-        return _of_prompts(resolved, traffic, num_prompts)
-    num_prompts = long_enough(traffic).num_prompts or DEFAULT_NUM_PROMPTS
+        return _run_requests(resolved, traffic, num_prompts)
+    num_prompts = with_enough_prompts(traffic).num_prompts or DEFAULT_NUM_PROMPTS
     sample = None
     while True:
-        run, verdict, requests = _of_prompts(resolved, traffic, num_prompts, sample)
+        run, verdict, requests = _run_requests(resolved, traffic, num_prompts, sample)
         sample = sample or requests
-        needed = prompts_to_tell(run, traffic)
+        needed = prompts_for_steady_state(run, traffic)
         if verdict.verdict != "too short to tell" or not num_prompts < needed <= MOST_PROMPTS:
             return run, verdict, requests
         num_prompts = needed
 
 
-def prompts_to_tell(run: SimulationResult, traffic: Traffic) -> int:
+def prompts_for_steady_state(run: SimulationResult, traffic: Traffic) -> int:
     """Return the number of arrivals over several residence times of a request, as observed in a run."""
     latency = run.summary.e2el_ms
     if latency is None or traffic.request_rate is None or math.isinf(traffic.request_rate):
@@ -107,18 +107,18 @@ def prompts_to_tell(run: SimulationResult, traffic: Traffic) -> int:
     span_s = int(offered.max() - offered.min()) / PS_PER_S
     # for a peak, the rate of the peak
     rate = max(traffic.request_rate, len(offered) / span_s if span_s else 0.0)
-    return math.ceil(1.5 * LEAST_RESIDENCES * latency.percentiles[50] / 1e3 * rate)
+    return math.ceil(1.5 * MIN_RESIDENCES * latency.percentiles[50] / 1e3 * rate)
 
 
-def long_enough(traffic: Traffic) -> Traffic:
+def with_enough_prompts(traffic: Traffic) -> Traffic:
     """Return the traffic with enough requests for the steady state of a closed loop, unless their number is given."""
     if traffic.num_prompts is not None or traffic.trace is not None or traffic.concurrency is None:
         return traffic
-    wanted = min(max(DEFAULT_NUM_PROMPTS, WAVES * traffic.concurrency), MOST_PROMPTS)
+    wanted = min(max(DEFAULT_NUM_PROMPTS, REQUESTS_PER_USER * traffic.concurrency), MOST_PROMPTS)
     return traffic.model_copy(update={"num_prompts": wanted})
 
 
-def _of_prompts(
+def _run_requests(
     resolved: ResolvedPool, traffic: Traffic, num_prompts: int | None, sample: Workload | None = None
 ) -> tuple[SimulationResult, Verdict, Workload]:
     requests = make_workload(traffic.model_copy(update={"num_prompts": num_prompts}), resolved.max_model_len)
@@ -131,5 +131,5 @@ def _of_prompts(
         verdict = replace(verdict, reason=f"{requests.part}: {verdict.reason}")
     # the steady state of a closed loop needs a longer run
     if verdict.verdict == "too short to tell" and requests.is_closed_loop:
-        verdict = replace(verdict, steady=whole_means(run.summary, run.records))
+        verdict = replace(verdict, steady=whole_run_means(run.summary, run.records))
     return run, verdict, requests

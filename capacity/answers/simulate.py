@@ -11,9 +11,9 @@ from typing import Annotated, Any
 from capacity.answers.attribution import bound_times
 from capacity.answers.costs import Prices, cost_of
 from capacity.answers.deployment_run import deployment_prices, run_service, verdict_on, with_roles
-from capacity.answers.engine_setup import engine_frontend, offline_notes, requests_of, unheeded_notes
+from capacity.answers.engine_setup import engine_frontend, ignored_setting_notes, offline_notes, requests_of
 from capacity.answers.fit import drafting_notes, gpu_summary, model_summary
-from capacity.answers.phases import check_length, check_task, equal_length_notes, tower_notes
+from capacity.answers.phases import check_length, check_output_len, equal_length_notes, tower_notes
 from capacity.answers.pool_runs import pool_runs, priority_classes
 from capacity.answers.records import Simulation
 from capacity.answers.routes import check_routed_traffic, route_notes
@@ -23,18 +23,18 @@ from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP
 from capacity.base.keywords import document_options, split
-from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, deployment_of
-from capacity.deployment.use_cases import levels_of
+from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, make_deployment
+from capacity.deployment.use_cases import service_levels
 from capacity.hardware.cost_estimate import CostEstimate
-from capacity.hardware.pricing import cautions_of
+from capacity.hardware.pricing import price_cautions
 from capacity.model import ModelSpec
 from capacity.pool.drafting import memory_with_draft
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult, StepObserver
-from capacity.simulator.levels import check_window, hold_in_windows
+from capacity.simulator.levels import check_window, evaluate_slos_in_windows
 from capacity.simulator.levels import goodput as goodput_of
 from capacity.simulator.metrics import LatencySummary
-from capacity.simulator.replications import over_runs, replication_seeds
+from capacity.simulator.replications import replication_seeds, summarize_runs
 from capacity.simulator.time_parts import time_parts
 from capacity.simulator.verdict import Verdict
 from capacity.workload import Workload, parse_slos, write_for_client
@@ -77,7 +77,7 @@ def simulate(
     InvalidInput and its subclasses.
     """
     pool, traffic_fields, service_fields, cost_fields = split(options, Pool, Traffic, Service, Cost)
-    deployment = deployment_of(
+    deployment = make_deployment(
         model,
         pool=pool,
         traffic=traffic_fields,
@@ -94,11 +94,11 @@ def simulate(
     ]
     _check(pools, None if workload is not None else traffic)
     prices = deployment_prices(pools, service, deployment.cost)
-    levels = parse_slos(levels_of(slo or (), traffic))
+    levels = parse_slos(service_levels(slo or (), traffic))
     check_window(slo_window, levels)
     requests = requests_of(traffic, workload, _longest_request(pools))
     for each in pools:
-        check_task(each, int(requests.output_tokens.max(initial=1)))
+        check_output_len(each, int(requests.output_tokens.max(initial=1)))
     saved = []
     if save_trace is not None:
         saved = [f"replay with: {write_for_client(requests, save_trace, save_trace_for)}"]
@@ -127,14 +127,16 @@ def simulate(
 
     replicated = None
     if len(seeds) > 1 and run.status != "interrupted":
-        replicated = over_runs(seeds, [run.summary, *map(further_summary, seeds[1:])])
+        replicated = summarize_runs(seeds, [run.summary, *map(further_summary, seeds[1:])])
     verdict = verdict_on(
         run, pools, service, requests, scheduling=traffic.scheduling, engine_loop=engine_loop
     )
     steady = verdict is not None and verdict.is_stable
     limits = parse_slos(goodput or ())
     answer = _simulation_of(pools[0], requests, run)
-    held, window = hold_in_windows(levels, requests, run.records, run.summary, slo_window, steady=steady)
+    held, window = evaluate_slos_in_windows(
+        levels, requests, run.records, run.summary, slo_window, steady=steady
+    )
     return replace(
         answer,
         pools=pool_runs(pools, run, prices) if len(pools) > 1 else (),
@@ -152,7 +154,7 @@ def simulate(
             *(() if workload is not None else equal_length_notes(traffic)),
             *_run_notes(run, pools, traffic, service, prices),
             *(_loop_notes(run) if engine_loop == "auto" and observer is None else ()),
-            *(caution for price in (prices or {}).values() for caution in cautions_of(price)),
+            *(caution for price in (prices or {}).values() for caution in price_cautions(price)),
             *saved,
         ),
     )
@@ -254,7 +256,7 @@ def _run_notes(
             "different pools; the bill and the cost per request do not depend on it."
         )
     yield from route_notes(pools, run)
-    yield from unheeded_notes(pools, traffic)
+    yield from ignored_setting_notes(pools, traffic)
 
 
 def _loop_notes(run: SimulationResult) -> Iterator[str]:

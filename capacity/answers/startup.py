@@ -6,12 +6,12 @@ from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
 
-from capacity.answers.interval_parts import NINETY
+from capacity.answers.interval_parts import Z_90
 from capacity.answers.records import Quantity, StartUp
 from capacity.pool.resolve import ResolvedPool
 
 LOGS = Path(__file__).with_name("startup_logs.toml")
-WITH_LOGS = ("vllm", "sglang")
+ENGINES_WITH_LOGS = ("vllm", "sglang")
 
 
 def startup_of(resolved: ResolvedPool) -> StartUp | None:
@@ -20,23 +20,23 @@ def startup_of(resolved: ResolvedPool) -> StartUp | None:
     The parts are independent: the deviation of the total is the square root of the sum of squared deviations.
     """
     engine = resolved.engine
-    if engine.name not in WITH_LOGS or resolved.profile.platform != "cuda":
+    if engine.name not in ENGINES_WITH_LOGS or resolved.profile.platform != "cuda":
         return None
-    rate = part_of("weights_gb_per_s")
+    rate = startup_part("weights_gb_per_s")
     parts = {
-        "process": part_of("process_s"),
+        "process": startup_part("process_s"),
         "weights": rate.inverse(resolved.memory.weights_bytes / 1e9),
-        "profiling": part_of("profiling_s"),
+        "profiling": startup_part("profiling_s"),
     }
     if resolved.step_model.largest_graph is not None:
         if engine.scheduler.startswith("vllm-v1"):
-            parts["compile"] = part_of("compile_s")
-        parts["graphs"] = part_of("graphs_s")
+            parts["compile"] = startup_part("compile_s")
+        parts["graphs"] = startup_part("graphs_s")
     return StartUp(total_s=_sum(list(parts.values())), parts_s=parts, weights_gb_per_s=rate.value)
 
 
 @lru_cache(maxsize=8)
-def part_of(name: str) -> Quantity:
+def startup_part(name: str) -> Quantity:
     """Return the geometric mean of a table of the logs, with the 90 % prediction interval of a further log.
 
     The deviation is that of the logarithms. For seconds it is pooled over the tables, because some are short.
@@ -54,7 +54,7 @@ def part_of(name: str) -> Quantity:
 
 def _student(freedom: int) -> float:
     """Return the 95 % quantile of Student's t, by its expansion about the normal quantile (0.3 % off at 7)."""
-    z = NINETY
+    z = Z_90
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 

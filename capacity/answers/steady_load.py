@@ -2,7 +2,7 @@
 
 import math
 
-from capacity.answers.costs import Pools, ServedLoad, most_per_s
+from capacity.answers.costs import Pools, ServedLoad, max_requests_per_s
 from capacity.base.errors import InvalidInput
 from capacity.simulator.metrics import RequestTable
 from capacity.simulator.verdict import Verdict
@@ -33,7 +33,7 @@ def steady_load(
         in_flight=None if workload.concurrency is None else float(workload.concurrency),
         hit_fraction=float(records.cached_tokens[done].sum() / max(prompts.sum(), 1)),
     )
-    return load.at_rate(long_run_rate(records, verdict, workload, most_per_s=most_per_s(pools, load)))
+    return load.at_rate(long_run_rate(records, verdict, workload, most_per_s=max_requests_per_s(pools, load)))
 
 
 def long_run_rate(

@@ -12,8 +12,8 @@ from capacity.base.platforms import TITLES
 from capacity.base.record import AnswerRecord
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
 from capacity.hardware import HardwareProfile, load_profile, profile_names
-from capacity.hardware.kernel_lookup import Lookup
-from capacity.hardware.spreads import spreads
+from capacity.hardware.kernel_lookup import KernelLookup
+from capacity.hardware.spreads import load_spreads
 from capacity.hardware.weight_kernels import weight_kernels
 from capacity.model.quantization import FormatFamily, Kernel, find_format
 from capacity.step.setting import coefficient_sources
@@ -89,9 +89,9 @@ def _cell(profile: HardwareProfile, engine: EngineSpec, family: FormatFamily) ->
 
 
 def _format_support(profile: HardwareProfile, engine: EngineSpec, family: FormatFamily) -> tuple[Status, str]:
-    if not engine.runs(profile.platform, profile.capability):
+    if not engine.runs_on_platform(profile.platform, profile.capability):
         return "impossible", f"{engine.name} does not run on {_device_name(profile, engine)}"
-    if not engine.loads_there(family, profile.platform, profile.capability):
+    if not engine.loads_on_platform(family, profile.platform, profile.capability):
         return (
             "impossible",
             f"{engine.name} does not load {family} weights on {_device_name(profile, engine)}",
@@ -119,7 +119,7 @@ def _device_name(profile: HardwareProfile, engine: EngineSpec) -> str:
 
 def _kernel_support(profile: HardwareProfile, engine: EngineSpec, kernel: Kernel) -> tuple[Status, str]:
     """Return the status of a kernel that the tables have for some GPU and engine."""
-    lookup = Lookup(coefficient_sources(profile), engine.kernel_family)
+    lookup = KernelLookup(coefficient_sources(profile), engine.kernel_family)
     lookup.kernel("gemm", kernel)
     step_time = profile.step_time
     if lookup.assumed:
@@ -133,6 +133,6 @@ def _kernel_support(profile: HardwareProfile, engine: EngineSpec, kernel: Kernel
             "assumed",
             f"{engine.kernel_family}'s {kernel} kernel, measured on this GPU, replaces its own",
         )
-    if any((seen.engine, seen.gpu) == (engine.name, profile.name) for seen in spreads().familiar):
+    if any((seen.engine, seen.gpu) == (engine.name, profile.name) for seen in load_spreads().familiar):
         return "measured", f"servers were measured, and the {kernel} kernel is fitted on this GPU"
     return "fitted", f"the {kernel} kernel is fitted on this GPU"

@@ -14,7 +14,7 @@ from capacity.base.errors import InvalidInput
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_SAID = {str: "text", int: "a whole number", float: "a number", bool: "True or False", Path: "a path"}
+_TYPE_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "True or False", Path: "a path"}
 _MODULES = re.compile(r"\b(\w+\.)+(?=\w)")
 
 
@@ -56,10 +56,10 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
 
 
 def _accepts(kind: Any, value: object) -> bool:
-    return any(_is_of(each, value) for each in _alternatives(kind))
+    return any(_matches_type(each, value) for each in _alternatives(kind))
 
 
-def _is_of(kind: Any, value: object) -> bool:
+def _matches_type(kind: Any, value: object) -> bool:
     origin, inner = get_origin(kind), get_args(kind)
     if kind in (Any, object):
         return True
@@ -88,7 +88,7 @@ def _describe_type(kind: Any) -> str:
     if kind is NoneType:
         return "None"
     if get_origin(kind) is None:
-        return _SAID.get(kind) or str(kind.__name__)
+        return _TYPE_NAMES.get(kind) or str(kind.__name__)
     text = _MODULES.sub("", str(kind))
     return text if get_origin(kind) is Callable else f"a sequence ({text})"
 

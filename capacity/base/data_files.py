@@ -21,7 +21,7 @@ def read_data(path: Path) -> Table:
     try:
         raw = path.read_bytes()
         table = parse_json_object(raw, path) if path.suffix == ".json" else tomllib.loads(raw.decode())
-        return {key: _with_tuples(value) for key, value in table.items()}
+        return {key: _lists_to_tuples(value) for key, value in table.items()}
     except MalformedFile:
         raise
     except (OSError, ValueError) as error:
@@ -49,10 +49,10 @@ def make_row(path: Path, name: str, make: Callable[..., Row], values: Table) -> 
         raise MalformedFile(path, str(error).partition("() ")[2] or str(error), where=name) from None
 
 
-def _with_tuples(value: Any) -> Any:
+def _lists_to_tuples(value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(map(_with_tuples, value))
-    return {key: _with_tuples(each) for key, each in value.items()} if isinstance(value, dict) else value
+        return tuple(map(_lists_to_tuples, value))
+    return {key: _lists_to_tuples(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
 def user_folder(kind: str) -> Path:

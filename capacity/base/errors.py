@@ -12,7 +12,7 @@ CapacityError                      exit code 2
 import difflib
 from collections.abc import Iterable
 
-from capacity.base.foreign import brief
+from capacity.base.foreign import shorten_text
 
 LONGEST_PATH = 300  # longest path that an error shows in full
 
@@ -26,7 +26,7 @@ class CapacityError(Exception):
     exit_code = 2
 
     def __str__(self) -> str:
-        return brief(super().__str__())
+        return shorten_text(super().__str__())
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore_error, (type(self), self.args, self.__dict__)

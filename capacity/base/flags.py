@@ -24,7 +24,7 @@ class Kind(NamedTuple):
     choices: tuple[Any, ...]
 
 
-def kind_of(hint: Any) -> Kind:
+def kind_of_annotation(hint: Any) -> Kind:
     """Return the kind of an annotation; text if it contains no number and no boolean."""
     held = list(_types(hint))
     of = next((each for each in (bool, float, int) if each in held), str)

@@ -4,36 +4,39 @@ import re
 from typing import Any
 from unicodedata import category
 
-UNSHOWN = re.compile(
+HIDDEN_CHARACTERS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, but for tab and line break
     "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"  # directions, line ends, halves of characters
 )
 COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
-NO_CHARACTERS = {"Cn", "Co"}  # not assigned, or for private use
-LONGEST = 900  # characters of a message; the middle of longer ones is left out
-DEEPEST = 200  # nested lists; parsers accept fewer
+UNASSIGNED_CATEGORIES = {"Cn", "Co"}  # not assigned, or for private use
+MAX_MESSAGE_LENGTH = 900  # characters of a message; the middle of longer ones is left out
+MAX_DEPTH = 200  # nested lists; parsers accept fewer
 
 
 def printable(text: str, *, colours: bool = False) -> str:
     r"""Text with `\x1b` in place of an escape, and so for all that is not shown; `colours` may stay."""
-    if text.isprintable() or not (UNSHOWN.search(text) or _has_unknown_characters(text)):
+    if text.isprintable() or not (HIDDEN_CHARACTERS.search(text) or _has_unknown_characters(text)):
         return text
     parts = COLOUR.split(text) if colours else [text]
-    return "".join(part if place % 2 else _all_shown(part) for place, part in enumerate(parts))
+    return "".join(part if place % 2 else _escape_hidden(part) for place, part in enumerate(parts))
 
 
 def _has_unknown_characters(text: str) -> bool:
     """Return whether the text contains an unassigned or private-use character."""
     return any(
-        category(c) in NO_CHARACTERS for line in text.splitlines() if not line.isprintable() for c in line
+        category(c) in UNASSIGNED_CATEGORIES
+        for line in text.splitlines()
+        if not line.isprintable()
+        for c in line
     )
 
 
-def _all_shown(text: str) -> str:
-    shown = UNSHOWN.sub(lambda match: _escape(match[0]), text)
+def _escape_hidden(text: str) -> str:
+    shown = HIDDEN_CHARACTERS.sub(lambda match: _escape(match[0]), text)
     if not _has_unknown_characters(shown):
         return shown
-    return "".join(_escape(c) if category(c) in NO_CHARACTERS else c for c in shown)
+    return "".join(_escape(c) if category(c) in UNASSIGNED_CATEGORIES else c for c in shown)
 
 
 def one_line(text: str) -> str:
@@ -41,17 +44,21 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split()) if "\n" in text or "\t" in text else text)
 
 
-def brief(text: str) -> str:
+def shorten_text(text: str) -> str:
     """Return one line, with the middle of a very long text left out."""
     line = one_line(text)
-    return line if len(line) <= LONGEST else f"{line[: LONGEST * 3 // 4]} ... {line[-LONGEST // 5 :]}"
+    return (
+        line
+        if len(line) <= MAX_MESSAGE_LENGTH
+        else f"{line[: MAX_MESSAGE_LENGTH * 3 // 4]} ... {line[-MAX_MESSAGE_LENGTH // 5 :]}"
+    )
 
 
 def printable_values(value: Any, depth: int = 0) -> Any:
     """Return parsed data with printable texts and names."""
     if isinstance(value, str):
         return printable(value)
-    if depth > DEEPEST:
+    if depth > MAX_DEPTH:
         return value
     if isinstance(value, dict):
         return {

@@ -38,12 +38,12 @@ def records_html(records: Sequence[Mapping[str, object]]) -> str:
     if not records:
         return ""
     names = list(dict.fromkeys(name for record in records for name in record))
-    columns = [_numeric(record.get(name) for record in records) for name in names]
+    columns = [_number_class(record.get(name) for record in records) for name in names]
     rows = ([_format_value(record.get(name)) for name in names] for record in records)
     return f'<div class="wide">{table_html(names, rows, columns=columns)}</div>'
 
 
-def _numeric(values: Iterable[object]) -> str:
+def _number_class(values: Iterable[object]) -> str:
     known = [value for value in values if value is not None]
     return ' class="n"' if known and all(isinstance(value, (int, float)) for value in known) else ""
 

@@ -33,7 +33,7 @@ FileKind = Literal[
     "a benchmark result",
     "a server log",
 ]
-MOST_BYTES: Mapping[FileKind, int] = {  # uncompressed; several times the largest known file of each kind
+MAX_BYTES: Mapping[FileKind, int] = {  # uncompressed; several times the largest known file of each kind
     "a model configuration": 1_000_000,
     "a safetensors index": 1 << 26,
     "a hardware profile": 1 << 20,
@@ -47,7 +47,7 @@ MOST_BYTES: Mapping[FileKind, int] = {  # uncompressed; several times the larges
     "a benchmark result": 1 << 29,
     "a server log": 1 << 26,
 }
-SILENCE_S = 10.0  # longest time without data from a pipe
+PIPE_TIMEOUT_S = 10.0  # longest time without data from a pipe
 GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -91,7 +91,7 @@ def open_outside(name: str | os.PathLike[str]) -> io.BufferedReader:
 def read_bytes(name: str | os.PathLike[str], kind: FileKind, *, cut: bool = False) -> bytes:
     """Return all of a file, uncompressed if it is gzip. A file above the limit of its kind is truncated with `cut`,
     else rejected."""
-    most = MOST_BYTES[kind]
+    most = MAX_BYTES[kind]
     try:
         with open_outside(name) as file:
             compressed = file.peek(2)[:2] == GZIP_MAGIC
@@ -164,8 +164,8 @@ class _Pipe(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        if not select.select([self._descriptor], [], [], SILENCE_S)[0]:
-            problem = f"no data within {SILENCE_S:g} s; check that a process writes to it"
+        if not select.select([self._descriptor], [], [], PIPE_TIMEOUT_S)[0]:
+            problem = f"no data within {PIPE_TIMEOUT_S:g} s; check that a process writes to it"
             raise MalformedFile(self.name, problem)
         return os.readv(self._descriptor, [buffer])
 

@@ -11,17 +11,17 @@ from typing import Any
 
 from capacity.base.errors import InvalidInput
 
-MOST_WORKERS = 1024
-WATCH_S = 0.5
-STOPS = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)}
-CAN_WAIT = hasattr(signal, "pthread_sigmask")  # not on Windows
+MAX_WORKERS = 1024
+POLL_S = 0.5
+STOP_SIGNALS = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)}
+CAN_BLOCK_SIGNALS = hasattr(signal, "pthread_sigmask")  # not on Windows
 
 
 class _Workers(ProcessPoolExecutor):
     """An executor that defers interrupts while it submits work; otherwise it may leave a lock behind and never end."""
 
     def submit(self, *arguments: Any, **keywords: Any) -> Future[Any]:
-        with _interrupts_wait():
+        with _defer_interrupts():
             return super().submit(*arguments, **keywords)
 
 
@@ -41,7 +41,7 @@ def local_workers(
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
     with _Workers(
-        count, mp_context=context, initializer=_begin, initargs=(initializer, initargs)
+        count, mp_context=context, initializer=_start_worker, initargs=(initializer, initargs)
     ) as executor:
         try:
             for _ in range(count):
@@ -56,8 +56,8 @@ def local_workers(
 
 def check_workers(count: int) -> None:
     """Raise InvalidInput for more processes than a machine can run."""
-    if not 1 <= count <= MOST_WORKERS:
-        raise InvalidInput(f"workers must be from 1 to {MOST_WORKERS}, not {count}")
+    if not 1 <= count <= MAX_WORKERS:
+        raise InvalidInput(f"workers must be from 1 to {MAX_WORKERS}, not {count}")
 
 
 def end_with_parent(end: Callable[[], object] | None = None) -> None:
@@ -65,7 +65,7 @@ def end_with_parent(end: Callable[[], object] | None = None) -> None:
 
     `end` is called instead of an immediate exit.
     """
-    threading.Thread(target=_watch_parent, args=(end or _leave, os.getppid()), daemon=True).start()
+    threading.Thread(target=_watch_parent, args=(end or _exit_now, os.getppid()), daemon=True).start()
 
 
 def _watch_parent(end: Callable[[], object], number: int) -> None:
@@ -74,38 +74,38 @@ def _watch_parent(end: Callable[[], object], number: int) -> None:
     parent = parent_process()
     if parent is None:
         while os.getppid() == number:
-            time.sleep(WATCH_S)
+            time.sleep(POLL_S)
     else:
         connection.wait([parent.sentinel])
     end()
 
 
-def _leave() -> None:
+def _exit_now() -> None:
     os._exit(1)
 
 
 @contextmanager
-def _interrupts_wait() -> Iterator[None]:
+def _defer_interrupts() -> Iterator[None]:
     """Defer interrupts until the block ends; child processes keep their own handlers."""
-    if not CAN_WAIT:
+    if not CAN_BLOCK_SIGNALS:
         yield
         return
     from multiprocessing import resource_tracker
 
     resource_tracker.ensure_running()  # starting it later would unblock the signals
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _begin(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
+def _start_worker(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
     end_with_parent()
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # keep ignoring Ctrl-C if the parent does
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if CAN_WAIT:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+    if CAN_BLOCK_SIGNALS:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     if initializer is not None:
         initializer(*initargs)
 

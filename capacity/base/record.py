@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 Record = TypeVar("Record")
-UNWRITTEN: Mapping[str, bool] = {"written": False}  # the metadata of a field that is left out
+NOT_WRITTEN: Mapping[str, bool] = {"written": False}  # the metadata of a field that is left out
 
 
 @lru_cache(maxsize=256)
@@ -31,7 +31,7 @@ def written_names(kind: type) -> tuple[str, ...] | None:
     return (*getattr(kind, "FIRST", ()), *own, *getattr(kind, "LAST", ()))
 
 
-def plain(value: Any) -> Any:
+def to_plain_values(value: Any) -> Any:
     """Return a frozen record as plain values. Leaves are not copied, which is four times as fast as `asdict`.
 
     Of a user's spec, only the fields that differ from their defaults.
@@ -39,11 +39,11 @@ def plain(value: Any) -> Any:
     kind: Any = type(value)
     names = written_names(kind)
     if names is not None:
-        return {name: plain(getattr(value, name)) for name in names}
+        return {name: to_plain_values(getattr(value, name)) for name in names}
     if isinstance(value, (tuple, list)):
-        return type(value)(plain(item) for item in value)
+        return type(value)(to_plain_values(item) for item in value)
     if isinstance(value, dict):
-        return {name: plain(item) for name, item in value.items()}
+        return {name: to_plain_values(item) for name, item in value.items()}
     return value.model_dump(exclude_defaults=True) if isinstance(value, Spec) else value
 
 
@@ -58,7 +58,7 @@ def make_from(kind: type[Record], /, *sources: object, **own: Any) -> Record:
     return kind(**own)
 
 
-class Written:
+class WrittenRecord:
     """A record with written properties: `FIRST` before its fields and `LAST` after them."""
 
     __slots__ = ()
@@ -86,7 +86,7 @@ def _hint(kind: type, name: str, hints: Mapping[str, object]) -> object:
     return hints[name]
 
 
-class AnswerRecord(Written):
+class AnswerRecord(WrittenRecord):
     """Adds `to_dict()`; `SCHEMA` names the version of the record's shape."""
 
     __slots__ = ()
@@ -100,7 +100,7 @@ class AnswerRecord(Written):
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain JSON values, `schema` first."""
-        return {"schema": self.SCHEMA, **plain(self)}
+        return {"schema": self.SCHEMA, **to_plain_values(self)}
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Its rows, or itself where it has none, each on one level of dotted names."""

@@ -6,13 +6,13 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
-_SHORT = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)([kKmMgG])")
+_SHORT_COUNT = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)([kKmMgG])")
 _SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def short_count(text: str) -> str | int:
     """Parse vLLM's short form of a count: 25.6k is 25600, 1k is 1000, 1K is 1024. Other text is returned unchanged."""
-    short = _SHORT.fullmatch(text.strip())
+    short = _SHORT_COUNT.fullmatch(text.strip())
     return text if short is None else round(float(short[1]) * _SUFFIXES[short[2]])
 
 
@@ -23,7 +23,7 @@ class Spec(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+    def _reject_booleans(cls, value: Any, info: ValidationInfo) -> Any:
         """Reject booleans for numbers: `input_len = true` is a mistake, not one token."""
         values, name = value if isinstance(value, list | tuple) else (value,), info.field_name
         if any(isinstance(each, bool) for each in values) and name and not _takes_booleans(cls, name):
@@ -32,9 +32,9 @@ class Spec(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _written_short(cls, value: Any, info: ValidationInfo) -> Any:
+    def _parse_short_counts(cls, value: Any, info: ValidationInfo) -> Any:
         """Parse a whole number in vLLM's short form; other text is left to the integer parser."""
-        if isinstance(value, str) and info.field_name is not None and _is_a_count(cls, info.field_name):
+        if isinstance(value, str) and info.field_name is not None and _is_count_field(cls, info.field_name):
             return short_count(value)
         return value
 
@@ -46,7 +46,7 @@ def _takes_booleans(spec: type[Spec], name: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _is_a_count(spec: type[Spec], name: str) -> bool:
+def _is_count_field(spec: type[Spec], name: str) -> bool:
     """Return whether a field takes whole numbers and no text that could be a short form."""
     annotation = spec.model_fields[name].annotation
     kinds = {getattr(kind, "__origin__", kind) for kind in (annotation, *get_args(annotation))}

@@ -20,7 +20,7 @@ from capacity.cli.options import (
     EngineLoopOption,
     ListFormatOption,
     check_format,
-    fail,
+    exit_with_message,
     progress_bar,
     refuse_alone,
     show,
@@ -94,10 +94,10 @@ def explain(
     answer = question.ask(capacity.explain, request)
     tables = None
     if interval:
-        from capacity.report.views.layout import parts
+        from capacity.report.views.layout import view_parts
         from capacity.report.views.one_load import interval_view
 
-        tables = partial(parts, interval_view(answer))
+        tables = partial(view_parts, interval_view(answer))
     show_answer(answer, question.format, tables=tables)
 
 
@@ -157,7 +157,7 @@ def _exit_as(answer: capacity.Simulation) -> None:
         raise typer.Exit(1)
     if answer.run.status != "complete":
         stalled = answer.run.status == "stalled"
-        fail(f"{answer.run.status}: {answer.run.reason}", 1 if stalled else INTERRUPTED)
+        exit_with_message(f"{answer.run.status}: {answer.run.reason}", 1 if stalled else INTERRUPTED)
 
 
 def schedule(
@@ -179,7 +179,11 @@ def schedule(
         elif policy == "sglang-radix":
             show(schedule_report.radix_table(answer))
         else:
-            show(schedule_report.table(answer) if format == "table" else schedule_report.gantt(answer))
+            show(
+                schedule_report.steps_table(answer)
+                if format == "table"
+                else schedule_report.text_gantt(answer)
+            )
 
 
 def models(
@@ -198,7 +202,7 @@ def models(
     if not add:
         if name is not None:
             raise InvalidInput("--name changes nothing without `models add`: add it, or leave --name out")
-        show(report.listing(capacity.models(), check_format(format, LIST_FORMATS), title="Models"))
+        show(report.render_listing(capacity.models(), check_format(format, LIST_FORMATS), title="Models"))
         return
     if add[0] != "add" or len(add) != 2:
         raise InvalidInput(f"unknown command {' '.join(add)!r}: use `capacity models add ORG/NAME|PATH`")
@@ -242,13 +246,17 @@ def gpus(
     if support:
         show_answer(capacity.gpu_support(gpus=None if gpu is None else (gpu,), profiles=profiles), format)
         return
-    show(report.listing(capacity.gpus(profiles=profiles), check_format(format, LIST_FORMATS), title="GPUs"))
+    show(
+        report.render_listing(
+            capacity.gpus(profiles=profiles), check_format(format, LIST_FORMATS), title="GPUs"
+        )
+    )
 
 
 def use_cases(format: ListFormatOption = "table") -> None:
-    from capacity.report.use_cases import listed_use_cases
+    from capacity.report.use_cases import render_use_cases
 
-    show(listed_use_cases(capacity.use_cases(), check_format(format, LIST_FORMATS)))
+    show(render_use_cases(capacity.use_cases(), check_format(format, LIST_FORMATS)))
 
 
 def schema(
@@ -281,7 +289,7 @@ def frontier(
 ) -> None:
     from capacity.cli.question_flags import numbers, split_list
     from capacity.report.views.frontier import frontier_view
-    from capacity.report.views.layout import parts
+    from capacity.report.views.layout import view_parts
 
     check_format(format)
     if gpus is None:
@@ -302,7 +310,7 @@ def frontier(
             **options,
         )
     view = frontier_view(answer, tpot / 1e3, every=detail)
-    show_answer(answer, format, tables=partial(parts, view))
+    show_answer(answer, format, tables=partial(view_parts, view))
     if chart is not None:
         from capacity.report.figures.frontiers import frontier_chart
 

@@ -18,7 +18,7 @@ from capacity.base.registry import BY_NAME
 from capacity.cli.output_flag import replace_output_flags
 
 MOST_WIDTH = 110
-FEW = 12  # flags that fit on the first page, all of them
+MAX_FIRST_PAGE_FLAGS = 12  # flags that fit on the first page, all of them
 DEPRECATED = ("--chart", "--out", "--from-vllm")  # older spellings, which still work
 COLUMN = 28  # of flags; a longer one has a line of its own
 
@@ -53,7 +53,11 @@ def _first_page(command: VerbCommand, ctx: Any) -> Iterator[str]:
     entry = BY_NAME.get(command.name or "")
     named = entry.first.split() if entry else []
     by_flag = {flag.removeprefix("--"): option for option in options for flag in option.opts}
-    chosen = [by_flag[name] for name in named if name in by_flag] if len(options) > FEW else options
+    chosen = (
+        [by_flag[name] for name in named if name in by_flag]
+        if len(options) > MAX_FIRST_PAGE_FLAGS
+        else options
+    )
     for option in chosen:
         yield from _rows(spell_option(option, shortest=True), option.help or "")
     if entry and entry.examples:
@@ -62,7 +66,7 @@ def _first_page(command: VerbCommand, ctx: Any) -> Iterator[str]:
             yield from textwrap.wrap(f"capacity {example}", _width() - 2, **_HANGING)
     yield ""
     left = len(options) - len(chosen)
-    yield from textwrap.wrap(_further(command, left), _width())
+    yield from textwrap.wrap(_more_help(command, left), _width())
 
 
 _HANGING: dict[str, Any] = {
@@ -73,7 +77,7 @@ _HANGING: dict[str, Any] = {
 }
 
 
-def _further(command: VerbCommand, left: int) -> str:
+def _more_help(command: VerbCommand, left: int) -> str:
     """Return where to find more help."""
     if left:
         return f"`capacity {command.name} --help-all` shows {left} more flags."

@@ -17,13 +17,13 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from capacity.base.errors import CapacityError, InvalidInput
-from capacity.cli.options import CLOSED_PIPE, INTERRUPTED, fail, show, silence, with_dashes
+from capacity.cli.options import CLOSED_PIPE, INTERRUPTED, exit_with_message, show, silence, with_dashes
 from capacity.cli.verbs import register
 
 NO_MEMORY = "not enough memory: reduce the number of requests or points, or give the process more memory"
 VALUE_LISTS = ("--goodput", "--slo")
 # before Python looks for cycles; its default of 700 is reached again and again while modules load
-MOST_NEW_OBJECTS = 200_000
+GC_THRESHOLD = 200_000
 
 app = typer.Typer(
     name="capacity",
@@ -79,21 +79,21 @@ def _version(
         raise typer.Exit(2)
 
 
-def _travel_light() -> None:
+def _disable_garbage_collection() -> None:
     """Disable garbage collection at start and exit, which takes a fifth of a short command's time and finds little."""
-    gc.set_threshold(MOST_NEW_OBJECTS)
+    gc.set_threshold(GC_THRESHOLD)
     atexit.register(gc.freeze)  # remaining objects end with the process and need no collection
 
 
-def _print_what_can_be() -> None:
+def _make_output_safe() -> None:
     """Replace characters that the terminal's encoding lacks with `?`; discard output to closed streams."""
-    sys.stdout, sys.stderr = (stream or _nowhere() for stream in (sys.stdout, sys.stderr))
+    sys.stdout, sys.stderr = (stream or _null_stream() for stream in (sys.stdout, sys.stderr))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")
 
 
-def _nowhere() -> TextIO:
+def _null_stream() -> TextIO:
     return Path(os.devnull).open("w", encoding="utf-8")
 
 
@@ -108,30 +108,30 @@ def _command() -> Any:
 def main() -> None:
     """The `capacity` command."""
     try:
-        _travel_light()
-        _print_what_can_be()
+        _disable_garbage_collection()
+        _make_output_safe()
         code = _command()(args=_repeat_flags(sys.argv[1:]), prog_name="capacity", standalone_mode=False)
         if code == INTERRUPTED:  # the parser turns Ctrl-C into a code
             raise KeyboardInterrupt
         sys.stdout.flush()
     except CapacityError as error:
-        fail(f"{type(error).__name__}: {error}", error.exit_code)
+        exit_with_message(f"{type(error).__name__}: {error}", error.exit_code)
     except KeyboardInterrupt:
-        fail("interrupted", INTERRUPTED)
+        exit_with_message("interrupted", INTERRUPTED)
     except BrokenPipeError:
         silence(sys.stdout)
         sys.exit(CLOSED_PIPE)
     except MemoryError:
-        fail(NO_MEMORY, 2)
+        exit_with_message(NO_MEMORY, 2)
     except OSError as error:  # a disk that is full, say; files that cannot be read or written say more
         silence(sys.stdout)
-        fail(f"the answer cannot be written: {error.strerror or error}", 2)
+        exit_with_message(f"the answer cannot be written: {error.strerror or error}", 2)
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
         if not error.format_message():  # the help is printed already
             sys.exit(2)
-        fail(_usage(error), 2)
+        exit_with_message(_usage(error), 2)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -15,7 +15,7 @@ import typer
 
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER, ENGINE_LOOP
-from capacity.base.foreign import brief, printable
+from capacity.base.foreign import printable, shorten_text
 
 if TYPE_CHECKING:
     from capacity.base.record import AnswerRecord
@@ -83,10 +83,10 @@ def command_line_text() -> str:
     return shlex.join(["capacity", *sys.argv[1:], *applied])
 
 
-def say(message: str) -> None:
+def print_message(message: str) -> None:
     """Print one line on stderr if possible."""
     try:
-        print(brief(message), file=sys.stderr, flush=True)
+        print(shorten_text(message), file=sys.stderr, flush=True)
     except OSError:
         silence(sys.stderr)
 
@@ -97,9 +97,9 @@ def silence(stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def fail(message: str, exit_code: int) -> NoReturn:
+def exit_with_message(message: str, exit_code: int) -> NoReturn:
     """End with one line on stderr."""
-    say(message)
+    print_message(message)
     sys.exit(exit_code)
 
 

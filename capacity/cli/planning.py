@@ -23,9 +23,9 @@ from capacity.cli.options import (
     WorkersOption,
     check_format,
     command_line_text,
+    print_message,
     progress_bar,
     refuse_alone,
-    say,
     show,
     show_answer,
     with_dashes,
@@ -68,7 +68,7 @@ def plan(
 
         for engine in split_list(options.get("engines")):
             if not is_launched(engine):
-                say(f"note: {engine} has no launch command: writing only the report and plan.json")
+                print_message(f"note: {engine} has no launch command: writing only the report and plan.json")
     with search_progress() as progress:
         answer = capacity.plan(model, progress=progress, **keywords, **options)
     show_answer(answer, format, detail=detail)
@@ -80,7 +80,7 @@ def plan(
         written = write_plan_files(answer, Path(output), model=model, traffic=arrivals)
         sizes = [path.stat().st_size for path in written]
         files = (f"{path} ({size / 1e6:.1f} MB)" for path, size in zip(written, sizes, strict=True))
-        say(f"written, {sum(sizes) / 1e6:.1f} MB: {', '.join(files)}")
+        print_message(f"written, {sum(sizes) / 1e6:.1f} MB: {', '.join(files)}")
     if answer.ended == "interrupted":
         raise typer.Exit(INTERRUPTED)
     if not answer.ranked:
@@ -97,14 +97,14 @@ def fleet(
     **keywords: Any,
 ) -> None:
     from capacity.report.views.fleet import fleet_view
-    from capacity.report.views.layout import parts
+    from capacity.report.views.layout import view_parts
 
     check_format(format)
     _refuse_idle("fleet", options)
     with search_progress(every_better=False) as progress:
         answer = capacity.fleet(model, progress=progress, **keywords, **options)
     view = fleet_view(answer, detail=detail or format == "html")
-    show_answer(answer, format, tables=partial(parts, view))
+    show_answer(answer, format, tables=partial(view_parts, view))
     if answer.best is None:
         raise typer.Exit(1)
     if output is not None:
@@ -112,18 +112,18 @@ def fleet(
         from capacity.planning.fleets.fleet_records import deployment_of_fleet
 
         write(output, to_toml(deployment_of_fleet(answer, model, options)))
-        say(f"written: {output}")
+        print_message(f"written: {output}")
 
 
 def _refuse_idle(verb: str, options: Mapping[str, Any]) -> None:
     """Raise InvalidInput for a search flag that has no effect."""
     from capacity.base.keywords import split
     from capacity.deployment import build
-    from capacity.deployment.reading import refuse_idle
+    from capacity.deployment.reading import reject_unused_fields
 
     specs = tuple(map(resolve_name, BY_NAME[verb].specs))
     made = [build(spec, part) for spec, part in zip(specs, split(options, *specs), strict=True)]
-    refuse_idle(verb, made, options)
+    reject_unused_fields(verb, made, options)
 
 
 def curve(question: Question, *, output: str | None = None, **keywords: Any) -> None:
@@ -168,7 +168,7 @@ def _two_deployments(question: Question, files: list[str]) -> tuple[DeploymentFi
     """
     from capacity.deployment import Pool, Service
     from capacity.deployment.launch_command import read_launch
-    from capacity.deployment.reading import refuse_idle
+    from capacity.deployment.reading import reject_unused_fields
 
     line = question.from_launch
     stored = question.deployment is not None or line is not None
@@ -198,7 +198,9 @@ def _two_deployments(question: Question, files: list[str]) -> tuple[DeploymentFi
             "service": merge_flags(Service, first.service, service, as_flags=False),
         }
     )
-    refuse_idle("diff", (*second.pools, second.traffic, second.service, second.cost), [*pool, *service])
+    reject_unused_fields(
+        "diff", (*second.pools, second.traffic, second.service, second.cost), [*pool, *service]
+    )
     return first, second
 
 
@@ -228,21 +230,21 @@ def sweep(
     if format == "table":
         show(f"stored in {store}")
     if swept.first_failure is not None:
-        say(f"first failed point: {swept.first_failure}")
+        print_message(f"first failed point: {swept.first_failure}")
     if swept.failed and swept.failed == swept.points:
         raise typer.Exit(2)
 
 
 def _over_deployment(question: Question, path: str) -> SweepSpec:
     """Return a sweep file's spec; the deployment, if given, fixes all fields that the file neither fixes nor varies."""
-    from capacity.deployment.reading import unread
+    from capacity.deployment.reading import unused_fields
     from capacity.planning.sweeps.sweep_spec import read_sweep
 
     spec = read_sweep(path)
     if question.deployment is None and question.from_launch is None:
         return spec
     stored = stored_deployment(question.deployment, question.from_launch, {})
-    unused = list(unread(spec.question, stored.specs, stored.fields))
+    unused = list(unused_fields(spec.question, stored.specs, stored.fields))
     note("not used by sweep", (f"--{with_dashes(name)}" for name in unused))
     fields = {**({"model": stored.model} if stored.model else {}), **stored.fields}
     fixed = {
@@ -262,7 +264,7 @@ def from_launch(
 ) -> None:
     from capacity.deployment import DeploymentFile, to_toml
     from capacity.deployment.launch_command import read_launch
-    from capacity.deployment.reading import unread
+    from capacity.deployment.reading import unused_fields
 
     read = read_launch(command)
     if not read.model:
@@ -273,7 +275,7 @@ def from_launch(
         raise InvalidInput(f"the launch command has {NO_GPU}")
     deployment = DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
     pool = deployment.pools[0]
-    note("not used", (f"--{with_dashes(name)}" for name in unread("simulate", (pool,), read.fields)))
+    note("not used", (f"--{with_dashes(name)}" for name in unused_fields("simulate", (pool,), read.fields)))
     if output is None:
         show(to_toml(deployment))
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from capacity.base.errors import InvalidInput
 from capacity.base.mappings import omit, select
-from capacity.cli.options import say, with_dashes
+from capacity.cli.options import print_message, with_dashes
 
 if TYPE_CHECKING:
     from capacity.base.spec import Spec
@@ -104,14 +104,14 @@ def _refuse_unread(
 ) -> None:
     """Raise InvalidInput for a flag that does not change the answer; report other unused settings on stderr."""
     from capacity.deployment import Billing, build
-    from capacity.deployment.reading import NEVER_REFUSED, refuse_idle, unread
+    from capacity.deployment.reading import ALWAYS_ALLOWED, reject_unused_fields, unused_fields
 
     said = (*request.pools, request.traffic, request.service, request.cost)
     billing = question.billing
     specs = (build(Billing, billing, flags=as_flags), *said) if billing else said
-    refuse_idle(question.verb, specs, question.flags, **beside)
-    noted = [*pasted, *(name for name in NEVER_REFUSED if name in question.flags)]
-    note("not used", (f"--{with_dashes(name)}" for name in unread(question.verb, said, noted)))
+    reject_unused_fields(question.verb, specs, question.flags, **beside)
+    noted = [*pasted, *(name for name in ALWAYS_ALLOWED if name in question.flags)]
+    note("not used", (f"--{with_dashes(name)}" for name in unused_fields(question.verb, said, noted)))
 
 
 def changed_gpu(gpu: str | None, changes: Iterable[str]) -> str:
@@ -197,4 +197,4 @@ def note_command(command: LaunchCommand) -> None:
 def note(what: str, names: Iterable[str]) -> None:
     """Print one line on stderr with the names that have no effect, if there are any."""
     if names := list(names):
-        say(f"{what}: {', '.join(names)}")
+        print_message(f"{what}: {', '.join(names)}")

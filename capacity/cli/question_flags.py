@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 import typer
 
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import Flag, kind_of
+from capacity.base.flags import Flag, kind_of_annotation
 from capacity.base.spec import short_count
 from capacity.cli.options import ModelArgument
 
@@ -92,7 +92,7 @@ def keywords_of_spec(spec: type[Spec]) -> list[Keyword]:
 
 
 def _keyword(name: str, default: Any, hint: Any, flag: Flag | None) -> Keyword:
-    kind, many, _ = kind_of(hint)
+    kind, many, _ = kind_of_annotation(hint)
     nullable = NoneType in get_args(hint)
     return Keyword(name=name, kind=kind, many=many, nullable=nullable, default=default, flag=flag)
 
@@ -113,13 +113,15 @@ def _argument(keyword: Keyword, optional: bool) -> Parameter:
 
 
 def _option_of(keyword: Keyword) -> Parameter:
-    from capacity.report.layout import tokens
+    from capacity.report.layout import token_count_text
 
     assert keyword.flag is not None
     held: Any = keyword.kind
     default = keyword.default
     if keyword.by_commas:
-        held, default = (str | None, None) if default is None else (str, ",".join(map(tokens, default)))
+        held, default = (
+            (str | None, None) if default is None else (str, ",".join(map(token_count_text, default)))
+        )
     elif keyword.many:
         held, default = list[str] | None, None
     elif keyword.nullable:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from capacity.base.spec import Spec
     from capacity.deployment import DeploymentFile
 
-CHARTED = ("batching",)  # verbs that write a chart
+VERBS_WITH_CHART = ("batching",)  # verbs that write a chart
 
 
 def asking_function(entry: Verb) -> tuple[Callable[..., None], tuple[type[Spec], ...]]:
@@ -51,16 +51,16 @@ def asking_function(entry: Verb) -> tuple[Callable[..., None], tuple[type[Spec],
             flags["model"] = _deployment(entry.name, flags["model"], options, specs, flags)
         answer = question(**{k.name: k.value(flags[k.name]) for k in keywords if flags[k.name] is not None})
         if chart_file:
-            from capacity.report.figures.of_answer import charts_of
+            from capacity.report.figures.of_answer import answer_charts
 
-            write(chart_file, charts_of(answer)[0].html())
+            write(chart_file, answer_charts(answer)[0].html())
         return show_answer(answer, format)
 
     own = [parameter(keyword, optional=bool(entry.alternatives)) for keyword in keywords]
     own += [
         option(_name(other.flag), bool, False, other.flag, help=other.help) for other in entry.alternatives
     ]
-    if entry.name in CHARTED:
+    if entry.name in VERBS_WITH_CHART:
         flags = ("--output", "--chart")
         own.append(option("chart", str | None, None, *flags, help="Also write the chart to this HTML file."))
     own.append(Parameter("format", Parameter.KEYWORD_ONLY, default="table", annotation=FormatOption))
@@ -129,14 +129,14 @@ def charts(
 def explain_term(term: str, request: DeploymentFile | None, format: str) -> None:
     """Print the meaning of a term, with the numbers of a deployment if one is given."""
     from capacity.answers.estimate import estimate_of
-    from capacity.hardware.pricing import price_of
+    from capacity.hardware.pricing import find_price_for_cost
     from capacity.pool.resolve import resolve
     from capacity.techniques.glossary import Situation, define
 
     situation = None
     if request is not None:
         pool = resolve(request.model, request.pools[0])
-        price = price_of(pool.profile.name, request.cost)
+        price = find_price_for_cost(pool.profile.name, request.cost)
         situation = Situation(pool=pool, estimate=estimate_of(pool, request.traffic, price))
     definition = define(term, situation)
     if format != "table":
@@ -160,11 +160,11 @@ def _deployment(
     """
     from capacity.base.keywords import split
     from capacity.deployment import DeploymentFile, build
-    from capacity.deployment.reading import refuse_idle
+    from capacity.deployment.reading import reject_unused_fields
 
     if "gpu" not in options:
         raise InvalidInput(NO_GPU)
     parts = zip(specs, split(options, *specs), strict=True)
     made = {spec.__name__.lower(): build(spec, part, flags=True) for spec, part in parts}
-    refuse_idle(verb, made.values(), options, **keywords)
+    reject_unused_fields(verb, made.values(), options, **keywords)
     return DeploymentFile.model_validate({"model": model, "pools": (made.pop("pool"),), **made})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from capacity.planning.search.snapshot import Snapshot
 
-QUIET_S = 1.0  # shorter searches print nothing
+SILENT_S = 1.0  # shorter searches print nothing
 EVERY_S = 10.0  # between two lines without a better answer
 CTRL_C = "Ctrl-C returns the best result so far"
 
@@ -21,7 +21,7 @@ def search_progress(*, every_better: bool = True) -> Iterator[Callable[[Snapshot
     """Yield a callback for each `Snapshot`. `every_better`: print a line for each better answer; off for several
     consecutive searches with separate optima."""
     if not sys.stderr.isatty():
-        yield Lines(sys.stderr, every_better=every_better)
+        yield ProgressLines(sys.stderr, every_better=every_better)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -42,7 +42,7 @@ def search_progress(*, every_better: bool = True) -> Iterator[Callable[[Snapshot
         yield update
 
 
-class Lines:
+class ProgressLines:
     """Prints a line for every better answer, if enabled, and one every `EVERY_S` without."""
 
     def __init__(self, stream: TextIO, *, every_better: bool = True) -> None:
@@ -54,7 +54,7 @@ class Lines:
     def __call__(self, snapshot: Snapshot) -> None:
         now_s = time.monotonic()
         news = self._every_better and snapshot.best is not None and snapshot.best != self._best
-        if now_s - self._begun_s < QUIET_S or not (news or now_s - self._told_s >= EVERY_S):
+        if now_s - self._begun_s < SILENT_S or not (news or now_s - self._told_s >= EVERY_S):
             return
         self._told_s, self._best = now_s, snapshot.best
         best = f"best so far {best_text(snapshot)}" if snapshot.best else "no answer yet"

@@ -15,7 +15,7 @@ import typer
 from capacity.base.data_files import read_data, user_folder
 from capacity.base.errors import InvalidInput
 from capacity.base.toml_text import toml_value
-from capacity.cli.options import say, show, with_dashes, write
+from capacity.cli.options import print_message, show, with_dashes, write
 
 
 class Default(NamedTuple):
@@ -87,7 +87,7 @@ def apply_defaults(verb: str, flags: MutableMapping[str, Any], names: Collection
         flags[name] = value
         applied.extend((f"--{with_dashes(name)}", value))
     if applied:
-        say(f"note: defaults of `capacity config`: {' '.join(applied)}")
+        print_message(f"note: defaults of `capacity config`: {' '.join(applied)}")
 
 
 def _applicable(verb: str, flags: Mapping[str, Any], names: Collection[str]) -> Iterator[tuple[str, str]]:

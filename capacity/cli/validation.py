@@ -32,7 +32,7 @@ def validate(
     from capacity_validate import validate as run
     from capacity_validate.campaigns import parse_budget
     from capacity_validate.html_report import summary_lines
-    from capacity_validate.report_data import finite
+    from capacity_validate.report_data import replace_non_finite
 
     check_format(format, REPORT_FORMATS)
     served: Mapping[str, Any] = {} if model is None else {"model": model}
@@ -52,7 +52,7 @@ def validate(
             progress=lambda done, total, _: progress(done, total) if total else None,
         )
     show(
-        json.dumps(finite(report.to_dict()), indent=2)
+        json.dumps(replace_non_finite(report.to_dict()), indent=2)
         if format == "json"
         else "\n".join(summary_lines(report, out))
     )

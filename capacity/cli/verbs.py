@@ -32,17 +32,17 @@ Parameter = inspect.Parameter
 TEXT, TEXTS, SWITCH, COUNT = str | None, list[str] | None, bool, int | None
 KINDS: Mapping[str, Any] = {"text": TEXT, "texts": TEXTS, "switch": SWITCH, "count": COUNT}
 # shared options that are also parameters of verb functions, with their defaults
-TYPED: Mapping[str, tuple[Any, object]] = {
+TYPED_OPTIONS: Mapping[str, tuple[Any, object]] = {
     "model": (common.OptionalModel, None),
     "format": (common.FormatOption, "table"),
     "cluster": (common.ClusterOption, None),
     "workers": (common.WorkersOption, 2),
     "engine_loop": (common.EngineLoopOption, "auto"),
 }
-QUESTION = {field.name for field in fields(Question)}
-OF_A_SEARCH = ("plan", "fleet")  # these choose GPUs, parallelism and formats themselves
-OF_RESULTS = ("compare", "calibrate")  # the result files say what was sent
-KEPT_BY_A_SEARCH = ("engine", "max_model_len", "gpu_memory_utilization", "language_model_only")
+QUESTION_FIELDS = {field.name for field in fields(Question)}
+SEARCH_VERBS = ("plan", "fleet")  # these choose GPUs, parallelism and formats themselves
+RESULT_VERBS = ("compare", "calibrate")  # the result files say what was sent
+SEARCH_POOL_FIELDS = ("engine", "max_model_len", "gpu_memory_utilization", "language_model_only")
 
 
 def register(app: typer.Typer) -> None:
@@ -126,8 +126,8 @@ def _spec_flags(entry: Verb, specs: Sequence[type[Spec]]) -> Iterator[Parameter]
     """Yield the flags of specs. The flags of an engine's place in a deployment are included only for deployment
     questions."""
     from capacity.deployment import Pool, Service, Traffic
-    from capacity.deployment.field_flags import part_of
-    from capacity.deployment.reading import reads
+    from capacity.deployment.field_flags import reading_part
+    from capacity.deployment.reading import is_part_read
 
     chosen = entry.traffic_fields
     for spec in specs:
@@ -138,7 +138,9 @@ def _spec_flags(entry: Verb, specs: Sequence[type[Spec]]) -> Iterator[Parameter]
             only_in_files = name in ("model", "route_escalation_rate")  # they need several pools
             if spec is Pool and (only_in_files or (one_pool and Service not in specs)):
                 continue
-            yield _flag(name, field, panel=spec.__name__, hidden=not reads(entry.name, part_of(field)))
+            yield _flag(
+                name, field, panel=spec.__name__, hidden=not is_part_read(entry.name, reading_part(field))
+            )
 
 
 def _flag(name: str, field: Any, panel: str, *, hidden: bool) -> Parameter:
@@ -202,11 +204,13 @@ def _with_flags(
         if values.get("deployment") is None and values.get("from_launch") is None:
             apply_defaults(entry.name, flags, names)
         if stored:
-            _fill_in(entry.name, function, flags, values, names, context)
+            _fill_from_deployment(entry.name, function, flags, values, names, context)
         change = tuple(values.pop("change", None) or ())
         if "question" in declared:
             asked = {
-                name: values.pop(name) for name in entry.shared if name in QUESTION and name not in declared
+                name: values.pop(name)
+                for name in entry.shared
+                if name in QUESTION_FIELDS and name not in declared
             }
             values["question"] = Question(flags=flags, verb=entry.name, change=change, **asked)
         elif "options" in declared:
@@ -232,7 +236,9 @@ def _change_gpus(values: MutableMapping[str, Any], name: str, change: Sequence[s
 
 def _flagged_keywords(entry: Verb, own: Mapping[str, Parameter]) -> Mapping[str, Keyword]:
     """The shared options that are keywords of the verb's Python function, or fields of its specs, with their help."""
-    names = [name for name in entry.shared if name not in own and name not in {*TYPED, *SHARED_OPTIONS}]
+    names = [
+        name for name in entry.shared if name not in own and name not in {*TYPED_OPTIONS, *SHARED_OPTIONS}
+    ]
     if not names:
         return {}
     from capacity.cli.question_flags import keywords_of, keywords_of_spec
@@ -262,7 +268,7 @@ def _optional_model(parameter: Parameter) -> Parameter:
     return parameter.replace(default=None, annotation=Annotated[held | None, argument])
 
 
-def _fill_in(
+def _fill_from_deployment(
     verb: str,
     function: Callable[..., None],
     flags: MutableMapping[str, Any],
@@ -274,7 +280,7 @@ def _fill_in(
 
     Raises InvalidInput without a model if the verb needs one.
     """
-    from capacity.deployment.reading import unread
+    from capacity.deployment.reading import unused_fields
 
     deployment, from_launch = (values.pop(name) for name in STORED)
     key = "models" if "models" in values else "model"
@@ -282,7 +288,7 @@ def _fill_in(
         stored = stored_deployment(deployment, from_launch, flags)
         given = {name for name in values if _is_given(context, name)} | flags.keys()
         values[key] = values[key] or ([stored.model] if key == "models" else stored.model)
-        idle = {*unread(verb, stored.specs, stored.fields), *_not_of_the_file(verb, values)}
+        idle = {*unused_fields(verb, stored.specs, stored.fields), *_fields_not_from_file(verb, values)}
         unused = []
         for name, value in stored.fields.items():
             axis = next((plural for plural in (name, f"{name}s") if plural in (*names, *values)), None)
@@ -297,18 +303,18 @@ def _fill_in(
         raise InvalidInput(NO_MODEL)
 
 
-def _not_of_the_file(verb: str, values: Mapping[str, Any]) -> set[str]:
+def _fields_not_from_file(verb: str, values: Mapping[str, Any]) -> set[str]:
     """Return the deployment fields that the verb determines itself."""
     from capacity.deployment import Cost, Pool, Service, Traffic
 
-    if verb in OF_A_SEARCH:
-        return {*Pool.model_fields, "price", "price_instance"}.difference(KEPT_BY_A_SEARCH)
-    if verb in OF_RESULTS and not values.get("suggest"):
+    if verb in SEARCH_VERBS:
+        return {*Pool.model_fields, "price", "price_instance"}.difference(SEARCH_POOL_FIELDS)
+    if verb in RESULT_VERBS and not values.get("suggest"):
         return {*Traffic.model_fields, *Service.model_fields, *Cost.model_fields}
     if verb == "cascade":
-        from capacity.planning.cascades.cascade import OF_PREFIXES
+        from capacity.planning.cascades.cascade import PREFIX_FIELDS
 
-        return set(OF_PREFIXES)
+        return set(PREFIX_FIELDS)
     return set()
 
 
@@ -329,8 +335,8 @@ def _shared_option(name: str, keywords: Mapping[str, Keyword] = MappingProxyType
 
         return parameter(keywords[name])
     keyword = name
-    if name in TYPED:
-        annotation, default = TYPED[name]
+    if name in TYPED_OPTIONS:
+        annotation, default = TYPED_OPTIONS[name]
     else:
         row = dict(SHARED_OPTIONS[name])
         keyword, kind, default = row.pop("keyword", name), row.pop("kind"), row.pop("default", None)

@@ -8,7 +8,7 @@ engines, as data; `routers` has the values of `--router`. No other computation h
 from capacity.deployment.building import build, explain
 from capacity.deployment.cascade_fields import Cascade
 from capacity.deployment.cost import Billing, Cost
-from capacity.deployment.deployment import ESTIMATE_TRAFFIC, Deployment, deployment_of
+from capacity.deployment.deployment import ESTIMATE_TRAFFIC, Deployment, make_deployment
 from capacity.deployment.file import DeploymentFile, read_deployment, to_toml, write_deployment
 from capacity.deployment.pool import Pool
 from capacity.deployment.service import Service

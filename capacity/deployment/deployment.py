@@ -14,9 +14,9 @@ from capacity.base.spec import Spec
 from capacity.deployment.building import build
 from capacity.deployment.cost import Cost
 from capacity.deployment.file import DeploymentFile
-from capacity.deployment.images import check_text_alone, with_image_tokens
+from capacity.deployment.images import add_encoder_tokens, check_language_model_only
 from capacity.deployment.pool import Pool
-from capacity.deployment.reading import refuse_idle
+from capacity.deployment.reading import reject_unused_fields
 from capacity.deployment.service import Service
 from capacity.deployment.traffic import Traffic
 
@@ -56,7 +56,7 @@ class Deployment:
         return self.pools[0]
 
 
-def deployment_of(
+def make_deployment(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
     pool: Fields = NOTHING,
@@ -83,6 +83,6 @@ def deployment_of(
             service=build(Service, service),
             cost=build(Cost, cost),
         )
-        refuse_idle(question, deployment.specs, (*pool, *traffic, *service, *cost), **beside)
-    check_text_alone(any(each.language_model_only for each in deployment.pools), deployment.traffic)
-    return replace(deployment, traffic=with_image_tokens(deployment.traffic, deployment.model))
+        reject_unused_fields(question, deployment.specs, (*pool, *traffic, *service, *cost), **beside)
+    check_language_model_only(any(each.language_model_only for each in deployment.pools), deployment.traffic)
+    return replace(deployment, traffic=add_encoder_tokens(deployment.traffic, deployment.model))

@@ -14,21 +14,21 @@ from pydantic import Field
 from capacity.base.spec import Spec
 
 # method that vLLM infers from a checkpoint's name; otherwise it is a draft model
-IN_CHECKPOINTS = ("eagle3", "eagle", "medusa")
+CHECKPOINT_METHODS = ("eagle3", "eagle", "medusa")
 METHODS = {  # vLLM 0.33.0, config/speculative.py; all draft chains unless speculative_token_tree is set
     **dict.fromkeys(("ngram", "ngram_gpu"), "ngram"),
-    **{way: way for way in reversed(IN_CHECKPOINTS)},
+    **{way: way for way in reversed(CHECKPOINT_METHODS)},
     "draft_model": "draft-model",
     **dict.fromkeys(("mtp", "deepseek_mtp", "glm4_moe_mtp", "qwen3_next_mtp", "ernie_mtp"), "mtp"),
     **dict.fromkeys(("longcat_flash_mtp", "mimo_mtp"), "mtp"),
 }
-ONLY_IN: Mapping[str, tuple[str, ...]] = {  # methods that only these engines support; 2026-11
+METHOD_ENGINES: Mapping[str, tuple[str, ...]] = {  # methods that only these engines support; 2026-11
     # LookaheadDecodingConfig, of its TensorRT backend; llama.cpp has an example program
     "lookahead": ("tensorrt-llm",),
     "layer-skip": ("hf-transformers",),  # assistant_early_exit, for checkpoints trained for it
 }
 TREE = "-tree"  # suffix of methods that draft trees; without it, the method drafts a chain
-LOOKUP = ("ngram", "[ngram]")  # V0's --speculative-model for prompt lookup
+PROMPT_LOOKUP_NAMES = ("ngram", "[ngram]")  # V0's --speculative-model for prompt lookup
 OTHER_NAMES = {
     "eagle-3": "eagle3",
     "eagle-2": "eagle2",
@@ -51,26 +51,26 @@ def drafting_name(name: str) -> str:
     return OTHER_NAMES.get(plain, plain)
 
 
-def has_way(engine: str, way: str) -> bool:
+def supports_drafting(engine: str, way: str) -> bool:
     """Return whether an engine, named without a version, supports this drafting method."""
-    return engine in ONLY_IN.get(way, (engine,))
+    return engine in METHOD_ENGINES.get(way, (engine,))
 
 
 def drafting_notes(engine: str, way: str | None) -> tuple[str, ...]:
     """Return a note if the engine does not support the drafting method, so the answer is hypothetical."""
-    if way is None or has_way(engine, way):
+    if way is None or supports_drafting(engine, way):
         return ()
     return (
-        f"hypothetical: {engine} does not support the drafting method {way}; {' and '.join(ONLY_IN[way])} does",
+        f"hypothetical: {engine} does not support the drafting method {way}; {' and '.join(METHOD_ENGINES[way])} does",
     )
 
 
-def way_of(checkpoint: str) -> str:
+def infer_drafting_method(checkpoint: str) -> str:
     """Return the drafting method implied by the name of a checkpoint, as vLLM does if no method is given."""
     name = checkpoint.rpartition("/")[2].lower()
-    if checkpoint.lower() in LOOKUP:
+    if checkpoint.lower() in PROMPT_LOOKUP_NAMES:
         return "ngram"
-    return next((way for way in IN_CHECKPOINTS if way in name), "draft-model")
+    return next((way for way in CHECKPOINT_METHODS if way in name), "draft-model")
 
 
 def drafting_fields(method: str | None, checkpoint: str | None) -> dict[str, object]:
@@ -78,7 +78,7 @@ def drafting_fields(method: str | None, checkpoint: str | None) -> dict[str, obj
 
     Checkpoints of heads and layers are not stored, because their shapes follow from the target.
     """
-    way = method or (None if checkpoint is None else way_of(checkpoint))
+    way = method or (None if checkpoint is None else infer_drafting_method(checkpoint))
     if way is None:
         return {}
     if way == "draft-model" and checkpoint is not None:
@@ -86,7 +86,7 @@ def drafting_fields(method: str | None, checkpoint: str | None) -> dict[str, obj
     return {"speculator": way}
 
 
-def with_way(fields: Mapping[str, object]) -> dict[str, object]:
+def fill_in_drafting_method(fields: Mapping[str, object]) -> dict[str, object]:
     """Return a pool's fields with the drafting method inferred from the draft's name if it is missing."""
     draft = fields.get("draft")
     if not isinstance(draft, str) or fields.get("speculator") is not None:

@@ -48,7 +48,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _FieldReading:
     """Condition under which a field is read; stored in the field's metadata."""
 
     part: Part | None
@@ -91,7 +91,7 @@ def _describe(
         for name, values in (needs or {}).items()
     )
     limited: FieldInfo = Field(**limits)
-    field.metadata = [*limited.metadata, _Reading(read_by, tuple(needed)), *field.metadata]
+    field.metadata = [*limited.metadata, _FieldReading(read_by, tuple(needed)), *field.metadata]
 
 
 def flag(default: Any, help: str, **row: Any) -> Any:
@@ -101,11 +101,11 @@ def flag(default: Any, help: str, **row: Any) -> Any:
     return field
 
 
-def part_of(field: FieldInfo) -> Part | None:
+def reading_part(field: FieldInfo) -> Part | None:
     """Return the part of the product that reads a field; None: all parts."""
-    return next((entry.part for entry in field.metadata if isinstance(entry, _Reading)), None)
+    return next((entry.part for entry in field.metadata if isinstance(entry, _FieldReading)), None)
 
 
-def needs_of(field: FieldInfo) -> tuple[Need, ...]:
+def field_needs(field: FieldInfo) -> tuple[Need, ...]:
     """Return the alternative requirements of a field; empty: none."""
-    return next((entry.needs for entry in field.metadata if isinstance(entry, _Reading)), ())
+    return next((entry.needs for entry in field.metadata if isinstance(entry, _FieldReading)), ())

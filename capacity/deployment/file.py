@@ -34,7 +34,7 @@ class DeploymentFile(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_the_only_pool(cls, fields: Any) -> Any:
+    def _move_single_pool_model(cls, fields: Any) -> Any:
         """Move the model of a single pool to the file."""
         pools = fields.get("pools") if isinstance(fields, dict) else None
         if not isinstance(pools, list | tuple) or len(pools) != 1:

@@ -15,7 +15,7 @@ from capacity.base.keywords import flags_of
 from capacity.base.spec import Spec
 from capacity.deployment.building import explain
 from capacity.deployment.engines import find_engine
-from capacity.deployment.launched import PORT, Line, backwards, flag_name
+from capacity.deployment.launched import PORT, Line, find_key, flag_name
 from capacity.deployment.pool import Pool
 from capacity.model.quantization import vllm_checkpoint
 
@@ -25,7 +25,7 @@ GGML_CACHES = {"int8": "q8_0", "int4": "q4_0"}
 GGML_16_BIT = "f16"
 GGML_ALL_LAYERS = 999
 FLOATS = {"half": "float16", "float": "float32"}
-FORCED = {"awq": "awq-no-marlin", "gptq": "gptq-no-marlin"}  # vLLM uses Marlin unless these are set
+WITHOUT_MARLIN = {"awq": "awq-no-marlin", "gptq": "gptq-no-marlin"}  # vLLM uses Marlin unless these are set
 
 Place = Literal["line", "environment", "file"]
 Values = Mapping[str, object]  # pool fields and terms, by name
@@ -41,12 +41,12 @@ CONVERSIONS: Mapping[str, tuple[Callable[[object, Collection[str]], object], Cal
     "online_format": (lambda value, online: value if value in online else None, str),
     "vllm_format": (
         lambda value, online: value if value in online else vllm_checkpoint(str(value)),
-        lambda text: FORCED.get(text, text),
+        lambda text: WITHOUT_MARLIN.get(text, text),
     ),
     "float_name": (lambda value, _: FLOATS.get(str(value), value), str),
     "ggml_cache": (
         lambda value, _: GGML_CACHES.get(str(value), GGML_16_BIT),
-        lambda text: None if text == GGML_16_BIT else backwards(GGML_CACHES, text),
+        lambda text: None if text == GGML_16_BIT else find_key(GGML_CACHES, text),
     ),
     "ggml_layers": (lambda value, _: GGML_ALL_LAYERS if value is None else value, _ggml_layers),
 }
@@ -253,7 +253,7 @@ class PublishedRelease:
     requirement: str | None
 
 
-def release_of(engine: str) -> PublishedRelease:
+def find_published_release(engine: str) -> PublishedRelease:
     """Return the release of `name@version`, or the newest known one of `name`. Raises UnknownName, InvalidInput."""
     found = find_engine(engine)
     asked = engine.partition("@")[2] or found.label.partition("@")[2]

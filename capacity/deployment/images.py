@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _SIZE = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})")
 
 
-def check_text_alone(language_model_only: bool, traffic: Traffic) -> None:
+def check_language_model_only(language_model_only: bool, traffic: Traffic) -> None:
     """Raise InvalidInput for images or audio sent to engines without towers."""
     said = "--images-per-prompt" if traffic.images_per_prompt else "--audio-seconds"
     if language_model_only and (traffic.images_per_prompt or traffic.audio_seconds is not None):
@@ -25,7 +25,7 @@ def check_text_alone(language_model_only: bool, traffic: Traffic) -> None:
         )
 
 
-def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, download: bool = False) -> Traffic:
+def add_encoder_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, download: bool = False) -> Traffic:
     """Return the traffic with the tokens of its images and audio.
 
     For an embedding model, a missing output length becomes one token. Raises InvalidInput if the number of tokens is
@@ -40,7 +40,7 @@ def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, downlo
     if prompts_alone and spec.task == "embed":
         traffic = traffic.model_copy(update={"output_len": 1})
     if traffic.audio_seconds is not None:
-        traffic = _with_audio(traffic, spec, traffic.audio_seconds)
+        traffic = _add_audio(traffic, spec, traffic.audio_seconds)
     if not traffic.images_per_prompt:
         return traffic
     if spec.vision is None:
@@ -50,7 +50,7 @@ def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, downlo
         )
     tokens = traffic.image_tokens
     if tokens is None:
-        tokens = _tokens(traffic.image_size, spec.vision, spec.name)
+        tokens = _image_tokens(traffic.image_size, spec.vision, spec.name)
     elif traffic.image_size is not None:
         raise InvalidInput("--image-tokens and --image-size both set the tokens of an image: use one of them")
     if tokens > spec.vision.largest_image_tokens:
@@ -61,7 +61,7 @@ def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, downlo
     return traffic.model_copy(update={"image_tokens": tokens, "image_size": None})
 
 
-def _with_audio(traffic: Traffic, spec: ModelSpec, seconds: float) -> Traffic:
+def _add_audio(traffic: Traffic, spec: ModelSpec, seconds: float) -> Traffic:
     """Add one clip at the start of each prompt; for Whisper, the clip is the whole prompt."""
     from capacity.model.audio import FRAMES_PER_S, tokens_of_audio
 
@@ -87,7 +87,7 @@ def _with_audio(traffic: Traffic, spec: ModelSpec, seconds: float) -> Traffic:
     return traffic.model_copy(update={"audio_tokens": tokens})
 
 
-def _tokens(size: str | None, encoder: VisionEncoder, name: str) -> int:
+def _image_tokens(size: str | None, encoder: VisionEncoder, name: str) -> int:
     if size is None:
         if encoder.image_tokens is None:
             raise InvalidInput(

@@ -22,13 +22,13 @@ from capacity.deployment.launched import (
     Flags,
     LaunchCommand,
     Line,
-    NoServer,
+    NoServerError,
     flag_name,
-    options_beside,
-    until_operator,
-    words_of,
+    read_options_file,
+    split_command,
+    words_before_operator,
 )
-from capacity.deployment.manifest import containers_of, only_one, refuse_manifest
+from capacity.deployment.manifest import read_containers, reject_manifest, require_one_server
 from capacity.deployment.pool import Pool
 
 EXAMPLES = (
@@ -78,10 +78,10 @@ def read_launch(text: str) -> LaunchCommand:
             folder, text = path.parent, path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             raise InvalidInput(f"{OPTION}: {path} cannot be read as text") from None
-    servers = [container for container in containers_of(text) if _is_server(container.line, folder)]
+    servers = [container for container in read_containers(text) if _is_server(container.line, folder)]
     if servers:
-        server = only_one(servers)
-        command = _at_planned_release(read_line(server.line, folder), text)
+        server = require_one_server(servers)
+        command = _add_planned_release(read_line(server.line, folder), text)
         manifest = {"replicas": server.replicas} if server.replicas != 1 else {}
         return replace(
             command,
@@ -89,11 +89,11 @@ def read_launch(text: str) -> LaunchCommand:
             fields={**command.fields, **manifest},
             not_modelled=(*command.not_modelled, *server.not_modelled),
         )
-    refuse_manifest(text)
-    return _at_planned_release(read_line(text, folder), text)
+    reject_manifest(text)
+    return _add_planned_release(read_line(text, folder), text)
 
 
-def _at_planned_release(command: LaunchCommand, text: str) -> LaunchCommand:
+def _add_planned_release(command: LaunchCommand, text: str) -> LaunchCommand:
     """Return the command with the release in a plan's comment, if the command itself names none."""
     planned = _PLANNED.search(text)
     if planned is None or command.fields.get("engine", "vllm") != planned[1]:
@@ -106,7 +106,7 @@ def _is_server(line: str, folder: Path | None) -> bool:
     """Return whether the line launches a server, even if the rest of it cannot be read."""
     try:
         read_line(line, folder)
-    except NoServer:
+    except NoServerError:
         return False
     except InvalidInput:
         pass
@@ -115,31 +115,31 @@ def _is_server(line: str, folder: Path | None) -> bool:
 
 def read_line(text: str, folder: Path | None = None) -> LaunchCommand:
     """Read a launch command that is not a path or a manifest, without a plan's comment. Raises InvalidInput."""
-    words = words_of(text)
+    words = split_command(text)
     environment = {found[1]: found[2] for word in words if (found := _SETTING.fullmatch(word))}
 
     def read(engine: str, start: int, release: str) -> LaunchCommand:
-        arguments = until_operator(words[start:])
+        arguments = words_before_operator(words[start:])
         return read_words(engine, arguments, release=release, environment=environment, folder=folder)
 
     image: tuple[str, str, int] | None = None  # engine, release, and index of the next word
     for place, word in enumerate(words):
-        path, tag = _image(word)
+        path, tag = _split_image(word)
         for name in DIALECTS:
             if image is None and path.endswith(flag_table(name).images):
-                image = name, _release(tag), place + 1
+                image = name, _release_in_tag(tag), place + 1
             for program in flag_table(name).started_by:
                 first, *others = program.split()
                 start = place + 1 + len(others)
                 if fnmatchcase(word.rpartition("/")[2], first) and words[place + 1 : start] == others:
                     release = image[1] if image is not None and image[0] == name else ""
                     return read(name, start, release)
-    if told := _ollama(words):
+    if told := _ollama_arguments(words):
         return read_words("ollama", told, environment=environment, folder=folder)
     if image is not None:
         name, release, start = image
         return read(name, start, release)
-    raise NoServer(f"{OPTION} must contain a command that launches a server: {EXAMPLES}")
+    raise NoServerError(f"{OPTION} must contain a command that launches a server: {EXAMPLES}")
 
 
 def read_words(
@@ -152,7 +152,7 @@ def read_words(
 ) -> LaunchCommand:
     """Read an engine's arguments after its program. Raises InvalidInput if they name no model."""
     table, dialect = flag_table(engine), DIALECTS[engine]
-    flags, model = _flags(table, words, folder)
+    flags, model = _parse_flags(table, words, folder)
     line = Line(flags=flags, environment=environment, folder=folder)
     line.options.update(dialect.options(line))
     values: Fields = {}
@@ -179,7 +179,7 @@ def read_words(
         unknown=(
             *flags.words,
             *(
-                text + (_nearest(name) if table.reads_pool_fields else "")
+                text + (_suggest_flag(name) if table.reads_pool_fields else "")
                 for name, key, text in left
                 if key not in table.harmless and key not in table.not_modelled
             ),
@@ -187,7 +187,7 @@ def read_words(
     )
 
 
-def _flags(table: FlagTable, words: Sequence[str], folder: Path | None) -> tuple[Flags, str]:
+def _parse_flags(table: FlagTable, words: Sequence[str], folder: Path | None) -> tuple[Flags, str]:
     """Return the flags of a command, which override those of its options file, and the model in the file."""
     rows = [row for row in table.rows() if row.place == "line"]
     switches = {flag_name(row.name) for row in rows if row.is_switch}
@@ -199,20 +199,20 @@ def _flags(table: FlagTable, words: Sequence[str], folder: Path | None) -> tuple
     flags = split(words)
     if table.config_flag is None or not (file := flags.take(flag_name(table.config_flag))):
         return flags, ""
-    options = options_beside(file, folder, f"{table.config_flag} of {' '.join(table.program)}")
+    options = read_options_file(file, folder, f"{table.config_flag} of {' '.join(table.program)}")
     model = options.pop("model", options.pop("model_tag", ""))
     flags = split([*(f"--{name}={value}" for name, value in options.items()), *words])
     flags.take(flag_name(table.config_flag))
     return flags, model
 
 
-def _nearest(name: str) -> str:
+def _suggest_flag(name: str) -> str:
     """Return a suggestion of the known flag most similar to an unknown one, if any."""
     close = difflib.get_close_matches(name, Pool.model_fields, n=1, cutoff=0.9)
     return f" (did you mean --{close[0].replace('_', '-')}?)" if close else ""
 
 
-def _image(word: str) -> tuple[str, str]:
+def _split_image(word: str) -> tuple[str, str]:
     """Return the path and tag of a word as a container image; a registry may include a port."""
     folder, slash, name = word.rpartition("/")
     name, _, tag = name.partition(":")
@@ -226,7 +226,7 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def _ollama(words: list[str]) -> list[str]:
+def _ollama_arguments(words: list[str]) -> list[str]:
     """Return the words after the `ollama` that names a model, else after the first `ollama`; empty if there is none."""
     places = [place for place, word in enumerate(words) if word.rpartition("/")[2] == "ollama"]
     for verb in ("run", "create", "serve", "pull"):
@@ -238,7 +238,7 @@ def _ollama(words: list[str]) -> list[str]:
     return []
 
 
-def _release(tag: str) -> str:
+def _release_in_tag(tag: str) -> str:
     """Return the release in an image tag such as v0.11.0 or v0.11.0-cu128; empty for a moving tag such as latest."""
     version = _VERSION.match(tag)
     return "" if version is None else (version[1] or version[2]).removesuffix(".0")

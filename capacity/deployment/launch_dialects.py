@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.drafts import TREE, has_way
+from capacity.deployment.drafts import TREE, supports_drafting
 from capacity.deployment.engines import find_engine
 from capacity.deployment.flag_table import GGML_CACHES, flag_table
-from capacity.deployment.launched import OPTION, Fields, Line, options_beside
+from capacity.deployment.launched import OPTION, Fields, Line, read_options_file
 from capacity.deployment.pool import Pool
 from capacity.deployment.vllm_config import NOT_MODELLED, ROLES, split_config
 
 DRAFT = "DRAFT-CHECKPOINT"
-WITH_CHECKPOINT = ("eagle", "eagle2", "eagle3", "medusa", "draft-model")
+METHODS_WITH_CHECKPOINT = ("eagle", "eagle2", "eagle3", "medusa", "draft-model")
 VLLM_METHODS = {"eagle2": "eagle", "draft-model": "draft_model"}
 TENSORRT_LLM_COUNTS = {"mtp": "num_nextn_predict_layers", "lookahead": "max_ngram_size"}
 # docs/faq.mdx at v0.12.0: "By default, Ollama uses a context window size of 4096 tokens"
@@ -43,21 +43,21 @@ class Dialect:
     options: Callable[[Line], dict[str, str]] = lambda _: {}
 
 
-def draft_way(pool: Pool) -> str:
+def drafting_method(pool: Pool) -> str:
     """Return the drafting method, for a tree the name of its method; empty: no drafting."""
     return (pool.speculator or "").removesuffix(TREE)
 
 
-def draft_words(engine: str) -> dict[str, str]:
+def engine_method_names(engine: str) -> dict[str, str]:
     """Return the drafting methods by the engine's names for them."""
     return next(row.words for row in flag_table(engine).flags if row.field == "speculator")
 
 
 def _draft_terms(pool: Pool, engine: str) -> Fields:
     """Return the drafting method and its checkpoint; empty if the engine does not support the method."""
-    way = draft_way(pool)
-    known = way in draft_words(engine)
-    draft = (pool.draft or DRAFT) if known and way in WITH_CHECKPOINT else None
+    way = drafting_method(pool)
+    known = way in engine_method_names(engine)
+    draft = (pool.draft or DRAFT) if known and way in METHODS_WITH_CHECKPOINT else None
     return {"speculator": way if known else None, "draft": draft}
 
 
@@ -72,11 +72,11 @@ def _vllm_terms(pool: Pool) -> Fields:
 
 def _vllm_drafts(pool: Pool) -> str | None:
     """Return `--speculative-config`; a head or a draft model has its own checkpoint."""
-    way = draft_way(pool)
-    if not way or not has_way("vllm", way):
+    way = drafting_method(pool)
+    if not way or not supports_drafting("vllm", way):
         return None
     drafts: Fields = {"method": VLLM_METHODS.get(way, way)}
-    if way in WITH_CHECKPOINT:
+    if way in METHODS_WITH_CHECKPOINT:
         drafts["model"] = pool.draft or DRAFT
     counts = ("draft_tensor_parallel_size", "num_speculative_tokens")
     return json.dumps(
@@ -116,7 +116,7 @@ def _sglang_terms(pool: Pool) -> Fields:
     tensor, budget = pool.tensor_parallel_size * ranks, pool.max_num_batched_tokens
     steps = pool.num_speculative_tokens
     drafts = _draft_terms(pool, "sglang")
-    chain = bool(drafts["speculator"] and steps) and draft_way(pool) == pool.speculator
+    chain = bool(drafts["speculator"] and steps) and drafting_method(pool) == pool.speculator
     return {
         "tensor_parallel_size": tensor,
         "attention_ranks": ranks > 1 or None,
@@ -169,7 +169,7 @@ def _tensorrt_llm_terms(pool: Pool) -> Fields:
     tensor = pool.tensor_parallel_size * pool.data_parallel_size
     drafts, count = _draft_terms(pool, "tensorrt-llm"), pool.num_speculative_tokens
     if drafts["speculator"] and count is not None:
-        way = draft_way(pool)
+        way = drafting_method(pool)
         drafts[TENSORRT_LLM_COUNTS.get(way, "max_draft_len")] = count + 1 if way == "lookahead" else count
     return {
         "tensor_parallel_size": tensor,
@@ -185,7 +185,7 @@ def _tensorrt_llm_options(line: Line) -> dict[str, str]:
     if line.flags.words[:1] == ["serve"]:
         line.flags.words.pop(0)
     file = line.flags.take("extra_llm_api_options")
-    return options_beside(file, line.folder, "--extra_llm_api_options of trtllm-serve")
+    return read_options_file(file, line.folder, "--extra_llm_api_options of trtllm-serve")
 
 
 def _tensorrt_llm_fields(values: Fields, line: Line) -> Fields:
@@ -239,7 +239,7 @@ def gguf_file(pool: Pool) -> str:
     return f"MODEL-{kind}.gguf"
 
 
-def format_of_gguf(name: str) -> str | None:
+def gguf_weight_format(name: str) -> str | None:
     """Return the weight format in the name of a GGUF file or Ollama tag; None: 16 bit or not given."""
     found = _GGUF_KIND.search(name)
     kind = None if found is None else found[1].lower()
@@ -281,7 +281,9 @@ def _llama_cpp_fields(values: Fields, _: Line) -> Fields:
     return values | {
         "tensor_parallel_size": gpus if split == "row" else None,
         "pipeline_parallel_size": gpus if split != "row" and gpus > 1 else None,
-        "quantization": format_of_gguf(quant) or format_of_gguf(file) or (None if file else "gguf-q4_k_m"),
+        "quantization": gguf_weight_format(quant)
+        or gguf_weight_format(file)
+        or (None if file else "gguf-q4_k_m"),
         "kv_cache_dtype": next(iter(caches), None),
         "max_model_len": context // (slots if isinstance(slots, int) and slots else 1)
         if isinstance(context, int) and context
@@ -309,7 +311,7 @@ def _ollama_fields(values: Fields, line: Line) -> Fields:
     size = size or table.newest_tags.get(library, "")
     called = f"{library}-{size}" if size else name
     length = values.get("max_model_len") or (None if modelfile else CONTEXT_TOKENS)
-    quantization = modelfile.get("quantization") or format_of_gguf(tag)
+    quantization = modelfile.get("quantization") or gguf_weight_format(tag)
     return values | {
         "max_model_len": length,
         "quantization": quantization or (None if modelfile else "gguf-q4_k_m"),
@@ -334,7 +336,7 @@ def _modelfile(line: Line) -> dict[str, str]:
     for text in lines:
         kind, *values = text.split() or [""]
         if kind.upper() == "FROM" and values:
-            if quantization := format_of_gguf(values[0]):
+            if quantization := gguf_weight_format(values[0]):
                 found["quantization"] = quantization
         elif kind.upper() == "PARAMETER" and len(values) > 1:
             found[values[0]] = values[1]

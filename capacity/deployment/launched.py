@@ -78,7 +78,7 @@ class LaunchCommand:
         return build(Pool, {"gpu": gpu, **LAUNCH_DEFAULTS, **self.fields}, flags=True)
 
 
-def words_of(text: str) -> list[str]:
+def split_command(text: str) -> list[str]:
     """Split a command into words as a shell does, without comment lines; operators are separate words.
 
     Raises InvalidInput.
@@ -94,7 +94,7 @@ def words_of(text: str) -> list[str]:
         raise InvalidInput(f"{OPTION} cannot be split into words: {str(error).lower()}") from None
 
 
-def until_operator(words: list[str]) -> list[str]:
+def words_before_operator(words: list[str]) -> list[str]:
     """Return the words before the first shell operator: a redirection, a pipe or another command."""
     ends = (place for place, word in enumerate(words) if _OPERATOR.fullmatch(word))
     return words[: next(ends, len(words))]
@@ -105,7 +105,7 @@ def is_flag(word: str) -> bool:
     return word.startswith("--") or (len(word) > 1 and word[0] == "-" and word[1].isalpha())
 
 
-class NoServer(InvalidInput):
+class NoServerError(InvalidInput):
     """The line does not launch a server of a known engine."""
 
 
@@ -179,12 +179,12 @@ def flag_name(flag: str) -> str:
     return flag.lstrip("-").replace("-", "_")
 
 
-def backwards(words: Mapping[str, str], word: str | None) -> str | None:
+def find_key(words: Mapping[str, str], word: str | None) -> str | None:
     """Return the first key with this value in a table; a value that is not in it is returned unchanged."""
     return next((key for key, value in words.items() if value == word), word)
 
 
-def options_beside(name: str | None, folder: Path | None, flag: str) -> dict[str, str]:
+def read_options_file(name: str | None, folder: Path | None, flag: str) -> dict[str, str]:
     """Return the options of a YAML file as `key`, `key.key` and so on; empty without a file.
 
     `flag`: the flag that names the file, with its engine, for messages. Raises InvalidInput if the file does not exist
@@ -196,7 +196,7 @@ def options_beside(name: str | None, folder: Path | None, flag: str) -> dict[str
 
     path = (folder or Path()) / name
     try:
-        return dict(_flat(yaml.safe_load(path.read_text(encoding="utf-8")), ""))
+        return dict(_flatten(yaml.safe_load(path.read_text(encoding="utf-8")), ""))
     except (OSError, UnicodeDecodeError):
         raise InvalidInput(
             f"{flag} is {name}, which does not exist: it must be next to the launch file; set {OPTION} to the path of "
@@ -206,10 +206,10 @@ def options_beside(name: str | None, folder: Path | None, flag: str) -> dict[str
         raise InvalidInput(f"{flag} is {name}, which is not YAML: correct it, or remove the flag") from None
 
 
-def _flat(node: object, name: str) -> Iterator[tuple[str, str]]:
+def _flatten(node: object, name: str) -> Iterator[tuple[str, str]]:
     """Yield leaf values by their keys; a list as JSON, a switch as true or false."""
     if isinstance(node, dict):
         for key, part in node.items():
-            yield from _flat(part, f"{name}.{key}" if name else str(key))
+            yield from _flatten(part, f"{name}.{key}" if name else str(key))
     elif name and node is not None:
         yield name, node if isinstance(node, str) else json.dumps(node, default=str)

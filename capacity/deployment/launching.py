@@ -11,15 +11,15 @@ from functools import partial
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.drafts import find_draft_checkpoint, has_way
+from capacity.deployment.drafts import find_draft_checkpoint, supports_drafting
 from capacity.deployment.engines import find_engine
-from capacity.deployment.flag_table import FLOATS, flag_table, release_of
+from capacity.deployment.flag_table import FLOATS, find_published_release, flag_table
 from capacity.deployment.launch_dialects import (
     DIALECTS,
     DRAFT,
-    WITH_CHECKPOINT,
-    draft_way,
-    draft_words,
+    METHODS_WITH_CHECKPOINT,
+    drafting_method,
+    engine_method_names,
     gguf_file,
     launch_values,
 )
@@ -35,7 +35,7 @@ ENGINES = ("vllm", "sglang", "tensorrt-llm")
 
 def is_launched(engine: str) -> bool:
     """Return whether the engine can be launched; a baseline is only simulated. Raises UnknownName."""
-    return find_engine(engine).name in MAKERS
+    return find_engine(engine).name in LAUNCH_WRITERS
 
 
 def launch_command(engine: str, model_id: str, pool: Pool) -> Launch:
@@ -44,14 +44,14 @@ def launch_command(engine: str, model_id: str, pool: Pool) -> Launch:
     Raises UnknownName, and InvalidInput for a baseline.
     """
     name = engine_name(engine)
-    known = find_draft_checkpoint(model_id, draft_way(pool))
+    known = find_draft_checkpoint(model_id, drafting_method(pool))
     if pool.draft is None and known is not None and known.checkpoint is not None:
         pool = pool.model_copy(update={"draft": known.checkpoint})
-    launch = MAKERS[name](model_id, pool)
+    launch = LAUNCH_WRITERS[name](model_id, pool)
     notes = launch.notes
     if pool.kv_eviction is not None:
         notes += (f"{name} has no flag for --kv-eviction {pool.kv_eviction}: this command keeps all KV",)
-    if not has_way(name, draft_way(pool)):
+    if not supports_drafting(name, drafting_method(pool)):
         notes += (f"{name} has no flag for --speculator {pool.speculator}: this command does not draft",)
     return launch if notes == launch.notes else replace(launch, notes=notes)
 
@@ -62,11 +62,13 @@ def engine_name(engine: str) -> str:
     Raises UnknownName, and InvalidInput for a baseline.
     """
     if not is_launched(engine):
-        raise InvalidInput(f"{engine!r} is a baseline and cannot be launched; use one of {', '.join(MAKERS)}")
+        raise InvalidInput(
+            f"{engine!r} is a baseline and cannot be launched; use one of {', '.join(LAUNCH_WRITERS)}"
+        )
     return find_engine(engine).name
 
 
-def _server(engine: str, model_id: str, pool: Pool) -> Launch:
+def _launch_server(engine: str, model_id: str, pool: Pool) -> Launch:
     """Return the launch of a server that is configured by its command line or an options file."""
     table, values = flag_table(engine), launch_values(engine, model_id, pool)
     options = _yaml(table.write_options("file", values))
@@ -88,7 +90,7 @@ def _notes(engine: str, pool: Pool) -> tuple[str, ...]:
     if engine == "llama.cpp":
         return (_gguf_note(pool),)
     if engine == "tgi":
-        image = release_of(pool.engine).image
+        image = find_published_release(pool.engine).image
         docker = (
             f"in a container: docker run --gpus all --shm-size 1g -p {PORT}:{PORT} {image}, then the flags"
         )
@@ -100,7 +102,7 @@ def _notes(engine: str, pool: Pool) -> tuple[str, ...]:
         notes += (
             f"{pool.quantization} weights: use a checkpoint in that format, because trtllm-serve does not quantize",
         )
-    if pool.speculator is not None and draft_way(pool) not in draft_words(engine):
+    if pool.speculator is not None and drafting_method(pool) not in engine_method_names(engine):
         notes += (f"trtllm-serve does not support the drafting method {pool.speculator}",)
     return notes
 
@@ -113,9 +115,9 @@ def _checkpoint_notes(pool: Pool, made_while_loading: Collection[str]) -> tuple[
 
 
 def _draft_notes(pool: Pool) -> tuple[str, ...]:
-    way = draft_way(pool)
+    way = drafting_method(pool)
     notes: tuple[str, ...] = ()
-    if way in WITH_CHECKPOINT and pool.draft is None:
+    if way in METHODS_WITH_CHECKPOINT and pool.draft is None:
         notes = (
             f"{DRAFT}: replace it by the {way.partition('-')[0]} checkpoint that was trained for this model",
         )
@@ -132,14 +134,14 @@ def _yaml(options: list[tuple[str, str | bool]]) -> str:
         if dot and f"{group}:" not in lines:
             lines.append(f"{group}:")
         lines.append(f"  {key}: {value}" if dot else f"{key}: {value}")
-    return _text(lines) if lines else ""
+    return _join_lines(lines) if lines else ""
 
 
 def _gguf_note(pool: Pool) -> str:
     return f"{gguf_file(pool)}: replace it by the model's GGUF file in that format"
 
 
-def _ollama(model_id: str, pool: Pool) -> Launch:
+def _launch_ollama(model_id: str, pool: Pool) -> Launch:
     """Return the launch of a server that is configured by environment variables, with a Modelfile for its model."""
     table, values = flag_table("ollama"), launch_values("ollama", model_id, pool)
     parameters = [f"PARAMETER {name} {value}" for name, value in table.write_options("file", values)]
@@ -156,15 +158,15 @@ def _ollama(model_id: str, pool: Pool) -> Launch:
     return Launch(
         words=("sh", "serve-ollama.sh"),
         notes=(f"{_gguf_note(pool)}, next to the Modelfile",),
-        files=(("Modelfile", _text(model)), ("serve-ollama.sh", _text(script))),
+        files=(("Modelfile", _join_lines(model)), ("serve-ollama.sh", _join_lines(script))),
     )
 
 
-def _text(lines: list[str]) -> str:
+def _join_lines(lines: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _transformers(model_id: str, pool: Pool) -> Launch:
+def _launch_transformers(model_id: str, pool: Pool) -> Launch:
     """Return the launch of a program that answers its input lines in batches, without a server."""
     tensor = pool.tensor_parallel_size
     text = GENERATE.read_text(encoding="utf-8").format(
@@ -179,7 +181,7 @@ def _transformers(model_id: str, pool: Pool) -> Launch:
     return Launch(words=(*program, "generate.py"), notes=notes, files=(("generate.py", text),))
 
 
-def _mii(model_id: str, pool: Pool) -> Launch:
+def _launch_mii(model_id: str, pool: Pool) -> Launch:
     settings = {
         "tensor_parallel": tensor if (tensor := pool.tensor_parallel_size) > 1 else None,
         "max_length": pool.max_model_len if isinstance(pool.max_model_len, int) else None,
@@ -187,7 +189,7 @@ def _mii(model_id: str, pool: Pool) -> Launch:
         "restful_api_port": PORT,
     }
     given = [f"    {name}={value!r}," for name, value in settings.items() if value is not None]
-    text = _text(
+    text = _join_lines(
         ["import mii", "", "mii.serve(", f"    {model_id!r},", "    deployment_name='model',", *given, ")"]
     )
     note = (
@@ -197,9 +199,9 @@ def _mii(model_id: str, pool: Pool) -> Launch:
     return Launch(words=("python", "serve_mii.py"), notes=notes, files=(("serve_mii.py", text),))
 
 
-MAKERS: dict[str, Callable[[str, Pool], Launch]] = {
-    **{engine: partial(_server, engine) for engine in DIALECTS if engine != "ollama"},
-    "ollama": _ollama,
-    "hf-transformers": _transformers,
-    "deepspeed-mii": _mii,
+LAUNCH_WRITERS: dict[str, Callable[[str, Pool], Launch]] = {
+    **{engine: partial(_launch_server, engine) for engine in DIALECTS if engine != "ollama"},
+    "ollama": _launch_ollama,
+    "hf-transformers": _launch_transformers,
+    "deepspeed-mii": _launch_mii,
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import yaml
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.launched import OPTION, NoServer, words_of
+from capacity.deployment.launched import OPTION, NoServerError, split_command
 
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z)?sh")
 _VARIABLE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)\}|(\w+))")
@@ -20,13 +20,13 @@ KINDS = {  # Kubernetes objects with pods that have commands, and related object
     *("ReplicationController", "StatefulSet", "ConfigMap", "HorizontalPodAutoscaler", "Ingress", "Namespace"),
     *("PersistentVolumeClaim", "Secret", "Service", "ServiceAccount"),
 }
-WAY_OUT = "paste the launch command, or use a Deployment, a compose file or a SkyPilot task"
-RENDERED = "use the output of `helm template`, or paste the launch command"
-FOREIGN = {  # by a key of the mapping: kind of file, and the input to give instead
-    "servingEngineSpec": ("Helm values of the vLLM production stack", RENDERED),
-    "replicaCount": ("Helm values", RENDERED),
-    "image": ("Helm values", RENDERED),
-    "applications": ("a Ray Serve configuration", WAY_OUT),
+PASTE_COMMAND = "paste the launch command, or use a Deployment, a compose file or a SkyPilot task"
+USE_RENDERED = "use the output of `helm template`, or paste the launch command"
+OTHER_FILE_KINDS = {  # by a key of the mapping: kind of file, and the input to give instead
+    "servingEngineSpec": ("Helm values of the vLLM production stack", USE_RENDERED),
+    "replicaCount": ("Helm values", USE_RENDERED),
+    "image": ("Helm values", USE_RENDERED),
+    "applications": ("a Ray Serve configuration", PASTE_COMMAND),
     "model": ("the options of a server", "paste the command that reads them: `vllm serve --config FILE`"),
 }
 AMBIGUOUS_GPUS = {"a100": "a100-sxm-40gb", "v100": None}  # SkyPilot's A100 has 40 GB, its V100 16 GB
@@ -46,7 +46,7 @@ class Container:
     not_modelled: tuple[str, ...] = ()
 
 
-def containers_of(text: str) -> tuple[Container, ...]:
+def read_containers(text: str) -> tuple[Container, ...]:
     """Return the containers of a manifest that have a command, in order; empty if the text is no manifest.
 
     Reads `command` and `args` of Kubernetes, `entrypoint` and `command` of compose, `run` of SkyPilot, `replicas`, and
@@ -62,17 +62,19 @@ def containers_of(text: str) -> tuple[Container, ...]:
     return tuple(found)
 
 
-def refuse_manifest(text: str) -> None:
+def reject_manifest(text: str) -> None:
     """Raise InvalidInput, with the kind of file, for a YAML mapping, which is never a shell command."""
     documents = _documents(text)
     if not documents and "\n" in text.strip() and _FIRST_LINE.match(text):
-        raise InvalidInput(f"{OPTION} looks like YAML and cannot be parsed as YAML: correct it, or {WAY_OUT}")
+        raise InvalidInput(
+            f"{OPTION} looks like YAML and cannot be parsed as YAML: correct it, or {PASTE_COMMAND}"
+        )
     for document in documents:
         kind, way_out = _kind(document)
         if kind not in KINDS:
             raise InvalidInput(f"{OPTION} is {kind}, which cannot be read: {way_out}")
     if documents:
-        raise NoServer(
+        raise NoServerError(
             f"{OPTION} must contain a command that launches a server, but no container of the manifest has one in its "
             "command or args"
         )
@@ -81,11 +83,14 @@ def refuse_manifest(text: str) -> None:
 def _kind(document: Mapping[object, object]) -> tuple[str, str]:
     """Return the kind of a mapping, and the input to give instead."""
     if "kind" in document:
-        return str(document["kind"]), WAY_OUT
+        return str(document["kind"]), PASTE_COMMAND
     if "services" in document:
-        return "Pod", WAY_OUT
+        return "Pod", PASTE_COMMAND
     keys = ", ".join(list(map(str, document))[:3])
-    return next((known for key, known in FOREIGN.items() if key in document), (f"YAML of {keys}", WAY_OUT))
+    return next(
+        (known for key, known in OTHER_FILE_KINDS.items() if key in document),
+        (f"YAML of {keys}", PASTE_COMMAND),
+    )
 
 
 def _documents(text: str) -> list[dict[object, object]]:
@@ -171,7 +176,7 @@ def _count(replicas: object) -> int:
 def _words(command: object) -> list[str]:
     """Return a list of words; a single text, as in compose, is split as a shell splits it."""
     if isinstance(command, str):
-        return words_of(command)
+        return split_command(command)
     return [str(word) for word in command] if isinstance(command, list) else []
 
 
@@ -200,7 +205,7 @@ def _script(text: str) -> list[str]:
     for line in lines[1:]:
         inside = any(whole.count(quote) % 2 for quote in "'\"")
         whole += f"\n{line}" if inside else f" ;\n{line}"
-    return words_of(whole)
+    return split_command(whole)
 
 
 def _settings(environment: object) -> Iterator[tuple[str, str]]:
@@ -218,7 +223,7 @@ def _settings(environment: object) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def only_one(servers: list[Container]) -> Container:
+def require_one_server(servers: list[Container]) -> Container:
     """Return the only server of a manifest. Raises InvalidInput if there are several different ones."""
     if len({server.line for server in servers}) > 1:
         raise InvalidInput(

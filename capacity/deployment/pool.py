@@ -4,9 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from capacity.deployment.drafts import DRAFT_FIELDS, drafting_name, with_way
+from capacity.deployment.drafts import DRAFT_FIELDS, drafting_name, fill_in_drafting_method
 from capacity.deployment.field_flags import FiniteOrInf, FlagSpec
-from capacity.deployment.vllm_config import JSON_OPTIONS, JsonObject, with_slots, without_json
+from capacity.deployment.vllm_config import JSON_OPTIONS, JsonObject, replace_json_options, set_lora_slots
 
 MoeBackend = Literal[
     "auto", "triton", "flashinfer_trtllm", "flashinfer_cutlass", "deep_gemm", "cutlass", "marlin"
@@ -99,23 +99,27 @@ class Pool(FlagSpec):
     @classmethod
     def _from_json(cls, fields: Any) -> Any:
         """Replace vLLM's JSON options by pool fields; options that cannot be read are left to validation."""
-        return with_slots(with_way(without_json(fields))) if isinstance(fields, dict) else fields
+        return (
+            set_lora_slots(fill_in_drafting_method(replace_json_options(fields)))
+            if isinstance(fields, dict)
+            else fields
+        )
 
     @field_validator("speculator")
     @classmethod
-    def _one_name(cls, value: str | None) -> str | None:
+    def _canonical_method(cls, value: str | None) -> str | None:
         return None if value is None else drafting_name(value)
 
     @field_validator("speculative_config", "kv_transfer_config")
     @classmethod
-    def _unread(cls, value: Any, info: ValidationInfo) -> Any:
+    def _check_json_option(cls, value: Any, info: ValidationInfo) -> Any:
         if value is not None and info.field_name is not None:
             JSON_OPTIONS[info.field_name](value)  # raises, because valid options were already replaced
         return value
 
     @field_validator("max_model_len", mode="before")
     @classmethod
-    def _automatic(cls, value: object) -> object:
+    def _convert_automatic(cls, value: object) -> object:
         """Convert -1, vLLM's value for automatic."""
         return "auto" if value in (-1, "-1") else value
 

@@ -5,16 +5,16 @@ from bisect import bisect_left, insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from capacity.deployment.routing import Prompt, Router, Takes
+from capacity.deployment.routing import PoolLimits, Prompt, Router
 
-APART = ("by-prompt-length", "by-request-length", "within-ttft")  # routers that distinguish pools
+POOL_ROUTERS = ("by-prompt-length", "by-request-length", "within-ttft")  # routers that distinguish pools
 
 
 @dataclass(slots=True, eq=False)
 class _Pool:
     """Ready replicas of one pool, in order of number, and the next one for ties."""
 
-    takes: Takes
+    takes: PoolLimits
     ready: list[int] = field(default_factory=list)
     turn: int = 0
 
@@ -38,7 +38,7 @@ class ByPromptLength(Router):
         self._pools: list[_Pool] = []  # sorted: shortest requests first
         self._pool_of: dict[int, _Pool] = {}  # by replica
 
-    def belongs(self, replica: int, takes: Takes) -> None:
+    def assign_pool(self, replica: int, takes: PoolLimits) -> None:
         pool = next((each for each in self._pools if each.takes == takes), None)
         if pool is None:
             pool = _Pool(takes)
@@ -52,16 +52,16 @@ class ByPromptLength(Router):
     def resume(self, replica: int) -> None:
         super().resume(replica)
         if replica not in self._pool_of:  # no pool was assigned
-            self.belongs(replica, Takes())
+            self.assign_pool(replica, PoolLimits())
         insort(self._pool_of[replica].ready, replica)
 
     def _choose(self, prompt: Prompt) -> int:
-        pool = self._pool_asked(prompt)
+        pool = self._choose_pool(prompt)
         replica = self._least_loaded(self.requests, pool.ready, pool.turn)
         pool.turn = replica + 1
         return replica
 
-    def _pool_asked(self, prompt: Prompt) -> _Pool:
+    def _choose_pool(self, prompt: Prompt) -> _Pool:
         return self._pool_for(self._tokens(prompt))
 
     def _tokens(self, prompt: Prompt) -> int:
@@ -105,7 +105,7 @@ class ByCascade(ByPromptLength):
         """Return whether a replica of that pool accepts requests."""
         return bool(self._pools[stage].ready)
 
-    def _pool_asked(self, prompt: Prompt) -> _Pool:
+    def _choose_pool(self, prompt: Prompt) -> _Pool:
         pool = self._pools[self.stage_of(prompt.request)]
         return pool if pool.ready else next(each for each in self._pools if each.ready)
 
@@ -129,7 +129,7 @@ class WithinTtft(ByPromptLength):
         tokens, soonest = prompt.tokens, math.inf
         pool, chosen = self._pool_for(tokens), -1
         for each in self._pools:
-            replica, expected_s = self._soonest(each, tokens)
+            replica, expected_s = self._lowest_ttft_replica(each, tokens)
             if expected_s < soonest:
                 pool, chosen, soonest = each, replica, expected_s
             if replica >= 0 and expected_s <= self._limit_s(each):
@@ -140,7 +140,7 @@ class WithinTtft(ByPromptLength):
         self._read_s[chosen] = self._ready_s(chosen) + tokens * self._token_s(chosen)
         return chosen
 
-    def _soonest(self, pool: _Pool, tokens: int) -> tuple[int, float]:
+    def _lowest_ttft_replica(self, pool: _Pool, tokens: int) -> tuple[int, float]:
         """Return the replica with the lowest expected TTFT and that time; ties by turn; -1: none."""
         limit, most = pool.takes.up_to_tokens, pool.takes.up_to_requests
         found, soonest = -1, math.inf

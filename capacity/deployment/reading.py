@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from capacity.base.errors import InvalidInput
 from capacity.base.registry import BY_NAME
 from capacity.base.spec import Spec
-from capacity.deployment.field_flags import Need, Part, needs_of, part_of
+from capacity.deployment.field_flags import Need, Part, field_needs, reading_part
 
 # parts that a verb reads: always, or only with one of these fields
 Parts = Mapping[Part, tuple[Need, ...]]
@@ -25,7 +25,9 @@ SIMULATED: Parts = dict.fromkeys(
 )
 DEPLOYED: Parts = {**SIMULATED, "roles": (), "routes": ()}
 ESTIMATE: Parts = {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": LOADS, "host_memory": LOADS}
-READ: Mapping[str, Parts] = {  # by the value of a verb's `reads` in the registry; empty: all parts
+PARTS_BY_READING: Mapping[
+    str, Parts
+] = {  # by the value of a verb's `reads` in the registry; empty: all parts
     "": DEPLOYED,
     "NOTHING": {},
     "FIT": {"memory": (), "limits": (), "host_memory": (), "drafts": ()},
@@ -38,7 +40,7 @@ READ: Mapping[str, Parts] = {  # by the value of a verb's `reads` in the registr
     "CURVE": {**SIMULATED, "rate": (Need("arrivals", ("on-off", "ramp", "diurnal")),)},
     "DEPLOYED": DEPLOYED,
 }
-WITHOUT: Mapping[Part, str] = {
+PART_NAMES: Mapping[Part, str] = {
     "memory": "a memory plan",
     "limits": "an engine's limits",
     "steps": "step times",
@@ -46,53 +48,57 @@ WITHOUT: Mapping[Part, str] = {
     "roles": "separate prefill and decode engines",
     "routes": "a router that distinguishes pools",
 }
-OF_ITS_OWN = {("curve", "rate"): "--rates"}  # flag that a verb has in place of a part that it does not read
-STANDS_FOR = {  # options that set several fields
+REPLACEMENT_FLAGS = {
+    ("curve", "rate"): "--rates"
+}  # flag that a verb has in place of a part that it does not read
+FIELDS_SET_BY_OPTION = {  # options that set several fields
     "speculative_config": ("speculator", "draft", "num_speculative_tokens"),
     "enable_lora": ("max_loras",),
     "kv_transfer_config": ("role", "kv_offloading_size"),
     "requests_per_day": ("request_rate",),
 }
-NEVER_REFUSED = ("api_server_count",)  # common launch flags; a note says if they have no effect
+ALWAYS_ALLOWED = ("api_server_count",)  # common launch flags; a note says if they have no effect
 
 
-def refuse_idle(question: str, specs: Iterable[Spec], given: Iterable[str], **beside: object) -> None:
+def reject_unused_fields(
+    question: str, specs: Iterable[Spec], given: Iterable[str], **beside: object
+) -> None:
     """Raise InvalidInput, in one line, for a given field that does not affect the answer to `question`.
 
     `specs`: all input, including a file's. `given`: names that the user wrote; those at their default are allowed.
     `beside`: other keywords of the verb. A verb that is not listed reads all fields.
     """
-    asked = _Asked(specs, beside)
+    asked = _GivenFields(specs, beside)
     for name in given:
-        if name in NEVER_REFUSED:
+        if name in ALWAYS_ALLOWED:
             continue
-        for field in STANDS_FOR.get(name, (name,)):
-            if asked.says(field):
-                _check(question, field, f"--{name.replace('_', '-')}", asked)
+        for field in FIELDS_SET_BY_OPTION.get(name, (name,)):
+            if asked.is_set(field):
+                _check_field(question, field, f"--{name.replace('_', '-')}", asked)
 
 
-def unread(question: str, specs: Iterable[Spec], given: Iterable[str]) -> Iterator[str]:
+def unused_fields(question: str, specs: Iterable[Spec], given: Iterable[str]) -> Iterator[str]:
     """Yield the given names that have no effect, including those at their default, which `refuse_idle` allows."""
-    asked = _Asked(specs, {})
+    asked = _GivenFields(specs, {})
     for name in given:
         try:
-            for field in STANDS_FOR.get(name, (name,)):
-                _check(question, field, name, asked)
+            for field in FIELDS_SET_BY_OPTION.get(name, (name,)):
+                _check_field(question, field, name, asked)
         except InvalidInput:
             yield name
 
 
-def reads(question: str, part: Part | None) -> bool:
+def is_part_read(question: str, part: Part | None) -> bool:
     """Return whether a verb reads this part of a deployment in at least one case."""
     return part is None or part in parts_read(question)
 
 
 def parts_read(question: str) -> Parts:
     """Return the parts of a deployment that affect the answer of a verb."""
-    return READ[BY_NAME[question].reads if question in BY_NAME else ""]
+    return PARTS_BY_READING[BY_NAME[question].reads if question in BY_NAME else ""]
 
 
-class _Asked:
+class _GivenFields:
     """Fields of the input, including those at their default; several pools count as several replicas."""
 
     def __init__(self, specs: Iterable[Spec], beside: Mapping[str, object]) -> None:
@@ -110,12 +116,12 @@ class _Asked:
             self._values["replicas"] = pools
         self._values |= {name: value for name, value in beside.items() if value}
 
-    def says(self, name: str) -> bool:
+    def is_set(self, name: str) -> bool:
         """Return whether a field is present and not at its default."""
         default = self.fields[name].default if name in self.fields else None
         return name in self._values and self._values[name] != default
 
-    def meets(self, needs: Iterable[Need]) -> bool:
+    def meets_any(self, needs: Iterable[Need]) -> bool:
         """Return whether one of the requirements is met."""
         return any(self._meets(need) for need in needs)
 
@@ -123,26 +129,26 @@ class _Asked:
         value = self._values.get(need.field)
         if need.values:
             return value in need.values
-        return self.says(need.field) and not (need.finite and value == math.inf)
+        return self.is_set(need.field) and not (need.finite and value == math.inf)
 
 
-def _check(question: str, name: str, flag: str, asked: _Asked) -> None:
-    part, needs = part_of(asked.fields[name]), needs_of(asked.fields[name])
+def _check_field(question: str, name: str, flag: str, asked: _GivenFields) -> None:
+    part, needs = reading_part(asked.fields[name]), field_needs(asked.fields[name])
     if part is not None:
         beside = parts_read(question).get(part)
         if beside is None:
             raise InvalidInput(
-                f"{flag} has no effect without {WITHOUT.get(part, 'a simulation')}, and `{question}` has none: "
+                f"{flag} has no effect without {PART_NAMES.get(part, 'a simulation')}, and `{question}` has none: "
                 "remove it, or use `capacity simulate`"
             )
-        needs = needs if not beside or asked.meets(beside) else beside
-    if needs and not asked.meets(needs):
-        own = None if part is None else OF_ITS_OWN.get((question, part))
+        needs = needs if not beside or asked.meets_any(beside) else beside
+    if needs and not asked.meets_any(needs):
+        own = None if part is None else REPLACEMENT_FLAGS.get((question, part))
         instead = "" if own is None else f"; `{question}` uses {own} instead"
-        raise InvalidInput(f"{flag} has no effect without {_ways(flag, needs)}{instead}")
+        raise InvalidInput(f"{flag} has no effect without {_describe_needs(flag, needs)}{instead}")
 
 
-def _ways(flag: str, needs: tuple[Need, ...]) -> str:
+def _describe_needs(flag: str, needs: tuple[Need, ...]) -> str:
     """Return the options that would make the flag effective, and the advice to add one or leave the flag out."""
     *first, last = (need.words for need in needs)
     if first:

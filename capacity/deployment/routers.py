@@ -160,7 +160,7 @@ class SessionSticky(LeastOutstanding):
         return home
 
 
-class Drawn(Router):
+class RandomRouter(Router):
     """A random replica."""
 
     def __init__(self, *, seed: int = 0) -> None:
@@ -181,7 +181,7 @@ ROUTERS: dict[str, type[Router]] = {
     "by-request-length": ByRequestLength,
     "within-ttft": WithinTtft,
     "cascade": ByCascade,
-    "random": Drawn,
+    "random": RandomRouter,
 }
 
 

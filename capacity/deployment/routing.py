@@ -38,7 +38,7 @@ class Forecast(NamedTuple):
     beside_s: float = 0.0
 
 
-class Takes(NamedTuple):
+class PoolLimits(NamedTuple):
     """Requests that a replica's pool accepts, for routers that distinguish pools.
 
     `up_to_tokens`: longest request (None: any). `up_to_requests`: requests per replica while another pool can take the
@@ -65,7 +65,7 @@ class Router:
         self.requests: list[int] = []  # outstanding, by replica
         self.prompt_tokens: list[int] = []  # of the outstanding requests, by replica
 
-    def belongs(self, replica: int, takes: Takes) -> None:
+    def assign_pool(self, replica: int, takes: PoolLimits) -> None:
         """Assign a replica to a pool before it joins, for routers that distinguish pools."""
 
     def add_replica(self, replica: int) -> None:

@@ -85,7 +85,7 @@ class Traffic(FlagSpec):
 
     @model_validator(mode="before")
     @classmethod
-    def _rate_of_day(cls, fields: Any) -> Any:
+    def _convert_daily_requests(cls, fields: Any) -> Any:
         """Convert requests per day to a rate; leave an invalid number, or one given with a rate, to validation."""
         if not isinstance(fields, Mapping) or fields.get("request_rate") is not None:
             return fields
@@ -100,27 +100,27 @@ class Traffic(FlagSpec):
 
     @field_validator("priority_shares", "use_case")
     @classmethod
-    def _is_readable(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _check_readable(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None:
-            (find_use_case if info.field_name == "use_case" else priority_shares)(value)
+            (find_use_case if info.field_name == "use_case" else parse_priority_shares)(value)
         return value
 
     @field_validator("requests_per_day", "users")
     @classmethod
-    def _one_rate(cls, value: float | None, info: ValidationInfo) -> float | None:
+    def _check_single_rate(cls, value: float | None, info: ValidationInfo) -> float | None:
         if value is not None and info.data.get("request_rate") is not None:
             raise ValueError("request_rate already sets the rate: use one of them")
         return value
 
     @model_validator(mode="after")
-    def _as_the_use_case(self) -> Self:
+    def _fill_in_use_case(self) -> Self:
         """Fill in unset fields from the use case and the number of users, without marking them as set."""
         for name, value in filled_fields(self).items():
             self.__dict__[name] = value
         return self
 
 
-def priority_shares(text: str) -> dict[int, float]:
+def parse_priority_shares(text: str) -> dict[int, float]:
     """Return each priority's share of the requests; shares sum to 1. Raises a one-line ValueError if invalid."""
     shares: dict[int, float] = {}
     for part in text.split(","):

@@ -23,10 +23,10 @@ LITTLES_LAW = "Denning and Buzen, The Operational Analysis of Queueing Network M
 SPREAD_FIELDS = frozenset(("length_distribution", "random_range_ratio"))  # each sets the length distribution
 
 Text = Annotated[str, Field(min_length=1)]
-Filled = dict[str, float | str]
+FilledFields = dict[str, float | str]
 
 
-class Known(Spec):
+class Sourced(Spec):
     """Source of a value."""
 
     source: Text
@@ -39,20 +39,20 @@ class Known(Spec):
         return f"{self.basis}: {self.source}, {self.date}"
 
 
-class TokenLengths(Known):
+class TokenLengths(Sourced):
     """Prompt or output tokens of a request: mean and coefficient of variation."""
 
     mean: Annotated[int, Field(ge=1)]
     cv: Annotated[float, Field(ge=0)]
 
 
-class ServiceLevels(Known):
+class ServiceLevels(Sourced):
     """Latency targets, in the form of `--slo`."""
 
     limits: tuple[Text, ...] = Field(min_length=1)
 
 
-class ThinkTime(Known):
+class ThinkTime(Sourced):
     """Mean seconds between an answer and the next request."""
 
     mean: Annotated[float, Field(ge=0)]
@@ -103,9 +103,9 @@ def _with_sources(table: Mapping[str, Any], sources: Mapping[str, str]) -> dict[
     }
 
 
-def filled_fields(traffic: Traffic) -> Filled:
+def filled_fields(traffic: Traffic) -> FilledFields:
     """Return the values of unset traffic fields from the use case and the users. Raises InvalidInput."""
-    filled = _of_the_use_case(traffic) or _measured_spread(traffic)
+    filled = _use_case_fields(traffic) or _measured_length_spread(traffic)
     if traffic.users is None:
         return filled
     for other in ("concurrency", "batch_size"):
@@ -126,22 +126,22 @@ def filled_fields(traffic: Traffic) -> Filled:
     return filled
 
 
-def _of_the_use_case(traffic: Traffic) -> Filled:
+def _use_case_fields(traffic: Traffic) -> FilledFields:
     """Return the lengths of a use case for generated requests, and its think time for users and sessions."""
     if traffic.use_case is None:
         return {}
     case, said = find_use_case(traffic.use_case), traffic.model_fields_set
-    given: Filled = {}
+    given: FilledFields = {}
     if traffic.users is not None or traffic.turns > 1:
         given["think_time_s"] = case.think_time_s.mean
     if traffic.trace is None:
         given |= {"input_len": case.input_len.mean, "output_len": case.output_len.mean}
         if not said & SPREAD_FIELDS:
-            given |= _spread_of(case)
+            given |= _length_spread(case)
     return {name: value for name, value in given.items() if name not in said}
 
 
-def _measured_spread(traffic: Traffic) -> Filled:
+def _measured_length_spread(traffic: Traffic) -> FilledFields:
     """Return the length distribution of the chat trace if the user gives only mean lengths.
 
     A batch has equal lengths.
@@ -156,10 +156,10 @@ def _measured_spread(traffic: Traffic) -> Filled:
         or traffic.batch_size is not None
     ):
         return {}
-    return {name: value for name, value in _spread_of(find_use_case("chat")).items() if name not in given}
+    return {name: value for name, value in _length_spread(find_use_case("chat")).items() if name not in given}
 
 
-def _spread_of(case: UseCase) -> Filled:
+def _length_spread(case: UseCase) -> FilledFields:
     return {
         "length_distribution": "lognormal",
         "input_len_cv": case.input_len.cv,
@@ -203,7 +203,7 @@ def _case_notes(case: UseCase, filled: set[str]) -> Iterator[str]:
     yield f"{case.name}: SLO {', '.join(case.slo.limits)} unless --slo is set ({case.slo.origin})"
 
 
-def levels_of(given: str | Sequence[str], traffic: Traffic) -> tuple[str, ...]:
+def service_levels(given: str | Sequence[str], traffic: Traffic) -> tuple[str, ...]:
     """Return the given SLOs, or those of the traffic's use case, in the form of `--slo`."""
     if given:
         return (given,) if isinstance(given, str) else tuple(given)

@@ -32,9 +32,9 @@ GIB = 2**30
 JsonObject = dict[str, object]
 
 
-def speculation(config: str | JsonObject) -> JsonObject:
+def parse_speculative_config(config: str | JsonObject) -> JsonObject:
     """Return `--speculative-config` as `speculator`, `draft` and their counts; empty if it sets nothing."""
-    options = _object(config)
+    options = _parse_object(config)
     if not options:
         return {}
     if unknown := [key for key in options if key not in SPECULATIVE_KEYS]:
@@ -57,7 +57,7 @@ def split_config(name: str, text: str) -> tuple[JsonObject, dict[str, str]]:
 
     Raises ValueError if it is not a JSON object.
     """
-    options, reasons = _object(text), NOT_MODELLED[name]
+    options, reasons = _parse_object(text), NOT_MODELLED[name]
     others = {
         key: reasons.get(key, reasons.get("", ""))
         for key in options
@@ -66,12 +66,12 @@ def split_config(name: str, text: str) -> tuple[JsonObject, dict[str, str]]:
     return {key: value for key, value in options.items() if key not in others}, others
 
 
-def kv_role(config: str | JsonObject) -> JsonObject:
+def parse_kv_transfer_config(config: str | JsonObject) -> JsonObject:
     """Return `--kv-transfer-config` as the `role` of a disaggregated pool, or as the host memory for KV offloading.
 
     The result is empty if it has neither.
     """
-    options = _object(config)
+    options = _parse_object(config)
     if not options:
         return {}
     connector = str(options.get("kv_connector", ""))
@@ -99,7 +99,7 @@ def _offloading_size(size: object) -> JsonObject:
     return {"kv_offloading_size": size / GIB, "kv_offloading_backend": "native"}
 
 
-def _object(config: str | JsonObject) -> JsonObject:
+def _parse_object(config: str | JsonObject) -> JsonObject:
     if isinstance(config, dict):
         return config
     try:
@@ -114,12 +114,12 @@ def _object(config: str | JsonObject) -> JsonObject:
 
 
 JSON_OPTIONS: dict[str, Callable[[str | JsonObject], JsonObject]] = {
-    "speculative_config": speculation,
-    "kv_transfer_config": kv_role,
+    "speculative_config": parse_speculative_config,
+    "kv_transfer_config": parse_kv_transfer_config,
 }
 
 
-def with_slots(fields: JsonObject) -> JsonObject:
+def set_lora_slots(fields: JsonObject) -> JsonObject:
     """Replace `enable_lora` by the number of slots; vLLM's default is one."""
     if fields.get("enable_lora") is not True:
         return fields
@@ -127,7 +127,7 @@ def with_slots(fields: JsonObject) -> JsonObject:
     return plain if plain.get("max_loras") is not None else plain | {"max_loras": 1}
 
 
-def without_json(fields: JsonObject) -> JsonObject:
+def replace_json_options(fields: JsonObject) -> JsonObject:
     """Return the fields with vLLM's JSON options replaced. Raises InvalidInput if an option contradicts a field."""
     plain = dict(fields)
     for name, read in JSON_OPTIONS.items():

@@ -35,10 +35,10 @@ if TYPE_CHECKING:  # quick answers load no numpy
 Constants = TypeVar("Constants", bound=Spec)
 Unit = Literal["", "power", "s", "bytes"]
 
-MOST_LOG = 3.0  # a factor of 20
-MOST_POWER = 1.0  # twice the tokens take twice the time
-SYMMETRY = 1e-6
-OVER_ROOF = 0.03  # of a peak: GPUs exceed the clocks of their datasheets by this much
+MAX_LOG_FACTOR = 3.0  # a factor of 20
+MAX_TOKEN_EXPONENT = 1.0  # twice the tokens take twice the time
+SYMMETRY_TOLERANCE = 1e-6
+ROOFLINE_TOLERANCE = 0.03  # of a peak: GPUs exceed the clocks of their datasheets by this much
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +53,15 @@ class Parameter:
 
 PARAMETERS = tuple(read_rows(Path(__file__).with_name("adjustment_parameters.toml"), Parameter).values())
 NAMES = tuple(parameter.name for parameter in PARAMETERS)
-EARLIER = (10,)  # numbers of parameters in earlier versions; new parameters are added at the end
+EARLIER_PARAMETER_COUNTS = (
+    10,
+)  # numbers of parameters in earlier versions; new parameters are added at the end
 
-_OF_KERNELS = {"moe": "experts", "all_reduce": "all_reduce", "nccl": "all_reduce"}
+_KERNEL_PARAMETERS = {"moe": "experts", "all_reduce": "all_reduce", "nccl": "all_reduce"}
 """One factor for all constants of these kernels; others use "compute" for the compute fraction, else "memory"."""
 
 
-def _power(field: str) -> int:
+def _time_exponent(field: str) -> int:
     """Return the exponent of a time factor in this constant: 1 for a time, -1 for a fraction of a peak."""
     return field.endswith("_s") - field.endswith("_fraction")
 
@@ -87,10 +89,10 @@ class Adjustment(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_fewer(cls, fields: Any) -> Any:
+    def _extend_covariance(cls, fields: Any) -> Any:
         """Extend the covariance of a variant written before the last parameters existed; they get their prior."""
         rows = fields.get("covariance") if isinstance(fields, Mapping) else None
-        if not isinstance(rows, list | tuple) or len(rows) not in EARLIER:
+        if not isinstance(rows, list | tuple) or len(rows) not in EARLIER_PARAMETER_COUNTS:
             return fields
         if any(not isinstance(row, list | tuple) or len(row) != len(rows) for row in rows):
             return fields
@@ -105,13 +107,13 @@ class Adjustment(Spec):
         for name, value in self.means.items():
             if name not in NAMES:
                 raise ValueError(f"unknown parameter {name!r}; use one of {', '.join(NAMES)}")
-            if not _parameter(name).unit and abs(value) > MOST_LOG:
+            if not _parameter(name).unit and abs(value) > MAX_LOG_FACTOR:
                 raise ValueError(
-                    f"{name} is {value:g}; the logarithm of a factor must be between -{MOST_LOG:g} and {MOST_LOG:g}"
+                    f"{name} is {value:g}; the logarithm of a factor must be within ±{MAX_LOG_FACTOR:g}"
                 )
-            if _parameter(name).unit == "power" and abs(value) > MOST_POWER:
+            if _parameter(name).unit == "power" and abs(value) > MAX_TOKEN_EXPONENT:
                 raise ValueError(
-                    f"{name} is {value:g}; a token exponent must be between -{MOST_POWER:g} and {MOST_POWER:g}"
+                    f"{name} is {value:g}; a token exponent must be within ±{MAX_TOKEN_EXPONENT:g}"
                 )
         if self.covariance:
             _check_covariance(self.covariance)
@@ -149,11 +151,11 @@ class Adjustment(Spec):
         moved = {name: self.mean(name) + shift.get(name, 0.0) for name in NAMES}
         return self.model_copy(update={"means": {name: value for name, value in moved.items() if value}})
 
-    def is_of(self, model: str, engine: str) -> bool:
+    def is_calibrated_on(self, model: str, engine: str) -> bool:
         """Return whether the calibration runs include this model and this engine version."""
         return model in self.models and engine in self.engines
 
-    def remarks(self, model: str, engine: str) -> tuple[str, ...]:
+    def calibration_notes(self, model: str, engine: str) -> tuple[str, ...]:
         """Return the notes for an answer: the calibration data, and whether it covers this model and engine."""
         if not self.rows:
             return ()
@@ -173,25 +175,25 @@ class Adjustment(Spec):
         capped = []
         if operator == "moe" and self.mean("experts_tilt"):
             values["tilt"] = getattr(constants, "tilt", 0.0) + self.mean("experts_tilt")
-        whole = _OF_KERNELS.get(operator)
+        whole = _KERNEL_PARAMETERS.get(operator)
         for name in ("memory", "compute") if whole is None else (whole,):
             if not self.mean(name):
                 continue
             factor = self.factor(name)
             for field, before in constants:
-                power = _power(field)
+                power = _time_exponent(field)
                 own = whole is not None or (field == "compute_fraction") is (name == "compute")
                 if not power or not own or before is None:
                     continue
                 value = before * factor**power
                 if power < 0 and value > 1.0:
-                    if before < 1.0 < value - OVER_ROOF:
+                    if before < 1.0 < value - ROOFLINE_TOLERANCE:
                         capped.append(name)
                     value = 1.0
                 values[field] = value
         return (constants.model_copy(update=values) if values else constants), tuple(dict.fromkeys(capped))
 
-    def latencies(self, request_s: float, response_s: float) -> tuple[float, float]:
+    def adjust_latencies(self, request_s: float, response_s: float) -> tuple[float, float]:
         """Return request and response latency, each with half of the front end's correction, at least 0."""
         half = self.mean("front_end") / 2
         return max(request_s + half, 0.0), max(response_s + half, 0.0)
@@ -202,7 +204,7 @@ class Adjustment(Spec):
         return round(self.mean("kv_overhead"))
 
 
-NONE = Adjustment(source="none", date="2026-11-22")
+NO_ADJUSTMENT = Adjustment(source="none", date="2026-11-22")
 
 
 def _parameter(name: str) -> Parameter:
@@ -222,7 +224,7 @@ def _check_covariance(rows: Sequence[Sequence[float]]) -> None:
     if not np.all(scale > 0):
         raise ValueError("covariance has a variance of 0; every variance must be positive")
     correlations = matrix / np.outer(scale, scale)
-    if not np.allclose(correlations, correlations.T, atol=SYMMETRY):
+    if not np.allclose(correlations, correlations.T, atol=SYMMETRY_TOLERANCE):
         raise ValueError("covariance is not symmetric")
-    if np.linalg.eigvalsh(correlations).min() < -SYMMETRY:
+    if np.linalg.eigvalsh(correlations).min() < -SYMMETRY_TOLERANCE:
         raise ValueError("covariance is not positive semidefinite")

@@ -135,7 +135,7 @@ def fit_constants(
     return name_values(optimum.x)
 
 
-def summarise(pairs: Sequence[tuple[float, float]], *, groups: int = 0) -> ErrorSummary:
+def summarise_errors(pairs: Sequence[tuple[float, float]], *, groups: int = 0) -> ErrorSummary:
     """Summarise the errors of (predicted, measured) pairs. Raises OutsideValidity for none."""
     if not pairs:
         raise OutsideValidity("no measurements to compare predictions with")

@@ -179,7 +179,7 @@ class ChipShare(Coefficients):
 
     share: Fraction
 
-    def applied_to(self, constants: Coefficients) -> Coefficients:
+    def convert_constants(self, constants: Coefficients) -> Coefficients:
         """Return the other chip's constants of one kernel, converted to this chip."""
         found: dict[str, object] = {}
         for name, value in constants:

@@ -46,7 +46,7 @@ class CostEstimate:
     rule: str
 
 
-RULE = "input tokens pay for the share of GPU time that prefill takes at full load, output tokens for that of decode"
+TOKEN_PRICE_RULE = "input tokens pay for the share of GPU time that prefill takes at full load, output tokens for that of decode"
 
 
 def cost_estimate(
@@ -84,7 +84,7 @@ def cost_estimate(
     )
     return CostEstimate(
         tier=" and ".join(dict.fromkeys(price.tier for price in prices)),
-        source=prices[0].described if len(prices) == 1 else "; ".join(price.quoted for price in prices),
+        source=prices[0].description if len(prices) == 1 else "; ".join(price.quote for price in prices),
         date=min(price.date for price in prices),
         usd_per_gpu_hour=prices[0].usd_per_gpu_hour if len(prices) == 1 else hourly / billed,
         num_gpus=num_gpus,
@@ -94,7 +94,7 @@ def cost_estimate(
         requests_per_s=requests_per_s,
         prefill_share=prefill_share,
         **{field.name: getattr(units, field.name) for field in fields(units)},
-        rule=RULE,
+        rule=TOKEN_PRICE_RULE,
     )
 
 

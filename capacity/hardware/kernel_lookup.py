@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Literal, Protocol, TypeVar, overload
 
 from capacity.base.errors import InvalidInput
-from capacity.hardware.adjustment import NONE, Adjustment
+from capacity.hardware.adjustment import NO_ADJUSTMENT, Adjustment
 from capacity.hardware.coefficients import (
     AllReduceCoefficients,
     AttentionCoefficients,
@@ -51,7 +51,7 @@ int8 7,120 (gpustack performance-lab, 2025). Longer prompts of Qwen2.5-7B under 
 Found = TypeVar("Found", bound=Coefficients)
 
 
-class InSteps(Protocol):
+class StepConversion(Protocol):
     """Turns constants of a table's short runs of a kernel (operator, key) into those of whole steps."""
 
     def __call__(self, constants: Coefficients, *, kernel: tuple[str, str]) -> Coefficients: ...
@@ -60,7 +60,7 @@ class InSteps(Protocol):
 AttentionOperator = Literal["prefill_attention", "decode_attention", "mla_prefill", "mla_decode"]
 
 
-class Lookup:
+class KernelLookup:
     """Constants of each kernel: from the engine's own family, then other families, then the universal set.
 
     The factors of `adjustment` are applied. `assumed` collects the kernels without a fit of their own, for warnings
@@ -74,20 +74,20 @@ class Lookup:
         coefficients: tuple[StepCoefficients, ...],
         family: str,
         on_this_card: Callable[[Coefficients], Coefficients] | None = None,
-        in_steps: InSteps | None = None,
+        in_steps: StepConversion | None = None,
         *,
         adjustment: Adjustment | None = None,
     ) -> None:
         self._sources = coefficients
         self._family = family
-        self._adjustment = adjustment or NONE
+        self._adjustment = adjustment or NO_ADJUSTMENT
         self._on_this_card = on_this_card
         self._in_steps = in_steps
         self.capped: list[tuple[str, str]] = []
         self.own_sources = tuple(source for source in coefficients[:1] if source.families)
         self.assumed: list[str] = []
 
-    def _every_source(self) -> Iterator[StepCoefficients]:
+    def _sources_with_universal(self) -> Iterator[StepCoefficients]:
         yield from self._sources
         yield universal()
 
@@ -132,7 +132,7 @@ class Lookup:
                 if not own or name != key:
                     self.assumed.append(f"{operator} {key}")
                 if not own and operator == "gemm" and key in MARLIN_SLOWDOWN:
-                    constants = self._by_marlin(constants, key)
+                    constants = self._slow_down_to_marlin(constants, key)
                 if transferred and self._on_this_card is not None:
                     constants = self._on_this_card(constants)
                 if self._in_steps is not None:
@@ -144,7 +144,7 @@ class Lookup:
             f"or a GPU profile with a table [step_time.families.{self._family}.{operator}.{key}]"
         )
 
-    def _by_marlin(self, constants: Coefficients, key: str) -> Coefficients:
+    def _slow_down_to_marlin(self, constants: Coefficients, key: str) -> Coefficients:
         """Convert a weight-only kernel of another engine to Marlin, which is slower for large products."""
         sixteen = next(f.gemm["bf16"] for f, *_ in self.families() if "bf16" in f.gemm).compute_fraction
         if self._family not in MARLIN_FAMILIES or not isinstance(constants, GemmCoefficients):
@@ -156,7 +156,7 @@ class Lookup:
 
     def all_reduce(self, family_name: str | None = None) -> AllReduceCoefficients:
         """Return the engine's own all-reduce kernel, or that of the family it calls."""
-        called = self if family_name in (None, self._family) else Lookup(self._sources, family_name)
+        called = self if family_name in (None, self._family) else KernelLookup(self._sources, family_name)
         for family, own, _ in called.families():
             if family.all_reduce is not None:
                 if not own:
@@ -167,12 +167,12 @@ class Lookup:
     def elementwise(self) -> ElementwiseCoefficients:
         """Return the family's constants, or the GPU's if the family has none."""
         own = (s.families[self._family].elementwise for s in self._sources if self._family in s.families)
-        fitted = (s.elementwise for s in self._every_source())
+        fitted = (s.elementwise for s in self._sources_with_universal())
         found = next(entry for entry in chain(own, fitted) if entry is not None)
         return self.adjust("elementwise", found)
 
     def nccl(self, kind: str) -> CollectiveCoefficients:
-        found = next(s.nccl[kind] for s in self._every_source() if kind in s.nccl)
+        found = next(s.nccl[kind] for s in self._sources_with_universal() if kind in s.nccl)
         return self.adjust("nccl", found)
 
     def adjust(self, operator: str, constants: Found) -> Found:
@@ -182,4 +182,4 @@ class Lookup:
         return values
 
     def residuals(self, regime: str) -> Residuals:
-        return next(s.residuals[regime] for s in self._every_source() if regime in s.residuals)
+        return next(s.residuals[regime] for s in self._sources_with_universal() if regime in s.residuals)

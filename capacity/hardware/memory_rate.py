@@ -14,28 +14,28 @@ benchmark, one of 80 GB 77 % (github.com/ProjectPhysX/FluidX3D, README, read 202
 from capacity.hardware.coefficients import Coefficients
 from capacity.hardware.profile import HardwareProfile
 
-STREAMED = 0.92
+STREAMED_SHARE = 0.92
 """Reads and writes of 4 to 16 bytes per thread: 0.90 to 0.91 on an RTX 4090, 0.86 to 0.89 on an A100 of 40 GB
 (github.com/xytpai/nvbench, README, read 2026-11); FluidX3D has 0.80 to 0.90 on cards without ECC bits in memory."""
-CHECK_BITS = 16 / 17
+ECC_RATE_SHARE = 16 / 17
 """One sector of ECC bits is read with sixteen of data: they use a sixteenth of the memory (`checks_in_memory`)."""
-HELD_BACK = 0.945
+ECC_MEMORY_SHARE = 0.945
 """A smaller share of the nominal memory means that ECC bits use the rest: they leave 15/16, minus driver memory."""
-NOTE = "scaled to a memory bandwidth of {:.2f} TB/s (capacity/hardware/memory_rate.py)"
+MEMORY_NOTE = "scaled to a memory bandwidth of {:.2f} TB/s (capacity/hardware/memory_rate.py)"
 
 
-def checks_in_memory(card: HardwareProfile) -> bool:
+def has_inline_ecc(card: HardwareProfile) -> bool:
     """Return whether ECC bits are stored in the main memory: PCIe data centre cards with GDDR reserve 1/16 of it."""
     nominal = card.memory_datasheet_bytes / 1e9 * 2**30
-    return card.form_factor == "PCIe" and card.memory_driver_bytes < HELD_BACK * nominal
+    return card.form_factor == "PCIe" and card.memory_driver_bytes < ECC_MEMORY_SHARE * nominal
 
 
 def streamed_share(card: HardwareProfile) -> float:
     """Return the share of the datasheet's memory rate that streaming reaches."""
-    return STREAMED * (CHECK_BITS if checks_in_memory(card) else 1.0)
+    return STREAMED_SHARE * (ECC_RATE_SHARE if has_inline_ecc(card) else 1.0)
 
 
-def rate_share(card: HardwareProfile, sister: HardwareProfile, fraction: float) -> float:
+def scaled_bandwidth_fraction(card: HardwareProfile, sister: HardwareProfile, fraction: float) -> float:
     """Return the bandwidth fraction on `card` of a kernel that reaches `fraction` on `sister`; at most 1."""
     own, its = streamed_share(card), streamed_share(sister)
     if fraction >= its:
@@ -44,12 +44,12 @@ def rate_share(card: HardwareProfile, sister: HardwareProfile, fraction: float) 
     return 1 / (1 / own + on_chip * card.hbm_bytes_per_s)
 
 
-def with_memory_of(constants: Coefficients, card: HardwareProfile, sister: HardwareProfile) -> Coefficients:
+def scale_to_memory(constants: Coefficients, card: HardwareProfile, sister: HardwareProfile) -> Coefficients:
     """Return the constants with the bandwidth fraction scaled to the card's memory; only between NVIDIA cards."""
     fraction: float | None = getattr(constants, "bandwidth_fraction", None)
     if fraction is None or card.vendor != "nvidia" or sister.vendor != "nvidia":
         return constants
-    share = rate_share(card, sister, fraction)
+    share = scaled_bandwidth_fraction(card, sister, fraction)
     if share == fraction:
         return constants
-    return constants.mark_assumed(NOTE.format(card.hbm_bytes_per_s / 1e12), bandwidth_fraction=share)
+    return constants.mark_assumed(MEMORY_NOTE.format(card.hbm_bytes_per_s / 1e12), bandwidth_fraction=share)

@@ -35,12 +35,12 @@ class PowerConstants(Spec):
 
 TABLE = Path(__file__).with_name("power.toml")
 POWER = make_row(TABLE, "", PowerConstants, read_data(TABLE))
-QUIET_TABLE = "gemm: vllm "
-SHORT_RUNS = "aiconfigurator"
+UNINITIALISED_WEIGHTS_TABLE = "gemm: vllm "
+KERNEL_TABLE_SOURCE = "aiconfigurator"
 """Prefix of the source of constants from kernel tables. Measurements by the validation harness already include the
 card's own clocks and limits, so they are not reduced."""
 HALVED_NOTE = "tensor cores at half rate (capacity/hardware/power.py)"
-NOTE = "scaled to a power limit of {:.0f} W ({}: {:.0f} W; capacity/hardware/power.py)"
+POWER_NOTE = "scaled to a power limit of {:.0f} W ({}: {:.0f} W; capacity/hardware/power.py)"
 
 
 def sustained_share(card: HardwareProfile, sister: HardwareProfile, utilisation: float) -> float:
@@ -68,55 +68,61 @@ def same_chip(card: HardwareProfile, sister: HardwareProfile) -> bool:
 def _sustained_clock(card: HardwareProfile, sister: HardwareProfile, utilisation: float) -> float:
     """Return the sustained clock relative to the card's datasheet clock, at most 1."""
     busy = min(utilisation / POWER.saturated, 1.0)
-    per_sm = sister.tdp_watts * (1 - POWER.static_share) / (sister.sm_count * _dynamic(POWER.sustained_clock))
+    per_sm = (
+        sister.tdp_watts
+        * (1 - POWER.static_share)
+        / (sister.sm_count * _dynamic_power(POWER.sustained_clock))
+    )
     static = sister.tdp_watts * POWER.static_share * card.sm_count / sister.sm_count
     left = max(card.tdp_watts - static, 0.1 * card.tdp_watts)
     own, its = (
         each.dense_flops_per_s["bf16"] / each.sm_count for each in (card, sister)
     )  # per SM, as its clock
-    return min(1.0, _clock_of(left / (busy * per_sm * card.sm_count)) / (own / its))
+    return min(1.0, _clock_for_power(left / (busy * per_sm * card.sm_count)) / (own / its))
 
 
-def _dynamic(clock: float) -> float:
+def _dynamic_power(clock: float) -> float:
     return clock * (1 - POWER.voltage_slope * (1 - clock)) ** 2
 
 
-def _clock_of(power: float) -> float:
+def _clock_for_power(power: float) -> float:
     """Return the clock for a dynamic `power`, both relative to the source card's datasheet clock; at most 2."""
     low, high = 0.0, 2.0
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if _dynamic(middle) < power else (low, middle)
+        low, high = (middle, high) if _dynamic_power(middle) < power else (low, middle)
     return low
 
 
-def with_halved_tensor_cores(constants: Found, card: HardwareProfile, sister: HardwareProfile) -> Found:
+def scale_to_halved_tensor_cores(constants: Found, card: HardwareProfile, sister: HardwareProfile) -> Found:
     """Adapt constants to a card whose tensor cores accumulate in FP32 at half rate; only if `sister` does not do so.
 
     The rest of the chip is not halved: an SM delivers as much data as on `sister`, up to the limit of such tensor
     cores.
     """
     fraction: float | None = getattr(constants, "compute_fraction", None)
-    if fraction is None or not _is_halved(card) or _is_halved(sister):
+    if fraction is None or not _has_halved_tensor_cores(card) or _has_halved_tensor_cores(sister):
         return constants
     peaks = sister.dense_flops_per_s["bf16"] / card.dense_flops_per_s["bf16"]
     share = max(min(fraction * peaks * card.sm_count / sister.sm_count, POWER.halved_keep), fraction)
     return constants.mark_assumed(HALVED_NOTE, compute_fraction=share)
 
 
-def _is_halved(card: HardwareProfile) -> bool:
+def _has_halved_tensor_cores(card: HardwareProfile) -> bool:
     """Return whether tensor cores have only twice the FP32 rate (GeForce); others have four times or more."""
     peaks = card.dense_flops_per_s
     return "bf16" in peaks and "fp32" in peaks and peaks["bf16"] < 3 * peaks["fp32"]
 
 
-def under_limit(constants: Coefficients, card: HardwareProfile, sister: HardwareProfile) -> Coefficients:
+def scale_to_power_limit(
+    constants: Coefficients, card: HardwareProfile, sister: HardwareProfile
+) -> Coefficients:
     """Return the constants with the compute fraction that the card's power limit allows."""
     fraction: float | None = getattr(constants, "compute_fraction", None)
     share = 1.0 if fraction is None else sustained_share(card, sister, fraction)
     if fraction is None or share == 1.0:
         return constants
-    note = NOTE.format(card.tdp_watts, sister.name, sister.tdp_watts)
+    note = POWER_NOTE.format(card.tdp_watts, sister.name, sister.tdp_watts)
     return constants.mark_assumed(note, compute_fraction=fraction * share)
 
 
@@ -129,9 +135,9 @@ def sustained_constants(
     """
     fraction: float | None = getattr(constants, "compute_fraction", None)
     share = POWER.sustained_shares.get(card.architecture, 1.0)
-    if QUIET_TABLE in constants.fit.source:
+    if UNINITIALISED_WEIGHTS_TABLE in constants.fit.source:
         share *= POWER.quiet_shares.get(card.architecture, 1.0)
-    short = constants.fit.source.startswith(SHORT_RUNS)
+    short = constants.fit.source.startswith(KERNEL_TABLE_SOURCE)
     if fraction is None or share == 1.0 or not short or kernel in POWER.keep_their_rate:
         return constants
     return constants.model_copy(update={"compute_fraction": fraction * share})

@@ -46,7 +46,7 @@ def read_price_rows(
 
 
 TIERS: tuple[PriceTier, ...] = get_args(PriceTier)
-ENOUGH_PROVIDERS = 3  # with fewer, the median of a tier is not a market price
+MIN_PROVIDERS = 3  # with fewer, the median of a tier is not a market price
 HOURS_PER_MONTH = 730
 SECONDS_PER_HOUR = 3600
 TABLE = Path(__file__).with_name("prices.csv")
@@ -71,31 +71,31 @@ class Price:
     market: "Market | None" = None
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """Describe the price: provider, product, instance size, date and source, or the offers in the median."""
         if self.tier == "given":
             return self.source
         if self.market is not None:
-            return self.market.described
+            return self.market.description
         sold = "" if self.gpus_per_instance == 1 else f", in instances of {self.gpus_per_instance} GPUs"
         return f"{self.provider} {self.product}{sold}, {self.date} ({self.source})"
 
     @property
-    def quoted(self) -> str:
+    def quote(self) -> str:
         """Return the price in one line, with its caution."""
-        quote = f"{self.gpu}: ${self.usd_per_gpu_hour:g} per GPU-hour, {self.tier}, {self.described}"
+        quote = f"{self.gpu}: ${self.usd_per_gpu_hour:g} per GPU-hour, {self.tier}, {self.description}"
         return quote if self.caution is None else f"{quote}; {self.caution}"
 
     @property
-    def thin(self) -> bool:
+    def has_few_providers(self) -> bool:
         """Return whether it is the price of a tier with fewer than `ENOUGH_PROVIDERS` providers."""
         market = self.market
-        return market is not None and not market.picked and len(market.providers) < ENOUGH_PROVIDERS
+        return market is not None and not market.picked and len(market.providers) < MIN_PROVIDERS
 
     @property
     def caution(self) -> str | None:
         """Return the warning about a price from too few providers, or None."""
-        if not self.thin or self.market is None:
+        if not self.has_few_providers or self.market is None:
             return None
         return (
             f"no market price of {self.gpu} ({self.tier}): offers are known only from "
@@ -116,10 +116,10 @@ class Market:
     picked: bool
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """Describe the offers, their range and their dates in one line."""
         if self.offers == 1:
-            return f"the only known offer: {self.low.described}"
+            return f"the only known offer: {self.low.description}"
         middle = "mean of two offers" if self.offers == 2 else f"median of {self.offers} offers"
         firms = len(self.providers)
         read = " to ".join(dict.fromkeys((self.first_date, self.last_date)))
@@ -135,10 +135,10 @@ def price_table() -> tuple[Price, ...]:
 
 def read_prices(path: str | Path) -> tuple[Price, ...]:
     """Read a price table in the format of `capacity/hardware/prices.csv`. Raises MalformedFile with the line."""
-    return read_price_rows(path, COLUMNS, lambda row, where: _price(row, path, where))
+    return read_price_rows(path, COLUMNS, lambda row, where: _parse_price_row(row, path, where))
 
 
-def _price(row: Mapping[str, str | None], path: str | Path, where: str) -> Price:
+def _parse_price_row(row: Mapping[str, str | None], path: str | Path, where: str) -> Price:
     tier = next((known for known in TIERS if known == row.get("tier")), None)
     if tier is None:
         raise MalformedFile(
@@ -158,12 +158,12 @@ def _price(row: Mapping[str, str | None], path: str | Path, where: str) -> Price
     return Price(tier=tier, usd_per_gpu_hour=usd, gpus_per_instance=gpus, market=None, **texts)
 
 
-def price_of(gpu: str, cost: Cost) -> Price | None:
+def find_price_for_cost(gpu: str, cost: Cost) -> Price | None:
     """Return the price per GPU-hour of `gpu` that `cost` asks for, or None. Raises like `find_price`."""
     table = None
     if cost.price_file is not None:  # it may name GPUs by aliases
         prices = read_prices(cost.price_file)
-        names = {named: _profile_name(named) for named in {price.gpu for price in prices}}
+        names = {named: _resolve_alias(named) for named in {price.gpu for price in prices}}
         table = tuple(replace(price, gpu=names[price.gpu]) for price in prices)
     return find_price(
         gpu,
@@ -175,7 +175,7 @@ def price_of(gpu: str, cost: Cost) -> Price | None:
     )
 
 
-def cautions_of(price: Price | None) -> tuple[str, ...]:
+def price_cautions(price: Price | None) -> tuple[str, ...]:
     """Return the warnings about a price."""
     return () if price is None or price.caution is None else (price.caution,)
 
@@ -196,7 +196,7 @@ def find_price(
     `table` replaces the bundled one, and needs no tier if it has a single one. Raises UnknownName or InvalidInput if
     the table has no such price.
     """
-    name = _profile_name(gpu.partition("@")[0])
+    name = _resolve_alias(gpu.partition("@")[0])
     if override is not None:
         prices = parse_prices(override, gpu=name)
         usd = prices.get(name, prices.get(None))
@@ -216,7 +216,7 @@ def find_price(
             source="given with --price",
         )
     if tier is None and table is not None:
-        tier = _only_tier(name, table)
+        tier = _single_tier(name, table)
     if tier is None:
         for what in (provider, instance):
             if what is not None:
@@ -226,10 +226,10 @@ def find_price(
     if known is None:
         raise UnknownName("price tier", tier, TIERS)
     picked = table is not None or provider is not None
-    return _from_table(name, known, provider, instance, table or price_table(), picked=picked)
+    return _price_from_table(name, known, provider, instance, table or price_table(), picked=picked)
 
 
-def _only_tier(name: str, table: tuple[Price, ...]) -> str:
+def _single_tier(name: str, table: tuple[Price, ...]) -> str:
     tiers = sorted({price.tier for price in table if price.gpu == name})
     if len(tiers) > 1:
         raise InvalidInput(
@@ -241,7 +241,7 @@ def _only_tier(name: str, table: tuple[Price, ...]) -> str:
     return tiers[0]
 
 
-def _from_table(
+def _price_from_table(
     name: str,
     tier: PriceTier,
     provider: str | None,
@@ -269,10 +269,10 @@ def _from_table(
                 raise UnknownName(what, asked, named)
     if len(of_tier) == 1 and (provider is not None or instance is not None):
         return of_tier[0]
-    return _median(name, tier, of_tier, picked=picked)
+    return _median_price(name, tier, of_tier, picked=picked)
 
 
-def _median(gpu: str, tier: PriceTier, offers: list[Price], *, picked: bool) -> Price:
+def _median_price(gpu: str, tier: PriceTier, offers: list[Price], *, picked: bool) -> Price:
     """Return the median of the offers; its instance size is the smallest of all offers."""
     ordered = sorted(offers, key=lambda offer: offer.usd_per_gpu_hour)
     dates = sorted({offer.date for offer in offers})
@@ -300,7 +300,7 @@ def _median(gpu: str, tier: PriceTier, offers: list[Price], *, picked: bool) -> 
     )
 
 
-def _profile_name(gpu: str) -> str:
+def _resolve_alias(gpu: str) -> str:
     """Resolve an alias; a name without a profile on the default path is kept as the user's own GPU."""
     try:
         return load_profile(gpu).name
@@ -321,11 +321,11 @@ def parse_prices(text: str, *, gpu: str | None = None) -> dict[str | None, float
             raise InvalidInput(f"--price {text!r} has no GPU before '='; write 2.50 or h100=2.50")
         named = name.strip()
         key = named if named == gpu or not equals else load_profile(named).name
-        prices[key if equals else None] = _usd(amount, text)
+        prices[key if equals else None] = _parse_usd(amount, text)
     return prices
 
 
-def _usd(amount: str, text: str) -> float:
+def _parse_usd(amount: str, text: str) -> float:
     try:
         usd = float(amount.strip().removeprefix("$"))
     except ValueError:

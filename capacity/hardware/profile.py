@@ -29,9 +29,9 @@ PositiveInt = Annotated[int, Field(gt=0)]
 
 _IDENTITY = "name aliases vendor platform architecture form_factor compute_capability notes"
 IDENTITY_FIELDS = tuple(_IDENTITY.split())
-GROUPS = ("dense_flops_per_s", "scale_up", "pcie", "inter_node")
+FACT_GROUPS = ("dense_flops_per_s", "scale_up", "pcie", "inter_node")
 GROUP_LABELS = ("kind",)
-RESIDUALS_ELSEWHERE = Path(__file__).with_name("residuals_elsewhere.toml")
+UNMEASURED_RESIDUALS = Path(__file__).with_name("residuals_elsewhere.toml")
 """Step errors of unmeasured GPUs: `[step_time.residuals]` of a profile without kernel constants."""
 
 
@@ -86,13 +86,13 @@ class HardwareProfile(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _usual_platform(cls, fields: Any) -> Any:
+    def _set_default_platform(cls, fields: Any) -> Any:
         if isinstance(fields, dict) and fields.get("platform") is None and fields.get("vendor") == "amd":
             return {**fields, "platform": "rocm"}
         return fields
 
     @property
-    def sixteen_bit(self) -> str:
+    def compute_type_16_bit(self) -> str:
         """Return the compute type of 16-bit models: BF16, else FP16 (Volta, Turing), else FP32."""
         return next(name for name in ("bf16", "fp16", "fp32") if name in self.dense_flops_per_s)
 
@@ -105,15 +105,15 @@ class HardwareProfile(Spec):
         return math.inf if said is None else float(said.group())
 
     @property
-    def is_changed(self) -> bool:
+    def is_hypothetical(self) -> bool:
         """Return whether it is a hypothetical GPU with changed facts (`capacity/hardware/what_if.py`)."""
         return "+" in self.name
 
-    def adjusted_by(self, adjustment: Adjustment | None) -> "HardwareProfile":
+    def with_adjustment(self, adjustment: Adjustment | None) -> "HardwareProfile":
         """Return a copy with this adjustment."""
         return self.model_copy(update={"adjustment": adjustment})
 
-    def no_less_than(self, other: "HardwareProfile") -> bool:
+    def is_at_least_as_fast(self, other: "HardwareProfile") -> bool:
         """Return whether the architecture is the same and no datasheet speed or power limit is below the other's."""
         return (
             self.architecture == other.architecture
@@ -146,7 +146,7 @@ def read_profile(path: Path) -> HardwareProfile:
 
 def parse_profile(text: str, *, origin: object = "profile") -> HardwareProfile:
     """Parse a profile in TOML; `origin` names it in errors."""
-    return _from_document(parse_toml(text, origin), origin)
+    return _parse_document(parse_toml(text, origin), origin)
 
 
 def write_profile(profile: HardwareProfile, folder: Path, *, flag: str = "--out") -> Path:
@@ -166,23 +166,23 @@ def dump_profile(profile: HardwareProfile) -> str:
     """Return the profile as TOML; `parse_profile` restores an equal profile."""
     keys = _source_keys(profile)
     identity = {field: getattr(profile, field) for field in IDENTITY_FIELDS}
-    sections = ["\n".join(_lines(identity))]
+    sections = ["\n".join(_toml_lines(identity))]
     if keys:
-        sections.append("\n".join(["[sources]", *_lines({key: text for text, key in keys.items()})]))
-    others = {*IDENTITY_FIELDS, *GROUPS, "provenance", "step_time", "adjustment"}
+        sections.append("\n".join(["[sources]", *_toml_lines({key: text for text, key in keys.items()})]))
+    others = {*IDENTITY_FIELDS, *FACT_GROUPS, "provenance", "step_time", "adjustment"}
     facts = [
-        f"{field} = {_fact(profile, field, getattr(profile, field), keys)}"
+        f"{field} = {_fact_toml(profile, field, getattr(profile, field), keys)}"
         for field in HardwareProfile.model_fields
         if field not in others
     ]
     sections.append("[facts]\n" + "\n".join(facts))
-    for group in GROUPS:
+    for group in FACT_GROUPS:
         value = getattr(profile, group)
         members: Mapping[str, Any] = value if isinstance(value, dict) else value.model_dump()
         lines = [f"[facts.{group}]"]
         for member, number in members.items():
             label = member in GROUP_LABELS
-            text = toml_value(number) if label else _fact(profile, f"{group}.{member}", number, keys)
+            text = toml_value(number) if label else _fact_toml(profile, f"{group}.{member}", number, keys)
             lines.append(f"{toml_key(member)} = {text}")
         sections.append("\n".join(lines))
     if profile.step_time is not None:
@@ -220,10 +220,10 @@ def _fill_residuals(document: dict[str, Any]) -> None:
     """Give a profile without kernel constants the step errors of unmeasured GPUs."""
     step_time = document.get("step_time")
     if isinstance(step_time, dict) and not {"families", "residuals"} & set(step_time):
-        document["step_time"] = {**step_time, "residuals": read_data(RESIDUALS_ELSEWHERE)}
+        document["step_time"] = {**step_time, "residuals": read_data(UNMEASURED_RESIDUALS)}
 
 
-def _from_document(document: Mapping[str, Any], origin: object) -> HardwareProfile:
+def _parse_document(document: Mapping[str, Any], origin: object) -> HardwareProfile:
     facts = document.get("facts")
     if not isinstance(facts, dict):
         raise MalformedFile(origin, "has no [facts] table")
@@ -243,7 +243,7 @@ def _from_document(document: Mapping[str, Any], origin: object) -> HardwareProfi
         return found[0]
 
     for field, entry in facts.items():
-        if field not in GROUPS:
+        if field not in FACT_GROUPS:
             values[field] = split(field, entry)
             continue
         if not isinstance(entry, dict):
@@ -260,12 +260,12 @@ def _from_document(document: Mapping[str, Any], origin: object) -> HardwareProfi
     try:
         profile = HardwareProfile.model_validate({**rest, **values, "provenance": provenance})
     except ValidationError as error:
-        raise MalformedFile(origin, _complaints(error, wrong)) from None
+        raise MalformedFile(origin, _validation_message(error, wrong)) from None
     assert not wrong  # no fact accepts None
     return profile
 
 
-def _complaints(error: ValidationError, without_source: Sequence[str]) -> str:
+def _validation_message(error: ValidationError, without_source: Sequence[str]) -> str:
     """Return all errors of a profile in one line; identity fields are above the tables, facts under [facts]."""
     by_kind: dict[str, list[str]] = {}
     if without_source:
@@ -298,13 +298,13 @@ def _split_fact(entry: object, sources: Mapping[str, Any]) -> tuple[object, dict
     return entry["value"], {"source": source, "date": entry["date"], "basis": entry["basis"]}
 
 
-def _fact(profile: HardwareProfile, dotted: str, value: object, keys: Mapping[str, str]) -> str:
+def _fact_toml(profile: HardwareProfile, dotted: str, value: object, keys: Mapping[str, str]) -> str:
     origin = profile.provenance[dotted]
     source = keys.get(origin.source, origin.source)
     return toml_value({"value": value, "source": source, "date": origin.date, "basis": origin.basis})
 
 
-def _lines(values: Mapping[str, Any]) -> list[str]:
+def _toml_lines(values: Mapping[str, Any]) -> list[str]:
     """Return a line of TOML for each value that is not None."""
     return [f"{toml_key(key)} = {toml_value(value)}" for key, value in values.items() if value is not None]
 
@@ -314,7 +314,7 @@ def _table_sections(name: str, table: Mapping[str, Any]) -> list[str]:
     nested = {key: value for key, value in table.items() if isinstance(value, dict)}
     sections = []
     if plain or not nested:
-        sections.append("\n".join([f"[{name}]", *_lines(plain)]))
+        sections.append("\n".join([f"[{name}]", *_toml_lines(plain)]))
     for key, value in nested.items():
         sections.extend(_table_sections(f"{name}.{toml_key(key)}", value))
     return sections

@@ -11,7 +11,7 @@ from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.outside import is_file, outside_path, parse_toml, read_text
 
 PROFILES_VARIABLE = "CAPACITY_PROFILES"
-_COUNTED = (
+_COUNT_PATTERNS = (
     re.compile(r"(?P<count>\d+) ?[xX*] ?(?P<gpu>.+)"),
     re.compile(r"(?P<gpu>.+?) ?[xX*:] ?(?P<count>\d+)"),
 )
@@ -22,7 +22,7 @@ def profile_names(directories: Sequence[Path | str] = ()) -> tuple[str, ...]:
     return tuple(sorted({path.stem for path in profile_paths(directories)}))
 
 
-def _directories(directories: Iterable[Path | str]) -> list[Path]:
+def _search_path(directories: Iterable[Path | str]) -> list[Path]:
     chosen = [*map(outside_path, directories), *_environment_directories()]
     for directory in chosen:
         if not directory.is_dir():
@@ -54,15 +54,15 @@ def profile_paths(directories: Sequence[Path | str] = ()) -> list[Path]:
     """Return the profile files on the search path in search order."""
     return [
         path
-        for folder in _directories(directories)
+        for folder in _search_path(directories)
         for path in sorted(folder.glob("*.toml"))
         if path.is_file()
     ]
 
 
-def _refuse_counts(name: str, known: set[str]) -> None:
+def _reject_counts(name: str, known: set[str]) -> None:
     """Raise InvalidInput for several GPUs in the place of one: `8xH100`, `h100:8`, `h100,a100`."""
-    for counted in (pattern.fullmatch(name.strip()) for pattern in _COUNTED):
+    for counted in (pattern.fullmatch(name.strip()) for pattern in _COUNT_PATTERNS):
         if counted and _normalise(counted["gpu"]) in known:
             raise InvalidInput(
                 f"{name!r} must name one GPU without a number; set the number with --tensor-parallel-size: "
@@ -79,7 +79,7 @@ def _refuse_counts(name: str, known: set[str]) -> None:
 def find_profile(name: str, directories: Sequence[Path | str]) -> Path:
     wanted = _normalise(name)
     if Path(wanted).name == wanted:
-        for folder in _directories(directories):
+        for folder in _search_path(directories):
             path = folder / f"{wanted}.toml"
             if is_file(path):
                 return path
@@ -88,16 +88,16 @@ def find_profile(name: str, directories: Sequence[Path | str]) -> Path:
     for path in paths:
         by_name.setdefault(path.stem, path)
     base, _, variant = wanted.partition("@")
-    aliases = _aliases(tuple(paths))
+    aliases = _read_aliases(tuple(paths))
     resolved = aliases.get(base, base) + (f"@{variant}" if variant else "")
     if resolved in by_name:
         return by_name[resolved]
-    _refuse_counts(name, {*aliases, *by_name})
+    _reject_counts(name, {*aliases, *by_name})
     raise UnknownName("hardware profile", name, by_name, aliases=aliases)
 
 
 @lru_cache(maxsize=8)
-def _aliases(paths: tuple[Path, ...]) -> dict[str, str]:
+def _read_aliases(paths: tuple[Path, ...]) -> dict[str, str]:
     """Map aliases to names; only the lines above the first table of each file are parsed."""
     names: dict[str, str] = {}
     for path in paths:

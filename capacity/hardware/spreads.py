@@ -17,14 +17,14 @@ from pydantic import Field
 from capacity.base.data_files import make_row, read_data
 from capacity.base.latency_metrics import METRICS, ErrorKind
 from capacity.base.spec import Spec
-from capacity.hardware.adjustment import NONE, PARAMETERS, Adjustment
+from capacity.hardware.adjustment import NO_ADJUSTMENT, PARAMETERS, Adjustment
 from capacity.hardware.coefficients import Fit
 
 Metric = ErrorKind
 Deviation = Annotated[float, Field(ge=0, le=5)]
 
 
-class Kind(Spec):
+class MetricSpread(Spec):
     """Spread of one metric and kind of model: the deviations not explained by classes of seconds, and 90 % limits.
 
     For E2E the deviations are those of TTFT and TPOT; the limits are its own.
@@ -44,14 +44,14 @@ class Kind(Spec):
     rows: int
 
     @property
-    def learnt(self) -> "Kind":
+    def calibrated(self) -> "MetricSpread":
         """Return the spread for a deployment that was calibrated on its own runs."""
         if self.learnt_low is None or self.learnt_high is None:
             return self
         return self.model_copy(update={"low": self.learnt_low, "high": self.learnt_high})
 
 
-class Familiar(Spec):
+class EvidenceCoverage(Spec):
     """Factors on the deviation for one engine, kind of model and GPU (None: from other GPUs)."""
 
     engine: str
@@ -62,7 +62,7 @@ class Familiar(Spec):
     tpot: Annotated[float, Field(gt=0)]
 
 
-class Unsaid(Spec):
+class UnspecifiedSpread(Spec):
     """Error from an unspecified launch setting, where the server used another value than the engine's default.
 
     In `beyond_said`: the remaining error of all unspecified settings together, over `deployments`. In
@@ -74,7 +74,7 @@ class Unsaid(Spec):
     deployments: int
 
 
-class Tail(Spec):
+class PercentileSpread(Spec):
     """Further deviation of the ratio of a percentile to its mean."""
 
     p90: Deviation
@@ -82,7 +82,7 @@ class Tail(Spec):
     p99: Deviation
 
 
-class Held(Spec):
+class IntervalCoverage(Spec):
     """Interval coverage on held-out sources: over all values, and with equal weight per source."""
 
     figures: int
@@ -97,86 +97,90 @@ class Spreads(Spec):
 
     fit: Fit
     classes: dict[str, Deviation]
-    dense_ttft: Kind
-    dense_tpot: Kind
-    dense_e2e: Kind
-    moe_ttft: Kind
-    moe_tpot: Kind
-    moe_e2e: Kind
-    dense_saturated: Kind
-    moe_saturated: Kind
-    familiar: tuple[Familiar, ...]
-    unsaid: dict[str, dict[str, Unsaid]]  # by engine and setting
+    dense_ttft: MetricSpread
+    dense_tpot: MetricSpread
+    dense_e2e: MetricSpread
+    moe_ttft: MetricSpread
+    moe_tpot: MetricSpread
+    moe_e2e: MetricSpread
+    dense_saturated: MetricSpread
+    moe_saturated: MetricSpread
+    familiar: tuple[EvidenceCoverage, ...]
+    unsaid: dict[str, dict[str, UnspecifiedSpread]]  # by engine and setting
     unsaid_fit: Fit
-    tails: dict[Metric, Tail]
+    tails: dict[Metric, PercentileSpread]
     tails_fit: Fit
     unfamiliar: Annotated[
         float, Field(ge=1)
     ]  # factor on the deviations of an unseen engine and kind of model
     transferred: Deviation  # of step times with the constants of another GPU
     transferred_fit: Fit
-    other_machines: dict[str, Unsaid] = Field(default_factory=dict)  # keys: "dense", "moe"
+    other_machines: dict[str, UnspecifiedSpread] = Field(default_factory=dict)  # keys: "dense", "moe"
     other_machines_fit: Fit | None = None
-    beyond_said: dict[str, Unsaid] = Field(default_factory=dict)  # keys: "dense", "moe"
+    beyond_said: dict[str, UnspecifiedSpread] = Field(default_factory=dict)  # keys: "dense", "moe"
     beyond_said_fit: Fit | None = None
-    held: dict[str, Held] = Field(default_factory=dict)
+    held: dict[str, IntervalCoverage] = Field(default_factory=dict)
 
-    def kind(self, metric: Metric, *, is_moe: bool, saturated: bool = False) -> Kind:
+    def kind(self, metric: Metric, *, is_moe: bool, saturated: bool = False) -> MetricSpread:
         """Return the spread of a metric and kind of model; E2E of saturated engines is their throughput."""
         what = "saturated" if saturated and metric == "e2e" else metric
-        found: Kind = getattr(self, f"{'moe' if is_moe else 'dense'}_{what}")
+        found: MetricSpread = getattr(self, f"{'moe' if is_moe else 'dense'}_{what}")
         return found
 
-    def of_unsaid(self, engine: str, setting: str) -> Unsaid | None:
+    def spread_of_unspecified(self, engine: str, setting: str) -> UnspecifiedSpread | None:
         """Return the error of an unspecified setting under an engine; for an unseen engine, the worst of all."""
         if engine in self.unsaid:
             return self.unsaid[engine].get(setting)
         known = [settings[setting] for settings in self.unsaid.values() if setting in settings]
         return max(known, key=lambda each: each.ttft, default=None)
 
-    def familiarity(self, engine: str, gpu: str, *, is_moe: bool) -> Familiar | None:
+    def find_evidence(self, engine: str, gpu: str, *, is_moe: bool) -> EvidenceCoverage | None:
         """Return the evidence for such deployments: of this GPU, else of others under the engine, else None."""
         known = {each.gpu: each for each in self.familiar if (each.engine, each.is_moe) == (engine, is_moe)}
         return known.get(gpu) or known.get(None)
 
 
 @lru_cache(maxsize=1)
-def spreads() -> Spreads:
+def load_spreads() -> Spreads:
     """Return the fitted spreads."""
     path = Path(__file__).with_name("spreads.toml")
     return make_row(path, "", Spreads, read_data(path))
 
 
-MOST = 0.7  # largest prior deviation: a factor of 2 up or down; the linear fit diverges with more
-END_TO_END = 1.2  # E2E over TPOT deviation, because E2E contains TTFT
+MAX_DEVIATION = 0.7  # largest prior deviation: a factor of 2 up or down; the linear fit diverges with more
+E2E_FACTOR = 1.2  # E2E over TPOT deviation, because E2E contains TTFT
 # Share of the variance between deployments that changes with lengths, loads and numbers of GPUs, so that runs cannot
 # remove it. With a share of 0 beyond step times, intervals after two rows cover 73 % of the TPOTs of MoE models (on the
 # groups that `benchmarks/calibration.py` calls chosen on). With a share of 0 in step times, coverage on held-out
 # sources is 93 % after one run and 90 % after three, at half-widths of 21 and 18 %; with this share it is 91 % and
 # 89 %, at 18 and 17 %. 2026-11-22 and 2026-11-23, basis: fitted.
-ANEW = 0.5
-PRINTED = 0.003  # rounding of KV tokens to one or two blocks
+RUN_TO_RUN = 0.5
+KV_TOKENS_DEVIATION = 0.003  # rounding of KV tokens to one or two blocks
 
 
-def prior(engine: str, gpu: str, *, is_moe: bool, known: Spreads | None = None) -> Adjustment:
+def prior_adjustment(engine: str, gpu: str, *, is_moe: bool, known: Spreads | None = None) -> Adjustment:
     """Return the adjustment before calibration: zero means, and the covariance of such deployments.
 
     `engine` and `gpu` are names. `known` replaces the bundled spreads, for example in a leave-one-source-out fit.
     """
-    known = known or spreads()
+    known = known or load_spreads()
     deviations = {parameter.name: parameter.deviation for parameter in PARAMETERS}
-    deviations |= {name: min(found, MOST) for name, found in known.classes.items() if found > 0}
+    deviations |= {name: min(found, MAX_DEVIATION) for name, found in known.classes.items() if found > 0}
     for metric in ("ttft", "tpot"):
         kind = known.kind("ttft" if metric == "ttft" else "tpot", is_moe=is_moe)
-        seen = known.familiarity(engine, gpu, is_moe=is_moe)
+        seen = known.find_evidence(engine, gpu, is_moe=is_moe)
         factor = known.unfamiliar if seen is None else float(getattr(seen, metric))
-        deviations[metric] = min(max(kind.deployment * factor * math.sqrt(1 - ANEW), 0.01), MOST)
+        deviations[metric] = min(
+            max(kind.deployment * factor * math.sqrt(1 - RUN_TO_RUN), 0.01), MAX_DEVIATION
+        )
     variances = [deviations[parameter.name] ** 2 for parameter in PARAMETERS]
     rows = [[value if i == j else 0.0 for j in range(len(variances))] for i, value in enumerate(variances)]
-    return NONE.model_copy(update={"covariance": tuple(map(tuple, rows)), "source": known.fit.source})
+    return NO_ADJUSTMENT.model_copy(
+        update={"covariance": tuple(map(tuple, rows)), "source": known.fit.source}
+    )
 
 
-def figure_deviation(metric: str, *, is_moe: bool, known: Spreads | None = None) -> float:
+def metric_deviation(metric: str, *, is_moe: bool, known: Spreads | None = None) -> float:
     """Return the standard deviation of a metric's logarithm between runs of one deployment with other lengths and
     loads.
 
@@ -184,7 +188,7 @@ def figure_deviation(metric: str, *, is_moe: bool, known: Spreads | None = None)
     replaces it. `metric`: ttft, tpot, itl, e2el, throughput, step or kv_tokens.
     """
     if metric == "kv_tokens":
-        return PRINTED
-    kind = (known or spreads()).kind("ttft" if metric == "ttft" else "tpot", is_moe=is_moe)
-    deviation = math.hypot(kind.run, kind.deployment * math.sqrt(ANEW))
-    return deviation * (END_TO_END if metric in METRICS and METRICS[metric].error == "e2e" else 1.0)
+        return KV_TOKENS_DEVIATION
+    kind = (known or load_spreads()).kind("ttft" if metric == "ttft" else "tpot", is_moe=is_moe)
+    deviation = math.hypot(kind.run, kind.deployment * math.sqrt(RUN_TO_RUN))
+    return deviation * (E2E_FACTOR if metric in METRICS and METRICS[metric].error == "e2e" else 1.0)

@@ -13,7 +13,7 @@ from capacity.hardware.coefficients import ElementwiseCoefficients, GemmCoeffici
 TABLE = Path(__file__).with_name("weight_kernels.toml")
 
 
-class Dequantizing(ElementwiseCoefficients):
+class DequantizationPass(ElementwiseCoefficients):
     """A pass over HBM that reads stored weights and writes them in 16 bit."""
 
     @property
@@ -35,7 +35,7 @@ class KernelPath(Spec):
     gemm: GemmCoefficients | None = None
     roof: str | None = None
     product: str | None = None
-    dequantize: Dequantizing | None = None
+    dequantize: DequantizationPass | None = None
 
 
 class WeightKernel(Spec):

@@ -17,7 +17,7 @@ from capacity.hardware.coefficients import StepCoefficients
 from capacity.hardware.profile import HardwareProfile, Provenance, read_profile, write_profile
 from capacity.hardware.profile_search import find_profile, profile_paths, user_profiles_directory
 
-UNMEASURED_CHIP = 1.4
+UNMEASURED_CHIP_ERROR_FACTOR = 1.4
 """Error factor of steps on a chip without measured kernels: assumed, as for the bundled GB10 and T4."""
 FACTS: Mapping[str, tuple[str, float]] = {  # name in a change: fact, SI units per unit of a change
     "memory": ("memory_datasheet_bytes", 1e9),
@@ -67,11 +67,11 @@ def changed_profile(base: HardwareProfile, changes: str) -> HardwareProfile:
         if not 0 < value < 1e9:
             raise InvalidInput(f"--change {change!r}: the value must be above 0 and below 1e9")
         for each in rates if name == ALL_RATES else [fact]:
-            facts[each] = _fact(base, each) * value if found["times"] else value * unit
+            facts[each] = _get_fact(base, each) * value if found["times"] else value * unit
     source = f"assumed: {changes} of {base.name}"
     dates = {name: base.provenance[name].date for name in facts}
     origins = {name: Provenance(source=source, date=date, basis="assumed") for name, date in dates.items()}
-    return _with_facts(base, f"{base.name}+{changes}", facts, {**base.provenance, **origins})
+    return _replace_facts(base, f"{base.name}+{changes}", facts, {**base.provenance, **origins})
 
 
 def load_profile(name: str, directories: Sequence[Path | str] = ()) -> HardwareProfile:
@@ -148,13 +148,13 @@ def add_gpu(
     source = f"assumed: equal or proportional to {base.name}"
     analogy = Provenance(source=source, date=today, basis="assumed")
     origins = {fact: by_hand if fact in told else analogy for fact in {**base.provenance, **told}}
-    profile = _with_facts(base, name, {**facts, **told}, origins)
+    profile = _replace_facts(base, name, {**facts, **told}, origins)
     path = write_profile(profile, folder, flag="--profiles")
     assumed = tuple(sorted(fact for fact in origins if fact not in told))
     return AddedGpu(name=name, path=path, like=base.name, given=tuple(told), assumed=assumed)
 
 
-def _fact(profile: HardwareProfile, name: str) -> float:
+def _get_fact(profile: HardwareProfile, name: str) -> float:
     group, _, member = name.partition(".")
     value = getattr(profile, group)
     if not member:
@@ -162,7 +162,7 @@ def _fact(profile: HardwareProfile, name: str) -> float:
     return float(value[member] if isinstance(value, dict) else getattr(value, member))
 
 
-def _with_facts(
+def _replace_facts(
     base: HardwareProfile, name: str, facts: Mapping[str, float], origins: Mapping[str, Provenance]
 ) -> HardwareProfile:
     """Return the profile with other facts; memory and power scale, and kernel constants are transferred."""
@@ -188,7 +188,9 @@ def _with_facts(
     root = base.name.partition("@")[0]
     if own is not None and not own.families and own.transferred_from is not None:
         root = own.transferred_from
-    error_factor = UNMEASURED_CHIP if own is None else max(own.error_factor, UNMEASURED_CHIP)
+    error_factor = (
+        UNMEASURED_CHIP_ERROR_FACTOR if own is None else max(own.error_factor, UNMEASURED_CHIP_ERROR_FACTOR)
+    )
     return base.model_copy(
         update={
             **update,

@@ -10,7 +10,7 @@ or an engine. Start with `spec`, then `layers`.
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward
 from capacity.model.hf_config import from_hf_config
 from capacity.model.hf_config.family import supported_model_types
-from capacity.model.kept import KeptModel, kept_names
+from capacity.model.kept import AddedModel, user_model_names
 from capacity.model.layers import (
     Attention,
     KvCacheGroup,

@@ -20,7 +20,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._+-]{0,120}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptModel:
+class AddedModel:
     """Result of `models add`: the model's name, its file, and the model."""
 
     name: str
@@ -28,24 +28,24 @@ class KeptModel:
     model: ModelSpec
 
 
-def kept_folder() -> Path:
+def user_model_folder() -> Path:
     """Return the folder in `CAPACITY_MODELS`, or the default in the user's configuration."""
     named = os.environ.get(MODELS_VARIABLE)
     return Path(named).expanduser() if named else user_folder("models")
 
 
-def kept_names() -> tuple[str, ...]:
+def user_model_names() -> tuple[str, ...]:
     """Return the sorted names of the models in the user's folder."""
-    folder = kept_folder()
+    folder = user_model_folder()
     return tuple(sorted(path.stem for path in folder.glob("*.json"))) if folder.is_dir() else ()
 
 
-def kept_model(name: str) -> ModelSpec | None:
+def find_user_model(name: str) -> ModelSpec | None:
     """Return the added model of this name or of the Hugging Face id it was fetched under, or None."""
     bare = name.strip().lower().replace("_", "-").split("/")[-1]
     if not _NAME.fullmatch(bare):
         return None
-    path = kept_folder() / f"{bare}.json"
+    path = user_model_folder() / f"{bare}.json"
     if not path.is_file():
         return None
     kept = read_json_object(path)
@@ -55,7 +55,7 @@ def kept_model(name: str) -> ModelSpec | None:
     return _read(kept, bare, path)
 
 
-def keep(
+def store_model(
     name: str,
     config: Mapping[str, Any],
     *,
@@ -63,7 +63,7 @@ def keep(
     hf_quant_config: Mapping[str, Any] | None,
     source: str,
     notes: tuple[str, ...] = (),
-) -> KeptModel:
+) -> AddedModel:
     """Write a configuration into the user's folder; `notes` come from reading the source.
 
     Raises InvalidInput for a name that is not a valid file name or a folder that cannot be written, and MalformedFile
@@ -82,7 +82,7 @@ def keep(
         "config": dict(config),
         "hf_quant_config": None if hf_quant_config is None else dict(hf_quant_config),
     }
-    path = kept_folder() / f"{bare}.json"
+    path = user_model_folder() / f"{bare}.json"
     model = _read(kept, bare, path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def keep(
         raise InvalidInput(
             f"cannot write {str(path)!r}: {error.strerror}; set {MODELS_VARIABLE} to another folder"
         ) from None
-    return KeptModel(name=bare, path=path, model=model)
+    return AddedModel(name=bare, path=path, model=model)
 
 
 def _read(kept: Mapping[str, Any], name: str, path: Path) -> ModelSpec:

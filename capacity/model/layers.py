@@ -58,7 +58,7 @@ class Attention:
         return "mqa" if self.num_kv_heads == 1 else "gqa"
 
     @property
-    def prompt_whole(self) -> bool:
+    def sees_whole_prompt(self) -> bool:
         """Return whether prompt tokens attend to the whole prompt, even if not all of it stays in the cache."""
         return self.window_tokens is None or self.eviction in ("after prompt", "after scoring")
 
@@ -72,7 +72,7 @@ class Attention:
         return 2.0 * self.num_heads * (self.head_dim + self.value_head_dim)
 
     @property
-    def projected(self) -> tuple[str, ...]:
+    def projected_parts(self) -> tuple[str, ...]:
         """Return which of q, k and v this layer computes."""
         if self.shares_kv:
             return ("q",)
@@ -106,7 +106,7 @@ class Attention:
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
         """Return h·q·d + 2·h·k·d + q·d·h, plus the model's biases, norms, gate and sinks."""
         q, k, d, v, h = self.num_heads, self.num_kv_heads, self.head_dim, self.value_head_dim, hidden_size
-        q_rows, own = q * d * (2 if self.output_gate else 1), self.projected
+        q_rows, own = q * d * (2 if self.output_gate else 1), self.projected_parts
         kv_rows = {name: k * width for name, width in (("k", d), ("v", v)) if name in own}
         parts = [
             matrix("self_attn.q_proj", "attention", q_rows, h, layers),

@@ -16,7 +16,7 @@ from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.fields import read_json_object
 from capacity.base.outside import outside_path
 from capacity.model.hf_config import from_hf_config
-from capacity.model.kept import KeptModel, keep, kept_model
+from capacity.model.kept import AddedModel, find_user_model, store_model
 from capacity.model.quantization import scheme_for
 from capacity.model.spec import ModelSpec
 
@@ -32,7 +32,7 @@ def model_names() -> tuple[str, ...]:
 
 def is_known(name: str) -> bool:
     """Return whether this is the name, an alias or the Hugging Face id of a preset."""
-    return _normal(name) in _aliases()
+    return _normalize_name(name) in _aliases()
 
 
 def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec:
@@ -45,19 +45,19 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
     and never executed. Raises UnknownName, MalformedFile or UnsupportedModel.
     """
     name = str(name_or_path)
-    preset = _aliases().get(_normal(name))
+    preset = _aliases().get(_normalize_name(name))
     if preset is not None:
-        return _as_asked(_load_preset(preset), name)
+        return _with_requested_id(_load_preset(preset), name)
     if not name.strip():
         raise UnknownName("model", name, model_names())
-    if (kept := kept_model(name)) is not None:
+    if (kept := find_user_model(name)) is not None:
         return kept
     path = outside_path(name)
     if path.is_dir() or path.suffix == ".json" or path.is_file():
         return _load_path(path)
     if not download and (variant := _load_variant(name)):
         return variant
-    if elsewhere := _load_elsewhere(name):
+    if elsewhere := _load_by_remote_path(name):
         return elsewhere
     if not _is_hub_id(name):
         raise UnknownName("model", name, model_names(), aliases=_aliases())
@@ -70,7 +70,7 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
 
 
 @validate_arguments
-def add_model(name_or_path: str | Path, *, name: str | None = None) -> KeptModel:
+def add_model(name_or_path: str | Path, *, name: str | None = None) -> AddedModel:
     """Store a model in the user's folder, from a `config.json`, its folder, or the Hugging Face hub (ORG/NAME).
 
     Afterwards the model is found by its name: `name`, or by default that of the folder or of the id. Raises
@@ -87,10 +87,10 @@ def add_model(name_or_path: str | Path, *, name: str | None = None) -> KeptModel
         hf_id, path = given.strip(), _download_config(given.strip())
     found = _load_path(path, hf_id=hf_id)
     chosen = name or found.name
-    if _normal(chosen) in _aliases():
+    if _normalize_name(chosen) in _aliases():
         raise InvalidInput(f"{chosen!r} is the name of a preset: choose another with --name")
     file, config, quantization = _read_configs(path)
-    return keep(
+    return store_model(
         chosen,
         config,
         hf_id=hf_id,
@@ -122,11 +122,11 @@ def _load_preset(name: str) -> ModelSpec:
     return replace(model, notes=(*model.notes, note))
 
 
-def _as_asked(model: ModelSpec, name: str) -> ModelSpec:
+def _with_requested_id(model: ModelSpec, name: str) -> ModelSpec:
     """Return the preset under the requested id, with a note if the id has a version or date that the preset lacks."""
     asked = name.strip()
     ids = (each for each in _index()[model.name] if "/" in each)
-    spelled = next((each for each in ids if _normal(each) == _normal(asked)), None)
+    spelled = next((each for each in ids if _normalize_name(each) == _normalize_name(asked)), None)
     own = {*version_numbers(model.name), *version_numbers(model.hf_id or "")}
     notes = model.notes
     if not own.issuperset(version_numbers(asked)):
@@ -144,7 +144,7 @@ def version_numbers(name: str) -> frozenset[str]:
 def _load_variant(name: str) -> ModelSpec | None:
     """Return the preset that `name` is a copy of, in the weight format of the name, or None if it names no preset."""
     stated = read_variant(name)
-    preset = _aliases().get(_normal(stated.base))
+    preset = _aliases().get(_normalize_name(stated.base))
     if preset is None or name.count("/") > 1 or name.startswith((".", "/", "~")):
         return None
     model = _load_preset(preset)
@@ -162,14 +162,14 @@ def _load_variant(name: str) -> ModelSpec | None:
     return replace(model, hf_id=hf_id, checkpoint=scheme, notes=(note,))
 
 
-def _load_elsewhere(name: str) -> ModelSpec | None:
+def _load_by_remote_path(name: str) -> ModelSpec | None:
     """Return the preset that a path of another machine is named after, or None if the path names no preset."""
     folder = name.strip().rstrip("/")
     if folder.count("/") < 2 and not folder.startswith((".", "/", "~")):
         return None  # a name, or an id
     cached = _HUB_CACHE.search(folder)
     called = "/".join(cached.groups()) if cached else folder.rpartition("/")[2]
-    preset = _aliases().get(_normal(called))
+    preset = _aliases().get(_normalize_name(called))
     model = _load_preset(preset) if preset else _load_variant(called)
     if model is None:
         return None
@@ -190,7 +190,7 @@ def _read_configs(path: Path) -> tuple[Path, Table, Table | None]:
     file = path / "config.json" if path.is_dir() else path
     beside = file.parent / "hf_quant_config.json"
     quantization = read_json_object(beside) if beside.is_file() else None
-    return file, _with_named_parts(read_json_object(file), file), quantization
+    return file, _fill_in_named_parts(read_json_object(file), file), quantization
 
 
 def _load_path(path: Path, *, hf_id: str | None = None) -> ModelSpec:
@@ -213,13 +213,13 @@ def _load_path(path: Path, *, hf_id: str | None = None) -> ModelSpec:
 
     if file.name != "config.json":
         return read()
-    from capacity.model.safetensors import with_stored_size
+    from capacity.model.safetensors import check_stored_size
 
     dtype = config.get("dtype", config.get("torch_dtype"))
-    return with_stored_size(read, file.parent, at_32_bit=dtype == "float32")
+    return check_stored_size(read, file.parent, at_32_bit=dtype == "float32")
 
 
-def _with_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
+def _fill_in_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
     """Return the config with the language model and encoder that it names by id (Ultravox) filled in from presets.
 
     Raises MalformedFile if an id is not a preset.
@@ -229,7 +229,7 @@ def _with_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
     for key, hf_id in named.items():
         if not isinstance(hf_id, str) or config.get(key):
             continue
-        preset = _aliases().get(_normal(hf_id))
+        preset = _aliases().get(_normalize_name(hf_id))
         if preset is None:
             raise MalformedFile(
                 file,
@@ -264,7 +264,7 @@ def _download_config(hf_id: str) -> Path:
     return config
 
 
-def _normal(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return name.strip().lower().replace("_", "-").replace(" ", "-")
 
 
@@ -281,13 +281,13 @@ def _aliases() -> dict[str, str]:
     spellings: dict[str, str] = {}
     for name, others in _index().items():
         for spelling in (name, *others):
-            spellings.setdefault(_normal(spelling), name)
-            spellings.setdefault(_normal(spelling.split("/")[-1]), name)
+            spellings.setdefault(_normalize_name(spelling), name)
+            spellings.setdefault(_normalize_name(spelling.split("/")[-1]), name)
     return spellings
 
 
 @cache
-def _endings() -> Table:
+def _name_endings() -> Table:
     """Return weight formats by name ending (first match), FP8 formats by owner, and `quant_method` by format."""
     return read_data(Path(__file__).with_name("name_endings.json"))
 
@@ -309,7 +309,7 @@ class Variant:
 def read_variant(name: str) -> Variant:
     """Split `name`, an id with or without its owner, into its parts. Ignores case, and treats `_` as `-`."""
     owner, _, bare = name.strip().lower().replace("_", "-").rpartition("/")
-    for pattern, weight_format in _endings()["endings"]:
+    for pattern, weight_format in _name_endings()["endings"]:
         ending = re.search(pattern + "$", bare)
         if ending is None or ending.start() == 0:
             continue
@@ -317,7 +317,9 @@ def read_variant(name: str) -> Variant:
         if weight_format == "gguf-*":
             return Variant(base=base, weight_format="gguf-" + ending.group(1).replace("-", "_"))
         if ending.group() == "-fp8":
-            return Variant(base=base, weight_format=_endings()["fp8_of_owners"].get(owner, weight_format))
+            return Variant(
+                base=base, weight_format=_name_endings()["fp8_of_owners"].get(owner, weight_format)
+            )
         kv_cache_dtype = "fp8" if ending.group() == "-fp8-kv" else None
         return Variant(base=base, weight_format=weight_format, kv_cache_dtype=kv_cache_dtype)
     return Variant(base=bare, weight_format=None)
@@ -330,4 +332,4 @@ def checkpoint_method(name: str, weight_format: str) -> str:
         return f"modelopt-{family}"
     if family.startswith("gguf"):
         return "gguf"
-    return str(_endings()["methods"].get(family, f"compressed-tensors-{family}"))
+    return str(_name_endings()["methods"].get(family, f"compressed-tensors-{family}"))

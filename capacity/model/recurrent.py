@@ -143,7 +143,7 @@ class NoMixer(FixedState):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SideBySide:
+class ParallelMixer:
     """Attention and a recurrence in parallel: both read a layer's input, and their outputs are added (Falcon-H1)."""
 
     attention: Mixer

@@ -29,7 +29,7 @@ def stored_bytes(folder: Path) -> int | None:
     return None
 
 
-def with_stored_size(
+def check_stored_size(
     read: Callable[[bool | None], ModelSpec], folder: Path, *, at_32_bit: bool = False
 ) -> ModelSpec:
     """Return the model, with a note if the stored bytes differ from its counted bytes by more than 2 %.
@@ -42,11 +42,11 @@ def with_stored_size(
     if stored is None:
         return model
     size = stored / 2 if at_32_bit else float(stored)
-    counted, off = _nearest(model, size)
+    counted, off = _nearest_byte_count(model, size)
     if model.assumed and abs(off) > TOLERANCE:
         for gated in (True, False):
             other = read(gated)
-            other_counted, other_off = _nearest(other, size)
+            other_counted, other_off = _nearest_byte_count(other, size)
             if abs(other_off) <= TOLERANCE:
                 model, counted, off = other, other_counted, other_off
     if abs(off) > TOLERANCE:
@@ -61,13 +61,13 @@ def with_stored_size(
     return replace(model, notes=(*model.notes, note))
 
 
-def _nearest(model: ModelSpec, size: float) -> tuple[float, float]:
+def _nearest_byte_count(model: ModelSpec, size: float) -> tuple[float, float]:
     """Return the candidate count of bytes nearest to `size`, and its relative error."""
-    counted = min(_countings(model), key=lambda each: abs(each - size))
+    counted = min(_possible_byte_counts(model), key=lambda each: abs(each - size))
     return counted, counted / size - 1
 
 
-def _countings(model: ModelSpec) -> Iterator[float]:
+def _possible_byte_counts(model: ModelSpec) -> Iterator[float]:
     """Return the text model's bytes with and without towers, MTP layers, their copies, and a second tied head."""
     text = weight_bytes(model)
     tower = 2.0 * model.tower_params

@@ -156,7 +156,7 @@ class ModelSpec:
         return tuple(sorted(kept, key=lambda group: group.index))
 
     @property
-    def keeps_nothing(self) -> bool:
+    def has_no_cache(self) -> bool:
         """Return whether no cache of the prompt remains after its computation, as in a pure encoder."""
         return not self.kv_cache_groups()
 

@@ -43,7 +43,7 @@ class Tower:
     largest_image_tokens: int | None = None
     pixels: tuple[int, int] = (65_536, 16_777_216)
 
-    def fits(self, tower: Fields) -> bool:
+    def matches(self, tower: Fields) -> bool:
         """Return whether the tower has the needed fields and the expected kind."""
         kinds = all(tower.text(key) == kind for key, kind in self.kind.items())
         return kinds and all(map(tower.has, self.needed))
@@ -144,7 +144,7 @@ def _encoder(form: Tower, sizes: _Sizes, mergers: int) -> VisionEncoder:
         projections=projections * mergers,
         tile_patches=sizes("patches") if form.tiles else None,
         image_tokens=tokens,
-        largest_image_tokens=_most_tokens(form, sizes, tokens, a_token, cell, side),
+        largest_image_tokens=_largest_image_tokens(form, sizes, tokens, a_token, cell, side),
         cell_pixels=cell,
         gated=form.gated,
         windowed_layers=sizes("layers") - whole if whole else 0,
@@ -155,7 +155,7 @@ def _encoder(form: Tower, sizes: _Sizes, mergers: int) -> VisionEncoder:
     )
 
 
-def _most_tokens(
+def _largest_image_tokens(
     form: Tower, sizes: _Sizes, tokens: int | None, a_token: int, cell: int | None, side: int | None
 ) -> int:
     """Return the tokens of the largest image that the preprocessor passes on."""
@@ -184,7 +184,7 @@ def vision_tower(config: Fields) -> tuple[int, VisionEncoder | None, tuple[str, 
     hidden, model_type = text.count("hidden_size", default=4_096), config.text("model_type")
     form = find_tower(model_type)
     readable = tower.has("hidden_size", "vt_hidden_size")
-    if form is not None and readable and form.fits(tower):
+    if form is not None and readable and form.matches(tower):
         sizes = _Sizes(form, config, tower, hidden)
         mergers = 1 + (len(tower.items(form.repeated) or ()) if form.repeated else 0)
         return _params(form, sizes, mergers), _encoder(form, sizes, mergers), ()
@@ -202,7 +202,7 @@ def tokens_of_image(encoder: VisionEncoder, width: int, height: int) -> int | No
     if encoder.image_tokens is not None or encoder.cell_pixels is None:
         return encoder.image_tokens
     if encoder.longest_side is not None:
-        return _within_side(encoder, encoder.cell_pixels, width, height)
+        return _tokens_within_side(encoder, encoder.cell_pixels, width, height)
     cell, (least, most) = encoder.cell_pixels, encoder.pixels
     across, down = max(round(width / cell), 1), max(round(height / cell), 1)
     area = across * down * cell**2
@@ -215,7 +215,7 @@ def tokens_of_image(encoder: VisionEncoder, width: int, height: int) -> int | No
     return across * down
 
 
-def _within_side(encoder: VisionEncoder, cell: int, width: int, height: int) -> int:
+def _tokens_within_side(encoder: VisionEncoder, cell: int, width: int, height: int) -> int:
     """Return Pixtral's tokens: the longer side is scaled to fit, sides are cut into tokens, and each row adds one."""
     assert encoder.longest_side is not None
     scale = max(1.0, max(width, height) / encoder.longest_side)

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from capacity.base.record import UNWRITTEN, AnswerRecord, Written, make_from
+from capacity.base.record import NOT_WRITTEN, AnswerRecord, WrittenRecord, make_from
 from capacity.deployment import Pool
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Level
@@ -101,7 +101,7 @@ class LaunchLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranked(Written):
+class Ranked(WrittenRecord):
     """Deployment that meets the SLO.
 
     `trial` uses step times at the required confidence, `predicted` uses predicted step times (None if not run).
@@ -112,7 +112,7 @@ class Ranked(Written):
     FIRST: ClassVar[tuple[str, ...]] = ("label", "pools", "pool", "replicas", "router")
     LAST: ClassVar[tuple[str, ...]] = ("tokens_per_s_per_gpu",)
 
-    candidate: Candidate = field(metadata=UNWRITTEN)
+    candidate: Candidate = field(metadata=NOT_WRITTEN)
     num_gpus: Count
     billed_gpus: Count
     objective: float
@@ -156,7 +156,7 @@ class Ranked(Written):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conditional(Written):
+class Conditional(WrittenRecord):
     """Deployment with a lower objective than the recommendation, and the conditions that the user has to accept."""
 
     conditions: tuple[str, ...]
@@ -194,7 +194,7 @@ class Miss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchCounts(Written):
+class SearchCounts(WrittenRecord):
     """Extent of the search.
 
     `points` counts the replicas within the limits over all engines that can run: what brute force would simulate.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Objective = Literal["cost", "gpus", "energy", "latency"]
 Role = Literal["both", "prefill", "decode"]
 Serving = Literal["aggregated", "disaggregated"]
-NONE = ("none", "default", "checkpoint", "auto")
+DEFAULT_WORDS = ("none", "default", "checkpoint", "auto")
 ROUND_ROBIN = "round-robin"
 Fields = Mapping[str, Any]  # fields of a pool
 ROUND_TOKENS = 1024  # multiple to which a context length from the traffic is rounded up
@@ -38,14 +38,14 @@ def _listed_or_default(value: Any) -> Any:
     listed = as_list(value)
     if not isinstance(listed, (tuple, list)):
         return listed
-    return tuple(None if isinstance(part, str) and part.lower() in NONE else part for part in listed)
+    return tuple(None if isinstance(part, str) and part.lower() in DEFAULT_WORDS else part for part in listed)
 
 
 def _drafting_names(ways: tuple[str | None, ...]) -> tuple[str | None, ...]:
     return tuple(None if way is None else drafting_name(way) for way in ways)
 
 
-def _endless(value: Any) -> Any:
+def _parse_time_limit(value: Any) -> Any:
     """Return 0 (no limit) for `inf` and None."""
     return 0.0 if value is None or str(value).strip().lower() in ("inf", "infinity", "none") else value
 
@@ -103,10 +103,10 @@ class Axes(FlagSpec):
     latency_tolerance: float = 0.3
     alternatives: bool = True
     replications: int = 3
-    time_limit_s: Annotated[float | None, BeforeValidator(_endless)] = 120.0
+    time_limit_s: Annotated[float | None, BeforeValidator(_parse_time_limit)] = 120.0
 
 
-DECIDED = (
+SEARCHED_FIELDS = (
     "gpu", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
     "quantization", "kv_cache_dtype", "engine", "enable_chunked_prefill", "enable_prefix_caching", "speculator",
     "speculative_config", "kv_transfer_config", "replicas", "role", "model", "route_up_to_tokens",
@@ -114,10 +114,10 @@ DECIDED = (
 )  # fmt: skip
 """Pool fields that a search decides: axes with other names, and fields that follow from them."""
 
-FIXED: Fields = {
+FIXED_FIELDS: Fields = {
     name: (field.annotation, field)
     for name, field in Pool.model_fields.items()
-    if name not in DECIDED and name not in Axes.model_fields
+    if name not in SEARCHED_FIELDS and name not in Axes.model_fields
 }
 """All other pool fields that are not axes: the same in every deployment of a search."""
 
@@ -129,7 +129,7 @@ if TYPE_CHECKING:
         language_model_only: bool = False
 
 else:
-    Search = create_model("Search", __base__=Axes, __module__=__name__, __doc__=Axes.__doc__, **FIXED)
+    Search = create_model("Search", __base__=Axes, __module__=__name__, __doc__=Axes.__doc__, **FIXED_FIELDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,18 +215,23 @@ SETTINGS = (
     "quantization", "kv_cache_dtype", "max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill",
     "enable_prefix_caching", "enable_expert_parallel", "pipeline_parallel_size", "data_parallel_size",
 )  # fmt: skip
-ALIKE = (
+SHARED_FIELDS = (
     "engine", "quantization", "kv_cache_dtype", "speculator", "num_speculative_tokens", "acceptance", "draft",
 )  # settings that prefill and decode engines of a pair share  # fmt: skip
-APART_ENGINES = ("vllm", "sglang", "tensorrt-llm")  # that support disaggregated prefill and decode
-DRAFTS, APART, ROUTED = 4, 8, 2  # their contributions to oddness; any other setting counts 1
+DISAGGREGATED_ENGINES = ("vllm", "sglang", "tensorrt-llm")  # that support disaggregated prefill and decode
+DRAFTS, DISAGGREGATED_PENALTY, ROUTED = 4, 8, 2  # their contributions to oddness; any other setting counts 1
 
 
-def oddness(pool: Pool, *, apart: bool = False, router: str = ROUND_ROBIN) -> int:
+def complexity_penalty(pool: Pool, *, apart: bool = False, router: str = ROUND_ROBIN) -> int:
     """Return the distance of a deployment from the engine's defaults; among equals, the lowest is tried and chosen
     first."""
     changed = sum(bool(getattr(pool, name) != Pool.model_fields[name].default) for name in SETTINGS)
-    return changed + DRAFTS * (pool.speculator is not None) + APART * apart + ROUTED * (router != ROUND_ROBIN)
+    return (
+        changed
+        + DRAFTS * (pool.speculator is not None)
+        + DISAGGREGATED_PENALTY * apart
+        + ROUTED * (router != ROUND_ROBIN)
+    )
 
 
 def rounded_context(tokens: int) -> int:
@@ -247,7 +252,7 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
     first = tuple(getattr(search, name)[0] for name in TUNING)
     asked = bool(search.speculators)
     formats = _formats(search, model)
-    fixed = search.model_dump(include=set(FIXED), exclude_unset=True)
+    fixed = search.model_dump(include=set(FIXED_FIELDS), exclude_unset=True)
     without_drafts = {name: value for name, value in fixed.items() if name not in DRAFT_FIELDS}
     for drafts in _drafts(search, model):
         tuned = _without_tuning(search) if drafts else search
@@ -343,7 +348,7 @@ def pairs(search: Search, gpu: str, model: ModelSpec) -> Iterator[tuple[Pool, Po
     Both sides draft equally because the drafter needs its KV on both. Drafts and data-parallel ranks are included only
     if they are named (`asked_apart`), because each multiplies the pairs.
     """
-    drafts, ranks = asked_apart(search, model)
+    drafts, ranks = disaggregated_axes(search, model)
     narrowed = _without_tuning(search)
     if not drafts:
         narrowed = narrowed.model_copy(update={"speculators": (None,)})
@@ -352,14 +357,14 @@ def pairs(search: Search, gpu: str, model: ModelSpec) -> Iterator[tuple[Pool, Po
     decode = list(pools(narrowed, gpu, model))
     once = narrowed.model_copy(update={"max_num_seqs": search.max_num_seqs[:1]})
     for before in pools(once, gpu, model):
-        if find_engine(before.engine).name not in APART_ENGINES:
+        if find_engine(before.engine).name not in DISAGGREGATED_ENGINES:
             continue
         for after in decode:
-            if all(getattr(before, name) == getattr(after, name) for name in ALIKE):
+            if all(getattr(before, name) == getattr(after, name) for name in SHARED_FIELDS):
                 yield before, after
 
 
-def asked_apart(search: Search, model: ModelSpec) -> tuple[bool, bool]:
+def disaggregated_axes(search: Search, model: ModelSpec) -> tuple[bool, bool]:
     """Return whether drafts, and data-parallel ranks, are searched in disaggregated deployments."""
     asked = model.is_moe and "data_parallel_sizes" in search.model_fields_set
     return any(search.speculators), asked and search.data_parallel_sizes != (1,)

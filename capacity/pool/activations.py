@@ -36,7 +36,7 @@ def activation_bytes(settings: PoolSettings, *, samples: bool = True) -> int:
     values = max(_layer_values(group.feed_forward, settings) for group in model.layer_groups)
     peak = max(sampling, values * HALF_BYTES)
     if model.towers and engine.profiles_images:
-        peak = max(with_images(peak, tower, settings) for tower in model.towers)
+        peak = max(image_activation_bytes(peak, tower, settings) for tower in model.towers)
     scores = eager_score_bytes(settings) if settings.pool.attn_implementation == "eager" else 0
     return round(peak) + scores
 
@@ -89,7 +89,7 @@ def eager_score_bytes(settings: PoolSettings) -> int:
     return values * (4 if model.dtype == "fp32" else HALF_BYTES)
 
 
-def with_images(text_bytes: float, tower: VisionEncoder, settings: PoolSettings) -> float:
+def image_activation_bytes(text_bytes: float, tower: VisionEncoder, settings: PoolSettings) -> float:
     """Return the activation peak of vLLM's profile run of a vision model, in bytes.
 
     `text_bytes`: peak of the language model alone. The tower encodes as many images of the largest size as fit in the

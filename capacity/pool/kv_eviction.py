@@ -50,7 +50,7 @@ class KvEviction(Spec):
     published: tuple[Published, ...]
 
     @property
-    def kept_from(self) -> Eviction:
+    def eviction_point(self) -> Eviction:
         """Return the point from which a request holds only its budget."""
         if self.prompt == "kept":
             return "always"
@@ -95,7 +95,7 @@ def find_eviction(name: str) -> KvEviction:
 
 def evict_to_budget(model: ModelSpec, pool: Pool) -> ModelSpec:
     """Return the model with every layer limited to the pool's token budget. Raises InvalidInput."""
-    whole = with_attention(
+    whole = map_attention(
         model,
         lambda own: own if own.eviction == "none" else replace(own, window_tokens=None, eviction="none"),
     )
@@ -103,11 +103,11 @@ def evict_to_budget(model: ModelSpec, pool: Pool) -> ModelSpec:
         return whole
     method = find_eviction(pool.kv_eviction)
     _check(method, whole, pool)
-    kept: Mapping[str, Any] = {"window_tokens": pool.kv_budget, "eviction": method.kept_from}
-    return with_attention(whole, lambda mixer: replace(mixer, **kept))
+    kept: Mapping[str, Any] = {"window_tokens": pool.kv_budget, "eviction": method.eviction_point}
+    return map_attention(whole, lambda mixer: replace(mixer, **kept))
 
 
-def with_attention(model: ModelSpec, changed: Callable[[Attention], Attention]) -> ModelSpec:
+def map_attention(model: ModelSpec, changed: Callable[[Attention], Attention]) -> ModelSpec:
     """Return the model with `changed` applied to its attention layers; the same object if none changes."""
     groups = tuple(
         replace(group, mixer=changed(group.mixer)) if isinstance(group.mixer, Attention) else group
@@ -119,7 +119,7 @@ def with_attention(model: ModelSpec, changed: Callable[[Attention], Attention]) 
 def keeps_whole_prompts(model: ModelSpec) -> bool:
     """Return whether the layers hold a whole prompt before they evict tokens."""
     return any(
-        isinstance(group.mixer, Attention) and group.mixer.window_tokens and group.mixer.prompt_whole
+        isinstance(group.mixer, Attention) and group.mixer.window_tokens and group.mixer.sees_whole_prompt
         for group in model.layer_groups
     )
 

@@ -81,9 +81,9 @@ def kv_layout(settings: PoolSettings, layers: Iterable[int] | None = None) -> Kv
     the number of GPUs that share a context.
     """
     model, engine, pool = settings.model, settings.engine, settings.pool
-    kinds = _kinds(settings, range(model.num_layers) if layers is None else layers)
+    kinds = _layer_kinds(settings, range(model.num_layers) if layers is None else layers)
     if not kinds:  # no KV is kept; 4 bytes are a token's id
-        kinds = [_Kind(kind="full", num_layers=1, token_bytes=4.0)]
+        kinds = [_LayerKind(kind="full", num_layers=1, token_bytes=4.0)]
     if not engine.window_aware_kv:
         kinds = [
             replace(kind, kind="full") if kind.kind == "window" and kind.eviction == "none" else kind
@@ -108,7 +108,7 @@ def kv_layout(settings: PoolSettings, layers: Iterable[int] | None = None) -> Kv
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kind:
+class _LayerKind:
     """The layers of one KV cache group on one GPU."""
 
     kind: str
@@ -120,7 +120,7 @@ class _Kind:
     eviction: Eviction = "none"
 
     @classmethod
-    def from_group(cls, group: KvCacheGroup, layers: set[int], tp: int) -> "_Kind":
+    def from_group(cls, group: KvCacheGroup, layers: set[int], tp: int) -> "_LayerKind":
         heads = group.num_kv_heads
         share = math.ceil(heads / tp) / heads
         return make_from(
@@ -142,15 +142,15 @@ class _Kind:
         return min(window - (0 if self.chunked else 1) + tokens_in_flight, length)
 
 
-def _kinds(settings: PoolSettings, layers: Iterable[int]) -> list[_Kind]:
+def _layer_kinds(settings: PoolSettings, layers: Iterable[int]) -> list[_LayerKind]:
     """Return the kinds of KV that these layers keep on one GPU."""
     held, ranks = set(layers), settings.pool.tensor_parallel_size
     groups = settings.model.kv_cache_groups(settings.kv_cache_dtype)
-    kinds = [_Kind.from_group(group, held, ranks) for group in groups]
+    kinds = [_LayerKind.from_group(group, held, ranks) for group in groups]
     return [kind for kind in kinds if kind.num_layers]
 
 
-def _uniform_layout(kinds: list[_Kind], block_tokens: int, length: int, in_flight: int) -> KvLayout:
+def _uniform_layout(kinds: list[_LayerKind], block_tokens: int, length: int, in_flight: int) -> KvLayout:
     is_state = any(kind.kind == "linear" for kind in kinds)
     pages = [kind.state_bytes if is_state else kind.token_bytes * block_tokens for kind in kinds]
     block = sum(page * kind.num_layers for page, kind in zip(pages, kinds, strict=True))
@@ -167,7 +167,7 @@ def _uniform_layout(kinds: list[_Kind], block_tokens: int, length: int, in_fligh
     )
 
 
-def _hybrid_layout(kinds: list[_Kind], block_tokens: int, length: int, in_flight: int) -> KvLayout:
+def _hybrid_layout(kinds: list[_LayerKind], block_tokens: int, length: int, in_flight: int) -> KvLayout:
     counts: dict[tuple[str, int | None], int] = {}
     for kind in kinds:
         counts[kind.kind_key] = counts.get(kind.kind_key, 0) + kind.num_layers
@@ -235,7 +235,7 @@ def state_pool(settings: PoolSettings, layers: Iterable[int], rest_bytes: float)
     ratio = settings.engine.state_memory_ratio
     if ratio is None or not has_state_pool(settings):
         return None
-    states = [kind for kind in _kinds(settings, layers) if kind.kind == "linear"]
+    states = [kind for kind in _layer_kinds(settings, layers) if kind.kind == "linear"]
     slot = sum(kind.state_bytes * kind.num_layers for kind in states)
     if slot == 0:
         return None

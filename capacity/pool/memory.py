@@ -16,7 +16,7 @@ from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.base.record import make_from
 from capacity.pool.activations import activation_bytes, graph_bytes
 from capacity.pool.kv_layout import KvLayout, StatePool, has_state_pool, kv_layout, state_pool
-from capacity.pool.offload import all_on_cpu, cpu_layers, gpu_layers, gpu_weights, of_host
+from capacity.pool.offload import all_on_cpu, cpu_layers, gpu_layers, gpu_weights, host_settings
 from capacity.pool.parallelism import check_parallelism
 from capacity.pool.settings import PoolSettings
 from capacity.pool.weights import pipeline_layers, stage_weights
@@ -29,7 +29,7 @@ NULL_BLOCKS = 1  # per pool: vLLM's placeholder, included in the log's figure bu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldMemory:
+class StaticMemory:
     """Bytes per GPU of a stage without KV cache; overhead includes CUDA graphs if the engine counts them."""
 
     weights_bytes: int
@@ -45,7 +45,7 @@ class HeldMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryPlan(HeldMemory):
+class MemoryPlan(StaticMemory):
     """Memory of the fullest GPU of one data-parallel rank, in bytes, and the capacity of its KV cache.
 
     usable = weights + activations + overhead + KV cache. `kv_capacity_blocks` includes the null block, as in the
@@ -102,7 +102,7 @@ class MemoryPlan(HeldMemory):
 class StageMemory:
     """Memory of one GPU of a pipeline stage: static memory, usable memory, and the remaining states and KV blocks."""
 
-    held: HeldMemory
+    held: StaticMemory
     usable_bytes: int
     kv_cache_bytes: int  # includes states that have separate memory
     layout: KvLayout
@@ -114,7 +114,7 @@ class StageMemory:
         return max(self.kv_cache_bytes - states, 0) // self.layout.block_bytes
 
 
-def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None) -> MemoryPlan:
+def memory_plan(settings: PoolSettings, held: Sequence[StaticMemory] | None = None) -> MemoryPlan:
     """Return the memory of one engine: whether it fits, and its KV cache; `why_not` writes the reason.
 
     `held`: static memory of each stage's GPUs, for example from a log; None: computed. With a mixture of experts,
@@ -129,7 +129,7 @@ def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None
             f"{settings.max_num_seqs}; raise the first or lower the second"
         )
     if all_on_cpu(settings):
-        return memory_plan(of_host(settings), held)
+        return memory_plan(host_settings(settings), held)
     model, dtype = settings.model, settings.kv_cache_dtype
     stages = stage_memories(settings, held)
     fullest = min(stages, key=lambda stage: stage.kv_cache_bytes)
@@ -138,7 +138,7 @@ def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None
     override = settings.pool.num_gpu_blocks_override
     blocks = scarcest.blocks if override is None else override
     needed = max(stage.layout.blocks_of_request(settings.max_model_len) for stage in stages)
-    if override is None and model.keeps_nothing:  # max_num_seqs limits it, not memory
+    if override is None and model.has_no_cache:  # max_num_seqs limits it, not memory
         blocks = min(blocks, settings.max_num_seqs * needed + NULL_BLOCKS)
     free = max(blocks - NULL_BLOCKS, 0)
     states = fewest_states(stages)
@@ -184,12 +184,12 @@ def _warnings(settings: PoolSettings) -> tuple[str, ...]:
 
 
 def stage_memories(
-    settings: PoolSettings, held: Sequence[HeldMemory] | None = None
+    settings: PoolSettings, held: Sequence[StaticMemory] | None = None
 ) -> tuple[StageMemory, ...]:
     """Return the memory of one GPU of each pipeline stage, first to last."""
     stages = pipeline_layers(settings.model.num_layers, settings.pool.pipeline_parallel_size)
     return tuple(
-        _stage_memory(settings, held_memory(settings, stage) if held is None else held[stage], layers)
+        _stage_memory(settings, static_memory(settings, stage) if held is None else held[stage], layers)
         for stage, layers in enumerate(stages)
     )
 
@@ -200,7 +200,7 @@ def fewest_states(stages: Iterable[StageMemory]) -> StatePool | None:
     return min(pools, key=lambda each: each.requests, default=None)
 
 
-def states_of(settings: PoolSettings) -> StatePool | None:
+def limiting_states(settings: PoolSettings) -> StatePool | None:
     """Return the state pool that limits concurrent requests; None if the engine has none. Raises InvalidInput."""
     if not has_state_pool(settings):
         return None
@@ -215,13 +215,13 @@ def _host_memory(settings: PoolSettings) -> tuple[StageMemory, ...]:
         return ()
     of_gpu = round(stage_weights(settings, 0) - gpu_weights(settings, 0))
     weights = of_gpu * settings.pool.tensor_parallel_size
-    held = HeldMemory(
+    held = StaticMemory(
         weights_bytes=weights, activations_bytes=0, nontorch_bytes=0, graph_bytes=0, overhead_bytes=0
     )
-    return (_stage_memory(of_host(settings), held, range(on_cpu)),)
+    return (_stage_memory(host_settings(settings), held, range(on_cpu)),)
 
 
-def held_memory(settings: PoolSettings, stage: int) -> HeldMemory:
+def static_memory(settings: PoolSettings, stage: int) -> StaticMemory:
     """Return the memory of each GPU of a stage without its KV cache; only the last stage samples."""
     pool, engine = settings.pool, settings.engine
     graphs, nontorch = round(graph_bytes(settings)), nontorch_bytes(settings)
@@ -232,8 +232,8 @@ def held_memory(settings: PoolSettings, stage: int) -> HeldMemory:
         overhead = nontorch + (graphs if engine.graphs_in_budget else 0)
     adjustment = settings.profile.adjustment
     measured_bytes = 0 if adjustment is None else adjustment.overhead_bytes
-    return HeldMemory(
-        weights_bytes=_weights(settings, stage),
+    return StaticMemory(
+        weights_bytes=_weights_bytes(settings, stage),
         activations_bytes=max(activations + measured_bytes, 0),
         nontorch_bytes=nontorch,
         graph_bytes=graphs,
@@ -258,9 +258,9 @@ def nontorch_bytes(settings: PoolSettings) -> int:
     return engine.nontorch_bytes_tpn if nvls or without is None else without
 
 
-def _stage_memory(settings: PoolSettings, held: HeldMemory, layers: range) -> StageMemory:
+def _stage_memory(settings: PoolSettings, held: StaticMemory, layers: range) -> StageMemory:
     pool = settings.pool
-    usable = _usable(settings, held.needed_bytes)
+    usable = _usable_bytes(settings, held.needed_bytes)
     kv_cache = usable - held.needed_bytes
     if pool.kv_cache_memory_bytes is not None and kv_cache < pool.kv_cache_memory_bytes:
         kv_cache -= pool.kv_cache_memory_bytes  # negative: shortfall from --kv-cache-memory-bytes
@@ -269,7 +269,7 @@ def _stage_memory(settings: PoolSettings, held: HeldMemory, layers: range) -> St
     return StageMemory(held=held, usable_bytes=usable, kv_cache_bytes=kv_cache, layout=layout, states=states)
 
 
-def _weights(settings: PoolSettings, stage: int) -> int:
+def _weights_bytes(settings: PoolSettings, stage: int) -> int:
     """Return the bytes of weights, rotary tables and the LoRA slots that vLLM allocates at start."""
     tables = settings.model.rotary_values * settings.engine.rotary_value_bytes
     slots = settings.pool.max_loras or 0
@@ -303,7 +303,7 @@ def adapter_bytes(settings: PoolSettings, stage: int | None = None) -> int:
     return round(pool.max_lora_rank * values * FACTOR_BYTES)
 
 
-def _usable(settings: PoolSettings, held: int) -> int:
+def _usable_bytes(settings: PoolSettings, held: int) -> int:
     """Return the memory that weights, activations, overhead and KV cache may use together, by the engine's rule."""
     total = settings.profile.memory_engine_bytes
     if settings.pool.kv_cache_memory_bytes is not None:

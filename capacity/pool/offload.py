@@ -12,26 +12,26 @@ from capacity.pool.settings import PoolSettings
 from capacity.pool.weights import pipeline_layers, stage_weights
 
 GIB = 2**30
-ONE_MEMORY = ("cpu", "metal")
-FIELDS = {"weights": "cpu_offload_gb", "layers": "n_gpu_layers"}
+UNIFIED_MEMORY = ("cpu", "metal")
+OFFLOAD_FIELDS = {"weights": "cpu_offload_gb", "layers": "n_gpu_layers"}
 
 
 def check_offload(settings: PoolSettings) -> None:
     """Raise InvalidInput if the engine does not support this kind of offloading or there is no separate host memory."""
     pool, engine, profile = settings.pool, settings.engine, settings.profile
-    for way, field in FIELDS.items():
+    for way, field in OFFLOAD_FIELDS.items():
         if getattr(pool, field) in (None, 0.0) and (way == "weights" or pool.n_gpu_layers is None):
             continue
         flag = f"--{field.replace('_', '-')} {getattr(pool, field):g}"
         if engine.host_memory != way:
             others = [each.name for each in map(find_engine, engine_names()) if each.host_memory == way]
-            own = FIELDS.get(engine.host_memory or "", "")
+            own = OFFLOAD_FIELDS.get(engine.host_memory or "", "")
             instead = f"--{own.replace('_', '-')}, or " if own else ""
             raise InvalidInput(
                 f"{flag}: {engine.label} cannot keep {way} in host memory; use {instead}--engine "
                 f"{' or '.join(others)}"
             )
-        if profile.platform in ONE_MEMORY:
+        if profile.platform in UNIFIED_MEMORY:
             raise InvalidInput(f"{flag}: {profile.name} has no separate host memory for {way}; leave it out")
     in_part = pool.n_gpu_layers is not None and pool.n_gpu_layers <= settings.model.num_layers
     if in_part and pool.pipeline_parallel_size > 1:
@@ -52,7 +52,7 @@ def all_on_cpu(settings: PoolSettings) -> bool:
     return settings.pool.n_gpu_layers == 0 and settings.host_cpu is not None
 
 
-def of_host(settings: PoolSettings) -> PoolSettings:
+def host_settings(settings: PoolSettings) -> PoolSettings:
     """Return the settings with everything in the memory of the CPU, which stores the KV of its layers."""
     assert settings.host_cpu is not None
     pool = settings.pool.model_copy(update={"n_gpu_layers": None})

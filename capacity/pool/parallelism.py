@@ -16,14 +16,14 @@ def largest_tensor_parallel_size(profile: HardwareProfile) -> int:
 
 def tensor_parallel_sizes(model: ModelSpec, most: int) -> tuple[int, ...]:
     """Return the TP sizes up to `most` that divide the model's heads and widths."""
-    return tuple(size for size in range(1, most + 1) if _indivisible(model, size) is None)
+    return tuple(size for size in range(1, most + 1) if _find_undivided_size(model, size) is None)
 
 
 def check_parallelism(settings: PoolSettings) -> None:
     """Raise InvalidInput if TP does not divide the heads, or if there are more pipeline stages than layers."""
     model, pool = settings.model, settings.pool
     tp, pp = pool.tensor_parallel_size, pool.pipeline_parallel_size
-    problem = _indivisible(model, tp)
+    problem = _find_undivided_size(model, tp)
     if problem is not None:
         fitting = ", ".join(str(size) for size in tensor_parallel_sizes(model, max(tp, 8)))
         raise InvalidInput(
@@ -79,7 +79,7 @@ def shares_contexts(settings: PoolSettings, tensor_parallel_size: int) -> bool:
     return max(tensor_parallel_size // heads, 1) % ranks == 0
 
 
-def _indivisible(model: ModelSpec, tp: int) -> str | None:
+def _find_undivided_size(model: ModelSpec, tp: int) -> str | None:
     """Return a description of the sizes that `tp` does not divide; None if it divides all that an engine splits."""
     for group in model.layer_groups:
         mixer, feed_forward = group.mixer, group.feed_forward

@@ -19,26 +19,26 @@ from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import QuantizationScheme, bits_per_weight, find_kv_cache_format, scheme_for
 from capacity.pool.defaults import kv_format, longest_request, step_limits
 from capacity.pool.kv_eviction import evict_to_budget, eviction_notes, keeps_whole_prompts
-from capacity.pool.memory import GIB, MemoryPlan, memory_plan, states_of
+from capacity.pool.memory import GIB, MemoryPlan, limiting_states, memory_plan
 from capacity.pool.offload import check_offload, host_weight_share, offload_notes
 from capacity.pool.parallelism import largest_tensor_parallel_size, shares_contexts, tensor_parallel_sizes
-from capacity.pool.settings import PoolSettings, with_grammars
+from capacity.pool.settings import PoolSettings, add_grammar_cost
 from capacity.pool.supported import (
+    apply_dtype,
     check_attention,
     check_experts,
     check_formats,
     check_runs,
     check_scheduled_tokens,
     check_settings,
-    loaded_of,
-    served_in,
-    what_ifs,
+    loaded_model,
+    no_cache_notes,
 )
-from capacity.pool.why_not import Change, shortfall, ways_out, why_not
+from capacity.pool.why_not import Change, explain_shortfall, shortfall, suggest_changes
 from capacity.step.closed_form import EngineLimits, prefill_steps
 from capacity.step.model import StepModel
 from capacity.step.setting import StepSetting
-from capacity.step.split import longer_when_split, over_fewer
+from capacity.step.split import describe_split_slowdown, halve_ranks
 
 SIXTEEN_BIT_KV = ("fp32", "bf16", "fp16")
 NARROW_WEIGHT_BITS = 5  # int4, NVFP4 and MXFP4 with scales; narrower weights are unusual
@@ -61,19 +61,19 @@ class ResolvedPool(PoolSettings):
     @cached_property
     def memory(self) -> MemoryPlan:
         """Return the memory plan, including the KV cache. Raises InvalidInput for invalid parallelism."""
-        plan = self.memory_in_short
-        return plan if plan.fits else replace(plan, reason=why_not(self, plan, self.change))
+        plan = self.memory_without_advice
+        return plan if plan.fits else replace(plan, reason=explain_shortfall(self, plan, self.change))
 
     @cached_property
-    def memory_in_short(self) -> MemoryPlan:
+    def memory_without_advice(self) -> MemoryPlan:
         """Return the memory plan without suggested changes, which take about fifty more plans."""
         plan = memory_plan(self)
         return plan if plan.fits else replace(plan, reason=shortfall(self, plan))
 
     @property
-    def ways_out(self) -> tuple[Change, ...]:
+    def suggested_changes(self) -> tuple[Change, ...]:
         """Return the smallest change of each kind to the pool's fields that makes the model fit; empty if it fits."""
-        return () if self.memory.fits else ways_out(self, self.memory, self.change)
+        return () if self.memory.fits else suggest_changes(self, self.memory, self.change)
 
     def change(self, fields: Mapping[str, object]) -> "ResolvedPool":
         """Return a copy with other pool fields and new defaults. Raises InvalidInput for invalid fields."""
@@ -88,7 +88,7 @@ class ResolvedPool(PoolSettings):
 
     def adjusted_by(self, adjustment: Adjustment | None) -> "ResolvedPool":
         """Return a copy whose GPU has this calibration adjustment in place of its own."""
-        profile = self.profile.adjusted_by(adjustment)
+        profile = self.profile.with_adjustment(adjustment)
         known = _engine(self.pool, profile)
         latencies = {name: getattr(known, name) for name in ("request_latency_s", "response_latency_s")}
         return replace(
@@ -108,20 +108,20 @@ class ResolvedPool(PoolSettings):
         return min(self.concurrent_requests(tokens), self.max_num_seqs)
 
     @property
-    def more_memory(self) -> str:
+    def memory_advice(self) -> str:
         """Return the changes that enlarge the KV cache, without those already made or not supported by the engine."""
         kept = find_kv_cache_format(self.kv_cache_dtype, model_dtype=self.model.dtype)
         ways = ["more GPUs (--tensor-parallel-size)"]
-        if kept.name in SIXTEEN_BIT_KV and self.engine.caches_in("fp8"):
+        if kept.name in SIXTEEN_BIT_KV and self.engine.supports_kv_format("fp8"):
             ways.append("--kv-cache-dtype fp8")
         if bits_per_weight(self.model, self.scheme) > NARROW_WEIGHT_BITS:
             ways.append("smaller weights (--quantization)")
         return f"use {' or '.join(ways)}"
 
     @property
-    def more_seats(self) -> str:
+    def concurrency_advice(self) -> str:
         """Return the changes that allow more concurrent requests."""
-        states = self.memory_in_short.states
+        states = self.memory_without_advice.states
         if states is None or states.requests > self.max_num_seqs:
             return "raise --max-num-seqs"
         return "recurrent states leave no memory for more requests: use more GPUs (--tensor-parallel-size)"
@@ -131,7 +131,7 @@ class ResolvedPool(PoolSettings):
         """Return the arithmetic intensity (FLOPs per byte) above which compute limits the weight products."""
         dtype = self.scheme.format_of("dense_ffn").execution(self.profile.dense_flops_per_s).compute_dtype
         rates = self.profile.dense_flops_per_s
-        return rates.get(dtype, rates[self.profile.sixteen_bit]) / self.profile.hbm_bytes_per_s
+        return rates.get(dtype, rates[self.profile.compute_type_16_bit]) / self.profile.hbm_bytes_per_s
 
     @property
     def smallest_tensor_parallel_size(self) -> int | None:
@@ -164,7 +164,7 @@ class ResolvedPool(PoolSettings):
 
     @cached_property
     def _step_model_over_fewer(self) -> StepModel | None:
-        return over_fewer(self.step_setting)
+        return halve_ranks(self.step_setting)
 
     def split_notes(self, prompt_tokens: float, prompts: int = 1) -> tuple[str, ...]:
         """Return notes if tensor parallelism makes the prefill of such prompts longer; empty otherwise."""
@@ -172,7 +172,7 @@ class ResolvedPool(PoolSettings):
         if less is None or prompt_tokens < 1:
             return ()
         steps = tuple(islice(prefill_steps(prompts, max(round(prompt_tokens), 1), self.limits), FIRST_STEPS))
-        note = longer_when_split(self.step_model, self.pool.tensor_parallel_size, less, steps)
+        note = describe_split_slowdown(self.step_model, self.pool.tensor_parallel_size, less, steps)
         return () if note is None else (note,)
 
     @property
@@ -203,7 +203,7 @@ def resolve(
     """
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
     if pool.max_model_len == "auto":
-        return _longest_that_fits(spec, pool, profiles)
+        return _resolve_auto_length(spec, pool, profiles)
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     engine = _engine(pool, profile)
     check_settings(pool, engine)
@@ -212,7 +212,7 @@ def resolve(
         raise InvalidInput(
             f"--host-cpu {pool.host_cpu}: {cpu.name} is not a CPU; `capacity gpus` lists profiles"
         )
-    served = served_in(loaded_of(spec, pool), pool.dtype, profile)
+    served = apply_dtype(loaded_model(spec, pool), pool.dtype, profile)
     resolved = with_defaults(
         pool,
         served,
@@ -227,10 +227,14 @@ def resolve(
     check_attention(resolved)
     check_experts(resolved)
     check_scheduled_tokens(resolved)
-    return resolved if pool.draft is None else replace(resolved, draft=_draft(resolved, profiles, download))
+    return (
+        resolved
+        if pool.draft is None
+        else replace(resolved, draft=_resolve_draft(resolved, profiles, download))
+    )
 
 
-DRAFT_MODEL_SHARES = (
+DRAFT_MODEL_FIELDS = (
     *("gpu", "engine", "dtype", "kv_cache_dtype", "gpu_memory_utilization", "kv_cache_memory_bytes"),
     *("block_size", "max_num_seqs", "max_num_batched_tokens", "max_num_scheduled_tokens", "use_cache"),
     *("enable_chunked_prefill", "enforce_eager", "max_cudagraph_capture_size", "structured_output"),
@@ -239,7 +243,7 @@ DRAFT_MODEL_SHARES = (
 """Settings that the draft model takes from the pool; a new pool setting must be added here to apply to it."""
 
 
-def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) -> ResolvedPool:
+def _resolve_draft(target: ResolvedPool, profiles: str | Path | None, download: bool) -> ResolvedPool:
     """Return the draft model at 16 bits or in its checkpoint's format, on all of the target's GPUs or one of them.
 
     vLLM 0.33.0, config/speculative.py: its tensor parallelism is 1 or the target's (the default). Requests longer than
@@ -253,7 +257,7 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
             f"--draft-tensor-parallel-size {ranks}: must be 1 or the target's {pool.tensor_parallel_size}"
         )
     spec = load_model(pool.draft, download=download)
-    shared = {name: getattr(pool, name) for name in DRAFT_MODEL_SHARES}
+    shared = {name: getattr(pool, name) for name in DRAFT_MODEL_FIELDS}
     shared["tensor_parallel_size"] = ranks
     shared["max_model_len"] = min(target.max_model_len, spec.max_position_embeddings)
     return resolve(spec, Pool(**shared), profiles=profiles)
@@ -263,11 +267,13 @@ def _engine(pool: Pool, profile: HardwareProfile) -> EngineSpec:
     """Return the engine release with its measured front end and, with guided decoding, the cost of grammars."""
     engine = find_engine(pool.engine)
     if profile.adjustment is not None:
-        there_s, back_s = profile.adjustment.latencies(engine.request_latency_s, engine.response_latency_s)
+        there_s, back_s = profile.adjustment.adjust_latencies(
+            engine.request_latency_s, engine.response_latency_s
+        )
         engine = engine.model_copy(update={"request_latency_s": there_s, "response_latency_s": back_s})
     if pool.structured_output == "none":
         return engine
-    return with_grammars(engine, compiled_each=pool.structured_output == "each")
+    return add_grammar_cost(engine, compiled_each=pool.structured_output == "each")
 
 
 def with_defaults(
@@ -319,22 +325,24 @@ def with_defaults(
             *engine.notes,
             *model.notes,
             *converted,
-            *what_ifs(pool, engine),
+            *no_cache_notes(pool, engine),
             *eviction_notes(pool, engine.name),
             *drafting_notes(engine.name, pool.speculator),
         ),
         host_cpu=host_cpu,
     )
-    resolved = _within_states(resolved)
-    learnt = () if profile.adjustment is None else profile.adjustment.remarks(model.name, engine.label)
+    resolved = _limit_by_states(resolved)
+    learnt = (
+        () if profile.adjustment is None else profile.adjustment.calibration_notes(model.name, engine.label)
+    )
     remarks = (*resolved.step_setting.remarks, *offload_notes(resolved))
     return replace(resolved, notes=(*resolved.notes, *remarks, *learnt))
 
 
-def _within_states(resolved: ResolvedPool) -> ResolvedPool:
+def _limit_by_states(resolved: ResolvedPool) -> ResolvedPool:
     """Return the pool with concurrent requests limited to the slots of its recurrent states."""
     try:
-        states = states_of(resolved)
+        states = limiting_states(resolved)
     except InvalidInput:  # the memory plan reports it
         return resolved
     if states is None or states.requests >= resolved.max_num_seqs:
@@ -348,7 +356,7 @@ def _within_states(resolved: ResolvedPool) -> ResolvedPool:
     return replace(resolved, max_num_seqs=most, notes=(*resolved.notes, note))
 
 
-def _longest_that_fits(model: ModelSpec, pool: Pool, profiles: str | Path | None) -> ResolvedPool:
+def _resolve_auto_length(model: ModelSpec, pool: Pool, profiles: str | Path | None) -> ResolvedPool:
     """Resolve `--max-model-len auto`: the model's own length, or the longest request that the KV cache holds."""
     whole = resolve(model, pool.model_copy(update={"max_model_len": None}), profiles=profiles)
     longest = whole.memory.max_context_tokens

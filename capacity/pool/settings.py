@@ -73,7 +73,7 @@ COMPILE_S = 0.108
 MASK_S = 16e-6
 
 
-def with_grammars(engine: EngineSpec, *, compiled_each: bool) -> EngineSpec:
+def add_grammar_cost(engine: EngineSpec, *, compiled_each: bool) -> EngineSpec:
     """Return the engine for guided decoding; `compiled_each`: every request has a new grammar.
 
     The grammar mask adds host time per sequence. Not modelled: grammar compilation delays other requests, and grammar

@@ -13,7 +13,7 @@ from capacity.hardware import HardwareProfile
 from capacity.hardware.attention_kernels import find_attention_kernel
 from capacity.model import Attention, ModelSpec
 from capacity.model.quantization import find_format, find_kv_cache_format, uniform_scheme
-from capacity.pool.kv_eviction import with_attention
+from capacity.pool.kv_eviction import map_attention
 from capacity.pool.settings import PoolSettings
 
 WITHOUT_CACHE = ("hf-transformers",)  # generate(use_cache=False)
@@ -33,13 +33,13 @@ def check_settings(pool: Pool, engine: EngineSpec) -> None:
         return
     value = getattr(pool, name)
     flag = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
-    ways = [engine.lacks[name], _engines_that(lambda other: name not in other.lacks)]
+    ways = [engine.lacks[name], _engines_supporting(lambda other: name not in other.lacks)]
     raise InvalidInput(
         f"{flag}: {engine.label} has no such setting; use {', or '.join(filter(None, ways))}, or leave it out"
     )
 
 
-def loaded_of(model: ModelSpec, pool: Pool) -> ModelSpec:
+def loaded_model(model: ModelSpec, pool: Pool) -> ModelSpec:
     """Return the model as loaded: only its language model, or other indexer keys, if requested. Raises InvalidInput."""
     model = _with_index_dtype(model, pool)
     if not pool.language_model_only:
@@ -59,15 +59,15 @@ def _with_index_dtype(model: ModelSpec, pool: Pool) -> ModelSpec:
         )
     if pool.indexer_kv_dtype == "bf16":
         return model
-    return with_attention(model, lambda mixer: replace(mixer, index_key_bytes=mixer.index_key_bytes // 2))
+    return map_attention(model, lambda mixer: replace(mixer, index_key_bytes=mixer.index_key_bytes // 2))
 
 
-def served_in(model: ModelSpec, dtype: str, profile: HardwareProfile) -> ModelSpec:
+def apply_dtype(model: ModelSpec, dtype: str, profile: HardwareProfile) -> ModelSpec:
     """Return the model as `--dtype` loads it; `auto` falls back to FP16 on GPUs without BF16, as engines do.
 
     Source: vLLM config/model.py, _resolve_auto_dtype. Raises InvalidInput if BF16 is requested on such a GPU.
     """
-    if profile.sixteen_bit == "fp16":
+    if profile.compute_type_16_bit == "fp16":
         if dtype == "bfloat16":
             raise InvalidInput(
                 f"--dtype bfloat16: {profile.name} has no BF16 tensor cores (NVIDIA GPUs have them from compute "
@@ -117,7 +117,7 @@ def check_attention(settings: PoolSettings) -> None:
         )
 
 
-def what_ifs(pool: Pool, engine: EngineSpec) -> tuple[str, ...]:
+def no_cache_notes(pool: Pool, engine: EngineSpec) -> tuple[str, ...]:
     """Return a note if `--no-use-cache` is set for an engine that always keeps a KV cache."""
     if pool.use_cache or engine.baseline or engine.name in WITHOUT_CACHE:
         return ()
@@ -130,10 +130,10 @@ def what_ifs(pool: Pool, engine: EngineSpec) -> tuple[str, ...]:
 def check_runs(settings: PoolSettings) -> None:
     """Raise InvalidInput if the engine does not run on such accelerators."""
     engine, profile = settings.engine, settings.profile
-    if engine.runs(profile.platform, profile.capability):
+    if engine.runs_on_platform(profile.platform, profile.capability):
         return
     running = engine.runs_on.get(profile.platform)
-    others = _engines_that(lambda other: other.runs(profile.platform, profile.capability))
+    others = _engines_supporting(lambda other: other.runs_on_platform(profile.platform, profile.capability))
     if running is None:
         where = ", ".join(TITLES[platform] for platform in engine.runs_on)
         raise InvalidInput(
@@ -149,8 +149,8 @@ def check_runs(settings: PoolSettings) -> None:
 def check_formats(settings: PoolSettings) -> None:
     """Raise InvalidInput if the engine cannot load the weights on this accelerator or use the KV format."""
     engine, scheme, profile = settings.engine, settings.scheme, settings.profile
-    place, loads = (profile.platform, profile.capability), _loads_here(settings)
-    here = [family for family in engine.weight_formats if engine.loads_there(family, *place)]
+    place, loads = (profile.platform, profile.capability), _loads_on_accelerator(settings)
+    here = [family for family in engine.weight_formats if engine.loads_on_platform(family, *place)]
     for able, where in ((engine.weight_formats, ""), (tuple(here), f" on {profile.name}")):
         refused = [family for family in scheme.families if family not in able]
         if not refused:
@@ -160,31 +160,32 @@ def check_formats(settings: PoolSettings) -> None:
         raise InvalidInput(
             f"{engine.label} does not load {', '.join(refused)} weights ({scheme.name}){where}{why}"
             f"{'; there' if where else ','} it loads {', '.join(able)}: use another --quantization"
-            f"{_or_engines_that(loads)}"
+            f"{_alternative_engines(loads)}"
         )
     kv = find_kv_cache_format(settings.kv_cache_dtype, model_dtype=settings.model.dtype).name
-    if not engine.caches_in(kv):
+    if not engine.supports_kv_format(kv):
+        others = _alternative_engines(lambda other: other.supports_kv_format(kv) and loads(other))
         raise InvalidInput(
             f"{engine.label} has no KV cache in {kv}, only in {', '.join(('16 bit', *engine.kv_cache_formats))}: "
-            f"use another --kv-cache-dtype{_or_engines_that(lambda other: other.caches_in(kv) and loads(other))}"
+            f"use another --kv-cache-dtype{others}"
         )
 
 
-def _loads_here(settings: PoolSettings) -> Callable[[EngineSpec], bool]:
+def _loads_on_accelerator(settings: PoolSettings) -> Callable[[EngineSpec], bool]:
     """Return a function that tells whether an engine loads these weights on these accelerators."""
     profile, families = settings.profile, settings.scheme.families
 
     place = (profile.platform, profile.capability)
-    return lambda other: all(other.loads_there(family, *place) for family in families)
+    return lambda other: all(other.loads_on_platform(family, *place) for family in families)
 
 
-def _or_engines_that(can: Callable[[EngineSpec], bool]) -> str:
+def _alternative_engines(can: Callable[[EngineSpec], bool]) -> str:
     """Return the engines that can, as an alternative for an error message, or that there are none."""
-    able = _engines_that(can)
+    able = _engines_supporting(can)
     return f", or {able}" if able else " (no supported engine can)"
 
 
-def _engines_that(can: Callable[[EngineSpec], bool]) -> str:
+def _engines_supporting(can: Callable[[EngineSpec], bool]) -> str:
     """Return the engines whose newest release can, as a flag; empty if there are none."""
     engines = (find_engine(name) for name in engine_names())
     able = [engine.name for engine in engines if not engine.baseline and can(engine)]

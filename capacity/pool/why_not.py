@@ -8,7 +8,7 @@ from itertools import islice, product
 from capacity.base.errors import InvalidInput
 from capacity.model.quantization import bits_per_weight, scheme_for
 from capacity.pool.memory import GIB, MemoryPlan, memory_plan
-from capacity.pool.offload import ONE_MEMORY
+from capacity.pool.offload import UNIFIED_MEMORY
 from capacity.pool.parallelism import largest_tensor_parallel_size, tensor_parallel_sizes
 from capacity.pool.settings import PoolSettings
 from capacity.pool.weights import stage_weights
@@ -21,11 +21,11 @@ MOST_STAGES = 8
 MOST_FREE = 3  # number of changes without cost that are listed
 
 Change = Mapping[str, object]  # pool fields with new values
-Changed = Callable[[Change], PoolSettings]
+ApplyChange = Callable[[Change], PoolSettings]
 """Returns the pool with other fields and its defaults filled in again. Raises InvalidInput for invalid values."""
 
 
-def why_not(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> str:
+def explain_shortfall(settings: PoolSettings, plan: MemoryPlan, changed: ApplyChange) -> str:
     """Return the reason why a plan does not fit, with the changes that make it fit."""
     if settings.pool.num_gpu_blocks_override is not None and plan.kv_cache_bytes >= 0:
         shorter = f", or use --max-model-len {plan.max_context_tokens}" if plan.max_context_tokens else ""
@@ -34,8 +34,8 @@ def why_not(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> str:
             f"{settings.max_model_len:,} tokens: it needs {plan.blocks_of_longest_request:,} blocks, and the "
             f"engine reserves one. Raise it{shorter}."
         )
-    ways = ways_out(settings, plan, changed)
-    return f"{shortfall(settings, plan)} {_in_words(ways, settings)}"
+    ways = suggest_changes(settings, plan, changed)
+    return f"{shortfall(settings, plan)} {_describe_changes(ways, settings)}"
 
 
 def shortfall(settings: PoolSettings, plan: MemoryPlan) -> str:
@@ -64,10 +64,10 @@ def shortfall(settings: PoolSettings, plan: MemoryPlan) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempts:
+class ChangeTester:
     """Evaluates changes with the memory plan."""
 
-    changed: Changed
+    changed: ApplyChange
 
     def plan(self, change: Change) -> MemoryPlan | None:
         """Return the memory plan with this change; None if the change is invalid."""
@@ -76,7 +76,7 @@ class Attempts:
         except InvalidInput:
             return None
 
-    def first(self, changes: Iterable[Change]) -> Iterator[Change]:
+    def first_that_fits(self, changes: Iterable[Change]) -> Iterator[Change]:
         """Yield the first change that fits, if any."""
         tried = ((change, self.plan(change)) for change in changes)
         yield from islice((change for change, plan in tried if plan is not None and plan.fits), 1)
@@ -90,58 +90,58 @@ class Attempts:
                 return
 
 
-def ways_out(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> tuple[Change, ...]:
+def suggest_changes(settings: PoolSettings, plan: MemoryPlan, changed: ApplyChange) -> tuple[Change, ...]:
     """Return the smallest change of each kind that fits: free changes first, then narrower weights, then more GPUs."""
-    attempts, utilizations = Attempts(changed), list[Change]()
+    attempts, utilizations = ChangeTester(changed), list[Change]()
     if settings.pool.kv_cache_memory_bytes is None:
         now, most = round(100 * settings.gpu_memory_utilization), round(100 * HIGHEST_UTILIZATION)
         utilizations += ({"gpu_memory_utilization": share / 100} for share in range(now + 1, most + 1))
     least_tokens = FEWEST_BATCHED_TOKENS if settings.chunked_prefill else settings.max_model_len
-    budgets = _halves("max_num_batched_tokens", settings.max_num_batched_tokens, least_tokens)
-    seqs = _halves("max_num_seqs", settings.max_num_seqs, 1)
+    budgets = _smaller_powers("max_num_batched_tokens", settings.max_num_batched_tokens, least_tokens)
+    seqs = _smaller_powers("max_num_seqs", settings.max_num_seqs, 1)
     both: list[Change] = [{**u, **tokens} for tokens, u in product(budgets, utilizations[-1:])]
     # all remaining memory if --kv-cache-memory-bytes requests more
     asked = settings.pool.kv_cache_memory_bytes
     left = 0 if asked is None or plan.kv_cache_bytes >= 0 else asked + plan.kv_cache_bytes
     free = [
-        *attempts.first([{"kv_cache_memory_bytes": left}] if left > 0 else []),
+        *attempts.first_that_fits([{"kv_cache_memory_bytes": left}] if left > 0 else []),
         *attempts.first_shorter([{}]),
-        *attempts.first(utilizations),
-        *attempts.first(budgets),
-        *attempts.first(seqs),
+        *attempts.first_that_fits(utilizations),
+        *attempts.first_that_fits(budgets),
+        *attempts.first_that_fits(seqs),
     ]
     ways = (
         free[:MOST_FREE]
-        or [*attempts.first(both)]
+        or [*attempts.first_that_fits(both)]
         or [*attempts.first_shorter([*utilizations, *budgets, *both])]
     )
-    narrower: list[Change] = [{"quantization": name} for name in _narrower(settings)]
-    ways += [*attempts.first(narrower)] or [*attempts.first_shorter(narrower)]
+    narrower: list[Change] = [{"quantization": name} for name in _narrower_formats(settings)]
+    ways += [*attempts.first_that_fits(narrower)] or [*attempts.first_shorter(narrower)]
     if plan.kv_cache_bytes >= 0 and settings.kv_cache_dtype == "auto":
-        ways += attempts.first([{"kv_cache_dtype": "fp8"}])
+        ways += attempts.first_that_fits([{"kv_cache_dtype": "fp8"}])
     stages = range(settings.pool.pipeline_parallel_size + 1, MOST_STAGES + 1)
-    ways += attempts.first({"tensor_parallel_size": size} for size in _larger_sizes(settings))
-    ways += attempts.first({"pipeline_parallel_size": count} for count in stages)
-    ways += attempts.first(_host_memory(settings, plan))
-    return tuple(ways or _two_at_once(settings, attempts))
+    ways += attempts.first_that_fits({"tensor_parallel_size": size} for size in _larger_sizes(settings))
+    ways += attempts.first_that_fits({"pipeline_parallel_size": count} for count in stages)
+    ways += attempts.first_that_fits(_host_memory(settings, plan))
+    return tuple(ways or _combined_changes(settings, attempts))
 
 
-def _two_at_once(settings: PoolSettings, attempts: Attempts) -> Iterator[Change]:
+def _combined_changes(settings: PoolSettings, attempts: ChangeTester) -> Iterator[Change]:
     """Yield a combined change: more GPUs with narrower weights, more stages or shorter requests."""
     sizes: list[Change] = [{"tensor_parallel_size": size} for size in _larger_sizes(settings)]
     stages = range(settings.pool.pipeline_parallel_size + 1, MOST_STAGES + 1)
-    yield from attempts.first(
-        {"quantization": name, **size} for size in sizes for name in _narrower(settings)
+    yield from attempts.first_that_fits(
+        {"quantization": name, **size} for size in sizes for name in _narrower_formats(settings)
     )
-    yield from attempts.first(
+    yield from attempts.first_that_fits(
         {**size, "pipeline_parallel_size": count} for count in stages for size in reversed(sizes)
     )
     # shorter prompts need less memory in an unchunked prefill step
-    lengths = _halves("max_model_len", settings.max_model_len, USEFUL_CONTEXT)
-    yield from attempts.first({**size, **length} for size in ({}, *sizes) for length in lengths)
+    lengths = _smaller_powers("max_model_len", settings.max_model_len, USEFUL_CONTEXT)
+    yield from attempts.first_that_fits({**size, **length} for size in ({}, *sizes) for length in lengths)
 
 
-def _in_words(ways: tuple[Change, ...], settings: PoolSettings) -> str:
+def _describe_changes(ways: tuple[Change, ...], settings: PoolSettings) -> str:
     """Return the changes as flags, or a text that there are none."""
     if ways:
         return f"Use {', or '.join(map(_flags, ways))}."
@@ -153,13 +153,13 @@ def _in_words(ways: tuple[Change, ...], settings: PoolSettings) -> str:
     )
 
 
-def _halves(name: str, now: int, least: int) -> list[Change]:
+def _smaller_powers(name: str, now: int, least: int) -> list[Change]:
     """Return a field at the powers of two below `now`, from the largest down to `least`."""
     powers = (1 << bits for bits in reversed(range(max(now - 1, 0).bit_length())))
     return [{name: power} for power in powers if power >= least]
 
 
-def _narrower(settings: PoolSettings) -> list[str]:
+def _narrower_formats(settings: PoolSettings) -> list[str]:
     """Return the formats with clearly fewer bytes than the current weights."""
     bits = bits_per_weight(settings.model, settings.scheme)
     formats = {name: scheme_for(settings.model, name) for name in NARROWER_FORMATS}
@@ -169,7 +169,7 @@ def _narrower(settings: PoolSettings) -> list[str]:
 def _host_memory(settings: PoolSettings, plan: MemoryPlan) -> Iterator[Change]:
     """Yield increasing shares of the model in host memory, up to half: slow, but without additional GPUs."""
     pool, layers = settings.pool, settings.model.num_layers
-    if settings.profile.platform in ONE_MEMORY or pool.pipeline_parallel_size > 1:
+    if settings.profile.platform in UNIFIED_MEMORY or pool.pipeline_parallel_size > 1:
         return
     if settings.engine.host_memory == "weights":
         lacking = plan.blocks_of_longest_request * plan.kv_block_bytes - plan.kv_cache_bytes

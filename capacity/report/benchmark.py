@@ -25,7 +25,7 @@ class RandomArrivals:
     max_concurrency: int | None = None  # limit on requests in flight (closed loop)
 
     @property
-    def words(self) -> list[str]:
+    def flags(self) -> list[str]:
         """Return the flags of `vllm bench serve`."""
         rate = "inf" if math.isinf(self.request_rate_per_s) else f"{self.request_rate_per_s:g}"
         return flag_words(
@@ -55,10 +55,10 @@ def bench_command(
 ) -> Launch:
     """Return the `vllm bench serve` command for these arrivals: generated ones, or the flags of a timed trace from
     `write_timed_trace`. It writes its result to the file `result`."""
-    limits = [f"{slo.metric}:{slo.limit_s * 1e3:g}" for slo in slos if slo.of_requests]
+    limits = [f"{slo.metric}:{slo.limit_s * 1e3:g}" for slo in slos if slo.applies_to_requests]
     words = ["vllm", "bench", "serve", "--model", model_id, "--base-url", f"http://localhost:{port}"]
     notes = ("set PYTHONHASHSEED to get identical prompts in every run",) if isinstance(arrivals, str) else ()
-    words += shlex.split(arrivals) if isinstance(arrivals, str) else arrivals.words
+    words += shlex.split(arrivals) if isinstance(arrivals, str) else arrivals.flags
     words += ["--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,90,95,99"]
     words += ["--goodput", *limits] if limits else []
     words += ["--save-result", "--save-detailed", *flag_words([("--result-filename", result)])]

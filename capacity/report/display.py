@@ -24,8 +24,8 @@ TIME_UNITS: tuple[TimeUnit, ...] = get_args(TimeUnit)
 _BYTES: dict[str, float] = {"GiB": 2**30, "GB": 1e9}
 _SECONDS: dict[str, float] = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _TIME_DIGITS: dict[str, int] = {"ms": 1, "s": 4}
-_LONGER = (("s", 1.0), ("min", 600.0), ("h", 36_000.0))  # unit, seconds from which it is used
-MOST_DIGITS = 4  # significant digits of a number with a narrow interval
+_LONGER_UNITS = (("s", 1.0), ("min", 600.0), ("h", 36_000.0))  # unit, seconds from which it is used
+MAX_DIGITS = 4  # significant digits of a number with a narrow interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,17 +35,17 @@ class Units:
     memory: MemoryUnit = "GiB"
     time: TimeUnit = "ms"
 
-    def of_bytes(self, num_bytes: float) -> float:
+    def convert_bytes(self, num_bytes: float) -> float:
         """Convert bytes to the memory unit."""
         return num_bytes / _BYTES[self.memory]
 
-    def of_seconds(self, seconds: float) -> float:
+    def convert_seconds(self, seconds: float) -> float:
         """Convert seconds to the time unit."""
         return seconds / _SECONDS[self.time]
 
     def memory_text(self, num_bytes: float) -> str:
         """Return `64.33 GiB`."""
-        return f"{self.of_bytes(num_bytes):,.2f} {self.memory}"
+        return f"{self.convert_bytes(num_bytes):,.2f} {self.memory}"
 
     def time_text(self, seconds: float, like: Quantity | None = None) -> str:
         """Return `106.4 ms`, or `0.1064 s` with the same precision.
@@ -66,19 +66,19 @@ class Units:
         """Return a time and the bounds of the interval of `like`, all in the unit chosen for the time."""
         unit: str = self.time
         place = self._place(seconds, like, unit)
-        for longer, least_s in _LONGER if self.time == "ms" else ():
+        for longer, least_s in _LONGER_UNITS if self.time == "ms" else ():
             if place is not None and place > 0 and abs(seconds) >= least_s:
                 unit, place = longer, self._place(seconds, like, longer)
         ends = () if like is None or like.low is None or like.high is None else (like.low, like.high)
         return [
-            f"{_to_place(t / _SECONDS[unit], place, _TIME_DIGITS.get(unit, 0))} {unit}"
+            f"{_format_to_place(t / _SECONDS[unit], place, _TIME_DIGITS.get(unit, 0))} {unit}"
             for t in (seconds, *ends)
         ]
 
     def _place(self, seconds: float, like: Quantity | None, unit: str) -> int | None:
         """Return the power of ten of the last digit of a time that its interval supports; at least the time's first
         digit."""
-        place = None if like is None else last_place(like.scale(1 / _SECONDS[unit]))
+        place = None if like is None else last_supported_place(like.scale(1 / _SECONDS[unit]))
         return (
             min(place, math.floor(math.log10(abs(seconds) / _SECONDS[unit]))) if place and seconds else place
         )
@@ -105,7 +105,7 @@ def verdict_text(judgement: str, reason: str | None) -> str:
 STANDARD = Units()
 
 
-def last_place(quantity: Quantity) -> int | None:
+def last_supported_place(quantity: Quantity) -> int | None:
     """Return the power of ten of the last digit that an interval supports; None without an interval.
 
     Half the interval's width keeps two digits if it begins with 100 to 354, else one (rounding rule of the Particle
@@ -121,10 +121,10 @@ def last_place(quantity: Quantity) -> int | None:
     if not quantity.value:
         return place
     first = math.floor(math.log10(abs(quantity.value)))
-    return max(min(place, first), first - MOST_DIGITS + 1)
+    return max(min(place, first), first - MAX_DIGITS + 1)
 
 
-def _to_place(value: float, place: int | None, usual: int, sign: str = "") -> str:
+def _format_to_place(value: float, place: int | None, usual: int, sign: str = "") -> str:
     """Format to the digit of this place, or with the `usual` number of decimals if `place` is None."""
     if place is None:
         return f"{value:{sign},.{usual}f}"
@@ -139,26 +139,26 @@ def text_and_interval(
     Without an interval, the number has `digits` decimals and the second text is empty.
     """
     shown = quantity.scale(scale)
-    place = last_place(shown)
-    value = _to_place(shown.value, place, digits, sign) + unit
+    place = last_supported_place(shown)
+    value = _format_to_place(shown.value, place, digits, sign) + unit
     if shown.low is None or shown.high is None or shown.low == shown.high:
         return value, ""
-    low, high = (_to_place(end, place, digits, sign) for end in (shown.low, shown.high))
+    low, high = (_format_to_place(end, place, digits, sign) for end in (shown.low, shown.high))
     return value, f"{low} to {high}{unit}"
 
 
 def number_text(value: float, like: Quantity | None = None, digits: int = 1) -> str:
     """Format a number with the precision of the prediction `like`, or with `digits` decimals."""
-    return _to_place(value, None if like is None else last_place(like), digits)
+    return _format_to_place(value, None if like is None else last_supported_place(like), digits)
 
 
 def round_like(value: float, like: Quantity | None = None, digits: int = 3) -> float:
     """Round a number for sortable tables: to the precision of `like`, else to `digits` significant digits."""
-    place = None if like is None else last_place(like)
+    place = None if like is None else last_supported_place(like)
     return float(f"{value:.{digits}g}") if place is None else round(value, -place)
 
 
-def as_sure(value: float, quantity: Quantity | None) -> Quantity:
+def with_relative_interval(value: float, quantity: Quantity | None) -> Quantity:
     """Return `value` with the same relative interval as the prediction that it depends on."""
     if quantity is None or not quantity.value:
         return Quantity(value=value)
@@ -172,7 +172,7 @@ def time_and_interval(quantity: Quantity, units: Units = STANDARD) -> tuple[str,
 
 def seconds_and_interval(quantity: Quantity) -> tuple[str, str]:
     """Return a long duration in s or a longer unit, and its interval."""
-    if quantity.value >= _LONGER[1][1]:
+    if quantity.value >= _LONGER_UNITS[1][1]:
         return time_and_interval(quantity)
     return text_and_interval(quantity, unit=" s")
 

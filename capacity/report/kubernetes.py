@@ -9,7 +9,7 @@ from typing import NamedTuple
 import yaml
 
 from capacity.deployment import Pool
-from capacity.deployment.flag_table import release_of
+from capacity.deployment.flag_table import find_published_release
 from capacity.deployment.launched import PORT, PROXY_PORT, Launch
 from capacity.deployment.launching import engine_name
 
@@ -79,7 +79,7 @@ def kubernetes_manifest(
     `in_flight`: requests in flight on one replica at the planned load.
     """
     label = _dns_name(name)
-    engines = _engines("Deployment", label, launch, pool, replicas, cache=label)
+    engines = _engine_documents("Deployment", label, launch, pool, replicas, cache=label)
     documents = [_model_cache(label, weights_gib), *engines, _service(label, PORT)]
     metric = METRICS.get(engine_name(pool.engine))
     if in_flight is not None and metric is not None:
@@ -103,13 +103,13 @@ def kubernetes_disaggregated(
     documents = [_model_cache(label, weights_gib)]
     for launch, pool in zip(launches, pools, strict=True):
         own = f"{label}-{pool.role}"
-        documents += _engines("StatefulSet", own, launch, pool, pool.replicas, cache=label)
+        documents += _engine_documents("StatefulSet", own, launch, pool, pool.replicas, cache=label)
         documents.append(_service(own, PORT, headless=True))
-    documents += [*_proxy(label, pools[0].engine, proxy), _service(label, PROXY_PORT)]
+    documents += [*_proxy_documents(label, pools[0].engine, proxy), _service(label, PROXY_PORT)]
     return "".join(document.text for document in documents)
 
 
-def addresses(name: str, pool: Pool) -> tuple[str, ...]:
+def pod_addresses(name: str, pool: Pool) -> tuple[str, ...]:
     """Return host:port of each replica of a pool in `kubernetes_disaggregated`."""
     own = f"{_dns_name(name)}-{pool.role}"
     return tuple(f"{own}-{number}.{own}:{PORT}" for number in range(pool.replicas))
@@ -137,7 +137,7 @@ def _autoscaler(label: str, metric: str, replicas: int, in_flight: float) -> Doc
     return Document("HorizontalPodAutoscaler", label, {"spec": spec}, (note,))
 
 
-def _engines(
+def _engine_documents(
     kind: str, label: str, launch: Launch, pool: Pool, replicas: int, *, cache: str
 ) -> Iterator[Document]:
     """Return the replicas of one engine under the name `label`, after the files that its command reads."""
@@ -150,7 +150,7 @@ def _engines(
     health: Fields = {"httpGet": {"path": HEALTH.get(engine, "/health"), "port": PORT}}
     container: Fields = {
         "name": "engine",
-        "image": release_of(pool.engine).image or engine,
+        "image": find_published_release(pool.engine).image or engine,
         "command": _command(launch),
         "env": [
             {"name": CACHE_VARIABLES.get(engine, "HF_HOME"), "value": CACHE},
@@ -179,26 +179,26 @@ def _engines(
     selector: Fields = {} if product is None else {"nodeSelector": {"nvidia.com/gpu.product": product}}
     tolerations = [{"key": vendor, "operator": "Exists", "effect": "NoSchedule"}]
     pod = selector | {"tolerations": tolerations} | _pod(label, container, launch, cache=cache)
-    yield from _options(label, launch)
-    yield Document(kind, label, {"spec": named | _replicas(label, pod, replicas)}, tuple(notes))
+    yield from _options_configmap(label, launch)
+    yield Document(kind, label, {"spec": named | _replica_spec(label, pod, replicas)}, tuple(notes))
 
 
-def _proxy(label: str, engine: str, proxy: Launch) -> Iterator[Document]:
+def _proxy_documents(label: str, engine: str, proxy: Launch) -> Iterator[Document]:
     """Return the proxy between both pools; it is reachable under the name `label`."""
     own = f"{label}-proxy"
     container: Fields = {
         "name": "proxy",
-        "image": release_of(engine).image or engine,
+        "image": find_published_release(engine).image or engine,
         "command": _command(proxy),
         "ports": [{"containerPort": PROXY_PORT}],
         "readinessProbe": {"tcpSocket": {"port": PROXY_PORT}, "periodSeconds": 5},
     }
     pod = _pod(own, container, proxy)
-    yield from _options(own, proxy)
-    yield Document("Deployment", own, {"spec": _replicas(label, pod, 1)}, tuple(proxy.notes))
+    yield from _options_configmap(own, proxy)
+    yield Document("Deployment", own, {"spec": _replica_spec(label, pod, 1)}, tuple(proxy.notes))
 
 
-def _replicas(label: str, pod: Fields, count: int) -> Fields:
+def _replica_spec(label: str, pod: Fields, count: int) -> Fields:
     labels = {"app": label}
     return {
         "replicas": count,
@@ -214,7 +214,7 @@ def _command(launch: Launch) -> list[str]:
     return [PROGRAMS.get(first, first), *(mounted.get(word, word) for word in rest)]
 
 
-def _options(label: str, launch: Launch) -> Iterator[Document]:
+def _options_configmap(label: str, launch: Launch) -> Iterator[Document]:
     """Return the files that a command reads as a ConfigMap."""
     if launch.files:
         yield Document("ConfigMap", f"{label}-options", {"data": dict(launch.files)})

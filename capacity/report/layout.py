@@ -22,13 +22,13 @@ else:
 
 GIB = 2**30
 WIDTH = 110  # columns if the output is not a terminal
-NO_MARK = re.compile(r"(?<!\\)\[(?!/?(bold|dim|red|green|yellow)( (red|green|yellow))?\])")
+FOREIGN_BRACKET = re.compile(r"(?<!\\)\[(?!/?(bold|dim|red|green|yellow)( (red|green|yellow))?\])")
 BETWEEN_COLUMNS, EDGES = 3, 2  # characters: two of padding and one of rule; one at each side
 
 Side = Literal["left", "right"]
 
 
-def grid(title: str, *columns: tuple[str, Side]) -> Table:
+def empty_table(title: str, *columns: tuple[str, Side]) -> Table:
     """Return an empty table with headings; each column is aligned to its side."""
     from rich import box
     from rich.table import Table
@@ -39,16 +39,16 @@ def grid(title: str, *columns: tuple[str, Side]) -> Table:
     return table
 
 
-def facts(title: str, rows: Iterable[tuple[str, str, str]]) -> Table:
+def facts_table(title: str, rows: Iterable[tuple[str, str, str]]) -> Table:
     """Return a table without headings: name, value, note."""
-    table = grid(title, ("", "left"), ("", "right"), ("", "left"))
+    table = empty_table(title, ("", "left"), ("", "right"), ("", "left"))
     table.show_header = False
     for row in rows:
         table.add_row(*row)
     return table
 
 
-def tokens(count: float | None) -> str:
+def token_count_text(count: float | None) -> str:
     """Return 4096 as `4K`, 1048576 as `1M`, and None as `no limit`."""
     if count is None:
         return "no limit"
@@ -58,7 +58,7 @@ def tokens(count: float | None) -> str:
     return f"{count:,}"
 
 
-def notes(warnings: Iterable[str]) -> list[Part]:
+def note_lines(warnings: Iterable[str]) -> list[Part]:
     """Return a line for each warning."""
     return [f"[yellow]note:[/yellow] {warning}" for warning in warnings]
 
@@ -76,7 +76,7 @@ def render_text(parts: Iterable[Part]) -> str:
             if part.title:  # inside the table it would wrap at the table's width
                 console.print(parse_marks(str(part.title), style="table.title"))
                 part.title = None
-            _keep_words(part, width)
+            _fit_columns(part, width)
         console.print(part)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
@@ -88,7 +88,7 @@ def parse_marks(text: str, style: str = "") -> Text:
 
     text = printable(text)
     try:
-        return Text.from_markup(NO_MARK.sub(r"\\[", text), emoji=False, style=style)
+        return Text.from_markup(FOREIGN_BRACKET.sub(r"\\[", text), emoji=False, style=style)
     except MarkupError:  # unbalanced markup in a name
         return Text(text, style=style)
 
@@ -107,7 +107,7 @@ def _console(output: io.StringIO, width: int, on_terminal: bool) -> Console:
     return Screen(file=output, width=width, force_terminal=on_terminal, highlight=False, emoji=False)
 
 
-def _keep_words(table: Table, width: int) -> None:
+def _fit_columns(table: Table, width: int) -> None:
     """Narrow the widest columns of a table that must wrap, so that no word is broken if possible."""
     texts = [
         [parse_marks(str(cell)).plain for cell in (column.header, *column.cells)] for column in table.columns

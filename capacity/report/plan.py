@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from capacity.answers.records import Quantity
 from capacity.base.latency_metrics import METRICS
 from capacity.report.display import text_and_interval
-from capacity.report.subject import subject_of
+from capacity.report.subject import describe_answer
 from capacity.report.views import units
 from capacity.report.views.units import Unit, mark_unless, value_at
-from capacity.report.views.view import Block, Column, Fact, Facts, OwnChart, Table
+from capacity.report.views.view import Block, Column, CustomChart, Fact, Facts, Table
 from capacity.workload.windows import clock_text
 
 if TYPE_CHECKING:
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from capacity.planning.records import Conditional, LaunchLine, Plan, Ranked
     from capacity.planning.space import Objective
 
-CONDITIONAL = "Cheaper, but only under the conditions shown (name the option explicitly to plan with it)"
+CONDITIONAL_HEADING = (
+    "Cheaper, but only under the conditions shown (name the option explicitly to plan with it)"
+)
 COMMAND_WIDTH = 96
-OF_MONEY = {
+OBJECTIVE_FORMATS = {
     "cost": "${:,.2f}/h",
     "gpus": "{:g} GPUs",
     "energy": "{:,.0f} W provisioned",
@@ -38,14 +40,14 @@ def plan_blocks(plan: Plan) -> Iterator[Block]:
     """Return the proof status, the ranking or the missed limits, rejections, and charts."""
     from capacity.report.figures.planning import front_chart, speed_chart, windows_chart
 
-    yield from doubt(plan)
+    yield from unproved_note(plan)
     windows = () if plan.best is None else plan.best.trial.windows
     if windows:
-        yield OwnChart(lambda _: windows_chart(windows, subject=subject_of(plan)))
+        yield CustomChart(lambda _: windows_chart(windows, subject=describe_answer(plan)))
     if plan.speed_front:
-        yield OwnChart(lambda _: speed_chart(plan))
+        yield CustomChart(lambda _: speed_chart(plan))
     if plan.cost_front:
-        yield OwnChart(lambda _: front_chart(plan))
+        yield CustomChart(lambda _: front_chart(plan))
     if plan.ranked:
         yield ranked_table(plan)
         yield from launch_lines(plan.ranked[0])
@@ -53,14 +55,14 @@ def plan_blocks(plan: Plan) -> Iterator[Block]:
         yield windows_table(windows)
         sources = [Fact(what, "", note=source) for what, source in quality_sources(plan.ranked).items()]
         yield Facts("Published quality of the formats", sources)
-        yield Table("Speed per user against throughput per GPU (simulated)", plan.speed_front, FRONT)
-        yield Table("Price against SLO headroom (simulated)", plan.cost_front, FRONT)
+        yield Table("Speed per user against throughput per GPU (simulated)", plan.speed_front, FRONT_COLUMNS)
+        yield Table("Price against SLO headroom (simulated)", plan.cost_front, FRONT_COLUMNS)
     else:
         yield from missed_levels(plan)
     if plan.conditional:
-        yield f"{CONDITIONAL}:"
+        yield f"{CONDITIONAL_HEADING}:"
         yield from (f"  {text}" for text in conditional_texts(plan))
-    yield Table("Rejected", turned_down(plan), TURNED_DOWN, numbered=True, wrap=True)
+    yield Table("Rejected", rejection_rows(plan), REJECTION_COLUMNS, numbered=True, wrap=True)
     yield search_text(plan)
     yield from (f"price of {price}" for price in plan.prices)
     yield f"not searched: {'; '.join(plan.not_searched)}"
@@ -77,7 +79,7 @@ def question_text(plan: Plan | FleetPlan, lengths: str = "") -> str:
     )
 
 
-def doubt(plan: Plan) -> Iterator[str]:
+def unproved_note(plan: Plan) -> Iterator[str]:
     """Return a note if the search did not prove its answer."""
     if not plan.proved:
         rest = "better ones may exist" if plan.ranked else "their results are unknown"
@@ -119,7 +121,7 @@ def windows_table(windows: Sequence[WindowLevels]) -> Table:
     columns = [
         Column("start", lambda row: clock_text(row.start_s) + ("" if row.judged else " *")),
         Column("requests/s", "requests_per_s", Unit(2)),
-        *(Column(slo, level_at(f"levels.{place}"), units.TEXT) for place, slo in enumerate(slos)),
+        *(Column(slo, level_text_path(f"levels.{place}"), units.TEXT) for place, slo in enumerate(slos)),
         Column("% of limit", lambda row: max(level.ratio for level in row.levels), units.PERCENT_0),
     ]
     title = "Service levels over time: worst window of each row (*: too little work to judge)"
@@ -149,7 +151,7 @@ def ranked_table(plan: Plan) -> Table:
     """Return the deployments that meet the service levels, best first."""
     whole = any(each.billed_gpus > each.num_gpus for each in plan.ranked)
     columns = (
-        Column("", _place_in(plan), units.COUNT),
+        Column("", _rank_path(plan), units.COUNT),
         Column("deployment", "label"),
         Column("GPUs", "num_gpus", units.COUNT),
         *([Column("GPUs billed", "billed_gpus", units.COUNT)] if whole else []),
@@ -164,7 +166,7 @@ def ranked_table(plan: Plan) -> Table:
     return Table("Deployments that meet the SLO, best first", plan.ranked, columns)
 
 
-def _place_in(plan: Plan) -> Callable[[Ranked], int]:
+def _rank_path(plan: Plan) -> Callable[[Ranked], int]:
     return lambda answer: plan.ranked.index(answer) + 1
 
 
@@ -176,7 +178,7 @@ def launch_lines(best: Ranked) -> Iterator[str]:
         yield "\nthis engine is a baseline and has no launch command"
         return
     for line in best.launch:
-        yield f"\n{started_by(line)}:" if line.replicas > 1 or line.role != "both" else ""
+        yield f"\n{launch_scope_text(line)}:" if line.replicas > 1 or line.role != "both" else ""
         yield from (escape(f"  # {note}") for note in line.notes)
         text = escape("\n".join(wrap_command(line.command)))  # escape doubles a backslash at the end
         yield from text.split("\n")
@@ -186,7 +188,7 @@ def launch_lines(best: Ranked) -> Iterator[str]:
         yield "  # send requests to the proxy in front of both; --output FOLDER writes its command"
 
 
-def started_by(line: LaunchLine) -> str:
+def launch_scope_text(line: LaunchLine) -> str:
     """Return which replicas a command starts."""
     role = "" if line.role == "both" else f"{line.role} "
     return f"each of {line.replicas} {role}replicas" if line.replicas > 1 else f"1 {role}replica"
@@ -232,7 +234,7 @@ def quality_text(answer: Ranked) -> str:
 
 def describe_saving(minimised: Objective, less: float, more: float) -> tuple[str, float]:
     """Return the difference of two objectives as text, and as a share of the larger one."""
-    return OF_MONEY[minimised].format(more - less), 1 - less / more
+    return OBJECTIVE_FORMATS[minimised].format(more - less), 1 - less / more
 
 
 def conditional_texts(plan: Plan) -> list[str]:
@@ -244,7 +246,7 @@ def conditional_texts(plan: Plan) -> list[str]:
 def conditional_text(minimised: Objective, best: float | None, each: Conditional) -> str:
     """Return one conditional deployment: conditions, price, saving over `best`, and quality loss."""
     answer = each.answer
-    price = OF_MONEY[minimised].format(answer.objective)
+    price = OBJECTIVE_FORMATS[minimised].format(answer.objective)
     saving = ""
     if best:
         more, share = describe_saving(minimised, answer.objective, best)
@@ -284,17 +286,17 @@ def share_of_limit(level: Level) -> Quantity:
 
 def levels_table(plan: Plan) -> Table:
     """Return each service level of the ranking, as predicted and at the confidence."""
-    columns = [Column("", _place_in(plan), units.COUNT)]
+    columns = [Column("", _rank_path(plan), units.COUNT)]
     for place, level in enumerate(plan.ranked[0].trial.levels):
         columns += [
-            Column(f"{level.slo}, as predicted", level_at(f"predicted.levels.{place}"), units.TEXT),
-            Column(f"{level.slo}, at confidence", level_at(f"trial.levels.{place}"), units.TEXT),
+            Column(f"{level.slo}, as predicted", level_text_path(f"predicted.levels.{place}"), units.TEXT),
+            Column(f"{level.slo}, at confidence", level_text_path(f"trial.levels.{place}"), units.TEXT),
         ]
     columns.append(Column("tok/s/user", "trial.tokens_per_s_per_user", Unit(1)))
     return Table("Service levels (90 % sampling interval)", plan.ranked, columns)
 
 
-def level_at(path: str) -> Callable[[object], str]:
+def level_text_path(path: str) -> Callable[[object], str]:
     """Return the path of a level's text."""
     return lambda record: level_text(value_at(record, path))
 
@@ -310,15 +312,15 @@ def missed_levels(plan: Plan) -> Iterator[Block]:
         f"[red]No {'deployment in the space' if plan.proved else 'simulated deployment'} meets the SLO"
         f"{' without the conditions listed below' if plan.conditional else ''}[/red]"
     )
-    yield Table(title, plan.misses, MISSES) if plan.misses else title
+    yield Table(title, plan.misses, MISS_COLUMNS) if plan.misses else title
 
 
-TURNED_DOWN = (
+REJECTION_COLUMNS = (
     Column("engines", itemgetter(0), units.COUNT),
     Column("reason", itemgetter(1)),
     Column("example", itemgetter(2)),
 )
-MISSES = (
+MISS_COLUMNS = (
     Column("service level", "slo"),
     Column("limit", "limit", units.TEXT),
     Column("best found", "best"),
@@ -327,7 +329,7 @@ MISSES = (
 )
 
 
-FRONT = (
+FRONT_COLUMNS = (
     Column("", mark_unless("label", "met", " (misses the SLO)")),
     Column("GPUs", "num_gpus", units.COUNT),
     Column("$/h", "usd_per_hour", Unit(2)),
@@ -337,7 +339,7 @@ FRONT = (
 )
 
 
-def turned_down(plan: Plan) -> list[tuple[int, str, str]]:
+def rejection_rows(plan: Plan) -> list[tuple[int, str, str]]:
     """Return the number of rejected engines by reason, most first, with one example each."""
     from capacity.planning.records import KINDS
 

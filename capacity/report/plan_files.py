@@ -20,11 +20,11 @@ from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import weight_bytes
 from capacity.report.benchmark import RandomArrivals, bench_command
 from capacity.report.fronts import proxy_command, router_command
-from capacity.report.kubernetes import addresses, kubernetes_disaggregated, kubernetes_manifest
+from capacity.report.kubernetes import kubernetes_disaggregated, kubernetes_manifest, pod_addresses
 from capacity.report.plan_summary import plan_view
 from capacity.report.sheet import answer_html
-from capacity.report.tables import finite
-from capacity.report.views.layout import parts
+from capacity.report.tables import null_infinities
+from capacity.report.views.layout import view_parts
 from capacity.workload import Workload, parse_slos, write_timed_trace
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ def write_plan_files(
         folder.mkdir(parents=True, exist_ok=True)
         texts, arrivals = dict[str, str](), list[Path]()
         if plan.best is not None:
-            files = _Files(plan=plan, best=plan.best, folder=folder, model=model, traffic=traffic)
+            files = _PlanFileWriter(plan=plan, best=plan.best, folder=folder, model=model, traffic=traffic)
             texts, arrivals = files.texts(), files.arrivals
         texts |= {
-            "report.html": answer_html(plan, parts(plan_view(plan), plan), files=list(texts.items())),
-            "plan.json": json.dumps(finite(plan.to_dict()), indent=2, allow_nan=False),
+            "report.html": answer_html(plan, view_parts(plan_view(plan), plan), files=list(texts.items())),
+            "plan.json": json.dumps(null_infinities(plan.to_dict()), indent=2, allow_nan=False),
         }
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
@@ -58,7 +58,7 @@ def write_plan_files(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Files:
+class _PlanFileWriter:
     """The best deployment of a plan as files; the arrivals of a trace are written into `folder` immediately."""
 
     plan: Plan
@@ -105,7 +105,9 @@ class _Files:
         texts, pools = {}, self.candidate.pools
         planned = engine in (self.candidate.pool.engine, engine_name(self.candidate.pool.engine))
         launches = (
-            self._planned if planned else [launch_command(engine, self.model_id, pool) for pool in pools]
+            self._planned_launches
+            if planned
+            else [launch_command(engine, self.model_id, pool) for pool in pools]
         )
         for pool, launch in zip(pools, launches, strict=True):
             role = "" if pool.role == "both" else pool.role
@@ -127,13 +129,13 @@ class _Files:
         if self.candidate.prefill is None:
             trial, replicas = self.best.trial, self.candidate.replicas
             at_once = trial.requests_per_s * trial.mean_e2e_s / replicas
-            one = (self._planned[0], pools[0], replicas)
+            one = (self._planned_launches[0], pools[0], replicas)
             return kubernetes_manifest(name, *one, weights_gib=weights_gib, in_flight=at_once)
-        proxy = proxy_command(pools[0].engine, *(addresses(name, pool) for pool in pools))
-        return kubernetes_disaggregated(name, self._planned, pools, proxy, weights_gib=weights_gib)
+        proxy = proxy_command(pools[0].engine, *(pod_addresses(name, pool) for pool in pools))
+        return kubernetes_disaggregated(name, self._planned_launches, pools, proxy, weights_gib=weights_gib)
 
     @property
-    def _planned(self) -> tuple[Launch, ...]:
+    def _planned_launches(self) -> tuple[Launch, ...]:
         """Return the commands that the plan prints, one for each role."""
         return tuple(
             Launch(words=tuple(shlex.split(line.command)), notes=line.notes, files=tuple(line.files.items()))
@@ -151,8 +153,8 @@ class _Files:
         longest = self.spec.max_position_embeddings
         limit = candidate.pool.max_model_len
         whole = make_workload(self.traffic, limit if isinstance(limit, int) else longest)
-        everything = whole if self.traffic.trace is None else busiest_part(whole)
-        bench = self._bench(everything, replicas=candidate.replicas, result=RESULT)
+        everything = whole if self.traffic.trace is None else select_busiest_part(whole)
+        bench = self._benchmark_launch(everything, replicas=candidate.replicas, result=RESULT)
         header = "the plan's arrivals against all replicas"
         if len(everything) < len(whole):
             part = f"{len(everything):,} of {len(whole):,} requests"
@@ -164,8 +166,8 @@ class _Files:
             header = "compare the server's results with the prediction"
             texts["compare.sh"] = f"#!/bin/sh\n# {header}\n{self._compare(RESULT)}\n"
             return texts
-        share = everything.take(np.arange(0, len(everything), candidate.replicas))
-        one = self._bench(share, replicas=1, result=ONE_RESULT)
+        share = everything.select(np.arange(0, len(everything), candidate.replicas))
+        one = self._benchmark_launch(share, replicas=1, result=ONE_RESULT)
         nth = f"1 in {candidate.replicas} arrivals"
         header = f"benchmark one replica with {nth}, then compare the result with the prediction"
         texts["compare.sh"] = _script(header, one) + f"{self._compare(ONE_RESULT)}\n"
@@ -176,7 +178,7 @@ class _Files:
         options = {"model": named, **self.candidate.pool.model_dump(exclude_defaults=True)}
         return command_line("compare", result, options)
 
-    def _bench(self, workload: Workload, *, replicas: int, result: str) -> Launch:
+    def _benchmark_launch(self, workload: Workload, *, replicas: int, result: str) -> Launch:
         """Return the benchmark of `workload` against `replicas`."""
         pool = self.candidate.pool
         several = self.candidate.prefill is not None or replicas > 1
@@ -212,7 +214,7 @@ class _Files:
         )
 
 
-def busiest_part(workload: Workload) -> Workload:
+def select_busiest_part(workload: Workload) -> Workload:
     """Return the `REPLAY_S` seconds with the most tokens; all of a shorter workload, or of one without times."""
     arrival_s = workload.arrival_s
     if workload.is_closed_loop or arrival_s[-1] - arrival_s[0] <= REPLAY_S:
@@ -220,7 +222,7 @@ def busiest_part(workload: Workload) -> Workload:
     tokens = np.concatenate(([0], np.cumsum(workload.prompt_tokens + workload.output_tokens)))
     ends = np.searchsorted(arrival_s, arrival_s + REPLAY_S)
     first = int(np.argmax(tokens[ends] - tokens[: len(arrival_s)]))
-    part = workload.take(np.arange(first, ends[first]))
+    part = workload.select(np.arange(first, ends[first]))
     return replace(part, arrival_s=part.arrival_s - part.arrival_s[0])
 
 

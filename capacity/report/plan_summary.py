@@ -10,11 +10,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from capacity.report.plan import (
-    CONDITIONAL,
+    CONDITIONAL_HEADING,
     conditional_texts,
     confidence_text,
     describe_saving,
-    doubt,
     gpus_text,
     launch_lines,
     level_name,
@@ -24,9 +23,10 @@ from capacity.report.plan import (
     plan_blocks,
     quality_text,
     question_text,
+    rejection_rows,
     search_text,
     share_of_limit,
-    turned_down,
+    unproved_note,
 )
 from capacity.report.views.units import COUNT, PERCENT_0, TEXT, WORDS, Unit, dollars
 from capacity.report.views.view import Block, Column, Fact, Table, View
@@ -37,37 +37,37 @@ if TYPE_CHECKING:
 ALTERNATIVES = 5
 REASONS = 4  # kinds of rejection shown
 REASON_LENGTH = 88
-OTHERS = (
+ALTERNATIVE_COLUMNS = (
     Column("deployment", "label"),
     Column("GPUs", gpus_text, TEXT),
     Column("$/h", "cost.usd_per_hour", Unit(2)),
     Column("% of limit", "trial.ratio", PERCENT_0),
     Column("quality loss", quality_text, TEXT),
 )
-OF_LIMIT, LEVEL = Unit(0, 100, " %"), Unit(0, 1e3, " ms")
+LIMIT_PERCENT, LEVEL = Unit(0, 100, " %"), Unit(0, 1e3, " ms")
 
 
 def plan_view(plan: Plan) -> View:
     """Return the view of `plan`."""
     lengths = f", {plan.input_tokens:,.0f} tokens in and {plan.output_tokens:,.0f} out on average"
     brief = "--detail shows all service levels, trade-offs, reasons and sources"
-    return View(question_text(plan, lengths), plan_blocks(plan), screen=_screen(plan), brief=brief)
+    return View(question_text(plan, lengths), plan_blocks(plan), screen=_summary_blocks(plan), brief=brief)
 
 
-def _screen(plan: Plan) -> Iterator[Block]:
+def _summary_blocks(plan: Plan) -> Iterator[Block]:
     """Return the summary."""
-    yield from doubt(plan)
+    yield from unproved_note(plan)
     if plan.best is None:
         yield from missed_levels(plan)
     else:
-        yield from _winner(plan, plan.best)
+        yield from _best_lines(plan, plan.best)
         yield from launch_lines(plan.best)
         others = plan.ranked[1 : 1 + ALTERNATIVES]
-        yield Table("Alternatives: best deployments with other GPUs and formats", others, OTHERS)
+        yield Table("Alternatives: best deployments with other GPUs and formats", others, ALTERNATIVE_COLUMNS)
     if plan.conditional:
-        yield f"\n{CONDITIONAL}:"
+        yield f"\n{CONDITIONAL_HEADING}:"
         yield from (f"  {text}" for text in conditional_texts(plan))
-    for count, why, example in turned_down(plan)[:REASONS]:
+    for count, why, example in rejection_rows(plan)[:REASONS]:
         text = f"{count:,} rejected: {why}"
         full = f"{text} (example: {example})"
         yield full if len(full) <= REASON_LENGTH else text
@@ -76,7 +76,7 @@ def _screen(plan: Plan) -> Iterator[Block]:
     yield from [f"price of {text}" for text in plan.prices if text.startswith(gpu)][:1]
 
 
-def _winner(plan: Plan, best: Ranked) -> Iterator[str]:
+def _best_lines(plan: Plan, best: Ranked) -> Iterator[str]:
     cost = f"{gpus_text(best)} GPUs"
     if bill := best.cost:
         output = f"${bill.usd_per_million_output_tokens:,.3f} per 1M output tokens"
@@ -89,11 +89,11 @@ def _winner(plan: Plan, best: Ranked) -> Iterator[str]:
         predicted = level_text(best.predicted.levels[place]) + " as predicted, " if best.predicted else ""
         yield f"  {level.slo}: {predicted}{level_text(level)} at {plan.confidence:.0%} confidence"
     yield f"  meets the SLO up to {confidence_text(best)} confidence; quality loss: {quality_text(best)}"
-    if saving := _saving(plan, best):
+    if saving := _saving_text(plan, best):
         yield f"  {saving}"
 
 
-def _saving(plan: Plan, best: Ranked) -> str:
+def _saving_text(plan: Plan, best: Ranked) -> str:
     """Return what is saved over the next more expensive deployment, and which deployment costs the same."""
     if plan.objective == "latency" or not best.objective or len(plan.ranked) < 2:
         return ""
@@ -125,7 +125,7 @@ def plan_facts(plan: Plan) -> Iterator[Fact]:
         yield Fact("$ per 1M output", cost.usd_per_million_output_tokens, dollars(3), at)
     tightest = max(best.trial.levels, key=attrgetter("ratio"))
     left = f"headroom {100 * (1 - tightest.ratio):,.0f} %, {level_name(tightest)}"
-    yield Fact("Of the limit", share_of_limit(tightest), OF_LIMIT, left)
+    yield Fact("Of the limit", share_of_limit(tightest), LIMIT_PERCENT, left)
     sure = f"at {plan.confidence:.0%} confidence"
     for place, level in enumerate(best.trial.levels):
         limit = f"limit {1e3 * level.limit_s:,.4g} ms"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from capacity.answers.records import ReplicaCount, ReplicasNeeded
 
-BUSIER = 1.05  # times the mean rate from which the busiest rate is shown
+PEAK_SHOWN_FROM = 1.05  # times the mean rate from which the busiest rate is shown
 
 
 def replicas_text(answer: ReplicasNeeded) -> str:
@@ -13,7 +13,7 @@ def replicas_text(answer: ReplicasNeeded) -> str:
 
     load = "the load" if answer.requests_per_s is None else f"{answer.requests_per_s:,.4g} requests/s"
     mean, busiest = answer.requests_per_s, answer.busiest_requests_per_s
-    if mean is not None and busiest is not None and busiest > BUSIER * mean:
+    if mean is not None and busiest is not None and busiest > PEAK_SHOWN_FROM * mean:
         load += f" ({busiest:,.4g}/s at peak)"
     levels = " and ".join(answer.slos)
     if answer.judged_in is not None:

@@ -8,18 +8,18 @@ from typing import Any
 MAX_COLUMNS = 160  # steps of one block of the chart
 
 
-def table(schedule: Mapping[str, Any]) -> str:
+def steps_table(schedule: Mapping[str, Any]) -> str:
     """Return one line a step: times, free blocks, rows (tokens@computed tokens), preempted and finished requests."""
-    lines = [heading(schedule), f"{'start s':>10} {'end s':>10} {'free':>6}  rows"]
+    lines = [schedule_heading(schedule), f"{'start s':>10} {'end s':>10} {'free':>6}  rows"]
     for start_s, end_s, rows, preempted, finished, free in schedule["steps"]:
-        shown = " ".join(_row(row) for row in rows)
+        shown = " ".join(_row_text(row) for row in rows)
         ended = {"preempted": preempted, "finished": finished}
         notes = [f"{event} {', '.join(names)}" for event, names in ended.items() if names]
         lines.append(f"{start_s:>10.6g} {end_s:>10.6g} {free:>6}  {'; '.join([shown, *notes])}")
     return "\n".join(lines)
 
 
-def gantt(schedule: Mapping[str, Any]) -> str:
+def text_gantt(schedule: Mapping[str, Any]) -> str:
     """Return one row a request and one column a step: `P` prefill, `d` decode, `v` decode with drafts, `x` preempted,
     `.` idle.
 
@@ -28,17 +28,17 @@ def gantt(schedule: Mapping[str, Any]) -> str:
     steps = schedule["steps"]
     names = list(dict.fromkeys(row[0] for step in steps for row in step[2]))
     width = max((len(str(name)) for name in names), default=0)
-    lines = [heading(schedule)]
+    lines = [schedule_heading(schedule)]
     for first in range(0, len(steps), MAX_COLUMNS):
         part = steps[first : first + MAX_COLUMNS]
         lines.append(
             f"steps {first} to {first + len(part) - 1}, from {part[0][0]:.6g} s to {part[-1][1]:.6g} s"
         )
-        lines += [f"{name!s:>{width}} {_bar(name, part, steps, first)}" for name in names]
+        lines += [f"{name!s:>{width}} {_request_bar(name, part, steps, first)}" for name in names]
     return "\n".join(lines)
 
 
-def heading(schedule: Mapping[str, Any]) -> str:
+def schedule_heading(schedule: Mapping[str, Any]) -> str:
     """Return the scenario's name and how it ended."""
     scenario = schedule["scenario"]
     ending = schedule["status"] + (f": {schedule['error']}" if schedule["error"] else "")
@@ -55,12 +55,12 @@ def radix_table(program: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _row(row: Sequence[Any]) -> str:
+def _row_text(row: Sequence[Any]) -> str:
     name, tokens, computed, *drafts = row
     return f"{name}:{tokens}@{computed}" + (f"+{drafts[0]}" if drafts and drafts[0] else "")
 
 
-def _bar(name: str, part: Sequence[Any], steps: Sequence[Any], first: int) -> str:
+def _request_bar(name: str, part: Sequence[Any], steps: Sequence[Any], first: int) -> str:
     active = [i for i, step in enumerate(steps) if any(row[0] == name for row in step[2])]
     cells = []
     for index, step in enumerate(part, start=first):

@@ -33,7 +33,7 @@ def json_schema(name: str) -> Schema:
     if answer is None:
         raise UnknownName("schema", name, schema_names())
     described = _record_schema(answer.record)
-    return {"$schema": DIALECT, **(_with_null(described) if answer.unbounded else described)}
+    return {"$schema": DIALECT, **(_allow_null(described) if answer.unbounded else described)}
 
 
 def _record_schema(path: str) -> Schema:
@@ -50,20 +50,20 @@ def _record_schema(path: str) -> Schema:
     return described | {"properties": properties, "required": [*described.get("required", []), "schema"]}
 
 
-def _with_null(value: Any) -> Any:
+def _allow_null(value: Any) -> Any:
     """Allow null for every number, because infinite ones (the rate of requests that arrive all at once) are written as
     null."""
     if isinstance(value, dict):
         if value.get("type") == "number":
             return value | NUMBER_OR_NULL
-        return {name: _with_null(item) for name, item in value.items()}
-    return [_with_null(item) for item in value] if isinstance(value, list) else value
+        return {name: _allow_null(item) for name, item in value.items()}
+    return [_allow_null(item) for item in value] if isinstance(value, list) else value
 
 
-def _gpu_profile() -> Schema:
+def _gpu_profile_schema() -> Schema:
     """Return the schema of a profile's TOML file: identity, and every value with its source."""
     from capacity.hardware import HardwareProfile
-    from capacity.hardware.profile import GROUP_LABELS, GROUPS, IDENTITY_FIELDS
+    from capacity.hardware.profile import FACT_GROUPS, GROUP_LABELS, IDENTITY_FIELDS
 
     flat = HardwareProfile.model_json_schema()
     definitions, properties = flat["$defs"], flat["properties"]
@@ -82,12 +82,12 @@ def _gpu_profile() -> Schema:
         for name, value in definitions["Link"]["properties"].items()
     }
     rates = {"type": "object", "additionalProperties": with_source({"type": "number", "exclusiveMinimum": 0})}
-    groups = {name: {**definitions["Link"], "properties": link} for name in GROUPS}
+    groups = {name: {**definitions["Link"], "properties": link} for name in FACT_GROUPS}
     groups["dense_flops_per_s"] = rates
     unsourced = {*IDENTITY_FIELDS, "provenance", "step_time", "adjustment"}
     names = [name for name in properties if name not in unsourced]
-    facts = {name: with_source(properties[name]) for name in names if name not in GROUPS}
-    facts |= {name: groups[name] for name in names if name in GROUPS}
+    facts = {name: with_source(properties[name]) for name in names if name not in FACT_GROUPS}
+    facts |= {name: groups[name] for name in names if name in FACT_GROUPS}
     written = {"type": "object", "properties": facts, "required": names}
     identity = {name: properties[name] for name in properties if name not in {*names, "provenance"}}
     required = [name for name in flat["required"] if name in IDENTITY_FIELDS]
@@ -103,7 +103,7 @@ def _gpu_profile() -> Schema:
 
 _FILES: Mapping[str, Callable[[], Schema]] = {
     "deployment": lambda: _record_schema("capacity.deployment:DeploymentFile"),
-    "gpu-profile": _gpu_profile,
+    "gpu-profile": _gpu_profile_schema,
     "sweep-file": lambda: _record_schema("capacity.planning.sweeps.sweep_spec:SweepSpec"),
 }
 _BY_VERB = {verb.name: verb.answers[0].name for verb in VERBS if verb.answers}

@@ -13,10 +13,10 @@ from capacity.base.foreign import printable
 from capacity.base.html import list_html, page_html
 from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS, VERBS
-from capacity.report.figures.chart import Chart, made_by
-from capacity.report.figures.of_answer import charts_of
-from capacity.report.figures.picture import NEEDED, can_draw
-from capacity.report.subject import gpu_names, subject_of
+from capacity.report.figures.chart import Chart, version_and_date
+from capacity.report.figures.of_answer import answer_charts
+from capacity.report.figures.picture import MATPLOTLIB_NEEDED, can_draw
+from capacity.report.subject import describe_answer, gpu_names
 from capacity.report.tables_html import parts_html, split_notes
 
 INTERVALS = "Ranges are 90 % intervals; they cover the effect of unknown settings."
@@ -45,24 +45,24 @@ class Sheet:
     def html(self, made: date | None = None) -> str:
         """Return the page."""
         parts = [
-            f"<header><h1>{_text(self.question)}</h1><p>{_text(self.subject)}</p></header>",
+            f"<header><h1>{_escape_text(self.question)}</h1><p>{_escape_text(self.subject)}</p></header>",
             f"<section><h2>Answer</h2>{self.answer}</section>",
             *(chart.figure_html(made) for chart in self.charts),
-            f"<p>{_text(NEEDED)}</p>" if self.charts and not can_draw() else "",
-            *(_section(title, content) for title, content in self.more),
-            _section("Assumptions", list_html(self.assumptions) if self.assumptions else ""),
-            _section("Sources", list_html(self.sources) if self.sources else ""),
-            *(_section(title, f"<pre>{_text(text)}</pre>") for title, text in self.asked),
-            f"<footer>{_text(made_by(made))}</footer>",
+            f"<p>{_escape_text(MATPLOTLIB_NEEDED)}</p>" if self.charts and not can_draw() else "",
+            *(_section_html(title, content) for title, content in self.more),
+            _section_html("Assumptions", list_html(self.assumptions) if self.assumptions else ""),
+            _section_html("Sources", list_html(self.sources) if self.sources else ""),
+            *(_section_html(title, f"<pre>{_escape_text(text)}</pre>") for title, text in self.asked),
+            f"<footer>{_escape_text(version_and_date(made))}</footer>",
         ]
         return page_html(f"{self.subject}: {self.question}", "".join(parts), style=STYLE)
 
 
-def _section(title: str, content: str) -> str:
-    return f"<section><h2>{_text(title)}</h2>{content}</section>" if content else ""
+def _section_html(title: str, content: str) -> str:
+    return f"<section><h2>{_escape_text(title)}</h2>{content}</section>" if content else ""
 
 
-def _text(words: str) -> str:
+def _escape_text(words: str) -> str:
     return escape(printable(words))
 
 
@@ -86,24 +86,24 @@ def answer_html(
     basis = getattr(answer, "basis", None)
     basis_line = [] if basis is None else [f"Basis: {basis}. {INTERVALS}"]
     return Sheet(
-        question=question_of(answer.schema_name()),
-        subject=subject_of(answer),
+        question=page_heading(answer.schema_name()),
+        subject=describe_answer(answer),
         answer=parts_html(shown),
-        charts=charts_of(answer) if charts is None else charts,
+        charts=answer_charts(answer) if charts is None else charts,
         assumptions=[*basis_line, *remarks],
-        sources=sources_of(answer),
+        sources=number_sources(answer),
         asked=[(title, text) for title, text in asked if text],
     ).html(made)
 
 
-def question_of(schema: str) -> str:
+def page_heading(schema: str) -> str:
     """Return the heading of an answer's page: its question, or the first sentence of its verb's help."""
     helps = {answer.name: verb.help for verb in VERBS for answer in verb.answers}
     question = ANSWERS[schema].question if schema in ANSWERS else ""
     return question or helps.get(schema, schema).partition("\n")[0].removesuffix(".")
 
 
-def sources_of(answer: AnswerRecord) -> list[str]:
+def number_sources(answer: AnswerRecord) -> list[str]:
     """Return the sources of the numbers of its GPUs, model and price, with their dates."""
     found = [line for gpu in gpu_names(answer) for line in _profile_sources(gpu)]
     model = getattr(answer, "model", None)

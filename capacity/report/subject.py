@@ -11,7 +11,7 @@ LOADS = {
 }
 
 
-def subject_of(answer: Any) -> str:
+def describe_answer(answer: Any) -> str:
     """Return `llama-3.1-70b, 4 x h100-sxm-80gb, vllm@0.33, bf16 weights, 1,024 tokens in, 256 out, 4 requests/s`."""
     named, model, engine, weights, input_len, workload = (
         getattr(answer, name, None)
@@ -19,7 +19,7 @@ def subject_of(answer: Any) -> str:
     )
     words = [
         named or getattr(model, "name", model),
-        _gpus(answer),
+        _gpu_text(answer),
         engine,
         weights and f"{weights} weights",
         input_len is not None and f"{input_len:,} tokens in, {answer.output_len:,} out",
@@ -42,7 +42,7 @@ def load_text(answer: Any) -> str:
     return "".join(given)
 
 
-def _gpus(answer: Any) -> str:
+def _gpu_text(answer: Any) -> str:
     """Return the GPUs of a deployment; empty for a table that lists several."""
     gpu = getattr(answer, "gpu", None)
     if isinstance(gpu, str):
@@ -55,11 +55,11 @@ def gpu_names(answer: Any) -> tuple[str, ...]:
     gpu = getattr(answer, "gpu", None)
     found = [] if gpu is None else [str(getattr(gpu, "name", gpu))]
     for field in ("rows", "lines", "ranked", "tiers"):
-        found += [name for row in getattr(answer, field, ()) if (name := _name_of_row(row))]
+        found += [name for row in getattr(answer, field, ()) if (name := _row_gpu(row))]
     return tuple(dict.fromkeys(found))
 
 
-def _name_of_row(row: Any) -> str:
+def _row_gpu(row: Any) -> str:
     pools = getattr(getattr(row, "candidate", None), "pools", ())
     gpu = getattr(row, "gpu", None) or (pools[0].gpu if pools else None)
     return gpu if isinstance(gpu, str) and getattr(row, "reason", None) is None else ""

@@ -34,18 +34,18 @@ def render(
     `command` or the `python` code that repeats the question.
     """
     if format == "table":
-        return render_text((tables or tables_of(answer, "tables" if detail else "summary"))(answer))
+        return render_text((tables or select_tables(answer, "tables" if detail else "summary"))(answer))
     if format == "html":
         from capacity.report.sheet import answer_html
 
-        parts = (tables or tables_of(answer, "sheet"))(answer)
+        parts = (tables or select_tables(answer, "sheet"))(answer)
         return answer_html(answer, parts, command=command, python=python)
     if format == "json":
-        return json.dumps(finite(answer.to_dict()), indent=2, allow_nan=False)
+        return json.dumps(null_infinities(answer.to_dict()), indent=2, allow_nan=False)
     return to_csv(answer.to_rows())
 
 
-def tables_of(answer: AnswerRecord, kind: Literal["tables", "summary", "sheet"]) -> Tables:
+def select_tables(answer: AnswerRecord, kind: Literal["tables", "summary", "sheet"]) -> Tables:
     """Return the function that makes an answer's tables of this kind; without a view, it lists the fields."""
     shown = ANSWERS.get(answer.schema_name())
     if shown is None or not shown.view:
@@ -54,28 +54,28 @@ def tables_of(answer: AnswerRecord, kind: Literal["tables", "summary", "sheet"])
             for name, value in answer.to_dict().items()
             if name != "schema"
         ]
-    from capacity.report.views.layout import parts
+    from capacity.report.views.layout import view_parts
 
-    return lambda answer: parts(resolve_name(shown.view)(answer), answer, kind)
+    return lambda answer: view_parts(resolve_name(shown.view)(answer), answer, kind)
 
 
-def finite(value: object) -> object:
+def null_infinities(value: object) -> object:
     """Return a value with null for infinite numbers, which JSON cannot express; `json.dumps` rejects NaN."""
     if isinstance(value, dict):
-        return {name: finite(item) for name, item in value.items()}
+        return {name: null_infinities(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
+        return [null_infinities(item) for item in value]
     return None if isinstance(value, float) and math.isinf(value) else value
 
 
-def listing(rows: Sequence[Mapping[str, object]], format: str, *, title: str) -> str:
+def render_listing(rows: Sequence[Mapping[str, object]], format: str, *, title: str) -> str:
     """Return records as JSON, as CSV, or as a table with the columns that `LISTED` has for the title."""
     if format == "json":
         return json.dumps(list(rows), indent=2)
     if format == "csv":
         return to_csv([flatten(row) for row in rows])
-    from capacity.report.figures.listings import LISTED
+    from capacity.report.figures.listings import COLUMNS_BY_TITLE
     from capacity.report.views.layout import draw_table
     from capacity.report.views.view import Table
 
-    return render_text([draw_table(Table(title, rows, LISTED[title]))])
+    return render_text([draw_table(Table(title, rows, COLUMNS_BY_TITLE[title]))])

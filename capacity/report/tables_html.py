@@ -29,35 +29,36 @@ def parts_html(parts: Iterable[Part]) -> str:
     from rich.table import Table
 
     return "".join(
-        _table(part)
+        _table_html(part)
         if isinstance(part, Table)
-        else "".join(f"<p>{words_html(line)}</p>" for line in str(part).splitlines())
+        else "".join(f"<p>{markup_html(line)}</p>" for line in str(part).splitlines())
         for part in parts
     )
 
 
-def _table(table: Table) -> str:
-    title = f"<caption>{words_html(str(table.title))}</caption>" if table.title else ""
+def _table_html(table: Table) -> str:
+    title = f"<caption>{markup_html(str(table.title))}</caption>" if table.title else ""
     columns = table.columns
     rows = [
-        _row("td", "", columns, cells) for cells in zip(*(column.cells for column in columns), strict=True)
+        _row_html("td", "", columns, cells)
+        for cells in zip(*(column.cells for column in columns), strict=True)
     ]
     if table.show_header:
-        rows.insert(0, _row("th", ' scope="col"', columns, [column.header for column in columns]))
+        rows.insert(0, _row_html("th", ' scope="col"', columns, [column.header for column in columns]))
     return f'<div class="wide"><table>{title}{"".join(rows)}</table></div>'
 
 
-def _row(tag: str, scope: str, columns: Iterable[Column], cells: Iterable[object]) -> str:
+def _row_html(tag: str, scope: str, columns: Iterable[Column], cells: Iterable[object]) -> str:
     """Return a row of cells; numbers are right-aligned."""
     sides = [' class="n"' if column.justify == "right" else "" for column in columns]
     texts = (
-        f"<{tag}{scope}{side}>{words_html(str(cell))}</{tag}>"
+        f"<{tag}{scope}{side}>{markup_html(str(cell))}</{tag}>"
         for side, cell in zip(sides, cells, strict=True)
     )
     return f"<tr>{''.join(texts)}</tr>"
 
 
-def words_html(words: str) -> str:
+def markup_html(words: str) -> str:
     """Return a line as HTML: known markup as tags, everything else escaped."""
     text = parse_marks(words)
     ends = sorted({end for span in text.spans for end in (span.start, span.end)})

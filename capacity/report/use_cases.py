@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from capacity.answers.listings import UseCaseListing
 from capacity.base.latency_metrics import METRICS
 from capacity.deployment import Traffic
-from capacity.deployment.use_cases import Known, find_use_case
+from capacity.deployment.use_cases import Sourced, find_use_case
 from capacity.report.layout import render_text
-from capacity.report.tables import listing
+from capacity.report.tables import render_listing
 from capacity.report.views import units
 from capacity.report.views.layout import draw_table
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Column, Table
 from capacity.workload import parse_slos
 
-YOURS = "you"
+FROM_USER = "you"
 VARIES = Unit(significant=6)
 VALUES = (
     Column("name", "name"),
@@ -30,10 +30,10 @@ VALUES = (
 SOURCES = (Column("name", "name"), Column("value", "of"), Column("basis and source", "source"))
 
 
-def listed_use_cases(cases: Sequence[UseCaseListing], format: str) -> str:
+def render_use_cases(cases: Sequence[UseCaseListing], format: str) -> str:
     """Return use cases as JSON, as CSV, or as two tables: the values of all, then the sources of each."""
     if format != "table":
-        return listing(cases, format, title="Use cases")
+        return render_listing(cases, format, title="Use cases")
     sources = [
         {"name": "" if place else case["name"], "of": field, "source": origin}
         for case in cases
@@ -49,7 +49,7 @@ def assumption_rows(traffic: Traffic, slo: Sequence[str]) -> list[dict[str, obje
     if traffic.use_case is None:
         return []
     case = find_use_case(traffic.use_case)
-    known: dict[str, tuple[str, str, Known]] = {
+    known: dict[str, tuple[str, str, Sourced]] = {
         "input_len": ("prompt", "tokens", case.input_len),
         "output_len": ("output", "tokens", case.output_len),
         "input_len_cv": ("prompt length variation", "CV", case.input_len),
@@ -61,11 +61,13 @@ def assumption_rows(traffic: Traffic, slo: Sequence[str]) -> list[dict[str, obje
         {
             "what": what,
             "value": f"{getattr(traffic, field):g} {unit}",
-            "from": YOURS if field in traffic.model_fields_set else origin.origin,
+            "from": FROM_USER if field in traffic.model_fields_set else origin.origin,
         }
         for field, (what, unit, origin) in known.items()
     ]
-    rows.append({"what": "target", "value": _format_levels(slo), "from": YOURS if own else case.slo.origin})
+    rows.append(
+        {"what": "target", "value": _format_levels(slo), "from": FROM_USER if own else case.slo.origin}
+    )
     return rows
 
 

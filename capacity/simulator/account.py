@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from capacity.simulator.dispatch import name_of
+from capacity.simulator.dispatch import router_name
 from capacity.simulator.engines import EngineAccount
-from capacity.simulator.frontend import to_client_clock
+from capacity.simulator.frontend import convert_to_client_clock
 from capacity.simulator.ledger import Sample
 from capacity.simulator.metrics import MISSING
-from capacity.simulator.result import LoadSample, SimulationResult, Status, add_up
+from capacity.simulator.result import LoadSample, SimulationResult, Status, sum_engines
 from capacity.step import PS_PER_S
 
 if TYPE_CHECKING:
     from capacity.simulator.cluster import Cluster
 
 
-class Account:
+class RunAccount:
     """Samples over time, and counters of requests that were not answered at the first attempt, by reason."""
 
     def __init__(self) -> None:
@@ -61,10 +61,10 @@ class Account:
             for number, member in enumerate(members):
                 member.requests = int(arrived[number :: len(members)].sum())
         if recording.frontend is not None and recording.frontend.delays:
-            to_client_clock(ledger, recording.frontend)
+            convert_to_client_clock(ledger, recording.frontend)
         engines = [cluster.engines.account(number) for number in range(len(members))]
         status, reason = self._end_status(cluster, engines, interrupted)
-        result = add_up(
+        result = sum_engines(
             members,
             engines,
             ledger.table(cluster.workload),
@@ -77,7 +77,7 @@ class Account:
         return replace(
             result,
             rejected=result.rejected + self.rejected,
-            router=name_of(router),
+            router=router_name(router),
             timed_out=self.timed_out,
             restarted=self.restarted,
             lost=self.lost,

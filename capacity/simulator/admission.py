@@ -51,7 +51,7 @@ class OutstandingLimit(Admission):
         return outstanding >= self.requests
 
 
-class Rules:
+class AdmissionRules:
     """Combination of rules: the first that does not admit decides. Methods that no rule overrides are not called."""
 
     def __init__(self, rules: Sequence[Admission]) -> None:

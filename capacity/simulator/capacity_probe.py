@@ -34,12 +34,12 @@ class Capacity:
     error_fraction: float
     means: LoadMeans | None = None
 
-    def times(self, factor: float) -> Capacity:
+    def scale(self, factor: float) -> Capacity:
         """Return the capacity of `factor` times as many engines, or of engines that are `factor` times as fast."""
         return replace(self, requests_per_s=self.requests_per_s * factor)
 
 
-Known = MutableMapping[str, Capacity | None]  # results of probes of one deployment, by backlog
+ProbeResults = MutableMapping[str, Capacity | None]  # results of probes of one deployment, by backlog
 
 
 def probe_capacity(
@@ -47,7 +47,7 @@ def probe_capacity(
     run: Callable[[Workload], RequestTable],
     *,
     in_flight: float,
-    known: Known | None = None,
+    known: ProbeResults | None = None,
 ) -> Capacity | None:
     """Send these requests all at once and return the rate at which the backlog drains; None if no backlog forms.
 
@@ -59,16 +59,18 @@ def probe_capacity(
     """
     least, most = PROBE_REQUESTS
     copies = PROBE_COPIES * max(len(workload), in_flight)
-    backlog = _backlog(workload, int(min(max(PROBE_BATCHES * in_flight, least), most, max(copies, least))))
+    backlog = _make_backlog(
+        workload, int(min(max(PROBE_BATCHES * in_flight, least), most, max(copies, least)))
+    )
     if known is None:
-        return _capacity(run(backlog))
+        return _measure_capacity(run(backlog))
     name = backlog.fingerprint()
     if name not in known:
-        known[name] = _capacity(run(backlog))
+        known[name] = _measure_capacity(run(backlog))
     return known[name]
 
 
-def _capacity(records: RequestTable) -> Capacity | None:
+def _measure_capacity(records: RequestTable) -> Capacity | None:
     """Return the capacity that the records of a backlog show."""
     done = records.completed & (records.first_token_ps != MISSING)
     if not done.any():
@@ -82,8 +84,8 @@ def _capacity(records: RequestTable) -> Capacity | None:
         return None
     prompts, outputs = records.prompt_tokens[done], records.output_tokens[done]
     edges = np.linspace(start_s, end_s, WINDOWS + 1)
-    work = 0.5 * _progress(begun, first, prompts / prompts.mean(), edges)
-    work += 0.5 * _progress(first, finish, outputs / outputs.mean(), edges)
+    work = 0.5 * _work_done(begun, first, prompts / prompts.mean(), edges)
+    work += 0.5 * _work_done(first, finish, outputs / outputs.mean(), edges)
     per_window = np.diff(work)
     rate = float(work[-1] - work[0]) / (end_s - start_s)
     if not rate:
@@ -99,20 +101,20 @@ def _capacity(records: RequestTable) -> Capacity | None:
     )
 
 
-def _progress(begin: FloatArray, end: FloatArray, weight: FloatArray, edges: FloatArray) -> FloatArray:
+def _work_done(begin: FloatArray, end: FloatArray, weight: FloatArray, edges: FloatArray) -> FloatArray:
     """Return the work done by each of `edges` if each request's `weight` is done evenly from its begin to its end."""
     length = np.maximum(end - begin, 1e-12)
     return np.array([float((np.clip((at - begin) / length, 0, 1) * weight).sum()) for at in edges])
 
 
-def _backlog(workload: Workload, count: int) -> Workload:
+def _make_backlog(workload: Workload, count: int) -> Workload:
     """Return about `count` requests, all at once: stretches from the whole workload, or several copies of it."""
     size = len(workload)
     if size > count:
         stretches = 8
         length = count // stretches
         starts = np.linspace(0, size - length, stretches).astype(np.int64)
-        part = workload.in_open_loop().take(np.unique((starts[:, None] + np.arange(length)).ravel()))
+        part = workload.in_open_loop().select(np.unique((starts[:, None] + np.arange(length)).ravel()))
         return part.all_at_once()
     copies = -(-count // size)
     rows = np.arange(size * copies) % size
@@ -120,7 +122,7 @@ def _backlog(workload: Workload, count: int) -> Workload:
         rows = (rows + np.arange(copies).repeat(size)) % size
     given = workload.in_open_loop().optional_columns
     columns: Mapping[str, Any] = {
-        name: _spread(values, copies) if name in ("session", "sample_of") else values[rows]
+        name: _copy_sessions(values, copies) if name in ("session", "sample_of") else values[rows]
         for name, values in given.items()
     }
     return Workload(
@@ -149,7 +151,7 @@ def _copy_content(content: PromptContent, rows: npt.NDArray[np.int64], copies: i
     )
 
 
-def _spread(session: npt.NDArray[Any], copies: int) -> npt.NDArray[np.int64]:
+def _copy_sessions(session: npt.NDArray[Any], copies: int) -> npt.NDArray[np.int64]:
     step = int(session.max()) + 1
     spread: npt.NDArray[np.int64] = (session + step * np.arange(copies)[:, None]).ravel()
     return spread

@@ -22,7 +22,7 @@ from capacity.deployment.pool_routers import ByCascade
 from capacity.simulator.cluster import Cluster
 from capacity.simulator.dispatch import Dispatch
 from capacity.simulator.front_end_process import FrontendTimes
-from capacity.simulator.instants import ARRIVE, CLOCK_ENDS_PS, TIMER, beyond_clock, call_at
+from capacity.simulator.instants import ARRIVE, CLOCK_ENDS_PS, TIMER, call_at, clock_overflow_error
 from capacity.simulator.ledger import Progress
 from capacity.simulator.members import Recording
 from capacity.simulator.metrics import MISSING
@@ -32,7 +32,7 @@ from capacity.step import picoseconds
 from capacity.workload import Workload
 
 
-class Cascading(Cluster):
+class CascadeCluster(Cluster):
     """A cluster of pools in sequence. A request that goes on leaves its replica and arrives at the next pool."""
 
     acts_on_answers = True
@@ -51,7 +51,7 @@ class Cascading(Cluster):
                 f"`cascade`, not {len(pools)} behind {dispatch.router}"
             )
         self._route = route
-        steps = route.steps(len(workload), dispatch.seed)
+        steps = route.final_pools(len(workload), dispatch.seed)
         self._final = array("q", steps.tobytes())
         self.stage = array(
             "q", bytes(8 * len(workload)) if route.by_answer else np.maximum(steps, 0).tobytes()
@@ -60,7 +60,9 @@ class Cascading(Cluster):
         self._last = len(route.rates)
         self._judge_ps = picoseconds(route.judge_s)
         self._lookup_ps = picoseconds(route.lookup_s)
-        server = (recording.frontend or FrontendTimes()).from_client(-(workload.client_latency_s or 0.0))
+        server = (recording.frontend or FrontendTimes()).add_client_latency(
+            -(workload.client_latency_s or 0.0)
+        )
         self._server_ps = picoseconds(server.request_latency_s) + picoseconds(server.response_latency_s)
         self._between: dict[int, None] = {}  # requests in no pool: before a decision, or between pools
         self.made_ps = array("q", [MISSING]) * len(workload)  # first token, before the judgement
@@ -72,22 +74,22 @@ class Cascading(Cluster):
             answers = (steps + 1).sum() if route.by_answer else (steps >= 0).sum()
             self.ledger.progress = Progress(int(answers), recording.progress)
 
-    def _later(self, act: Callable[[int, int], None], request: int, at_ps: int) -> None:
+    def _schedule_between_pools(self, act: Callable[[int, int], None], request: int, at_ps: int) -> None:
         """Schedule an action for a request that is in no pool, unless its client times out before `at_ps`."""
         if at_ps >= CLOCK_ENDS_PS:
-            raise beyond_clock(at_ps)
+            raise clock_overflow_error(at_ps)
         self._between[request] = None
 
         def due(_: object) -> None:
             if request in self._between:
                 del self._between[request]
-                self._tell(act, request, at_ps)
+                self._queue_action(act, request, at_ps)
 
         call_at(self.env, at_ps, due, ARRIVE, TIMER)
 
     @property
-    def over(self) -> bool:
-        return not self._between and super().over
+    def is_over(self) -> bool:
+        return not self._between and super().is_over
 
     @property
     def outstanding(self) -> int:
@@ -96,19 +98,19 @@ class Cascading(Cluster):
     def _is_outstanding(self, request: int) -> bool:
         return request in self._between or super()._is_outstanding(request)
 
-    def _arrive(self, sent: list[tuple[int, int]]) -> None:
+    def _handle_requests(self, sent: list[tuple[int, int]]) -> None:
         decision_ps = 0 if self._route.by_answer else self._judge_ps
         if not (self._lookup_ps or decision_ps or self._route.cache_hit_rate):
-            super()._arrive(sent)
+            super()._handle_requests(sent)
             return
         for request, at_ps in sent:
             self._begin(request, at_ps)
             found_ps = max(at_ps, int(self.env.now)) + self._lookup_ps
             if self._final[request] < 0:
-                self._later(self._on_cache_hit, request, found_ps)
+                self._schedule_between_pools(self._on_cache_hit, request, found_ps)
             else:
                 self.sent_on_ps[request] = found_ps + decision_ps
-                self._later(self._dispatch, request, found_ps + decision_ps)
+                self._schedule_between_pools(self._dispatch, request, found_ps + decision_ps)
 
     def _on_cache_hit(self, request: int, now_ps: int) -> None:
         """Answer a request from the cache at once, without the latency of the engine's server."""
@@ -141,31 +143,31 @@ class Cascading(Cluster):
             else:
                 full.add(stage)
 
-    def load_of(self, setup: EngineSetup) -> int:
+    def pool_load(self, setup: EngineSetup) -> int:
         """Return the requests that the pool has or that wait for it."""
         others = sum(self.stage[held] != setup.takes.pool for held in self._held)
-        return super().load_of(setup) - others
+        return super().pool_load(setup) - others
 
     def on_request_end(self, number: int, request: int, at_ps: int) -> None:
         judged = self._route.by_answer and self.stage[request] < self._last
         if judged and self.ledger.finish_ps[request] != MISSING:
             self.in_vain.request_ended()
-            self._tell(self._judge, request, at_ps)
+            self._queue_action(self._judge_answer, request, at_ps)
         else:
             super().on_request_end(number, request, at_ps)
 
-    def _judge(self, request: int, now_ps: int) -> None:
+    def _judge_answer(self, request: int, now_ps: int) -> None:
         """Pass a complete answer from the engine's server to the judge."""
         self._depart(request, now_ps)
         if self.waiting_for_replica:
             self._release(now_ps)
         judged_ps = max(now_ps, self.ledger.finish_ps[request]) + self._judge_ps
         if self.stage[request] < self._final[request]:
-            self._later(self._send_on, request, judged_ps + self._server_ps)
+            self._schedule_between_pools(self._escalate, request, judged_ps + self._server_ps)
         else:
-            self._later(self._show, request, judged_ps)
+            self._schedule_between_pools(self._show_answer, request, judged_ps)
 
-    def _show(self, request: int, now_ps: int) -> None:
+    def _show_answer(self, request: int, now_ps: int) -> None:
         """Show an accepted answer to the client."""
         ledger = self.ledger
         self.made_ps[request] = ledger.first_token_ps[request]
@@ -173,14 +175,14 @@ class Cascading(Cluster):
         ledger.first_token_ps[request] = ledger.finish_ps[request]
         self._on_answer(request, now_ps)
 
-    def _send_on(self, request: int, now_ps: int) -> None:
+    def _escalate(self, request: int, now_ps: int) -> None:
         """Discard a rejected answer; the next pool starts again from the prompt."""
-        self._throw_away(request)
+        self._discard_answer(request)
         self.stage[request] += 1
         self.sent_on_ps[request] = now_ps
         self._dispatch(request, now_ps)
 
-    def _throw_away(self, request: int) -> None:
+    def _discard_answer(self, request: int) -> None:
         self.account.passed_on += 1
         self.unseen_answers += 1
         self.unseen_tokens += self.ledger.output_tokens[request]
@@ -193,7 +195,7 @@ class Cascading(Cluster):
         del self._between[request]
         self.account.timed_out += 1
         if self.ledger.finish_ps[request] != MISSING:
-            self._throw_away(request)
+            self._discard_answer(request)
         self._on_early_end(request)
 
     def result(

@@ -13,7 +13,7 @@ import simpy
 
 from capacity.base.clock import LATEST_S
 from capacity.base.errors import InvalidInput
-from capacity.simulator.instants import ARRIVE, CLOCK_ENDS_PS, DEADLINE, NEVER, Instant, beyond_clock
+from capacity.simulator.instants import ARRIVE, CLOCK_ENDS_PS, DEADLINE, NEVER, Instant, clock_overflow_error
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
 
@@ -97,7 +97,7 @@ class Client:
         for follower in self._followers.pop(request, ()):
             at_ps = now_ps + self._think_ps[follower]
             if at_ps >= CLOCK_ENDS_PS:
-                raise beyond_clock(at_ps)
+                raise clock_overflow_error(at_ps)
             heapq.heappush(self._ready, (at_ps, follower))
         if self._held and self._cap is not None and self._in_flight < self._cap:
             self._in_flight += 1
@@ -159,12 +159,12 @@ class OpenLoopClient(Client):
 NOTHING_SENT: list[tuple[int, int]] = []
 
 
-def client_of(workload: Workload) -> Client:
+def make_client(workload: Workload) -> Client:
     """Return the client that sends this workload."""
     return Client(workload) if workload.is_closed_loop else OpenLoopClient(workload)
 
 
-class Patience:
+class ClientTimeouts:
     """Client timeouts: one event per deadline. All clients have the same timeout, so deadlines are in order.
 
     `is_outstanding(request)`: whether a client still waits; `give_up(request, now_ps)` is called at a timeout.

@@ -16,12 +16,12 @@ import simpy
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import make_router
 from capacity.deployment.routing import Prompt, Router
-from capacity.simulator.account import Account
-from capacity.simulator.client import OpenLoopClient, Patience
+from capacity.simulator.account import RunAccount
+from capacity.simulator.client import ClientTimeouts, OpenLoopClient
 from capacity.simulator.dispatch import Dispatch
 from capacity.simulator.engine_loop import make_engines
-from capacity.simulator.fleet import InVain, NoProgress, fail_replica, sample_states
-from capacity.simulator.frontend import client_before
+from capacity.simulator.fleet import NoProgress, ProgressGuard, fail_replica, sample_states
+from capacity.simulator.frontend import make_client_with_latency
 from capacity.simulator.instants import ARRIVE, CLIENT, NEVER, call_at
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Member, Recording
@@ -49,16 +49,16 @@ class Cluster:
         self.requests = Requests(workload)
         self.router = self._make_router(dispatch.router or "round-robin")
         self.ledger = Ledger(len(workload), recording.progress)
-        self.client = client_before(workload, self.ledger, recording.frontend)
+        self.client = make_client_with_latency(workload, self.ledger, recording.frontend)
         self.rules = dispatch.rules
-        self.feeds = self._feeds()
+        self.feeds = self._can_feed()
         self._reacts = workload.is_closed_loop or self.rules.holds or self.acts_on_answers
         surroundings = self.env, self.requests, self.ledger, self, recording
         self.engines = make_engines(*surroundings, setups, reacts=self._reacts, routed=not self.feeds)
         self.members: list[Member] = []
         self.coming = 0  # replacements of failed replicas under way
-        self.account = Account()
-        self.in_vain = InVain()
+        self.account = RunAccount()
+        self.in_vain = ProgressGuard()
         self.routers: list[Router] = []  # by replica
         self._prompts: dict[int | None, Callable[[int], Prompt]] = {}  # by size of blocks
         self._home: dict[int, int] = {}  # replica of each outstanding request
@@ -66,10 +66,10 @@ class Cluster:
         self._held: dict[int, None] = {}  # requests held at the router, in order
         self._news: deque[tuple[Callable[[int, int], None], int]] = deque()  # (action, request), in order
         self._planned_ps: set[int] = set()  # scheduled calls of `_arrivals`
-        self._patience: Patience | None = None
+        self._patience: ClientTimeouts | None = None
         if dispatch.timeout_s is not None:
             limit_ps = picoseconds(dispatch.timeout_s)
-            self._patience = Patience(self.env, limit_ps, self._is_outstanding, self._give_up)
+            self._patience = ClientTimeouts(self.env, limit_ps, self._is_outstanding, self._give_up)
 
     def _make_router(self, router: str | type[Router]) -> Router:
         seed = self.dispatch.seed
@@ -77,12 +77,12 @@ class Cluster:
             return router(seed=seed)
         return make_router(router, has_sessions=self.workload.session is not None, seed=seed)
 
-    def _feeds(self) -> bool:
+    def _can_feed(self) -> bool:
         """Return whether each engine can get all its requests at once: a single engine without router, limits or
         timeouts, or round-robin replicas whose assignment nothing changes."""
         dispatch = self.dispatch
         sampled = self.recording.sample_interval_s is not None
-        in_turn = dispatch.router == "round-robin" and dispatch.changes_nothing and not sampled
+        in_turn = dispatch.router == "round-robin" and dispatch.is_static and not sampled
         return isinstance(self.client, OpenLoopClient) and (dispatch.router is None or in_turn)
 
     # the run
@@ -96,7 +96,7 @@ class Cluster:
                 fed = range(number, len(self.workload), count)
                 self.engines.feed(number, fed, instants_ps[number::count])
         else:
-            self._expect(self.client.due_ps)
+            self._schedule_arrivals(self.client.due_ps)
         if self.recording.sample_interval_s is not None:
             self.env.process(sample_states(self, self.recording.sample_interval_s))
         if self._patience is not None:
@@ -107,7 +107,7 @@ class Cluster:
             self.account.stalled_by = str(reason)
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether no work remains, so that endless processes may end."""
         if self.engines.busy or self._news:
             return False
@@ -120,19 +120,19 @@ class Cluster:
 
     # arrivals
 
-    def _expect(self, at_ps: int) -> None:
+    def _schedule_arrivals(self, at_ps: int) -> None:
         """Schedule the handling of arrivals and reports at an instant."""
         if at_ps < NEVER and at_ps not in self._planned_ps:
             self._planned_ps.add(at_ps)
-            call_at(self.env, at_ps, self._arrivals, ARRIVE, CLIENT)
+            call_at(self.env, at_ps, self._handle_arrivals, ARRIVE, CLIENT)
 
-    def _tell(self, act: Callable[[int, int], None], request: int, at_ps: int) -> None:
+    def _queue_action(self, act: Callable[[int, int], None], request: int, at_ps: int) -> None:
         """Queue an action on a request for the arrivals of an instant."""
         self._news.append((act, request))
         if at_ps not in self._planned_ps:
-            self._expect(at_ps)
+            self._schedule_arrivals(at_ps)
 
-    def _arrivals(self, event: simpy.Event) -> None:  # noqa: ARG002
+    def _handle_arrivals(self, event: simpy.Event) -> None:  # noqa: ARG002
         """Handle the engines' reports first, then requests that clients send on their own."""
         now_ps: int = self.env.now
         client, news = self.client, self._news
@@ -141,11 +141,11 @@ class Cluster:
                 act, request = news.popleft()
                 act(request, now_ps)
             else:
-                self._arrive(client.take(now_ps))
+                self._handle_requests(client.take(now_ps))
         self._planned_ps.remove(now_ps)
-        self._expect(client.due_ps)
+        self._schedule_arrivals(client.due_ps)
 
-    def _arrive(self, sent: list[tuple[int, int]]) -> None:
+    def _handle_requests(self, sent: list[tuple[int, int]]) -> None:
         """Handle requests that reach the router, each with its arrival time."""
         for request, at_ps in sent:
             self._begin(request, at_ps)
@@ -217,7 +217,7 @@ class Cluster:
     def on_request_end(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
         self.in_vain.request_ended()
         if self._reacts:
-            self._tell(self._on_answer, request, at_ps)
+            self._queue_action(self._on_answer, request, at_ps)
         else:
             self._depart(request, at_ps)
 
@@ -236,13 +236,13 @@ class Cluster:
         self._depart(request, now_ps)
         if self.waiting_for_replica:
             self._release(now_ps)
-        self._arrive(self.client.on_completion(request, now_ps))
+        self._handle_requests(self.client.on_completion(request, now_ps))
 
     def _on_early_end(self, request: int) -> None:
         """End a request that got no complete answer."""
         self.in_vain.request_ended()
         if self._reacts:
-            self._tell(self._on_answer, request, int(self.env.now))
+            self._queue_action(self._on_answer, request, int(self.env.now))
 
     def _depart(self, request: int, now_ps: int) -> None:
         """Remove a request from its replica, if it has one; the replica may then take another request, or retire."""
@@ -250,7 +250,7 @@ class Cluster:
         if number is not None:
             member, router = self.members[number], self.routers[number]
             router.on_request_end(number, self.requests.prompt_tokens[request])
-            if member.draining and self._idle(number):
+            if member.draining and self._is_idle(number):
                 self._retire(number, now_ps)
             if member.paused and not self.rules.full(router.requests[number]):
                 member.paused = False
@@ -284,7 +284,7 @@ class Cluster:
         number = self.engines.add(setup, now_ps)
         self.members.append(Member(setup, now_ps))
         router = self._router_for(setup.role)
-        router.belongs(number, setup.takes)
+        router.assign_pool(number, setup.takes)
         self.routers.append(router)
         if ready:
             self.open(number, now_ps)
@@ -303,7 +303,7 @@ class Cluster:
         self.members[number].draining = True
         self.members[number].ended = why
         self._close(number)
-        if self._idle(number):
+        if self._is_idle(number):
             self._retire(number, now_ps)
         else:
             self.engines.report_at_once()  # the replica stops when its last request leaves
@@ -315,11 +315,11 @@ class Cluster:
         self.members[number].ended = "failed"
         lost = [request for request, home in self._home.items() if home == number]
         self._retire(number, now_ps)
-        self.in_vain.replica_lost(with_requests=bool(lost), now_ps=now_ps)
+        self.in_vain.count_lost_replica(with_requests=bool(lost), now_ps=now_ps)
         for request in lost:
-            self._lose(request)
+            self._remove_from_failed(request)
         for request in lost:
-            self._start_anew(request, now_ps)
+            self._restart_or_fail(request, now_ps)
 
     def _close(self, number: int) -> None:
         member = self.members[number]
@@ -333,11 +333,11 @@ class Cluster:
         self.members[number].until_ps = now_ps
         self.engines.stop(number)
 
-    def _idle(self, number: int) -> bool:
+    def _is_idle(self, number: int) -> bool:
         """Return whether a replica has nothing left to do."""
         return not self.routers[number].requests[number]
 
-    def _lose(self, request: int) -> None:
+    def _remove_from_failed(self, request: int) -> None:
         """Remove a request and its results from its failed replica."""
         number = self._home.pop(request)
         self.routers[number].on_request_end(number, self.requests.prompt_tokens[request])
@@ -347,7 +347,7 @@ class Cluster:
         """Discard the results of a request."""
         self.ledger.forget(request)
 
-    def _start_anew(self, request: int, now_ps: int) -> None:
+    def _restart_or_fail(self, request: int, now_ps: int) -> None:
         """Send a request of a failed replica to another replica, or let it fail."""
         failures = self.dispatch.failures
         if failures is None or failures.requests == "restart":
@@ -363,7 +363,7 @@ class Cluster:
         """Return the router that sends requests to replicas of a role."""
         return self.router
 
-    def of_role(self, role: Role) -> list[int]:
+    def replicas_of_role(self, role: Role) -> list[int]:
         """Return the numbers of all current and former replicas of a role."""
         return [number for number, member in enumerate(self.members) if member.setup.role == role]
 
@@ -380,9 +380,9 @@ class Cluster:
     def replicas_of(self, setup: EngineSetup) -> list[int]:
         """Return the numbers of all current and former replicas of a setup's pool and role."""
         pool = setup.takes.pool
-        return [n for n in self.of_role(setup.role) if self.members[n].setup.takes.pool == pool]
+        return [n for n in self.replicas_of_role(setup.role) if self.members[n].setup.takes.pool == pool]
 
-    def load_of(self, setup: EngineSetup) -> int:
+    def pool_load(self, setup: EngineSetup) -> int:
         """Return the requests that the setup's pool has or that wait for it, as far as this is known."""
         requests = self._router_for(setup.role).requests
         return len(self._held) + sum(requests[n] for n in self.replicas_of(setup) if n < len(requests))

@@ -21,17 +21,17 @@ import numpy as np
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routing import Router
 from capacity.simulator.cluster import Cluster
-from capacity.simulator.dispatch import Dispatch, name_of
+from capacity.simulator.dispatch import Dispatch, router_name
 from capacity.simulator.fleet import NoProgress
 from capacity.simulator.members import Recording
 from capacity.simulator.metrics import MISSING
 from capacity.simulator.result import SimulationResult
-from capacity.simulator.schedulers import schedulers_that
+from capacity.simulator.schedulers import schedulers_with_ability
 from capacity.simulator.setup import EngineSetup, Role
 from capacity.simulator.transfer import Port, Transfer, Transfers
 from capacity.workload import Workload
 
-MOST_IN_VAIN = 1000  # repeated prefills in a row without progress
+MAX_RESTARTED_PREFILLS = 1000  # repeated prefills in a row without progress
 
 
 class Handoff(Transfer):
@@ -47,7 +47,7 @@ class Handoff(Transfer):
         self.sender = sender
 
 
-class Disaggregated(Cluster):
+class DisaggregatedCluster(Cluster):
     """A cluster of prefill and decode replicas. A transfer occupies the sender's port and the receiver's."""
 
     def __init__(
@@ -70,14 +70,14 @@ class Disaggregated(Cluster):
         return self.router if role == "prefill" else self.decoders
 
     @property
-    def over(self) -> bool:
-        return not self.transfers.under_way and super().over
+    def is_over(self) -> bool:
+        return not self.transfers.under_way and super().is_over
 
     @property
     def waiting_for_replica(self) -> int:
         return len(self._held) + len(self._without_decoder)
 
-    def load_of(self, setup: EngineSetup) -> int:
+    def pool_load(self, setup: EngineSetup) -> int:
         return self._load(setup.role, self.replicas_of(setup))
 
     def _load(self, role: Role, numbers: Iterable[int]) -> int:
@@ -88,10 +88,10 @@ class Disaggregated(Cluster):
     @property
     def by_role(self) -> dict[Role, int]:
         roles: tuple[Role, ...] = ("prefill", "decode")
-        return {role: self._load(role, self.of_role(role)) for role in roles}
+        return {role: self._load(role, self.replicas_of_role(role)) for role in roles}
 
-    def _idle(self, number: int) -> bool:
-        return super()._idle(number) and all(h.sender != number for h in self._handoffs.values())
+    def _is_idle(self, number: int) -> bool:
+        return super()._is_idle(number) and all(h.sender != number for h in self._handoffs.values())
 
     def _release(self, now_ps: int) -> None:
         while self._without_decoder and self.decoders.ready:
@@ -104,11 +104,11 @@ class Disaggregated(Cluster):
         if self.members[number].setup.role == "prefill":
             stranded = [handoff for handoff in self._handoffs.values() if handoff.sender == number]
             for handoff in stranded:
-                self._withdraw(handoff, now_ps)
+                self._remove_handoff(handoff, now_ps)
                 self._forget(handoff.request)
             super().fail(number, now_ps)
             for handoff in stranded:
-                self._start_anew(handoff.request, now_ps)
+                self._restart_or_fail(handoff.request, now_ps)
             return
         saved = [handoff for handoff in self._handoffs.values() if handoff.receiver == number]
         for handoff in saved:
@@ -118,9 +118,9 @@ class Disaggregated(Cluster):
             self._hand_over(self._handoffs[handoff.request], now_ps)
 
     def on_prefill(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:  # noqa: ARG002
-        self._tell(self._hand_on if kept else self._prefill_anew, request, at_ps)
+        self._queue_action(self._leave_prefill if kept else self._restart_prefill, request, at_ps)
 
-    def _hand_on(self, request: int, now_ps: int) -> None:
+    def _leave_prefill(self, request: int, now_ps: int) -> None:
         """Move a prefilled request out of its prefill replica, which keeps its KV, and find a decode replica."""
         self.prefilled_ps[request] = now_ps
         self._in_vain = 0
@@ -131,21 +131,21 @@ class Disaggregated(Cluster):
         if self._held or self._without_decoder:
             self._release(now_ps)
 
-    def _prefill_anew(self, request: int, now_ps: int) -> None:
+    def _restart_prefill(self, request: int, now_ps: int) -> None:
         """Restart the prefill of a request whose KV was lost before the replica could keep it."""
-        self._lose(request)
+        self._remove_from_failed(request)
         self.account.restarted += 1
         self._in_vain += 1
-        if self._in_vain >= MOST_IN_VAIN and not self._gets_on():
+        if self._in_vain >= MAX_RESTARTED_PREFILLS and not self._makes_progress():
             raise NoProgress(
                 f"the KV of prefilled requests was lost {self._in_vain} times in a row before it could be kept: "
                 "the prefill replicas need more KV blocks"
             )
         self._dispatch(request, now_ps)
 
-    def _gets_on(self) -> bool:
+    def _makes_progress(self) -> bool:
         """Return whether any request is past its prefill, so that blocks may become free."""
-        decoders = (number for number in self.of_role("decode") if self.members[number].alive)
+        decoders = (number for number in self.replicas_of_role("decode") if self.members[number].alive)
         return self.transfers.under_way > 0 or any(self.engines.state(n).num_running for n in decoders)
 
     def _is_outstanding(self, request: int) -> bool:
@@ -161,7 +161,7 @@ class Disaggregated(Cluster):
             super()._give_up(request, now_ps)
             return
         self.account.timed_out += 1
-        self._withdraw(handoff, now_ps)
+        self._remove_handoff(handoff, now_ps)
         self._on_early_end(request)
 
     def _hand_over(self, handoff: Handoff, now_ps: int) -> None:
@@ -204,7 +204,7 @@ class Disaggregated(Cluster):
         if not sender.alive:
             return
         self.engines.release_kept(handoff.sender, handoff.request, now_ps)
-        if sender.draining and self._idle(handoff.sender):
+        if sender.draining and self._is_idle(handoff.sender):
             self._retire(handoff.sender, now_ps)
 
     def _take_back(self, handoff: Handoff, now_ps: int) -> None:
@@ -221,7 +221,7 @@ class Disaggregated(Cluster):
             act(number, request, now_ps)
         self._handoffs[request] = Handoff(request, handoff.tokens, handoff.sender)
 
-    def _withdraw(self, handoff: Handoff, now_ps: int) -> None:
+    def _remove_handoff(self, handoff: Handoff, now_ps: int) -> None:
         """Remove a prefilled request on both sides."""
         self._take_back(handoff, now_ps)
         self._free_kept(handoff, now_ps)
@@ -237,7 +237,7 @@ class Disaggregated(Cluster):
             prefilled_ps=prefilled,
             transfer_ps=np.where((loaded != MISSING) & (prefilled != MISSING), loaded - prefilled, MISSING),
             transfers={"begun": transfers.begun, "arrived": transfers.arrived, "aborted": transfers.aborted},
-            decode_router=name_of(self.dispatch.decode_router),
+            decode_router=router_name(self.dispatch.decode_router),
         )
 
 
@@ -249,7 +249,7 @@ def check_roles(setups: Iterable[EngineSetup]) -> None:
         raise InvalidInput(
             f"a disaggregated deployment needs prefill and decode replicas only, not {', '.join(roles)}"
         )
-    able = schedulers_that("hands_over")
+    able = schedulers_with_ability("hands_over")
     for setup in setups:
         contiguous = setup.kv_contiguous_tokens is not None
         if contiguous or setup.policy not in able:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from capacity.deployment.routing import Router
-from capacity.simulator.admission import Admission, OutstandingLimit, QueueLimit, Rules
+from capacity.simulator.admission import Admission, AdmissionRules, OutstandingLimit, QueueLimit
 from capacity.simulator.escalation import Escalation
 from capacity.simulator.fleet import Failures
 from capacity.simulator.transfer import KvLink
@@ -36,16 +36,16 @@ class Dispatch:
     cascade: Escalation | None = None
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> AdmissionRules:
         limits: list[Admission] = []
         if self.queue_limit is not None:
             limits.append(QueueLimit(self.queue_limit))
         if self.outstanding_limit is not None:
             limits.append(OutstandingLimit(self.outstanding_limit))
-        return Rules((*limits, *self.admission))
+        return AdmissionRules((*limits, *self.admission))
 
     @property
-    def changes_nothing(self) -> bool:
+    def is_static(self) -> bool:
         """Whether the state of the replicas cannot change where a request goes."""
         rules = self.rules
         asked = rules.looks_at_requests or rules.looks_at_replicas or rules.limits_replicas
@@ -53,5 +53,5 @@ class Dispatch:
         return not (asked or self.scales) and all(each is None for each in given)
 
 
-def name_of(router: str | type[Router] | None) -> str | None:
+def router_name(router: str | type[Router] | None) -> str | None:
     return router.__name__ if isinstance(router, type) else router

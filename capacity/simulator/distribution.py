@@ -40,7 +40,7 @@ class Distribution:
         return cls(mean=mean, std=std, percentiles={p: percentile(values_ms, p) for p in PERCENTILES})
 
 
-def flattened_latencies(
+def flatten_latencies(
     latencies_ms: Mapping[str, Distribution | None], statistics: Sequence[str] = STATISTICS
 ) -> dict[str, float | None]:
     """Return latencies as `vllm bench serve` writes them: a key such as `p99_ttft_ms` for each statistic."""

@@ -14,7 +14,7 @@ from typing import TypeAlias, cast
 import simpy
 
 from capacity.base.record import make_from
-from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
+from capacity.simulator.engines import ENDLESS_PREEMPTION, EngineAccount, EngineState, Reports, stall_reason
 from capacity.simulator.front_end_process import FrontEndProcesses
 from capacity.simulator.instants import (
     ARRIVE,
@@ -24,19 +24,19 @@ from capacity.simulator.instants import (
     SETTLE,
     TIMER,
     Instant,
-    beyond_clock,
     call_at,
+    clock_overflow_error,
 )
 from capacity.simulator.kv_cache.pool import JointPool, KvPool, LoadingPool, PagedPool, Table
 from capacity.simulator.ledger import EngineLedger
 from capacity.simulator.schedulers import Policy, Sequence, Step
 from capacity.simulator.setup import EngineSetup
 from capacity.simulator.shapes import sum_step
-from capacity.simulator.transfer import hold_computed
+from capacity.simulator.transfer import allocate_computed
 from capacity.step import JointStepTimes, SlowestRank, StepShape
 
-ZERO_TIME_STEPS = 10_000  # consecutive steps without rows: the run cannot progress
-PREEMPTIONS_IN_VAIN = 10_000  # since the last sampled token: the run cannot progress
+MAX_EMPTY_STEPS = 10_000  # consecutive steps without rows: the run cannot progress
+MAX_PREEMPTIONS_WITHOUT_TOKEN = 10_000  # since the last sampled token: the run cannot progress
 
 
 class Engine:
@@ -102,23 +102,23 @@ class Engine:
                 self.ledger.use_kv(self.kv_used_blocks, step.end - int(env.now))
                 yield Instant(env, SETTLE, self.number).schedule_at(step.end)
                 if self.alive:
-                    self._settle(step)
+                    self._record_step(step)
                     yield Instant(env, DECIDE, self.number).schedule_at(step.end)
             else:
-                yield self._rest()
+                yield self._sleep()
         self._ended = True
 
-    def _rest(self) -> Instant:
+    def _sleep(self) -> Instant:
         """Return the event of the next decision: a message from outside, or the policy's own wake-up time."""
         bell = self._bell = Instant(self.env, DECIDE, self.number)
         wake_ps = self.policy.wake_ps
         self._alarm = wake_ps is not None
         if wake_ps is not None:
             alarm = Instant(self.env, DECIDE, self.number).schedule_at(wake_ps)
-            alarm.callbacks.append(lambda _: self._ring() if self._bell is bell else None)
+            alarm.callbacks.append(lambda _: self._wake() if self._bell is bell else None)
         return bell
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         """Wake the engine at the current instant if it sleeps."""
         if self._bell is not None:
             self._bell.schedule_at(int(self.env.now))
@@ -186,7 +186,7 @@ class Engine:
             return
         assert self.front_end is not None
         now_ps = int(self.env.now)
-        at_ps = self.front_end.goes_on(request, now_ps)
+        at_ps = self.front_end.engine_arrival_ps(request, now_ps)
         if at_ps > now_ps:
             call_at(self.env, at_ps, lambda _: self._leave_front_end(request), ARRIVE, TIMER)
             return
@@ -200,7 +200,7 @@ class Engine:
             return False
         self.sequences[request] = sequence
         if self._bell is not None:
-            self._ring()
+            self._wake()
         return True
 
     def cancel(self, request: int) -> None:
@@ -223,7 +223,7 @@ class Engine:
             return False
 
         def queue_load() -> None:
-            self.policy.place(sequence)
+            self.policy.assign_rank(sequence)
             self.sequences[request] = sequence
             self._loads.append((sequence, tokens))
 
@@ -269,7 +269,7 @@ class Engine:
 
     def _post(self, act: Callable[[], None]) -> None:
         self._mail.append(act)
-        self._ring()
+        self._wake()
 
     # schedule
 
@@ -297,14 +297,14 @@ class Engine:
             if sequence.rank in full:
                 continue
             pool = cast(LoadingPool, self._pool_of(sequence.rank))
-            if not self._ends_in_time(sequence, tokens, pool) or not pool.load(sequence.table, tokens):
+            if not self._can_reserve_to_end(sequence, tokens, pool) or not pool.load(sequence.table, tokens):
                 full.add(sequence.rank)
                 continue
             self._loads.remove(load)
             if self.reports.load_begins(self.number, sequence.index, now_ps) <= now_ps:
                 self.policy.add_loaded(sequence)
 
-    def _ends_in_time(self, sequence: Sequence, tokens: int, pool: LoadingPool) -> bool:
+    def _can_reserve_to_end(self, sequence: Sequence, tokens: int, pool: LoadingPool) -> bool:
         """Return whether a policy that reserves blocks to the end of every request can reserve them for this one."""
         if not self.policy.reserves_to_end:
             return True
@@ -326,8 +326,8 @@ class Engine:
         duration_ps = step.held_ps + self._step_ps(step, shapes) if shapes else step.held_ps
         self._without_rows = 0 if step.rows else self._without_rows + (not step.held_ps)
         self._in_vain += len(step.preempted)
-        if self._without_rows > ZERO_TIME_STEPS or self._in_vain > PREEMPTIONS_IN_VAIN:
-            self.stalled_by = ENDLESS
+        if self._without_rows > MAX_EMPTY_STEPS or self._in_vain > MAX_PREEMPTIONS_WITHOUT_TOKEN:
+            self.stalled_by = ENDLESS_PREEMPTION
         stages = self._stage_free_ps
         share, rest = divmod(duration_ps, len(stages))
         at_ps = now_ps
@@ -337,7 +337,7 @@ class Engine:
                 step.start = begin_ps
             at_ps = stages[stage] = begin_ps + share + (rest if stage == 0 else 0)
         if at_ps >= CLOCK_ENDS_PS:
-            raise beyond_clock(at_ps)
+            raise clock_overflow_error(at_ps)
         step.end = at_ps
         self.ledger.busy_ps += duration_ps
         if (
@@ -353,7 +353,7 @@ class Engine:
     def _step_ps(self, step: Step, shapes: list[StepShape]) -> int:
         duration_ps = self._joint.joint_ps(shapes) if step.parts else self.step_times.step_ps(shapes[0])
         if self.setup.noise is not None:
-            duration_ps = self.setup.noise.noisy(duration_ps, self.number, self.ledger.steps - 1)
+            duration_ps = self.setup.noise.apply_noise(duration_ps, self.number, self.ledger.steps - 1)
         work = self.ledger.work
         if work is not None:
             work.held_ps += step.held_ps
@@ -362,7 +362,7 @@ class Engine:
 
     # record
 
-    def _settle(self, step: Step) -> None:
+    def _record_step(self, step: Step) -> None:
         """Record a step that has ended, and report the requests that ended with it."""
         finished = self.policy.update(step)
         self.ledger.record_delivery(step.emitted, step.end)
@@ -376,19 +376,19 @@ class Engine:
             if r.index in self._cancelled:
                 continue
             if self.setup.role == "prefill":
-                self._keep(r, step.end)
+                self._keep_kv(r, step.end)
             else:
                 self.ledger.record_end(r, step.end)
                 self.reports.on_request_end(self.number, r.index, step.end)
 
-    def _keep(self, r: Sequence, now_ps: int) -> None:
+    def _keep_kv(self, r: Sequence, now_ps: int) -> None:
         """Take back the KV blocks of a computed prompt, which became free at this instant, until the KV is sent.
 
         The blocks are already lost if the request was preempted while its last tokens were in flight.
         """
         pool = self._pool_of(r.rank)
         table = pool.table(r.table.content)
-        kept = hold_computed(pool, table, r.prompt_tokens, pool.lookup(table, r.prompt_tokens))
+        kept = allocate_computed(pool, table, r.prompt_tokens, pool.lookup(table, r.prompt_tokens))
         if kept:
             self.kept[r.index] = (r.rank, table)
         self.reports.on_prefill(self.number, r.index, now_ps, kept=kept)

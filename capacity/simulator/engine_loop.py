@@ -8,7 +8,7 @@ import simpy
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator.core import library
-from capacity.simulator.core.binding import covers
+from capacity.simulator.core.binding import supports_setup
 from capacity.simulator.core.engines import CompiledEngines
 from capacity.simulator.engines import Engines, Reports
 from capacity.simulator.ledger import Ledger
@@ -34,7 +34,7 @@ def make_engines(
     `reacts`: the caller acts on the end of a request at that instant; otherwise the report may come later, but in
     order and before the next event. `routed`: the caller needs reports at all.
     """
-    because = why_readable(recording, setups, requests)
+    because = readable_loop_reason(recording, setups, requests)
     if because is None:
         return CompiledEngines(env, requests, ledger, reports, recording, reacts=reacts, routed=routed)
     if recording.engine_loop == "core":
@@ -42,16 +42,18 @@ def make_engines(
     return ReadableEngines(env, requests, ledger, reports, recording)
 
 
-def why_readable(recording: Recording, setups: Sequence[EngineSetup], requests: Requests) -> str | None:
+def readable_loop_reason(
+    recording: Recording, setups: Sequence[EngineSetup], requests: Requests
+) -> str | None:
     """Return why the readable engines run, or None if the compiled ones do."""
     if recording.engine_loop == "events":
         return 'engine_loop is "events"'
     if recording.observer is not None:
         return "an observer is set"
-    if requests.have_images:
+    if requests.has_images:
         return "images are not supported"
     for setup in setups:
-        if not covers(setup):
+        if not supports_setup(setup):
             return f"the scheduler {setup.policy_name} is not supported with these options"
     has_samples = requests.workload.sample_of is not None
     if has_samples and any(setup.policy_options.get("forks_samples") for setup in setups):

@@ -15,7 +15,7 @@ from capacity.simulator.kv_cache.offload import TierUse
 from capacity.simulator.setup import EngineSetup
 from capacity.simulator.step_work import StepWork
 
-ENDLESS = "requests preempt each other without end: the KV cache is too small for them"
+ENDLESS_PREEMPTION = "requests preempt each other without end: the KV cache is too small for them"
 
 
 def stall_reason(num_waiting: int, num_blocks: int) -> str:
@@ -74,7 +74,7 @@ class Reports(Protocol):
         """Blocks are allocated for the KV that a request waits for; return the arrival time of the KV."""
 
 
-class Nobody:
+class NullReports:
     """Ignores all reports."""
 
     def on_request_end(self, number: int, request: int, at_ps: int) -> None: ...

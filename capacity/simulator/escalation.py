@@ -39,7 +39,7 @@ class Escalation:
         check_time("time of a decision", self.judge_s)
         check_time("time of a lookup", self.lookup_s)
 
-    def steps(self, count: int, seed: int) -> IntArray:
+    def final_pools(self, count: int, seed: int) -> IntArray:
         """Return for each request the number of its last pool; -1 if the cache answers it. Fractions are exact."""
         missed = np.ones(count, dtype=np.bool_)
         missed[_draw_share(missed, self.cache_hit_rate, seed, CACHE_DRAW)] = False

@@ -12,7 +12,7 @@ import simpy
 
 from capacity.base.clock import LATEST_S, check_time
 from capacity.base.errors import InvalidInput
-from capacity.simulator.instants import BEFORE, CLOCK_ENDS_PS, Instant, beyond_clock
+from capacity.simulator.instants import BEFORE, CLOCK_ENDS_PS, Instant, clock_overflow_error
 from capacity.simulator.setup import EngineSetup
 from capacity.step import PS_PER_S, picoseconds
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 # Limits of each event without the end of a request. If a request completes in only one replica lifetime of a hundred,
 # the probability of a thousand failed lifetimes is still only 4e-5. The other limits bound time and memory.
-LOSSES_IN_VAIN = 1_000
-IDLE_LOSSES_IN_VAIN = 100_000
-DECISIONS_IN_VAIN = 1_000_000
-MOST_SAMPLES = 1_000_000
+MAX_LOSSES_WITH_REQUESTS = 1_000
+MAX_IDLE_LOSSES = 100_000
+MAX_SCALING_DECISIONS = 1_000_000
+MAX_SAMPLES = 1_000_000
 
 
 class NoProgress(Exception):
     """The run would never end and never answer a request; the message gives the reason."""
 
 
-class InVain:
+class ProgressGuard:
     """Counts repeated events between the ends of two requests, to detect runs without progress."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class InVain:
         if self.counts:
             self.counts = {}
 
-    def again(self, what: str, most: int, now_ps: int, remedy: str) -> None:
+    def count_event(self, what: str, most: int, now_ps: int, remedy: str) -> None:
         """Count an event; raise NoProgress after more than `most` events without the end of a request."""
         count, since_ps = self.counts.get(what, (0, now_ps))
         if count >= most:
@@ -52,14 +52,16 @@ class InVain:
             )
         self.counts[what] = count + 1, since_ps
 
-    def replica_lost(self, *, with_requests: bool, now_ps: int) -> None:
+    def count_lost_replica(self, *, with_requests: bool, now_ps: int) -> None:
         """Count the loss of a replica; raise NoProgress if replicas are lost again and again without progress."""
         if with_requests:
             remedy = "increase the mean time between failures, or let requests fail instead of restart"
-            self.again("replicas were lost with their requests", LOSSES_IN_VAIN, now_ps, remedy)
+            self.count_event(
+                "replicas were lost with their requests", MAX_LOSSES_WITH_REQUESTS, now_ps, remedy
+            )
         else:
             remedy = "increase the mean time between failures relative to the time between requests"
-            self.again("idle replicas were lost", IDLE_LOSSES_IN_VAIN, now_ps, remedy)
+            self.count_event("idle replicas were lost", MAX_IDLE_LOSSES, now_ps, remedy)
 
 
 Process = Generator[simpy.Event, None, None]
@@ -80,7 +82,7 @@ class Failures:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check("mean time between failures", self.mean_time_between_failures_s)
+        _check_positive("mean time between failures", self.mean_time_between_failures_s)
         check_time("recovery time", self.recovery_s)
 
     def lifetime_s(self, number: int) -> float:
@@ -108,23 +110,23 @@ class Autoscaling:
     def __post_init__(self) -> None:
         if self.max_replicas < 1:
             raise InvalidInput(f"max_replicas must be at least 1, not {self.max_replicas}")
-        _check("target of outstanding requests per replica", self.target_requests)
+        _check_positive("target of outstanding requests per replica", self.target_requests)
         check_time("autoscaling interval", self.interval_s, above_zero=True)
         for name in ("startup_s", "scale_down_delay_s"):
             check_time(name, getattr(self, name))
 
 
-def _check(what: str, value: float) -> None:
+def _check_positive(what: str, value: float) -> None:
     if not 0 < value < math.inf:
         raise InvalidInput(f"the {what} must be finite and above 0, not {value}")
 
 
-def _later(cluster: Cluster, delay_ps: int) -> Generator[simpy.Event, None, int]:
+def _wait(cluster: Cluster, delay_ps: int) -> Generator[simpy.Event, None, int]:
     """Wait `delay_ps`; return the instant after the wait."""
     yield cluster.env.timeout(delay_ps)
     now_ps = int(cluster.env.now)
-    if now_ps >= CLOCK_ENDS_PS and not cluster.over:
-        raise beyond_clock(now_ps)
+    if now_ps >= CLOCK_ENDS_PS and not cluster.is_over:
+        raise clock_overflow_error(now_ps)
     return now_ps
 
 
@@ -132,15 +134,15 @@ def fail_replica(cluster: Cluster, number: int, plan: Failures) -> Process:
     """Wait until a replica fails, then add its replacement."""
     member = cluster.members[number]
     lifetime_ps = max(1, picoseconds(min(plan.lifetime_s(number), 2 * LATEST_S)))
-    now_ps = yield from _later(cluster, lifetime_ps)
-    if cluster.over or not member.alive:
+    now_ps = yield from _wait(cluster, lifetime_ps)
+    if cluster.is_over or not member.alive:
         return
     cluster.fail(number, now_ps)
     if member.draining:
         return
     cluster.coming += 1
-    now_ps = yield from _later(cluster, picoseconds(plan.recovery_s))
-    over = cluster.over
+    now_ps = yield from _wait(cluster, picoseconds(plan.recovery_s))
+    over = cluster.is_over
     cluster.coming -= 1
     if not over:
         cluster.add(member.setup, now_ps)
@@ -152,16 +154,16 @@ def autoscale_pool(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> P
     interval_ps = max(1, picoseconds(plan.interval_s))
     last_wanted_ps = 0  # last time without a surplus of replicas
     while True:
-        now_ps = yield from _later(cluster, interval_ps)
+        now_ps = yield from _wait(cluster, interval_ps)
         members = [cluster.members[number] for number in cluster.replicas_of(setup)]
         taking = sum(member.open for member in members)
         current = taking + sum(member.starting for member in members)
-        wanted = math.ceil(cluster.load_of(setup) / plan.target_requests)
+        wanted = math.ceil(cluster.pool_load(setup) / plan.target_requests)
         wanted = min(max(wanted, least), plan.max_replicas)
-        if cluster.over and not (cluster.waiting_for_replica and wanted > current):
+        if cluster.is_over and not (cluster.waiting_for_replica and wanted > current):
             return
         remedy = "increase the autoscaling interval"
-        cluster.in_vain.again("the autoscaler decided", DECISIONS_IN_VAIN, now_ps, remedy)
+        cluster.in_vain.count_event("the autoscaler decided", MAX_SCALING_DECISIONS, now_ps, remedy)
         if wanted >= current:
             last_wanted_ps = now_ps
         for _ in range(wanted - current):
@@ -175,7 +177,7 @@ def autoscale_pool(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> P
 
 def _start_replica(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:
     number = cluster.add(setup, int(cluster.env.now), ready=False)
-    now_ps = yield from _later(cluster, picoseconds(plan.startup_s))
+    now_ps = yield from _wait(cluster, picoseconds(plan.startup_s))
     cluster.open(number, now_ps)
 
 
@@ -183,13 +185,13 @@ def sample_states(cluster: Cluster, interval_s: float) -> Process:
     """Sample the deployment's state every `interval_s`, before all other events of that instant."""
     interval_ps = max(1, picoseconds(interval_s))
     at_ps = 0
-    for _ in range(MOST_SAMPLES):
+    for _ in range(MAX_SAMPLES):
         yield Instant(cluster.env, BEFORE).schedule_at(at_ps)
-        if cluster.over:
+        if cluster.is_over:
             return
         cluster.account.sample(cluster, at_ps)
         at_ps += interval_ps
     raise InvalidInput(
-        f"a sample every {interval_s:g} s gives more than {MOST_SAMPLES:,} samples by {at_ps / PS_PER_S:g} s "
+        f"a sample every {interval_s:g} s gives more than {MAX_SAMPLES:,} samples by {at_ps / PS_PER_S:g} s "
         "of simulated time: increase the sampling interval"
     )

@@ -59,7 +59,7 @@ class FrontendTimes:
         return self.output_token_s > 0 or self.stream_interval > 1
 
     @property
-    def takes_in(self) -> bool:
+    def queues_requests(self) -> bool:
         """Whether incoming requests queue."""
         return self.input_token_s > 0 or self.request_s > 0
 
@@ -67,7 +67,7 @@ class FrontendTimes:
     def delays(self) -> bool:
         return self.request_latency_s > 0 or self.response_latency_s > 0 or self.streams
 
-    def from_client(self, latency_s: float) -> FrontendTimes:
+    def add_client_latency(self, latency_s: float) -> FrontendTimes:
         """Return the times as seen by a client with a round-trip latency of `latency_s`, half of it each way."""
         return replace(
             self,
@@ -142,7 +142,7 @@ class FrontEndProcesses:
             self._waiting.add(request)
         return at_ps
 
-    def goes_on(self, request: int, now_ps: int) -> int:
+    def engine_arrival_ps(self, request: int, now_ps: int) -> int:
         """Return when a request goes to the engine: now or at the end of its turn. Call it at `take_in`'s instant."""
         if request not in self._waiting:
             return now_ps

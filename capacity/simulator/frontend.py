@@ -16,7 +16,7 @@ from itertools import count
 
 import numpy as np
 
-from capacity.simulator.client import Arrivals, Client, OpenLoopClient, client_of
+from capacity.simulator.client import Arrivals, Client, OpenLoopClient, make_client
 from capacity.simulator.front_end_process import FrontEndProcesses, FrontendTimes
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.instants import NEVER
@@ -61,7 +61,7 @@ class StreamingLedger(EngineLedger):
         super().record_end(r, max(now_ps, r.last_token))
 
 
-class Frontend:
+class DelayedClient:
     """A `Client` as the engine sees it, behind the network latency; the client's own clock is kept.
 
     What the client does reaches the engine `request_latency_s` later. Completions reach the client
@@ -104,16 +104,16 @@ class Frontend:
         return []
 
 
-def client_before(workload: Workload, ledger: Ledger, times: FrontendTimes | None) -> Arrivals:
+def make_client_with_latency(workload: Workload, ledger: Ledger, times: FrontendTimes | None) -> Arrivals:
     """Return the client of `workload` as the engine sees it; an open-loop client only sends its requests later."""
     if times is None or not times.delays:
-        return client_of(workload)
+        return make_client(workload)
     if workload.is_closed_loop:
-        return Frontend(client_of(workload), ledger, times)
+        return DelayedClient(make_client(workload), ledger, times)
     return OpenLoopClient(workload, delay_ps=picoseconds(times.request_latency_s))
 
 
-def to_client_clock(ledger: Ledger, times: FrontendTimes) -> None:
+def convert_to_client_clock(ledger: Ledger, times: FrontendTimes) -> None:
     """Convert the ledger's times from the engine's clock to the client's, which a load generator records."""
     for column, shift_s in (
         (ledger.arrival_ps, -times.request_latency_s),

@@ -13,7 +13,7 @@ from capacity.workload.columns import IntArray
 
 EXACT_GAPS = 1 << 16  # distinct gaps kept exactly; more are counted in bins
 BIN_BITS = 11  # bins per octave, as a power of two: precision 2**-11, 0.05 %
-MOST_BATCHES = 40  # with more, pairs are merged: a long run has at least 20
+MAX_BATCHES = 40  # with more, pairs are merged: a long run has at least 20
 BATCH_BIN_BITS = 8  # of a batch: precision 0.4 %
 NUM_BATCH_BINS = 64 << BATCH_BIN_BITS
 FIRST_SIZE = 16  # initial gaps per batch
@@ -26,7 +26,7 @@ class GapBatches:
     """
 
     def __init__(self) -> None:
-        self._batches: list[Counter[int]] = [Counter() for _ in range(MOST_BATCHES)]  # how often, by bin
+        self._batches: list[Counter[int]] = [Counter() for _ in range(MAX_BATCHES)]  # how often, by bin
         self._size = FIRST_SIZE
         self._seen = 0
         self._of_core: tuple[IntArray, int] | None = None
@@ -42,11 +42,11 @@ class GapBatches:
         """Add `count` equal gaps, in the order of their delivery."""
         first = self._seen
         self._seen += count
-        while self._seen > MOST_BATCHES * self._size:
+        while self._seen > MAX_BATCHES * self._size:
             merged = [one + other for one, other in zip(self._batches[::2], self._batches[1::2])]
             self._batches = merged + [Counter() for _ in merged]
             self._size *= 2
-        self._batches[first // self._size][bin_of(gap_ps, BATCH_BIN_BITS)] += count
+        self._batches[first // self._size][bin_index(gap_ps, BATCH_BIN_BITS)] += count
 
     def histograms(self) -> IntArray:
         """Return gap counts by batch (rows in time order; the last may be partial) and bin; no rows without gaps."""
@@ -99,12 +99,12 @@ class GapCounter:
         self.count += count
         self.total_ps += gap_ps * count
         self._batches.add(gap_ps, count)
-        self._times[bin_of(gap_ps, BIN_BITS) if self.resolution else gap_ps] += count
+        self._times[bin_index(gap_ps, BIN_BITS) if self.resolution else gap_ps] += count
         if len(self._times) > EXACT_GAPS and not self.resolution:
             self.resolution = 2.0**-BIN_BITS
             exact, self._times = self._times, Counter()
             for gap, times in exact.items():
-                self._times[bin_of(gap, BIN_BITS)] += times
+                self._times[bin_index(gap, BIN_BITS)] += times
 
     def _multiset(self) -> tuple[IntArray, IntArray]:
         """Return the gaps in ascending order and their counts."""
@@ -140,7 +140,7 @@ class GapCounter:
         return Distribution(mean=mean_ps * scale, std=variance**0.5 * scale, percentiles=percentiles)
 
 
-def bin_of(gap_ps: int, bits: int) -> int:
+def bin_index(gap_ps: int, bits: int) -> int:
     """Return a gap's bin, its leading `bits` + 1 bits: small gaps are exact."""
     shift = max(gap_ps.bit_length() - (bits + 1), 0)
     return (shift << bits) + (gap_ps >> shift)

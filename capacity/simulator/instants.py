@@ -45,7 +45,7 @@ def call_at(
     Instant(env, kind, rank).schedule_at(at_ps).callbacks.append(act)
 
 
-def beyond_clock(at_ps: int) -> InvalidInput:
+def clock_overflow_error(at_ps: int) -> InvalidInput:
     """Return the error for a run that exceeds simulated time."""
     return InvalidInput(
         f"simulated time ends after {CLOCK_ENDS_PS // PS_PER_S} s, and the run goes on to {at_ps // PS_PER_S} s: "
@@ -53,7 +53,7 @@ def beyond_clock(at_ps: int) -> InvalidInput:
     )
 
 
-def next_key_of(queue: Sequence[tuple[int, int, int, simpy.Event]]) -> int:
+def next_event_key(queue: Sequence[tuple[int, int, int, simpy.Event]]) -> int:
     """Return the compiled engines' key of the next event in SimPy's queue; they may do all work with a lower key."""
     if not queue:
         return NEVER

@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from capacity.base.errors import InvalidInput
-from capacity.simulator.gap_counter import BATCH_BIN_BITS, MOST_BATCHES, bin_middles_ps
+from capacity.simulator.gap_counter import BATCH_BIN_BITS, MAX_BATCHES, bin_middles_ps
 from capacity.step import PS_PER_S
 from capacity.workload.columns import FloatArray, IntArray
 
 CONFIDENCE = 0.95
 BATCHES = 20  # of one run: enough for a variance, and each longer than the correlation time of a queue
-LEAST_PER_BATCH = 5
-LEAST_BEYOND = 5  # independent values beyond a percentile; with fewer, that bound is None
-FEW_BEYOND = 3.0
+MIN_PER_BATCH = 5
+MIN_VALUES_BEYOND = 5  # independent values beyond a percentile; with fewer, that bound is None
+SPARSE_TAIL_FACTOR = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,19 +46,19 @@ def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) ->
         return [None for _ in percents]
     ordered = np.sort(values)
     found = [float(value) for value in np.percentile(ordered, percents)]
-    if count < BATCHES * LEAST_PER_BATCH:
+    if count < BATCHES * MIN_PER_BATCH:
         return [Interval(value=value, low=None, high=None) for value in found]
     sizes = np.array([len(part) for part in np.array_split(ordered, BATCHES)])
     edges = np.cumsum(sizes) - sizes
     places = [
-        _Places.from_shares(
+        _RankInterval.from_shares(
             np.add.reduceat(values <= value, edges, dtype=np.int64) / sizes, percent / 100, count
         )
         for value, percent in zip(found, percents, strict=True)
     ]
 
     def is_known(place: float, beyond: float) -> bool:
-        return beyond >= LEAST_BEYOND and count * min(place, 1 - place) >= 1
+        return beyond >= MIN_VALUES_BEYOND and count * min(place, 1 - place) >= 1
 
     wanted = [(each.low, is_known(each.low, each.below)) for each in places]
     wanted += [(each.high, is_known(each.high, each.above)) for each in places]
@@ -106,16 +106,16 @@ def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Inter
 
     def interval(share: float) -> Interval:
         value = value_at(share)
-        if len(batches) < MOST_BATCHES // 4 or total < BATCHES * LEAST_PER_BATCH:
+        if len(batches) < MAX_BATCHES // 4 or total < BATCHES * MIN_PER_BATCH:
             return Interval(value=value, low=None, high=None)
         place = int(np.searchsorted(reached, share))
         below = batches[:, : place + 1].sum(axis=1) / counts
-        places = _Places.from_shares(below, share, total)
+        places = _RankInterval.from_shares(below, share, total)
         return Interval(
             value=value,
-            low=min(value_at(places.low), value) if places.below >= LEAST_BEYOND else None,
+            low=min(value_at(places.low), value) if places.below >= MIN_VALUES_BEYOND else None,
             high=max(value_at(places.high), value)
-            if places.above >= LEAST_BEYOND and places.high < 1
+            if places.above >= MIN_VALUES_BEYOND and places.high < 1
             else None,
         )
 
@@ -131,7 +131,7 @@ def share_interval(within: npt.NDArray[Any]) -> Interval | None:
     if not count:
         return None
     value = float(np.mean(within))
-    if count < BATCHES * LEAST_PER_BATCH:
+    if count < BATCHES * MIN_PER_BATCH:
         return Interval(value=value, low=None, high=None)
     if value in (0.0, 1.0):
         open_end = (1 - CONFIDENCE) ** (
@@ -139,12 +139,12 @@ def share_interval(within: npt.NDArray[Any]) -> Interval | None:
         )  # the share at which this many in a row have probability 1 - CONFIDENCE
         return Interval(value=value, low=open_end if value else 0.0, high=1.0 if value else 1 - open_end)
     batches = np.array([part.mean() for part in np.array_split(within, BATCHES)])
-    places = _Places.from_shares(batches, value, count, of_share=True)
+    places = _RankInterval.from_shares(batches, value, count, of_share=True)
     return Interval(value=value, low=places.low, high=places.high)
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
+class _RankInterval:
     """Interval of a percentile's rank, as a share, and the effective number of values `below` and `above` it."""
 
     low: float
@@ -155,7 +155,7 @@ class _Places:
     @classmethod
     def from_shares(
         cls, batch_shares: FloatArray, share: float, count: int, *, of_share: bool = False
-    ) -> _Places:
+    ) -> _RankInterval:
         """Return the interval from the share of values below the percentile in each batch, on the log-odds scale.
 
         A few values beyond a percentile come in even fewer clusters, and the number of clusters is random. So the
@@ -170,7 +170,7 @@ class _Places:
         half = t_quantile(CONFIDENCE, len(batch_shares) - 1) * error / (share * (1 - share))
         centre = math.log(share / (1 - share))
         rare = (above, below) if of_share else (below, above)
-        wider = [1 + FEW_BEYOND / max(number, LEAST_BEYOND) for number in rare]
+        wider = [1 + SPARSE_TAIL_FACTOR / max(number, MIN_VALUES_BEYOND) for number in rare]
         ends = centre - half * wider[0], centre + half * wider[1]
         low, high = (1 / (1 + math.exp(-min(at, 500.0))) if at > -500 else 0.0 for at in ends)
         return cls(low, high, below, above)

@@ -14,7 +14,7 @@ from capacity.simulator.distribution import PERCENTILES
 from capacity.simulator.intervals import share_interval
 from capacity.simulator.metrics import LatencySummary, RequestTable
 from capacity.workload import Slo, Workload
-from capacity.workload.windows import Window, judged_windows, parse_window_s, rows_of, windows_of
+from capacity.workload.windows import Window, evaluated_windows, find_windows, parse_window_s, window_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def goodput(slos: Sequence[Slo], records: RequestTable, summary: LatencySummary,
     good = np.ones(len(records), dtype=bool)
     for slo in slos:
         good &= _values_s(slo, records) <= slo.limit_s
-    low, high = _bounds(good, steady)
+    low, high = _interval_bounds(good, steady)
     rate = len(records) / summary.duration if summary.duration else 0.0
     return Goodput(
         requests_per_s=rate * float(good.mean()),
@@ -71,16 +71,16 @@ def goodput(slos: Sequence[Slo], records: RequestTable, summary: LatencySummary,
         attained_fraction=float(good.mean()),
         attained_low=low,
         attained_high=high,
-        limits=hold(slos, records, summary, steady=steady),
+        limits=evaluate_slos(slos, records, summary, steady=steady),
     )
 
 
-def _bounds(within: npt.NDArray[np.bool_], steady: bool) -> tuple[float | None, float | None]:
+def _interval_bounds(within: npt.NDArray[np.bool_], steady: bool) -> tuple[float | None, float | None]:
     interval = share_interval(within) if steady else None
     return (None, None) if interval is None else (interval.low, interval.high)
 
 
-def hold(
+def evaluate_slos(
     slos: Iterable[Slo], records: RequestTable, summary: LatencySummary, *, steady: bool = False
 ) -> tuple[SloLevel, ...]:
     """Evaluate each of `slos` over all requests of a run; a request that did not complete is infinitely late.
@@ -89,7 +89,8 @@ def hold(
     Raises InvalidInput for a percentile of gaps that the summary does not have.
     """
     return tuple(
-        _of_requests(slo, records, steady) if slo.of_requests else _of_gaps(slo, summary) for slo in slos
+        _request_level(slo, records, steady) if slo.applies_to_requests else _gap_level(slo, summary)
+        for slo in slos
     )
 
 
@@ -100,7 +101,7 @@ def check_window(slo_window: str, slos: Sequence[Slo]) -> None:
         raise InvalidInput("--slo-window changes nothing without SLOs: add --slo, or leave it out")
 
 
-def hold_in_windows(
+def evaluate_slos_in_windows(
     slos: Sequence[Slo],
     workload: Workload,
     records: RequestTable,
@@ -113,13 +114,13 @@ def hold_in_windows(
 
     Traffic no longer than `slo_window` gives the results over all requests, and None.
     """
-    windows = judged_windows(windows_of([workload], parse_window_s(slo_window))) if slos else ()
+    windows = evaluated_windows(find_windows([workload], parse_window_s(slo_window))) if slos else ()
     held = [
-        (hold(slos, records.rows(rows_of(workload, window)), summary, steady=steady), window)
+        (evaluate_slos(slos, records.rows(window_rows(workload, window)), summary, steady=steady), window)
         for window in windows
     ]
     if not held:
-        return hold(slos, records, summary, steady=steady), None
+        return evaluate_slos(slos, records, summary, steady=steady), None
     return max(held, key=lambda each: max(level.ratio for level in each[0]))
 
 
@@ -129,17 +130,17 @@ def _values_s(slo: Slo, records: RequestTable) -> npt.NDArray[np.float64]:
     return np.where(records.completed, np.nan_to_num(records.latency_s(slo.metric)), np.inf)
 
 
-def _of_requests(slo: Slo, records: RequestTable, steady: bool) -> SloLevel:
+def _request_level(slo: Slo, records: RequestTable, steady: bool) -> SloLevel:
     values_s = _values_s(slo, records)
     within = values_s <= slo.limit_s
-    low, high = _bounds(within, steady)
+    low, high = _interval_bounds(within, steady)
     value_s = None
     if slo.percentile is not None:
         # no interpolation next to infinity
         lower = float(np.percentile(values_s, slo.percentile, method="lower"))
         higher = float(np.percentile(values_s, slo.percentile, method="higher"))
         value_s = slo.value_s(values_s) if np.isfinite(higher) else (lower if lower == higher else np.inf)
-    met = bool(within.all()) if slo.percentile is None else slo.attained_by(value_s)
+    met = bool(within.all()) if slo.percentile is None else slo.is_met(value_s)
     return SloLevel(
         slo=str(slo),
         limit_ms=slo.limit_s * 1e3,
@@ -151,7 +152,7 @@ def _of_requests(slo: Slo, records: RequestTable, steady: bool) -> SloLevel:
     )
 
 
-def _of_gaps(slo: Slo, summary: LatencySummary) -> SloLevel:
+def _gap_level(slo: Slo, summary: LatencySummary) -> SloLevel:
     if slo.percentile not in PERCENTILES:
         raise InvalidInput(
             f"{slo}: gaps between tokens have only the percentiles {', '.join(f'p{p}' for p in PERCENTILES)}"
@@ -163,5 +164,5 @@ def _of_gaps(slo: Slo, summary: LatencySummary) -> SloLevel:
         limit_ms=slo.limit_s * 1e3,
         value_ms=value_ms,
         attained_fraction=None,
-        met=slo.attained_by(None if value_ms is None else value_ms / 1e3),
+        met=slo.is_met(None if value_ms is None else value_ms / 1e3),
     )

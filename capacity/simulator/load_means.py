@@ -115,7 +115,7 @@ def steady_intervals(
     if gaps is not None:
         batches = gaps.batches().histograms()
         ends = int(measured.arrival_ps[0]), int(measured.arrival_ps[-1])
-        begin, end = _gaps_until(records, ends) * len(batches)
+        begin, end = _share_of_gaps_before(records, ends) * len(batches)
         found["itl"] = gap_intervals_ms(batches[math.ceil(begin) : math.floor(end)], PERCENTILES)
     known = {
         f"p{percent}_{name}_ms": interval
@@ -125,7 +125,7 @@ def steady_intervals(
     return dict.fromkeys(names) | known
 
 
-def _gaps_until(records: RequestTable, instants_ps: Sequence[int]) -> FloatArray:
+def _share_of_gaps_before(records: RequestTable, instants_ps: Sequence[int]) -> FloatArray:
     """Return the approximate share of all gaps between deliveries before each instant."""
     done = records.completed & (records.output_tokens > 1)
     first, finish = records.first_token_ps[done], records.finish_ps[done]
@@ -136,7 +136,7 @@ def _gaps_until(records: RequestTable, instants_ps: Sequence[int]) -> FloatArray
     return np.array(passed) / total
 
 
-def whole_means(summary: LatencySummary, records: RequestTable) -> LoadMeans | None:
+def whole_run_means(summary: LatencySummary, records: RequestTable) -> LoadMeans | None:
     """Return means over all requests of a run, as `vllm bench serve` prints them; None if none completed."""
     e2e = summary.e2el_ms
     if e2e is None:

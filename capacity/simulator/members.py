@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EngineLoop = Literal["auto", "core", "events"]
 
 
-def engine_loop_named(name: str) -> EngineLoop:
+def parse_engine_loop(name: str) -> EngineLoop:
     """Return the engine loop of this name. Raises UnknownName."""
     loops: dict[str, EngineLoop] = {loop: loop for loop in get_args(EngineLoop)}
     if name not in loops:

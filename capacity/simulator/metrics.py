@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from capacity.base.errors import InvalidInput
 from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
-from capacity.simulator.distribution import Distribution, flattened_latencies
+from capacity.simulator.distribution import Distribution, flatten_latencies
 from capacity.simulator.gap_counter import GapCounter
 from capacity.step import PS_PER_S
 from capacity.workload.columns import IntArray
@@ -151,7 +151,7 @@ class RequestTable(Sequence[RequestRecord]):
         return cls(**columns)
 
 
-def latency_of(metric: str, ttft_s: float, e2e_s: float, output_tokens: int) -> float | None:
+def request_latency_s(metric: str, ttft_s: float, e2e_s: float, output_tokens: int) -> float | None:
     """Return a latency (s) of a request with this TTFT and E2E; None if it does not have it."""
     request = RequestRecord(
         index=0,
@@ -204,7 +204,7 @@ class LatencySummary:
     def to_dict(self) -> dict[str, Any]:
         """Return the flat keys of `vllm bench serve`'s result body."""
         names = [field.name for field in fields(self) if field.name not in ("latencies_ms", "itl_resolution")]
-        return {name: getattr(self, name) for name in names} | flattened_latencies(self.latencies_ms)
+        return {name: getattr(self, name) for name in names} | flatten_latencies(self.latencies_ms)
 
 
 def summarize(

@@ -8,7 +8,7 @@ import numpy as np
 
 from capacity.workload.columns import FloatArray
 
-LEAST_RESIDENCES = 10  # minimum length of a stretch or run, in residence times of a request
+MIN_RESIDENCES = 10  # minimum length of a stretch or run, in residence times of a request
 
 
 def local_variation(arrival: FloatArray) -> float:
@@ -50,7 +50,7 @@ def peak_load(arrival: FloatArray, capacity: float, stay_s: float) -> Peak | Non
     variation = max(local_variation(arrival), 1.0)
     worst: Peak | None = None
     parts = 2
-    while (end_s - start_s) / parts > LEAST_RESIDENCES * stay_s and parts <= 1024:
+    while (end_s - start_s) / parts > MIN_RESIDENCES * stay_s and parts <= 1024:
         edges = np.linspace(start_s, end_s, parts + 1)
         counts = np.diff(np.searchsorted(arrival, edges))
         length_s = (end_s - start_s) / parts

@@ -41,7 +41,7 @@ class ReadableEngines:
         number, pool, times = len(self.engines), make_pool(setup), self._recording.frontend
         work = StepWork(setup.step_times) if self._recording.keep_work else None
         ledger, front_end = EngineLedger(self._ledger, self.gaps, work), None
-        if times is not None and (times.streams or times.takes_in):
+        if times is not None and (times.streams or times.queues_requests):
             front_end = FrontEndProcesses(times, self._requests.prompt_tokens)
             if times.streams:
                 ledger = StreamingLedger(self._ledger, self.gaps, work, front_end=front_end)
@@ -55,7 +55,7 @@ class ReadableEngines:
             new_sequence=self._requests.sequence_maker(setup, pool),
             number=number,
             observer=self._recording.observer,
-            front_end=front_end if front_end is not None and front_end.times.takes_in else None,
+            front_end=front_end if front_end is not None and front_end.times.queues_requests else None,
         )
         self.engines.append(engine)
         self.env.process(engine.run())

@@ -17,25 +17,25 @@ import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.base.latency_metrics import METRICS
-from capacity.base.record import Written
+from capacity.base.record import WrittenRecord
 from capacity.simulator.distribution import PERCENTILES
 from capacity.simulator.intervals import CONFIDENCE, Interval, mean_of_runs, t_quantile, variance
 from capacity.simulator.metrics import LatencySummary
 
-MOST_REPLICATIONS = 1000
+MAX_REPLICATIONS = 1000
 RATES = ("request_throughput", "output_throughput", "request_goodput")
 LATENCIES = tuple(
     f"{statistic}_{metric}_ms"
     for metric in METRICS
     for statistic in ("mean", *(f"p{percent}" for percent in PERCENTILES))
 )
-FIGURES = (*RATES, *LATENCIES)
+METRIC_NAMES = (*RATES, *LATENCIES)
 
 
 def check_replications(count: int) -> None:
     """Raise InvalidInput if the number of runs is out of range."""
-    if not 1 <= count <= MOST_REPLICATIONS:
-        raise InvalidInput(f"--replications must be from 1 to {MOST_REPLICATIONS}, not {count}")
+    if not 1 <= count <= MAX_REPLICATIONS:
+        raise InvalidInput(f"--replications must be from 1 to {MAX_REPLICATIONS}, not {count}")
 
 
 def replication_seeds(seed: int, count: int) -> tuple[int, ...]:
@@ -53,7 +53,7 @@ class Replications:
     metrics: Mapping[str, Interval | None]
 
 
-def over_runs(seeds: Sequence[int], summaries: Iterable[LatencySummary]) -> Replications:
+def summarize_runs(seeds: Sequence[int], summaries: Iterable[LatencySummary]) -> Replications:
     """Return the means over runs with these seeds."""
     columns = _columns(summaries)
     return Replications(
@@ -63,7 +63,7 @@ def over_runs(seeds: Sequence[int], summaries: Iterable[LatencySummary]) -> Repl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairedMetric(Written):
+class PairedMetric(WrittenRecord):
     """One metric of two configurations over the same seeds: means, and second minus first with its 95 % interval.
 
     `independent_half` is the half-width with independent seeds, and `variance_ratio` how many times as many runs those
@@ -91,7 +91,7 @@ def pair_runs(first: Iterable[LatencySummary], second: Iterable[LatencySummary])
     before, after = _columns(first), _columns(second)
     return tuple(
         _pair(name, a, b)
-        for name in FIGURES
+        for name in METRIC_NAMES
         if (a := before[name]) is not None and (b := after[name]) is not None
     )
 
@@ -121,5 +121,5 @@ def _columns(summaries: Iterable[LatencySummary]) -> dict[str, list[float] | Non
         raise InvalidInput("replications need at least 1 run")
     return {
         name: None if any(row[name] is None for row in rows) else [float(row[name]) for row in rows]
-        for name in FIGURES
+        for name in METRIC_NAMES
     }

@@ -41,7 +41,7 @@ class Chains:
         )
         self._offsets = array("q", np.concatenate(([0], np.cumsum(shared))).tobytes())
         self._keys = array("q", runs.first_ids[kept].tobytes())
-        self._stops = array("q", _stops(runs)[kept].tobytes())
+        self._stops = array("q", _run_stops(runs)[kept].tobytes())
 
     def chain_of(self, request: int) -> Chain:
         """Return the keys of a request's shared runs, and the end of each in blocks from the start of the prompt."""
@@ -65,7 +65,7 @@ class Chains:
         return Content(~request, keys, stops)
 
 
-def _stops(runs: BlockRuns) -> IntArray:
+def _run_stops(runs: BlockRuns) -> IntArray:
     """Return the end of each run, in blocks from the start of its prompt."""
     ends = np.cumsum(runs.counts)
     before = np.concatenate(([0], ends))[runs.offsets[:-1]]
@@ -101,10 +101,10 @@ class Requests:
     @cached_property
     def asked_tokens(self) -> array[int]:
         """Prompt plus requested output tokens of each request."""
-        return array("q", self.workload.asked_tokens.tobytes())
+        return array("q", self.workload.requested_tokens.tobytes())
 
     @property
-    def have_images(self) -> bool:
+    def has_images(self) -> bool:
         """Whether any prompt has images or an audio clip."""
         columns = (self.workload.images, self.workload.audio_tokens)
         return any(column.any() for column in columns if column is not None)
@@ -116,7 +116,7 @@ class Requests:
             raise InvalidInput(
                 f"requests use LoRA adapters, but {setup.label} supports none: add --max-loras"
             )
-        if self.have_images:
+        if self.has_images:
             columns = (self.workload.image_tokens, self.workload.audio_tokens)
             largest = max((int(column.max()) for column in columns if column is not None), default=0)
             check_encoding(setup, largest)
@@ -135,7 +135,7 @@ class Requests:
         asked = None
         if workload.max_tokens is not None and not prefill_only:
             asked = array("q", workload.max_tokens.tobytes())
-        chains = self.chains_of(pool.block_size) if pool.prefix_caching else None
+        chains = self.block_chains(pool.block_size) if pool.prefix_caching else None
         table = pool.table
 
         def new_sequence(index: int, arrival_ps: int) -> Sequence | None:
@@ -165,7 +165,7 @@ class Requests:
         """Return a function that gives a router's view of a request; with prefixes if `block_size` is given."""
         tokens, asked = self.prompt_tokens, self.asked_tokens
         sessions = None if self.workload.session is None else self.workload.session.tolist()
-        chain_of = None if block_size is None else self.chains_of(block_size).chain_of
+        chain_of = None if block_size is None else self.block_chains(block_size).chain_of
 
         def prompt(request: int) -> Prompt:
             length = tokens[request]
@@ -177,7 +177,7 @@ class Requests:
 
         return prompt
 
-    def chains_of(self, block_size: int) -> Chains:
+    def block_chains(self, block_size: int) -> Chains:
         chains = self._chains.get(block_size)
         if chains is None:
             chains = self._chains[block_size] = Chains(self.workload, block_size)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from capacity.simulator.distribution import Distribution
 from capacity.simulator.engines import EngineAccount
 from capacity.simulator.gap_counter import GapCounter
-from capacity.simulator.kv_cache.offload import TierUse, added_up
+from capacity.simulator.kv_cache.offload import TierUse, sum_tier_use
 from capacity.simulator.ledger import Sample
 from capacity.simulator.members import Member, ReplicaSummary
 from capacity.simulator.metrics import LatencySummary, RequestTable, summarize
@@ -23,11 +23,11 @@ from capacity.step import PS_PER_S
 
 Status = Literal["complete", "stalled", "interrupted"]
 # fields that `to_dict` copies
-OF_ENGINES = (
+ENGINE_FIELDS = (
     "status", "reason", "rejected", "preemptions", "prefix_cache_hit_fraction", "kv_utilization_mean",
     "kv_utilization_peak", "mean_batch_size", "steps",
 )  # fmt: skip
-OF_DEPLOYMENTS = ("router", "decode_router", "timed_out", "restarted", "lost", "replica_s")
+DEPLOYMENT_FIELDS = ("router", "decode_router", "timed_out", "restarted", "lost", "replica_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,23 +131,23 @@ class SimulationResult:
     def to_dict(self) -> dict[str, object]:
         shared: dict[str, object] = {
             **self.summary.to_dict(),
-            **{name: getattr(self, name) for name in OF_ENGINES},
+            **{name: getattr(self, name) for name in ENGINE_FIELDS},
             "kv_tiers": [asdict(tier) for tier in self.kv_tiers],
             "data_parallel_requests": list(self.data_parallel_requests),
         }
-        return shared if self.router is None else shared | self._of_the_deployment()
+        return shared if self.router is None else shared | self._deployment_fields()
 
-    def _of_the_deployment(self) -> dict[str, object]:
+    def _deployment_fields(self) -> dict[str, object]:
         return {
-            **{name: getattr(self, name) for name in OF_DEPLOYMENTS},
-            "transfer_ms": None if self.transfer_ps is None else _milliseconds(self.transfer_ps),
+            **{name: getattr(self, name) for name in DEPLOYMENT_FIELDS},
+            "transfer_ms": None if self.transfer_ps is None else _time_statistics_ms(self.transfer_ps),
             "transfers": None if self.transfers is None else dict(self.transfers),
             "replicas": [asdict(replica) for replica in self.replicas],
             **({} if self.cascade is None else {"cascade": self.cascade.to_dict()}),
         }
 
 
-def _milliseconds(times_ps: npt.NDArray[np.int64]) -> dict[str, float] | None:
+def _time_statistics_ms(times_ps: npt.NDArray[np.int64]) -> dict[str, float] | None:
     """Return mean and percentiles of the times that are known."""
     times = Distribution.from_values(times_ps[times_ps >= 0] * (1e3 / PS_PER_S))
     if times is None:
@@ -155,7 +155,7 @@ def _milliseconds(times_ps: npt.NDArray[np.int64]) -> dict[str, float] | None:
     return {"mean": times.mean, **{f"p{percent}": value for percent, value in times.percentiles.items()}}
 
 
-def add_up(
+def sum_engines(
     members: Sequence[Member],
     accounts: Sequence[EngineAccount],
     records: RequestTable,
@@ -191,7 +191,7 @@ def add_up(
         mean_batch_size=sum(account.rows for account in accounts) / steps if steps else 0.0,
         busy_s=sum(account.kv_busy_ps for account in accounts) / PS_PER_S,
         gaps=gaps,
-        kv_tiers=added_up(use for account in accounts for use in account.tier_use),
+        kv_tiers=sum_tier_use(use for account in accounts for use in account.tier_use),
         data_parallel_requests=tuple(count for account in accounts for count in account.rank_requests),
         step_work=tuple(account.work for account in accounts if account.work is not None),
         replicas=replicas,

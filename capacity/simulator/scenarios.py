@@ -19,14 +19,14 @@ from capacity.base.clock import LATEST_S
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.outside import parse_json, read_text
 from capacity.simulator.core import library
-from capacity.simulator.core.logged import WrittenRequest, logged_run
+from capacity.simulator.core.logged import ContentRequest, run_with_log
 from capacity.simulator.engine import Engine
-from capacity.simulator.engines import Nobody
+from capacity.simulator.engines import NullReports
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.kv_cache.content import Content, chain_blocks
 from capacity.simulator.kv_cache.radix import RadixCache, RadixNode
 from capacity.simulator.ledger import EngineLedger, Ledger
-from capacity.simulator.members import EngineLoop, engine_loop_named
+from capacity.simulator.members import EngineLoop, parse_engine_loop
 from capacity.simulator.schedulers import SchedulerLimits, Speculation, Step
 from capacity.simulator.schedulers import Sequence as Request
 from capacity.simulator.setup import EngineSetup, make_pool, make_scheduler
@@ -83,7 +83,7 @@ def schedule_scenario(
     `status` is "ok", or "stalled" with the reason as `error`. `engine_loop`: see `simulate`; both loops give the same
     schedule. Raises InvalidInput, UnknownName.
     """
-    loop = engine_loop_named(engine_loop)
+    loop = parse_engine_loop(engine_loop)
     if policy not in SCHEDULE_POLICIES:
         raise UnknownName("scheduling policy", policy, SCHEDULE_POLICIES)
     check_scenario(scenario)
@@ -106,7 +106,7 @@ class _Schedule:
     def __init__(self, scenario: Mapping[str, Any], policy: str) -> None:
         self.scenario = scenario
         self.v0 = policy == "vllm-v0"
-        self.setup = _setup(scenario, policy)
+        self.setup = _make_setup(scenario, policy)
         self.steps: list[list[Any]] = []
         self.stalled_by: str | None = None
 
@@ -115,7 +115,7 @@ class _Schedule:
         asked.sort(key=lambda r: r.arrival_ps)
         compiled = engine_loop == "core" or (engine_loop == "auto" and library.load() is not None)
         if asked:
-            (self._run_core if compiled else self._readable)(asked)
+            (self._run_core if compiled else self._run_readable)(asked)
         return {
             "engine": f"capacity {self.setup.policy}",
             "scenario": self.scenario,
@@ -125,7 +125,7 @@ class _Schedule:
             "steps": self.steps,
         }
 
-    def _readable(self, asked: list[WrittenRequest]) -> None:
+    def _run_readable(self, asked: list[ContentRequest]) -> None:
         pool = make_pool(self.setup)
         sequences = [
             Request(
@@ -146,7 +146,7 @@ class _Schedule:
             make_scheduler(self.setup, pool),
             pool,
             ledger=EngineLedger(Ledger(len(asked)), GapCounter()),
-            reports=Nobody(),
+            reports=NullReports(),
             new_sequence=lambda index, _: sequences[index],
             observer=self._observe,
         )
@@ -164,8 +164,8 @@ class _Schedule:
             engine.pool.free_blocks,
         )
 
-    def _run_core(self, asked: list[WrittenRequest]) -> None:
-        run = logged_run(self.setup, asked, turns_away=not self.v0)
+    def _run_core(self, asked: list[ContentRequest]) -> None:
+        run = run_with_log(self.setup, asked, turns_away=not self.v0)
         for step in run.steps:
             rows = [[asked[row[0]].id, *row[1:]] for row in step.rows]
             preempted, finished = ([asked[r].id for r in some] for some in (step.preempted, step.finished))
@@ -186,14 +186,14 @@ class _Schedule:
         columns = 3 if self.v0 else 4
         self.steps.append([start_s, end_s, [row[:columns] for row in rows], preempted, finished, free_blocks])
 
-    def _requests(self) -> tuple[list[WrittenRequest], list[Any]]:
+    def _requests(self) -> tuple[list[ContentRequest], list[Any]]:
         """Return the requests that the front end admits, and the ids of those that it rejects."""
         scenario, max_model_len = self.scenario, self.setup.limits.max_model_len
         interned: dict[tuple[int, tuple[int, ...]], int] = {}
-        requests: list[WrittenRequest] = []
+        requests: list[ContentRequest] = []
         rejected: list[Any] = []
         for index, row in enumerate(scenario["requests"]):
-            prompt = _tokens(row["prompt"])
+            prompt = _prompt_token_ids(row["prompt"])
             outputs = row["max_tokens"]
             if not 1 <= outputs <= MAX_TOKENS:
                 raise InvalidInput(
@@ -205,23 +205,23 @@ class _Schedule:
             end = max(len(prompt) + 1, min(len(prompt) + outputs, max_model_len))
             seed = row.get("out_seed", FIRST_ANSWER_SEED + index)
             requests.append(
-                WrittenRequest(
+                ContentRequest(
                     id=row["id"],
                     arrival_ps=round(row["arrival"] * PS_PER_S),
                     prompt_tokens=len(prompt),
                     max_known=end,
                     priority=row.get("priority", 0),
                     keys=chain_blocks(
-                        prompt + _answer(seed, end - len(prompt)), self.setup.block_size, interned
+                        prompt + _output_token_ids(seed, end - len(prompt)), self.setup.block_size, interned
                     ),
                 )
             )
         return requests, rejected
 
 
-def _setup(scenario: Mapping[str, Any], policy: str) -> EngineSetup:
+def _make_setup(scenario: Mapping[str, Any], policy: str) -> EngineSetup:
     v0 = policy == "vllm-v0"
-    limits, blocks, block_size = _limits(scenario, v0), scenario["num_blocks"], scenario["block_size"]
+    limits, blocks, block_size = _make_limits(scenario, v0), scenario["num_blocks"], scenario["block_size"]
     if blocks < 1 or block_size < 1:
         raise InvalidInput(f"num_blocks and block_size must be at least 1, not {blocks} and {block_size}")
     if blocks > MAX_BLOCKS:
@@ -253,8 +253,8 @@ def _setup(scenario: Mapping[str, Any], policy: str) -> EngineSetup:
     )
 
 
-def _limits(scenario: Mapping[str, Any], v0: bool) -> SchedulerLimits:
-    names = {*WHOLE, "enable_chunked_prefill", "watermark", "reserve_full_isl"}
+def _make_limits(scenario: Mapping[str, Any], v0: bool) -> SchedulerLimits:
+    names = {*INTEGER_FIELDS, "enable_chunked_prefill", "watermark", "reserve_full_isl"}
     names &= {field.name for field in fields(SchedulerLimits)}
     limits = {name: scenario[name] for name in names if name in scenario}
     for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
@@ -267,7 +267,7 @@ def _limits(scenario: Mapping[str, Any], v0: bool) -> SchedulerLimits:
     )
 
 
-def _tokens(segments: Sequence[Sequence[Any]]) -> list[int]:
+def _prompt_token_ids(segments: Sequence[Sequence[Any]]) -> list[int]:
     """Return the token ids of a prompt: [s, n] is a text, ["o", s, n] the first n output tokens of seed s."""
     tokens: list[int] = []
     for segment in segments:
@@ -275,14 +275,14 @@ def _tokens(segments: Sequence[Sequence[Any]]) -> list[int]:
         if count < 0 or len(tokens) + count > MAX_TOKENS:
             raise InvalidInput(f"segment {list(segment)!r}: its length must be from 0 to {MAX_TOKENS:,}")
         if segment[0] == "o":
-            tokens += _answer(segment[1], count)
+            tokens += _output_token_ids(segment[1], count)
         else:
             first = segment[0] * SEED_STRIDE
             tokens += range(first, first + count)
     return tokens
 
 
-def _answer(seed: int, count: int) -> list[int]:
+def _output_token_ids(seed: int, count: int) -> list[int]:
     first = seed * SEED_STRIDE + ANSWER_OFFSET
     return list(range(first, first + count))
 
@@ -298,11 +298,11 @@ def _radix_trace(program: Mapping[str, Any]) -> list[dict[str, object]]:
         if verb == "evict":
             result = cache.evict(argument)
         elif verb == "match":
-            result = cache.match(tuple(_tokens(argument)))[0]
+            result = cache.match(tuple(_prompt_token_ids(argument)))[0]
         elif verb == "insert":
-            result = cache.insert(tuple(_tokens(argument)))
+            result = cache.insert(tuple(_prompt_token_ids(argument)))
         elif verb == "lock":
-            node = cache.match(tuple(_tokens(argument)))[1]
+            node = cache.match(tuple(_prompt_token_ids(argument)))[1]
             cache.lock(node)
             locked.setdefault(json.dumps(argument), []).append(node)
         elif verb == "unlock":
@@ -325,33 +325,33 @@ def _radix_trace(program: Mapping[str, Any]) -> list[dict[str, object]]:
     return trace
 
 
-MOST = 1 << 40  # limit of counts and seeds, so that their sums fit in 64 bits
-WHOLE = (
+MAX_INTEGER = 1 << 40  # limit of counts and seeds, so that their sums fit in 64 bits
+INTEGER_FIELDS = (
     "num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len",
     "long_prefill_token_threshold", "max_num_active_seqs", "prefill_schedule_interval", "pp",
     "num_cpu_blocks", "sliding_window", "hybrid_window", "page_size",
 )  # fmt: skip
-WHOLE_OF_A_REQUEST = ("max_tokens", "priority", "out_seed")
-LONGEST_STEP_S = 1e5  # of a step, or per token
+REQUEST_INTEGER_FIELDS = ("max_tokens", "priority", "out_seed")
+MAX_STEP_S = 1e5  # of a step, or per token
 
 
 def check_scenario(scenario: Mapping[str, Any]) -> None:
     """Raise InvalidInput for a field of the wrong type; missing fields raise KeyError when they are read."""
-    _check_whole(scenario, WHOLE)
-    _number("watermark", scenario.get("watermark", 0), 1)
+    _check_integers(scenario, INTEGER_FIELDS)
+    _check_number("watermark", scenario.get("watermark", 0), 1)
     times = scenario.get("step_time", {})
     if not isinstance(times, Mapping):
         raise InvalidInput(f"step_time is {times!r}: it must be an object with base and per_token")
     for name, seconds in times.items():
-        _number(f"step_time.{name}", seconds, LONGEST_STEP_S)
+        _check_number(f"step_time.{name}", seconds, MAX_STEP_S)
     requests = scenario.get("requests", [])
     if not isinstance(requests, list):
         raise InvalidInput(f"requests is a {type(requests).__name__}: it must be a list")
     for index, request in enumerate(requests):
         if not isinstance(request, Mapping):
             raise InvalidInput(f"request {index} is {request!r:.60}: it must be an object")
-        _check_whole(request, WHOLE_OF_A_REQUEST)
-        _number("arrival", request.get("arrival", 0), LATEST_S)
+        _check_integers(request, REQUEST_INTEGER_FIELDS)
+        _check_number("arrival", request.get("arrival", 0), LATEST_S)
         if isinstance(request.get("id", 0), list | dict):
             raise InvalidInput(f"request {index}: its id must be a text or a number")
 
@@ -361,23 +361,23 @@ def check_segment(segment: Any) -> int:
     if not isinstance(segment, list) or len(segment) not in (2, 3):
         raise InvalidInput(f"segment {segment!r:.60}: it must be [seed, length] or ['o', seed, length]")
     for number in segment[-2:]:
-        if not _whole(number):
+        if not _is_integer(number):
             raise InvalidInput(f"segment {segment!r:.60}: {number!r:.60} must be a whole number below 2^40")
     return int(segment[-1])
 
 
-def _check_whole(document: Mapping[str, Any], names: Iterable[str]) -> None:
+def _check_integers(document: Mapping[str, Any], names: Iterable[str]) -> None:
     for name in names:
         value = document.get(name)
-        if value is not None and not _whole(value):
+        if value is not None and not _is_integer(value):
             raise InvalidInput(f"{name} is {value!r:.60}: it must be a whole number below 2^40")
 
 
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < MAX_INTEGER
 
 
-def _number(name: str, value: object, most: float) -> None:
+def _check_number(name: str, value: object, most: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
         shown = "nan" if isinstance(value, float) and math.isnan(value) else f"{value!r:.60}"
         raise InvalidInput(f"{name} is {shown}: it must be a number from 0 to {most:g}")

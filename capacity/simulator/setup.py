@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routing import Takes
+from capacity.deployment.routing import PoolLimits
 from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content_pool import ContentPool
 from capacity.simulator.kv_cache.contiguous_pool import ContiguousPool
@@ -19,7 +19,7 @@ from capacity.simulator.schedulers import (
     Speculation,
     find_scheduler,
     make_policy,
-    schedulers_that,
+    schedulers_with_ability,
 )
 from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES
 from capacity.simulator.step_noise import StepNoise
@@ -64,7 +64,7 @@ class EngineSetup:
     launch_lag: float = 0.0
     label: str = "engine"
     role: Role = "both"
-    takes: Takes = field(default_factory=Takes)
+    takes: PoolLimits = field(default_factory=PoolLimits)
 
     @property
     def policy_name(self) -> str:
@@ -123,7 +123,7 @@ def check_encoding(setup: EngineSetup, image_tokens: int) -> None:
     if not isinstance(setup.policy, str):
         return
     if not scheduler.encodes:
-        able = " and ".join(schedulers_that("encodes"))
+        able = " and ".join(schedulers_with_ability("encodes"))
         raise InvalidInput(
             f"images are simulated for {able}, not for {setup.policy}: use --engine vllm, or leave out "
             "--images-per-prompt"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from capacity.simulator.schedulers import Row, Step
-from capacity.simulator.schedulers.encoding import is_clip
+from capacity.simulator.schedulers.encoding import is_audio
 from capacity.step import StepShape, windowed_pairs
 
 
@@ -46,8 +46,8 @@ def sum_step(step: Step, window_tokens: int | None = None) -> StepShape:
     shape = sum_rows(step.rows, window_tokens)
     if not step.encoded:
         return shape
-    images = [r.image_tokens for r, image in step.encoded if not is_clip(r, image)]
-    clips = [r.audio_tokens for r, image in step.encoded if is_clip(r, image)]
+    images = [r.image_tokens for r, image in step.encoded if not is_audio(r, image)]
+    clips = [r.audio_tokens for r, image in step.encoded if is_audio(r, image)]
     return shape._replace(
         encoder_tokens=sum(images),
         encoder_pairs=sum(size * size for size in images),

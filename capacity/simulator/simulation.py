@@ -10,16 +10,16 @@ from capacity.base.clock import check_time
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routing import Router
 from capacity.simulator.admission import Admission
-from capacity.simulator.cascading import Cascading
+from capacity.simulator.cascading import CascadeCluster
 from capacity.simulator.cluster import Cluster
-from capacity.simulator.disaggregated import Disaggregated, check_roles
+from capacity.simulator.disaggregated import DisaggregatedCluster, check_roles
 from capacity.simulator.dispatch import Dispatch
 from capacity.simulator.engine import StepObserver
-from capacity.simulator.engine_loop import why_readable
+from capacity.simulator.engine_loop import readable_loop_reason
 from capacity.simulator.escalation import Escalation
 from capacity.simulator.fleet import Autoscaling, Failures, autoscale_pool
 from capacity.simulator.front_end_process import FrontendTimes
-from capacity.simulator.members import Recording, engine_loop_named
+from capacity.simulator.members import Recording, parse_engine_loop
 from capacity.simulator.result import SimulationResult
 from capacity.simulator.setup import EngineSetup, Role
 from capacity.simulator.transfer import KvLink
@@ -100,7 +100,7 @@ def simulate(
         scales=scaling is not None or decode_scaling is not None,
     )
     if workload.client_latency_s:
-        frontend = (frontend or FrontendTimes()).from_client(workload.client_latency_s)
+        frontend = (frontend or FrontendTimes()).add_client_latency(workload.client_latency_s)
     recording = Recording(
         frontend=frontend,
         sample_interval_s=sample_interval_s,
@@ -108,13 +108,13 @@ def simulate(
         observer=observer,
         progress=progress,
         check=check,
-        engine_loop=engine_loop_named(engine_loop),
+        engine_loop=parse_engine_loop(engine_loop),
     )
-    cluster = _deployment(workload, setups, dispatch, recording)
+    cluster = _make_cluster(workload, setups, dispatch, recording)
     if decode_scaling is not None:
-        _scale(cluster, setups, "decode", decode_scaling)
+        _start_autoscaling(cluster, setups, "decode", decode_scaling)
     if scaling is not None:
-        _scale(cluster, setups, setups[0].role if link is None else "prefill", scaling)
+        _start_autoscaling(cluster, setups, setups[0].role if link is None else "prefill", scaling)
     interrupted = False
     with closing(cluster.engines):
         try:
@@ -124,15 +124,15 @@ def simulate(
                 raise
             interrupted = True
         result = cluster.result(goodput_ms=goodput_ms, interrupted=interrupted)
-    return replace(result, readable_because=why_readable(recording, setups, cluster.requests))
+    return replace(result, readable_because=readable_loop_reason(recording, setups, cluster.requests))
 
 
-def _deployment(
+def _make_cluster(
     workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
 ) -> Cluster:
     """Return the empty engines with router and clients."""
     if all(setup.role == "both" for setup in setups):
-        kind = Cluster if dispatch.cascade is None else Cascading
+        kind = Cluster if dispatch.cascade is None else CascadeCluster
         cluster = kind(workload, setups, dispatch, recording)
     elif dispatch.cascade is not None:
         raise InvalidInput(
@@ -140,13 +140,15 @@ def _deployment(
         )
     else:
         check_roles(setups)
-        cluster = Disaggregated(workload, setups, dispatch, recording)
+        cluster = DisaggregatedCluster(workload, setups, dispatch, recording)
     for setup in setups:
         cluster.add(setup)
     return cluster
 
 
-def _scale(cluster: Cluster, setups: Sequence[EngineSetup], role: Role, plan: Autoscaling) -> None:
+def _start_autoscaling(
+    cluster: Cluster, setups: Sequence[EngineSetup], role: Role, plan: Autoscaling
+) -> None:
     """Start autoscaling of each pool, with replicas of its own setup."""
     pools: dict[int, list[EngineSetup]] = {}
     for setup in setups:

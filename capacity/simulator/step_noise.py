@@ -24,8 +24,8 @@ from capacity.simulator.schedulers.sequence import mix_bits
 FACTORS = 4096  # 2**12: the highest bits of a draw are the index
 STRAGGLERS = 205  # of them: 5 %
 MEASURED_CV = 0.017
-MOST_CV = 0.5
-LEAST_CV = 1e-9  # smaller values change a step of seconds by less than 1 ps
+MAX_CV = 0.5
+MIN_CV = 1e-9  # smaller values change a step of seconds by less than 1 ps
 BODY, LATE = 0.012 / MEASURED_CV, 0.04 / MEASURED_CV  # deviation of the body, mean lateness, for a cv of 1
 
 
@@ -40,7 +40,7 @@ class StepNoise:
         if len(self.factors) != FACTORS or not all(0 < factor < math.inf for factor in self.factors):
             raise InvalidInput(f"step noise needs {FACTORS} finite factors above 0")
 
-    def noisy(self, duration_ps: int, engine_number: int, step_number: int) -> int:
+    def apply_noise(self, duration_ps: int, engine_number: int, step_number: int) -> int:
         """Return the time of an engine's step (numbered from 0) that would take `duration_ps`; at least 1 ps.
 
         The draw depends only on the seed and these two numbers. Rounds half to even.
@@ -49,13 +49,13 @@ class StepNoise:
         return max(round(duration_ps * factor), 1)
 
 
-def step_noise(cv: float, seed: int = 0) -> StepNoise | None:
+def make_step_noise(cv: float, seed: int = 0) -> StepNoise | None:
     """Return noise with this coefficient of variation; None if it has no effect. Raises InvalidInput."""
-    if not 0 <= cv <= MOST_CV:
+    if not 0 <= cv <= MAX_CV:
         raise InvalidInput(
-            f"the coefficient of variation of step times must be from 0 to {MOST_CV:g}, not {cv}"
+            f"the coefficient of variation of step times must be from 0 to {MAX_CV:g}, not {cv}"
         )
-    return StepNoise(noise_factors(cv), seed) if cv >= LEAST_CV else None
+    return StepNoise(noise_factors(cv), seed) if cv >= MIN_CV else None
 
 
 def noise_factors(cv: float) -> tuple[float, ...]:

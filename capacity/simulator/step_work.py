@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from capacity.step import StepShape, StepTimes
 
-MOST_PREFILLS = 512  # shapes kept
+MAX_PREFILLS = 512  # shapes kept
 SIZE_BITS = 5
 CONTEXT_BITS = 4
 
 
-class Kind(NamedTuple):
+class StepKind(NamedTuple):
     """Similar steps: one shape for all, their number and their picoseconds (estimated if sampled)."""
 
     shape: StepShape
@@ -71,20 +71,20 @@ class StepWork:
             return
         if self._prefill_steps % self._stride == 0:
             self._prefills.append((shape, duration_ps))
-            if len(self._prefills) > MOST_PREFILLS:
+            if len(self._prefills) > MAX_PREFILLS:
                 del self._prefills[1::2]
                 self._stride *= 2
         self._prefill_steps += 1
         self._prefill_ps += duration_ps
 
-    def kinds(self) -> Iterator[Kind]:
+    def kinds(self) -> Iterator[StepKind]:
         """Yield all steps by kind; their numbers and times sum to those of the run."""
         for shape, (steps, busy_ps) in self._decodes.values():
-            yield Kind(shape, float(steps), float(busy_ps))
+            yield StepKind(shape, float(steps), float(busy_ps))
         kept_ps = sum(duration_ps for _, duration_ps in self._prefills)
         for shape, duration_ps in self._prefills:
             share = self._prefill_steps / len(self._prefills)
-            yield Kind(shape, share, self._prefill_ps * duration_ps / kept_ps if kept_ps else 0.0)
+            yield StepKind(shape, share, self._prefill_ps * duration_ps / kept_ps if kept_ps else 0.0)
 
 
 def _kind_key(rows: int, contexts: int) -> tuple[int, int, int, int]:

@@ -15,7 +15,7 @@ from capacity.workload.columns import IntArray
 PARTS = (
     "client", "api server", "asked before", "queue", "prefill", "transfer", "decode", "preempted", "judged"
 )  # fmt: skip
-OF_CASCADES = ("asked before", "judged")
+CASCADE_PARTS = ("asked before", "judged")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,7 +58,7 @@ class TimeParts:
             return None
         total = sum(self.part_of(part) for part in PARTS)
         slow = total >= np.percentile(total, 95)
-        shown = [part for part in PARTS if part not in OF_CASCADES or self.part_of(part).any()]
+        shown = [part for part in PARTS if part not in CASCADE_PARTS or self.part_of(part).any()]
         tail = {part: float(self.part_of(part)[slow].mean()) * 1e3 / PS_PER_S for part in shown}
         return {"mean_ms": {part: means[part] for part in shown}, "slowest_mean_ms": tail}
 
@@ -77,7 +77,7 @@ def time_parts(
     disaggregated deployments, `cascade` for cascades.
     """
     server = api_server or FrontendTimes()
-    way = server.from_client(client_latency_s or 0.0)
+    way = server.add_client_latency(client_latency_s or 0.0)
     there, back = picoseconds(way.request_latency_s), picoseconds(way.response_latency_s)
     served = picoseconds(server.request_latency_s) + picoseconds(server.response_latency_s)
     done = records.completed

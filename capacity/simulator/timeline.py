@@ -37,8 +37,8 @@ class Timeline:
         used = engine.pool.num_blocks - engine.pool.free_blocks
         start_us, end_us = step.start / PS_PER_US, step.end / PS_PER_US
         arguments: dict[str, object] = {"rows": len(step.rows), "tokens": tokens, "prefill_tokens": prefill}
-        arguments |= _bounds(step, engine)
-        self._events.append(_span(kind, ENGINE, 1, start_us, end_us - start_us, arguments))
+        arguments |= _step_bounds(step, engine)
+        self._events.append(_trace_event(kind, ENGINE, 1, start_us, end_us - start_us, arguments))
         self._events.append(
             {"name": "KV blocks", "ph": "C", "pid": ENGINE, "ts": end_us, "args": {"used": used}}
         )
@@ -69,11 +69,11 @@ class Timeline:
             for name, begin, end in zip(("queued", "prefill", "decode"), marks, marks[1:]):
                 if begin is None or end is None:
                     continue
-                for part, first_us, last_us in self._parts(r.index, name, begin * 1e6, end * 1e6):
-                    events.append(_span(part, REQUESTS, r.index, first_us, last_us - first_us, sizes))
+                for part, first_us, last_us in self._split_phase(r.index, name, begin * 1e6, end * 1e6):
+                    events.append(_trace_event(part, REQUESTS, r.index, first_us, last_us - first_us, sizes))
         return {"traceEvents": events + self._events, "displayTimeUnit": "ms"}
 
-    def _parts(
+    def _split_phase(
         self, index: int, name: str, begin_us: float, end_us: float
     ) -> Iterator[tuple[str, float, float]]:
         """Yield the stretches of a request's phase and the pauses between them, in order."""
@@ -90,7 +90,7 @@ class Timeline:
             yield name, at_us, end_us
 
 
-def _bounds(step: Step, engine: Engine) -> dict[str, object]:
+def _step_bounds(step: Step, engine: Engine) -> dict[str, object]:
     """Return what bounds a step, and each bound's share of its time; empty if its step times have no operators."""
     step_cost = getattr(engine.step_times, "step_cost", None)
     if step_cost is None or not step.rows or step.parts:
@@ -102,7 +102,7 @@ def _bounds(step: Step, engine: Engine) -> dict[str, object]:
     return {"bound": max(parts, key=lambda bound: parts[bound]), "bounds": parts}
 
 
-def _span(
+def _trace_event(
     name: str, pid: int, tid: int, ts: float, dur: float, args: Mapping[str, object]
 ) -> dict[str, object]:
     return {"name": name, "ph": "X", "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}

@@ -164,7 +164,7 @@ class LoadBlockPool(BlockPool):
 
     def load(self, table: BlockTable, tokens: int) -> bool:
         """Allocate blocks for `tokens` tokens to come; return False if not enough are free."""
-        if not hold_computed(self, table, tokens, super().lookup(table, tokens)):
+        if not allocate_computed(self, table, tokens, super().lookup(table, tokens)):
             return False
         table.loaded = tokens
         return True
@@ -174,7 +174,7 @@ class LoadBlockPool(BlockPool):
         table.loaded = 0
 
 
-def hold_computed(pool: PagedPool, table: Table, tokens: int, hit: Hit) -> bool:
+def allocate_computed(pool: PagedPool, table: Table, tokens: int, hit: Hit) -> bool:
     """Allocate blocks for `tokens` tokens with existing KV, `hit` of them cached; return False if not enough are free.
 
     Layers with windows keep no blocks that the next token does not attend to.

@@ -15,13 +15,13 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from capacity.base.record import plain
+from capacity.base.record import to_plain_values
 from capacity.simulator.capacity_probe import Capacity
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.intervals import Interval, t_quantile
 from capacity.simulator.load_means import LoadMeans, steady_intervals, steady_means
 from capacity.simulator.metrics import RequestTable
-from capacity.simulator.peaks import LEAST_RESIDENCES, Peak, local_variation, peak_load
+from capacity.simulator.peaks import MIN_RESIDENCES, Peak, local_variation, peak_load
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
 from capacity.workload.columns import FloatArray
@@ -36,11 +36,11 @@ Bools = npt.NDArray[np.bool_]
 
 STABLE_LOAD = 0.95  # of capacity; above, the correlation time of queues is longer than most runs
 LEAST_REQUESTS = 100
-GROWTH = 0.05  # share of arrivals that accumulate, above which a run is overloaded
-BURSTS = 0.1  # share of the run; longer bursts, including their drain, make it overloaded
-LOST = 0.01  # share of requests; if more do not complete, the verdict is "not all served"
+MAX_GROWTH = 0.05  # share of arrivals that accumulate, above which a run is overloaded
+MAX_BURST_SHARE = 0.1  # share of the run; longer bursts, including their drain, make it overloaded
+MAX_LOST_SHARE = 0.01  # share of requests; if more do not complete, the verdict is "not all served"
 WINDOWS = 10
-BOUND = 0.95  # utilisation of the API servers above which they limit the rate
+FRONT_END_BOUND = 0.95  # utilisation of the API servers above which they limit the rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class Verdict:
             "verdict": self.verdict,
             "verdict_reason": self.reason,
             "evidence": evidence,
-            "intervals": plain(self.intervals_ms),
+            "intervals": to_plain_values(self.intervals_ms),
         }
 
 
@@ -140,22 +140,22 @@ def judge(
         else None
     )
     measured = _steady_part(arrival, finish, completed, stay_s, first_wave, peak)
-    long_enough = len(arrival) >= LEAST_REQUESTS and span_s >= LEAST_RESIDENCES * stay_s
+    long_enough = len(arrival) >= LEAST_REQUESTS and span_s >= MIN_RESIDENCES * stay_s
     verdict, reason = (
-        _of_open_loop(arrival, capacity, load, peak, growth, long_enough, stay_s)
+        _judge_open_loop(arrival, capacity, load, peak, growth, long_enough, stay_s)
         if clocked
-        else _of_closed_loop(records, workload, growth, long_enough, way_s)
+        else _judge_closed_loop(records, workload, growth, long_enough, way_s)
     )
     bound_by = None
     exceeded = front_end and front_end.requests_per_s < own and load is not None and load > STABLE_LOAD
-    if front_end and (exceeded or _busy(records, front_end) >= BOUND):
+    if front_end and (exceeded or _front_end_utilization(records, front_end) >= FRONT_END_BOUND):
         bound_by = f"bound by the API server: {front_end.output_tokens_per_s:,.0f} output tokens/s"
         if not clocked and verdict == "stable":
             verdict = "saturated"
         reason = f"{reason}; {bound_by}"
     served = verdict  # of the completed requests
     if not completed.all():
-        verdict, reason = _with_losses(verdict, reason, completed, losses or {})
+        verdict, reason = _add_losses(verdict, reason, completed, losses or {})
     is_stable = served in STABLE and verdict != TOO_SHORT
     bounds = arrival[measured]
     return Verdict(
@@ -189,7 +189,7 @@ def limited_capacity(capacity: Capacity | None, front_end: FrontEndLimit | None)
     return Capacity(requests_per_s=front_end.requests_per_s, error_fraction=0.0, means=means)
 
 
-def _busy(records: RequestTable, front_end: FrontEndLimit) -> float:
+def _front_end_utilization(records: RequestTable, front_end: FrontEndLimit) -> float:
     """Return the utilisation of the API servers between the first and the last token."""
     done = records.completed
     if not done.any():
@@ -198,7 +198,7 @@ def _busy(records: RequestTable, front_end: FrontEndLimit) -> float:
     return int(done.sum()) / front_end.requests_per_s * PS_PER_S / span_ps if span_ps > 0 else 0.0
 
 
-def _with_losses(
+def _add_losses(
     verdict: Judgement, reason: str, completed: Bools, losses: Mapping[str, int]
 ) -> tuple[Judgement, str]:
     """Add the number of lost requests to the verdict: "not all served" if they are many and the rest is not overloaded,
@@ -210,7 +210,7 @@ def _with_losses(
         none = f"none of the {lost:,} requests completed{became}"
         return (verdict, f"{reason}; {none}") if verdict == "overloaded" else (TOO_SHORT, none)
     lost_of_all = f"{lost:,} of {len(completed):,} requests"
-    if lost > LOST * len(completed) and verdict != "overloaded":
+    if lost > MAX_LOST_SHARE * len(completed) and verdict != "overloaded":
         share = f"{lost / len(completed):.0%}"
         return (
             "not all served",
@@ -219,12 +219,12 @@ def _with_losses(
     return verdict, f"{reason}; {lost_of_all} did not complete{became}"
 
 
-def _rate(per_s: float) -> str:
+def _format_rate(per_s: float) -> str:
     """Format a rate with three digits, or with all digits before the point."""
     return f"{per_s:,.0f}" if per_s >= 100 else f"{per_s:.3g}"
 
 
-def _of_open_loop(
+def _judge_open_loop(
     arrival: FloatArray,
     capacity: Capacity | None,
     load: float | None,
@@ -235,19 +235,21 @@ def _of_open_loop(
 ) -> tuple[Judgement, str]:
     span_s = float(arrival[-1] - arrival[0])
     count = len(arrival)
-    offered = f"{_rate(count / span_s)} requests/s offered" if span_s else "all requests arrive at once"
+    offered = (
+        f"{_format_rate(count / span_s)} requests/s offered" if span_s else "all requests arrive at once"
+    )
     bursts = ""
     if load is not None and capacity is not None:
         share = f"{load:.0%} of the capacity" if math.isfinite(load) else "capacity"
-        offered += f", {share} of {_rate(capacity.requests_per_s)} requests/s"
+        offered += f", {share} of {_format_rate(capacity.requests_per_s)} requests/s"
         chance = math.hypot(capacity.error_fraction, math.sqrt(local_variation(arrival) / count))
         if load > 1 + 2 * chance:
             return "overloaded", f"{offered}; the queue grows without bound"
         if peak is not None:
-            bursts = _burst(peak, capacity)
+            bursts = _describe_burst(peak, capacity)
             if _is_lasting(peak, capacity, span_s, load):
                 return "overloaded", bursts
-    if growth is not None and growth > GROWTH and long_enough:
+    if growth is not None and growth > MAX_GROWTH and long_enough:
         return "overloaded", f"{offered}; {growth:.0%} of the requests accumulate in the queue"
     if not long_enough:
         if load is None and not span_s:
@@ -255,7 +257,7 @@ def _of_open_loop(
         return (
             TOO_SHORT,
             f"{count} requests over {span_s:.3g} s; a steady-state estimate needs {LEAST_REQUESTS} requests over at "
-            f"least {LEAST_RESIDENCES * stay_s:.3g} s ({LEAST_RESIDENCES} times the latency)",
+            f"least {MIN_RESIDENCES * stay_s:.3g} s ({MIN_RESIDENCES} times the latency)",
         )
     if load is None:
         if growth is None:
@@ -271,10 +273,10 @@ def _is_lasting(peak: Peak, capacity: Capacity, span_s: float, load: float) -> b
     if load >= STABLE_LOAD:
         return True
     aftermath_s = peak.all_excess / (capacity.requests_per_s * (1 - load))
-    return peak.all_s + aftermath_s > BURSTS * span_s
+    return peak.all_s + aftermath_s > MAX_BURST_SHARE * span_s
 
 
-def _burst(peak: Peak, capacity: Capacity) -> str:
+def _describe_burst(peak: Peak, capacity: Capacity) -> str:
     """Describe the highest burst above capacity, its excess, and the time to serve the excess."""
     behind_s = peak.excess / capacity.requests_per_s
     others = round(peak.all_s / (peak.end_s - peak.start_s)) - 1
@@ -285,7 +287,7 @@ def _burst(peak: Peak, capacity: Capacity) -> str:
     )
 
 
-def _of_closed_loop(
+def _judge_closed_loop(
     records: RequestTable, workload: Workload, growth: float | None, long_enough: bool, way_s: float
 ) -> tuple[Judgement, str]:
     """Judge a closed loop: load follows the service rate, so queues cannot grow; if saturated, requests wait."""
@@ -300,9 +302,9 @@ def _of_closed_loop(
         return TOO_SHORT, f"{sent}: {len(records)} requests; a steady-state estimate needs {needed}"
     if workload.concurrency is None:
         if not long_enough:
-            needed_s = f"{LEAST_RESIDENCES} times the latency of a request"
+            needed_s = f"{MIN_RESIDENCES} times the latency of a request"
             return TOO_SHORT, f"{sent}: a steady-state estimate needs sessions over at least {needed_s}"
-        if growth is not None and growth > GROWTH:
+        if growth is not None and growth > MAX_GROWTH:
             return (
                 "overloaded",
                 f"sessions start faster than they end; {growth:.0%} of the requests accumulate",
@@ -335,14 +337,14 @@ def _steady_part(
     if batches >= 10:
         means = (finish - arrival)[: batches * 5].reshape(batches, 5).mean(axis=1)
         most = count if peak is None else int(np.searchsorted(arrival, peak.start_s))
-        kept[: min(5 * _least_error(means), most)] = False
+        kept[: min(5 * _warm_up_batches(means), most)] = False
     drained = kept & (arrival <= arrival[-1] - stay_s)
     if drained.sum() * 2 >= kept.sum():
         kept = drained
     return kept & completed
 
 
-def _least_error(means: FloatArray) -> int:
+def _warm_up_batches(means: FloatArray) -> int:
     """Return how many leading values to omit, at most half, to minimise the standard error of the mean of the rest."""
     backwards = means[::-1]
     counts = np.arange(1, len(means) + 1)

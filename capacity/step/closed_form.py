@@ -14,7 +14,7 @@ from typing import Protocol, cast
 
 from capacity.step import Bound, StepCost, StepShape, decode_shape, windowed_pairs
 
-NOTHING = StepShape()
+EMPTY_SHAPE = StepShape()
 PREFILL_FIELDS = StepShape._fields.index("decode_sequences")  # prompt fields come first
 
 
@@ -66,7 +66,7 @@ class PhaseTimes:
 
 
 def prefill_steps(
-    prompts: int, input_len: int, limits: EngineLimits, *, decode: StepShape = NOTHING
+    prompts: int, input_len: int, limits: EngineLimits, *, decode: StepShape = EMPTY_SHAPE
 ) -> Iterator[StepShape]:
     """Yield the steps that prefill `prompts` equal prompts, first come first served, mixed with the `decode` rows.
 
@@ -88,12 +88,12 @@ def prefill_steps(
             computed += chunk
             if computed == input_len:
                 waiting, computed = waiting - 1, 0
-        shape = _with_prefill(decode, rows, input_len, limits.window_tokens)
+        shape = _add_prefill_rows(decode, rows, input_len, limits.window_tokens)
         encodes = limits.images_per_prompt or limits.audio_tokens
-        yield _with_images(shape, rows, limits) if encodes else shape
+        yield _add_encoder_work(shape, rows, limits) if encodes else shape
 
 
-def _with_images(shape: StepShape, rows: Iterable[tuple[int, int]], limits: EngineLimits) -> StepShape:
+def _add_encoder_work(shape: StepShape, rows: Iterable[tuple[int, int]], limits: EngineLimits) -> StepShape:
     """Return the step with the encoder work of the prompts that begin in it: their images and audio clips."""
     begun = sum(not before for _, before in rows)
     if not begun:
@@ -107,7 +107,7 @@ def _with_images(shape: StepShape, rows: Iterable[tuple[int, int]], limits: Engi
     )
 
 
-def _with_prefill(
+def _add_prefill_rows(
     decode: StepShape, rows: Sequence[tuple[int, int]], input_len: int, window: int | None
 ) -> StepShape:
     tokens = pairs = context = window_pairs = window_context = completed = 0
@@ -174,7 +174,7 @@ def closed_loop_times(
     context = input_len + (output_len + 1) // 2
     joining = concurrency / output_len
     together = min(joining / -math.expm1(-joining), concurrency)
-    seconds = joint_seconds_of(steps, ranks)
+    seconds = get_joint_seconds(steps, ranks)
     most = decoding = math.ceil(concurrency / ranks)  # per rank
     for _ in range(8):
         others = decode_shape(max(decoding - 1, 0), context, window_tokens=limits.window_tokens)
@@ -183,7 +183,7 @@ def closed_loop_times(
         prefill_s = sum(seconds([shape, *[beside] * (ranks - 1)]) for shape in prefill)
         decode = decode_shape(decoding, context, window_tokens=limits.window_tokens)
         decode_step_s = seconds([decode] * ranks)
-        prolongation_s = shared_prolongation_s(
+        prolongation_s = prefill_prolongation_s(
             seconds, limits, together, input_len=input_len, beside=beside, ranks=ranks
         )
         cycle_s = (output_len - 1) * decode_step_s + concurrency * prolongation_s + limits.request_latency_s
@@ -210,14 +210,14 @@ def closed_loop_times(
 JointSeconds = Callable[[Sequence[StepShape]], float]
 
 
-def joint_seconds_of(steps: StepModelLike, ranks: int) -> JointSeconds:
+def get_joint_seconds(steps: StepModelLike, ranks: int) -> JointSeconds:
     """Return the function that times a step of all ranks, given one shape per rank."""
     if ranks == 1:
         return lambda shapes: steps.step_seconds(shapes[0])
     return cast("JointStepModelLike", steps).joint_seconds
 
 
-def shared_prolongation_s(
+def prefill_prolongation_s(
     seconds: JointSeconds,
     limits: EngineLimits,
     together: float,
@@ -245,7 +245,7 @@ def shared_prolongation_s(
     return mean_s / together
 
 
-def first_without(holds: Callable[[int], bool], most: int) -> int | None:
+def first_failing(holds: Callable[[int], bool], most: int) -> int | None:
     """Return the smallest number from 1 to `most` for which `holds` is false, or None if there is none.
 
     The search tries powers of two and then bisects, so it may miss a short dip (such as a graph size).

@@ -11,10 +11,10 @@ from typing import Literal
 
 from capacity.hardware.coefficients import AllReduceCoefficients, CollectiveCoefficients
 from capacity.step import Bound, StepShape
-from capacity.step.operators import ACTIVATION_BYTES, Repeated, norm
+from capacity.step.operators import ACTIVATION_BYTES, Repeated, p_norm
 from capacity.step.row_counts import RowCount, all_tokens
 
-GAINING_RANKS = 8  # the most that the measurements cover
+MAX_MEASURED_RANKS = 8  # the most that the measurements cover
 
 
 def all_reduce_seconds(
@@ -34,7 +34,8 @@ def all_reduce_seconds(
     fraction = two_shot_fraction(ranks, constants)
     two_shot = ring_all_reduce_bytes(message_bytes, ranks) / (fraction * link_bytes_per_s)
     return constants.per_rank_s * (ranks - 1) + min(
-        constants.one_shot_fixed_s + one_shot, norm(constants.two_shot_fixed_s, two_shot, constants.sharpness)
+        constants.one_shot_fixed_s + one_shot,
+        p_norm(constants.two_shot_fixed_s, two_shot, constants.sharpness),
     )
 
 
@@ -42,7 +43,9 @@ def two_shot_fraction(ranks: int, constants: AllReduceCoefficients) -> float:
     """Return the fraction of the link rate that two-shot kernels reach among `ranks` GPUs."""
     fraction = constants.two_shot_fraction
     if constants.two_shot_gain != 1.0:
-        fraction = min(1.0, fraction * constants.two_shot_gain ** math.log2(min(ranks, GAINING_RANKS) / 2))
+        fraction = min(
+            1.0, fraction * constants.two_shot_gain ** math.log2(min(ranks, MAX_MEASURED_RANKS) / 2)
+        )
     return fraction
 
 
@@ -52,7 +55,7 @@ def nccl_seconds(
     """Return the seconds of a NCCL collective in which each rank sends `sent_bytes` over its link."""
     if ranks <= 1 or sent_bytes <= 0:
         return 0.0
-    return norm(
+    return p_norm(
         constants.fixed_s + constants.per_rank_s * (ranks - 1),
         sent_bytes / (constants.bandwidth_fraction * link_bytes_per_s),
         constants.sharpness,

@@ -6,15 +6,15 @@ from statistics import NormalDist
 # Shape of a gamma distribution, fitted to 3,259 decode steps of 1 to 128 rows in a vLLM 0.15 log of gpt-oss-120b
 # (openshift-psap/profilemate, 2026-11-21): median error 4 %, against 11 % for an even router. Values of 0.7 to 1.5 fit
 # about as well.
-ROUTING_EVENNESS = 1.0
+ROUTING_GAMMA_SHAPE = 1.0
 # For routers that training balances by a bias on each expert's score. Chosen on half of the served groups of such
 # models (InferenceX: DeepSeek-V3 on B200 and H200, Kimi-K2.5 on B200, MiniMax-M2 NVFP4): the mean of their median TPOT
 # errors is 6.8, 5.9, 5.4 % for 1, 2, 4; on the other half 5.8, 5.3, 5.1 %. 2026-11-22.
-BALANCED_ROUTING_EVENNESS = 4.0
+BALANCED_ROUTING_GAMMA_SHAPE = 4.0
 
 
 def distinct_experts(
-    num_experts: float, experts_per_token: float, tokens: float, evenness: float = ROUTING_EVENNESS
+    num_experts: float, experts_per_token: float, tokens: float, evenness: float = ROUTING_GAMMA_SHAPE
 ) -> float:
     """Return the expected number of distinct experts that `tokens` tokens use, each choosing k out of E.
 
@@ -36,7 +36,7 @@ def expected_max_z_squared(ranks: int) -> float:
     return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25)) ** 2 if ranks > 1 else 0.0
 
 
-def busiest_share(total: float, ranks: int, variance: float | None = None) -> float:
+def busiest_rank_load(total: float, ranks: int, variance: float | None = None) -> float:
     """Return the load of the busiest of `ranks` that share `total`; the step waits for that rank.
 
     It is the mean plus the expected maximum deviation for this `variance` of the loads, and at most `total`. The
@@ -50,8 +50,8 @@ def busiest_share(total: float, ranks: int, variance: float | None = None) -> fl
     )
 
 
-def busiest_pairs(
-    pairs: float, ranks: int, experts_per_rank: float, evenness: float = ROUTING_EVENNESS
+def busiest_rank_pairs(
+    pairs: float, ranks: int, experts_per_rank: float, evenness: float = ROUTING_GAMMA_SHAPE
 ) -> float:
     """Return the token-expert pairs of the busiest rank, given random routing and experts of unequal popularity.
 
@@ -60,11 +60,11 @@ def busiest_pairs(
     four experts per rank.
     """
     mean = pairs / ranks
-    return busiest_share(pairs, ranks, mean + mean * mean / (experts_per_rank * evenness))
+    return busiest_rank_load(pairs, ranks, mean + mean * mean / (experts_per_rank * evenness))
 
 
-def busiest_touched(touched: float, ranks: int, experts_per_rank: float) -> float:
+def busiest_rank_experts(touched: float, ranks: int, experts_per_rank: float) -> float:
     """Return the number of experts that the busiest rank reads: a binomial over its `experts_per_rank`."""
     mean = touched / ranks
-    busiest = busiest_share(touched, ranks, mean * max(0.0, 1.0 - mean / experts_per_rank))
+    busiest = busiest_rank_load(touched, ranks, mean * max(0.0, 1.0 - mean / experts_per_rank))
     return min(busiest, experts_per_rank)

@@ -15,7 +15,15 @@ from typing import Any, TypeAlias, cast
 from capacity.step.collectives import AllReduce, Transfer, two_shot_fraction
 from capacity.step.expert_load import expected_max_z_squared
 from capacity.step.layers import grouped, latent, linear
-from capacity.step.operators import ACTIVATION_BYTES, Attention, Experts, Gemm, Operator, Traffic, roof_of
+from capacity.step.operators import (
+    ACTIVATION_BYTES,
+    Attention,
+    Experts,
+    Gemm,
+    Operator,
+    Traffic,
+    largest_roofline_fraction,
+)
 from capacity.step.row_counts import RowCount, all_tokens, expanded_tokens
 from capacity.step.setting import HostTime
 from capacity.step.shape import AffineStepTimes, SlowestRank, StepTimes
@@ -343,7 +351,7 @@ def _experts(operator: Experts) -> OperatorData:
         crowding=expected_max_z_squared(ranks),
         evenness=operator.evenness,
         tilt=constants.tilt,
-        tilted_least=roof_of(constants),
+        tilted_least=largest_roofline_fraction(constants),
     )
 
 

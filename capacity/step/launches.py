@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from capacity.base.data_files import read_data
 from capacity.model.feed_forward import MoEFeedForward, NoFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention
-from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
+from capacity.model.recurrent import NoMixer, ParallelMixer, Recurrence
 
 if TYPE_CHECKING:
     from capacity.step.setting import StepSetting
@@ -48,31 +48,31 @@ class Weights(NamedTuple):
     quantize: float
 
 
-QUEUED = Weights(1.0, 1.0)  # each launch is one queued kernel, however long it took
+QUEUE_WEIGHTS = Weights(1.0, 1.0)  # each launch is one queued kernel, however long it took
 
 
 def launch_seconds(setting: StepSetting, kernel_launch_s: float) -> float:
     """Return the seconds that the slowest rank needs to launch all kernels of the model."""
-    return kernels_launched(setting) * _of_slowest_rank(setting, kernel_launch_s)
+    return kernels_launched(setting) * _slowest_rank_launch_seconds(setting, kernel_launch_s)
 
 
 def waiting_seconds(setting: StepSetting, kernel_launch_s: float) -> float:
     """Return the part of `launch_seconds` whose launches do not run ahead of the GPU."""
     if setting.engine is None or not setting.engine.launches_wait:
         return 0.0
-    waiting = _count_launches(setting, _seconds_weights(setting), _routed_or_scanned)
-    return waiting * _of_slowest_rank(setting, kernel_launch_s)
+    waiting = _count_launches(setting, _seconds_weights(setting), _waiting_launches)
+    return waiting * _slowest_rank_launch_seconds(setting, kernel_launch_s)
 
 
-def _of_slowest_rank(setting: StepSetting, kernel_launch_s: float) -> float:
+def _slowest_rank_launch_seconds(setting: StepSetting, kernel_launch_s: float) -> float:
     """Return the seconds per launch on the slowest rank."""
-    ranks = setting.tensor_parallel_size * (setting.data_parallel_size if setting.joint else 1)
+    ranks = setting.tensor_parallel_size * (setting.data_parallel_size if setting.runs_joint_steps else 1)
     return kernel_launch_s * (1.0 + RANK_SPREAD * expected_maximum(ranks))
 
 
 def kernels_launched(setting: StepSetting) -> float:
     """Return the launches of one step over all layers, in launches of a plain kernel."""
-    return _count_launches(setting, _seconds_weights(setting), _of_layer)
+    return _count_launches(setting, _seconds_weights(setting), _layer_launches)
 
 
 def launch_lag(setting: StepSetting) -> float:
@@ -84,9 +84,9 @@ def launch_lag(setting: StepSetting) -> float:
     """
     if setting.engine is None or not setting.engine.results_after_launch:
         return 0.0
-    if setting.engine.launches_wait and _count_launches(setting, QUEUED, _routed_or_scanned):
+    if setting.engine.launches_wait and _count_launches(setting, QUEUE_WEIGHTS, _waiting_launches):
         return 1.0 - 1.0 / setting.model.num_layers
-    return max(0.0, 1.0 - LAUNCH_QUEUE / max(_count_launches(setting, QUEUED, _of_layer), 1.0))
+    return max(0.0, 1.0 - LAUNCH_QUEUE / max(_count_launches(setting, QUEUE_WEIGHTS, _layer_launches), 1.0))
 
 
 def _seconds_weights(setting: StepSetting) -> Weights:
@@ -101,16 +101,16 @@ def _count_launches(
     return sum(group.num_layers * of_layer(group, setting, weights) for group in setting.model.layer_groups)
 
 
-def _of_layer(group: LayerGroup, setting: StepSetting, weights: Weights) -> float:
+def _layer_launches(group: LayerGroup, setting: StepSetting, weights: Weights) -> float:
     def quantize_launches(kind: str) -> float:
         return weights.quantize * _is_quantized(setting, kind)
 
     mixer, feed_forward = group.mixer, group.feed_forward
-    kernels = KERNELS["norms"] + _routed_or_scanned(group, setting, weights)
+    kernels = KERNELS["norms"] + _waiting_launches(group, setting, weights)
     if isinstance(mixer, LatentAttention):
         kernels += KERNELS["latent_attention"] + quantize_launches("attention") * PRODUCTS["latent"]
-    elif isinstance(mixer, LinearAttention | Recurrence | SideBySide):
-        kernels += KERNELS["attention"] if isinstance(mixer, SideBySide) else 0.0
+    elif isinstance(mixer, LinearAttention | Recurrence | ParallelMixer):
+        kernels += KERNELS["attention"] if isinstance(mixer, ParallelMixer) else 0.0
     elif not isinstance(mixer, NoMixer):
         kernels += KERNELS["attention"] + quantize_launches("attention") * PRODUCTS["attention"]
         if isinstance(mixer, Attention):
@@ -121,27 +121,27 @@ def _of_layer(group: LayerGroup, setting: StepSetting, weights: Weights) -> floa
     if isinstance(feed_forward, MoEFeedForward):
         if feed_forward.shared_intermediate_size:
             kernels += KERNELS["shared_experts"] + quantize_launches("shared_expert") * PRODUCTS["dense"]
-        kernels += KERNELS["exchange"] if setting.joint else 0.0
+        kernels += KERNELS["exchange"] if setting.runs_joint_steps else 0.0
     elif not isinstance(feed_forward, NoFeedForward):
         kernels += KERNELS["dense"] + quantize_launches("dense_ffn") * PRODUCTS["dense"]
     kernels += len(group.products) + (KERNELS["lora"] if setting.max_loras else 0.0)
     return kernels + (KERNELS["all_reduces"] if setting.tensor_parallel_size > 1 else 0.0)
 
 
-def _routed_or_scanned(group: LayerGroup, setting: StepSetting, weights: Weights) -> float:
+def _waiting_launches(group: LayerGroup, setting: StepSetting, weights: Weights) -> float:
     """Return the launches of one layer for routed experts, a sparse indexer and linear attention."""
     mixer, kernels = group.mixer, 0.0
     if isinstance(mixer, LatentAttention) and mixer.indexer:
         kernels += KERNELS["indexer"]
-    if isinstance(mixer, LinearAttention | Recurrence | SideBySide):
+    if isinstance(mixer, LinearAttention | Recurrence | ParallelMixer):
         kernels += KERNELS["linear_attention"] + weights.triton * KERNELS["triton_of_linear_attention"]
         kernels += weights.quantize * _is_quantized(setting, "linear_attention") * PRODUCTS["attention"]
     if isinstance(group.feed_forward, MoEFeedForward):
-        kernels += _of_experts(setting, weights)
+        kernels += _expert_launches(setting, weights)
     return kernels
 
 
-def _of_experts(setting: StepSetting, weights: Weights) -> float:
+def _expert_launches(setting: StepSetting, weights: Weights) -> float:
     """Return the launches of the routed experts of one layer, including their router."""
     kernel = setting.execution(setting.weights.format_of("experts")).kernel
     if kernel == "mxfp4" and setting.profile.architecture == "hopper":

@@ -17,7 +17,7 @@ from capacity.step.launches import launch_lag
 from capacity.step.layers import build_operators
 from capacity.step.layers.builder import Builder
 from capacity.step.layers.vision import EncoderOperator, encoder_operator
-from capacity.step.operators import Operator, norm
+from capacity.step.operators import Operator, p_norm
 from capacity.step.row_counts import all_tokens, sampled_tokens
 from capacity.step.setting import StepSetting
 from capacity.step.shape import without_kv_cache
@@ -60,11 +60,11 @@ class StepModel:
         self.error_factor = build.error_factor
         self.unmeasured = setting.unmeasured_factors()
         self.ttft_unmeasured = setting.unmeasured_factors("prefill")
-        self.shared_seconds = seconds_of(operators.shared)
-        self.row_seconds = seconds_of(operators.per_token)
-        self.sample_seconds = seconds_of(operators.per_sample)
-        self.row_costs = _costs_of(operators.per_token + operators.shared)
-        self.sample_costs = _costs_of(operators.per_sample)
+        self.shared_seconds = make_seconds(operators.shared)
+        self.row_seconds = make_seconds(operators.per_token)
+        self.sample_seconds = make_seconds(operators.per_sample)
+        self.row_costs = _make_costs(operators.per_token + operators.shared)
+        self.sample_costs = _make_costs(operators.per_sample)
         self.notes = operators.notes + setting.crossing_notes()
         self._pieces: dict[tuple[int, int, int, int], DecodePiece] = {}
         self.step_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._step_seconds)
@@ -75,14 +75,14 @@ class StepModel:
         return tuple(dict.fromkeys(self._lookup.assumed))
 
     @property
-    def capped(self) -> tuple[tuple[str, str], ...]:
+    def capped_adjustments(self) -> tuple[tuple[str, str], ...]:
         """Return the adjustment parameters that would beat a roofline, each with an operator that is limited to it."""
         return tuple(dict.fromkeys(self._lookup.capped))
 
     @property
     def basis(self) -> Literal["analytic", "calibrated", "assumed"]:
         """Return whether this GPU's kernels have fits of their own."""
-        if self.error_factor > 1 or self.profile.is_changed:
+        if self.error_factor > 1 or self.profile.is_hypothetical:
             return "assumed"
         return "calibrated" if self._lookup.own_sources else "analytic"
 
@@ -125,7 +125,7 @@ class StepModel:
         gpu = self._own_seconds(shape, padded_rows or rows)
         if self._operators.shared:
             gpu += self.shared_seconds(float(padded_rows or rows))
-        return self._with_host(gpu, sequences=shape[0] + shape[7], replayed=padded_rows is not None)
+        return self._add_host_time(gpu, sequences=shape[0] + shape[7], replayed=padded_rows is not None)
 
     def _own_seconds(self, shape: StepShape, rows: int) -> float:
         """Return the GPU time of a rank's own operators, its rows padded to `rows`."""
@@ -134,14 +134,14 @@ class StepModel:
             gpu += operator.seconds(shape)
         return gpu
 
-    def _with_host(self, gpu: float, *, sequences: int, replayed: bool) -> tuple[float, float, float]:
+    def _add_host_time(self, gpu: float, *, sequences: int, replayed: bool) -> tuple[float, float, float]:
         eager = 0.0 if replayed else self.host.eager_s
         sharpness = self.host.overlap_sharpness
-        launch = norm(gpu, eager, sharpness) - gpu if eager else 0.0
+        launch = p_norm(gpu, eager, sharpness) - gpu if eager else 0.0
         waiting = 0.0 if replayed else self.host.waiting_s
         host = self.host.step_s + self.host.per_sequence_s * sequences
         if self.host.overlapped:  # one CPU does both: its times add up and overlap with the GPU together
-            host = norm(gpu, eager + host, sharpness) - gpu - launch
+            host = p_norm(gpu, eager + host, sharpness) - gpu - launch
         return gpu, launch + waiting, host + self.host.serial_s
 
     def _graph_rows(self, shape: StepShape, rows: int) -> int | None:
@@ -181,7 +181,7 @@ class StepModel:
         """Return the seconds of one copy kernel in GPU memory; `moved_bytes` counts reads and writes together."""
         if moved_bytes <= 0:
             return 0.0
-        return self._build.traffic("copy", kernels=1.0, bytes_per_row=moved_bytes).seconds(_rows(1.0))
+        return self._build.traffic("copy", kernels=1.0, bytes_per_row=moved_bytes).seconds(_row_shape(1.0))
 
     def joint_seconds(self, shapes: Sequence[StepShape]) -> float:
         """Return the time of one step of all data-parallel ranks, one shape per rank.
@@ -207,7 +207,7 @@ class StepModel:
         if self._operators.shared:
             gpu += self.shared_seconds(sum(computed) / len(computed))
         sequences = max(shape[0] + shape[7] for shape in shapes)
-        gpu, launch, host = self._with_host(gpu, sequences=sequences, replayed=padded is not None)
+        gpu, launch, host = self._add_host_time(gpu, sequences=sequences, replayed=padded is not None)
         encoded = max(self._encoded_seconds(shape) for shape in shapes)
         return gpu + launch + host + encoded
 
@@ -280,7 +280,7 @@ def _knot(tokens: int) -> tuple[int, int]:
     return (tokens >> bits << bits, 1 << bits) if bits > 0 else (tokens, 1)
 
 
-def seconds_of(operators: tuple[Operator, ...]) -> Callable[[float], float]:
+def make_seconds(operators: tuple[Operator, ...]) -> Callable[[float], float]:
     """Return a function from the number of rows to the operators' total seconds, with a cache.
 
     It adds from left to right on every Python version, because `sum` compensates rounding errors since 3.12.
@@ -288,7 +288,7 @@ def seconds_of(operators: tuple[Operator, ...]) -> Callable[[float], float]:
 
     @lru_cache(maxsize=CACHE_ENTRIES)
     def seconds(rows: float) -> float:
-        shape, total = _rows(rows), 0.0
+        shape, total = _row_shape(rows), 0.0
         for operator in operators:
             total += operator.seconds(shape)
         return total
@@ -296,12 +296,14 @@ def seconds_of(operators: tuple[Operator, ...]) -> Callable[[float], float]:
     return seconds
 
 
-def _costs_of(operators: tuple[Operator, ...]) -> Callable[[float], tuple[OpCost, ...]]:
+def _make_costs(operators: tuple[Operator, ...]) -> Callable[[float], tuple[OpCost, ...]]:
     """Return a function from the number of rows to the operators' cost rows, with a cache."""
-    return lru_cache(maxsize=COSTS_KEPT)(lambda rows: tuple(each.cost(_rows(rows)) for each in operators))
+    return lru_cache(maxsize=COSTS_KEPT)(
+        lambda rows: tuple(each.cost(_row_shape(rows)) for each in operators)
+    )
 
 
-def _rows(rows: float) -> StepShape:
+def _row_shape(rows: float) -> StepShape:
     """Return a shape of `rows` sampled rows, which may be a fractional mean, for operators that depend only on
     rows."""
     return StepShape(draft_tokens=rows)  # type: ignore[arg-type]

@@ -20,13 +20,18 @@ from capacity.hardware.coefficients import (
     MoeCoefficients,
 )
 from capacity.step import Bound, OpCost, StepShape
-from capacity.step.expert_load import ROUTING_EVENNESS, busiest_pairs, busiest_touched, distinct_experts
+from capacity.step.expert_load import (
+    ROUTING_GAMMA_SHAPE,
+    busiest_rank_experts,
+    busiest_rank_pairs,
+    distinct_experts,
+)
 from capacity.step.row_counts import RowCount, all_tokens
 
 # A tilt of the experts' time has no effect at the middle number of tokens, and a constant one above the upper limit:
 # there each expert has a full tile of 128 rows (256 experts, 8 per token), and more tokens only add tiles.
 MIDDLE_TOKENS = 32.0
-TILTED_TOKENS = 4096.0
+MAX_EXPONENT_TOKENS = 4096.0
 SPLIT_TOKENS = 64.0  # KV tokens per block of a split-KV kernel
 ACTIVATION_BYTES = 2.0  # activations between kernels have 16 bits
 
@@ -50,7 +55,7 @@ class Operator(Protocol):
     def add(self, other: Self) -> Self: ...
 
 
-def norm(first: float, second: float, sharpness: float) -> float:
+def p_norm(first: float, second: float, sharpness: float) -> float:
     """Return `(first**p + second**p)**(1/p)`: the sum at p = 1, nearly the maximum at p = 16, never below either."""
     if first < second:
         first, second = second, first
@@ -74,7 +79,7 @@ def gemm_seconds(
     if m <= 0:
         return 0.0
     moved = weight_bytes + m * (k * activation_bits / 8 + n * ACTIVATION_BYTES)
-    seconds = norm(
+    seconds = p_norm(
         2.0 * m * n * k / (constants.compute_fraction * flops_per_s),
         moved / (constants.bandwidth_fraction * hbm_bytes_per_s),
         constants.sharpness,
@@ -101,15 +106,15 @@ def attention_seconds(
     constants: AttentionCoefficients,
 ) -> float:
     """Return the seconds of attention in one layer: compute, KV traffic and, in decode, rows and contexts per SM."""
-    work = norm(
+    work = p_norm(
         flops / (constants.compute_fraction * flops_per_s),
         moved_bytes / (constants.bandwidth_fraction * hbm_bytes_per_s),
         constants.sharpness,
     )
     if constants.occupancy_s:
-        work = norm(work, constants.occupancy_s * kv_head_rows / sm_count, constants.sharpness)
+        work = p_norm(work, constants.occupancy_s * kv_head_rows / sm_count, constants.sharpness)
     if constants.per_token_s:
-        work = norm(work, constants.per_token_s * mean_context, constants.sharpness)
+        work = p_norm(work, constants.per_token_s * mean_context, constants.sharpness)
     if constants.per_doubling_s:
         work += constants.per_doubling_s * math.log2(1.0 + mean_context / SPLIT_TOKENS)
     return work + constants.fixed_s
@@ -125,7 +130,7 @@ def moe_seconds(
     constants: MoeCoefficients,
 ) -> float:
     """Return the seconds of one layer's fused experts: the weights of distinct experts, products, routed traffic."""
-    work = norm(
+    work = p_norm(
         flops / (constants.compute_fraction * flops_per_s),
         moved_bytes / (constants.bandwidth_fraction * hbm_bytes_per_s),
         constants.sharpness,
@@ -133,12 +138,12 @@ def moe_seconds(
     return work + routed_bytes / (constants.routed_fraction * hbm_bytes_per_s) + constants.fixed_s
 
 
-def tilt_of(tokens: float) -> float:
+def token_log_ratio(tokens: float) -> float:
     """Return the change in the logarithm of the experts' time for a tilt of 1 at this number of tokens."""
-    return math.log(min(max(tokens, 1.0), TILTED_TOKENS) / MIDDLE_TOKENS)
+    return math.log(min(max(tokens, 1.0), MAX_EXPONENT_TOKENS) / MIDDLE_TOKENS)
 
 
-def roof_of(constants: MoeCoefficients) -> float:
+def largest_roofline_fraction(constants: MoeCoefficients) -> float:
     """Return the largest roofline fraction of these constants: no factor may scale the time below it."""
     return max(constants.compute_fraction, constants.bandwidth_fraction, constants.routed_fraction)
 
@@ -297,16 +302,18 @@ class Experts(Repeated):
     device: Device
     constants: MoeCoefficients
     token_groups: int = 1  # data-parallel ranks that send their tokens to these experts
-    evenness: float = ROUTING_EVENNESS
+    evenness: float = ROUTING_GAMMA_SHAPE
     weight_slowdown: float = 1.0
 
     def work(self, tokens: float, slowdown: float = 1.0) -> tuple[float, float, float]:
         """Return FLOPs, bytes and routed bytes of one layer on one GPU; `slowdown` multiplies the bytes of weights."""
         tokens *= self.token_groups
         held = self.num_experts / self.expert_ranks
-        local_pairs = busiest_pairs(tokens * self.experts_per_token, self.expert_ranks, held, self.evenness)
+        local_pairs = busiest_rank_pairs(
+            tokens * self.experts_per_token, self.expert_ranks, held, self.evenness
+        )
         touched = distinct_experts(self.num_experts, self.experts_per_token, tokens, self.evenness)
-        touched = busiest_touched(touched, self.expert_ranks, held)
+        touched = busiest_rank_experts(touched, self.expert_ranks, held)
         matrix = self.hidden * self.intermediate
         flops = 2.0 * local_pairs * self.matrices * matrix
         moved = (
@@ -331,8 +338,8 @@ class Experts(Repeated):
             constants=self.constants,
         )
         if self.constants.tilt:  # never faster than the roofline
-            tilted = math.exp(self.constants.tilt * tilt_of(tokens * self.token_groups))
-            seconds *= max(tilted, roof_of(self.constants))
+            tilted = math.exp(self.constants.tilt * token_log_ratio(tokens * self.token_groups))
+            seconds *= max(tilted, largest_roofline_fraction(self.constants))
         return self.count * seconds
 
     def counts(self, shape: StepShape) -> tuple[float, float, Bound]:

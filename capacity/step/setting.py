@@ -9,9 +9,9 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment.engines import EngineSpec
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.hardware.coefficients import Coefficients, StepCoefficients
-from capacity.hardware.kernel_lookup import Lookup
-from capacity.hardware.memory_rate import with_memory_of
-from capacity.hardware.power import sustained_constants, under_limit, with_halved_tensor_cores
+from capacity.hardware.kernel_lookup import KernelLookup
+from capacity.hardware.memory_rate import scale_to_memory
+from capacity.hardware.power import scale_to_halved_tensor_cores, scale_to_power_limit, sustained_constants
 from capacity.hardware.weight_kernels import weight_kernels
 from capacity.model.quantization import (
     Execution,
@@ -140,18 +140,18 @@ class StepSetting:
         return self.enable_expert_parallel and self.model.is_moe
 
     @property
-    def joint(self) -> bool:
+    def runs_joint_steps(self) -> bool:
         """Return whether data-parallel ranks run steps together, which only MoE models need."""
         return self.data_parallel_size > 1 and self.model.is_moe
 
     def execution(self, stored: WeightFormat) -> Execution:
         """Return the kernel and compute type for a format, with the engine's own kernel if it has one."""
         execution = stored.execution(self.profile.dense_flops_per_s)
-        if execution.compute_dtype == "bf16" and self.profile.sixteen_bit == "fp16":
+        if execution.compute_dtype == "bf16" and self.profile.compute_type_16_bit == "fp16":
             execution = replace(execution, compute_dtype="fp16")
         if self.engine is None:
             return execution
-        own = self.engine.kernel_in_place_of(execution.kernel, self.profile.architecture)
+        own = self.engine.replacement_kernel(execution.kernel, self.profile.architecture)
         return execution if own == execution.kernel else replace(execution, kernel=own)
 
     @property
@@ -160,7 +160,7 @@ class StepSetting:
         kernels = [weight_kernels().get(self.execution(stored).kernel) for stored in self.weights.formats]
         return tuple(dict.fromkeys(kernel.remark for kernel in kernels if kernel is not None))
 
-    def link_of(self, gpus: int) -> Interconnect:
+    def find_link(self, gpus: int) -> Interconnect:
         """Return the link between this many GPUs."""
         link = self.profile.link_for(gpus)
         crosses = link.kind == "pcie" and gpus > GPUS_OF_SOCKET
@@ -170,21 +170,21 @@ class StepSetting:
             direct=link.kind in DIRECT_LINKS,
         )
 
-    def lookup(self) -> Lookup:
+    def lookup(self) -> KernelLookup:
         """Return the kernel constants of the GPU and the engine (default: vLLM).
 
         Raises InvalidInput if the profile contains another GPU's fit.
         """
         family = self.kernel_family or ("vllm" if self.engine is None else self.engine.kernel_family)
-        return Lookup(
+        return KernelLookup(
             coefficient_sources(self.profile),
             family,
-            self._on_this_card(),
+            self._transfer_function(),
             partial(sustained_constants, card=self.profile),
             adjustment=self.profile.adjustment,
         )
 
-    def _on_this_card(self) -> Callable[[Coefficients], Coefficients] | None:
+    def _transfer_function(self) -> Callable[[Coefficients], Coefficients] | None:
         """Return the function that converts constants of the source GPU to this card (clock, memory), or None."""
         own = self.profile.step_time
         if own is None or own.transferred_from is None:
@@ -193,9 +193,11 @@ class StepSetting:
 
         def on_this_card(constants: Coefficients) -> Coefficients:
             if own.chip_share is not None:
-                return own.chip_share.applied_to(constants)
-            clocked = with_halved_tensor_cores(under_limit(constants, card, sister), card, sister)
-            return with_memory_of(clocked, card, sister)
+                return own.chip_share.convert_constants(constants)
+            clocked = scale_to_halved_tensor_cores(
+                scale_to_power_limit(constants, card, sister), card, sister
+            )
+            return scale_to_memory(clocked, card, sister)
 
         return on_this_card
 
@@ -251,7 +253,7 @@ class StepSetting:
         where = "leaves the node" if ranks > profile.gpus_per_node else "has no direct GPU link"
         return (
             f"tensor parallelism over {ranks} {profile.name} {where}: "
-            f"all-reduce over {link.kind} at {self.link_of(ranks).bytes_per_s / 1e9:.0f} GB/s",
+            f"all-reduce over {link.kind} at {self.find_link(ranks).bytes_per_s / 1e9:.0f} GB/s",
         )
 
 

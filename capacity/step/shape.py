@@ -90,8 +90,8 @@ def without_kv_cache(shape: StepShape, *, window_tokens: int | None = None) -> S
     """
     if shape.draft_tokens:
         raise InvalidInput("drafts need a KV cache: remove --no-use-cache or --speculator")
-    prompts = _whole(shape.prefill_sequences, shape.prefill_context_tokens, window_tokens)
-    outputs = _whole(shape.decode_sequences, shape.decode_context_tokens, window_tokens)
+    prompts = _equal_prompts(shape.prefill_sequences, shape.prefill_context_tokens, window_tokens)
+    outputs = _equal_prompts(shape.decode_sequences, shape.decode_context_tokens, window_tokens)
     summed = StepShape(*(mine + other for mine, other in zip(prompts, outputs, strict=True)))
     return summed._replace(
         prompts_completed=shape.prompts_completed + shape.decode_sequences,
@@ -102,7 +102,7 @@ def without_kv_cache(shape: StepShape, *, window_tokens: int | None = None) -> S
     )
 
 
-def _whole(sequences: int, context_tokens: int, window_tokens: int | None) -> StepShape:
+def _equal_prompts(sequences: int, context_tokens: int, window_tokens: int | None) -> StepShape:
     """Return prompts of `context_tokens` tokens in total, as equal as possible."""
     if not sequences:
         return StepShape()

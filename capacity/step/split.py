@@ -9,12 +9,12 @@ from capacity.step.model import StepModel
 from capacity.step.setting import StepSetting
 from capacity.step.shape import StepShape
 
-LONGER = 1.001  # below this ratio the times count as equal
-NAMED = 2  # maximum number of operators in the note
-LEAST_S = 5e-5  # smallest increase that the note shows
+MIN_RATIO = 1.001  # below this ratio the times count as equal
+MAX_LISTED_OPERATORS = 2  # maximum number of operators in the note
+MIN_LISTED_S = 5e-5  # smallest increase that the note shows
 
 
-def over_fewer(setting: StepSetting) -> StepModel | None:
+def halve_ranks(setting: StepSetting) -> StepModel | None:
     """Return the engine with half as many tensor-parallel ranks (1 for an odd number), or None if impossible."""
     ranks = setting.tensor_parallel_size
     if ranks == 1:
@@ -25,18 +25,22 @@ def over_fewer(setting: StepSetting) -> StepModel | None:
         return None
 
 
-def longer_when_split(
+def describe_split_slowdown(
     split: StepModel, ranks: int, less: StepModel, steps: Sequence[StepShape]
 ) -> str | None:
     """Return a note if a prefill in these steps takes longer over `ranks` ranks than over half as many, else None."""
     split_s, less_s = (sum(map(each.step_seconds, steps)) for each in (split, less))
-    if split_s <= LONGER * less_s:
+    if split_s <= MIN_RATIO * less_s:
         return None
     grown: Counter[str] = Counter()
     for shape in steps:
         grown.update({op.name: op.seconds for op in split.step_cost(shape).operators})
         grown.subtract({op.name: op.seconds for op in less.step_cost(shape).operators})
-    why = [f"{name} +{more_s * 1e3:.1f} ms" for name, more_s in grown.most_common(NAMED) if more_s >= LEAST_S]
+    why = [
+        f"{name} +{more_s * 1e3:.1f} ms"
+        for name, more_s in grown.most_common(MAX_LISTED_OPERATORS)
+        if more_s >= MIN_LISTED_S
+    ]
     fewer = ranks // 2 if ranks % 2 == 0 else 1
     tokens = sum(shape.num_tokens for shape in steps)
     return (

@@ -14,7 +14,7 @@ Effect = Literal[TimeClass, "experts_tilt"]
 EFFECTS: tuple[Effect, ...] = get_args(Effect)
 """Effects by which step times may be wrong: a factor for each class, and one for experts that grows with tokens."""
 
-_OF_BOUND: dict[Bound, TimeClass] = {
+_CLASS_BY_BOUND: dict[Bound, TimeClass] = {
     "memory": "memory",
     "launch": "memory",  # fixed kernel times depend on memory latency
     "compute": "compute",
@@ -29,7 +29,7 @@ def time_class(operator: OpCost) -> TimeClass:
         return "eager"
     if operator.name == "experts":
         return "experts"
-    return _OF_BOUND[operator.bound]
+    return _CLASS_BY_BOUND[operator.bound]
 
 
 def class_shares(cost: StepCost) -> dict[TimeClass, float]:

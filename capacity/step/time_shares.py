@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from capacity.step.closed_form import EngineLimits, StepModelLike, joint_seconds_of, shared_prolongation_s
+from capacity.step.closed_form import EngineLimits, StepModelLike, get_joint_seconds, prefill_prolongation_s
 from capacity.step.shape import StepShape, decode_shape
 
 PRECISION = 1e-3  # relative, of the number of decoding sequences
@@ -54,8 +54,10 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
     Not modelled: a partly cached prompt attends to all of itself, and requests of equal lengths prefill in larger
     groups. Steps between two batch sizes are interpolated.
     """
-    prefill_s, seconds = _prefill(steps, limits, load), joint_seconds_of(steps, load.ranks)
-    step_s = _on_line(lambda batch: seconds([_decode_shape(max(batch, 1), limits, load)] * load.ranks))
+    prefill_s, seconds = _make_prefill_seconds(steps, limits, load), get_joint_seconds(steps, load.ranks)
+    step_s = _interpolate_batches(
+        lambda batch: seconds([_decode_shape(max(batch, 1), limits, load)] * load.ranks)
+    )
     decoded = load.output_len - 1
     if not decoded:
         return RequestSeconds(prefill_s=prefill_s(0.0), decode_s=0.0)
@@ -69,7 +71,7 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
     if load.in_flight is not None:
         most = min(most, max(load.in_flight / load.ranks, 1.0))
     decoding = most if math.isinf(load.requests_per_s) else _first_root(spare, most)
-    batch = _shared_among(decoding, load)
+    batch = _mean_decode_batch(decoding, load)
     return RequestSeconds(
         prefill_s=prefill_s(decoding), decode_s=decoded * step_s(batch) / batch / load.ranks
     )
@@ -88,7 +90,7 @@ def _first_root(spare: Callable[[float], float], most: float) -> float:
     return high
 
 
-def _shared_among(decoding: float, load: EngineLoad) -> float:
+def _mean_decode_batch(decoding: float, load: EngineLoad) -> float:
     """Return the mean batch of a decode step, at least 1; `decoding` is the mean over all time."""
     if not decoding:
         return 1.0
@@ -100,16 +102,18 @@ def _shared_among(decoding: float, load: EngineLoad) -> float:
     return max(decoding / -math.expm1(users * math.log1p(-decoding / users)), 1.0)
 
 
-def _prefill(steps: StepModelLike, limits: EngineLimits, load: EngineLoad) -> Callable[[float], float]:
+def _make_prefill_seconds(
+    steps: StepModelLike, limits: EngineLimits, load: EngineLoad
+) -> Callable[[float], float]:
     """Return a function from the mean number of decoding sequences per rank to the seconds that a prompt adds."""
-    seconds = joint_seconds_of(steps, load.ranks)
+    seconds = get_joint_seconds(steps, load.ranks)
     others = 1.0 if load.in_flight is None else max(1 - load.ranks / max(load.in_flight, load.ranks), 0.0)
 
     def added_time(batch: int) -> float:
         mixed = batch if limits.mixes_prefill_with_decode else 0
         joining = batch * load.ranks / load.output_len  # requests that end in a step; as many begin
         together = joining / -math.expm1(-joining) if joining else 1.0
-        added_s = shared_prolongation_s(
+        added_s = prefill_prolongation_s(
             seconds,
             limits,
             together,
@@ -119,7 +123,7 @@ def _prefill(steps: StepModelLike, limits: EngineLimits, load: EngineLoad) -> Ca
         )
         return added_s * (1 - load.hit_fraction)
 
-    line = _on_line(added_time)
+    line = _interpolate_batches(added_time)
     return lambda decoding: line(decoding * others)
 
 
@@ -131,7 +135,7 @@ def _decode_shape(batch: int, limits: EngineLimits, load: EngineLoad) -> StepSha
     return decode_shape(batch, context, window_tokens=limits.window_tokens)
 
 
-def _on_line(of_batch: Callable[[int], float]) -> Callable[[float], float]:
+def _interpolate_batches(of_batch: Callable[[int], float]) -> Callable[[float], float]:
     """Return a function of real batch sizes that interpolates `of_batch`, evaluated once for each whole size."""
     known_at = cache(of_batch)
 

@@ -17,7 +17,7 @@ from capacity.base.checked import validate_arguments
 from capacity.base.data_files import read_data
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import document_options, split
-from capacity.deployment import DeploymentFile, Pool, deployment_of
+from capacity.deployment import DeploymentFile, Pool, make_deployment
 from capacity.hardware import HardwareProfile
 from capacity.hardware.attention_kernels import attention_kernels
 from capacity.model import ModelSpec
@@ -25,7 +25,7 @@ from capacity.model.layers import Attention
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape, prefill_shape
 from capacity.step.model import StepModel
-from capacity.techniques.one_pool import Contexts, PoolAnswer, notes_of, one_rank, shared_fields
+from capacity.techniques.one_pool import Contexts, PoolAnswer, pool_notes, require_one_rank, shared_fields
 
 OTHER_SHARED_MEMORY_KIB = 64  # of all other GPUs: assumed, 2026-11-21
 
@@ -47,7 +47,7 @@ def naive_attention(
     Naive causal attention still computes and stores the whole square; `causal` halves only the FLOPs that count.
     Leaves out dropout and the mask's own traffic.
     """
-    _check(tokens, head_dim)
+    _check_sizes(tokens, head_dim)
     moved = (4.0 * tokens * head_dim + 4.0 * tokens * tokens) * value_bytes
     return AttentionTraffic(
         hbm_bytes=moved,
@@ -66,7 +66,7 @@ def tiled_attention(
     algorithm 1: room for tiles of Q, K, V and O. The row statistics (2 FP32 per row) are the extra memory. This is an
     upper bound for a kernel whose blocks share K and V through the L2 cache.
     """
-    _check(tokens, head_dim)
+    _check_sizes(tokens, head_dim)
     rows = query_tile_rows(head_dim, on_chip_bytes=on_chip_bytes, value_bytes=value_bytes)
     tiles = math.ceil(tokens / rows)
     passes = (tiles + 1) / 2 if causal else float(tiles)
@@ -148,7 +148,7 @@ def attention_io(resolved: ResolvedPool, tokens: int) -> AttentionIo:
         flops += count * naive.flops
         naive_extra = max(naive_extra, heads * naive.extra_memory_bytes)
         tiled_extra = max(tiled_extra, heads * tiled.extra_memory_bytes)
-    compute_s = flops / profile.dense_flops_per_s[profile.sixteen_bit]
+    compute_s = flops / profile.dense_flops_per_s[profile.compute_type_16_bit]
     fitted_s = _attention_s(resolved.step_model, tokens, "prefill")
     return AttentionIo(
         tokens=tokens,
@@ -194,7 +194,7 @@ def _flops(tokens: int, head_dim: int, *, causal: bool) -> float:
     return 4.0 * pairs * head_dim
 
 
-def _check(tokens: int, head_dim: int) -> None:
+def _check_sizes(tokens: int, head_dim: int) -> None:
     if tokens < 1 or head_dim < 1:
         raise InvalidInput(f"{tokens} tokens and a head of {head_dim} values: both must be at least 1")
 
@@ -219,11 +219,11 @@ def attention_traffic(
     **options: Any,
 ) -> AttentionTrafficTable:
     """Return HBM traffic and memory of naive and tiled attention, and the time of each kernel. Raises InvalidInput."""
-    deployment = deployment_of(model, pool=split(options, Pool)[0], question="attention-io")
-    resolved = resolve(deployment.model, one_rank(deployment.pool, "attention-io"))
+    deployment = make_deployment(model, pool=split(options, Pool)[0], question="attention-io")
+    resolved = resolve(deployment.model, require_one_rank(deployment.pool, "attention-io"))
     return AttentionTrafficTable(
         **shared_fields(resolved),
         on_chip_bytes=shared_memory_bytes(resolved.profile),
         rows=tuple(attention_io(resolved, tokens) for tokens in contexts),
-        warnings=notes_of(resolved),
+        warnings=pool_notes(resolved),
     )

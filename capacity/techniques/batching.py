@@ -15,7 +15,7 @@ from capacity.base.clock import check_time
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import ENGINE_LOOP, Flag
 from capacity.base.keywords import document_options, split
-from capacity.deployment import DeploymentFile, Pool, Service, Traffic, deployment_of
+from capacity.deployment import DeploymentFile, Pool, Service, Traffic, make_deployment
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import EngineSetup, SimulationResult, simulate
@@ -26,7 +26,7 @@ from capacity.techniques.batch_waste import (
     slot_gain,
     static_slot_waste,
 )
-from capacity.techniques.one_pool import PoolAnswer, notes_of, shared_fields
+from capacity.techniques.one_pool import PoolAnswer, pool_notes, shared_fields
 from capacity.techniques.waste import Waste
 from capacity.workload import Workload
 
@@ -121,16 +121,16 @@ def batching_comparison(
     """
     resolved = _limit_batch(resolved, workload, batch_size)
     options = [
-        _option(
+        _make_option(
             name,
             resolved.pool.num_gpus,
             simulate(workload, setup, observer=waste, frontend=engine_frontend(resolved, workload)),
             waste,
         )
-        for name, setup in _ways(resolved, workload, batching_window_s)
+        for name, setup in _batching_setups(resolved, workload, batching_window_s)
         for waste in (Waste(),)
     ]
-    pairs, notes = _pairs(resolved, workload, engine_loop)
+    pairs, notes = _two_engine_options(resolved, workload, engine_loop)
     members = min(resolved.max_num_seqs, len(workload))
     first = options[0].output_tokens_per_s_per_gpu
     final = workload.prompt_tokens + workload.output_tokens
@@ -147,7 +147,7 @@ def batching_comparison(
         slot_gain=slot_gain(workload.output_tokens, members),
         rows=tuple(replace(o, gain=o.output_tokens_per_s_per_gpu / first) for o in (*options, *pairs)),
         spread=spread_gains(resolved, workload, engine_loop=engine_loop) if spread else (),
-        warnings=(*notes_of(resolved), *workload.notices, *notes),
+        warnings=(*pool_notes(resolved), *workload.notices, *notes),
     )
 
 
@@ -178,7 +178,7 @@ def _limit_batch(resolved: ResolvedPool, workload: Workload, batch_size: int | N
     return resolved
 
 
-def _pairs(
+def _two_engine_options(
     resolved: ResolvedPool, workload: Workload, engine_loop: str
 ) -> tuple[list[BatchingOption], tuple[str, ...]]:
     """Return two mixed engines, and one engine each for prefill and decode; and the reason if they cannot run."""
@@ -190,11 +190,11 @@ def _pairs(
         except CapacityError as error:
             notes.append(f"{name}: {error}")
         else:
-            options.append(_option(name, 2 * resolved.pool.num_gpus, run, None))
+            options.append(_make_option(name, 2 * resolved.pool.num_gpus, run, None))
     return options, tuple(notes)
 
 
-def _ways(
+def _batching_setups(
     resolved: ResolvedPool, workload: Workload, batching_window_s: float
 ) -> Iterator[tuple[str, EngineSetup]]:
     """Yield each method on one engine."""
@@ -236,7 +236,7 @@ def _plain_setup(resolved: ResolvedPool) -> EngineSetup:
     )
 
 
-def _option(name: str, gpus: int, result: SimulationResult, waste: Waste | None) -> BatchingOption:
+def _make_option(name: str, gpus: int, result: SimulationResult, waste: Waste | None) -> BatchingOption:
     values: Mapping[str, Any] = result.to_dict()
     return BatchingOption(
         name=name,
@@ -331,7 +331,7 @@ def compare_batching(
     """
     check_time("batching window (--batching-window)", batching_window_s)
     pool, traffic = split(options, Pool, Traffic)
-    deployment = deployment_of(model, pool=pool, traffic=traffic, question="batching")
+    deployment = make_deployment(model, pool=pool, traffic=traffic, question="batching")
     resolved = resolve(deployment.model, deployment.pool)
     resolved.memory.require_fit()
     requests = requests_of(deployment.traffic, workload, resolved.max_model_len)

@@ -28,18 +28,25 @@ from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
 from capacity.base.keywords import document_options, split
-from capacity.deployment import DeploymentFile, Pool, deployment_of
+from capacity.deployment import DeploymentFile, Pool, make_deployment
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape, prefill_shape
 from capacity.step.closed_form import prefill_steps
-from capacity.techniques.one_pool import InputLen, OutputLen, PoolAnswer, notes_of, one_rank, shared_fields
+from capacity.techniques.one_pool import (
+    InputLen,
+    OutputLen,
+    PoolAnswer,
+    pool_notes,
+    require_one_rank,
+    shared_fields,
+)
 
 Way = Literal["engine", "resubmitted", "recomputed", "reordered"]
-WAYS: tuple[Way, ...] = get_args(Way)
+IMPLEMENTATIONS: tuple[Way, ...] = get_args(Way)
 SUBMITTED: tuple[Way, ...] = ("resubmitted", "recomputed")
 # of all others: resubmitted, outside of the engine
-WAY_OF = {"tensorrt-llm": "engine", "hf-transformers": "reordered"}
+ENGINE_IMPLEMENTATION = {"tensorrt-llm": "engine", "hf-transformers": "reordered"}
 
 # Host time of a beam that is submitted again, a step: what 100 prompts of 256 tokens with 4 beams took beyond their GPU
 # time, Llama-3-8B on one H100, 256 steps at 1.08 requests/s: 362 ms a step of 400 beams, 100 of them the GPU's. vLLM
@@ -99,12 +106,12 @@ def beam_search(
     **options: Any,
 ) -> BeamSearch:
     """Return beam search at several widths, in every implementation that engines use. Raises InvalidInput."""
-    deployment = deployment_of(model, pool=split(options, Pool)[0], question="beam-search")
-    resolved = resolve(deployment.model, one_rank(deployment.pool, "beam-search"))
+    deployment = make_deployment(model, pool=split(options, Pool)[0], question="beam-search")
+    resolved = resolve(deployment.model, require_one_rank(deployment.pool, "beam-search"))
     resolved.memory.require_fit()
-    _check(resolved, beam_widths, input_len, output_len, batch_size)
+    _check_request(resolved, beam_widths, input_len, output_len, batch_size)
     search = _Search(resolved, input_len, output_len, batch_size)
-    own: Any = WAY_OF.get(resolved.engine.name, "resubmitted")
+    own: Any = ENGINE_IMPLEMENTATION.get(resolved.engine.name, "resubmitted")
     cautions = []
     if own == "resubmitted":
         cautions.append(
@@ -119,11 +126,11 @@ def beam_search(
         output_len=output_len,
         batch_size=batch_size,
         rows=tuple(search.rows(beam_widths)),
-        warnings=(*notes_of(resolved), *cautions),
+        warnings=(*pool_notes(resolved), *cautions),
     )
 
 
-def _check(
+def _check_request(
     resolved: ResolvedPool, widths: Sequence[int], input_len: int, output_len: int, batch_size: int
 ) -> None:
     if resolved.model.task == "embed":
@@ -156,7 +163,7 @@ class _Search:
     def rows(self, widths: Sequence[int]) -> Iterator[BeamRow]:
         greedy_s = self.step_s(1, "engine")
         for width in widths:
-            for way in WAYS:
+            for way in IMPLEMENTATIONS:
                 yield self._row(width, way, greedy_s)
 
     def _row(self, width: int, way: Way, greedy_s: float) -> BeamRow:
@@ -166,7 +173,7 @@ class _Search:
         ttft = self._add_band(limits.request_latency_s + prefill_s, "prefill", 1.0)
         tpot = self._add_band(step_s, "decode", RESUBMIT_ERROR if way in SUBMITTED else 1.0)
         count = self.output_len - 1
-        e2e = _sum(ttft, tpot.scale(count))
+        e2e = _add_quantities(ttft, tpot.scale(count))
         held = self.kv_tokens(width, way)
         most = self.resolved.memory.usable_blocks // self._blocks(width, way)
         return BeamRow(
@@ -175,7 +182,9 @@ class _Search:
             ttft_s=ttft,
             tpot_s=tpot,
             e2e_s=e2e,
-            requests_per_s=_sum(ttft, tpot.scale(count), -limits.request_latency_s).inverse(self.batch_size),
+            requests_per_s=_add_quantities(ttft, tpot.scale(count), -limits.request_latency_s).inverse(
+                self.batch_size
+            ),
             times_greedy=step_s / greedy_s,
             kv_tokens=held,
             most_requests=most,
@@ -228,7 +237,7 @@ class _Search:
         return with_interval(value, residuals.low, residuals.high)
 
 
-def _sum(first: Quantity, second: Quantity, more: float = 0.0) -> Quantity:
+def _add_quantities(first: Quantity, second: Quantity, more: float = 0.0) -> Quantity:
     """Return the sum with added bounds, because the errors may coincide."""
 
     def add_optional(name: str) -> float | None:

@@ -156,7 +156,7 @@ class CacheCurve(AnswerRecord):
     warnings: tuple[str, ...]
 
 
-def _savings(
+def _compute_savings(
     curve: ReuseCurve, model: str | ModelSpec, pool: Pool | Mapping[str, object], price: str | None
 ) -> PrefillSavings:
     served = pool if isinstance(pool, Pool) else build(Pool, pool)
@@ -212,7 +212,7 @@ def cache_curve(
             )
             for routing in (ROUTINGS if replicas > 1 else ())
         ),
-        savings=None if served_by is None else _savings(curve, *served_by, price),
+        savings=None if served_by is None else _compute_savings(curve, *served_by, price),
         plans=tuple(
             prompt_cache_bill(curve, find_plan(name))
             for name in (prompt_cache_plans() if plans is None else plans)

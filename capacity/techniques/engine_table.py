@@ -13,7 +13,7 @@ from capacity.deployment import Pool
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.pool.resolve import resolve
-from capacity.simulator.schedulers import SCHEDULERS, schedulers_that
+from capacity.simulator.schedulers import SCHEDULERS, schedulers_with_ability
 from capacity.step import OpCost, StepCost, decode_shape, prefill_shape
 
 
@@ -67,7 +67,7 @@ def _row(engine: EngineSpec, profile: HardwareProfile) -> EngineRow:
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         host_step_s=host_step_s + engine.host_per_sequence_s + engine.host_serial_s,
-        drafts=engine.scheduler in schedulers_that("drafts"),
+        drafts=engine.scheduler in schedulers_with_ability("drafts"),
         sourced_fraction=sum(origin.basis != "assumed" for origin in origins) / max(1, len(origins)),
     )
 
@@ -154,7 +154,7 @@ def breakdown_claims() -> tuple[Claim, ...]:
     resolved = resolve("llama-2-70b", Pool(gpu="a100", quantization="awq", max_model_len=1024))
     profile, steps = resolved.profile, resolved.step_model
     prefill, decode = steps.step_cost(prefill_shape(1, 512)), steps.step_cost(decode_shape(1, 512 + 128))
-    least_prefill_ms = prefill.flops / profile.dense_flops_per_s[profile.sixteen_bit] * 1e3
+    least_prefill_ms = prefill.flops / profile.dense_flops_per_s[profile.compute_type_16_bit] * 1e3
     least_step_ms = decode.bytes / profile.hbm_bytes_per_s * 1e3
     decode_ms = decode.seconds * 1e3
     sampling = sum(op.seconds for op in decode.operators if op.name in ("lm_head", "sampling"))

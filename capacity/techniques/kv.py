@@ -26,7 +26,7 @@ from capacity.techniques.kv_eviction import (
     EvictionRow,
     describe_methods,
     eviction_rows,
-    methods_asked,
+    selected_methods,
 )
 from capacity.techniques.long_context import CONTEXTS, LongContext, long_context, prefill_crossover_tokens
 from capacity.techniques.one_pool import Contexts, TensorParallel
@@ -137,7 +137,7 @@ def kv(
         "engine": engine,
     }
     specs = [load_model(model) if isinstance(model, str) else model for model in models]
-    methods = methods_asked(eviction)
+    methods = selected_methods(eviction)
     pools = [{gpu: resolve(spec, build(Pool, {"gpu": gpu, **options})) for gpu in gpus} for spec in specs]
     return KvAnswer(
         contexts=tuple(contexts),

@@ -62,17 +62,17 @@ class EvictionMethod:
     published: tuple[Published, ...]
 
 
-def methods_asked(eviction: str | None) -> tuple[KvEviction, ...]:
+def selected_methods(eviction: str | None) -> tuple[KvEviction, ...]:
     """Return the method of a name, or all methods. Raises UnknownName."""
     if eviction is None:
         return ()
     if eviction == ALL:
-        return (*kv_evictions().values(), *_formats())
-    named = {way.name: way for way in _formats()}
+        return (*kv_evictions().values(), *_kv_formats())
+    named = {way.name: way for way in _kv_formats()}
     return (named[eviction],) if eviction in named else (find_eviction(eviction),)
 
 
-def _formats() -> Iterator[KvEviction]:
+def _kv_formats() -> Iterator[KvEviction]:
     """Yield the KV formats of `quantization_methods`, with the engines that support them and their published scores."""
     for way in quantization_methods().values():
         if way.kind != "kv-cache" or way.kv_cache_dtype is None:
@@ -84,7 +84,7 @@ def _formats() -> Iterator[KvEviction]:
             keeps="bits",
             scored="position",
             kv_cache_dtype=dtype,
-            engines=tuple(name for name in engine_names() if find_engine(name).caches_in(dtype)),
+            engines=tuple(name for name in engine_names() if find_engine(name).supports_kv_format(dtype)),
             note=f"--kv-cache-dtype {dtype}" + (f"; {way.note}" if way.note else ""),
             published=tuple(
                 Published(

@@ -12,7 +12,7 @@ from capacity.base.errors import CapacityError, InvalidInput, OutsideValidity
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import decode_shape, prefill_shape
-from capacity.step.closed_form import first_without
+from capacity.step.closed_form import first_failing
 from capacity.techniques.kv_bytes import LONGEST_CONTEXT, request_kv_bytes
 
 CONTEXTS = (4096, 32768, 131072, 1048576)
@@ -70,7 +70,7 @@ def decode_point(resolved: ResolvedPool, batch_size: int, context: int) -> Conte
 
 def decode_crossover_tokens(resolved: ResolvedPool, batch_size: int) -> int | None:
     """Return the smallest context at which attention takes half of a decode step; None: not below 2**24 tokens."""
-    return first_without(
+    return first_failing(
         lambda tokens: decode_point(resolved, batch_size, tokens).attention_share < 0.5, 1 << 24
     )
 

@@ -36,12 +36,12 @@ def shared_fields(resolved: ResolvedPool) -> Mapping[str, Any]:
     return {"model": resolved.model.name, "gpu": gpu_summary(resolved), "engine": resolved.engine.label}
 
 
-def notes_of(resolved: ResolvedPool) -> tuple[str, ...]:
+def pool_notes(resolved: ResolvedPool) -> tuple[str, ...]:
     """Return notes on the pool's configuration and on the step model's validity."""
     return (*resolved.notes, *resolved.step_model.notes)
 
 
-def one_rank(pool: Pool, verb: str) -> Pool:
+def require_one_rank(pool: Pool, verb: str) -> Pool:
     """Return the pool. Raises InvalidInput for data-parallel ranks, which the closed forms do not cover."""
     if pool.data_parallel_size > 1:
         raise InvalidInput(

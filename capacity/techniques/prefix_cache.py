@@ -231,7 +231,7 @@ def routed_reuse(
     for replica in range(replicas):
         mine = np.flatnonzero(chosen == replica)
         if len(mine):
-            part = workload.take(mine)
+            part = workload.select(mine)
             tokens = float(part.prompt_tokens.sum())
             curve = reuse_curve(part, block_tokens, as_engine=as_engine)
             hits = curve.token_hit_fraction(capacity_blocks) * tokens
@@ -257,7 +257,7 @@ def _routes(workload: Workload, block_tokens: int, replicas: int, routing: str) 
     for request, tokens in enumerate(workload.prompt_tokens.tolist()):
         route = routed_tokens.index(min(routed_tokens))
         if routing == "prefix" and runs is not None:
-            ids = runs.ids_of(request)
+            ids = runs.request_block_ids(request)
             # chained identities: the held ones come first
             matched = [
                 next((i for i, block in enumerate(ids) if block not in held), len(ids)) for held in holding

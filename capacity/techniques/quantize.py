@@ -17,9 +17,9 @@ from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import Flag
 from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord, make_from
-from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, deployment_of
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, make_deployment
 from capacity.deployment.use_cases import filled_notes
-from capacity.hardware.pricing import Price, cautions_of, price_of
+from capacity.hardware.pricing import Price, find_price_for_cost, price_cautions
 from capacity.hardware.weight_kernels import weight_kernels
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import (
@@ -31,8 +31,15 @@ from capacity.model.quantization import (
 )
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape, prefill_shape
-from capacity.step.closed_form import batch_times, first_without
-from capacity.techniques.one_pool import InputLen, OutputLen, PoolAnswer, notes_of, one_rank, shared_fields
+from capacity.step.closed_form import batch_times, first_failing
+from capacity.techniques.one_pool import (
+    InputLen,
+    OutputLen,
+    PoolAnswer,
+    pool_notes,
+    require_one_rank,
+    shared_fields,
+)
 from capacity.techniques.quantization_methods import QuantizationMethod, find_method, quantization_methods
 from capacity.workload import Workload
 
@@ -41,7 +48,7 @@ SMALL_BATCH = 1
 LARGE_BATCH = 64
 LARGEST_BATCH = 1 << 14
 ROOF_ROWS = 8192
-TIMED = (
+TIMED_FIELDS = (
     *("ttft_s", "tpot_small_s", "tpot_large_s", "output_tokens_per_s", "usd_per_million_output_tokens"),
     *("usd_per_million_tokens", "pays_below_batch", "reason"),
 )  # fields of an option that are not known until it is timed
@@ -105,7 +112,7 @@ def quantization_options(
             "the limit"
         )
     _ = resolved.memory  # raises for impossible parallelism with any format
-    traffic = lengths_vary(input_len, output_len)
+    traffic = varying_traffic(input_len, output_len)
     requests = make_workload(traffic, resolved.max_model_len)
     load = _Load(
         input_len=input_len, output_len=output_len, large_batch=large_batch, price=price, requests=requests
@@ -127,7 +134,7 @@ class _Load:
 
 
 @cache
-def lengths_vary(input_len: int, output_len: int) -> Traffic:
+def varying_traffic(input_len: int, output_len: int) -> Traffic:
     """Return traffic of these mean lengths, as `cost` fills it in."""
     return build(Traffic, {"input_len": input_len, "output_len": output_len, "request_rate": 1.0})
 
@@ -177,8 +184,9 @@ def _option_without_times(pool: ResolvedPool, method: QuantizationMethod, load: 
         gpu_hours_to_quantize=None if rate is None else rate * pool.model.total_params / 1e9,
         quality=tuple(quality.text for quality in method.quality),
         note="; ".join(text for text in (method.note, *remarks) if text),
-        engine_loads=pool.engine.loads(pool.scheme.families) and pool.engine.caches_in(kv_format.name),
-        **dict.fromkeys(TIMED),
+        engine_loads=pool.engine.loads_formats(pool.scheme.families)
+        and pool.engine.supports_kv_format(kv_format.name),
+        **dict.fromkeys(TIMED_FIELDS),
     )
 
 
@@ -189,7 +197,7 @@ def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
     products = (op for op in operators if not op.name.startswith("attention prefill"))
     largest = max(products, key=lambda op: op.flops)
     roofs = pool.profile.dense_flops_per_s
-    return largest.flops / largest.seconds / roofs.get(compute_dtype, roofs[pool.profile.sixteen_bit])
+    return largest.flops / largest.seconds / roofs.get(compute_dtype, roofs[pool.profile.compute_type_16_bit])
 
 
 def _add_times(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> QuantizedOption:
@@ -234,7 +242,7 @@ def break_even_batch(plain: ResolvedPool, quantized: ResolvedPool, context_token
         shape = decode_shape(batch, context_tokens, window_tokens=plain.model.window_tokens)
         return after.step_seconds(shape) < before.step_seconds(shape)
 
-    return first_without(pays, LARGEST_BATCH)
+    return first_failing(pays, LARGEST_BATCH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,9 +276,9 @@ def quantize(
 ) -> Quantizing:
     """Memory, batch, latency, cost and published quality of every method (or those named). Raises InvalidInput."""
     pool, cost = split(options, Pool, Cost)
-    deployment = deployment_of(model, pool=pool, cost=cost, question="quantize")
-    resolved = resolve(deployment.model, one_rank(deployment.pool, "quantize"))
-    price = price_of(resolved.profile.name, deployment.cost)
+    deployment = make_deployment(model, pool=pool, cost=cost, question="quantize")
+    resolved = resolve(deployment.model, require_one_rank(deployment.pool, "quantize"))
+    price = find_price_for_cost(resolved.profile.name, deployment.cost)
     rows = quantization_options(
         resolved,
         input_len=input_len,
@@ -284,12 +292,12 @@ def quantize(
         input_len=input_len,
         output_len=output_len,
         large_batch=large_batch,
-        price=None if price is None else price.described,
+        price=None if price is None else price.description,
         rows=rows,
         warnings=(
-            *notes_of(resolved),
-            *filled_notes(lengths_vary(input_len, output_len)),
-            *cautions_of(price),
+            *pool_notes(resolved),
+            *filled_notes(varying_traffic(input_len, output_len)),
+            *price_cautions(price),
         ),
     )
 

@@ -15,29 +15,29 @@ from capacity.base.errors import CapacityError, InvalidInput, UnknownName
 from capacity.base.flags import Flag
 from capacity.base.keywords import document_options, split
 from capacity.base.record import make_from
-from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
-from capacity.hardware.pricing import Price, price_of
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, make_deployment
+from capacity.hardware.pricing import Price, find_price_for_cost
 from capacity.model import ModelSpec
 from capacity.model.feed_forward import MoEFeedForward
 from capacity.pool.parallelism import tensor_parallel_sizes
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step.closed_form import PhaseTimes
-from capacity.step.expert_load import ROUTING_EVENNESS, busiest_pairs, distinct_experts
-from capacity.step.layers.feed_forward import routing_evenness
+from capacity.step.expert_load import ROUTING_GAMMA_SHAPE, busiest_rank_pairs, distinct_experts
+from capacity.step.layers.feed_forward import routing_gamma_shape
 from capacity.techniques.long_context import ContextParallelPrefill, context_parallel_prefill
-from capacity.techniques.one_pool import InputLen, OutputLen, PoolAnswer, notes_of, shared_fields
+from capacity.techniques.one_pool import InputLen, OutputLen, PoolAnswer, pool_notes, shared_fields
 
 LARGEST_GROUP = 64
 Axis = Literal["tensor", "pipeline", "expert", "data"]
 AXES: tuple[Axis, ...] = get_args(Axis)
 DOUBLINGS = (1, 2, 4, 8, 16, 32, 64)
-SIZED = {
+SIZE_FIELDS = {
     "tensor": "tensor_parallel_size",
     "expert": "tensor_parallel_size",
     "pipeline": "pipeline_parallel_size",
     "data": "data_parallel_size",
 }
-SERVED = (
+TIMED_FIELDS = (
     *("ttft_s", "tpot_s", "output_tokens_per_s_per_gpu", "communication_share", "usd_per_million_tokens"),
     *("efficiency", "speedup", "bubble_fraction", "idle_fraction", "expert_imbalance", "experts_read"),
     "all_reduce_bytes_per_token",
@@ -77,7 +77,7 @@ def all_reduce_bytes_per_token(
 
 
 def expert_imbalance(
-    num_experts: int, experts_per_token: int, tokens: int, ranks: int, evenness: float = ROUTING_EVENNESS
+    num_experts: int, experts_per_token: int, tokens: int, ranks: int, evenness: float = ROUTING_GAMMA_SHAPE
 ) -> float:
     """Return the token-expert pairs of the busiest expert-parallel rank over the mean, from chance and unequal
     popularity of experts.
@@ -90,7 +90,7 @@ def expert_imbalance(
             f"{tokens} tokens on {ranks} ranks, {experts_per_token} of {num_experts} experts: out of range"
         )
     pairs = float(tokens * experts_per_token)
-    return busiest_pairs(pairs, ranks, num_experts / ranks, evenness) / (pairs / ranks)
+    return busiest_rank_pairs(pairs, ranks, num_experts / ranks, evenness) / (pairs / ranks)
 
 
 def routed_experts(model: ModelSpec) -> MoEFeedForward | None:
@@ -168,7 +168,7 @@ def scaling_curve(
         raise InvalidInput(
             f"a request of {load.tokens} tokens exceeds max_model_len {base.max_model_len}: raise the limit"
         )
-    return _with_efficiency([_layout(base, axis, size, load) for size in _sizes(base.model, axis, most_gpus)])
+    return _add_efficiency([_layout(base, axis, size, load) for size in _sizes(base.model, axis, most_gpus)])
 
 
 def _sizes(model: ModelSpec, axis: Axis, most_gpus: int) -> tuple[int, ...]:
@@ -209,7 +209,7 @@ class _Loop:
 
 def _layout(base: ResolvedPool, axis: Axis, size: int, load: _Load) -> Layout:
     """Return one row: the pool divided over `size` along the axis."""
-    changed: dict[str, int] = {SIZED[axis]: size}
+    changed: dict[str, int] = {SIZE_FIELDS[axis]: size}
     if axis in ("expert", "data"):
         changed["enable_expert_parallel"] = True
     resolved = replace(base, pool=base.pool.model_copy(update=changed))
@@ -248,7 +248,7 @@ def _layout_without_times(resolved: ResolvedPool, load: _Load, reason: str | Non
         concurrency=load.concurrency,
         max_batch=0,
         reason=reason,
-        **dict.fromkeys(SERVED),
+        **dict.fromkeys(TIMED_FIELDS),
     )
 
 
@@ -285,7 +285,7 @@ def _experts(resolved: ResolvedPool, served: int) -> tuple[float | None, float |
     part = routed_experts(resolved.model)
     if part is None:
         return None, None
-    evenness = routing_evenness(part)
+    evenness = routing_gamma_shape(part)
     read = distinct_experts(part.num_experts, part.experts_per_token, served, evenness)
     if not resolved.pool.enable_expert_parallel:
         return read, None
@@ -293,7 +293,7 @@ def _experts(resolved: ResolvedPool, served: int) -> tuple[float | None, float |
     return read, expert_imbalance(part.num_experts, part.experts_per_token, served, ranks, evenness)
 
 
-def _with_efficiency(layouts: list[Layout]) -> tuple[Layout, ...]:
+def _add_efficiency(layouts: list[Layout]) -> tuple[Layout, ...]:
     compared: list[Layout] = []
     first = None
     for layout in layouts:
@@ -305,7 +305,7 @@ def _with_efficiency(layouts: list[Layout]) -> tuple[Layout, ...]:
     return tuple(compared)
 
 
-def cheapest(layouts: tuple[Layout, ...], *, tpot_s: float) -> Layout | None:
+def cheapest_layout(layouts: tuple[Layout, ...], *, tpot_s: float) -> Layout | None:
     """Return the layout with the most tokens per GPU-second among those that meet a TPOT; None if none does."""
     meeting = [x for x in layouts if x.tpot_s is not None and x.tpot_s <= tpot_s]
     return max(meeting, key=lambda x: x.output_tokens_per_s_per_gpu or 0.0, default=None)
@@ -346,7 +346,7 @@ def scale(
 ) -> Scaling:
     """What more GPUs buy along one axis (tensor, pipeline, expert, data). Raises InvalidInput or UnknownName."""
     pool_fields, cost = split(options, Pool, Cost)
-    deployment = deployment_of(model, pool=pool_fields, cost=cost, question="scale")
+    deployment = make_deployment(model, pool=pool_fields, cost=cost, question="scale")
     pool = deployment.pool
     if pool.data_parallel_size > 1:
         raise InvalidInput(
@@ -363,9 +363,9 @@ def scale(
         concurrency=concurrency,
         axis=chosen,
         most_gpus=most_gpus,
-        price=price_of(resolved.profile.name, deployment.cost),
+        price=find_price_for_cost(resolved.profile.name, deployment.cost),
     )
-    best = None if tpot_s is None else cheapest(curve, tpot_s=tpot_s)
+    best = None if tpot_s is None else cheapest_layout(curve, tpot_s=tpot_s)
     ranks = [count for count in (1, 2, 4, 8) if count <= most_gpus]
     divisible = input_len >= max(ranks) and pool.pipeline_parallel_size == 1  # stages divide a prompt already
     return Scaling(
@@ -378,5 +378,5 @@ def scale(
         cheapest_num_gpus=None if best is None else best.num_gpus,
         rows=curve,
         context_parallel=context_parallel_prefill(resolved, input_len, ranks) if divisible else (),
-        warnings=notes_of(resolved),
+        warnings=pool_notes(resolved),
     )

@@ -14,14 +14,14 @@ from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP, Flag
 from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord, make_from
-from capacity.deployment import DeploymentFile, Pool, deployment_of
-from capacity.deployment.drafts import ONLY_IN, drafting_notes
+from capacity.deployment import DeploymentFile, Pool, make_deployment
+from capacity.deployment.drafts import METHOD_ENGINES, drafting_notes
 from capacity.model import ModelSpec
 from capacity.pool.drafting import (
     DraftMemory,
     Speculation,
     TextbookEntry,
-    drafting_in,
+    configure_speculator,
     expected_tokens,
     find_speculator,
     speculators,
@@ -30,8 +30,8 @@ from capacity.pool.drafting import (
 )
 from capacity.pool.resolve import resolve
 from capacity.simulator import SimulationResult, simulate
-from capacity.simulator.schedulers import DrawnSpeculation, schedulers_that
-from capacity.techniques.one_pool import PoolAnswer, notes_of, one_rank, shared_fields
+from capacity.simulator.schedulers import DrawnSpeculation, schedulers_with_ability
+from capacity.techniques.one_pool import PoolAnswer, pool_notes, require_one_rank, shared_fields
 from capacity.workload import Workload, random_requests
 
 BATCHES = (1, 4, 16, 64, 256)
@@ -70,7 +70,7 @@ def simulate_speculation(
     """
     target = speculation.target
     without = replace(target, pool=target.pool.without_drafts)
-    plain, able = engine_setup(without), schedulers_that("drafts")
+    plain, able = engine_setup(without), schedulers_with_ability("drafts")
     if plain.policy not in able:
         raise InvalidInput(
             f"drafts are not simulated with {target.engine.label}: its scheduler, {plain.policy}, supports one "
@@ -190,14 +190,16 @@ def speculate(
     `method` None: the pool's `speculator`, else eagle3. Batches that the engine cannot hold are left out. `simulate`
     also serves a closed loop of each batch twice. Raises DoesNotFit or InvalidInput.
     """
-    deployment = deployment_of(model, pool=split(options, Pool)[0], question="speculate", simulate=simulate)
-    pool = one_rank(deployment.pool, "speculate")
+    deployment = make_deployment(model, pool=split(options, Pool)[0], question="speculate", simulate=simulate)
+    pool = require_one_rank(deployment.pool, "speculate")
     depth = pool.num_speculative_tokens if draft_tokens is None else draft_tokens
     if depth is not None and not 1 <= depth <= 64:
         raise InvalidInput(f"--draft-tokens {depth}: must be from 1 to 64")
     pool = pool.model_copy(update={"num_speculative_tokens": depth})
     resolved = resolve(deployment.model, pool)
-    speculator = drafting_in(pool, find_speculator(method or pool.speculator or "eagle3", resolved.model))
+    speculator = configure_speculator(
+        pool, find_speculator(method or pool.speculator or "eagle3", resolved.model)
+    )
     resolved.memory.require_fit()
     check_length(resolved, context_tokens)
     speculation = Speculation(resolved, speculator)
@@ -205,14 +207,14 @@ def speculate(
     largest = speculation.largest_batch(context_tokens)
     held, left_out = _batches_that_fit(batches, largest)
     plain_ttft_s, drafted_ttft_s = speculation.ttft_s(context_tokens)
-    said = (*notes_of(resolved), *drafting_notes(resolved.engine.name, speculator.name))
+    said = (*pool_notes(resolved), *drafting_notes(resolved.engine.name, speculator.name))
     return Speculating(
         **shared_fields(resolved),
         method=speculator.name,
         draft=pool.draft,
         draft_tokens=k,
         verified_tokens=speculator.verified_tokens(k),
-        drafts=speculator.shape_of(k),
+        drafts=speculator.describe_shape(k),
         acceptance=speculator.rates(k),
         acceptance_source=make_from(
             AcceptanceSource,
@@ -251,7 +253,7 @@ def _speculation_row(
 ) -> SpeculationRow:
     """Return one row. `engine_loop` None: not simulated."""
     drafted = speculation.round_of(batch, context, k)
-    best = speculation.best(batch, context, longest=max(k, LONGEST_DRAFT))
+    best = speculation.best_round(batch, context, longest=max(k, LONGEST_DRAFT))
     rates = speculation.speculator.rates(k)
     uniform = sum(rates) / len(rates) if rates else 0.0
     cost = drafted.draft_s / max(k, 1) / drafted.plain_step_s
@@ -320,7 +322,7 @@ def speculation_methods() -> Speculators:
                 method=name,
                 tokens_per_round=way.tokens_per_round(way.draft_tokens),
                 tokens_per_round_by_task=way.accepted_lengths_by_task,
-                engines=ONLY_IN.get(name, ()),
+                engines=METHOD_ENGINES.get(name, ()),
             )
             for name, way in speculators().items()
         )

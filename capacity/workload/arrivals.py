@@ -21,7 +21,7 @@ class ArrivalProcess(Protocol):
         ...
 
 
-class Pace(Protocol):
+class TimedRate(Protocol):
     """An arrival process whose rate depends only on time, so that many clients can share it."""
 
     def when_s(self, expected: FloatArray) -> FloatArray:
@@ -126,7 +126,7 @@ class PeriodicArrivals:
         reached = np.concatenate(([0.0], np.cumsum(np.multiply(self.durations_s, self.rates_per_s))))
         periods = np.maximum(np.ceil(expected / reached[-1]) - 1, 0.0)
         arrival_s: FloatArray = (
-            _inverse(expected - periods * reached[-1], reached, times_s) + periods * times_s[-1]
+            _invert_expected(expected - periods * reached[-1], reached, times_s) + periods * times_s[-1]
         )
         return arrival_s
 
@@ -197,7 +197,7 @@ def unit_gaps(count: int, burstiness: float, rng: np.random.Generator) -> FloatA
     return rng.gamma(burstiness, 1 / burstiness, count)
 
 
-def _inverse(events: FloatArray, expected: FloatArray, times_s: FloatArray) -> FloatArray:
+def _invert_expected(events: FloatArray, expected: FloatArray, times_s: FloatArray) -> FloatArray:
     """Return when the expected number of arrivals reaches each of `events`, skipping intervals with rate 0."""
     cell = np.clip(np.searchsorted(expected, events, side="left") - 1, 0, len(times_s) - 2)
     width = expected[cell + 1] - expected[cell]

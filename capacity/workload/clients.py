@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from capacity.base.errors import InvalidInput
-from capacity.workload.arrivals import Pace, unit_gaps
+from capacity.workload.arrivals import TimedRate, unit_gaps
 from capacity.workload.columns import MAX_REQUEST_TOKENS, FloatArray, IntArray
 from capacity.workload.lengths import Lengths
 from capacity.workload.randomness import random_stream
-from capacity.workload.synthetic import ThinkTime, add_prefix, check_count, drawn_lengths
+from capacity.workload.synthetic import ThinkTime, add_prefix, check_count, draw_lengths
 from capacity.workload.workload import Workload
 
 
@@ -40,12 +40,12 @@ class Clients:
         if not self.burstiness > 0:
             raise InvalidInput(f"burstiness must be above 0 (1 is Poisson), not {self.burstiness}")
 
-    def senders(self, requests: int, rng: np.random.Generator) -> IntArray:
+    def draw_request_counts(self, requests: int, rng: np.random.Generator) -> IntArray:
         """Return the number of `requests` that each client sends."""
         weights = np.arange(1, self.count + 1) ** -self.zipf
         return rng.multinomial(requests, weights / weights.sum())
 
-    def factors(self, rng: np.random.Generator) -> FloatArray:
+    def draw_length_factors(self, rng: np.random.Generator) -> FloatArray:
         """Return a length factor for each client."""
         variance = math.log1p(self.length_cv * self.length_cv)
         return rng.lognormal(-variance / 2, math.sqrt(variance), self.count)
@@ -55,7 +55,7 @@ def client_mix(
     *,
     num_requests: int,
     clients: Clients,
-    pace: Pace,
+    pace: TimedRate,
     prompt: Lengths,
     output: Lengths,
     client_prompt_tokens: int = 0,
@@ -71,7 +71,7 @@ def client_mix(
     """
     check_count("requests", num_requests)
     rng = random_stream(seed, "arrivals")
-    counts = clients.senders(num_requests, rng)
+    counts = clients.draw_request_counts(num_requests, rng)
     client = np.repeat(np.arange(clients.count), counts)
     begins = np.concatenate(([0], np.cumsum(counts)))
     sums = np.concatenate(([0.0], np.cumsum(unit_gaps(num_requests, clients.burstiness, rng))))
@@ -81,8 +81,8 @@ def client_mix(
     order = np.argsort(around, kind="stable")
     client, expected = client[order], around[order] * num_requests
     lengths = random_stream(seed, "lengths")
-    prompt_tokens = _scale_lengths(prompt, client, clients.factors(lengths), lengths)
-    output_tokens = _scale_lengths(output, client, clients.factors(lengths), lengths)
+    prompt_tokens = _scale_lengths(prompt, client, clients.draw_length_factors(lengths), lengths)
+    output_tokens = _scale_lengths(output, client, clients.draw_length_factors(lengths), lengths)
     content = None
     if client_prompt_tokens:
         content = add_prefix(client, client_prompt_tokens, prompt_tokens, clients.count)
@@ -131,7 +131,7 @@ def user_loop(
         raise InvalidInput(
             f"--num-prompts {num_requests:,} is less than --users {users:,}: use at least one request per user"
         )
-    prompt_tokens, output_tokens = drawn_lengths(prompt, output, num_requests, rank_correlation, seed)
+    prompt_tokens, output_tokens = draw_lengths(prompt, output, num_requests, rank_correlation, seed)
     think_s, nominal_s, user = _send_times(think_time, users, num_requests, seed)
     after = _previous_rows(user)
     return Workload.sort_arrivals(

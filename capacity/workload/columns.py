@@ -19,14 +19,14 @@ def float_column(
     name: str, values: object, *, length: int | None = None, minimum: float = 0.0, maximum: float = np.inf
 ) -> FloatArray:
     """Return a finite float64 column from `minimum` to `maximum`; raises InvalidInput."""
-    raw = _vector(name, values, length)
+    raw = _to_vector(name, values, length)
     if raw.dtype.kind not in "iuf":
         raise InvalidInput(f"{name} must be numbers, not {raw.dtype}")
     column = raw.astype(np.float64)
-    _refuse(name, column, ~np.isfinite(column), "is not finite")
-    _refuse(name, column, column < minimum, f"is below {minimum:g}")
-    _refuse(name, column, column > maximum, f"is above {maximum:g}")
-    return _frozen(column)
+    _reject_values(name, column, ~np.isfinite(column), "is not finite")
+    _reject_values(name, column, column < minimum, f"is below {minimum:g}")
+    _reject_values(name, column, column > maximum, f"is above {maximum:g}")
+    return _make_read_only(column)
 
 
 def int_column(
@@ -38,18 +38,18 @@ def int_column(
     maximum: int | None = None,
 ) -> IntArray:
     """Return an int64 column; floats must be whole numbers; raises InvalidInput."""
-    raw = _vector(name, values, length)
+    raw = _to_vector(name, values, length)
     if raw.dtype.kind == "f":
-        _refuse(name, raw, ~np.isfinite(raw), "is not finite")
-        _refuse(name, raw, raw != np.floor(raw), "is not a whole number")
-        _refuse(name, raw, np.abs(raw) >= 2.0**63, "is beyond 64 bits")
+        _reject_values(name, raw, ~np.isfinite(raw), "is not finite")
+        _reject_values(name, raw, raw != np.floor(raw), "is not a whole number")
+        _reject_values(name, raw, np.abs(raw) >= 2.0**63, "is beyond 64 bits")
     elif raw.dtype.kind not in "iu" and raw.size:
         raise InvalidInput(f"{name} must be whole numbers, not {raw.dtype}")
     if minimum is not None:
-        _refuse(name, raw, raw < minimum, f"is below {minimum}")
+        _reject_values(name, raw, raw < minimum, f"is below {minimum}")
     if maximum is not None:
-        _refuse(name, raw, raw > maximum, f"is above {maximum}")
-    return _frozen(raw.astype(np.int64))
+        _reject_values(name, raw, raw > maximum, f"is above {maximum}")
+    return _make_read_only(raw.astype(np.int64))
 
 
 def token_column(name: str, values: object, *, length: int | None = None) -> IntArray:
@@ -57,7 +57,7 @@ def token_column(name: str, values: object, *, length: int | None = None) -> Int
     return int_column(name, values, length=length, minimum=1, maximum=MAX_REQUEST_TOKENS)
 
 
-def _vector(name: str, values: object, length: int | None) -> npt.NDArray[Any]:
+def _to_vector(name: str, values: object, length: int | None) -> npt.NDArray[Any]:
     try:
         raw: npt.NDArray[Any] = np.asarray(values)
     except (ValueError, TypeError, OverflowError) as error:
@@ -69,12 +69,12 @@ def _vector(name: str, values: object, length: int | None) -> npt.NDArray[Any]:
     return raw
 
 
-def _refuse(name: str, column: npt.NDArray[Any], bad: npt.NDArray[np.bool_], reason: str) -> None:
+def _reject_values(name: str, column: npt.NDArray[Any], bad: npt.NDArray[np.bool_], reason: str) -> None:
     if bad.any():
         index = int(np.argmax(bad))
         raise InvalidInput(f"{name} of request {index} {reason}: {column[index].item()!r}")
 
 
-def _frozen(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _make_read_only(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     column.setflags(write=False)
     return column

@@ -85,7 +85,7 @@ class PromptContent:
         """Return the tokens of each prompt: the sum over its segments."""
         return np.add.reduceat(self.segment_tokens, self.offsets[:-1]) if len(self) else self.segment_tokens
 
-    def segments_of(self, request: int) -> list[tuple[int, int]]:
+    def request_segments(self, request: int) -> list[tuple[int, int]]:
         """Return the (id, tokens) segments of one prompt."""
         mine = slice(int(self.offsets[request]), int(self.offsets[request + 1]))
         return list(zip(self.segment_ids[mine].tolist(), self.segment_tokens[mine].tolist()))
@@ -160,7 +160,7 @@ class BlockRuns:
     first_ids: IntArray
     counts: IntArray
 
-    def kept_apart_by(self, adapter: IntArray) -> BlockRuns:
+    def separate_by_adapter(self, adapter: IntArray) -> BlockRuns:
         """Return the runs with separate blocks for each LoRA adapter."""
         number, run = (
             np.unique(values, return_inverse=True)[1] for values in (adapter, self.first_ids >> RUN_BITS)
@@ -169,14 +169,14 @@ class BlockRuns:
         own = np.unique(run * (int(number.max()) + 1) + of_run, return_inverse=True)[1].astype(np.int64)
         return replace(self, first_ids=own << RUN_BITS | self.first_ids & (1 << RUN_BITS) - 1)
 
-    def runs_of(self, request: int) -> list[tuple[int, int]]:
+    def request_runs(self, request: int) -> list[tuple[int, int]]:
         """Return (first id, count) of each run of one request."""
         mine = slice(int(self.offsets[request]), int(self.offsets[request + 1]))
         return list(zip(self.first_ids[mine].tolist(), self.counts[mine].tolist()))
 
-    def ids_of(self, request: int) -> list[int]:
+    def request_block_ids(self, request: int) -> list[int]:
         """Return the identity of each full block of one request."""
-        return [block for first, count in self.runs_of(request) for block in range(first, first + count)]
+        return [block for first, count in self.request_runs(request) for block in range(first, first + count)]
 
 
 def fresh_ids(used: Iterable[int] | IntArray, count: int) -> IntArray:
@@ -209,7 +209,7 @@ class _ChainedRuns:
         joined = missing > 0
         if joined.any():
             mine = rows[joined]
-            self._open[mine] = self._pieces(self._open[mine], texts[joined], start[joined])
+            self._open[mine] = self._piece_ids(self._open[mine], texts[joined], start[joined])
             self._missing[mine] -= start[joined]
             self._emit(mine[self._missing[mine] == 0])
         blocks, rest = np.divmod(tokens - start, self._block_tokens)
@@ -222,7 +222,7 @@ class _ChainedRuns:
         begun = rest > 0
         if begun.any():
             mine = rows[begun]
-            self._open[mine] = self._pieces(
+            self._open[mine] = self._piece_ids(
                 texts[begun], rest[begun], (start + blocks * self._block_tokens)[begun]
             )
             self._missing[mine] = self._block_tokens - rest[begun]
@@ -259,7 +259,7 @@ class _ChainedRuns:
         self._numbers += groups
         return numbers << RUN_BITS
 
-    def _pieces(self, *identity: IntArray) -> IntArray:
+    def _piece_ids(self, *identity: IntArray) -> IntArray:
         group, groups = _group_rows(identity)
         numbers = self._opened + group
         self._opened += groups

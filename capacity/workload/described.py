@@ -9,7 +9,7 @@ import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
-from capacity.deployment.traffic import priority_shares
+from capacity.deployment.traffic import parse_priority_shares
 from capacity.deployment.use_cases import SPREAD_FIELDS, filled_notes
 from capacity.workload.arrivals import (
     PartOfArrivals,
@@ -25,7 +25,7 @@ from capacity.workload.clients import Clients, client_mix, user_loop
 from capacity.workload.columns import MAX_REQUEST_TOKENS, IntArray
 from capacity.workload.lengths import FixedLengths, GammaLengths, Lengths, LognormalLengths, UniformLengths
 from capacity.workload.randomness import random_stream
-from capacity.workload.sessions import beginning_at_rate
+from capacity.workload.sessions import start_sessions_at_rate
 from capacity.workload.synthetic import SharedPrefixes, ThinkTime, conversations, synthetic
 from capacity.workload.traces import read_trace
 from capacity.workload.windows import WINDOW_S, duration_text
@@ -34,9 +34,9 @@ from capacity.workload.workload import Workload
 DEFAULT_NUM_PROMPTS = 1000  # as `vllm bench serve`
 # most requests of a varying rate; a longer period is reduced to its busiest part
 MOST_OF_PERIOD = 5_000
-ROUNDS = 5  # default number of requests per user of a closed loop
+REQUESTS_PER_USER = 5  # default number of requests per user of a closed loop
 
-GENERATED = (  # fields of generated requests, which a trace does not use
+GENERATED_FIELDS = (  # fields of generated requests, which a trace does not use
     *(
         "input_len",
         "output_len",
@@ -64,21 +64,21 @@ def workload_of(traffic: Traffic, longest_tokens: int | None = None) -> Workload
     )
     workload = replace(workload, notices=(*filled_notes(traffic), *workload.notices))
     if traffic.images_per_prompt or traffic.audio_tokens is not None:
-        workload = _with_images(workload, traffic)
+        workload = _add_images(workload, traffic)
     if traffic.turns == traffic.clients == 1 and traffic.trace is None:
-        workload = _drawn_from(workload, traffic)
+        workload = _add_expected_lengths(workload, traffic)
     if traffic.max_request_tokens is not None:
         workload = workload.fit_to(traffic.max_request_tokens, how=traffic.long_requests)
     if traffic.num_adapters is not None:
         workload = _assign_adapters(workload, traffic, traffic.num_adapters)
     if traffic.priority_shares is not None:
-        workload = _assign_priorities(workload, traffic, priority_shares(traffic.priority_shares))
+        workload = _assign_priorities(workload, traffic, parse_priority_shares(traffic.priority_shares))
     if traffic.cache_salts is not None:
         workload = _assign_tenants(workload, traffic, traffic.cache_salts)
     return workload if traffic.max_tokens is None else _set_max_tokens(workload, traffic, traffic.max_tokens)
 
 
-def _drawn_from(workload: Workload, traffic: Traffic) -> Workload:
+def _add_expected_lengths(workload: Workload, traffic: Traffic) -> Workload:
     """Return the workload with the ratio of expected to drawn mean lengths."""
     text = _lengths(traffic, traffic.input_len or 0, traffic.input_len_cv, math.inf).mean_tokens
     output = _lengths(traffic, traffic.output_len or 0, traffic.output_len_cv, math.inf).mean_tokens
@@ -92,7 +92,7 @@ def _generate_with_rate(traffic: Traffic, longest_tokens: int | None) -> Workloa
     workload, rate = _generate(traffic, longest_tokens), traffic.request_rate
     if rate is None or math.isinf(rate):
         return workload
-    part = _part_of(traffic) if traffic.arrivals != "steady" else None
+    part = _busiest_part(traffic) if traffic.arrivals != "steady" else None
     if part is not None:
         name = f"{workload.name}, {part}"
         return replace(workload, asked_per_s=part.mean_per_s, name=name, part=str(part))
@@ -116,7 +116,7 @@ class _Part:
         )
 
 
-def _part_of(traffic: Traffic) -> _Part | None:
+def _busiest_part(traffic: Traffic) -> _Part | None:
     """Return the busiest part of a varying rate; None if a whole period is generated.
 
     Without `num_prompts`, a period of up to `MOST_OF_PERIOD` requests is generated in full; of a longer period, the
@@ -154,7 +154,7 @@ def _assign_adapters(workload: Workload, traffic: Traffic, num_adapters: int) ->
         raise InvalidInput("the trace has the adapter of every request: remove --num-adapters")
     rng = random_stream(traffic.seed, "adapters")
     popular = SharedPrefixes(1, num_adapters, traffic.adapter_skew)
-    return replace(workload, adapter=1 + _by_session(workload, lambda count: popular.pick(count, rng)))
+    return replace(workload, adapter=1 + _draw_by_session(workload, lambda count: popular.pick(count, rng)))
 
 
 def _assign_priorities(workload: Workload, traffic: Traffic, shares: Mapping[int, float]) -> Workload:
@@ -163,7 +163,7 @@ def _assign_priorities(workload: Workload, traffic: Traffic, shares: Mapping[int
         raise InvalidInput("the trace has the priority of every request: remove --priority-shares")
     rng, kinds = random_stream(traffic.seed, "priorities"), np.array(list(shares))
     return replace(
-        workload, priority=_by_session(workload, lambda n: rng.choice(kinds, n, p=list(shares.values())))
+        workload, priority=_draw_by_session(workload, lambda n: rng.choice(kinds, n, p=list(shares.values())))
     )
 
 
@@ -172,11 +172,11 @@ def _assign_tenants(workload: Workload, traffic: Traffic, salts: int) -> Workloa
     if workload.content is None:
         raise InvalidInput("--cache-salts has no effect, because no two prompts share a prefix: remove it")
     rng = random_stream(traffic.seed, "salts")
-    salt = _by_session(workload, lambda n: rng.integers(salts, size=n))
+    salt = _draw_by_session(workload, lambda n: rng.integers(salts, size=n))
     return replace(workload, content=workload.content.add_salt(salt))
 
 
-def _by_session(workload: Workload, draw: Callable[[int], IntArray]) -> IntArray:
+def _draw_by_session(workload: Workload, draw: Callable[[int], IntArray]) -> IntArray:
     """Return a draw for each request; all requests of a session have the same one."""
     if workload.session is None:
         return draw(len(workload))
@@ -184,7 +184,7 @@ def _by_session(workload: Workload, draw: Callable[[int], IntArray]) -> IntArray
     return draw(len(sessions))[session]
 
 
-def _with_images(workload: Workload, traffic: Traffic) -> Workload:
+def _add_images(workload: Workload, traffic: Traffic) -> Workload:
     """Add the images and the audio clip at the start of each prompt."""
     if traffic.images_per_prompt and traffic.image_tokens is None:
         raise InvalidInput("--images-per-prompt needs --image-tokens, the tokens per image")
@@ -218,7 +218,7 @@ def _given_flags(traffic: Traffic, names: Iterable[str]) -> list[str]:
 
 
 def _from_trace(traffic: Traffic, path: str) -> Workload:
-    if flags := _given_flags(traffic, GENERATED):
+    if flags := _given_flags(traffic, GENERATED_FIELDS):
         raise InvalidInput(f"--trace and {flags[0]} exclude each other: remove one")
     workload = read_trace(path, limit=traffic.num_prompts, spread_ticks=traffic.trace_spread_ticks)
     if traffic.trace_sessions == "closed":
@@ -227,17 +227,17 @@ def _from_trace(traffic: Traffic, path: str) -> Workload:
         workload = workload.in_open_loop()
     if traffic.trace_sessions_per_s is not None:
         rng = random_stream(traffic.seed, "sessions")
-        workload = beginning_at_rate(workload, traffic.trace_sessions_per_s, rng)
+        workload = start_sessions_at_rate(workload, traffic.trace_sessions_per_s, rng)
     if traffic.trace_from_s or traffic.trace_until_s is not None:
         until_s = math.inf if traffic.trace_until_s is None else traffic.trace_until_s
-        workload = workload.select_between(traffic.trace_from_s, until_s).from_zero()
+        workload = workload.select_between(traffic.trace_from_s, until_s).shift_to_zero()
     if traffic.trace_time_scale != 1:
-        workload = workload.time_scaled(traffic.trace_time_scale)
+        workload = workload.scale_times(traffic.trace_time_scale)
     if traffic.trace_rate_factor != 1:
-        workload = workload.at_rate_factor(traffic.trace_rate_factor)
+        workload = workload.scale_rate(traffic.trace_rate_factor)
     if traffic.request_rate is not None:
         at_once = math.isinf(traffic.request_rate)
-        workload = workload.all_at_once() if at_once else workload.at_rate(traffic.request_rate)
+        workload = workload.all_at_once() if at_once else workload.set_rate(traffic.request_rate)
     return workload if traffic.concurrency is None else workload.in_closed_loop(traffic.concurrency)
 
 
@@ -248,12 +248,12 @@ def _generate(traffic: Traffic, longest_tokens: int | None) -> Workload:
         )
     if flags := _given_flags(traffic, [name for name in Traffic.model_fields if name.startswith("trace_")]):
         raise InvalidInput(f"{flags[0]} applies only to a trace: add --trace, or remove it")
-    requests = _count(traffic)
-    times_mean = _times_mean(traffic, longest_tokens)
+    requests = _num_requests(traffic)
+    times_mean = _largest_mean_multiple(traffic, longest_tokens)
     prompt = _lengths(traffic, traffic.input_len, traffic.input_len_cv, times_mean)
     output = _lengths(traffic, traffic.output_len, traffic.output_len_cv, times_mean)
     if traffic.users is not None and traffic.user_loop == "closed":
-        return _of_users(traffic, traffic.users, prompt, output)
+        return _make_user_loop(traffic, traffic.users, prompt, output)
     if traffic.turns > 1:
         if traffic.clients > 1:
             raise InvalidInput("--turns and --clients exclude each other: remove one")
@@ -272,7 +272,7 @@ def _generate(traffic: Traffic, longest_tokens: int | None) -> Workload:
             seed=traffic.seed,
         )
     if traffic.clients > 1:
-        return _of_clients(traffic, requests, prompt, output)
+        return _make_client_mix(traffic, requests, prompt, output)
     shared = None
     if traffic.random_prefix_len:
         shared = SharedPrefixes(traffic.random_prefix_len, traffic.num_prefixes, traffic.prefix_zipf)
@@ -289,25 +289,25 @@ def _generate(traffic: Traffic, longest_tokens: int | None) -> Workload:
     )
 
 
-def _count(traffic: Traffic) -> int:
+def _num_requests(traffic: Traffic) -> int:
     """Return the number of requests: as requested, or for a varying rate its period or the busiest part of it."""
     if traffic.num_prompts is not None:
         return traffic.num_prompts
     if traffic.arrivals == "steady" or traffic.request_rate is None or math.isinf(traffic.request_rate):
         return DEFAULT_NUM_PROMPTS
-    if (part := _part_of(traffic)) is not None:
+    if (part := _busiest_part(traffic)) is not None:
         return part.requests
     return max(round(math.prod(_mean_and_period(_varying_rate(traffic)))), DEFAULT_NUM_PROMPTS)
 
 
-def _of_users(traffic: Traffic, users: int, prompt: Lengths, output: Lengths) -> Workload:
+def _make_user_loop(traffic: Traffic, users: int, prompt: Lengths, output: Lengths) -> Workload:
     """Return a closed loop of users, each with a new request after every answer."""
     if flags := _given_flags(traffic, ("turns", "clients", "random_prefix_len", "arrivals", "request_rate")):
         raise InvalidInput(f"--user-loop closed and {flags[0]} exclude each other: remove one")
     asked = traffic.num_prompts
     return user_loop(
         users=users,
-        num_requests=max(DEFAULT_NUM_PROMPTS, ROUNDS * users) if asked is None else asked,
+        num_requests=max(DEFAULT_NUM_PROMPTS, REQUESTS_PER_USER * users) if asked is None else asked,
         think_time=ThinkTime(traffic.think_time_s),
         prompt=prompt,
         output=output,
@@ -317,7 +317,7 @@ def _of_users(traffic: Traffic, users: int, prompt: Lengths, output: Lengths) ->
     )
 
 
-def _of_clients(traffic: Traffic, requests: int, prompt: Lengths, output: Lengths) -> Workload:
+def _make_client_mix(traffic: Traffic, requests: int, prompt: Lengths, output: Lengths) -> Workload:
     if flags := _given_flags(traffic, ("concurrency", "num_prefixes", "length_correlation")):
         raise InvalidInput(f"--clients and {flags[0]} exclude each other: remove one")
     if traffic.request_rate is None or math.isinf(traffic.request_rate):
@@ -334,7 +334,7 @@ def _of_clients(traffic: Traffic, requests: int, prompt: Lengths, output: Length
     )
 
 
-def _times_mean(traffic: Traffic, longest_tokens: int | None) -> float:
+def _largest_mean_multiple(traffic: Traffic, longest_tokens: int | None) -> float:
     """Return the largest multiple of the mean lengths at which a request still fits."""
     if longest_tokens is None:
         return math.inf
@@ -363,7 +363,7 @@ def _arrivals(
         rate = math.inf if traffic.request_rate is None else traffic.request_rate / per_request
         return SteadyArrivals(rate, traffic.burstiness)
     process = _varying_rate(traffic, per_request=per_request)
-    part = _part_of(traffic)
+    part = _busiest_part(traffic)
     return process if part is None else PartOfArrivals(process, part.arrivals.skipped / per_request)
 
 

@@ -128,7 +128,7 @@ def _hash_ids(workload: Workload, block_tokens: int) -> Iterator[list[int]]:
     blocks = content.block_runs(block_tokens, partial=True)
     numbers: dict[int, int] = {}
     for row in range(len(workload)):
-        yield [numbers.setdefault(block, len(numbers)) for block in blocks.ids_of(row)]
+        yield [numbers.setdefault(block, len(numbers)) for block in blocks.request_block_ids(row)]
 
 
 def _to_units(arrival_s: float, seconds_per_unit: float) -> float | int:

@@ -9,7 +9,10 @@ import numpy as np
 from capacity.base.errors import InvalidInput
 from capacity.workload.columns import MAX_REQUEST_TOKENS, FloatArray, IntArray, token_column
 
-SCALINGS, CLOSE = 100, 1e-4  # maximum number of scalings of a sample to its mean, and the tolerance
+MAX_SCALINGS, MEAN_TOLERANCE = (
+    100,
+    1e-4,
+)  # maximum number of scalings of a sample to its mean, and the tolerance
 
 
 class Lengths(Protocol):
@@ -75,7 +78,7 @@ class UniformLengths:
 
 
 @dataclass(frozen=True, slots=True)
-class _Dispersed:
+class _DispersedLengths:
     """Lengths with a mean and a coefficient of variation, within limits."""
 
     mean_tokens: float
@@ -96,13 +99,13 @@ class _Dispersed:
                 f"not from {self.lowest_tokens} to {self.highest_tokens}"
             )
 
-    def whole(self, drawn: FloatArray) -> IntArray:
+    def round_lengths(self, drawn: FloatArray) -> IntArray:
         """Return the lengths rounded and clipped to the limits."""
         return np.clip(np.rint(drawn), self.lowest_tokens, self.highest_tokens).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class LognormalLengths(_Dispersed):
+class LognormalLengths(_DispersedLengths):
     """Lognormal distribution with this mean and coefficient of variation, rounded, clipped to `lowest` and `highest`.
 
     `exact_mean`: scale each sample so that it has this mean after clipping.
@@ -114,23 +117,23 @@ class LognormalLengths(_Dispersed):
         variance = math.log1p(self.cv * self.cv)
         drawn = rng.lognormal(math.log(self.mean_tokens) - variance / 2, math.sqrt(variance), count)
         if self.exact_mean and count:
-            for _ in range(SCALINGS):
+            for _ in range(MAX_SCALINGS):
                 factor = self.mean_tokens / np.clip(drawn, self.lowest_tokens, self.highest_tokens).mean()
                 drawn *= factor
-                if abs(factor - 1) < CLOSE:
+                if abs(factor - 1) < MEAN_TOLERANCE:
                     break
-        return self.whole(drawn)
+        return self.round_lengths(drawn)
 
 
 @dataclass(frozen=True, slots=True)
-class GammaLengths(_Dispersed):
+class GammaLengths(_DispersedLengths):
     """Gamma distribution with this mean and coefficient of variation, rounded, clipped to `lowest` and `highest`."""
 
     def draw(self, count: int, rng: np.random.Generator) -> IntArray:
         if self.cv == 0:
-            return self.whole(np.full(count, self.mean_tokens))
+            return self.round_lengths(np.full(count, self.mean_tokens))
         shape = 1 / (self.cv * self.cv)
-        return self.whole(rng.gamma(shape, self.mean_tokens / shape, count))
+        return self.round_lengths(rng.gamma(shape, self.mean_tokens / shape, count))
 
 
 def rank_correlated(

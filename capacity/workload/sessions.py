@@ -8,10 +8,10 @@ import numpy as np
 from capacity.base.errors import InvalidInput
 from capacity.workload.workload import Workload
 
-AT_ONCE = "sessions start at once"  # in a reader's notice
+SESSIONS_START_AT_ONCE = "sessions start at once"  # in a reader's notice
 
 
-def beginning_at_rate(workload: Workload, sessions_per_s: float, rng: np.random.Generator) -> Workload:
+def start_sessions_at_rate(workload: Workload, sessions_per_s: float, rng: np.random.Generator) -> Workload:
     """Shift whole sessions so that they start as a Poisson process of this rate, in the same order.
 
     Within a session nothing changes: gaps, prompts that extend earlier ones, and dependencies between requests. Raises
@@ -33,7 +33,7 @@ def beginning_at_rate(workload: Workload, sessions_per_s: float, rng: np.random.
     }
     return Workload.sort_arrivals(
         arrival_s=moved_s,
-        notices=tuple(notice for notice in workload.notices if AT_ONCE not in notice),
+        notices=tuple(notice for notice in workload.notices if SESSIONS_START_AT_ONCE not in notice),
         remark=False,
         **columns,
     )

@@ -36,7 +36,7 @@ class Slo:
             raise InvalidInput(
                 f"the {self.metric} percentile must be above 0 and at most 100, not {self.percentile}"
             )
-        if self.percentile is None and not self.of_requests:
+        if self.percentile is None and not self.applies_to_requests:
             raise InvalidInput(
                 f"{self.metric} limits gaps, not requests: add a percentile, as in {self.metric}:p99:50ms"
             )
@@ -60,7 +60,7 @@ class Slo:
         )
 
     @property
-    def of_requests(self) -> bool:
+    def applies_to_requests(self) -> bool:
         """Return whether the SLO limits a latency of each request, and not the gaps between deliveries."""
         return METRICS[self.metric].span is not None
 
@@ -69,7 +69,7 @@ class Slo:
         """Return whether the latency starts at the arrival, so that it includes queueing."""
         return METRICS[self.metric].from_arrival
 
-    def attained_by(self, value_s: float | None) -> bool:
+    def is_met(self, value_s: float | None) -> bool:
         """Return whether one value, of a request or a percentile, is within the limit.
 
         None meets a TPOT or ITL limit, because an answer of one token has no gap and counts as 0 in vLLM's goodput. It
@@ -104,7 +104,7 @@ def parse_slos(texts: str | Iterable[str]) -> tuple[Slo, ...]:
     return slos
 
 
-def goodput_ms(texts: Iterable[str]) -> dict[str, float] | None:
+def parse_goodput_ms(texts: Iterable[str]) -> dict[str, float] | None:
     """Return the limits per request from `--goodput`, in ms by metric; None if there are none. Raises InvalidInput."""
     slos = parse_slos(texts)
     for slo in slos:

@@ -58,7 +58,7 @@ def synthetic(
     InvalidInput.
     """
     check_count("requests", num_requests)
-    prompt_tokens, output_tokens = drawn_lengths(prompt, output, num_requests, rank_correlation, seed)
+    prompt_tokens, output_tokens = draw_lengths(prompt, output, num_requests, rank_correlation, seed)
     content = None
     if shared_prefixes is not None:
         picked = shared_prefixes.pick(num_requests, random_stream(seed, "sessions"))
@@ -74,7 +74,7 @@ def synthetic(
     )
 
 
-def drawn_lengths(
+def draw_lengths(
     prompt: Lengths, output: Lengths, count: int, rank_correlation: float, seed: int
 ) -> tuple[IntArray, IntArray]:
     """Return prompt and output tokens of `count` requests, with the requested rank correlation."""

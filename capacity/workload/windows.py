@@ -13,7 +13,7 @@ from capacity.workload.workload import Workload
 WINDOW_S = 900.0  # default length of a window
 OUTPUT_WEIGHT = 3.35  # work of an output token in prompt tokens: median price ratio in
 # planning/bills/hosted_prices.csv (32 rows, read 2026-11-05); assumed to follow the cost of serving
-HEAVY = 0.8  # fraction of the busiest window's work; below it, load does not cause SLO misses
+MIN_WORK_FRACTION = 0.8  # fraction of the busiest window's work; below it, load does not cause SLO misses
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
@@ -32,7 +32,7 @@ class Window:
         return self.requests / (self.end_s - self.start_s)
 
     @property
-    def lasts(self) -> str:
+    def duration(self) -> str:
         """Return the duration as text, such as 15 min."""
         return duration_text(self.end_s - self.start_s)
 
@@ -81,14 +81,14 @@ def duration_text(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
-def windows_of(workloads: Sequence[Workload], window_s: float | None) -> tuple[Window, ...]:
+def find_windows(workloads: Sequence[Workload], window_s: float | None) -> tuple[Window, ...]:
     """Return the windows of `workloads`, draws of one traffic, the one with most work first.
 
     The busiest window is the interval of `window_s` with the most work, starting at any instant. The other windows
     adjoin it before and after. The result is empty if the workload is no longer than a window, or is a closed loop
     without its own arrivals.
     """
-    if window_s is None or any(w.concurrency is not None or _clocked_s(w) <= window_s for w in workloads):
+    if window_s is None or any(w.concurrency is not None or _timed_span_s(w) <= window_s for w in workloads):
         return ()
     arrival_s = np.concatenate([workload.arrival_s for workload in workloads])
     order = np.argsort(arrival_s, kind="stable")
@@ -115,16 +115,16 @@ def windows_of(workloads: Sequence[Workload], window_s: float | None) -> tuple[W
     return tuple(sorted(found, key=lambda window: (-window.work, abs(window.start_s - start_s))))
 
 
-def judged_windows(windows: Sequence[Window]) -> tuple[Window, ...]:
+def evaluated_windows(windows: Sequence[Window]) -> tuple[Window, ...]:
     """Return the windows of `windows_of` in which an SLO must hold: at least `HEAVY` of the most work.
 
     Lighter windows have fewer requests in flight. If one misses an SLO, the cause is the small sample or the lengths,
     and more replicas would not help.
     """
-    return tuple(window for window in windows if window.work >= HEAVY * windows[0].work)
+    return tuple(window for window in windows if window.work >= MIN_WORK_FRACTION * windows[0].work)
 
 
-def rows_of(workload: Workload, window: Window) -> slice:
+def window_rows(workload: Workload, window: Window) -> slice:
     """Return the rows of the requests that arrive in the window."""
     first, last = np.searchsorted(workload.arrival_s, [window.start_s, window.end_s])
     return slice(int(first), int(last))
@@ -132,7 +132,7 @@ def rows_of(workload: Workload, window: Window) -> slice:
 
 def take_window(workload: Workload, window: Window) -> Workload:
     """Return the requests that arrive in the window; the long-run rate stays that of the whole workload."""
-    part = workload.take(np.arange(len(workload))[rows_of(workload, window)])
+    part = workload.select(np.arange(len(workload))[window_rows(workload, window)])
     return replace(part, asked_per_s=workload.offered_per_s)
 
 
@@ -143,11 +143,11 @@ def take_busiest_window(
 
     For shorter traffic and for `trace`, returns all requests and no windows.
     """
-    windows = windows_of(workloads, parse_window_s(slo_window))
+    windows = find_windows(workloads, parse_window_s(slo_window))
     return ([take_window(w, windows[0]) for w in workloads] if windows else workloads), windows
 
 
-def _clocked_s(workload: Workload) -> float:
+def _timed_span_s(workload: Workload) -> float:
     """Return the time from the first to the last arrival of requests that do not wait for another request."""
     after = workload.after_request
     arrival_s = workload.arrival_s if after is None else workload.arrival_s[after < 0]

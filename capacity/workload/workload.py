@@ -192,7 +192,7 @@ class Workload:
         return prompt * self.expected_over_mean[0], output * self.expected_over_mean[1]
 
     @property
-    def asked_tokens(self) -> IntArray:
+    def requested_tokens(self) -> IntArray:
         """Return prompt plus requested output of each request; without `max_tokens`, the generated output."""
         asked = self.output_tokens if self.max_tokens is None else self.max_tokens
         return self.prompt_tokens + np.maximum(asked, self.output_tokens)
@@ -209,7 +209,7 @@ class Workload:
         if self.content is None:
             return None
         runs = self.content.block_runs(block_tokens, output_tokens=self.output_tokens)
-        return runs if self.adapter is None else runs.kept_apart_by(self.adapter)
+        return runs if self.adapter is None else runs.separate_by_adapter(self.adapter)
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of all values that affect a simulation, identical on any machine."""
@@ -245,7 +245,7 @@ class Workload:
         """Return the first `count` requests, or all of them if there are fewer."""
         if count < 1:
             raise InvalidInput(f"the number of requests must be at least 1, not {count}")
-        return self if count >= len(self) else self.take(np.arange(count))
+        return self if count >= len(self) else self.select(np.arange(count))
 
     def select_between(self, start_s: float, end_s: float) -> Workload:
         """Return the requests that arrive from `start_s` until before `end_s`; the clock is unchanged."""
@@ -255,9 +255,9 @@ class Workload:
                 f"no request of {self.name} arrives from {start_s:g} s until {end_s:g} s; "
                 f"arrivals run from {self.arrival_s[0]:g} s to {self.arrival_s[-1]:g} s"
             )
-        return self.take(np.arange(first, last))
+        return self.select(np.arange(first, last))
 
-    def take(self, rows: IntArray) -> Workload:
+    def select(self, rows: IntArray) -> Workload:
         """Return the requests `rows`, which must increase.
 
         A request whose trigger is omitted follows the nearest earlier request in its chain that is included.
@@ -312,25 +312,25 @@ class Workload:
                 f"the shortest has {int((self.prompt_tokens + self.output_tokens).min()):,}"
             )
         notice = f"{touched:,} of {len(self):,} requests dropped: longer than {max_model_len:,} tokens"
-        return replace(self.take(np.flatnonzero(~too_long)), notices=(*self.notices, notice))
+        return replace(self.select(np.flatnonzero(~too_long)), notices=(*self.notices, notice))
 
-    def at_rate_factor(self, factor: float) -> Workload:
+    def scale_rate(self, factor: float) -> Workload:
         """Return the requests at `factor` times the rate: smaller gaps between arrivals, unchanged think times."""
         if not (0 < factor < float("inf")):
             raise InvalidInput(f"the rate factor must be finite and above 0, not {factor}")
         asked_per_s = None if self.asked_per_s is None else self.asked_per_s * factor
         return replace(self, arrival_s=self.arrival_s / factor, asked_per_s=asked_per_s)
 
-    def at_rate(self, requests_per_s: float) -> Workload:
+    def set_rate(self, requests_per_s: float) -> Workload:
         """Return the requests with the same arrival pattern at `requests_per_s` on average."""
         if not (0 < requests_per_s < float("inf")):
             raise InvalidInput(f"the request rate must be finite and above 0, not {requests_per_s}")
         if self.span_s == 0:
             raise InvalidInput(f"all requests of {self.name} arrive at once, so their rate cannot be changed")
-        paced = self.at_rate_factor(requests_per_s / self.request_rate_per_s)
+        paced = self.scale_rate(requests_per_s / self.request_rate_per_s)
         return replace(paced, asked_per_s=requests_per_s)
 
-    def time_scaled(self, factor: float) -> Workload:
+    def scale_times(self, factor: float) -> Workload:
         """Return the workload with all times, including think times, multiplied by `factor`."""
         if not (0 < factor < float("inf")):
             raise InvalidInput(f"the time factor must be finite and above 0, not {factor}")
@@ -338,7 +338,7 @@ class Workload:
         asked_per_s = None if self.asked_per_s is None else self.asked_per_s / factor
         return replace(self, arrival_s=self.arrival_s * factor, think_s=think_s, asked_per_s=asked_per_s)
 
-    def from_zero(self) -> Workload:
+    def shift_to_zero(self) -> Workload:
         """Return the workload with its first request at 0 s."""
         return replace(self, arrival_s=self.arrival_s - self.arrival_s[0])
 

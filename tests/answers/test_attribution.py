@@ -15,7 +15,7 @@ from capacity.answers.attribution import (
     Shares,
     bound_times,
     largest_bound,
-    responses,
+    resource_effects,
     shares,
 )
 from capacity.answers.deployment_run import run_service
@@ -61,7 +61,9 @@ def test_what_hangs_on_one_resource_alone_answers_to_it_alone() -> None:
     """Seconds of C / bandwidth fall to 1/1.1 with 10 % more of it; nothing else moves them, cost follows."""
     by_name = {
         response.resource: response
-        for response in responses(POOL, 10, timed_by(lambda pool, _: 1e9 / pool.profile.hbm_bytes_per_s))
+        for response in resource_effects(
+            POOL, 10, timed_by(lambda pool, _: 1e9 / pool.profile.hbm_bytes_per_s)
+        )
     }
     memory = by_name.pop("HBM bandwidth")
     assert (memory.change, memory.tpot) == (CHANGE, None)
@@ -74,7 +76,7 @@ def test_what_hangs_on_one_resource_alone_answers_to_it_alone() -> None:
 
 def test_less_host_time_is_ten_percent_less_of_the_engines() -> None:
     host_s = timed_by(lambda pool, _: sum(getattr(pool.engine, field) for field in HOST_FIELDS))
-    (host,) = [response for response in responses(POOL, 1, host_s) if response.resource == "host time"]
+    (host,) = [response for response in resource_effects(POOL, 1, host_s) if response.resource == "host time"]
     assert host.change == -CHANGE
     assert host.ttft == pytest.approx(-CHANGE)
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from capacity import simulate
-from capacity.answers.costs import ServedLoad, cost_of, most_per_s, prefill_share
+from capacity.answers.costs import ServedLoad, cost_of, max_requests_per_s, prefill_share
 from capacity.answers.deployment_run import measured_capacity
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
@@ -69,7 +69,7 @@ def test_stages_of_a_pipeline_work_on_batches_of_their_own() -> None:
     assert prefill_share([(staged, 1)], LOAD.at_rate(8.0)) == pytest.approx(
         prefill_share([(plain, 1)], LOAD), rel=0.25
     )
-    assert most_per_s([(staged, 1)], LOAD) > most_per_s([(plain, 1)], LOAD)
+    assert max_requests_per_s([(staged, 1)], LOAD) > max_requests_per_s([(plain, 1)], LOAD)
 
 
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3-30b-a3b"])
@@ -78,7 +78,7 @@ def test_the_most_is_about_full_load(model: str) -> None:
     requests = random_requests(num_requests=1000, input_len=800, output_len=200, request_rate_per_s=1.0)
     capacity = measured_capacity([resolved], requests)
     assert capacity is not None
-    assert most_per_s([(resolved, 2)], LOAD) == pytest.approx(capacity.requests_per_s, rel=0.1)
+    assert max_requests_per_s([(resolved, 2)], LOAD) == pytest.approx(capacity.requests_per_s, rel=0.1)
 
 
 def test_drafts_make_output_cheaper() -> None:

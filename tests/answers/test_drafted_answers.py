@@ -11,7 +11,7 @@ import capacity
 from capacity.answers.records import Estimate, Quantity
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import Pool
-from capacity.pool.drafting import DraftedSteps, Speculation, speculator_of
+from capacity.pool.drafting import DraftedSteps, Speculation, pool_speculator
 from capacity.pool.drafting.speculators import LENGTH_SPREAD
 from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.resolve import resolve
@@ -47,7 +47,7 @@ def width(quantity: Quantity | None) -> float:
 def test_a_batch_takes_a_round_over_the_tokens_that_it_yields() -> None:
     plain, drafted = estimated(batch_size=4), estimated(batch_size=4, **CHAIN)
     target = resolve("llama-3.1-8b", Pool(gpu="h100", **CHAIN))
-    speculation = Speculation(target, speculator_of(target.pool))
+    speculation = Speculation(target, pool_speculator(target.pool))
     turn = speculation.round_of(4, 400 + 40, 3)
     tokens = sum(0.7**depth for depth in range(4))
     assert drafted.tokens_per_step == pytest.approx(tokens)
@@ -104,7 +104,7 @@ def test_explain_names_the_acceptance_among_the_parts(load: dict[str, Any]) -> N
 def test_kv_of_the_drafter_holds_fewer_requests() -> None:
     def left(**limits: Any) -> int:
         target = resolve("llama-3.1-8b", Pool(gpu="h100", draft="llama-3.2-1b", max_model_len=4096, **limits))
-        memory = Speculation(target, speculator_of(target.pool)).memory()
+        memory = Speculation(target, pool_speculator(target.pool)).memory()
         assert memory.kv_capacity_tokens_before == target.memory.kv_capacity_tokens
         assert TokenSteps(target).concurrent_requests(4096) <= memory.kv_capacity_tokens_after // 4096
         return memory.kv_capacity_tokens_after
@@ -156,7 +156,7 @@ def test_compiled_ranks_draft_as_the_readable_do() -> None:
 
 def test_equal_ranks_take_as_long_as_one_of_them() -> None:
     target = resolve("deepseek-v3", Pool(**RANKS, speculator="mtp"))
-    steps = DraftedSteps(Speculation(target, speculator_of(target.pool)), 3)
+    steps = DraftedSteps(Speculation(target, pool_speculator(target.pool)), 3)
     for shape in (
         decode_shape(4, 500)._replace(draft_tokens=12),
         prefill_shape(1, 300),
@@ -171,7 +171,7 @@ def test_equal_ranks_take_as_long_as_one_of_them() -> None:
 def test_ranks_share_the_experts_of_the_drafting_layer() -> None:
     alone = resolve("deepseek-v3", Pool(gpu="h200", tensor_parallel_size=8, speculator="mtp"))
     ranks = resolve("deepseek-v3", Pool(**RANKS, speculator="mtp"))
-    one, many = (Speculation(each, speculator_of(each.pool)).drafter for each in (alone, ranks))
+    one, many = (Speculation(each, pool_speculator(each.pool)).drafter for each in (alone, ranks))
     assert many.weights_bytes == one.weights_bytes
     assert many.gpu_weights_bytes < 0.3 * many.weights_bytes  # attention and shared expert are on every rank
     assert one.gpu_weights_bytes == pytest.approx(one.weights_bytes / 8)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import capacity
-from capacity.answers.engine_comparison import SIDE_BY_SIDE
+from capacity.answers.engine_comparison import DEFAULT_ENGINES
 from capacity.base.errors import InvalidInput
 
 LOAD: dict[str, Any] = {"input_len": 1000, "output_len": 200, "concurrency": 16}
@@ -15,7 +15,7 @@ LOAD: dict[str, Any] = {"input_len": 1000, "output_len": 200, "concurrency": 16}
 
 def test_rows_are_the_estimates_and_the_fits_of_each_engine() -> None:
     answer = capacity.compare_engines("llama-3.1-8b", gpu="h100", max_model_len=8192, **LOAD)
-    assert sorted(row.engine.split("@")[0] for row in answer.rows) == sorted(SIDE_BY_SIDE)
+    assert sorted(row.engine.split("@")[0] for row in answer.rows) == sorted(DEFAULT_ENGINES)
     rates = []
     for row in answer.rows:
         name = row.engine.split("@")[0]  # a named release is surer than a name

@@ -11,7 +11,7 @@ import pytest
 import capacity
 from capacity.answers.interval_parts import ExplainedInterval
 from capacity.report.layout import render_text
-from capacity.report.views.layout import parts as parts_of
+from capacity.report.views.layout import view_parts as parts_of
 from capacity.report.views.one_load import interval_view
 
 LOAD: dict[str, Any] = {"gpu": "h100", "input_len": 800, "output_len": 100}

@@ -11,10 +11,10 @@ import pytest
 import capacity
 from capacity.answers.interval_parts import LAUNCH_SETTINGS, MACHINE, VERSION
 from capacity.answers.intervals import (
+    add_client_latency,
+    add_client_latency_range,
     batch_latencies,
-    beside_client,
-    beside_client_range,
-    unsaid_settings,
+    unspecified_settings,
     with_interval,
 )
 from capacity.answers.phases import batch_over_ranks, request_lengths
@@ -54,14 +54,14 @@ def test_one_interval_holds_those_of_others() -> None:
 
 def test_a_client_whom_nobody_placed_widens_in_quadrature() -> None:
     own = Quantity(value=0.1, low=0.07, high=0.14)
-    assert beside_client(own, Traffic()) == own  # of a deployment as it is launched, with its client
-    wider = beside_client(own, Traffic(), as_found=True)
+    assert add_client_latency(own, Traffic()) == own  # of a deployment as it is launched, with its client
+    wider = add_client_latency(own, Traffic(), as_found=True)
     assert wider.low == pytest.approx(0.1 - math.hypot(0.03, USUAL_S - LEAST_S))
     assert wider.high == pytest.approx(0.1 + math.hypot(0.04, MOST_S - USUAL_S))
-    assert beside_client(own, Traffic(client_latency_s=USUAL_S)) == own
-    low, high = beside_client_range(0.7, 1.4, 0.1)
+    assert add_client_latency(own, Traffic(client_latency_s=USUAL_S)) == own
+    low, high = add_client_latency_range(0.7, 1.4, 0.1)
     assert (wider.low, wider.high) == (pytest.approx(0.1 * low), pytest.approx(0.1 * high))
-    nearest = beside_client(Quantity(value=0.004, low=0.001, high=0.005), Traffic(), as_found=True)
+    nearest = add_client_latency(Quantity(value=0.004, low=0.001, high=0.005), Traffic(), as_found=True)
     assert nearest.low == 0.0  # no first token before its request
 
 
@@ -102,8 +102,8 @@ def test_interval_of_a_given_default_is_that_of_its_name() -> None:
     )
     assert (auto.as_found, auto.ttft_s, auto.tpot_s) == (named.as_found, named.ttft_s, named.tpot_s)
     launched = capacity.from_launch("vllm serve meta-llama/Llama-3.1-8B-Instruct", gpu="h100")
-    assert unsaid_settings(launched.pools[0]) == (VERSION,)
-    assert len(unsaid_settings(Pool(gpu="h100"))) == LAUNCH_SETTINGS
+    assert unspecified_settings(launched.pools[0]) == (VERSION,)
+    assert len(unspecified_settings(Pool(gpu="h100"))) == LAUNCH_SETTINGS
 
 
 def test_interval_with_all_settings_given_keeps_a_floor() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 import capacity
-from capacity.answers.load_point import ORDERS, LoadPoint, in_order, load_of, load_point, smallest_pool
+from capacity.answers.load_point import ORDERS, LoadPoint, load_of, load_point, smallest_pool, sort_points
 from capacity.answers.records import Quantity
 from capacity.deployment import Cost, Pool, Traffic
-from capacity.hardware.pricing import price_of
+from capacity.hardware.pricing import find_price_for_cost
 from capacity.model import load_model
 from capacity.pool.resolve import resolve
-from capacity.pool.why_not import why_not
+from capacity.pool.why_not import explain_shortfall
 
 LENGTHS = {"input_len": 1024, "output_len": 256}
 
@@ -19,7 +19,9 @@ LENGTHS = {"input_len": 1024, "output_len": 256}
 def test_a_point_is_the_estimate() -> None:
     pool, cost = Pool(gpu="h100-sxm-80gb"), Cost(price_tier="on-demand")
     resolved = resolve("llama-3.1-8b", pool)
-    point = load_point(resolved, Traffic(**LENGTHS, request_rate=4.0), price_of(resolved.profile.name, cost))
+    point = load_point(
+        resolved, Traffic(**LENGTHS, request_rate=4.0), find_price_for_cost(resolved.profile.name, cost)
+    )
     direct = capacity.estimate(
         "llama-3.1-8b", gpu="h100-sxm-80gb", **LENGTHS, request_rate=4.0, price_tier="on-demand"
     )
@@ -63,9 +65,9 @@ def test_reason_is_computed_for_the_largest_size_alone(monkeypatch: pytest.Monke
     """A reason takes some fifty memory plans; of the sizes that do not hold the model only the last one is shown."""
     explained: list[int] = []
     monkeypatch.setattr(
-        "capacity.pool.resolve.why_not",
+        "capacity.pool.resolve.explain_shortfall",
         lambda settings, plan, changed: (
-            explained.append(settings.pool.tensor_parallel_size) or why_not(settings, plan, changed)
+            explained.append(settings.pool.tensor_parallel_size) or explain_shortfall(settings, plan, changed)
         ),
     )
     model, traffic = load_model("llama-3.1-405b"), Traffic(**LENGTHS, concurrency=1)
@@ -129,11 +131,11 @@ def test_the_best_stands_first_and_what_does_not_fit_last() -> None:
         point("grows", None, 99.0),
         point("fast", 1.0, 10.0),
     ]
-    assert [p.gpu for p in in_order(points, "ttft")] == ["fast", "slow", "grows", "none"]
-    assert [p.gpu for p in in_order(points, "throughput")] == ["slow", "fast", "grows", "none"]
+    assert [p.gpu for p in sort_points(points, "ttft")] == ["fast", "slow", "grows", "none"]
+    assert [p.gpu for p in sort_points(points, "throughput")] == ["slow", "fast", "grows", "none"]
     with pytest.raises(capacity.InvalidInput, match="no order 'speed'"):
-        in_order(points, "speed")
-    assert all(in_order(points, order) for order in ORDERS)
+        sort_points(points, "speed")
+    assert all(sort_points(points, order) for order in ORDERS)
 
 
 def test_a_load_is_one() -> None:

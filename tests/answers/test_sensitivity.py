@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from capacity.answers.sensitivity import LoadSeen, sensitivities
+from capacity.answers.sensitivity import ObservedLoad, sensitivities
 from capacity.answers.served import serve_load
 from capacity.deployment import Pool, Traffic
 from capacity.hardware.adjustment import Adjustment
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.load_means import LoadMeans
-from capacity.step.operators import tilt_of
+from capacity.step.operators import token_log_ratio
 from capacity.step.time_classes import EFFECTS, TIME_CLASSES
 
 SLOWER = 0.02  # of a logarithm
@@ -47,7 +47,7 @@ def test_a_slower_class_of_seconds_does_what_its_sensitivity_says(
     engine = resolved.engine
     found = sensitivities(
         resolved,
-        LoadSeen(
+        ObservedLoad(
             **LENGTHS,
             in_flight=means.in_flight,
             ttft_s=means.ttft_s,
@@ -66,7 +66,7 @@ def test_a_slower_class_of_seconds_does_what_its_sensitivity_says(
         assert means.tpot_s is not None
         tpot = math.log(slower.tpot_s / means.tpot_s) / SLOWER
         ttft = math.log(slower.ttft_s / means.ttft_s) / SLOWER
-        reach = tilt_of(1e9) if name == "experts_tilt" else 1.0
+        reach = token_log_ratio(1e9) if name == "experts_tilt" else 1.0
         assert found.tpot[name] == pytest.approx(tpot, abs=0.15 * reach), name
         assert found.ttft[name] == pytest.approx(ttft, abs=0.35 * reach), name
 
@@ -89,7 +89,7 @@ def test_arrivals_that_go_on_amplify_slower_steps(rate: float, busy: float) -> N
     slower, _ = means_of(resolved.adjusted_by(all_slower), traffic)
     found = sensitivities(
         resolved,
-        LoadSeen(
+        ObservedLoad(
             input_len=800,
             output_len=100,
             in_flight=means.in_flight,
@@ -111,7 +111,7 @@ def test_arrivals_that_go_on_amplify_slower_steps(rate: float, busy: float) -> N
 def test_shares_of_a_lone_request_are_what_its_steps_make() -> None:
     """Without a queue TTFT hangs on steps by all that is not client and server, and nothing amplifies it."""
     resolved = resolve("llama-3.1-8b", Pool(gpu="h100"))
-    load = LoadSeen(
+    load = ObservedLoad(
         input_len=600, output_len=80, in_flight=1, ttft_s=0.05, tpot_s=0.01, e2e_s=0.84, server_s=0.02
     )
     found = sensitivities(resolved, load)
@@ -124,7 +124,7 @@ def test_shares_of_a_lone_request_are_what_its_steps_make() -> None:
 
 def test_single_tokens_have_no_time_between_them() -> None:
     resolved = resolve("llama-3.1-8b", Pool(gpu="h100"))
-    load = LoadSeen(
+    load = ObservedLoad(
         input_len=600, output_len=1, in_flight=1, ttft_s=0.05, tpot_s=None, e2e_s=0.05, server_s=0.0
     )
     found = sensitivities(resolved, load)

@@ -10,7 +10,7 @@ from scipy.stats import t as student
 
 import capacity
 from capacity.answers.records import StartUp
-from capacity.answers.startup import LOGS, _student, part_of
+from capacity.answers.startup import LOGS, _student, startup_part
 
 
 def startup(model: str, gpu: str, **options: object) -> StartUp:
@@ -54,7 +54,7 @@ def test_part_of_interval_holds_nine_of_ten_logs() -> None:
     inside = [
         part.low <= value <= part.high
         for name, table in tables.items()
-        for part in [part_of(name)]
+        for part in [startup_part(name)]
         for value in table.values()
         if part.low is not None and part.high is not None
     ]
@@ -62,7 +62,7 @@ def test_part_of_interval_holds_nine_of_ten_logs() -> None:
     assert sum(inside) / len(inside) >= 0.9
     rates = tables["weights_gb_per_s"].values()
     mean = math.exp(sum(map(math.log, rates)) / len(rates))
-    assert part_of("weights_gb_per_s").value == pytest.approx(mean)
+    assert startup_part("weights_gb_per_s").value == pytest.approx(mean)
 
 
 @pytest.mark.parametrize("freedom", [7, 18, 40])

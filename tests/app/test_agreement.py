@@ -13,23 +13,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from capacity_app.boundary import plain
+from capacity_app.boundary import escape_markdown
 from copied_commands import printed
 from long_forms import mostly_slow
 
 import capacity
 from capacity.answers.records import Quantity
 from capacity.report.display import (
-    as_sure,
     number_text,
     rate_and_interval,
     seconds_and_interval,
     text_and_interval,
     time_and_interval,
     usd_text,
+    with_relative_interval,
 )
 from capacity.report.replicas import replicas_text
-from capacity.report.views.stack import times
+from capacity.report.views.stack import factor_text
 from capacity.simulator.verdict import UNSETTLED
 from capacity.techniques.speculate import speculate
 
@@ -80,7 +80,7 @@ def latency(record: Record, name: str, like: str | None = None) -> str:
 
 
 def in_flight(count: float, e2e_s: Quantity) -> str:
-    return number_text(count, as_sure(count, e2e_s))
+    return number_text(count, with_relative_interval(count, e2e_s))
 
 
 ESTIMATED: Figures = {
@@ -305,8 +305,8 @@ def stacked(link: Mapping[str, str], **asked: Any) -> Question:
         ask=capacity.stack,
         asked={**LLAMA, "input_len": 256, "output_len": 64, "num_prompts": 30, **PRICED, **asked},
         figures={
-            "Together": lambda r: times(r["together"]["throughput"]),
-            "If multiplied": lambda r: times(r["product_of_single"]["throughput"]),
+            "Together": lambda r: factor_text(r["together"]["throughput"]),
+            "If multiplied": lambda r: factor_text(r["product_of_single"]["throughput"]),
             "Output tokens/s": lambda r: predicted(last(r), "output_tokens_per_s", rate_and_interval),
             "TTFT": lambda r: predicted(last(r), "ttft_s", time_and_interval),
             "TPOT": lambda r: predicted(last(r), "tpot_s", time_and_interval),
@@ -433,7 +433,7 @@ def usd_of(row: Record) -> str:
     """$ per million tokens of a format, as sure as its time per output token."""
     low, high = row["intervals_s"]["tpot_large_s"]
     tpot = Quantity(value=row["tpot_large_s"], low=low, high=high)
-    return usd_text(as_sure(row["usd_per_million_tokens"], tpot))
+    return usd_text(with_relative_interval(row["usd_per_million_tokens"], tpot))
 
 
 def as_simulated(name: str, seconds: float) -> str:
@@ -702,7 +702,7 @@ def test_the_start_page_counts_the_replicas_of_cost_and_plan_for_users(dashboard
     needed = capacity.cost(**LLAMA, **PRICED, **people, slo=CHAT_SLO).needed
     assert needed is not None
     assert needed.within_slo is not None
-    assert plain(replicas_text(needed)) in shown_lines(opened)
+    assert escape_markdown(replicas_text(needed)) in shown_lines(opened)
     plan = capacity.plan(
         "llama-3.1-8b",
         gpus=("h100-sxm-80gb",),
@@ -731,7 +731,7 @@ def test_an_overload_has_the_librarys_verdict_and_replicas_and_no_price_on_each_
         opened = dashboard(page, **TOO_MUCH, **more).settled().settled()
         lines = shown_lines(opened)
         assert any("overloaded" in line for line in lines), page
-        assert plain(replicas_text(bill.needed)) in lines, page
+        assert escape_markdown(replicas_text(bill.needed)) in lines, page
         assert opened.kpis["$ per 1M output"] == "-", page
         below = {metric.label: metric.delta for metric in opened.at.metric}["$ per 1M output"]
         said, _, price = below.partition("; full load $")

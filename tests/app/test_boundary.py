@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from capacity_app.boundary import in_words, plain, with_code
+from capacity_app.boundary import escape_except_code, escape_markdown, replace_flags
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ from capacity_app.boundary import in_words, plain, with_code
     ],
 )
 def test_only_words_between_two_lone_backticks_are_code(text: str, shown: str | None) -> None:
-    assert with_code(text) == (plain(text) if shown is None else shown)
+    assert escape_except_code(text) == (escape_markdown(text) if shown is None else shown)
 
 
 def test_a_flag_that_is_code_is_called_as_the_page_calls_it() -> None:
-    assert with_code(in_words("`--fit-overheads` measures it")) == "`Fit overheads` measures it"
+    assert escape_except_code(replace_flags("`--fit-overheads` measures it")) == "`Fit overheads` measures it"

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capacity_app.boundary import LEAK_NOTHING
+from capacity_app.boundary import INTERNAL_ERROR
 from capacity_app.pages import PAGES
-from capacity_app.screenshots import example_benchmark, open_page, settle
+from capacity_app.screenshots import example_benchmark, open_page, wait_until_drawn
 from long_forms import mostly_slow
 
 import capacity
 from capacity.report.display import time_and_interval
-from capacity.report.subject import subject_of
+from capacity.report.subject import describe_answer
 
 PATHS = {page.name: "/" if page is PAGES[0] else f"/{page.name}" for page in PAGES}
 # streamlit looks for its own paths below a page's before it looks at the root
@@ -57,7 +57,7 @@ class Tab:
 
     def open(self, path: str) -> Tab:
         self.page.goto(self.address + path)
-        settle(self.page)
+        wait_until_drawn(self.page)
         return self
 
     def set(self, label: str, value: int) -> None:
@@ -99,7 +99,7 @@ def tab(chromium: Any, server: str) -> Iterator[Callable[..., Tab]]:
 @pytest.mark.parametrize("name", mostly_slow(PATHS, ["models_and_gpus"]))
 def test_every_page_opens_from_its_address(tab: Callable[..., Tab], name: str) -> None:
     page = tab(PATHS[name]).page
-    assert page.get_by_text(LEAK_NOTHING).count() == 0
+    assert page.get_by_text(INTERNAL_ERROR).count() == 0
     assert page.get_by_test_id("stException").count() == 0
     assert page.get_by_role("heading", level=1).inner_text() == next(p.title for p in PAGES if p.name == name)
     for chart in page.get_by_test_id("stPlotlyChart").all():
@@ -123,7 +123,7 @@ def test_an_address_restores_the_view(tab: Callable[..., Tab]) -> None:
     first.page.get_by_role("radio", name="GB", exact=True).click()
     first.page.wait_for_url("**mem=GB**")
     first.kpi("KV cache").get_by_text(re.compile(r" GB$")).wait_for()
-    settle(first.page)
+    wait_until_drawn(first.page)
     shown = first.value("KV cache")
     first.page.get_by_role("button", name="Copy link").click()
     copied = first.page.get_by_test_id("stPopoverBody").get_by_test_id("stCode").inner_text().strip()
@@ -140,7 +140,7 @@ def test_inputs_survive_a_change_of_page(tab: Callable[..., Tab]) -> None:
     here.page.wait_for_url("**isl=2048**")
     here.page.get_by_role("link", name="Start").click()
     here.page.wait_for_url(lambda address: "/estimate" not in address)
-    settle(here.page)
+    wait_until_drawn(here.page)
     tokens = here.page.get_by_role("spinbutton", name="Input tokens")
     assert tokens.is_disabled()  # the page does not read them
     assert "isl=2048" in here.page.url
@@ -164,7 +164,7 @@ def test_an_example_sets_every_input(tab: Callable[..., Tab]) -> None:
     here.page.get_by_role("button", name="Examples").click()
     here.page.get_by_role("link", name="DeepSeek-V3 on eight H200").click()
     here.page.wait_for_url("**deepseek-v3**")
-    settle(here.page)
+    wait_until_drawn(here.page)
     assert here.page.get_by_role("spinbutton", name="Tensor parallel").input_value() == "8"
     assert here.page.get_by_role("spinbutton", name="Input tokens").input_value() == "1024"
     assert "deepseek-v3 fits" in here.page.get_by_test_id("stAlert").first.inner_text()
@@ -238,7 +238,7 @@ def test_an_answer_is_a_page_to_print(tab: Callable[..., Tab]) -> None:
         price_tier="on-demand",
     )
     assert answer.ttft_s is not None
-    for said in (*time_and_interval(answer.ttft_s), subject_of(answer), "--concurrency 8"):
+    for said in (*time_and_interval(answer.ttft_s), describe_answer(answer), "--concurrency 8"):
         assert escape(said) in page
     here.page.set_content(page)
     assert here.page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
@@ -263,7 +263,7 @@ def test_a_plans_files_are_one_archive(tab: Callable[..., Tab]) -> None:
     here = tab("/plan?plan_n=50&plan_gpus=h100-sxm-80gb&plan_ttft=2000")
     here.page.get_by_role("button", name="Search", exact=True).click()
     here.page.get_by_text("Deployments that meet the SLO").wait_for()
-    settle(here.page)
+    wait_until_drawn(here.page)
     files = zipfile.ZipFile(io.BytesIO(here.download("Report and launch commands")))
     assert {"report.html", "plan.json", "launch-vllm.sh"} <= set(files.namelist())
     printed = here.download("Printable page").decode()
@@ -275,14 +275,14 @@ def test_a_plans_files_are_one_archive(tab: Callable[..., Tab]) -> None:
     here.page.get_by_text("Stale: from earlier inputs").wait_for()
     here.page.get_by_role("button", name="Search", exact=True).first.click()
     here.page.get_by_text("Stale: from earlier inputs").wait_for(state="detached")
-    settle(here.page)
+    wait_until_drawn(here.page)
     hourly = here.value("Per hour")
     box = here.page.get_by_role("textbox", name="What if")
     box.fill("l40s")
     box.press("Enter")  # a plan is pinned: the other is searched at once
     here.page.get_by_text("Comparison with A (B: current inputs)").wait_for()
     here.page.get_by_text("Stale: from earlier inputs").wait_for(state="detached")
-    settle(here.page)
+    wait_until_drawn(here.page)
     assert "l40s" in here.value("To rent")
     assert here.value("Per hour") != hourly
     assert "vs. A" in here.kpi("Per hour").inner_text()
@@ -295,7 +295,7 @@ def test_a_benchmark_of_ones_own_is_held_against_the_prediction(tab: Callable[..
         str(example_benchmark())
     )
     here.page.get_by_text("replayed request by request").wait_for()
-    settle(here.page)
+    wait_until_drawn(here.page)
     assert abs(float(here.value("TPOT error").removesuffix(" %"))) < 1  # of the very deployment that made it
     assert here.page.get_by_text("Likely cause:").count() == 0
     here.page.get_by_role("button", name="Copy as CLI").click()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capacity_app.screenshots import open_page, settle
+from capacity_app.screenshots import open_page, wait_until_drawn
 
 import capacity
 
@@ -30,7 +30,7 @@ def test_a_use_case_and_people_become_a_plan_in_two_clicks(chromium: Any, server
     page.get_by_text("from 300 users").wait_for()
     page.get_by_role("link", name="Plan it").click()
     page.wait_for_url("**/plan?**")
-    settle(page)
+    wait_until_drawn(page)
     assert page.get_by_role("spinbutton", name="Requests/s").input_value() == "10.00"  # 300 users, 30 s apart
     assert page.get_by_role("spinbutton", name="TTFT limit, ms").input_value() == "450"
     assert page.get_by_role("spinbutton", name="Input tokens").input_value() == "1155"
@@ -49,7 +49,7 @@ def test_a_sweeps_store_is_drawn(chromium: Any, server: str, tmp_path: Path) -> 
     page.goto(f"{server}/sweeps")
     page.locator("input[type=file]").first.set_input_files(str(store))
     page.get_by_text("ttft s over batch size").wait_for()
-    settle(page)
+    wait_until_drawn(page)
     lines = page.locator(".scatterlayer .trace")
     assert lines.count() == 2
     page.context.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from capacity_app.screenshots import open_page, settle
+from capacity_app.screenshots import open_page, wait_until_drawn
 
 import capacity
 from capacity.report.display import time_and_interval
@@ -19,7 +19,7 @@ def test_a_click_on_the_frontier_opens_the_deployment(chromium: Any, server: str
     page = open_page(chromium, "light", 1440, 1000)
     page.goto(server + FRONTIER)
     page.get_by_text("Most tokens/s per GPU").first.wait_for()
-    settle(page)
+    wait_until_drawn(page)
     point = page.locator(".scatterlayer .trace .points path").nth(2)
     point.scroll_into_view_if_needed()
     page.wait_for_timeout(800)  # the chart glides to its place
@@ -28,12 +28,12 @@ def test_a_click_on_the_frontier_opens_the_deployment(chromium: Any, server: str
     page.wait_for_timeout(300)
     page.mouse.click(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
     page.get_by_text("Click a point to open its deployment").wait_for(state="hidden")
-    settle(page)
+    wait_until_drawn(page)
     link = page.locator("a:has-text('Open ')").first  # the links of the best deployments are below the table
     said = link.inner_text()
     link.click()
     page.get_by_text("a closed loop of").first.wait_for()
-    settle(page)
+    wait_until_drawn(page)
     assert "weights=fp8" in page.url
     assert f"{page.url.partition('concurrency=')[2].partition('&')[0]} in flight" in said
     shown = page.get_by_test_id("stMetric").filter(has_text="per GPU").inner_text()
@@ -47,7 +47,7 @@ def test_the_question_of_a_meeting_takes_one_action_and_its_link_restores_it(
     """From 4 x H100 to 2 x B200 in FP8 under the same traffic."""
     page = open_page(chromium, "light", 1440, 1000)
     page.goto(f"{server}/estimate?model=llama-3.1-70b&tp=4&load=arrivals+at+a+rate&rate=4")
-    settle(page)
+    wait_until_drawn(page)
     page.get_by_test_id("stMetric").first.wait_for()  # what is in sight is what is pinned
     box = page.get_by_role("textbox", name="What if")
     box.fill("2xB200 fp8")
@@ -75,12 +75,12 @@ def test_the_question_of_a_meeting_takes_one_action_and_its_link_restores_it(
             metric(label).filter(has_text=said).wait_for()  # until then those of A may still stand there
     cheaper = second.usd_per_million_output_tokens.value / first.usd_per_million_output_tokens.value - 1
     metric("$ per 1M output").filter(has_text=f"{100 * cheaper:+.0f} % vs. A").wait_for()
-    settle(page)
+    wait_until_drawn(page)
     figures = {label: metric(label).inner_text() for label in ("TTFT", "TPOT", "$ per 1M output")}
     again = open_page(chromium, "light", 1440, 1000)
     again.goto(page.url)
     again.get_by_text("Comparison with A (B: current inputs)").wait_for()
-    settle(again)
+    wait_until_drawn(again)
     for label, text in figures.items():
         assert again.get_by_test_id("stMetric").filter(has_text=label).first.inner_text() == text
     page.context.close()
@@ -92,13 +92,13 @@ def test_what_is_pinned_is_in_the_link(chromium: Any, server: str) -> None:
     page.goto(f"{server}/estimate?batch=8&weights=fp8")
     page.get_by_role("button", name="Pin this as A").click()
     page.get_by_text("Comparison with A (B: current inputs)").wait_for()
-    settle(page)
+    wait_until_drawn(page)
     assert "side=" in page.url
     assert "weights=fp8" in page.url
     again = open_page(chromium, "light", 1440, 1000)
     again.goto(page.url.replace("weights=fp8", "weights=int4"))
     again.get_by_text("Comparison with A (B: current inputs)").wait_for()
-    settle(again)
+    wait_until_drawn(again)
     figures = again.get_by_test_id("stMetric").filter(has_text="TPOT").inner_text()
     assert "vs. A" in figures
     assert "+0 % vs. A" not in figures

@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from capacity_app.boundary import LEAK_NOTHING
+from capacity_app.boundary import INTERNAL_ERROR
 from capacity_app.pages import EVERY_ENGINE, EVERY_GPU, FRONTIER, OVER_LOADS, PAGES, RATE
-from capacity_app.screenshots import open_page, settle
+from capacity_app.screenshots import open_page, wait_until_drawn
 
 pytestmark = pytest.mark.slow
 
@@ -19,12 +19,12 @@ FRONT = "front_gpus=h100-sxm-80gb&front_weights=fp8"
 
 def wait_for_answers(page: Any) -> None:
     """Wait until the page is drawn and no computation of it is under way."""
-    settle(page)
+    wait_until_drawn(page)
     page.wait_for_timeout(150)  # a progress bar is drawn by the run after the one that ends
     page.wait_for_function(
         "() => ![...document.querySelectorAll('button')].some((each) => each.innerText.includes('Cancel'))"
     )
-    settle(page)
+    wait_until_drawn(page)
 
 
 def open_popovers(page: Any, label: str = "") -> int:
@@ -42,9 +42,9 @@ def open_popovers(page: Any, label: str = "") -> int:
         if not shown.is_visible():
             openers.nth(index).click()
         shown.wait_for()
-        settle(page)
+        wait_until_drawn(page)
         page.keyboard.press("Escape")
-        settle(page)
+        wait_until_drawn(page)
     return count
 
 
@@ -62,7 +62,7 @@ def walked(chromium: Any, server: str) -> Any:
             if (found && found.innerText.includes(text)) window.errorsShown.push(location.pathname);
           }).observe(document.body, { childList: true, subtree: true, characterData: true });
         }""",
-        LEAK_NOTHING,
+        INTERNAL_ERROR,
     )
     page.get_by_role("button", name="Pin this as A").click()
     page.get_by_role("button", name="Unpin A").wait_for()
@@ -93,5 +93,5 @@ def test_page_with_a_pin_and_open_popovers_logs_no_error(walked: Any, server_log
             walked.get_by_role("button", name="Data and files").first.wait_for()
             assert open_popovers(walked, "Data and files")
     assert walked.evaluate("window.errorsShown") == []
-    assert walked.get_by_text(LEAK_NOTHING).count() == 0
+    assert walked.get_by_text(INTERNAL_ERROR).count() == 0
     assert "Traceback" not in server_log()[before:]

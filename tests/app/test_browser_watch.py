@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from capacity_app.screenshots import open_page, settle
+from capacity_app.screenshots import open_page, wait_until_drawn
 
 import capacity
 
@@ -29,7 +29,7 @@ def test_a_recorded_run_is_played_and_scrubbed(chromium: Any, server: str) -> No
     page.goto(server + SIMULATED)
     page.get_by_role("button", name="Record the steps").click()
     page.get_by_text("Requests from arrival").wait_for()
-    settle(page)
+    wait_until_drawn(page)
     page.locator(".updatemenu-button").first.scroll_into_view_if_needed()
     assert playhead(page) == 0.0
     page.locator(".updatemenu-button").filter(has_text="Play").click()
@@ -58,7 +58,7 @@ def test_two_deployments_type_at_the_pace_that_is_predicted(chromium: Any, serve
     page = open_page(chromium, theme, 1440, 1000)
     page.goto(server + LOOP)
     page.get_by_role("button", name="Start").wait_for()
-    settle(page)
+    wait_until_drawn(page)
     asked = {"input_len": 1024, "output_len": 200, "concurrency": 16, "random_range_ratio": 0.8}
     answers = [capacity.estimate("llama-3.1-8b", gpu=gpu, **asked) for gpu in ("h100-sxm-80gb", "l40s-48gb")]
     boxes = page.locator("section.side")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capacity_app.boundary import LEAK_NOTHING, in_words, plain, with_code
+from capacity_app.boundary import INTERNAL_ERROR, escape_except_code, escape_markdown, replace_flags
 from capacity_validate import compare
 from capacity_validate.comparison_page import error_text, metric_rows, metric_title, predicted_texts
 from copied_commands import printed
@@ -62,10 +62,12 @@ def test_page_library_and_copied_command_agree(
     direct = compare(["result.json"], model="llama-3.1-8b", gpu="l40s-48gb", quantization="fp8")
     (run,) = direct.runs
     assert run.causes
-    assert opened.refusals == [with_code(in_words(f"Likely cause: {cause}")) for cause in run.causes]
+    assert opened.refusals == [
+        escape_except_code(replace_flags(f"Likely cause: {cause}")) for cause in run.causes
+    ]
     shown = opened.at.dataframe[0].value
     assert shown.to_dict("records") == metric_rows(run.metrics)
-    assert opened.at.info[0].value == plain(direct.verdict)
+    assert opened.at.info[0].value == escape_markdown(direct.verdict)
     for label, name in (
         ("TTFT", "mean_ttft_ms"),
         ("TPOT", "mean_tpot_ms"),
@@ -101,8 +103,8 @@ def test_what_a_file_lacks_is_said_and_can_come_from_the_sidebar(dashboard: Open
     assert "Over 2 run" in filled.at.info[0].value
     assert "--input-len 150 --output-len 10" in " ".join(filled.code("shell").replace("\\\n", " ").split())
     assert "--concurrency 2" in filled.code("shell")
-    begun = [heading.value.partition(plain(":"))[0] for heading in filled.at.subheader]
-    assert begun == [plain("result.json"), plain("again.json")]
+    begun = [heading.value.partition(escape_markdown(":"))[0] for heading in filled.at.subheader]
+    assert begun == [escape_markdown("result.json"), escape_markdown("again.json")]
 
 
 @pytest.mark.parametrize("content", [b"{}", b"\x00\xff", b'{"backend": "![x](http://e.com)"}'])
@@ -110,7 +112,7 @@ def test_a_hostile_result_is_one_line(dashboard: Open, content: bytes) -> None:
     opened = given(dashboard, {"../../etc/x.json": content})
     assert not opened.at.exception
     assert len(opened.refusals) == 1
-    assert LEAK_NOTHING not in opened.refusals
+    assert INTERNAL_ERROR not in opened.refusals
     assert "\n" not in opened.refusals[0]
     assert "](http" not in opened.refusals[0]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from capacity_app import guard
-from capacity_app.guard import ANY_ADDRESS, COOKIE, LOOPBACK, Guard, names_of
+from capacity_app.guard import ANY_ADDRESS, COOKIE, LOOPBACK, Guard, allowed_names
 
 WORD = "correct horse"
 
@@ -120,7 +120,7 @@ def test_what_nobody_needs_is_closed(path: str) -> None:
 
 
 def test_on_every_address_figures_are_let_in_and_names_are_not() -> None:
-    who = guarded(*names_of("0.0.0.0"))
+    who = guarded(*allowed_names("0.0.0.0"))
     assert asked(who, {"Host": "192.0.2.7:8501"})[0] == 200
     assert asked(who, {"Host": "[2001:db8::1]:8501"})[0] == 200
     assert asked(who, {"Host": "evil.example"})[0] == 403
@@ -150,7 +150,7 @@ def test_a_password_lets_in_once_and_a_cookie_after_that(monkeypatch: pytest.Mon
 
 def test_guesses_wait_for_each_other_and_the_password_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "PAUSE_S", 0.02)
-    monkeypatch.setattr(guard, "MOST_WAITING", 5)
+    monkeypatch.setattr(guard, "MAX_WAITING", 5)
     who = guarded(password=WORD)
     statuses: list[int] = []
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from capacity_app.guard import ANY_ADDRESS, PASSWORD, names_of
+from capacity_app.guard import ANY_ADDRESS, PASSWORD, allowed_names
 from capacity_app.launch import ENTRY, check_password, server_command
 from capacity_app.pages import PAGES, PRESETS
 
@@ -126,8 +126,8 @@ def test_this_machine_needs_none_and_takes_one(monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_the_names_it_goes_by(host: str, others: tuple[str, ...], named: set[str]) -> None:
-    assert set(names_of(host, others)) == named
+    assert set(allowed_names(host, others)) == named
 
 
 def test_on_every_address_it_goes_by_any_and_by_the_machines_name() -> None:
-    assert {ANY_ADDRESS, socket.gethostname().lower(), "localhost"} <= set(names_of("0.0.0.0"))
+    assert {ANY_ADDRESS, socket.gethostname().lower(), "localhost"} <= set(allowed_names("0.0.0.0"))

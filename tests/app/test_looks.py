@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from capacity_app.pages import PAGES
-from capacity_app.screenshots import SHOTS, Shot, open_page, settle
+from capacity_app.screenshots import SCREENSHOTS, Screenshot, open_page, wait_until_drawn
 from long_forms import mostly_slow
 from slowness import slowness
 
@@ -99,9 +99,9 @@ def axe_core() -> str:
 def shown(chromium: Any, server: str, name: str, theme: str, width: int) -> Any:
     page = open_page(chromium, theme, width, 1000)
     page.goto(server + ("/" if name == PAGES[0].name else f"/{name}"))
-    settle(page)
+    wait_until_drawn(page)
     page.locator("[data-testid=stProgress]").wait_for(state="detached")  # what fades is judged when it stands
-    settle(page)
+    wait_until_drawn(page)
     page.wait_for_timeout(500)
     return page
 
@@ -160,7 +160,7 @@ def test_every_page_can_be_read(chromium: Any, server: str, name: str, theme: st
     page.context.close()
 
 
-ASKED = [pytest.param(shot, id=shot.name) for shot in SHOTS if shot.click]
+ASKED = [pytest.param(shot, id=shot.name) for shot in SCREENSHOTS if shot.click]
 
 
 @pytest.mark.slow
@@ -168,14 +168,14 @@ ASKED = [pytest.param(shot, id=shot.name) for shot in SHOTS if shot.click]
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("shot", ASKED)
 def test_what_a_button_draws_can_be_read(
-    chromium: Any, server: str, shot: Shot, theme: Any, width: int
+    chromium: Any, server: str, shot: Screenshot, theme: Any, width: int
 ) -> None:
     page = open_page(chromium, theme, width, 1000)
     page.goto(server + shot.path)
-    settle(page)
+    wait_until_drawn(page)
     page.get_by_role("button", name=shot.click, exact=True).first.click()
     page.get_by_text(shot.until).first.wait_for()
-    settle(page)
+    wait_until_drawn(page)
     page.wait_for_timeout(500)
     check(page)
     assert serious(page) == []
@@ -192,7 +192,7 @@ def test_an_edit_is_drawn_at_once_on_every_page(chromium: Any, server: str, name
         edit(page)
         page.wait_for_function("window.done !== null")
         taken_s.append(page.evaluate("window.done - window.began") / 1e3)
-        settle(page)
+        wait_until_drawn(page)
     slow = max(slow, slowness(), 1.0)
     print(f"{name}: repainted in {median(taken_s):.2f} s, machine {slow:.1f} x slower")
     assert median(taken_s) < REPAINT_S * slow

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from capacity_app.boundary import LEAK_NOTHING, plain
+from capacity_app.boundary import INTERNAL_ERROR, escape_markdown
 from capacity_app.pages import PAGES
 from copied_commands import printed
 from hypothesis import HealthCheck, given, settings
@@ -115,7 +115,7 @@ def test_the_grid_is_the_librarys(dashboard: Open) -> None:
 def test_what_does_not_fit_says_so_with_the_way_out(dashboard: Open) -> None:
     opened = dashboard("estimate", model="llama-3.1-405b")
     assert len(opened.refusals) == 1
-    assert opened.refusals[0].startswith(plain("llama-3.1-405b (bf16) needs"))
+    assert opened.refusals[0].startswith(escape_markdown("llama-3.1-405b (bf16) needs"))
     assert "\n" not in opened.refusals[0]
 
 
@@ -193,7 +193,7 @@ def test_a_hostile_config_is_one_line(dashboard: Open, text: str) -> None:
     ]
     said = opened.refusals or known  # a type of its own is read as a decoder, with a note
     assert len(said) == 1
-    assert LEAK_NOTHING not in said
+    assert INTERNAL_ERROR not in said
     assert "\n" not in said[0]
     assert "](http" not in said[0]
     assert "<script>" not in said[0]
@@ -403,7 +403,7 @@ def chosen_at_will(dashboard: Open, page: str, boxes: dict[str, str], numbers: d
             found[key].set_value(value)
     opened.at.run()
     assert not opened.at.exception
-    assert LEAK_NOTHING not in opened.refusals
+    assert INTERNAL_ERROR not in opened.refusals
     assert all("\n" not in line for line in opened.refusals)
 
 

@@ -27,7 +27,7 @@ def page(requests: int, button: str | None) -> None:
         "num_prompts": st.number_input("n", value=requests, key="n"),
     }
     task = Task(function="capacity:simulate", arguments=arguments, reports=True)
-    answer = parts.background("run", task, doing="Simulating", button=button)
+    answer = parts.run_in_background("run", task, doing="Simulating", button=button)
     st.session_state.answer = answer
 
 
@@ -112,7 +112,7 @@ def two_jobs() -> None:
             "num_prompts": 1_700_000,
             "seed": seed,
         }
-        parts.background(
+        parts.run_in_background(
             f"run{seed}", Task(function="capacity:simulate", arguments=arguments), doing="Simulating"
         )
     st.text("after them")

@@ -9,9 +9,9 @@ from urllib.parse import parse_qs
 
 import pytest
 from capacity_app import sides
-from capacity_app.boundary import plain
-from capacity_app.questions import task_of
-from capacity_app.side import Side, packed_text, read_side
+from capacity_app.boundary import escape_markdown
+from capacity_app.questions import verb_task
+from capacity_app.side import Side, pack_text, read_side
 
 import capacity
 from capacity.report.plan import conditional_texts, level_text
@@ -81,7 +81,7 @@ def test_plan_page_lists_what_is_not_recommended_with_its_saving(dashboard: Open
     assert opened.kpis["To rent"] == plan.best.label
     shown = [str(each.value) for each in opened.at.markdown]
     for text in conditional_texts(plan):
-        assert f"- {plain(text)}" in shown
+        assert f"- {escape_markdown(text)}" in shown
     assert any("planned for vllm" in str(caption.value) for caption in opened.at.caption)
 
 
@@ -101,20 +101,20 @@ POOL = Side(
 
 
 def test_a_plan_in_a_link_is_the_same_search() -> None:
-    read = read_side(PLAN.text)
+    read = read_side(PLAN.link_text)
     assert read == PLAN
     assert (
-        task_of("plan", "llama-3.1-8b", {**read.options, **read.cost}).key
-        == task_of("plan", "llama-3.1-8b", {**ASKED, "request_rate": 4.0, "use_case": "chat"}).key
+        verb_task("plan", "llama-3.1-8b", {**read.options, **read.cost}).key
+        == verb_task("plan", "llama-3.1-8b", {**ASKED, "request_rate": 4.0, "use_case": "chat"}).key
     )
 
 
 def test_what_is_pinned_elsewhere_is_a_plan_of_its_model_and_traffic() -> None:
-    asked = POOL.asked_on(PLAN)
+    asked = POOL.convert_to_page(PLAN)
     assert asked.model == "qwen3-8b"
     assert asked.cost == POOL.cost
     assert asked.options == {**PLAN.options, "input_len": 10, "output_len": 20, "request_rate": 9.0}
-    back = PLAN.asked_on(POOL)
+    back = PLAN.convert_to_page(POOL)
     assert back.options == {**POOL.options, "input_len": 1024, "output_len": 256, "request_rate": 4.0}
     assert back.model == "llama-3.1-8b"
 
@@ -134,7 +134,7 @@ def test_what_is_pinned_elsewhere_is_a_plan_of_its_model_and_traffic() -> None:
 def test_a_hostile_plan_of_a_link_is_refused(options: dict[str, Any]) -> None:
     side = {"page": "plan", "model": "llama-3.1-8b", "options": options, "cost": {}}
     with pytest.raises(capacity.InvalidInput):
-        read_side(packed_text(json.dumps(side)))
+        read_side(pack_text(json.dumps(side)))
 
 
 def test_without_a_winner_it_says_what_is_in_the_way() -> None:

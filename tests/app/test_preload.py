@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from capacity_app.preload import ELEMENTS, FOLDER, Preload, links, scripts
+from capacity_app.preload import ELEMENTS, FOLDER, Preload, element_scripts, preload_links
 
 
 def test_every_element_has_a_script_in_this_release() -> None:
-    names = scripts(FOLDER, ELEMENTS)
+    names = element_scripts(FOLDER, ELEMENTS)
     assert {name.partition(".")[0] for name in names} >= set(ELEMENTS)
     assert all((FOLDER / name).is_file() for name in names)
-    assert scripts(FOLDER, ("NoSuchElement",)) == []
+    assert element_scripts(FOLDER, ("NoSuchElement",)) == []
 
 
 def test_what_a_script_imports_is_named_once_unless_the_document_does(tmp_path: Path) -> None:
@@ -30,7 +30,12 @@ def test_what_a_script_imports_is_named_once_unless_the_document_does(tmp_path: 
         "Table.1.js": 'import{x}from"./line.1.js";import{y}from"./gone.1.js";',
     }.items():
         (folder / name).write_text(text)
-    assert scripts(folder, ("Chart", "Table")) == ["Chart.1.js", "Table.1.js", "axis.1.js", "line.1.js"]
+    assert element_scripts(folder, ("Chart", "Table")) == [
+        "Chart.1.js",
+        "Table.1.js",
+        "axis.1.js",
+        "line.1.js",
+    ]
 
 
 BARE = b"<html><head></head></html>"
@@ -61,7 +66,7 @@ def received(
 
 def test_only_a_document_that_is_found_names_them() -> None:
     found, body = received("text/html; charset=utf-8")
-    assert body == b"<html><head>" + links() + b"</head></html>"
+    assert body == b"<html><head>" + preload_links() + b"</head></html>"
     assert found[b"content-length"] == str(len(body)).encode()
     assert b"/static/js/PlotlyChart." in body
     for others in (

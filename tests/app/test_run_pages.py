@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
-from capacity_app.boundary import LEAK_NOTHING
+from capacity_app.boundary import INTERNAL_ERROR
 from capacity_app.pages import PRESETS
 from capacity_validate.review import review
 from long_forms import mostly_slow
@@ -95,7 +95,7 @@ def test_a_hostile_trace_is_one_line(dashboard: Open, content: bytes) -> None:
     opened.settled()
     assert not opened.at.exception
     assert len(opened.refusals) == 1
-    assert LEAK_NOTHING not in opened.refusals
+    assert INTERNAL_ERROR not in opened.refusals
     assert "\n" not in opened.refusals[0]
     assert "uploads" not in opened.refusals[0]  # where the server keeps it
 
@@ -180,7 +180,7 @@ def test_hostile_evidence_is_one_line(dashboard: Open) -> None:
     opened.settled()
     assert not opened.at.exception
     assert len(opened.refusals) == 1
-    assert LEAK_NOTHING not in opened.refusals
+    assert INTERNAL_ERROR not in opened.refusals
 
 
 @pytest.mark.parametrize("link", mostly_slow(list(PRESETS.values()), list(PRESETS.values())[:1]))

@@ -9,15 +9,15 @@ from urllib.parse import parse_qs
 
 import pytest
 from capacity_app import sides
-from capacity_app.boundary import plain
-from capacity_app.side import Side, packed_text, read_side
+from capacity_app.boundary import escape_markdown
+from capacity_app.side import Side, pack_text, read_side
 from capacity_app.sides import change_text, equal_load_text, settings_text
 
 import capacity
 from capacity.answers.records import Quantity
 from capacity.answers.sides import Change
 from capacity.deployment import Cost, Pool, Traffic, build
-from capacity.hardware.pricing import price_of
+from capacity.hardware.pricing import find_price_for_cost
 from capacity.planning.sizing.replicas_needed import replicas_needed
 from capacity.pool.resolve import resolve
 from capacity.report.display import time_and_interval
@@ -71,7 +71,7 @@ def test_sides_at_one_rate_are_compared_and_their_replicas_are_the_librarys(dash
     assert rows["$ a month"]["A"] == f"${first.cost.usd_per_month:,.0f}"
     needed = {"A": counted(**FIRST), "B": counted(**second_asked)}
     said = equal_load_text(needed, {"A": 1, "B": 1})
-    assert plain(said) in [str(each.value) for each in (*opened.at.success, *opened.at.warning)]
+    assert escape_markdown(said) in [str(each.value) for each in (*opened.at.success, *opened.at.warning)]
     assert f"A {count_text(needed['A'].within_slo)}" in said
 
     link = parse_qs(next(code.value for code in opened.at.sidebar.code).partition("?")[2])
@@ -86,7 +86,7 @@ def counted(**asked: Any) -> Any:
     """The replicas that the library counts for the sidebar's SLO."""
     pool = {name: value for name, value in asked.items() if name != "request_rate"}
     traffic = {"input_len": 1024, "output_len": 256, "request_rate": asked["request_rate"]}
-    price = price_of(pool["gpu"], build(Cost, {"price_tier": "on-demand"}))
+    price = find_price_for_cost(pool["gpu"], build(Cost, {"price_tier": "on-demand"}))
     slo = ("ttft:p95:1000ms", "tpot:p95:50ms")
     resolved = resolve("llama-3.1-70b", build(Pool, pool))
     return replicas_needed(resolved, build(Traffic, traffic), slo=slo, price=price)
@@ -97,11 +97,11 @@ def test_sides_under_different_loads_are_not_subtracted_until_they_have_one_load
     opened.at.text_input(key="what_if").set_value("4xh200 --request-rate 4").run()
     opened.settled().settled()
     rows = table(opened)
-    assert {row["B vs. A"] for row in rows.values()} == {sides.UNLIKE}
+    assert {row["B vs. A"] for row in rows.values()} == {sides.DIFFERENT_LOADS}
     assert not [metric for metric in opened.at.metric if "vs. A" in (metric.delta or "")]
     opened.at.button(key="same_load").click().run()
     opened.settled().settled()
-    assert sides.UNLIKE not in {row["B vs. A"] for row in table(opened).values()}
+    assert sides.DIFFERENT_LOADS not in {row["B vs. A"] for row in table(opened).values()}
     assert [metric for metric in opened.at.metric if "vs. A" in (metric.delta or "")]
 
 
@@ -155,7 +155,7 @@ def test_three_can_be_pinned_beside_the_one_in_sight(dashboard: Open) -> None:
         opened.settled()
     row = table(opened)["TPOT"]
     assert {"A", "B", "C", "D", "D vs. A"} <= set(row)
-    assert row["D vs. A"] == sides.UNLIKE  # other batches
+    assert row["D vs. A"] == sides.DIFFERENT_LOADS  # other batches
     assert opened.at.button(key="pin").disabled
 
 
@@ -181,7 +181,7 @@ def test_whatever_the_sidebar_says_can_be_pinned(dashboard: Open) -> None:
     opened.settled()
     assert opened.refusals == []
     (text,) = opened.at.session_state["_sides"]
-    for name, value in read_side(text).said.items():
+    for name, value in read_side(text).arguments.items():
         assert name == "model" or f"{name}={value!r}" in copied
     assert table(opened)["TPOT"]["B vs. A"] == "+0 %, within"
 
@@ -198,15 +198,15 @@ GOOD: dict[str, Any] = {
     "side",
     [
         "nonsense",
-        packed_text("[]"),
-        packed_text(json.dumps({**GOOD, "options": {}})),
-        packed_text(json.dumps({**GOOD, "model": "/etc/passwd"})),
-        packed_text(json.dumps({**GOOD, "options": {**GOOD["options"], "gpu": "/tmp/x.toml"}})),
-        packed_text(json.dumps({**GOOD, "options": {**GOOD["options"], "trace": "/etc/passwd"}})),
-        packed_text(json.dumps({**GOOD, "options": {**GOOD["options"], "concurrency": 1e12}})),
-        packed_text(json.dumps({**GOOD, "options": {**GOOD["options"], "draft": "x"}})),
-        packed_text(json.dumps({**GOOD, "cost": {"price_file": "/etc/passwd"}})),
-        packed_text(json.dumps({**GOOD, "cost": {"price": "/etc/passwd"}})),
+        pack_text("[]"),
+        pack_text(json.dumps({**GOOD, "options": {}})),
+        pack_text(json.dumps({**GOOD, "model": "/etc/passwd"})),
+        pack_text(json.dumps({**GOOD, "options": {**GOOD["options"], "gpu": "/tmp/x.toml"}})),
+        pack_text(json.dumps({**GOOD, "options": {**GOOD["options"], "trace": "/etc/passwd"}})),
+        pack_text(json.dumps({**GOOD, "options": {**GOOD["options"], "concurrency": 1e12}})),
+        pack_text(json.dumps({**GOOD, "options": {**GOOD["options"], "draft": "x"}})),
+        pack_text(json.dumps({**GOOD, "cost": {"price_file": "/etc/passwd"}})),
+        pack_text(json.dumps({**GOOD, "cost": {"price": "/etc/passwd"}})),
     ],
 )
 def test_a_side_of_a_hostile_link_is_refused(side: str) -> None:
@@ -215,7 +215,7 @@ def test_a_side_of_a_hostile_link_is_refused(side: str) -> None:
 
 
 def test_a_hostile_link_is_one_line_and_let_go(dashboard: Open) -> None:
-    opened = dashboard("fit", side=packed_text(json.dumps({**GOOD, "model": "/etc/passwd"})))
+    opened = dashboard("fit", side=pack_text(json.dumps({**GOOD, "model": "/etc/passwd"})))
     assert not opened.at.exception
     assert len(opened.refusals) == 1
     assert "\n" not in opened.refusals[0]
@@ -225,7 +225,7 @@ def test_a_hostile_link_is_one_line_and_let_go(dashboard: Open) -> None:
 
 def test_a_side_is_read_as_it_was_pinned() -> None:
     side = Side(page="estimate", model=GOOD["model"], options=GOOD["options"], cost={"price": "2.5"})
-    assert read_side(side.text) == side
+    assert read_side(side.link_text) == side
 
 
 def test_what_differs_is_called_as_the_sidebar_calls_it() -> None:

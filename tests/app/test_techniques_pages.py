@@ -52,7 +52,7 @@ SIDES = {
 @pytest.mark.parametrize("page", SIDES)
 def test_a_link_holds_what_the_page_asks(page: str) -> None:
     side = Side(page=page, model="llama-3.1-8b", options=dict(SIDES[page]), cost={"price_tier": "spot"})
-    assert read_side(side.text) == side
+    assert read_side(side.link_text) == side
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_link_holds_what_the_page_asks(page: str) -> None:
 def test_a_link_that_says_what_no_page_has_is_refused(page: str, wrong: dict[str, Any]) -> None:
     side = Side(page=page, model="llama-3.1-8b", options={**SIDES[page], **wrong}, cost={})
     with pytest.raises(InvalidInput, match="pin it again"):
-        read_side(side.text)
+        read_side(side.link_text)
 
 
 def test_beams_of_two_engines_stand_beside_each_other(dashboard: Open) -> None:
@@ -97,7 +97,7 @@ def test_what_is_pinned_elsewhere_is_asked_as_this_page_asks(dashboard: Open) ->
         options={"gpu": "a100-sxm-80gb", **LENGTHS, "batch_size": 32},
         cost={"price_tier": "on-demand"},
     )
-    opened = dashboard("kv", side=other.text).settled().settled()  # the page, then what is pinned
+    opened = dashboard("kv", side=other.link_text).settled().settled()  # the page, then what is pinned
     assert opened.refusals == []
     table = next(frame.value for frame in opened.at.dataframe if "A" in frame.value)
     rows = {row[""]: row for row in table.to_dict("records")}
@@ -162,5 +162,5 @@ def test_every_engine_is_the_copied_commands_comparison(
 def test_a_side_of_a_fleet_keeps_its_gpus() -> None:
     fleet = Side(page="fleet", model="llama-3.1-8b", options=dict(SIDES["fleet"]), cost={})
     here = replace(fleet, options={**fleet.options, "gpus": ["l4-24gb"], "request_rate": 8.0})
-    assert fleet.asked_on(here) is fleet
-    assert not fleet.deployed
+    assert fleet.convert_to_page(here) is fleet
+    assert not fleet.has_one_deployment

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from capacity_app.what_if import implied_page_state, read
+from capacity_app.what_if import implied_page_state, parse_changes
 from long_forms import mostly_slow
 
 import capacity
@@ -36,7 +36,7 @@ MEETING = {
     ],
 )
 def test_words_and_flags_are_changes(text: str, changed: dict[str, Any]) -> None:
-    assert read(text, request_rate=4.0) == changed
+    assert parse_changes(text, request_rate=4.0) == changed
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_words_and_flags_are_changes(text: str, changed: dict[str, Any]) -> None
 )
 def test_what_is_none_of_the_inputs_is_one_line(text: str) -> None:
     with pytest.raises(capacity.CapacityError) as refused:
-        read(text, request_rate=4.0)
+        parse_changes(text, request_rate=4.0)
     assert "\n" not in str(refused.value)
 
 

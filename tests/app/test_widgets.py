@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from capacity_app.boundary import in_words
+from capacity_app.boundary import replace_flags
 from capacity_app.state import SHARED, WIDGETS
 from capacity_app.widgets import find_field
 from streamlit.testing.v1 import AppTest
@@ -62,18 +62,18 @@ def page(query: dict[str, str]) -> AppTest:
 
     def drawn() -> None:
         import streamlit as st
-        from capacity_app.widgets import draw, show_field
+        from capacity_app.widgets import draw_fields, show_field
 
         import capacity
 
         split = {"prompt": "its prompt", "request": "prompt and answer"}
-        st.session_state.found = draw(
+        st.session_state.found = draw_fields(
             show_field(capacity.fleet, "max_pools", "pools", "Pools at most", most=3),
             show_field(capacity.fleet, "split_by", "by", "Told apart by", words=split),
             show_field(capacity.scale, "tpot_s", "tpot", "TPOT, ms", least=0.1, most=6e4, scale=1e-3),
             show_field(capacity.fleet, "gpus", "gpus", "GPUs", start=("l4-24gb",)),
         )
-        st.session_state.off = draw(
+        st.session_state.off = draw_fields(
             show_field(capacity.fleet, "spare_replicas", "spare", "Spare", start=2), disabled=True
         )
 
@@ -103,5 +103,5 @@ def test_link_sets_fields_by_their_keys() -> None:
 
 
 def test_help_calls_other_flags_as_the_sidebar_calls_them() -> None:
-    assert in_words("as --input-len and --kv-cache-dtype") == "as Input tokens and KV cache"
+    assert replace_flags("as --input-len and --kv-cache-dtype") == "as Input tokens and KV cache"
     assert "`capacity" not in page({}).multiselect(key="gpus").help

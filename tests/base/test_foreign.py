@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput, MalformedFile
-from capacity.base.foreign import brief, one_line, printable, printable_values
+from capacity.base.foreign import one_line, printable, printable_values, shorten_text
 from capacity.base.outside import parse_json, parse_toml
 
 
@@ -17,7 +17,7 @@ def test_what_is_shown_of_what_is_not() -> None:
     assert (
         printable("a\U000a38e3b\ue000\xa0c") == "a\\U000a38e3b\\ue000\xa0c"
     )  # no characters that anybody knows
-    assert brief("x" * 5000) == f"{'x' * 675} ... {'x' * 180}"
+    assert shorten_text("x" * 5000) == f"{'x' * 675} ... {'x' * 180}"
     assert one_line("a\nb\x1b") == "a b\\x1b"
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pydantic import TypeAdapter
 
-from capacity.base.record import UNWRITTEN, AnswerRecord, Written, plain
+from capacity.base.record import NOT_WRITTEN, AnswerRecord, WrittenRecord, to_plain_values
 from capacity.base.spec import Spec
 
 
@@ -18,10 +18,10 @@ class Wish(Spec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part(Written):
+class Part(WrittenRecord):
     FIRST: ClassVar[tuple[str, ...]] = ("total",)
     counts: tuple[int, ...]
-    hidden: int = field(default=5, metadata=UNWRITTEN)
+    hidden: int = field(default=5, metadata=NOT_WRITTEN)
 
     @property
     def total(self) -> int:
@@ -47,5 +47,5 @@ def test_a_record_is_written_with_its_properties_and_without_what_is_left_out() 
 
 def test_the_schema_is_of_what_is_written() -> None:
     schema = TypeAdapter(Part).json_schema()
-    assert list(schema["properties"]) == list(plain(Part(counts=())))
+    assert list(schema["properties"]) == list(to_plain_values(Part(counts=())))
     assert schema["properties"]["total"]["type"] == "integer"

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from capacity.base.errors import InvalidInput
-from capacity.cli.options import FORMATS, check_format, fail, progress_bar, show, with_dashes, write
+from capacity.cli.options import (
+    FORMATS,
+    check_format,
+    exit_with_message,
+    progress_bar,
+    show,
+    with_dashes,
+    write,
+)
 
 
 def test_formats_and_spellings() -> None:
@@ -21,7 +29,7 @@ def test_text_ends_in_one_newline_and_failures_are_one_line(capsys: pytest.Captu
     show("a")
     show("b\n")
     with pytest.raises(SystemExit) as stopped:
-        fail("two\nlines", 2)
+        exit_with_message("two\nlines", 2)
     assert stopped.value.code == 2
     assert capsys.readouterr() == ("a\nb\n", "two lines\n")
 

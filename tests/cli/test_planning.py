@@ -84,7 +84,7 @@ def test_ctrl_c_prints_what_was_found(run: Any, monkeypatch: pytest.MonkeyPatch)
         if snapshot.best is not None:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("capacity.cli.search_progress.Lines.__call__", tell)
+    monkeypatch.setattr("capacity.cli.search_progress.ProgressLines.__call__", tell)
     asked = (*PLAN, *SLO, "--request-rate", "10", "--objective", "gpus", "--gpus", "h100,a100")
     code, out, err = run(*asked)
     assert code == 130

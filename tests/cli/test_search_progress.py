@@ -7,7 +7,7 @@ import io
 import pytest
 
 from capacity.cli import search_progress
-from capacity.cli.search_progress import Lines, best_text
+from capacity.cli.search_progress import ProgressLines, best_text
 from capacity.deployment import Pool
 from capacity.planning.search.snapshot import Snapshot
 from capacity.planning.space import Candidate
@@ -27,7 +27,7 @@ def test_lines_tell_news_at_once_and_else_only_now_and_then(monkeypatch: pytest.
     now = 0.0
     monkeypatch.setattr(search_progress.time, "monotonic", lambda: now)
     stream = io.StringIO()
-    lines = Lines(stream)
+    lines = ProgressLines(stream)
     told = []
     for now, best in ((0.5, ONE), (1.5, ONE), (2.0, ONE), (3.0, TWO), (12.9, TWO), (13.1, TWO), (13.2, None)):  # noqa: B007
         lines(snapshot(best))
@@ -43,7 +43,7 @@ def test_of_many_searches_in_turn_lines_come_now_and_then_only(monkeypatch: pyte
     now = 0.0
     monkeypatch.setattr(search_progress.time, "monotonic", lambda: now)
     stream = io.StringIO()
-    lines = Lines(stream, every_better=False)
+    lines = ProgressLines(stream, every_better=False)
     for now, best in ((2.0, ONE), (3.0, TWO), (9.0, ONE), (11.0, TWO), (12.0, ONE)):  # noqa: B007
         lines(snapshot(best))
     assert stream.getvalue().count("\n") == 1

@@ -8,8 +8,8 @@ import pytest
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Cascade, build
-from capacity.deployment.field_flags import needs_of
-from capacity.deployment.reading import refuse_idle
+from capacity.deployment.field_flags import field_needs
+from capacity.deployment.reading import reject_unused_fields
 
 TEXTS = {"embedding_model", "embedding_gpu", "small_gpu", "small_quantization", "small_api", "api_price_file"}
 ALONE = {"small", "cache_hit_rate", "api", "api_input_price", "api_output_price", "target_utilization"}
@@ -22,7 +22,7 @@ WHOLE: dict[str, Any] = {
 
 
 def test_all_other_fields_need_what_they_are_of() -> None:
-    alone = {name for name, field in Cascade.model_fields.items() if not needs_of(field)}
+    alone = {name for name, field in Cascade.model_fields.items() if not field_needs(field)}
     assert alone == ALONE
     for name in Cascade.model_fields.keys() - alone:
         value = {"escalate_by": "prompt", "target_utilization": 0.5}.get(name, 1)
@@ -36,12 +36,12 @@ def test_all_other_fields_need_what_they_are_of() -> None:
         )
         asked = build(Cascade, {name: "x" if text else value})
         with pytest.raises(InvalidInput, match="has no effect without"):
-            refuse_idle("cascade", (asked,), (name,))
+            reject_unused_fields("cascade", (asked,), (name,))
 
 
 def test_beside_what_they_need_they_are_read() -> None:
     asked = build(Cascade, {**WHOLE, "judge_s": 1.0, "cache_lookup_s": 0.2, "embedding_gpu": "l4"})
-    refuse_idle("cascade", (asked,), asked.model_fields_set)
+    reject_unused_fields("cascade", (asked,), asked.model_fields_set)
 
 
 @pytest.mark.parametrize(

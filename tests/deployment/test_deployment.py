@@ -6,7 +6,7 @@ import pytest
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import DeploymentFile, Pool, Traffic
-from capacity.deployment.deployment import deployment_of
+from capacity.deployment.deployment import make_deployment
 
 FILE = DeploymentFile(
     model="llama-3.1-8b", pools=(Pool(gpu="h100"), Pool(gpu="l4")), traffic=Traffic(input_len=9)
@@ -15,15 +15,17 @@ FILE = DeploymentFile(
 
 def test_keywords_and_a_file_make_the_same_deployment() -> None:
     one = FILE.model_copy(update={"pools": FILE.pools[:1]})
-    assert deployment_of(one) == deployment_of("llama-3.1-8b", pool={"gpu": "h100"}, traffic={"input_len": 9})
+    assert make_deployment(one) == make_deployment(
+        "llama-3.1-8b", pool={"gpu": "h100"}, traffic={"input_len": 9}
+    )
 
 
 def test_a_file_says_everything() -> None:
     with pytest.raises(InvalidInput, match="'input_len' cannot be combined with a deployment file"):
-        deployment_of(FILE, traffic={"input_len": 7})
+        make_deployment(FILE, traffic={"input_len": 7})
 
 
 def test_a_question_about_one_pool_is_not_asked_of_two() -> None:
-    assert deployment_of(FILE).pools == FILE.pools
+    assert make_deployment(FILE).pools == FILE.pools
     with pytest.raises(InvalidInput, match="2 pools"):
-        _ = deployment_of(FILE).pool
+        _ = make_deployment(FILE).pool

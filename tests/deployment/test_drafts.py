@@ -7,7 +7,7 @@ import json
 import pytest
 from vllm_pools import pool
 
-from capacity.deployment.drafts import METHODS, drafting_name, drafting_notes, way_of
+from capacity.deployment.drafts import METHODS, drafting_name, drafting_notes, infer_drafting_method
 from capacity.deployment.launching import launch_command
 from capacity.pool.drafting import find_speculator
 
@@ -39,7 +39,7 @@ def test_every_method_of_vllm_drafts_a_chain(method: str) -> None:
     ],
 )
 def test_a_checkpoint_is_what_vllm_takes_it_for(checkpoint: str, way: str) -> None:
-    assert way_of(checkpoint) == way
+    assert infer_drafting_method(checkpoint) == way
     kept = checkpoint if way == "draft-model" else None
     assert (pool(draft=checkpoint).speculator, pool(draft=checkpoint).draft) == (way, kept)
 

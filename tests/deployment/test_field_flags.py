@@ -12,8 +12,8 @@ import capacity.planning.fleets.fleet_space
 import capacity.planning.space  # noqa: F401 - every spec of flags must be there
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, build
-from capacity.deployment.field_flags import FlagSpec, Need, needs_of, part_of
-from capacity.deployment.pool_routers import APART
+from capacity.deployment.field_flags import FlagSpec, Need, field_needs, reading_part
+from capacity.deployment.pool_routers import POOL_ROUTERS
 
 
 @pytest.mark.parametrize("spec", FlagSpec.__subclasses__(), ids=lambda spec: spec.__name__)
@@ -26,8 +26,8 @@ def test_each_field_has_a_row_with_a_help_text_in_the_same_order(spec: type[Flag
 
 def test_a_row_gives_spellings_limits_and_what_a_field_needs() -> None:
     field = Pool.model_fields["route_up_to_tokens"]
-    assert part_of(field) == "routes"
-    assert needs_of(field) == (Need("router", APART),)
+    assert reading_part(field) == "routes"
+    assert field_needs(field) == (Need("router", POOL_ROUTERS),)
     assert Pool.model_fields["max_num_seqs"].json_schema_extra == {"flags": []}
     with pytest.raises(InvalidInput, match="max_num_seqs is 0: must be greater than or equal to 1"):
         build(Pool, {"gpu": "h100", "max_num_seqs": 0})

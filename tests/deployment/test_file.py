@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput, MalformedFile
-from capacity.base.outside import MOST_BYTES
+from capacity.base.outside import MAX_BYTES
 from capacity.deployment import (
     Cost,
     DeploymentFile,
@@ -104,7 +104,7 @@ def test_a_missing_a_binary_and_a_huge_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(MalformedFile, match="not UTF-8"):
         read_deployment(tmp_path / "binary.toml")
-    (tmp_path / "huge.toml").write_bytes(b"#" * (MOST_BYTES["a deployment"] + 1))
+    (tmp_path / "huge.toml").write_bytes(b"#" * (MAX_BYTES["a deployment"] + 1))
     with pytest.raises(MalformedFile, match="has more than"):
         read_deployment(tmp_path / "huge.toml")
 

@@ -9,7 +9,7 @@ import pytest
 import capacity
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
-from capacity.deployment.images import with_image_tokens
+from capacity.deployment.images import add_encoder_tokens
 from capacity.model import load_model
 from capacity.model.vision import tokens_of_image
 
@@ -33,12 +33,12 @@ WORDS: dict[str, Any] = {
     ],
 )
 def test_an_images_tokens(model: str, words: dict[str, Any], tokens: int) -> None:
-    assert with_image_tokens(Traffic(images_per_prompt=1, **words), model).image_tokens == tokens
+    assert add_encoder_tokens(Traffic(images_per_prompt=1, **words), model).image_tokens == tokens
 
 
 def test_without_images_nothing_is_looked_up() -> None:
     traffic = Traffic(input_len=10, output_len=10)
-    assert with_image_tokens(traffic, "no such model") is traffic
+    assert add_encoder_tokens(traffic, "no such model") is traffic
 
 
 def test_sizes_are_brought_within_the_models_bounds() -> None:
@@ -70,7 +70,7 @@ def test_sizes_are_brought_within_the_models_bounds() -> None:
 )
 def test_what_is_not_known_is_refused(model: str, words: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
-        with_image_tokens(Traffic(images_per_prompt=1, **words), model)
+        add_encoder_tokens(Traffic(images_per_prompt=1, **words), model)
 
 
 @pytest.mark.parametrize(
@@ -107,15 +107,15 @@ def test_prompts_have_their_images_tokens_and_wait_for_the_encoder() -> None:
     ("model", "seconds", "tokens"), [("voxtral-mini-3b", 45, 750), ("qwen2-audio-7b", 10, 250)]
 )
 def test_a_clip_has_the_models_tokens(model: str, seconds: float, tokens: int) -> None:
-    traffic = with_image_tokens(Traffic(audio_seconds=seconds), model)
+    traffic = add_encoder_tokens(Traffic(audio_seconds=seconds), model)
     assert (traffic.images_per_prompt, traffic.audio_tokens) == (0, tokens)
-    assert with_image_tokens(traffic, model) == traffic
+    assert add_encoder_tokens(traffic, model) == traffic
 
 
 def test_whispers_prompt_is_the_audio() -> None:
-    assert with_image_tokens(Traffic(audio_seconds=7), "whisper").input_len == 1_500
+    assert add_encoder_tokens(Traffic(audio_seconds=7), "whisper").input_len == 1_500
     with pytest.raises(InvalidInput, match="remove --input-len 50"):
-        with_image_tokens(Traffic(audio_seconds=7, input_len=50), "whisper")
+        add_encoder_tokens(Traffic(audio_seconds=7, input_len=50), "whisper")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_whispers_prompt_is_the_audio() -> None:
 )
 def test_audio_that_cannot_be_is_refused(model: str, words: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
-        with_image_tokens(Traffic(**({"audio_seconds": 3} | words)), model)
+        add_encoder_tokens(Traffic(**({"audio_seconds": 3} | words)), model)
 
 
 def test_shorter_audio_takes_the_encoder_as_long_as_30_seconds() -> None:

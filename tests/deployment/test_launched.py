@@ -7,12 +7,19 @@ from pathlib import Path
 import pytest
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.launched import Flags, backwards, is_flag, options_beside, until_operator, words_of
+from capacity.deployment.launched import (
+    Flags,
+    find_key,
+    is_flag,
+    read_options_file,
+    split_command,
+    words_before_operator,
+)
 
 
 def test_words_are_a_shells() -> None:
-    assert words_of("# a comment\na 'b c' \\\n  d=1\n") == ["a", "b c", "d=1"]
-    assert words_of("a; b 'c;d' | e&&f 2>&1 # g") == [
+    assert split_command("# a comment\na 'b c' \\\n  d=1\n") == ["a", "b c", "d=1"]
+    assert split_command("a; b 'c;d' | e&&f 2>&1 # g") == [
         "a",
         ";",
         "b",
@@ -27,9 +34,9 @@ def test_words_are_a_shells() -> None:
         "#",
         "g",
     ]
-    assert until_operator(words_of("a --b 2>&1")) == ["a", "--b"]
+    assert words_before_operator(split_command("a --b 2>&1")) == ["a", "--b"]
     with pytest.raises(InvalidInput, match="cannot be split into words"):
-        words_of("a 'b")
+        split_command("a 'b")
 
 
 def test_a_negative_number_is_a_value() -> None:
@@ -63,14 +70,14 @@ def test_flags_are_taken_out_once_and_the_rest_is_left() -> None:
 
 def test_tables_are_read_backwards() -> None:
     table = {"a": "1", "b": "1", "c": "2"}
-    assert [backwards(table, word) for word in ("1", "2", "3", None)] == ["a", "c", "3", None]
+    assert [find_key(table, word) for word in ("1", "2", "3", None)] == ["a", "c", "3", None]
 
 
 def test_a_file_of_options_is_flat_whatever_its_depth(tmp_path: Path) -> None:
     text = "a: 1  # one\nb:\n  c: {d: true}\n  e: [1, 2]\nf:\n'g h': x\n"
     (tmp_path / "o.yaml").write_text(text, encoding="utf-8")
-    found = options_beside("o.yaml", tmp_path, "--config of x")
+    found = read_options_file("o.yaml", tmp_path, "--config of x")
     assert found == {"a": "1", "b.c.d": "true", "b.e": "[1, 2]", "g h": "x"}
     (tmp_path / "o.yaml").write_text("a: [\n", encoding="utf-8")
     with pytest.raises(InvalidInput, match=r"--config of x is o\.yaml, which is not YAML"):
-        options_beside("o.yaml", tmp_path, "--config of x")
+        read_options_file("o.yaml", tmp_path, "--config of x")

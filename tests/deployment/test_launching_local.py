@@ -12,7 +12,7 @@ import pytest
 
 from capacity.deployment import Pool
 from capacity.deployment.engines import engine_names, find_engine
-from capacity.deployment.launching import MAKERS, launch_command
+from capacity.deployment.launching import LAUNCH_WRITERS, launch_command
 
 # of text-generation-launcher 3 and of llama-server, 2026-11
 TGI_FLAGS = {
@@ -35,7 +35,7 @@ def flags(words: tuple[str, ...]) -> dict[str, str]:
 
 
 def test_every_engine_but_the_baselines_is_launched() -> None:
-    assert {name for name in engine_names() if name not in MAKERS} == {"naive", "static"}
+    assert {name for name in engine_names() if name not in LAUNCH_WRITERS} == {"naive", "static"}
 
 
 def test_tgi_is_told_its_limits_and_to_let_requests_wait() -> None:

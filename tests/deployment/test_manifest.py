@@ -12,7 +12,7 @@ from capacity.deployment import Pool
 from capacity.deployment.engines import find_engine
 from capacity.deployment.launch_command import read_launch
 from capacity.deployment.launching import launch_command
-from capacity.deployment.manifest import containers_of
+from capacity.deployment.manifest import read_containers
 from capacity.report.kubernetes import kubernetes_manifest
 
 POD = """
@@ -192,11 +192,11 @@ def test_mapping_of_yaml_is_refused_by_its_kind_not_read_as_a_line(text: str, wo
 
 def test_a_line_is_no_manifest() -> None:
     for text in ("vllm serve org/m --x 1", "docker run -e A=b vllm/vllm-openai --model m", "", "key: value"):
-        assert containers_of(text) == ()
+        assert read_containers(text) == ()
 
 
 def test_aliases_are_followed_once() -> None:
     """A file of a few lines that names itself, or a billion of its parts, is read as quickly as another."""
     lines = ["a0: &a0 [1]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30))]
-    assert containers_of("\n".join(lines)) == ()
-    assert containers_of("a: &a\n  b: *a\n") == ()
+    assert read_containers("\n".join(lines)) == ()
+    assert read_containers("a: &a\n  b: *a\n") == ()

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from capacity.deployment.routers import make_router
-from capacity.deployment.routing import Forecast, Prompt, Router, Takes
+from capacity.deployment.routing import Forecast, PoolLimits, Prompt, Router
 
 
 def ready(router: Router, replicas: int) -> Router:
@@ -15,16 +15,16 @@ def ready(router: Router, replicas: int) -> Router:
     return router
 
 
-def pooled(name: str, *pools: Takes) -> Router:
+def pooled(name: str, *pools: PoolLimits) -> Router:
     """A router with two replicas of each pool: 0 and 1 of the first, 2 and 3 of the next."""
     router = make_router(name)
     for replica in range(2 * len(pools)):
-        router.belongs(replica, pools[replica // 2])
+        router.assign_pool(replica, pools[replica // 2])
         router.add_replica(replica)
     return router
 
 
-SHORT, MIDDLE, LONG = Takes(0, 100), Takes(1, 1000), Takes(2)
+SHORT, MIDDLE, LONG = PoolLimits(0, 100), PoolLimits(1, 1000), PoolLimits(2)
 
 
 def test_requests_go_to_the_first_pool_that_takes_their_length() -> None:
@@ -43,14 +43,14 @@ def test_the_length_is_of_the_prompt_or_of_what_is_asked_for() -> None:
 
 
 def test_a_full_pool_spills_into_the_next_that_takes_the_request_and_has_room() -> None:
-    router = pooled("by-prompt-length", Takes(0, 100, 1), Takes(1, 1000, 1), Takes(2, None, 1))
+    router = pooled("by-prompt-length", PoolLimits(0, 100, 1), PoolLimits(1, 1000, 1), PoolLimits(2, None, 1))
     assert [router.send(Prompt(0, 10)) for _ in range(8)] == [0, 1, 2, 3, 4, 5, 0, 1], "all full: its own"
     router.on_request_end(4, 10)
     assert router.send(Prompt(0, 10)) == 4
 
 
 def test_cheap_pools_fill_first_where_nothing_but_room_decides() -> None:
-    router = pooled("by-prompt-length", Takes(0, None, 2), Takes(1))
+    router = pooled("by-prompt-length", PoolLimits(0, None, 2), PoolLimits(1))
     assert [router.send(Prompt(0, tokens)) for tokens in (9, 9999, 9, 9999, 9, 9)] == [0, 1, 0, 1, 2, 3]
 
 
@@ -71,7 +71,8 @@ def test_what_no_pool_takes_goes_where_the_longest_go_and_lost_pools_are_passed_
 def expecting(*token_s: float, within_s: float = 1.0, **more: Any) -> Router:
     """Pools of two replicas, each with nothing to wait for but its prompts: so many seconds a token."""
     takes = [
-        Takes(place, forecast=Forecast(within_s, 0.0, each), **more) for place, each in enumerate(token_s)
+        PoolLimits(place, forecast=Forecast(within_s, 0.0, each), **more)
+        for place, each in enumerate(token_s)
     ]
     return pooled("within-ttft", *takes)
 
@@ -98,7 +99,9 @@ def test_an_idle_replica_has_read_everything_and_requests_beside_slow_it_down() 
     assert [router.send(Prompt(0, 900)), router.send(Prompt(0, 800))] == [0, 1]
     router.on_request_end(0, 900)
     assert router.send(Prompt(0, 500)) == 0
-    slow = pooled("within-ttft", Takes(0, forecast=Forecast(1.0, 0.1, 1e-3, beside_s=1e-3)), Takes(1))
+    slow = pooled(
+        "within-ttft", PoolLimits(0, forecast=Forecast(1.0, 0.1, 1e-3, beside_s=1e-3)), PoolLimits(1)
+    )
     for _ in range(2):
         assert slow.send(Prompt(0, 1)) in (0, 1)
     assert slow.send(Prompt(0, 440)) in (0, 1), "0.1 s and 2 ms for each of 440 tokens"
@@ -107,11 +110,11 @@ def test_an_idle_replica_has_read_everything_and_requests_beside_slow_it_down() 
 
 
 def test_limits_hold_and_a_full_pool_is_passed_over_where_first_tokens_decide() -> None:
-    takes = Takes(0, 100, 1, Forecast(1.0, 0.0, 1e-6)), Takes(1, None, 1, Forecast(1.0, 0.0, 1e-6))
+    takes = PoolLimits(0, 100, 1, Forecast(1.0, 0.0, 1e-6)), PoolLimits(1, None, 1, Forecast(1.0, 0.0, 1e-6))
     router = pooled("within-ttft", *takes)
     assert router.send(Prompt(0, 101)) == 2
     assert [router.send(Prompt(0, 10)) for _ in range(5)] == [0, 1, 3, 0, 1], "all full: its own"
-    only_short = pooled("within-ttft", Takes(0, 100, None, Forecast(1.0, 0.0, 1e-6)))
+    only_short = pooled("within-ttft", PoolLimits(0, 100, None, Forecast(1.0, 0.0, 1e-6)))
     assert only_short.send(Prompt(0, 500)) == 0, "better than nowhere"
 
 

@@ -8,8 +8,14 @@ import pytest
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Billing, Cost, Pool, Service, Traffic
-from capacity.deployment.field_flags import needs_of, part_of
-from capacity.deployment.reading import DEPLOYED, READ, reads, refuse_idle, unread
+from capacity.deployment.field_flags import field_needs, reading_part
+from capacity.deployment.reading import (
+    DEPLOYED,
+    PARTS_BY_READING,
+    is_part_read,
+    reject_unused_fields,
+    unused_fields,
+)
 
 SPECS = (Pool, Traffic, Service, Cost, Billing)
 LENGTHS = {"input_len": 100, "output_len": 10}
@@ -19,7 +25,7 @@ def refused(question: str, *specs: Pool | Traffic | Service, **beside: object) -
     """The refusal of what these specs say; empty: none."""
     given = [name for spec in specs for name in spec.model_fields_set]
     try:
-        refuse_idle(question, specs, given, **beside)
+        reject_unused_fields(question, specs, given, **beside)
     except InvalidInput as error:
         return str(error)
     return ""
@@ -28,9 +34,9 @@ def refused(question: str, *specs: Pool | Traffic | Service, **beside: object) -
 def test_what_is_declared_is_there() -> None:
     fields = {name: field for spec in SPECS for name, field in spec.model_fields.items()}
     for field in fields.values():
-        assert part_of(field) in (*DEPLOYED, None)
-        assert {need.field for need in needs_of(field)} <= set(fields)
-    for parts in READ.values():
+        assert reading_part(field) in (*DEPLOYED, None)
+        assert {need.field for need in field_needs(field)} <= set(fields)
+    for parts in PARTS_BY_READING.values():
         assert set(parts) <= set(DEPLOYED)
         assert {need.field for needs in parts.values() for need in needs} <= {
             *fields,
@@ -77,14 +83,18 @@ def test_a_keyword_of_the_question_can_be_what_a_field_needs() -> None:
 def test_an_option_that_stands_for_others_is_refused_by_its_own_name() -> None:
     pool = Pool.model_validate({"gpu": "h100", "kv_transfer_config": '{"kv_role": "kv_producer"}'})
     with pytest.raises(InvalidInput, match="--kv-transfer-config has no effect"):
-        refuse_idle("fit", (pool,), ("kv_transfer_config",))
-    assert list(unread("fit", (pool,), ("gpu", "kv_transfer_config"))) == ["kv_transfer_config"]
+        reject_unused_fields("fit", (pool,), ("kv_transfer_config",))
+    assert list(unused_fields("fit", (pool,), ("gpu", "kv_transfer_config"))) == ["kv_transfer_config"]
 
 
 def test_a_file_says_what_other_questions_read() -> None:
     """What was written in a file is not given: only what is written beside it."""
-    refuse_idle("fit", (Pool(gpu="h100", watermark=0.5),), ("gpu",))
-    assert (reads("fit", "schedule"), reads("simulate", "schedule"), reads("fit", None)) == (
+    reject_unused_fields("fit", (Pool(gpu="h100", watermark=0.5),), ("gpu",))
+    assert (
+        is_part_read("fit", "schedule"),
+        is_part_read("simulate", "schedule"),
+        is_part_read("fit", None),
+    ) == (
         False,
         True,
         True,
@@ -95,5 +105,5 @@ def test_requests_of_a_day_are_read_as_the_rate_that_they_are() -> None:
     traffic = Traffic(requests_per_day=86_400)
     assert traffic.request_rate == 1.0
     with pytest.raises(InvalidInput, match="--requests-per-day has no effect without --arrivals"):
-        refuse_idle("curve", [Pool(gpu="h100"), traffic], ["requests_per_day"])
-    refuse_idle("cost", [Pool(gpu="h100"), traffic], ["requests_per_day"])
+        reject_unused_fields("curve", [Pool(gpu="h100"), traffic], ["requests_per_day"])
+    reject_unused_fields("cost", [Pool(gpu="h100"), traffic], ["requests_per_day"])

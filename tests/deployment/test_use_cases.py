@@ -8,7 +8,7 @@ import pytest
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import DeploymentFile, Pool, Traffic, build, read_deployment, write_deployment
-from capacity.deployment.use_cases import USE_CASES, filled_notes, find_use_case, levels_of, use_cases
+from capacity.deployment.use_cases import USE_CASES, filled_notes, find_use_case, service_levels, use_cases
 from capacity.workload import parse_slos
 
 CHAT = find_use_case("chat")
@@ -85,10 +85,10 @@ def test_a_trace_keeps_its_lengths() -> None:
 
 def test_levels_are_those_given_or_else_those_of_the_use_case() -> None:
     chat = build(Traffic, {"use_case": "chat"})
-    assert levels_of((), chat) == CHAT.slo.limits
-    assert levels_of(["ttft:p95:1s"], chat) == ("ttft:p95:1s",)
-    assert levels_of("ttft:p95:1s", chat) == ("ttft:p95:1s",)
-    assert levels_of((), Traffic()) == ()
+    assert service_levels((), chat) == CHAT.slo.limits
+    assert service_levels(["ttft:p95:1s"], chat) == ("ttft:p95:1s",)
+    assert service_levels("ttft:p95:1s", chat) == ("ttft:p95:1s",)
+    assert service_levels((), Traffic()) == ()
 
 
 def test_users_come_at_the_rate_of_their_cycle() -> None:

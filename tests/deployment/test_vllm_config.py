@@ -10,7 +10,7 @@ from vllm_pools import EAGLE, LLAMA, PRODUCER, pool
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import DeploymentFile, read_deployment, write_deployment
-from capacity.deployment.vllm_config import kv_role
+from capacity.deployment.vllm_config import parse_kv_transfer_config
 
 
 @pytest.mark.parametrize("config", [EAGLE, json.dumps(EAGLE)])
@@ -34,7 +34,7 @@ def test_a_kv_role_is_a_pool_of_a_disaggregated_deployment(tmp_path: Path) -> No
 def test_offloaded_bytes_are_gib_of_host_memory() -> None:
     extra = {"cpu_bytes_to_use": 3 * 2**30}
     config = {"kv_connector": "OffloadingConnector", "kv_connector_extra_config": extra}
-    assert kv_role(config) == {"kv_offloading_size": 3.0, "kv_offloading_backend": "native"}
+    assert parse_kv_transfer_config(config) == {"kv_offloading_size": 3.0, "kv_offloading_backend": "native"}
     for size in (-1, True, "3G", None):
         with pytest.raises(ValueError, match="cpu_bytes_to_use of OffloadingConnector is"):
-            kv_role(config | {"kv_connector_extra_config": {"cpu_bytes_to_use": size}})
+            parse_kv_transfer_config(config | {"kv_connector_extra_config": {"cpu_bytes_to_use": size}})

@@ -11,9 +11,9 @@ import pytest
 from capacity.base.errors import MalformedFile
 from capacity.deployment import Pool
 from capacity.hardware import dump_profile, load_profile, parse_profile
-from capacity.hardware.adjustment import NAMES, NONE, PARAMETERS, Adjustment, prior_covariance
+from capacity.hardware.adjustment import NAMES, NO_ADJUSTMENT, PARAMETERS, Adjustment, prior_covariance
 from capacity.hardware.coefficients import universal_family
-from capacity.hardware.kernel_lookup import Lookup
+from capacity.hardware.kernel_lookup import KernelLookup
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import StepShape, decode_shape
 
@@ -39,7 +39,7 @@ def seconds(resolved: ResolvedPool, shape: StepShape) -> float:
 
 
 def test_a_profile_with_one_is_written_and_read_back_equal() -> None:
-    profile = load_profile("h200").adjusted_by(POSTERIOR)
+    profile = load_profile("h200").with_adjustment(POSTERIOR)
     assert parse_profile(dump_profile(profile)) == profile
 
 
@@ -47,9 +47,9 @@ def test_a_profile_with_one_is_written_and_read_back_equal() -> None:
 def test_each_part_makes_a_decode_step_slower_in_proportion_to_its_share(name: str) -> None:
     pool = moe_pool()
     base, slower = (
-        seconds(pool.adjusted_by(NONE.shift_means({name: shift})), DECODE) for shift in (0.0, 0.01)
+        seconds(pool.adjusted_by(NO_ADJUSTMENT.shift_means({name: shift})), DECODE) for shift in (0.0, 0.01)
     )
-    twice = seconds(pool.adjusted_by(NONE.shift_means({name: 0.02})), DECODE)
+    twice = seconds(pool.adjusted_by(NO_ADJUSTMENT.shift_means({name: 0.02})), DECODE)
     assert base < slower < base * math.exp(0.01)
     assert twice - base == pytest.approx(2 * (slower - base), rel=0.05)
 
@@ -58,35 +58,35 @@ def test_all_of_the_gpus_work_slower_is_a_step_as_much_slower() -> None:
     pool = moe_pool()
     everything = dict.fromkeys(("memory", "compute", "experts", "all_reduce", "host", "eager"), math.log(1.1))
     for shape in (DECODE, StepShape(prefill_sequences=1, prefill_tokens=3000, prefill_pairs=4_500_000)):
-        slower = pool.adjusted_by(NONE.shift_means(everything))
+        slower = pool.adjusted_by(NO_ADJUSTMENT.shift_means(everything))
         assert seconds(slower, shape) == pytest.approx(1.1 * seconds(pool, shape), rel=1e-6)
 
 
 def test_steps_outside_of_graphs_take_their_launches_longer() -> None:
     pool = moe_pool()
     prefill = StepShape(prefill_sequences=1, prefill_tokens=1000, prefill_pairs=500_000)
-    slower = pool.adjusted_by(NONE.shift_means({"eager": 0.3}))
+    slower = pool.adjusted_by(NO_ADJUSTMENT.shift_means({"eager": 0.3}))
     assert seconds(slower, prefill) > 1.02 * seconds(pool, prefill)
     assert seconds(slower, DECODE) == seconds(pool, DECODE)
 
 
 def test_the_front_end_is_in_the_time_to_first_token_and_cannot_be_negative() -> None:
     pool = moe_pool()
-    assert pool.adjusted_by(NONE.shift_means({"front_end": 0.010})).limits.request_latency_s == pytest.approx(
-        pool.limits.request_latency_s + 0.010
-    )
-    assert pool.adjusted_by(NONE.shift_means({"front_end": -1.0})).limits.request_latency_s == 0.0
+    assert pool.adjusted_by(
+        NO_ADJUSTMENT.shift_means({"front_end": 0.010})
+    ).limits.request_latency_s == pytest.approx(pool.limits.request_latency_s + 0.010)
+    assert pool.adjusted_by(NO_ADJUSTMENT.shift_means({"front_end": -1.0})).limits.request_latency_s == 0.0
     assert pool.adjusted_by(None).limits == pool.limits
 
 
 def test_memory_that_others_hold_is_missing_from_the_kv_cache() -> None:
     pool = moe_pool()
-    held = pool.adjusted_by(NONE.shift_means({"kv_overhead": 1e9})).memory
+    held = pool.adjusted_by(NO_ADJUSTMENT.shift_means({"kv_overhead": 1e9})).memory
     assert pool.memory.kv_cache_bytes - held.kv_cache_bytes == 1_000_000_000
 
 
 def test_no_kernel_beats_a_roof_and_the_lookup_says_which_would() -> None:
-    lookup = Lookup((), "vllm", adjustment=NONE.shift_means({"memory": -0.5}))
+    lookup = KernelLookup((), "vllm", adjustment=NO_ADJUSTMENT.shift_means({"memory": -0.5}))
     own = universal_family().gemm["bf16"]
     found = lookup.kernel("gemm", "bf16")
     assert found.bandwidth_fraction == 1.0
@@ -94,7 +94,7 @@ def test_no_kernel_beats_a_roof_and_the_lookup_says_which_would() -> None:
     assert found.fixed_s == pytest.approx(own.fixed_s * math.exp(-0.5))
     assert lookup.capped == [("memory", "gemm")]
     assert (
-        Lookup((), "vllm", adjustment=NONE.shift_means({"memory": -0.01}))
+        KernelLookup((), "vllm", adjustment=NO_ADJUSTMENT.shift_means({"memory": -0.01}))
         .kernel("gemm", "bf16")
         .bandwidth_fraction
         < 1
@@ -102,7 +102,7 @@ def test_no_kernel_beats_a_roof_and_the_lookup_says_which_would() -> None:
 
 
 def test_without_a_posterior_the_covariance_is_the_prior() -> None:
-    assert np.array_equal(NONE.covariance_matrix, prior_covariance())
+    assert np.array_equal(NO_ADJUSTMENT.covariance_matrix, prior_covariance())
     assert [parameter.name for parameter in PARAMETERS] == list(NAMES)
 
 
@@ -110,8 +110,8 @@ def test_without_a_posterior_the_covariance_is_the_prior() -> None:
     ("table", "said"),
     [
         ("means = { tensor = 0.1 }", "unknown parameter 'tensor'; use one of memory, compute"),
-        ("means = { memory = 9.0 }", "memory is 9; the logarithm of a factor must be between -3 and 3"),
-        ("means = { experts_tilt = 2.0 }", "experts_tilt is 2; a token exponent must be between -1 and 1"),
+        ("means = { memory = 9.0 }", "memory is 9; the logarithm of a factor must be within ±3"),
+        ("means = { experts_tilt = 2.0 }", "experts_tilt is 2; a token exponent must be within ±1"),
         ("covariance = [[1.0]]", "covariance is not 11 rows of 11 numbers"),
         (f"covariance = {[[0.0] * 10] * 10}", "a variance of 0"),
         (f"covariance = {[[1.0] * 9 + [2.0 + 5 * i] for i in range(10)]}", "not symmetric"),
@@ -145,7 +145,7 @@ def test_a_tilt_moves_experts_by_the_tokens_of_a_step_and_no_further_than_a_roof
     steps = [decode_shape(tokens, 1000) for tokens in (8, 32, 256, 4096, 16_384)]
 
     def experts(tilt: float) -> list[float]:
-        model = pool.adjusted_by(NONE.shift_means({"experts_tilt": tilt})).step_model
+        model = pool.adjusted_by(NO_ADJUSTMENT.shift_means({"experts_tilt": tilt})).step_model
         return [
             next(row.seconds for row in model.step_cost(shape).operators if row.name == "experts")
             for shape in steps
@@ -161,9 +161,9 @@ def test_a_tilt_moves_experts_by_the_tokens_of_a_step_and_no_further_than_a_roof
 
 
 def test_an_answer_says_what_was_learnt_and_of_what() -> None:
-    assert POSTERIOR.remarks("qwen3-32b", "vllm") == (
+    assert POSTERIOR.calibration_notes("qwen3-32b", "vllm") == (
         "calibrated on 4 measured values of qwen3-32b on vllm (2026-11-22)",
     )
-    (said,) = POSTERIOR.remarks("llama-3.1-8b", "vllm")
+    (said,) = POSTERIOR.calibration_notes("llama-3.1-8b", "vllm")
     assert said.endswith(", not on llama-3.1-8b, whose kernels and host may differ")
-    assert NONE.remarks("llama-3.1-8b", "vllm") == ()
+    assert NO_ADJUSTMENT.calibration_notes("llama-3.1-8b", "vllm") == ()

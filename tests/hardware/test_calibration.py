@@ -16,7 +16,7 @@ from capacity.hardware.calibration import (
     Objective,
     Parameter,
     fit_constants,
-    summarise,
+    summarise_errors,
 )
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -88,7 +88,7 @@ def test_too_few_measurements_are_refused() -> None:
 def test_held_out_errors_are_the_noise() -> None:
     pairs = cross_validate(line, {"t": table(noise=0.1)}, PARAMETERS)["t"]
     assert len(pairs) == 60
-    errors = summarise(pairs)
+    errors = summarise_errors(pairs)
     # |N(0, 0.1)| has median 0.067; 60 rows leave a third of play.
     assert 0.04 < errors.median < 0.1
     assert abs(errors.bias) < 0.05
@@ -130,13 +130,13 @@ def test_a_pull_towards_the_pool_is_weaker_than_the_tables_own_rows() -> None:
 
 
 def test_summaries_count_what_they_say() -> None:
-    errors = summarise([(1.1, 1.0), (0.9, 1.0), (1.0, 1.0)])
+    errors = summarise_errors([(1.1, 1.0), (0.9, 1.0), (1.0, 1.0)])
     assert errors.rows == 3
     assert errors.median == pytest.approx(0.1)
     assert errors.bias == pytest.approx(0.0)
     assert errors.quantile(0.0) == pytest.approx(1 / 1.1 - 1)
     with pytest.raises(OutsideValidity):
-        summarise([])
+        summarise_errors([])
 
 
 def test_a_group_of_many_rows_weighs_as_much_as_one_of_few() -> None:

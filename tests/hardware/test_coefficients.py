@@ -15,7 +15,7 @@ from capacity.hardware.coefficients import (
     StepCoefficients,
     universal_family,
 )
-from capacity.hardware.kernel_lookup import Lookup
+from capacity.hardware.kernel_lookup import KernelLookup
 
 FIT = Fit(basis="fitted", source="a test", date="2026-11-21")
 
@@ -71,14 +71,14 @@ def test_anothers_constants_are_turned_into_this_cards() -> None:
     def slower(constants: Coefficients) -> Coefficients:
         return constants.model_copy(update={"compute_fraction": 0.1})
 
-    lookup = Lookup((own, other), "vllm", on_this_card=slower)
+    lookup = KernelLookup((own, other), "vllm", on_this_card=slower)
     assert lookup.kernel("gemm", "bf16").compute_fraction == 0.1
-    assert Lookup((own, other), "trtllm", on_this_card=slower).kernel("gemm", "bf16") == gemm(1e-6)
+    assert KernelLookup((own, other), "trtllm", on_this_card=slower).kernel("gemm", "bf16") == gemm(1e-6)
     assert lookup.kernel("gemm", "nvfp4") == universal_family().gemm["nvfp4"]
 
 
 def test_without_any_fit_the_universal_set_holds_for_everything() -> None:
-    lookup = Lookup((), "vllm")
+    lookup = KernelLookup((), "vllm")
     for kind in ("prefill_attention", "decode_attention", "mla_prefill", "mla_decode"):
         for dtype in ("16bit", "8bit"):
             assert isinstance(lookup.kernel(kind, dtype), AttentionCoefficients)

@@ -9,10 +9,10 @@ from capacity.hardware.coefficients import ElementwiseCoefficients, Fit, GemmCoe
 from capacity.hardware.power import (
     POWER,
     same_chip,
+    scale_to_halved_tensor_cores,
+    scale_to_power_limit,
     sustained_constants,
     sustained_share,
-    under_limit,
-    with_halved_tensor_cores,
 )
 from capacity.model import load_model
 from capacity.step.operators import gemm_seconds
@@ -61,15 +61,15 @@ def test_a_card_of_the_same_limit_and_another_chip_are_left_alone() -> None:
 
 
 def test_scaled_constants_say_so() -> None:
-    scaled = under_limit(gemm(0.8), A100_PCIE, A100)
+    scaled = scale_to_power_limit(gemm(0.8), A100_PCIE, A100)
     assert isinstance(scaled, GemmCoefficients)
     assert scaled.compute_fraction == pytest.approx(0.8 * sustained_share(A100_PCIE, A100, 0.8))
     assert (scaled.bandwidth_fraction, scaled.fixed_s) == (0.8, 5e-6)
     assert scaled.fit.basis == "assumed"
     assert "300 W (a100-sxm-80gb: 400 W" in scaled.fit.source
-    assert under_limit(gemm(0.2), A100_PCIE, A100) == gemm(0.2)
+    assert scale_to_power_limit(gemm(0.2), A100_PCIE, A100) == gemm(0.2)
     norms = ElementwiseCoefficients(bandwidth_fraction=0.8, fixed_s=2e-6, fit=FIT)
-    assert under_limit(norms, A100_PCIE, A100) is norms
+    assert scale_to_power_limit(norms, A100_PCIE, A100) is norms
 
 
 def test_steps_keep_less_of_the_compute_rate_than_short_runs_where_the_clock_falls() -> None:
@@ -146,17 +146,17 @@ def test_geforce_cards_keep_nearly_all_of_their_halved_tensor_cores() -> None:
     )
     on_l40s = gemm(0.57)  # 206 TFLOP/s of 362
     for card, measured in ((rtx_4090, 165e12), (rtx_5090, 254e12)):
-        scaled = with_halved_tensor_cores(on_l40s, card, l40s)
+        scaled = scale_to_halved_tensor_cores(on_l40s, card, l40s)
         rate = scaled.compute_fraction * card.dense_flops_per_s["bf16"]
         assert scaled.compute_fraction == POWER.halved_keep
         assert rate <= measured * 1.02
         assert rate > 0.7 * measured
         assert (scaled.fit.basis, scaled.bandwidth_fraction) == ("assumed", 0.8)
-    slow = with_halved_tensor_cores(
+    slow = scale_to_halved_tensor_cores(
         gemm(0.1), rtx_4090, l40s
     )  # what keeps no tensor core busy is as fast as there
     rates = [0.1 * l40s.dense_flops_per_s["bf16"] / l40s.sm_count]
     rates.append(slow.compute_fraction * rtx_4090.dense_flops_per_s["bf16"] / rtx_4090.sm_count)
     assert rates[1] == pytest.approx(rates[0])
-    assert with_halved_tensor_cores(gemm(0.5), load_profile("rtx-6000-ada-48gb"), l40s) == gemm(0.5)
-    assert with_halved_tensor_cores(gemm(0.5), A100_PCIE, A100) == gemm(0.5)
+    assert scale_to_halved_tensor_cores(gemm(0.5), load_profile("rtx-6000-ada-48gb"), l40s) == gemm(0.5)
+    assert scale_to_halved_tensor_cores(gemm(0.5), A100_PCIE, A100) == gemm(0.5)

@@ -9,7 +9,7 @@ import pytest
 from capacity import plan
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.deployment import Cost
-from capacity.hardware.pricing import price_of as price_of_cost
+from capacity.hardware.pricing import find_price_for_cost as price_of_cost
 from capacity.hardware.pricing import read_prices
 
 
@@ -45,7 +45,7 @@ def test_a_price_file_of_ones_own(tmp_path: Path) -> None:
     only = price_of_cost("h100", Cost(price_file=str(file)))
     assert only is not None
     assert (only.tier, only.usd_per_gpu_hour, only.gpus_per_instance) == ("reserved", 1.95, 8)
-    assert "Acme node-8, in instances of 8 GPUs, 2026-11-01 (contract 17)" in only.described
+    assert "Acme node-8, in instances of 8 GPUs, 2026-11-01 (contract 17)" in only.description
     with pytest.raises(InvalidInput, match=r"several tiers \(reserved, spot\); choose one with --price-tier"):
         price_of_cost("h200", Cost(price_file=str(file)))
     spot = price_of_cost("h200", Cost(price_file=str(file), price_tier="spot"))

@@ -19,7 +19,7 @@ from capacity.hardware.pricing import (
     parse_prices,
     price_table,
 )
-from capacity.hardware.pricing import price_of as price_of_cost
+from capacity.hardware.pricing import find_price_for_cost as price_of_cost
 
 
 def test_no_hidden_default() -> None:
@@ -48,10 +48,10 @@ def test_a_tier_gives_its_median_and_says_so() -> None:
     firms = len({offer.provider for offer in offers})
     assert (
         f"median of {len(offers)} offers from {firms} providers, $2.40 (Vast) to $12.29 (Azure)"
-        in price.described
+        in price.description
     )
     assert price.gpus_per_instance == 1
-    assert not price.thin
+    assert not price.has_few_providers
 
 
 def table_of(*offers: tuple[str, str, float, int]) -> tuple[Price, ...]:
@@ -78,13 +78,13 @@ def test_the_middle_of_two_is_their_mean_and_no_market_price(monkeypatch: pytest
     assert price is not None
     assert price.usd_per_gpu_hour == pytest.approx(3.685)
     assert price.gpus_per_instance == 1  # the least that can be rented of any
-    assert "mean of two offers from 2 providers, $0.80 (A) to $6.57 (B)" in price.described
-    assert price.thin
+    assert "mean of two offers from 2 providers, $0.80 (A) to $6.57 (B)" in price.description
+    assert price.has_few_providers
     assert price.caution is not None
     assert "offers are known only from A and B." in price.caution
     (named,) = (find_price("h100", tier="spot", provider="A"),)
     assert named is not None
-    assert (named.usd_per_gpu_hour, named.thin, named.caution) == (0.80, False, None)
+    assert (named.usd_per_gpu_hour, named.has_few_providers, named.caution) == (0.80, False, None)
 
 
 def test_three_providers_make_a_market_and_three_offers_of_one_do_not(
@@ -96,10 +96,10 @@ def test_three_providers_make_a_market_and_three_offers_of_one_do_not(
         monkeypatch.setattr("capacity.hardware.pricing.price_table", lambda offers=offers: offers)
         price = find_price("h100", tier="spot")
         assert price is not None
-        assert (price.usd_per_gpu_hour, price.thin) == (2.0, thin)
+        assert (price.usd_per_gpu_hour, price.has_few_providers) == (2.0, thin)
     own = find_price("h100", table=one)
     assert own is not None
-    assert not own.thin  # a list of one's own is taken at its word
+    assert not own.has_few_providers  # a list of one's own is taken at its word
 
 
 def test_a_term_is_a_tier_and_reserved_holds_all_terms(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_the_gpus_that_people_rent_have_a_market_on_demand() -> None:
     ):
         price = find_price(gpu, tier="on-demand")
         assert price is not None
-        assert not price.thin, gpu
+        assert not price.has_few_providers, gpu
     for gpu, tier in (
         ("l4", "reserved-1y"),
         ("a10g", "reserved-1y"),

@@ -335,9 +335,9 @@ def test_sixteen_bit_rates_are_of_a_type_that_the_chip_has(name: str) -> None:
         assert ("bf16" in rates) is (profile.capability >= 8.0)
         assert ("fp8" in rates) is (profile.capability >= 8.9)
         assert ("fp4" in rates) is (profile.capability >= 10.0)
-    assert profile.sixteen_bit == ("bf16" if "bf16" in rates else "fp16")
-    assert rates.get("fp8", 0.0) <= 2.03 * rates[profile.sixteen_bit]
-    ridge = rates[profile.sixteen_bit] / profile.hbm_bytes_per_s
+    assert profile.compute_type_16_bit == ("bf16" if "bf16" in rates else "fp16")
+    assert rates.get("fp8", 0.0) <= 2.03 * rates[profile.compute_type_16_bit]
+    ridge = rates[profile.compute_type_16_bit] / profile.hbm_bytes_per_s
     assert 20 < ridge < 600
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from capacity.hardware.spreads import Spreads, spreads
+from capacity.hardware.spreads import Spreads, load_spreads
 from capacity.step.time_classes import EFFECTS
 
 
 @pytest.fixture
 def known() -> Spreads:
-    return spreads()
+    return load_spreads()
 
 
 def test_every_class_of_seconds_has_a_deviation_that_can_be(known: Spreads) -> None:
@@ -69,14 +69,14 @@ def test_kinds_are_by_model_metric_and_load(known: Spreads) -> None:
 
 def test_the_nearest_deployments_tell(known: Spreads) -> None:
     """This GPU's, else the engine's on others, else nothing; an engine never seen is started as the worst."""
-    own = known.familiarity("vllm", "h100-sxm-80gb", is_moe=False)
-    other = known.familiarity("vllm", "mi300x-192gb", is_moe=False)
+    own = known.find_evidence("vllm", "h100-sxm-80gb", is_moe=False)
+    other = known.find_evidence("vllm", "mi300x-192gb", is_moe=False)
     assert own is not None
     assert other is not None
     assert (own.gpu, other.gpu) == ("h100-sxm-80gb", None)
     assert other.deployments > own.deployments
-    assert known.familiarity("tgi", "h100-sxm-80gb", is_moe=False) is None
-    worst = known.of_unsaid("tgi", "max_num_seqs")
+    assert known.find_evidence("tgi", "h100-sxm-80gb", is_moe=False) is None
+    worst = known.spread_of_unspecified("tgi", "max_num_seqs")
     assert worst is not None
     assert worst.ttft == max(each["max_num_seqs"].ttft for each in known.unsaid.values())
 

@@ -11,7 +11,7 @@ from hf_configs import LLAMA, read
 
 import capacity.model.presets as presets_module
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
-from capacity.model import add_model, kept_names, load_model
+from capacity.model import add_model, load_model, user_model_names
 from capacity.model.kept import MODELS_VARIABLE
 
 
@@ -30,7 +30,11 @@ def config_in(folder: Path, **changes: Any) -> Path:
 
 def test_a_folder_is_found_by_its_name_afterwards(tmp_path: Path, own_folder: Path) -> None:
     kept = add_model(config_in(tmp_path / "My-Model"))
-    assert (kept.name, kept.path, kept_names()) == ("my-model", own_folder / "my-model.json", ("my-model",))
+    assert (kept.name, kept.path, user_model_names()) == (
+        "my-model",
+        own_folder / "my-model.json",
+        ("my-model",),
+    )
     for spelling in ("my-model", "My_Model", " MY-MODEL "):
         found = load_model(spelling)
         assert (found.name, found.total_params) == ("my-model", read().total_params)
@@ -83,14 +87,14 @@ def test_without_a_network_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(InvalidInput, match="cannot download 'some-org/some-model': no route") as caught:
         add_model("some-org/some-model")
     assert "\n" not in str(caught.value)
-    assert kept_names() == ()
+    assert user_model_names() == ()
 
 
 def test_a_presets_name_is_taken(tmp_path: Path) -> None:
     folder = config_in(tmp_path / "llama-3.1-8b")
     with pytest.raises(InvalidInput, match=r"name of a preset: choose another with --name"):
         add_model(folder)
-    assert kept_names() == ()
+    assert user_model_names() == ()
 
 
 @pytest.mark.parametrize("given", ["nowhere", "/no/such/folder", "a/b/c", "", "org/"])
@@ -103,13 +107,13 @@ def test_what_is_neither_here_nor_an_id_is_refused(given: str) -> None:
 def test_a_name_is_a_files(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInput):
         add_model(config_in(tmp_path / "fine"), name=name or " ")
-    assert kept_names() == ()
+    assert user_model_names() == ()
 
 
 def test_a_config_that_is_none_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(MalformedFile, match="hidden_size"):
         add_model(config_in(tmp_path / "broken", hidden_size="wide"))
-    assert kept_names() == ()
+    assert user_model_names() == ()
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hf_configs import MOE, read
 
-from capacity.model.recurrent import Recurrence, SideBySide
+from capacity.model.recurrent import ParallelMixer, Recurrence
 
 MAMBA2 = {"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 16, "mamba_n_groups": 1, "mamba_d_conv": 4}
 INNER = 128
@@ -47,7 +47,7 @@ def test_a_16_bit_state_is_half_as_large() -> None:
 def test_attention_beside_a_recurrence_keeps_both_in_each_layer() -> None:
     model = read(model_type="falcon_h1", mamba_d_ssm=INNER, **MAMBA2)
     (group,) = model.layer_groups
-    assert isinstance(group.mixer, SideBySide)
+    assert isinstance(group.mixer, ParallelMixer)
     assert (group.mixer.kind, model.num_kv_heads) == ("gqa+mamba2", 2)
     assert model.state_bytes_per_sequence() == 4 * STATE
     assert model.kv_bytes_per_token() == 4 * 2 * 2 * 8 * 2

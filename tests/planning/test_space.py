@@ -9,7 +9,16 @@ import capacity
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, build
 from capacity.model import load_model
-from capacity.planning.space import DECIDED, FIXED, Axes, Candidate, Search, asked_apart, pairs, pools
+from capacity.planning.space import (
+    FIXED_FIELDS,
+    SEARCHED_FIELDS,
+    Axes,
+    Candidate,
+    Search,
+    disaggregated_axes,
+    pairs,
+    pools,
+)
 
 
 def test_what_draws_in_the_plan_is_named_once() -> None:
@@ -46,8 +55,8 @@ def test_a_limit_on_time_is_the_default_and_can_be_lifted() -> None:
 @pytest.mark.parametrize("name", Pool.model_fields)
 def test_each_pool_field_is_an_axis_or_fixed(name: str) -> None:
     """A field of a pool that a search neither decides nor has as an axis is the same in all of its deployments."""
-    if name not in FIXED:
-        assert name in DECIDED or name in Axes.model_fields
+    if name not in FIXED_FIELDS:
+        assert name in SEARCHED_FIELDS or name in Axes.model_fields
         return
     value = VALUES[name.replace("_", "-")].split()[0]
     search = build(Search, {"gpus": "h100", "speculators": "none,layer-skip", name: value})
@@ -114,7 +123,7 @@ def test_engines_apart_draft_and_have_ranks_where_that_is_asked_for(
     }
     alike = ("speculator", "num_speculative_tokens", "quantization", "kv_cache_dtype", "engine")
     assert all(getattr(before, name) == getattr(after, name) for before, after in found for name in alike)
-    assert asked_apart(search, load_model(model)) == (drafts != {None}, ranks != {1})
+    assert disaggregated_axes(search, load_model(model)) == (drafts != {None}, ranks != {1})
 
 
 @pytest.mark.parametrize(

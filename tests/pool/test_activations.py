@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from capacity.deployment.engines import EngineSpec, find_engine
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import scheme_for
-from capacity.pool.activations import activation_bytes, graph_bytes, with_images
+from capacity.pool.activations import activation_bytes, graph_bytes, image_activation_bytes
 from capacity.pool.resolve import ResolvedPool
 
 
@@ -62,10 +62,10 @@ def test_images_against_logs() -> None:
     model = load_model("qwen3.5-35b-a3b")
     assert model.vision is not None  # of Qwen3.5-9B and Qwen3.6-27B too
     pool = stepping(replace(model, hidden_size=4096), VLLM, rows=256, tokens=2048)
-    small = with_images(0.8 * GIB, model.vision, pool)
+    small = image_activation_bytes(0.8 * GIB, model.vision, pool)
     assert small / GIB == pytest.approx(35.54 - 17.66 - 15.85 - 0.13, rel=0.03)
     wide = stepping(replace(model, hidden_size=5120), VLLM, rows=256, tokens=2048, tensor_parallel_size=2)
-    halved = with_images(0.8 * GIB, model.vision, wide)
+    halved = image_activation_bytes(0.8 * GIB, model.vision, wide)
     assert halved / GIB == pytest.approx(2.32 - 0.96, rel=0.03)
 
 
@@ -79,12 +79,14 @@ def test_images_keep_room_in_models_that_see() -> None:
     assert seeing >= text + outputs
     patches = model.vision.largest_image_tokens * model.vision.patches_per_token
     pixels = patches * model.vision.patch_inputs * 2
-    assert with_images(1e12, model.vision, pools[0]) == 1e12 + outputs + pixels
+    assert image_activation_bytes(1e12, model.vision, pools[0]) == 1e12 + outputs + pixels
     one, two = (
         replace(pools[0], max_num_batched_tokens=tokens)
         for tokens in (1, 2 * model.vision.largest_image_tokens)
     )
-    assert with_images(0.0, model.vision, two) == 2 * with_images(0.0, model.vision, one)
+    assert image_activation_bytes(0.0, model.vision, two) == 2 * image_activation_bytes(
+        0.0, model.vision, one
+    )
     sglang = [stepping(each, find_engine("sglang"), rows=256, tokens=2048) for each in (model, blind)]
     assert activation_bytes(sglang[0]) == activation_bytes(sglang[1])
 

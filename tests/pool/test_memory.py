@@ -18,7 +18,7 @@ from capacity.hardware import load_profile
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import QuantizationScheme, find_format, scheme_for
 from capacity.pool.activations import activation_bytes
-from capacity.pool.memory import HeldMemory, MemoryPlan, held_memory, memory_plan, sglang_static_fraction
+from capacity.pool.memory import MemoryPlan, StaticMemory, memory_plan, sglang_static_fraction, static_memory
 from capacity.pool.weights import stage_weights
 
 # vLLM 0.11 on H100, 79.18 GiB (llm-d-planner docs/empirical-vllm-memory-results.md): GiB per GPU of weights,
@@ -39,9 +39,9 @@ def _model(name: str, quantization: str | None = None) -> tuple[ModelSpec, Quant
     return model, scheme_for(model, quantization) if quantization else model.checkpoint
 
 
-def _held(weights: float, activations: float, nontorch: float) -> HeldMemory:
+def _held(weights: float, activations: float, nontorch: float) -> StaticMemory:
     """What a log says that a GPU holds, in GiB; its graphs lie outside the budget."""
-    return HeldMemory(
+    return StaticMemory(
         weights_bytes=round(weights * GIB),
         activations_bytes=round(activations * GIB),
         nontorch_bytes=round(nontorch * GIB),
@@ -105,7 +105,7 @@ def test_llama_3_8b_of_vllm_pr_10511() -> None:
     profile = A100.model_copy(update={"memory_engine_bytes": round(79.22 * GIB)})
     pool = pool_of(model, profile, find_engine("vllm@0.6"))
     nontorch = round(1.79 * GIB)
-    held = replace(held_memory(pool, 0), nontorch_bytes=nontorch, overhead_bytes=nontorch)
+    held = replace(static_memory(pool, 0), nontorch_bytes=nontorch, overhead_bytes=nontorch)
     plan = memory_plan(pool, [held])
     assert plan.weights_bytes / GIB == pytest.approx(14.96, abs=0.005)
     assert plan.activations_bytes / GIB == pytest.approx(1.26, rel=0.02)
@@ -394,7 +394,7 @@ def test_a_tower_stands_on_every_stage_and_is_divided_by_tensor_parallelism(tp: 
             pipeline_parallel_size=pp,
         )
         for stage in range(pp):
-            more = held_memory(pool, stage).weights_bytes - held_memory(blind, stage).weights_bytes
+            more = static_memory(pool, stage).weights_bytes - static_memory(blind, stage).weights_bytes
             assert more == pytest.approx(2 * 423_060_336 / tp, abs=2)
 
 
@@ -405,4 +405,4 @@ def test_weights_of_a_model_that_sees_as_vllm_printed_them() -> None:
     """
     pool = pool_of(load_model("gemma-3-27b"), A100, VLLM_011, tensor_parallel_size=4)
     assert pool.model.rotary_values * 2 / GIB == pytest.approx(0.28125)
-    assert held_memory(pool, 0).weights_bytes / GIB == pytest.approx(13.1665, rel=0.01)
+    assert static_memory(pool, 0).weights_bytes / GIB == pytest.approx(13.1665, rel=0.01)

@@ -64,9 +64,9 @@ def test_a_limit_above_the_places_is_lowered_and_said() -> None:
     asked = resolved(max_num_seqs=512)
     assert asked.max_num_seqs == places
     assert any(f"at most {places} requests run concurrently" in note for note in asked.notes)
-    assert "use more GPUs" in asked.more_seats
+    assert "use more GPUs" in asked.concurrency_advice
     below = resolved(max_num_seqs=4)
-    assert below.more_seats == "raise --max-num-seqs"
+    assert below.concurrency_advice == "raise --max-num-seqs"
     assert below.max_num_seqs == 4
     assert not any("run concurrently" in note for note in below.notes)
 
@@ -88,4 +88,4 @@ def test_without_a_place_it_does_not_fit() -> None:
     assert not tight.memory.fits
     assert tight.memory.max_context_tokens == 0
     assert "one request needs 0.72 GiB of states" in (tight.memory.reason or "")
-    assert tight.ways_out
+    assert tight.suggested_changes

@@ -67,7 +67,7 @@ def test_what_the_ways_out_name_is_accepted() -> None:
     for gpu in ("tpu-v5e", "m4-max", "t4", "gaudi3", "epyc-9755"):
         for name in engine_names():
             profile, engine = load_profile(gpu), find_engine(name)
-            if engine.runs(profile.platform, profile.capability):
+            if engine.runs_on_platform(profile.platform, profile.capability):
                 resolved(
                     gpu, engine=name, **({"quantization": "q8_0"} if "llama" in name or "oll" in name else {})
                 )

@@ -143,7 +143,7 @@ def test_two_changes_at_once_where_none_is_enough(model: str, gpu: str, options:
 
 def test_the_planner_is_told_what_is_missing_without_trying_ways_out() -> None:
     pool = pool_of(load_model("llama-3.1-70b"), H200, VLLM)
-    short = pool.memory_in_short
+    short = pool.memory_without_advice
     assert short.reason is not None
     assert (pool.memory.reason or "").startswith(short.reason)
     assert "Use" not in short.reason

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from capacity.answers.records import Quantity
 from capacity.report.display import (
-    MOST_DIGITS,
+    MAX_DIGITS,
     STANDARD,
     VERDICT_COLOURS,
     Units,
-    as_sure,
-    last_place,
+    last_supported_place,
     number_text,
     round_like,
     seconds_and_interval,
     text_and_interval,
     time_and_interval,
     verdict_text,
+    with_relative_interval,
 )
 from capacity.simulator.verdict import STABLE, Judgement
 
@@ -30,8 +30,8 @@ from capacity.simulator.verdict import STABLE, Judgement
 @given(st.floats(0, 1e15))
 def test_units_change_the_unit_alone(value: float) -> None:
     other = Units(memory="GB", time="s")
-    assert STANDARD.of_bytes(value) * 2**30 == pytest.approx(other.of_bytes(value) * 1e9)
-    assert STANDARD.of_seconds(value) / 1e3 == pytest.approx(other.of_seconds(value))
+    assert STANDARD.convert_bytes(value) * 2**30 == pytest.approx(other.convert_bytes(value) * 1e9)
+    assert STANDARD.convert_seconds(value) / 1e3 == pytest.approx(other.convert_seconds(value))
 
 
 def test_numbers_carry_their_unit_and_interval() -> None:
@@ -61,19 +61,19 @@ def test_numbers_carry_their_unit_and_interval() -> None:
 def test_the_interval_says_how_many_digits_a_number_has(
     value: float, low: float, high: float, place: int
 ) -> None:
-    assert last_place(Quantity(value=value, low=low, high=high)) == place
+    assert last_supported_place(Quantity(value=value, low=low, high=high)) == place
 
 
 @pytest.mark.parametrize("high", [None, math.inf])
 def test_of_an_open_interval_the_known_end_counts(high: float | None) -> None:
     open_ended = Quantity(value=2037.0, low=1538.0, high=high)
-    assert last_place(open_ended) == 2
+    assert last_supported_place(open_ended) == 2
     assert STANDARD.time_text(2.037, Quantity(value=2.037, low=1.538, high=high)) == "2.0 s"
 
 
 @pytest.mark.parametrize(("low", "high"), [(None, None), (1.0, None), (1.0, 1.0), (1.0, math.inf)])
 def test_no_interval_says_nothing_of_digits(low: float | None, high: float | None) -> None:
-    assert last_place(Quantity(value=1.0, low=low, high=high)) is None
+    assert last_supported_place(Quantity(value=1.0, low=low, high=high)) is None
 
 
 def test_times_change_their_unit_where_ms_would_hold_a_place_alone() -> None:
@@ -95,9 +95,12 @@ def test_times_change_their_unit_where_ms_would_hold_a_place_alone() -> None:
 
 def test_a_number_that_hangs_on_a_prediction_is_no_surer() -> None:
     mean = Quantity(value=100.0, low=70.0, high=130.0)
-    assert number_text(412.3, as_sure(412.3, mean)) == "410"
-    assert number_text(412.3, as_sure(412.3, Quantity(value=100.0, low=97.0, high=103.0))) == "412"
-    assert number_text(412.34, as_sure(412.34, None)) == "412.3"
+    assert number_text(412.3, with_relative_interval(412.3, mean)) == "410"
+    assert (
+        number_text(412.3, with_relative_interval(412.3, Quantity(value=100.0, low=97.0, high=103.0)))
+        == "412"
+    )
+    assert number_text(412.34, with_relative_interval(412.34, None)) == "412.3"
 
 
 @given(st.floats(1e-9, 1e12), st.floats(0.001, 0.9), st.floats(1.001, 10.0))
@@ -107,9 +110,9 @@ def test_what_is_shown_is_within_a_tenth_of_the_intervals_width(
     """Rounding hides no more than the interval leaves open, and shows no digit that is a tenth of a tenth of it."""
     quantity = Quantity(value=value, low=value * below, high=value * above)
     half = value * (above - below) / 2
-    place = last_place(quantity)
+    place = last_supported_place(quantity)
     assert place is not None
-    if math.log10(value) - place < MOST_DIGITS - 1:  # not cut to four digits
+    if math.log10(value) - place < MAX_DIGITS - 1:  # not cut to four digits
         assert 10.0**place <= half
     assert 10.0**place >= min(half / 36, 10 ** math.floor(math.log10(value)))
 

@@ -8,7 +8,7 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.deployment.launching import launch_command
 from capacity.report.fronts import proxy_command, router_command
-from capacity.report.kubernetes import addresses
+from capacity.report.kubernetes import pod_addresses
 
 PAIR = (
     Pool(gpu="h100", tensor_parallel_size=2, role="prefill", replicas=2),
@@ -18,7 +18,7 @@ PAIR = (
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
 def test_a_proxy_knows_every_server(engine: str) -> None:
-    prefill, decode = (addresses("m", pool) for pool in PAIR)
+    prefill, decode = (pod_addresses("m", pool) for pool in PAIR)
     proxy = proxy_command(engine, prefill, decode)
     said = proxy.text + "".join(text for _, text in proxy.files)
     for host in (*prefill, *decode):

@@ -10,7 +10,7 @@ import yaml
 from capacity.deployment import Pool
 from capacity.deployment.launching import launch_command
 from capacity.report.fronts import proxy_command
-from capacity.report.kubernetes import addresses, kubernetes_disaggregated, kubernetes_manifest
+from capacity.report.kubernetes import kubernetes_disaggregated, kubernetes_manifest, pod_addresses
 
 POOL = Pool(gpu="h100", tensor_parallel_size=4, quantization="fp8", max_num_batched_tokens=2048)
 PAIR = (
@@ -32,7 +32,7 @@ def documents(manifest: str) -> list[Any]:
 
 def apart(engine: str) -> str:
     pools = [pool.model_copy(update={"engine": engine}) for pool in PAIR]
-    proxy = proxy_command(engine, *(addresses("M 1", pool) for pool in pools))
+    proxy = proxy_command(engine, *(pod_addresses("M 1", pool) for pool in pools))
     launches = [launch_command(engine, "org/model", pool) for pool in pools]
     return kubernetes_disaggregated("M 1", launches, pools, proxy)
 

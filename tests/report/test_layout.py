@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from capacity.report.layout import grid, render_text
+from capacity.report.layout import empty_table, render_text
 
 HEADS = ("change", "TTFT, ms", "busiest GPU x", "efficiency", "$/1M tokens", "experts read", "tokens/s /GPU")
 ROWS = (
@@ -14,7 +14,7 @@ ROWS = (
 
 
 def test_a_table_that_must_wrap_breaks_no_word() -> None:
-    table = grid("Changes", *((head, "left") for head in HEADS))
+    table = empty_table("Changes", *((head, "left") for head in HEADS))
     for row in ROWS:
         table.add_row(*row)
     text = render_text([table])
@@ -25,7 +25,7 @@ def test_a_table_that_must_wrap_breaks_no_word() -> None:
 
 @pytest.mark.parametrize("length", [30, 200])
 def test_words_that_have_no_room_are_folded_and_not_lost(length: int) -> None:
-    table = grid("Paths", ("", "left"), *(("column", "left") for _ in range(8)))
+    table = empty_table("Paths", ("", "left"), *(("column", "left") for _ in range(8)))
     table.add_row("a" * length, *(["b" * 20] * 8))
     text = render_text([table])
     assert text.count("a") == length + 1  # and one of the title

@@ -14,14 +14,14 @@ from capacity.report.plan import (
     level_text,
     quality_sources,
     quality_text,
-    turned_down,
+    rejection_rows,
 )
 from capacity.report.plan_summary import plan_view
-from capacity.report.views.layout import parts
+from capacity.report.views.layout import view_parts
 
 
 def flat(plan: Plan) -> str:
-    return " ".join(render_text(parts(plan_view(plan), plan)).split())
+    return " ".join(render_text(view_parts(plan_view(plan), plan)).split())
 
 
 def test_a_level_has_its_interval_where_it_is_known() -> None:
@@ -54,7 +54,7 @@ def test_without_a_price_there_is_a_dash(small_plan: Plan) -> None:
 
 
 def test_every_rejection_is_counted_under_its_reason(small_plan: Plan) -> None:
-    rows = turned_down(small_plan)
+    rows = rejection_rows(small_plan)
     counts = [count for count, _, _ in rows]
     assert sum(counts) == len(small_plan.rejected) > 0
     assert counts == sorted(counts, reverse=True)

@@ -22,7 +22,7 @@ from capacity.planning.plan import plan
 from capacity.planning.records import Plan
 from capacity.planning.search.ranking import pin_defaults
 from capacity.pool.resolve import resolve
-from capacity.report.plan_files import busiest_part, write_plan_files
+from capacity.report.plan_files import select_busiest_part, write_plan_files
 from capacity.report.tables import render
 from capacity.workload import random_requests
 
@@ -150,7 +150,7 @@ def test_arrivals_of_a_long_trace_are_its_busiest_minutes(
 
 def test_arrivals_of_a_short_trace_are_all_of_it() -> None:
     short = random_requests(num_requests=50, input_len=10, output_len=2, request_rate_per_s=1.0)
-    assert busiest_part(short) is short
+    assert select_busiest_part(short) is short
 
 
 def test_the_compare_line_reads_what_the_benchmark_line_writes(

@@ -11,12 +11,14 @@ from capacity.planning.records import Plan
 from capacity.report.plan_summary import plan_view
 from capacity.report.sheet import answer_html
 from capacity.report.tables import render
-from capacity.report.views.layout import parts
+from capacity.report.views.layout import view_parts
 
 
 def test_a_report_holds_the_answer_its_charts_and_its_files(small_plan: Plan) -> None:
     page = answer_html(
-        small_plan, parts(plan_view(small_plan), small_plan), files=[("Launch <it>", "vllm serve & wait")]
+        small_plan,
+        view_parts(plan_view(small_plan), small_plan),
+        files=[("Launch <it>", "vllm serve & wait")],
     )
     assert small_plan.best is not None
     assert f"<td>{escape(small_plan.best.label)}</td>" in page

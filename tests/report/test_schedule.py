@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from capacity.report.schedule import MAX_COLUMNS, gantt, heading, radix_table, table
+from capacity.report.schedule import MAX_COLUMNS, radix_table, schedule_heading, steps_table, text_gantt
 
 # start, end, rows (name, tokens, computed, drafts), preempted, finished, free blocks
 STEPS = [
@@ -19,27 +19,27 @@ SCHEDULE = {
 
 
 def test_a_row_a_request_and_a_column_a_step() -> None:
-    lines = gantt(SCHEDULE).splitlines()
+    lines = text_gantt(SCHEDULE).splitlines()
     assert lines[1] == "steps 0 to 4, from 0 s to 0.9 s"
     assert lines[2:] == ["a Pdx.P", "b  Pvd"]
 
 
 def test_long_schedules_come_in_blocks() -> None:
     steps = [(i, i + 1, [("a", 1, i + 1)], [], [], 0) for i in range(MAX_COLUMNS + 1)]
-    lines = gantt(SCHEDULE | {"steps": steps}).splitlines()
+    lines = text_gantt(SCHEDULE | {"steps": steps}).splitlines()
     assert [line for line in lines if line.startswith("a ")] == [f"a {'d' * MAX_COLUMNS}", "a d"]
 
 
 def test_a_line_a_step() -> None:
-    lines = table(SCHEDULE).splitlines()
-    assert lines[0] == heading(SCHEDULE) == "two (vllm-v1): finished"
+    lines = steps_table(SCHEDULE).splitlines()
+    assert lines[0] == schedule_heading(SCHEDULE) == "two (vllm-v1): finished"
     assert len(lines) == 2 + len(STEPS)
     assert lines[4].split() == ["0.6", "0.7", "8", "b:3@4+2;", "preempted", "a"]
 
 
 def test_how_it_ended_and_who_was_rejected() -> None:
     ended = SCHEDULE | {"status": "stalled", "error": "no room", "rejected": ["c", "d"]}
-    assert heading(ended) == "two (vllm-v1): stalled: no room, rejected c, d"
+    assert schedule_heading(ended) == "two (vllm-v1): stalled: no room, rejected c, d"
 
 
 def test_a_radix_program_is_a_line_an_operation() -> None:

@@ -13,9 +13,9 @@ import pytest
 import capacity
 from capacity.base import registry
 from capacity.report.display import rate_and_interval, time_and_interval
-from capacity.report.figures.of_answer import charts_of
-from capacity.report.sheet import answer_html, question_of, sources_of
-from capacity.report.subject import gpu_names, subject_of
+from capacity.report.figures.of_answer import answer_charts
+from capacity.report.sheet import answer_html, number_sources, page_heading
+from capacity.report.subject import describe_answer, gpu_names
 from capacity.report.tables import render
 
 PLACE = {"gpu": "h100", "input_len": 600, "output_len": 60}
@@ -38,10 +38,10 @@ def test_a_page_holds_question_answer_charts_sources_and_commands(estimate: Any)
     page = render(estimate, "html", command="capacity estimate 'it'", python="import capacity\n")
     read = words(page)
     assert "<h1>Predict TTFT, TPOT, throughput and cost of a deployment</h1>" in page
-    assert subject_of(estimate) == (
+    assert describe_answer(estimate) == (
         "llama-3.1-8b, 1 x h100-sxm-80gb, vllm@0.33, bf16 weights, 600 tokens in, 60 out, closed loop of 8 requests"
     )
-    assert subject_of(estimate) in read
+    assert describe_answer(estimate) in read
     for shown in (*time_and_interval(estimate.ttft_s), *rate_and_interval(estimate.output_tokens_per_s)):
         assert shown in read
     assert estimate.cost is not None
@@ -54,7 +54,7 @@ def test_a_page_holds_question_answer_charts_sources_and_commands(estimate: Any)
     assert "Command capacity estimate 'it'" in read
     assert "In Python import capacity" in read
     assert "--detail" not in read
-    assert page.count("<svg") == len(charts_of(estimate)) == 3
+    assert page.count("<svg") == len(answer_charts(estimate)) == 3
     assert len(page.encode()) < LARGEST
     assert not re.search(r'src=|href="(?!#)|@import|url\((?!#)', page)
 
@@ -100,7 +100,7 @@ WITHOUT_CHARTS = {"attention-io"}
 def test_every_answer_has_a_page(name: str) -> None:
     answer = ANSWERS[name]()
     page = render(answer, "html", command="capacity it")
-    assert escape(question_of(name)) in page
+    assert escape(page_heading(name)) in page
     assert (page.count("<svg") > 0) is (name not in WITHOUT_CHARTS)
     assert len(page.encode()) < LARGEST
     assert "capacity it" in words(page)
@@ -109,7 +109,7 @@ def test_every_answer_has_a_page(name: str) -> None:
 
 def test_every_answer_has_a_heading_of_one_line() -> None:
     for name in registry.ANSWERS:
-        question = question_of(name)
+        question = page_heading(name)
         assert "\n" not in question
         assert not question.endswith(".")
         assert question[0].isupper()
@@ -138,6 +138,6 @@ def test_nothing_is_opened_because_an_answer_names_it(estimate: Any, tmp_path: A
     hostile = replace(
         estimate, model=replace(estimate.model, name=str(named)), gpu=replace(estimate.gpu, name=str(named))
     )
-    said = sources_of(hostile)
+    said = number_sources(hostile)
     assert f"{named}: custom configuration" in said
     assert f"{named}: custom profile" in said

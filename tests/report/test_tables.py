@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 
 from capacity.base.record import AnswerRecord
-from capacity.report.tables import finite, listing, render
+from capacity.report.tables import null_infinities, render, render_listing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ ROWS = (Row(value=1.5, name="a, b"), Row(value=math.inf, name="c"))
 
 
 def test_infinite_numbers_are_null_however_deep() -> None:
-    assert finite({"a": [1.0, float("inf")], "b": (-math.inf, "inf"), "c": True}) == {
+    assert null_infinities({"a": [1.0, float("inf")], "b": (-math.inf, "inf"), "c": True}) == {
         "a": [1.0, None],
         "b": [None, "inf"],
         "c": True,
@@ -59,11 +59,11 @@ def test_a_table_is_that_of_the_schemas_name_or_one_that_is_handed_in() -> None:
 
 def test_a_listing_has_a_dash_where_a_record_has_no_value() -> None:
     rows = [{"name": "m", "total_params": 8e9, "active_params": None}]
-    lines = [line.split() for line in listing(rows, "table", title="Models").splitlines()]
+    lines = [line.split() for line in render_listing(rows, "table", title="Models").splitlines()]
     assert lines[-1] == ["m", "8", "-", "-"]
-    assert json.loads(listing(rows, "json", title="Models")) == rows
+    assert json.loads(render_listing(rows, "json", title="Models")) == rows
 
 
 def test_what_is_no_number_is_refused_and_not_taken_for_an_absent_value() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        json.dumps(finite({"rate": math.nan}), allow_nan=False)
+        json.dumps(null_infinities({"rate": math.nan}), allow_nan=False)

@@ -11,7 +11,7 @@ from cluster_runs import COLUMNS, assert_equal, requests, talks
 from engine_loops import LOOPS
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routing import Takes
+from capacity.deployment.routing import PoolLimits
 from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
 from capacity.simulator.escalation import Escalation
 from capacity.simulator.fleet import Failures
@@ -23,7 +23,7 @@ from capacity.workload import Workload
 
 LIMITS = SchedulerLimits(max_num_seqs=32, max_num_batched_tokens=512, max_model_len=2000)
 SMALL = EngineSetup(step_times=AffineStepTimes(0.004, 4e-5), num_blocks=2000, limits=LIMITS, label="small")
-LARGE = replace(SMALL, step_times=AffineStepTimes(0.02, 2e-4), label="large", takes=Takes(1))
+LARGE = replace(SMALL, step_times=AffineStepTimes(0.02, 2e-4), label="large", takes=PoolLimits(1))
 FRONT = FrontendTimes(request_latency_s=0.003, response_latency_s=0.001)
 
 
@@ -86,7 +86,7 @@ def test_between_it_is_the_small_pool_and_then_the_large_one(
     workload, judge_s = requests(60, rate=8.0), 0.25
     found = cascade(workload, rate, judge_s=judge_s, frontend=front, engine_loop=loop)
     small = alone(workload, SMALL, frontend=front, engine_loop=loop)
-    on = np.flatnonzero(Escalation(rates=(rate,)).steps(len(workload), seed=0))
+    on = np.flatnonzero(Escalation(rates=(rate,)).final_pools(len(workload), seed=0))
     judged_ps = column(small, "finish_ps") + round(judge_s * PS_PER_S)
     order, again = arriving(workload, on, judged_ps)
     large = alone(again, LARGE, frontend=front, engine_loop=loop)
@@ -183,7 +183,7 @@ def test_what_waits_for_one_pool_holds_up_no_other() -> None:
     workload = requests(rate=15.0)
     found = cascade(workload, 0.5, outstanding_limit=3)
     small = cascade(workload, 0.0, outstanding_limit=3)
-    stayed = np.flatnonzero(Escalation(rates=(0.5,)).steps(len(workload), seed=0) == 0)
+    stayed = np.flatnonzero(Escalation(rates=(0.5,)).final_pools(len(workload), seed=0) == 0)
     np.testing.assert_array_equal(column(found, "finish_ps")[stayed], column(small, "finish_ps")[stayed])
 
 

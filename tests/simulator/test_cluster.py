@@ -28,7 +28,7 @@ from step_models import FunctionStepTimes
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import RoundRobin
-from capacity.deployment.routing import Forecast, Prompt, Router, Takes
+from capacity.deployment.routing import Forecast, PoolLimits, Prompt, Router
 from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
 from capacity.simulator.fleet import Failures
 from capacity.simulator.schedulers import SchedulerLimits
@@ -300,7 +300,7 @@ def test_replicas_that_take_turns_may_be_given_all_their_requests_at_once(
     assert fed.to_dict() | {"router": None} == sent.to_dict() | {"router": None}
 
 
-def unequal(short: Takes, long: Takes) -> list[EngineSetup]:
+def unequal(short: PoolLimits, long: PoolLimits) -> list[EngineSetup]:
     """Two slow engines with small caches, and one that is thrice as fast."""
     slow = EngineSetup(step_times=AffineStepTimes(0.03, 3e-4), num_blocks=200, label="slow", takes=short)
     fast = EngineSetup(step_times=STEPS, num_blocks=2000, label="fast", takes=long)
@@ -315,7 +315,7 @@ APART = ["by-prompt-length", "by-request-length", "within-ttft", "random", "leas
 def test_unequal_engines_do_the_same_readable_and_compiled(router: str, failing: bool) -> None:
     workload = requests(count=300, rate=12.0, seed=3)
     slow, fast = Forecast(0.4, 0.03, 3e-4, 1e-5), Forecast(0.4, 0.01, 1e-4, 1e-6)
-    engines = unequal(Takes(0, 150, 4, slow), Takes(1, forecast=fast))
+    engines = unequal(PoolLimits(0, 150, 4, slow), PoolLimits(1, forecast=fast))
     lost = Failures(mean_time_between_failures_s=8.0, recovery_s=2.0, seed=1) if failing else None
     runs = [
         simulate(workload, engines, router=router, failures=lost, seed=5, engine_loop=loop)
@@ -331,7 +331,7 @@ def test_unequal_engines_do_the_same_readable_and_compiled(router: str, failing:
 def test_pools_apart_by_length_are_deployments_of_their_own(limit: int) -> None:
     """A router by length thins the traffic and no pool acts on another: together they do what each does alone."""
     workload = requests(count=300, rate=12.0, seed=4)
-    slow, _, fast = unequal(Takes(0, limit), Takes(1))
+    slow, _, fast = unequal(PoolLimits(0, limit), PoolLimits(1))
     together = simulate(workload, [slow, slow, fast], router="by-prompt-length")
     short = workload.prompt_tokens <= limit
     for rows, pool in ((np.flatnonzero(short), [slow, slow]), (np.flatnonzero(~short), [fast])):
@@ -344,7 +344,7 @@ def test_pools_apart_by_length_are_deployments_of_their_own(limit: int) -> None:
 def test_without_limits_pools_are_one() -> None:
     workload = requests(count=200, rate=20.0, seed=6)
     engine = EngineSetup(step_times=STEPS, num_blocks=300)
-    for takes in (Takes(), Takes(0, 10**9)):
+    for takes in (PoolLimits(), PoolLimits(0, 10**9)):
         assert_equal(
             simulate(workload, [replace(engine, takes=takes)] * 3, router="by-prompt-length"),
             simulate(workload, [engine] * 3, router="least-outstanding"),

@@ -39,19 +39,19 @@ def own_keywords(name: str) -> set[str]:
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_the_core_knows_every_policy_and_every_option_of_it(name: str) -> None:
-    assert set(binding.OPTIONS[name]) == own_keywords(name)
+    assert set(binding.POLICY_OPTIONS[name]) == own_keywords(name)
     assert name in binding.POLICIES
 
 
 def test_what_it_does_not_know_it_does_not_cover() -> None:
-    assert binding.covers(SETUP)
+    assert binding.supports_setup(SETUP)
     for unknown in (
         {"policy": "mine"},
         {"policy_options": {"mine": 1}},
         {"data_parallel_size": 2, "data_parallel_balance": "mine"},
     ):
         setup = EngineSetup(step_times=SETUP.step_times, num_blocks=64, **unknown)  # type: ignore[arg-type]
-        assert not binding.covers(setup)
+        assert not binding.supports_setup(setup)
 
 
 @pytest.mark.skipif(build.working_compiler() is None, reason="no C compiler")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator import EngineSetup, SimulationResult, simulate
-from capacity.simulator.disaggregated import Disaggregated
+from capacity.simulator.disaggregated import DisaggregatedCluster
 from capacity.simulator.dispatch import Dispatch
 from capacity.simulator.fleet import Autoscaling, Failures, autoscale_pool
 from capacity.simulator.members import Recording
@@ -179,10 +179,10 @@ def deployed(
     *,
     scaling: dict[str, Autoscaling] | None = None,
     **options: Any,
-) -> tuple[Disaggregated, SimulationResult]:
+) -> tuple[DisaggregatedCluster, SimulationResult]:
     """A run, and the deployment that it leaves behind."""
     dispatch = Dispatch(link=link, **{"router": "round-robin", **options})
-    cluster = Disaggregated(workload, setups, dispatch, Recording())
+    cluster = DisaggregatedCluster(workload, setups, dispatch, Recording())
     for each in setups:
         cluster.add(each)
     for role, plan in (scaling or {}).items():
@@ -192,7 +192,7 @@ def deployed(
     return cluster, cluster.result()
 
 
-def assert_conserved(cluster: Disaggregated, found: SimulationResult, workload: Workload) -> None:
+def assert_conserved(cluster: DisaggregatedCluster, found: SimulationResult, workload: Workload) -> None:
     """Requests, tokens, transfers and blocks: each in one place, and at the end in none."""
     records, done = found.records, found.records.completed
     assert found.status == "complete", found.reason
@@ -378,7 +378,7 @@ def test_who_waits_for_a_decode_replica_gives_up_as_well() -> None:
     workload = requests(40, rate=20.0, prompt=100)
     setups = [setup("prefill"), setup("decode")]
     dispatch = Dispatch(link=INSTANT, router="round-robin", timeout_s=3.0)
-    cluster = Disaggregated(workload, setups, dispatch, Recording())
+    cluster = DisaggregatedCluster(workload, setups, dispatch, Recording())
     for each in setups:
         cluster.add(each)
 
@@ -465,7 +465,7 @@ def test_requests_that_preempt_each_other_for_ever_are_a_stall(engine_loop: str)
 
 
 def test_prompts_computed_for_ever_in_vain_are_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capacity.simulator.engine.hold_computed", lambda *_: False)
+    monkeypatch.setattr("capacity.simulator.engine.allocate_computed", lambda *_: False)
     result = simulate(requests(3), [setup("prefill"), setup("decode")], link=INSTANT, engine_loop="events")
     assert result.status == "stalled"
     assert result.restarted == 1000

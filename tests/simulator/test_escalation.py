@@ -11,11 +11,11 @@ from capacity.simulator.escalation import Escalation
 
 @pytest.mark.parametrize("rate", [0.0, 0.25, 0.3, 1.0])
 def test_as_many_go_on_as_the_rate_says(rate: float) -> None:
-    assert Escalation(rates=(rate,)).steps(400, seed=3).sum() == round(400 * rate)
+    assert Escalation(rates=(rate,)).final_pools(400, seed=3).sum() == round(400 * rate)
 
 
 def test_each_pool_sends_on_its_share_of_those_it_gets() -> None:
-    steps = Escalation(rates=(0.5, 0.2), cache_hit_rate=0.25).steps(1000, seed=1)
+    steps = Escalation(rates=(0.5, 0.2), cache_hit_rate=0.25).final_pools(1000, seed=1)
     assert {int(value): int((steps == value).sum()) for value in np.unique(steps)} == {
         -1: 250,
         0: 375,
@@ -25,13 +25,17 @@ def test_each_pool_sends_on_its_share_of_those_it_gets() -> None:
 
 
 def test_a_higher_rate_only_adds_to_those_who_go_on() -> None:
-    few, more = (Escalation(rates=(rate,)).steps(300, seed=7) for rate in (0.2, 0.6))
+    few, more = (Escalation(rates=(rate,)).final_pools(300, seed=7) for rate in (0.2, 0.6))
     assert (few <= more).all()
 
 
 def test_the_seed_draws_them() -> None:
     asked = Escalation(rates=(0.5,))
-    first, again, other = asked.steps(64, seed=0), asked.steps(64, seed=0), asked.steps(64, seed=1)
+    first, again, other = (
+        asked.final_pools(64, seed=0),
+        asked.final_pools(64, seed=0),
+        asked.final_pools(64, seed=1),
+    )
     assert (first == again).all()
     assert (first != other).any()
 

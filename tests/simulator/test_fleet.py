@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routing import Takes
+from capacity.deployment.routing import PoolLimits
 from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.schedulers import SchedulerLimits
@@ -141,7 +141,7 @@ def test_requests_that_survive_one_life_in_ten_are_answered() -> None:
 
 @pytest.mark.parametrize("engine_loop", ["events", "core"])
 def test_idle_replicas_are_not_lost_for_ever(engine_loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capacity.simulator.fleet.IDLE_LOSSES_IN_VAIN", 200)
+    monkeypatch.setattr("capacity.simulator.fleet.MAX_IDLE_LOSSES", 200)
     workload = Workload(arrival_s=[0.0, 1e6], prompt_tokens=[10, 10], output_tokens=[2, 2])
     setup = EngineSetup(step_times=STEPS, num_blocks=200)
     failures = Failures(mean_time_between_failures_s=1.0, recovery_s=0.0)
@@ -155,7 +155,7 @@ def test_idle_replicas_are_not_lost_for_ever(engine_loop: str, monkeypatch: pyte
 def test_an_autoscaler_that_only_decides_is_stopped(
     engine_loop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("capacity.simulator.fleet.DECISIONS_IN_VAIN", 500)
+    monkeypatch.setattr("capacity.simulator.fleet.MAX_SCALING_DECISIONS", 500)
     workload = Workload(arrival_s=[0.0, 1e6], prompt_tokens=[10, 10], output_tokens=[2, 2])
     setup = EngineSetup(step_times=STEPS, num_blocks=200)
     flapping = Autoscaling(
@@ -168,7 +168,7 @@ def test_an_autoscaler_that_only_decides_is_stopped(
 
 
 def test_samples_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capacity.simulator.fleet.MOST_SAMPLES", 50)
+    monkeypatch.setattr("capacity.simulator.fleet.MAX_SAMPLES", 50)
     with pytest.raises(InvalidInput, match="a sample every 1e-06 s gives more than 50 samples by 5e-05 s"):
         simulate(requests(), EngineSetup(step_times=STEPS, num_blocks=200), sample_interval_s=1e-6)
 
@@ -201,8 +201,8 @@ def test_each_pool_is_scaled_by_its_own_load(loop: str) -> None:
     plan = Autoscaling(
         max_replicas=4, target_requests=3.0, startup_s=0.5, interval_s=0.3, scale_down_delay_s=1.0
     )
-    fast = EngineSetup(step_times=STEPS, num_blocks=2000, label="fast", takes=Takes(0, most))
-    slow = replace(fast, step_times=AffineStepTimes(0.03, 3e-4), label="slow", takes=Takes(1))
+    fast = EngineSetup(step_times=STEPS, num_blocks=2000, label="fast", takes=PoolLimits(0, most))
+    slow = replace(fast, step_times=AffineStepTimes(0.03, 3e-4), label="slow", takes=PoolLimits(1))
     found = simulate(workload, [fast, slow], router="by-prompt-length", scaling=plan, engine_loop=loop)
     for pool, setup in enumerate((fast, slow)):
         own = (workload.prompt_tokens > most) == bool(pool)

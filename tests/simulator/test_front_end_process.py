@@ -106,7 +106,9 @@ def gone_on(front_end: FrontEndProcesses, arrivals_ps: list[int]) -> list[int]:
     heapq.heapify(coming)
     while coming:
         now_ps, stage, request = heapq.heappop(coming)
-        next_ps = front_end.goes_on(request, now_ps) if stage else front_end.take_in(request, now_ps)
+        next_ps = (
+            front_end.engine_arrival_ps(request, now_ps) if stage else front_end.take_in(request, now_ps)
+        )
         if stage and next_ps == now_ps:
             at_ps[request] = now_ps
         else:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from capacity.simulator import gap_counter
 from capacity.simulator.distribution import PERCENTILES
-from capacity.simulator.gap_counter import BATCH_BIN_BITS, MOST_BATCHES, GapCounter, bin_middles_ps, bin_of
+from capacity.simulator.gap_counter import BATCH_BIN_BITS, MAX_BATCHES, GapCounter, bin_index, bin_middles_ps
 
 entries = st.lists(st.tuples(st.integers(0, 10**11), st.integers(1, 30)), min_size=1, max_size=200)
 
@@ -66,7 +66,7 @@ def test_gaps_that_were_counted_but_not_yet_held_are_left_out() -> None:
 
 @given(st.integers(0, 10**15))
 def test_a_gap_is_known_to_its_bin(gap_ps: int) -> None:
-    (middle,) = bin_middles_ps(np.array([bin_of(gap_ps, BATCH_BIN_BITS)]), BATCH_BIN_BITS)
+    (middle,) = bin_middles_ps(np.array([bin_index(gap_ps, BATCH_BIN_BITS)]), BATCH_BIN_BITS)
     assert abs(middle - gap_ps) <= gap_ps * 2.0**-8
 
 
@@ -76,7 +76,7 @@ def test_batches_lose_no_gap(rows: list[tuple[int, int]]) -> None:
     for gap_ps, count in rows:
         counter.add(gap_ps, count)
     histograms = counter.batches().histograms()
-    assert len(histograms) <= MOST_BATCHES
-    bins = [bin_of(gap_ps, BATCH_BIN_BITS) for gap_ps, count in rows for _ in range(count)]
+    assert len(histograms) <= MAX_BATCHES
+    bins = [bin_index(gap_ps, BATCH_BIN_BITS) for gap_ps, count in rows for _ in range(count)]
     whole = np.bincount(bins, minlength=histograms.shape[1])
     np.testing.assert_array_equal(histograms.sum(axis=0), whole)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from capacity.base.errors import InvalidInput
-from capacity.simulator.levels import hold
+from capacity.simulator.levels import evaluate_slos
 from capacity.simulator.metrics import MISSING, RequestTable, summarize
 from capacity.workload import parse_slos
 
@@ -30,7 +30,7 @@ def table(e2e_ms: list[float | None]) -> RequestTable:
 def test_levels_count_what_never_ended_as_infinitely_late() -> None:
     records = table([float(ms) for ms in range(1, 100)] + [None])
     slos = parse_slos("e2el:p50:60ms ttft:p99:200ms e2el:p100:1s tpot:50")
-    levels = hold(slos, records, summarize(records))
+    levels = evaluate_slos(slos, records, summarize(records))
     assert [level.met for level in levels] == [True, False, False, False]
     assert levels[0].value_ms == pytest.approx(50.5)
     assert levels[0].attained_fraction == pytest.approx(0.60)
@@ -43,4 +43,4 @@ def test_levels_count_what_never_ended_as_infinitely_late() -> None:
 def test_gap_percentiles_are_those_of_the_summary() -> None:
     records = table([1.0])
     with pytest.raises(InvalidInput, match="p50, p90, p95, p99"):
-        hold(parse_slos("itl:p80:10ms"), records, summarize(records))
+        evaluate_slos(parse_slos("itl:p80:10ms"), records, summarize(records))

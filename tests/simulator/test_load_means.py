@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from capacity.simulator.load_means import steady_means, whole_means
+from capacity.simulator.load_means import steady_means, whole_run_means
 from capacity.simulator.metrics import RequestRecord, RequestTable, summarize
 
 
@@ -59,6 +59,6 @@ def test_too_few_have_no_means() -> None:
 
 def test_a_whole_run_is_what_its_summary_says() -> None:
     """Eight requests in 8 s, two at a time."""
-    means = whole_means(summarize(WAVES), WAVES)
+    means = whole_run_means(summarize(WAVES), WAVES)
     assert means is not None
     assert (means.requests_per_s, means.in_flight, means.ttft_s) == pytest.approx((1, 2, 0.5))

@@ -6,7 +6,7 @@ import numpy as np
 import simpy
 
 from capacity.simulator import EngineSetup
-from capacity.simulator.engines import Nobody
+from capacity.simulator.engines import NullReports
 from capacity.simulator.instants import ARRIVE, call_at
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Recording
@@ -29,7 +29,7 @@ SETUP = EngineSetup(
 )
 
 
-class Heard(Nobody):
+class Heard(NullReports):
     """Keeps what is reported."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from capacity.deployment import DeploymentFile, Pool, Service, Traffic
 from capacity.planning.variations.diff import diff
 from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.metrics import LatencySummary
-from capacity.simulator.replications import FIGURES, over_runs, pair_runs, replication_seeds
+from capacity.simulator.replications import METRIC_NAMES, pair_runs, replication_seeds, summarize_runs
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import AffineStepTimes
 from capacity.workload import LognormalLengths, SteadyArrivals, synthetic
@@ -96,13 +96,13 @@ def test_common_random_numbers_reduce_the_variance() -> None:
 def test_means_over_runs_are_students() -> None:
     seeds = replication_seeds(0, 4)
     summaries = [run(seed, 1024) for seed in seeds]
-    found = over_runs(seeds, summaries)
+    found = summarize_runs(seeds, summaries)
     values = [summary.ttft_ms.percentiles[95] for summary in summaries if summary.ttft_ms is not None]
     p95 = found.metrics["p95_ttft_ms"]
     assert p95 is not None
     assert p95.value == pytest.approx(np.mean(values))
     assert p95.high == pytest.approx(np.mean(values) + 3.182446 * np.std(values, ddof=1) / 2, rel=1e-4)
-    assert set(found.metrics) == set(FIGURES)
+    assert set(found.metrics) == set(METRIC_NAMES)
     assert found.metrics["request_goodput"] is None, "no limits were given"
 
 
@@ -143,7 +143,7 @@ def deployment(**pool: Any) -> DeploymentFile:
 def test_diff_compares_pair_by_pair() -> None:
     first, second = deployment(), deployment(max_num_seqs=3)
     found = diff(first, second, replications=4, seed=5)
-    assert [m.metric for m in found.replicated] == [m for m in FIGURES if m != "request_goodput"]
+    assert [m.metric for m in found.replicated] == [m for m in METRIC_NAMES if m != "request_goodput"]
     ttft = next(m for m in found.replicated if m.metric == "mean_ttft_ms")
     assert ttft.significant
     assert ttft.difference.value > 0

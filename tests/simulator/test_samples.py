@@ -63,7 +63,7 @@ def test_samples_that_fork_compute_their_prompt_once() -> None:
     assert split.records.first_token_ps * 1e-12 == pytest.approx(np.full(4, 0.01 + 4 * 0.066))
     assert split.kv_utilization_peak * 600 == pytest.approx(4 * 5)
     assert forked.readable_because is not None
-    assert run(workload.take(np.array([0])), forks_samples=True).records.finish_ps[
+    assert run(workload.select(np.array([0])), forks_samples=True).records.finish_ps[
         0
     ] * 1e-12 == pytest.approx(0.076 + 3 * 0.011)
     alone = replace(workload, sample_of=None)

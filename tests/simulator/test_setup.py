@@ -13,7 +13,7 @@ from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content_pool import ContentPool
 from capacity.simulator.kv_cache.contiguous_pool import ContiguousPool
 from capacity.simulator.kv_cache.pool import JointPool
-from capacity.simulator.schedulers import SCHEDULERS, Lockstep, schedulers_that
+from capacity.simulator.schedulers import SCHEDULERS, Lockstep, schedulers_with_ability
 from capacity.simulator.schedulers.static import StaticBatching
 from capacity.simulator.setup import make_pool, make_scheduler
 from capacity.simulator.transfer import LoadBlockPool
@@ -62,7 +62,7 @@ def test_abilities_name_their_schedulers() -> None:
     eight = ["vllm-v1", "vllm-v1-async", "vllm-v0", "static", "slots", "sglang", "tensorrt-llm", "tgi"]
 
     def able(ability: str) -> list[str]:
-        return [name for name in schedulers_that(ability) if name in eight]
+        return [name for name in schedulers_with_ability(ability) if name in eight]
 
     assert able("drafts") == ["vllm-v1", "vllm-v1-async", "vllm-v0", "sglang", "tensorrt-llm", "tgi"]
     assert able("offloads") == ["vllm-v1", "vllm-v1-async"]

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from capacity.hardware.coefficients import AttentionCoefficients, Fit, GemmCoefficients, universal_family
 from capacity.step.expert_load import (
-    ROUTING_EVENNESS,
-    busiest_pairs,
-    busiest_share,
-    busiest_touched,
+    ROUTING_GAMMA_SHAPE,
+    busiest_rank_experts,
+    busiest_rank_load,
+    busiest_rank_pairs,
     distinct_experts,
     expected_max_z_squared,
 )
-from capacity.step.operators import attention_seconds, gemm_seconds, moe_seconds, norm, quantize_bytes
+from capacity.step.operators import attention_seconds, gemm_seconds, moe_seconds, p_norm, quantize_bytes
 
 FIT = Fit(basis="assumed", source="a test", date="2026-11-21")
 P, BW = 1e15, 3e12
@@ -51,15 +51,15 @@ def gemm(
 
 @given(positive, positive, st.floats(1, 16))
 def test_norm_lies_between_the_larger_and_the_sum(a: float, b: float, sharpness: float) -> None:
-    value = norm(a, b, sharpness)
+    value = p_norm(a, b, sharpness)
     assert max(a, b) <= value * (1 + 1e-12)
     assert value <= (a + b) * (1 + 1e-12)
-    assert value == norm(b, a, sharpness)
+    assert value == p_norm(b, a, sharpness)
 
 
 def test_norm_of_nothing() -> None:
-    assert norm(0.0, 0.0, 3.0) == 0.0
-    assert norm(2.0, 0.0, 3.0) == 2.0
+    assert p_norm(0.0, 0.0, 3.0) == 0.0
+    assert p_norm(2.0, 0.0, 3.0) == 2.0
 
 
 @given(sizes, st.floats(512, 65536), st.floats(512, 65536))
@@ -186,10 +186,10 @@ def test_distinct_experts_are_bounded_and_monotone(experts: int, chosen: int, to
 
 
 def test_the_busiest_rank_has_at_least_its_share() -> None:
-    assert busiest_share(100, 1) == 100
-    assert busiest_share(1, 8) == pytest.approx(1 / 8 + math.sqrt(expected_max_z_squared(8) / 8))
-    assert busiest_share(0.1, 8) == 0.1
-    assert busiest_share(1e9, 8) == pytest.approx(1e9 / 8, rel=1e-3)
+    assert busiest_rank_load(100, 1) == 100
+    assert busiest_rank_load(1, 8) == pytest.approx(1 / 8 + math.sqrt(expected_max_z_squared(8) / 8))
+    assert busiest_rank_load(0.1, 8) == 0.1
+    assert busiest_rank_load(1e9, 8) == pytest.approx(1e9 / 8, rel=1e-3)
 
 
 @pytest.mark.parametrize(("tokens", "ranks"), [(8, 4), (64, 8), (512, 8), (4096, 2), (32, 16)])
@@ -200,14 +200,16 @@ def test_the_busiest_ranks_load_is_that_of_drawn_routers(tokens: int, ranks: int
     held = experts // ranks
     pairs, touched, distinct = [], [], []
     for _ in range(draws):
-        popularity = random.gamma(ROUTING_EVENNESS, size=experts)
-        counts = random.poisson(tokens * chosen * popularity / (ROUTING_EVENNESS * experts))
+        popularity = random.gamma(ROUTING_GAMMA_SHAPE, size=experts)
+        counts = random.poisson(tokens * chosen * popularity / (ROUTING_GAMMA_SHAPE * experts))
         by_rank = counts.reshape(ranks, held)
         pairs.append(by_rank.sum(axis=1).max())
         touched.append((by_rank > 0).sum(axis=1).max())
         distinct.append((counts > 0).sum())
-    assert busiest_pairs(tokens * chosen, ranks, held) == pytest.approx(np.mean(pairs), rel=0.1)
-    assert busiest_touched(float(np.mean(distinct)), ranks, held) == pytest.approx(np.mean(touched), rel=0.05)
+    assert busiest_rank_pairs(tokens * chosen, ranks, held) == pytest.approx(np.mean(pairs), rel=0.1)
+    assert busiest_rank_experts(float(np.mean(distinct)), ranks, held) == pytest.approx(
+        np.mean(touched), rel=0.05
+    )
 
 
 @given(st.floats(0, 1e15), st.floats(1, 1e11), st.floats(0, 1e10))

@@ -89,7 +89,7 @@ def test_chip_share_slows_every_rate_and_latency_of_the_other_chip_alike() -> No
     share = load_profile("mi300x").step_time.chip_share  # type: ignore[union-attr]
     own = load_profile("h100").step_time.families["vllm"].gemm["bf16"]  # type: ignore[union-attr]
     assert share is not None
-    scaled = share.applied_to(own)
+    scaled = share.convert_constants(own)
     assert isinstance(scaled, type(own))
     assert scaled.compute_fraction == pytest.approx(own.compute_fraction * share.share)
     assert scaled.bandwidth_fraction == pytest.approx(own.bandwidth_fraction * share.share)

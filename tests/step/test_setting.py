@@ -24,10 +24,10 @@ def test_a_ring_over_two_sockets_is_slower_and_nvlink_has_none() -> None:
         gpu: StepSetting(model=load_model("llama-2-70b"), profile=load_profile(gpu))
         for gpu in ("l40s", "h100")
     }
-    four, eight = (by_gpu["l40s"].link_of(gpus).bytes_per_s for gpus in (4, 8))
+    four, eight = (by_gpu["l40s"].find_link(gpus).bytes_per_s for gpus in (4, 8))
     assert four == load_profile("l40s").pcie.bytes_per_s
     assert eight / four == pytest.approx(0.81, abs=0.02)
-    assert by_gpu["h100"].link_of(8) == by_gpu["h100"].link_of(4)
+    assert by_gpu["h100"].find_link(8) == by_gpu["h100"].find_link(4)
     (note,) = replace(by_gpu["l40s"], tensor_parallel_size=8).crossing_notes()
     assert f"{eight / 1e9:.0f} GB/s" in note
     for gpus, measured_s in ((4, 0.6733), (8, 0.7087)):
@@ -86,7 +86,7 @@ def test_a_slower_machine_takes_longer_for_all_that_its_cpu_does() -> None:
     profile, engine = load_profile("h100"), find_engine("vllm")
     setting = StepSetting(model=load_model("llama-3.1-8b"), profile=profile, engine=engine)
     slower = Adjustment(means={"host": math.log(2.0)}, source="a test", date="2026-11-22")
-    usual, slow = setting.host_time(), replace(setting, profile=profile.adjusted_by(slower)).host_time()
+    usual, slow = setting.host_time(), replace(setting, profile=profile.with_adjustment(slower)).host_time()
     for name in ("step_s", "per_sequence_s", "serial_s"):
         assert getattr(slow, name) == pytest.approx(2 * getattr(usual, name)) != 0
     assert slow.graph_sizes == usual.graph_sizes
@@ -108,7 +108,7 @@ def test_only_a_mixture_shares_experts_among_ranks(model: str, joint: bool) -> N
         data_parallel_size=2,
         enable_expert_parallel=True,
     )
-    assert (setting.joint, setting.expert_parallel) == (joint, joint)
+    assert (setting.runs_joint_steps, setting.expert_parallel) == (joint, joint)
     assert setting.weights is setting.model.checkpoint
 
 

@@ -12,7 +12,7 @@ from capacity.answers.fit import gpu_summary
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Cost, DeploymentFile, Pool
 from capacity.pool.resolve import resolve
-from capacity.techniques.one_pool import notes_of, one_rank
+from capacity.techniques.one_pool import pool_notes, require_one_rank
 
 PRICED: dict[str, dict[str, Any]] = {
     "quantize": {"methods": ("bf16",)},
@@ -61,13 +61,13 @@ def test_a_deployment_says_what_keywords_say() -> None:
 
 def test_data_parallel_ranks_are_refused_by_the_verbs_name() -> None:
     alone = Pool(gpu="h100")
-    assert one_rank(alone, "quantize") is alone
+    assert require_one_rank(alone, "quantize") is alone
     with pytest.raises(InvalidInput, match="`quantize` describes one data-parallel rank"):
-        one_rank(Pool(gpu="h100", data_parallel_size=2), "quantize")
+        require_one_rank(Pool(gpu="h100", data_parallel_size=2), "quantize")
 
 
 def test_a_pool_is_named_with_all_its_gpus_and_notes() -> None:
     resolved = resolve("llama-3.1-8b", Pool(gpu="h100", tensor_parallel_size=2, pipeline_parallel_size=2))
     gpus = gpu_summary(resolved)
     assert (gpus.name, gpus.count) == ("h100-sxm-80gb", 4)
-    assert set(resolved.step_model.notes) <= set(notes_of(resolved))
+    assert set(resolved.step_model.notes) <= set(pool_notes(resolved))

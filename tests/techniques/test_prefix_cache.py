@@ -63,7 +63,7 @@ def test_the_curve_is_a_plain_lru_at_every_capacity(
     workload = workload_of(prompts)
     assert workload.content is not None
     runs = workload.content.block_runs(BLOCK, partial=True)
-    expected = plain_lru([runs.ids_of(r) for r in range(len(workload))], capacity)
+    expected = plain_lru([runs.request_block_ids(r) for r in range(len(workload))], capacity)
     curve = reuse_curve(workload, BLOCK)
     hit = np.bincount(curve.request[curve.hits(capacity)], minlength=len(workload))
     assert hit.tolist() == expected
@@ -75,7 +75,7 @@ def replayed(workload: Workload, pool: BlockPool, *, block: int = BLOCK, leave: 
     runs = workload.content.block_runs(block)
     hits = []
     for request, tokens in enumerate(workload.prompt_tokens.tolist()):
-        pairs = runs.runs_of(request)
+        pairs = runs.request_runs(request)
         stops = np.cumsum([count for _, count in pairs]).tolist()
         table = pool.table(Content(("private", request), [key for key, _ in pairs], stops))
         hit = pool.lookup(table, tokens - leave)
@@ -144,7 +144,7 @@ def test_a_real_trace_replayed_through_the_simulators_pool(capacity_tokens: int)
     workload, _ = mooncake("synthetic")
     capacity = capacity_tokens // 512
     blocks = workload.prompt_tokens // 512
-    workload = workload.take(np.flatnonzero((blocks >= 1) & (blocks <= capacity))[:1500])
+    workload = workload.select(np.flatnonzero((blocks >= 1) & (blocks <= capacity))[:1500])
     assert workload.content is not None
     whole = workload.prompt_tokens // 512 * 512
     workload = replace(workload, prompt_tokens=whole, content=workload.content.clip(whole))

@@ -15,7 +15,7 @@ from capacity.step.expert_load import distinct_experts
 from capacity.techniques.scaling import (
     Axis,
     all_reduce_bytes_per_token,
-    cheapest,
+    cheapest_layout,
     expert_imbalance,
     scaling_curve,
 )
@@ -109,13 +109,13 @@ def test_the_cheapest_layout_that_meets_a_tpot() -> None:
     curve = scaling_curve(
         resolve("llama-3.1-8b", Pool(gpu="h100")), input_len=1000, output_len=200, concurrency=32, price=price
     )
-    loose, tight = cheapest(curve, tpot_s=1.0), cheapest(curve, tpot_s=curve[2].tpot_s or 0.0)
+    loose, tight = cheapest_layout(curve, tpot_s=1.0), cheapest_layout(curve, tpot_s=curve[2].tpot_s or 0.0)
     assert loose is not None
     assert tight is not None
     assert loose.num_gpus == 1
     assert tight.num_gpus == 4
     assert loose.usd_per_million_tokens < tight.usd_per_million_tokens  # type: ignore[operator]
-    assert cheapest(curve, tpot_s=1e-6) is None
+    assert cheapest_layout(curve, tpot_s=1e-6) is None
 
 
 def test_what_does_not_fit_is_a_row_with_its_reason() -> None:

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 from capacity_validate import calibrate
-from capacity_validate.calibrating_runs import RunCalibration, variant_of
+from capacity_validate.calibrating_runs import RunCalibration, make_variant
 from replayed_servers import GPU, MODEL, RANKS, result_file, server
 from scipy.stats import chi2
 
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.deployment import Pool
 from capacity.hardware import load_profile, write_profile
-from capacity.hardware.adjustment import NAMES, NONE, Adjustment
-from capacity.hardware.spreads import prior
+from capacity.hardware.adjustment import NAMES, NO_ADJUSTMENT, Adjustment
+from capacity.hardware.spreads import prior_adjustment
 from capacity.planning.sizing.sized_estimate import estimate
 from capacity.pool.resolve import resolve
 from capacity.step.shape import decode_shape
@@ -54,7 +54,7 @@ def test_planted_constants_are_found_within_their_stated_error(tmp_path: Path) -
     for figure in answer.figures:
         assert abs(figure.after / figure.measured - 1) < 0.5 * abs(figure.before / figure.measured - 1)
     deviations = np.sqrt(np.diag(found.covariance_matrix))
-    known = prior("vllm", load_profile(GPU).name, is_moe=False)
+    known = prior_adjustment("vllm", load_profile(GPU).name, is_moe=False)
     before = np.sqrt(np.diag(known.covariance_matrix))
     assert deviations[NAMES.index("memory")] < 0.9 * before[NAMES.index("memory")]
     assert deviations[NAMES.index("experts")] == pytest.approx(before[NAMES.index("experts")])
@@ -66,7 +66,7 @@ def test_the_variant_predicts_a_load_that_was_not_measured(tmp_path: Path) -> No
     load: dict[str, Any] = {"input_len": 3000, "output_len": 300, "concurrency": 8, "random_range_ratio": 0.4}
     asked = {"tensor_parallel_size": RANKS, "profiles": tmp_path, **load}
     before, after = (estimate(MODEL, gpu=gpu, **asked) for gpu in (GPU, f"{GPU}@mine"))
-    write_profile(variant_of(load_profile(GPU), "truth", NONE.shift_means(PLANTED)), tmp_path)
+    write_profile(make_variant(load_profile(GPU), "truth", NO_ADJUSTMENT.shift_means(PLANTED)), tmp_path)
     truth = estimate(MODEL, gpu=f"{GPU}@truth", **asked)
     for name in ("ttft_s", "tpot_s"):
         was, now, real = (getattr(each, name).value for each in (before, after, truth))
@@ -92,7 +92,7 @@ def test_what_would_beat_the_roof_is_named_and_held_there(tmp_path: Path) -> Non
     answer = learnt(runs, tmp_path)
     assert any("would exceed the GPU's peak" in text for text in answer.contradictions)
     model = resolve(MODEL, Pool(gpu=f"{GPU}@mine", tensor_parallel_size=RANKS), profiles=tmp_path).step_model
-    assert model.capped
+    assert model.capped_adjustments
 
 
 def test_what_was_learnt_is_the_prior_of_the_next(tmp_path: Path) -> None:

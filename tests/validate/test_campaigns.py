@@ -3,7 +3,13 @@
 from pathlib import Path
 
 import pytest
-from capacity_validate.campaigns import campaign_names, load_campaign, ordered_cases, parse_budget, spread_out
+from capacity_validate.campaigns import (
+    campaign_names,
+    load_campaign,
+    order_bit_reversed,
+    order_cases,
+    parse_budget,
+)
 from capacity_validate.cases import make_case
 from capacity_validate.kernels import MODULES
 from hypothesis import given
@@ -18,14 +24,14 @@ HEADER = {"environment": {"device": "d", "torch": "t"}, "profile": "cpu"}
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_every_bundled_campaign_names_kernels_that_exist(name: str, kind: str) -> None:
     campaign = load_campaign(name)
-    cases = ordered_cases(campaign.plan("cpu" if kind == "cpu" else "cuda"))
+    cases = order_cases(campaign.plan("cpu" if kind == "cpu" else "cuda"))
     assert cases
     assert len({case.id for case in cases}) == len(cases)
     assert {case.operator for case in cases} <= set(MODULES)
 
 
 def test_campaigns_grow() -> None:
-    sizes = [len(ordered_cases(load_campaign(name).cuda)) for name in ("quick", "standard", "full")]
+    sizes = [len(order_cases(load_campaign(name).cuda)) for name in ("quick", "standard", "full")]
     assert sizes == sorted(sizes)
     assert load_campaign("quick").budget_s <= 60
     assert load_campaign("standard").budget_s <= 300
@@ -33,7 +39,7 @@ def test_campaigns_grow() -> None:
 
 def test_every_beginning_of_a_campaign_is_a_balanced_sample() -> None:
     """After a quarter of the cases every valuable group has been seen, at both ends of its range."""
-    cases = ordered_cases(load_campaign("quick").cuda)
+    cases = order_cases(load_campaign("quick").cuda)
     beginning = cases[: len(cases) // 4]
     assert {"gemm", "decode_attention", "prefill_attention", "elementwise"} <= {c.operator for c in beginning}
     rows = [c["m"] for c in beginning if c.operator == "gemm"]
@@ -44,7 +50,7 @@ def test_every_beginning_of_a_campaign_is_a_balanced_sample() -> None:
 @given(st.integers(1, 200))
 def test_spreading_out_loses_nothing(count: int) -> None:
     cases = [make_case("gemm", "bf16", m=i) for i in range(1, count + 1)]
-    assert sorted(c["m"] for c in spread_out(cases)) == list(range(1, count + 1))
+    assert sorted(c["m"] for c in order_bit_reversed(cases)) == list(range(1, count + 1))
 
 
 def test_a_campaign_file_is_held_to_its_schema(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from capacity_validate.collective_times import (  # noqa: E402
     CALLS,
     KINDS,
     bus_bytes,
-    measured_on_all_ranks,
-    message,
+    make_message,
     rank_counts,
+    time_on_all_ranks,
 )
 from fake_cuda import FakeCuda  # noqa: E402
 
@@ -95,11 +95,11 @@ def run(kind: str, others: OtherRanks) -> dict[str, Any]:
         cuda=others.fake.torch.cuda,
         tensor=lambda values, device: torch.tensor(values),  # noqa: ARG005
     )
-    one = message(torch, others, kind, 4096, torch.device("cpu"))
+    one = make_message(torch, others, kind, 4096, torch.device("cpu"))
     played = type(one)(
         **{name: getattr(one, name) for name in ("kind", "bytes", "fill", "call", "right")}, device=Device()
     )
-    return measured_on_all_ranks(fake_torch, others, played)
+    return time_on_all_ranks(fake_torch, others, played)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,7 +19,7 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Service, Traffic, build
 from capacity.deployment.client_latency import USUAL_S
 from capacity.pool.resolve import resolve
-from capacity.report.figures.of_answer import charts_of
+from capacity.report.figures.of_answer import answer_charts
 from capacity.report.schemas import json_schema
 from capacity.report.tables import render
 from capacity.workload import random_requests
@@ -189,7 +189,7 @@ def test_what_was_measured_beyond_an_interval_is_said_and_drawn(tmp_path: Path) 
     assert rows["mean_tpot_ms"].inside is False
     assert rows["mean_ttft_ms"].inside is True
     assert inside_text(rows["mean_tpot_ms"]) == "above"
-    (chart,) = charts_of(answer)
+    (chart,) = answer_charts(answer)
     (bars,) = chart.figure.data
     place = next(place for place, name in enumerate(bars.y) if name.startswith("mean TPOT, ms: "))
     assert bars.y[place].endswith("outside")

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from capacity_validate.timing import GRAPH_CALLS, CudaStopwatch, Samples, run_clock_for, stopwatch_for
+from capacity_validate.timing import GRAPH_CALLS, CudaStopwatch, Samples, make_run_clock, make_stopwatch
 from fake_cuda import FakeCuda
 
 
@@ -130,8 +130,8 @@ def test_every_input_set_is_in_the_graph() -> None:
 
 
 def test_a_gpu_run_is_on_the_walls_clock() -> None:
-    assert isinstance(stopwatch_for(FakeCuda().torch, "cuda:0"), CudaStopwatch)
-    clock = run_clock_for("cuda:0")
+    assert isinstance(make_stopwatch(FakeCuda().torch, "cuda:0"), CudaStopwatch)
+    clock = make_run_clock("cuda:0")
     start = time.perf_counter()
     clock.wait_until(0.02)
     assert time.perf_counter() - start >= 0.015

@@ -16,8 +16,8 @@ from capacity_validate.stages import checks as stage  # noqa: E402
 from capacity_validate.technique_checks import (  # noqa: E402
     WINDOWS,
     device_findings,
-    graphs_against_eager,
-    model_on,
+    device_model,
+    graph_logit_gap,
 )
 from capacity_validate.transformer import Transformer  # noqa: E402
 from validation_reports import bare_report  # noqa: E402
@@ -48,10 +48,10 @@ def test_a_wrong_kernel_on_the_device_is_found(monkeypatch: pytest.MonkeyPatch) 
 
 def test_graphs_are_held_to_eager_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the eager model in the graphs' place: alike; with one whose choices are another's: not."""
-    model = Transformer(model_on("cpu", "tiny"), device="cpu", num_blocks=64)
+    model = Transformer(device_model("cpu", "tiny"), device="cpu", num_blocks=64)
     captures: Any = None
     monkeypatch.setattr(technique_checks, "GraphedTransformer", lambda model, *_, **__: model)
-    assert graphs_against_eager(model, captures) < 1e-5
+    assert graph_logit_gap(model, captures) < 1e-5
 
     class Shifted(SimpleNamespace):
         def next_tokens(self, step: Any) -> list[int]:
@@ -60,7 +60,7 @@ def test_graphs_are_held_to_eager_steps(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(
         technique_checks, "GraphedTransformer", lambda model, *_, **__: Shifted(inputs=model.inputs)
     )
-    assert graphs_against_eager(model, captures) > technique_checks.GRAPH_DOUBT
+    assert graph_logit_gap(model, captures) > technique_checks.GRAPH_DOUBT
 
 
 def session(*, on_gpu: bool, left_s: float = 100.0, missing: dict[str, str] | None = None) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import capacity_validate.devices as devices
 import pytest
-from capacity_validate.devices import DeviceFacts, busy_remarks, find_device, reader_of, require_memory
+from capacity_validate.devices import DeviceFacts, busy_remarks, find_device, require_memory, telemetry_reader
 from capacity_validate.profile_match import match_profile
 from fake_cuda import FakeCuda, FakeDevice
 from fake_nvml import FakeNvml
@@ -85,14 +85,14 @@ def test_the_second_of_two_cards_is_found_by_its_own_uuid(monkeypatch: pytest.Mo
 def test_what_a_telemetry_thread_asks_of_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = FakeNvml(throttled=4 | 32)
     place(monkeypatch, torch=fake_torch(), nvml=nvml)
-    read = reader_of(find_device("cuda:0"))
+    read = telemetry_reader(find_device("cuda:0"))
     assert read is not None
     reading = read()
     assert reading is not None
     assert (reading.sm_clock_hz, reading.power_watts, reading.temperature_c) == (1.5e9, 90.0, 35)
     assert reading.reasons == ("power cap", "heat (software)")
     place(monkeypatch, torch=fake_torch(), nvml=None)
-    assert reader_of(card("NVIDIA H200", 139.8)) is None
+    assert telemetry_reader(card("NVIDIA H200", 139.8)) is None
 
 
 def test_mig_is_refused_and_company_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

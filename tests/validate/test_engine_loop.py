@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate import serving_loop  # noqa: E402
-from capacity_validate.serving_loop import poisson_workload, run_engine, simulate, steps_scheduled_alike  # noqa: E402
+from capacity_validate.serving_loop import count_equal_steps, poisson_workload, run_engine, simulate  # noqa: E402
 from capacity_validate.timing import RunClock, ThreadClock  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
 
@@ -40,7 +40,7 @@ def test_the_simulator_takes_the_very_steps_of_the_real_loop(tiny: Transformer, 
     )
     limits = SchedulerLimits(max_num_seqs=6, max_num_batched_tokens=64)
     run = run_engine(tiny, workload, limits, clock=CountingClock())
-    assert steps_scheduled_alike(run) == len(run.steps) > 10
+    assert count_equal_steps(run) == len(run.steps) > 10
     assert run.records.completed.all()
     assert run.records.output_tokens.tolist() == workload.output_tokens.tolist()
     simulated = simulate(run, AffineStepTimes(1e-3, 1e-5))

@@ -7,9 +7,9 @@ import pytest
 from capacity_validate.cases import MeasuredCase, make_case
 from capacity_validate.constant_fits import evidence_by_target, fit_families, fit_host_time
 from capacity_validate.plausibility import timing_remarks
-from capacity_validate.predictions import Predictor, shape_of
+from capacity_validate.predictions import Predictor, step_shape
 from capacity_validate.small_models import small_model
-from capacity_validate.splitting import split
+from capacity_validate.splitting import split_cases
 from capacity_validate.timing import How
 from invented_kernels import H200, evidence, measured_case
 
@@ -44,7 +44,7 @@ def test_the_fit_never_sees_the_cases_it_is_scored_on() -> None:
     cases = evidence()
     before, _ = fit_families(cases, H200, source="test", on_gpu=True)
 
-    held_out = {m.case.id for m in split([c for c in cases if c.case.operator == "gemm"])[1]}
+    held_out = {m.case.id for m in split_cases([c for c in cases if c.case.operator == "gemm"])[1]}
     spoiled = [
         measured_case(m.case, m.seconds * 1.4, flops=m.flops, bytes=1.0) if m.case.id in held_out else m
         for m in cases
@@ -63,7 +63,7 @@ def test_host_time_is_what_the_operators_leave_unexplained() -> None:
     cases += [make_case("model decode", "fp32", batch=b, context=128, layers=6) for b in (1, 8, 32)]
     measured = []
     for case in cases:
-        shape = shape_of(case)
+        shape = step_shape(case)
         sequences = shape.prefill_sequences + shape.decode_sequences
         seconds = steps.step_seconds(shape) + 300e-6 + 5e-6 * sequences
         measured.append(measured_case(case, seconds))

@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capacity_validate.fresh_process import FIRST, MeasuringFailed, ProcessOutcome, run_in_fresh_processes
+from capacity_validate.fresh_process import (
+    FIRST_STAGE,
+    MeasuringFailed,
+    ProcessOutcome,
+    run_in_fresh_processes,
+)
 
 from capacity.base.errors import InvalidInput, UnknownName
 
@@ -28,13 +33,15 @@ def eventful(
 ) -> ProcessOutcome:
     """Dies in the first stage, then loses the device there, then in serving; the fourth comes through."""
     number = count(folder)
-    stage(FIRST)
+    stage(FIRST_STAGE)
     progress(number, 4, "case")
     print("a library that prints")
     if number == 0:
         os.abort()
     if number == 1:
-        return ProcessOutcome(answer="partial", stage=FIRST, lost="an illegal instruction", repeatable=True)
+        return ProcessOutcome(
+            answer="partial", stage=FIRST_STAGE, lost="an illegal instruction", repeatable=True
+        )
     stage("serving")
     if "serving" not in skip:
         return ProcessOutcome(answer="most", stage="serving", lost="the launch timed out")
@@ -55,7 +62,7 @@ def dying(*, stage: Callable[[str], None], skip: Mapping[str, str], **_: Any) ->
 
 
 def silent(*, skip: Mapping[str, str], **_: Any) -> ProcessOutcome:
-    return ProcessOutcome(answer="partial", stage=FIRST, lost=f"gone {len(skip)}", repeatable=True)
+    return ProcessOutcome(answer="partial", stage=FIRST_STAGE, lost=f"gone {len(skip)}", repeatable=True)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 from capacity_validate import model_blocks  # noqa: E402
 from capacity_validate.campaigns import load_campaign  # noqa: E402
 from capacity_validate.cases import Case  # noqa: E402
-from capacity_validate.kernels import KernelBench, Unsupported, causal, prepare  # noqa: E402
+from capacity_validate.kernels import KernelContext, Unsupported, causal, prepare  # noqa: E402
 from capacity_validate.kernels.attention import PACKAGES  # noqa: E402
 from capacity_validate.small_models import small_model, small_model_names  # noqa: E402
 from capacity_validate.step_inputs import InputRow  # noqa: E402
@@ -36,7 +36,7 @@ def one_of_each_kind() -> list[Case]:
 @pytest.mark.parametrize("case", one_of_each_kind(), ids=lambda case: case.id)
 def test_every_builder_runs_in_shapes_of_a_gpu(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     with gpu_shapes(monkeypatch):
-        bench = KernelBench(torch, "cuda:0", 50 * 2**20, None, 4e9)
+        bench = KernelContext(torch, "cuda:0", 50 * 2**20, None, 4e9)
         if case.kernel == "int8" and case["m"] <= 16:
             with pytest.raises(Unsupported, match="more than 16 rows"):
                 prepare(case, bench)
@@ -91,7 +91,7 @@ def rows_of_each_kind() -> list[InputRow]:
 def test_a_whole_model_steps_in_shapes_of_a_gpu(
     name: str, capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(causal, "takes_flash", lambda q, k, _: q.shape[2] == k.shape[2])
+    monkeypatch.setattr(causal, "supports_flash", lambda q, k, _: q.shape[2] == k.shape[2])
     experts: list[str] = []
     monkeypatch.setattr(model_blocks, "looped_experts", lambda _, __, x, *___: (experts.append("loop"), x)[1])
     with gpu_shapes(monkeypatch, capability=capability) as launches:

@@ -339,7 +339,7 @@ def test_a_whole_run_in_a_process_of_its_own_gives_its_report(
     _, folder = short
     shutil.copytree(folder, tmp_path / "out")
     report = run_in_fresh_processes(
-        "capacity_validate.harness:one_process",
+        "capacity_validate.harness:run_in_child",
         {
             "device": "cpu", "campaign": str(folder.parent / "short.toml"), "out": str(tmp_path / "out"),
             "gpu": None, "profiles": (), "tolerance_ttft": 0.25, "tolerance_tpot": None, "threads": 1, "seed": 0,

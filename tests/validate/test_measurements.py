@@ -10,7 +10,7 @@ from capacity_validate.cases import read_measurements
 from capacity_validate.constant_fits import calibrated_profile, fit_families, fit_host_time
 from capacity_validate.predictions import FAMILY, Predictor
 from capacity_validate.small_models import small_model
-from capacity_validate.splitting import split
+from capacity_validate.splitting import split_cases
 
 from capacity.hardware import load_profile
 
@@ -48,7 +48,7 @@ def test_half_of_the_cpus_cases_predict_the_other_half() -> None:
     calibrated = calibrated_profile(profile, fits, family=FAMILY)
     model = small_model("tiny")
     steps = [m for m in found.timed if m.case.operator.startswith("model ")]
-    fitted, held_out = split(steps)
+    fitted, held_out = split_cases(steps)
     host = fit_host_time(fitted, Predictor(calibrated, on_gpu=False, model=model).step_model())
     predictor = Predictor(calibrated, on_gpu=False, model=model, host=host)
     for operator in ("model prefill", "model decode"):

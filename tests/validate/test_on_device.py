@@ -9,10 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.campaigns import load_campaign  # noqa: E402
-from capacity_validate.capture import Captures  # noqa: E402
+from capacity_validate.capture import GraphCapturer  # noqa: E402
 from capacity_validate.cases import Case  # noqa: E402
 from capacity_validate.kernels import (  # noqa: E402
-    KernelBench,
+    KernelContext,
     Unsupported,
     fused,
     prepare,
@@ -23,9 +23,9 @@ from capacity_validate.technique_checks import (  # noqa: E402
     GRAPHED,
     MODEL_TOLERANCES,
     WINDOWS,
-    cached_against_uncached,
-    graphs_against_eager,
-    model_on,
+    cache_difference,
+    device_model,
+    graph_logit_gap,
     paged_finding,
     served_dtype,
 )
@@ -52,7 +52,7 @@ if not ON_GPU:  # references of a GPU's kernels are worth every core
 @pytest.mark.parametrize("case", some_of_each_kind(), ids=lambda case: case.id)
 def test_every_kind_of_kernel_is_right_or_said_to_be_missing(case: Case) -> None:
     generator = torch.Generator(device=DEVICE).manual_seed(0)
-    bench = KernelBench(torch, DEVICE, 50 * 2**20, generator, 8e9)
+    bench = KernelContext(torch, DEVICE, 50 * 2**20, generator, 8e9)
     try:
         prepared = prepare(case, bench)
     except Unsupported as reason:
@@ -68,8 +68,8 @@ def test_every_kind_of_kernel_is_right_or_said_to_be_missing(case: Case) -> None
 @NEEDS_GPU  # on a CPU `device_findings` does the same
 @pytest.mark.parametrize("name", small_model_names())
 def test_a_model_says_the_same_with_and_without_its_cache(name: str) -> None:
-    model = Transformer(model_on(DEVICE, name), device=DEVICE, num_blocks=32)
-    assert cached_against_uncached(model) < MODEL_TOLERANCE
+    model = Transformer(device_model(DEVICE, name), device=DEVICE, num_blocks=32)
+    assert cache_difference(model) < MODEL_TOLERANCE
 
 
 @NEEDS_GPU
@@ -113,7 +113,7 @@ def test_fused_kernels_in_bf16() -> None:
 @NEEDS_GPU
 @pytest.mark.parametrize("name", GRAPHED)
 def test_graphs_give_the_eager_tokens(name: str) -> None:
-    model = Transformer(model_on(DEVICE, name), device=DEVICE, num_blocks=64)
+    model = Transformer(device_model(DEVICE, name), device=DEVICE, num_blocks=64)
     if not model.capturable:
         pytest.skip("no CUDA graph can hold these experts on this GPU")
-    assert graphs_against_eager(model, Captures(torch, DEVICE)) < GRAPH_DOUBT
+    assert graph_logit_gap(model, GraphCapturer(torch, DEVICE)) < GRAPH_DOUBT

@@ -15,11 +15,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from capacity_validate.campaigns import load_campaign, ordered_cases  # noqa: E402
+from capacity_validate.campaigns import load_campaign, order_cases  # noqa: E402
 from capacity_validate.cases import Case, MeasurementLog  # noqa: E402
 from capacity_validate.constant_fits import FamilyFit, fit_families  # noqa: E402
-from capacity_validate.kernels import KernelBench, Prepared  # noqa: E402
-from capacity_validate.predictions import calibrates, formula  # noqa: E402
+from capacity_validate.kernels import KernelContext, PreparedCase  # noqa: E402
+from capacity_validate.predictions import formula, is_calibration_case  # noqa: E402
 from capacity_validate.review import Review, review  # noqa: E402
 from capacity_validate.runner import CaseRunner  # noqa: E402
 from capacity_validate.splitting import shape_key  # noqa: E402
@@ -46,10 +46,10 @@ def truth_s(case: Case) -> float:
 def planted_cases() -> list[Case]:
     return [
         case
-        for case in ordered_cases(load_campaign("standard").cuda)
+        for case in order_cases(load_campaign("standard").cuda)
         if case.kernel == "bf16"
         and case.operator in ("gemm", "decode_attention")
-        and calibrates(case, on_gpu=True)
+        and is_calibration_case(case, on_gpu=True)
     ]
 
 
@@ -72,7 +72,7 @@ class Planted:
         self.telemetry = Telemetry(lambda: None)
         self.path = folder / "measurements.jsonl"
         runner = CaseRunner(
-            bench=KernelBench(self.fake.torch, "cuda:0", 2**20, None, 1e9),
+            bench=KernelContext(self.fake.torch, "cuda:0", 2**20, None, 1e9),
             stopwatch=CudaStopwatch(self.fake.torch, "cuda:0"),
             log=MeasurementLog(self.path, HEADER),
             case_s=1e-3,
@@ -82,7 +82,7 @@ class Planted:
         )
         self.outcome = runner.run(self.cases, passes=1, deadline=time.monotonic() + 120)
 
-    def prepared(self, case: Case) -> Prepared:
+    def prepared(self, case: Case) -> PreparedCase:
         hot = case.id in self.hot
         reading = Reading(
             at_s=time.monotonic(),
@@ -93,7 +93,7 @@ class Planted:
         seconds = truth_s(case) * self.own[shape_key(case)]
         seconds *= (HOT_FACTOR if hot else 1.0) * (BAD_FACTOR if is_bad(case) else 1.0)
         calls = [self.fake.kernel(seconds * math.exp(CALLS_SCATTER * self.rng.normal())) for _ in range(4)]
-        return Prepared(calls=calls, check=None, tolerance=0.0, flops=1.0, bytes=1.0)
+        return PreparedCase(calls=calls, check=None, tolerance=0.0, flops=1.0, bytes=1.0)
 
 
 @pytest.fixture(scope="module")

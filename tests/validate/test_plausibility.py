@@ -10,18 +10,18 @@ torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, make_case  # noqa: E402
 from capacity_validate.constant_fits import fit_families  # noqa: E402
-from capacity_validate.kernels import KernelBench, Prepared  # noqa: E402
+from capacity_validate.kernels import KernelContext, PreparedCase  # noqa: E402
 from capacity_validate.plausibility import (  # noqa: E402
-    all_alike,
     bound_remarks,
-    drift,
-    odd_shapes,
+    explain_impossible_speed,
+    find_equal_times,
+    outlying_shapes,
     reach_remarks,
     roof_fraction,
-    too_fast,
+    time_drift,
 )
 from capacity_validate.runner import CaseRunner, RunOutcome  # noqa: E402
-from capacity_validate.timing import CudaStopwatch, How, is_known  # noqa: E402
+from capacity_validate.timing import CudaStopwatch, How, is_precise  # noqa: E402
 from fake_cuda import FakeCuda  # noqa: E402
 from invented_kernels import H200, TRUE_GEMM, gemm_cases, measured_case, timed  # noqa: E402
 
@@ -40,11 +40,11 @@ def copied(seconds: float) -> MeasuredCase:
 
 def test_what_is_faster_than_the_datasheet_is_said_with_both_numbers() -> None:
     fair = product(8192, 8192 * 2 * 4096**2 / 700e12)
-    assert too_fast(fair, H200) is None
+    assert explain_impossible_speed(fair, H200) is None
     assert roof_fraction(fair, H200) == pytest.approx(700 / 989, rel=0.01)
-    assert too_fast(product(8192, 1e-4), H200) == "2749 TFLOP/s, but h200-sxm-141gb has 989"
-    assert too_fast(copied(4.5e-4), H200) is None  # 4.77 TB/s of 4.8
-    assert too_fast(copied(2e-4), H200) == "10737 GB/s, but h200-sxm-141gb has 4800"
+    assert explain_impossible_speed(product(8192, 1e-4), H200) == "2749 TFLOP/s, but h200-sxm-141gb has 989"
+    assert explain_impossible_speed(copied(4.5e-4), H200) is None  # 4.77 TB/s of 4.8
+    assert explain_impossible_speed(copied(2e-4), H200) == "10737 GB/s, but h200-sxm-141gb has 4800"
     (remark,) = reach_remarks([fair, copied(5e-4)], H200)
     assert "best copy 4,295 GB/s (89% of h200" in remark
     assert "best product 700 TFLOP/s (71% of" in remark
@@ -52,27 +52,27 @@ def test_what_is_faster_than_the_datasheet_is_said_with_both_numbers() -> None:
 
 def test_one_time_for_all_sizes_is_not_a_kernels_time() -> None:
     stuck = [product(m, 1e-3) for m in (1, 512, 4096, 16384)]
-    assert "4 sizes all take 1000 us" in next(iter(all_alike(stuck, H200).values()))
+    assert "4 sizes all take 1000 us" in next(iter(find_equal_times(stuck, H200).values()))
     bound_by_weights = [product(m, 12e-6) for m in (1, 2, 4, 8, 16)]  # as much work each: rightly alike
-    assert all_alike(bound_by_weights, H200) == {}
+    assert find_equal_times(bound_by_weights, H200) == {}
     launches = [product(m, 1e-3, n=64, k=64) for m in (1, 64, 2048)]  # far below a launch: rightly alike
-    assert all_alike(launches, H200) == {}
+    assert find_equal_times(launches, H200) == {}
 
 
 def run(tmp_path: Path, seconds: Callable[[int], float], *, passes: int = 1) -> tuple[RunOutcome, CaseRunner]:
     fake = FakeCuda(launch_s=0.0)
     counts: dict[str, int] = {}
 
-    def prepared(case: Case) -> Prepared:
+    def prepared(case: Case) -> PreparedCase:
         counts[case.id] = counts.get(case.id, 0) + 1
         example = product(case["m"], 1.0, n=case["n"], k=case["k"])
-        return Prepared(
+        return PreparedCase(
             calls=[fake.kernel(seconds(case["m"]) * (1 + 0.3 * (counts[case.id] - 1)))],
             check=None, tolerance=0.0, flops=example.flops, bytes=example.bytes, capturable=False,
         )  # fmt: skip
 
     runner = CaseRunner(
-        bench=KernelBench(fake.torch, "cuda:0", 2**20, None, 1e9),
+        bench=KernelContext(fake.torch, "cuda:0", 2**20, None, 1e9),
         stopwatch=CudaStopwatch(fake.torch, "cuda:0"),
         log=MeasurementLog(tmp_path / "m.jsonl", HEADER),
         case_s=0.01,
@@ -110,7 +110,7 @@ def test_an_honest_run_is_not_stopped(tmp_path: Path) -> None:
 def test_a_drift_from_pass_to_pass_is_told(tmp_path: Path) -> None:
     outcome, _ = run(tmp_path, honest, passes=2)
     assert outcome.drift == pytest.approx(0.3, rel=1e-6)
-    assert drift({"a": 1.0}, {"a": 2.0}) == 0.0  # one case drifts by itself
+    assert time_drift({"a": 1.0}, {"a": 2.0}) == 0.0  # one case drifts by itself
 
 
 def test_a_kernel_unlike_its_family_is_named_with_its_shape() -> None:
@@ -118,21 +118,21 @@ def test_a_kernel_unlike_its_family_is_named_with_its_shape() -> None:
     more = [make_case("gemm", "bf16", m=m, n=n, k=k) for n, k in shapes for m in (1, 64, 1024)]
     cases = [timed(case, TRUE_GEMM) for case in (*gemm_cases(), *more)]
     fits, _ = fit_families(cases, H200, source="test", on_gpu=True)
-    assert odd_shapes(cases, fits, H200, on_gpu=True) == ()
+    assert outlying_shapes(cases, fits, H200, on_gpu=True) == ()
     spoiled = [
         measured_case(m.case, 2.2 * m.seconds) if (m.case["n"], m.case["k"]) == (8192, 2048) else m
         for m in cases
     ]
     fits, _ = fit_families(spoiled, H200, source="test", on_gpu=True)
-    (named,) = odd_shapes(spoiled, fits, H200, on_gpu=True)
+    (named,) = outlying_shapes(spoiled, fits, H200, on_gpu=True)
     assert named.startswith("gemm/bf16 with k=2048, n=8192 is 2.")
     assert "times as slow as its family" in named
 
 
 def test_samples_that_agree_are_enough_and_scattered_ones_are_not() -> None:
-    assert not is_known([1.0] * 20)
-    assert is_known([1.0] * 40)
-    assert not is_known([1.0, 1.2] * 20)
+    assert not is_precise([1.0] * 20)
+    assert is_precise([1.0] * 40)
+    assert not is_precise([1.0, 1.2] * 20)
     fake = FakeCuda(launch_s=0.0)
     watch = CudaStopwatch(fake.torch, "cuda:0")
     taken = watch.sample([fake.kernel(1e-5)], budget_s=1.0, at_least=5, at_most=200, capturable=False)

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from capacity_validate.posterior import (
     CONTRADICTS,
-    SHARED,
+    SHARED_VARIANCE,
     MeasuredFigure,
     Vector,
     infer,
     noise_covariance,
     student_weights,
 )
-from capacity_validate.replaying import adjustment_at, prior_of
+from capacity_validate.replaying import calibration_prior, make_adjustment
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
@@ -97,7 +97,7 @@ def test_percentiles_of_one_run_share_their_errors() -> None:
     alike = [MeasuredFigure(name=name, value=1.0, deviation=0.1, shared="ttft") for name in ("p90", "p99")]
     other = MeasuredFigure(name="tpot", value=1.0, deviation=0.2, shared="tpot")
     noise = noise_covariance([*alike, other])
-    assert noise[0, 1] == pytest.approx(SHARED * 0.01)
+    assert noise[0, 1] == pytest.approx(SHARED_VARIANCE * 0.01)
     assert noise[0, 2] == 0.0
     assert noise[2, 2] == pytest.approx(0.04)
 
@@ -125,7 +125,7 @@ def test_steps_of_few_and_of_many_tokens_tell_a_tilt_of_experts_from_a_factor() 
     planted[[NAMES.index("experts"), NAMES.index("experts_tilt")]] = 0.2, 0.1
 
     def seconds(theta: Vector, sequences: Sequence[int]) -> Vector:
-        model = pool.adjusted_by(adjustment_at(theta)).step_model
+        model = pool.adjusted_by(make_adjustment(theta)).step_model
         return np.log([model.step_seconds(decode_shape(each, 1000)) for each in sequences])
 
     learnt, others = (8, 96), (16, 48, 192)
@@ -133,7 +133,7 @@ def test_steps_of_few_and_of_many_tokens_tell_a_tilt_of_experts_from_a_factor() 
         MeasuredFigure(name=str(each), value=float(np.exp(value)), deviation=0.01, shared=str(each))
         for each, value in zip(learnt, seconds(planted, learnt), strict=True)
     ]
-    known = prior_of(pool).covariance_matrix
+    known = calibration_prior(pool).covariance_matrix
     active = [NAMES.index(name) for name in ("memory", "experts", "experts_tilt")]
     found = infer(lambda theta: seconds(theta, learnt), figures, np.zeros(len(NAMES)), known, active=active)
     off = np.abs(seconds(found.mean, others) - seconds(planted, others))

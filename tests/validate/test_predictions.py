@@ -2,7 +2,14 @@
 
 import pytest
 from capacity_validate.cases import make_case
-from capacity_validate.predictions import Predictor, calibrates, constants_of, formula, lookup_of, target_of
+from capacity_validate.predictions import (
+    Predictor,
+    calibration_target,
+    case_constants,
+    formula,
+    is_calibration_case,
+    profile_lookup,
+)
 from capacity_validate.small_models import cut_layers, small_model
 from invented_kernels import H200
 
@@ -23,7 +30,7 @@ def one_layer_steps(name: str) -> dict[str, float]:
 
 def predicted(operator: str, *, variant: str = "", kernel: str = "fp32", **sizes: int) -> float:
     case = make_case(operator, kernel, variant=variant, **sizes)
-    constants, function = constants_of(case, lookup_of(H200), on_gpu=True), formula(case, H200)
+    constants, function = case_constants(case, profile_lookup(H200), on_gpu=True), formula(case, H200)
     assert function is not None
     return function(sustained_constants(constants, H200))  # as steps take them
 
@@ -62,6 +69,8 @@ def test_a_layers_elementwise_case_is_that_of_a_step() -> None:
 
 def test_experimental_variants_are_compared_but_not_fitted() -> None:
     sizes = {"batch": 1, "heads": 32, "kv_heads": 32, "head_dim": 128, "tokens": 512}
-    assert calibrates(make_case("prefill_attention", "bf16", variant="flash", **sizes), on_gpu=True)
-    assert not calibrates(make_case("prefill_attention", "bf16", variant="math", **sizes), on_gpu=True)
-    assert target_of(make_case("gemm", "tf32", m=1, n=1, k=1), on_gpu=True) is None
+    assert is_calibration_case(make_case("prefill_attention", "bf16", variant="flash", **sizes), on_gpu=True)
+    assert not is_calibration_case(
+        make_case("prefill_attention", "bf16", variant="math", **sizes), on_gpu=True
+    )
+    assert calibration_target(make_case("gemm", "tf32", m=1, n=1, k=1), on_gpu=True) is None

@@ -5,7 +5,7 @@ from typing import Any
 import capacity_validate.session as module
 import pytest
 from capacity_validate.cases import make_case
-from capacity_validate.kernels import KernelBench, Unsupported, prepare
+from capacity_validate.kernels import KernelContext, Unsupported, prepare
 from capacity_validate.session import preflight
 from fake_cuda import FakeCuda, FakeDevice
 
@@ -15,8 +15,8 @@ from capacity.base.errors import InvalidInput
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Products and Triton need real tensors: they answer well, unless a test says otherwise."""
-    monkeypatch.setattr(module, "_product", lambda *_: None)
-    monkeypatch.setattr(module, "triton_answers", lambda *_: None)
+    monkeypatch.setattr(module, "_test_product", lambda *_: None)
+    monkeypatch.setattr(module, "check_triton", lambda *_: None)
     return monkeypatch
 
 
@@ -51,7 +51,7 @@ def test_a_gpu_without_triton_is_one_sentence(
     def fail(*_: Any) -> None:
         raise error
 
-    answers.setattr(module, "triton_answers", fail)
+    answers.setattr(module, "check_triton", fail)
     with pytest.raises(InvalidInput, match=said) as caught:
         preflight(FakeCuda().torch, "cuda:0")
     assert "\n" not in str(caught.value)
@@ -73,7 +73,7 @@ def test_a_card_without_bf16_leaves_its_cases_out_before_they_touch_it() -> None
     fake = FakeCuda(devices=(FakeDevice(name="Tesla T4", major=7, minor=5),))
     found = preflight(fake.torch, "cuda:0")
     assert found.remarks == ("compute capability 7.5 has no native bf16: its cases are skipped",)
-    bench = KernelBench(fake.torch, "cuda:0", 2**20, None, 1e9, missing=found.missing)
+    bench = KernelContext(fake.torch, "cuda:0", 2**20, None, 1e9, missing=found.missing)
     with pytest.raises(Unsupported, match=r"7\.5 has no native bf16"):
         prepare(make_case("gemm", "bf16", m=1, n=64, k=64), bench)
 

@@ -170,7 +170,9 @@ def test_it_stands_in_the_report_beside_the_profile_just_calibrated(
 
     monkeypatch.setattr(harness, "measure_engine", known)
     (tmp_path / "h200-sxm-141gb@mine.toml").write_text("")
-    report = harness._with_engine(bare_report(), "vllm", MODEL, tmp_path, None, {"tensor_parallel_size": 2})
+    report = harness._add_engine_comparison(
+        bare_report(), "vllm", MODEL, tmp_path, None, {"tensor_parallel_size": 2}
+    )
     assert asked == ["h200-sxm-141gb@mine"]
     assert report.engine is not None
     assert report.engine.num_gpus == 2
@@ -186,7 +188,7 @@ def test_a_failing_engine_costs_nothing_of_what_was_measured(
     tmp_path: Path, pids: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_ENGINE", "dies")
-    report = harness._with_engine(bare_report(), "vllm", MODEL, tmp_path, None)
+    report = harness._add_engine_comparison(bare_report(), "vllm", MODEL, tmp_path, None)
     (told,) = report.broken
     assert told.startswith("engine vllm: the engine exited with code 1 before it was ready")
     assert report.exit_code == 1

@@ -10,9 +10,9 @@ from capacity_validate import calibrate
 from capacity_validate.calibrating import fit_profile
 from capacity_validate.cases import Case, MeasuredCase, make_case
 from capacity_validate.constant_fits import calibrated_profile
-from capacity_validate.predictions import FAMILY, Predictor, constants_of, formula, lookup_of
-from capacity_validate.residuals import prediction_band, step_evidence, whole_steps
-from capacity_validate.splitting import split
+from capacity_validate.predictions import FAMILY, Predictor, case_constants, formula, profile_lookup
+from capacity_validate.residuals import full_depth_steps, prediction_band, step_evidence
+from capacity_validate.splitting import split_cases
 from invented_kernels import H200, measured_case, write_log
 
 import capacity
@@ -37,7 +37,7 @@ def gemms(profile: HardwareProfile, *, kernel: str = "bf16", slower: float = 1.2
             case = make_case("gemm", kernel, m=m, n=n, k=k)
             function = formula(case, profile)
             assert function is not None
-            constants = constants_of(case, lookup_of(profile), on_gpu=True)
+            constants = case_constants(case, profile_lookup(profile), on_gpu=True)
             found.append(measured(case, slower * function(constants)))
     return found
 
@@ -72,7 +72,7 @@ def test_the_band_covers_nine_of_ten_next_steps_however_few_there_were(count: in
 
 def test_held_out_steps_see_neither_kernel_fit_nor_host_fit() -> None:
     evidence = steps(H200, noise=0.0)
-    held_out = {m.case.id for m in split(whole_steps(evidence))[1]}
+    held_out = {m.case.id for m in split_cases(full_depth_steps(evidence))[1]}
     spoiled = [measured(m.case, 3 * m.seconds) if m.case.id in held_out else m for m in evidence]
     clean = step_evidence(evidence, MODEL, H200, on_gpu=True)
     assert clean is not None
@@ -188,12 +188,12 @@ def test_the_kernels_between_products_stay_the_harness_s_own() -> None:
     assert own is not None
     assert own.elementwise == (H200.step_time or own).elementwise
     assert own.families[FAMILY].elementwise is not None
-    assert lookup_of(profile).elementwise() == own.families[FAMILY].elementwise
+    assert profile_lookup(profile).elementwise() == own.families[FAMILY].elementwise
 
 
 def test_collectives_are_fitted_from_a_dozen_sizes() -> None:
     true = (
-        lookup_of(H200)
+        profile_lookup(H200)
         .nccl("all_reduce")
         .model_copy(update={"fixed_s": 3e-5, "bandwidth_fraction": 0.4, "sharpness": 1.0})
     )
@@ -204,7 +204,7 @@ def test_collectives_are_fitted_from_a_dozen_sizes() -> None:
         assert function is not None
         cases.append(measured(case, function(true)))
     found = fit_profile(cases, H200, name="h200-sxm-141gb@mine", source="test", on_gpu=True, model=None)
-    fitted = lookup_of(found.profile).nccl("all_reduce")
+    fitted = profile_lookup(found.profile).nccl("all_reduce")
     assert fitted.bandwidth_fraction == pytest.approx(0.4, rel=0.05)
     assert fitted.fixed_s + 3 * fitted.per_rank_s == pytest.approx(3e-5 + 3 * true.per_rank_s, rel=0.1)
     assert calibrated_profile(H200, found.fits, family=FAMILY).step_time.nccl["all_reduce"] == fitted  # type: ignore[union-attr]
@@ -233,7 +233,7 @@ def test_a_second_model_widens_the_band_and_earns_one_of_its_own_kind() -> None:
             )  # fmt: skip
             function = formula(case, bare)
             assert function is not None
-            experts.append(measured(case, function(constants_of(case, lookup_of(bare), on_gpu=True))))
+            experts.append(measured(case, function(case_constants(case, profile_lookup(bare), on_gpu=True))))
     options: dict[str, Any] = {"name": "x@mine", "source": "test", "on_gpu": True, "model": MODEL}
     cases = [*gemms(H200, slower=1.0), *steps(H200, noise=0.02)]
     alone = fit_profile(cases, bare, **options).residuals

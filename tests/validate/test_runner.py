@@ -12,8 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from capacity_validate.cases import DIED, Case, MeasurementLog, make_case  # noqa: E402
-from capacity_validate.kernels import KernelBench, Prepared  # noqa: E402
+from capacity_validate.cases import PROCESS_DIED, Case, MeasurementLog, make_case  # noqa: E402
+from capacity_validate.kernels import KernelContext, PreparedCase  # noqa: E402
 from capacity_validate.plausibility import timing_remarks  # noqa: E402
 from capacity_validate.runner import CaseRunner, RunOutcome  # noqa: E402
 from capacity_validate.telemetry import Reading, Telemetry  # noqa: E402
@@ -31,12 +31,12 @@ HEADER = {"environment": {"device": "d", "torch": "t"}, "profile": "cpu"}
 
 
 def runner(
-    path: Path, prepared: Callable[[Case], Prepared | None], fake: FakeCuda | None = None
+    path: Path, prepared: Callable[[Case], PreparedCase | None], fake: FakeCuda | None = None
 ) -> CaseRunner:
     """Of this CPU, or of a fake card."""
     bench, stopwatch = cpu_bench(), CpuStopwatch()
     if fake is not None:
-        bench = KernelBench(fake.torch, "cuda:0", 2**20, None, 1e9)
+        bench = KernelContext(fake.torch, "cuda:0", 2**20, None, 1e9)
         stopwatch = CudaStopwatch(fake.torch, "cuda:0")
     log = MeasurementLog(path, HEADER)
     return CaseRunner(bench=bench, stopwatch=stopwatch, log=log, case_s=0.001, own_calls=prepared)
@@ -51,8 +51,8 @@ def finish(run: CaseRunner, count: int = 1, *, passes: int = 1) -> RunOutcome:
     return run.run(cases(count), passes=passes, deadline=time.monotonic() + 60)
 
 
-def simple(call: Callable[[], object], *, error: float = 0.0) -> Prepared:
-    return Prepared(calls=[call], check=lambda: error, tolerance=1e-3, flops=1.0, bytes=1.0)
+def simple(call: Callable[[], object], *, error: float = 0.0) -> PreparedCase:
+    return PreparedCase(calls=[call], check=lambda: error, tolerance=1e-3, flops=1.0, bytes=1.0)
 
 
 def test_a_wrong_kernel_is_not_timed(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_wrong_kernel_is_not_timed(tmp_path: Path) -> None:
 
 
 def test_out_of_memory_skips_the_case_and_says_so(tmp_path: Path) -> None:
-    def allocate(case: Case) -> Prepared:
+    def allocate(case: Case) -> PreparedCase:
         if case["m"] == 1:
             raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB\nmore lines")
         if case["m"] == 2:
@@ -92,7 +92,7 @@ def test_an_allocation_that_really_fails_skips_its_case(tmp_path: Path) -> None:
 
 
 def test_a_case_that_crashes_is_said_and_the_others_run(tmp_path: Path) -> None:
-    def crash(case: Case) -> Prepared:
+    def crash(case: Case) -> PreparedCase:
         if case["m"] == 1:
             raise TypeError("unexpected keyword 'use_fast_accum'")
         return simple(lambda: None)
@@ -108,7 +108,7 @@ def test_a_case_that_crashes_is_said_and_the_others_run(tmp_path: Path) -> None:
 def test_a_broken_context_ends_the_process_and_a_fresh_one_goes_on_after_the_case(
     tmp_path: Path, text: str
 ) -> None:
-    def on(fake: FakeCuda) -> Callable[[Case], Prepared]:
+    def on(fake: FakeCuda) -> Callable[[Case], PreparedCase]:
         return lambda case: simple(
             fake.kernel(breaks=f"CUDA error: {text}") if case["m"] == 2 else fake.kernel()
         )
@@ -176,7 +176,7 @@ def test_a_torch_without_this_gpu_ends_the_run_at_once(tmp_path: Path) -> None:
 def test_a_later_pass_that_fails_keeps_the_earlier_ones_time(tmp_path: Path, text: str) -> None:
     passes: list[int] = []
 
-    def second_fails(case: Case) -> Prepared:
+    def second_fails(case: Case) -> PreparedCase:
         passes.append(case["m"])
         if len(passes) > 1:
             raise (TypeError if "keyword" in text else RuntimeError)(text)
@@ -195,7 +195,7 @@ def test_a_later_pass_that_fails_keeps_the_earlier_ones_time(tmp_path: Path, tex
 def test_what_failed_or_had_no_memory_gets_one_more_chance(tmp_path: Path) -> None:
     tried: list[int] = []
 
-    def failing(case: Case) -> Prepared:
+    def failing(case: Case) -> PreparedCase:
         tried.append(case["m"])
         if case["m"] == 3:
             return simple(lambda: None)
@@ -230,7 +230,7 @@ def test_a_case_that_kills_the_process_is_known_to_the_next_and_tried_once_more(
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         ends.append((done.returncode != 0, done.stdout.strip()))
     assert ends == [(True, ""), (True, ""), (False, "2")]
-    assert MeasurementLog(path, HEADER).done[cases(2)[1].id].note == DIED
+    assert MeasurementLog(path, HEADER).done[cases(2)[1].id].note == PROCESS_DIED
 
 
 def test_samples_of_different_kinds_are_not_mixed(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_a_sustained_case_tells_its_burst_from_what_it_settles_to(tmp_path: Path
 
 
 def test_ctrl_c_keeps_what_there_is(tmp_path: Path) -> None:
-    def interrupted(case: Case) -> Prepared:
+    def interrupted(case: Case) -> PreparedCase:
         if case["m"] == 3:
             raise KeyboardInterrupt
         return simple(lambda: None)
@@ -344,7 +344,7 @@ def test_a_spent_budget_leaves_cases_out_and_names_them(tmp_path: Path) -> None:
 def test_a_second_run_takes_up_where_the_first_ended(tmp_path: Path) -> None:
     calls: list[int] = []
 
-    def counted(case: Case) -> Prepared:
+    def counted(case: Case) -> PreparedCase:
         calls.append(case["m"])
         return simple(lambda: None)
 
@@ -370,7 +370,7 @@ def test_a_case_with_one_of_two_passes_done_gets_its_second(tmp_path: Path) -> N
     """A process that ended between passes: the next takes what there is and adds what lacks."""
     taken: list[int] = []
 
-    def counted(case: Case) -> Prepared:
+    def counted(case: Case) -> PreparedCase:
         taken.append(case["m"])
         return simple(lambda: None)
 

@@ -3,7 +3,7 @@
 import pytest
 from capacity_validate.small_models import (
     cut_layers,
-    extrapolated_s,
+    extrapolate_seconds,
     find_model,
     layers_that_fit,
     small_model_names,
@@ -39,4 +39,4 @@ def test_layers_are_cut_to_the_memory() -> None:
 
 
 def test_two_depths_extrapolate_to_all_layers() -> None:
-    assert extrapolated_s(few=4, few_s=1.4, more=8, more_s=1.8, layers=80) == pytest.approx(9.0)
+    assert extrapolate_seconds(few=4, few_s=1.4, more=8, more_s=1.8, layers=80) == pytest.approx(9.0)

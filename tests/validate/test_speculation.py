@@ -14,7 +14,7 @@ from capacity_validate.speculative_decoding import (  # noqa: E402
     acceptance_rate,
     chi_square_p,
     distribution_findings,
-    draft_of_agreement,
+    draft_distribution,
     run_models,
     verify,
 )
@@ -37,7 +37,7 @@ def test_the_chi_square_test_notices_a_sampler_that_skips_the_residual() -> None
     """Resampling a rejected token from the target itself, a common slip, is found out."""
     rng = np.random.default_rng(0)
     target = np.array([0.7, 0.1, 0.1, 0.1])
-    draft = draft_of_agreement(target, 0.3)
+    draft = draft_distribution(target, 0.3)
     counts = np.zeros(4)
     for _ in range(6000):
         token = int(rng.choice(4, p=draft))

@@ -11,7 +11,7 @@ from capacity_validate.campaigns import load_campaign
 from capacity_validate.cases import MeasurementLog, read_measurements
 from capacity_validate.devices import DeviceFacts
 from capacity_validate.session import environment
-from capacity_validate.surroundings import conditions_of, harness_version, host_of
+from capacity_validate.surroundings import harness_version, host_facts, measurement_conditions
 
 from capacity.base.errors import InvalidInput
 
@@ -36,7 +36,7 @@ def fake_torch(*, cuda: str = "13.0") -> Any:
 
 def header(facts: DeviceFacts = H200, **changed: Any) -> dict[str, Any]:
     options: dict[str, Any] = {"torch": fake_torch(), "campaign": QUICK, "seed": 0, **changed}
-    conditions = conditions_of(options["torch"], facts, options["campaign"], seed=options["seed"])
+    conditions = measurement_conditions(options["torch"], facts, options["campaign"], seed=options["seed"])
     return {"environment": environment(facts), "profile": "h200-sxm-141gb", "conditions": conditions}
 
 
@@ -93,7 +93,7 @@ def test_a_file_holds_no_identity_of_the_card_or_the_host() -> None:
     text = json.dumps(header())
     assert UUID not in text
     assert str(Path.home()) not in text
-    host = host_of(H200)
+    host = host_facts(H200)
     assert host["cpu"]
     assert set(host) >= {"cores", "governor", "system", "container", "windows subsystem"}
     assert len(harness_version().split()) == 2

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from capacity_validate.small_models import small_model, small_model_names  # noqa: E402
 from capacity_validate.step_inputs import InputRow  # noqa: E402
 from capacity_validate.technique_checks import (  # noqa: E402  # noqa: E402
-    cached_against_uncached,
+    cache_difference,
     exact_findings,
 )
 from capacity_validate.transformer import Transformer  # noqa: E402
@@ -69,4 +69,4 @@ def test_biased_and_normalised_attention_has_the_specs_parameters() -> None:
         spec = replace(base, layer_groups=(replace(group, mixer=replace(group.mixer, **changes)),))
         model = Transformer(spec, device="cpu", num_blocks=16)
         assert sum(t.numel() for t in model.weight_tensors) == spec.total_params
-        assert cached_against_uncached(model) < 1e-4
+        assert cache_difference(model) < 1e-4

@@ -46,7 +46,7 @@ def test_blocks_are_equal_exactly_where_all_tokens_through_them_are(
     id_of_prefix: dict[tuple[tuple[int, int], ...], int] = {}
     for row, prompt in enumerate(prompts):
         tokens = tokens_of([*prompt, (answer_ids[row], answer_tokens)])
-        ids = blocks.ids_of(row)
+        ids = blocks.request_block_ids(row)
         assert len(ids) == (-(-len(tokens) // block_tokens) if partial else len(tokens) // block_tokens)
         for index, block in enumerate(ids):
             prefix = tuple(tokens[: (index + 1) * block_tokens])
@@ -61,16 +61,18 @@ def test_parts_of_content(prompts: list[list[tuple[int, int]]], data: st.DataObj
     assert content.prompt_tokens.tolist() == lengths
     order = data.draw(st.lists(st.sampled_from(range(len(prompts))), min_size=1, max_size=8))
     taken = content.take(np.asarray(order))
-    assert [taken.segments_of(row) for row in range(len(order))] == [prompts[row] for row in order]
+    assert [taken.request_segments(row) for row in range(len(order))] == [prompts[row] for row in order]
     kept = [data.draw(st.integers(1, length)) for length in lengths]
     clipped = content.clip(np.asarray(kept))
     for row, prompt in enumerate(prompts):
-        assert tokens_of(clipped.segments_of(row)) == tokens_of(prompt)[: kept[row]]
+        assert tokens_of(clipped.request_segments(row)) == tokens_of(prompt)[: kept[row]]
 
 
 def test_fresh_answers_are_shared_with_nobody() -> None:
     content = PromptContent.from_segments([[(5, 16)], [(5, 16)]])
-    first, second = (content.block_runs(16, output_tokens=np.asarray([16, 16])).ids_of(row) for row in (0, 1))
+    first, second = (
+        content.block_runs(16, output_tokens=np.asarray([16, 16])).request_block_ids(row) for row in (0, 1)
+    )
     assert first[0] == second[0]
     assert first[1] != second[1]
 

@@ -99,7 +99,7 @@ def test_timed_trace_round_trip(
     before, after = (c.block_runs(block_tokens) for c in (content, again.content))
     renamed = {}
     for row in range(len(prompts)):
-        for old, new in zip(before.ids_of(row), after.ids_of(row), strict=True):
+        for old, new in zip(before.request_block_ids(row), after.request_block_ids(row), strict=True):
             assert renamed.setdefault(old, new) == new
     assert len(set(renamed.values())) == len(renamed)
     write_timed_trace(again, tmp_path / "again.jsonl", block_tokens=block_tokens)

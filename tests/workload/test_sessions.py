@@ -15,7 +15,7 @@ from capacity.simulator import EngineSetup, simulate
 from capacity.step import AffineStepTimes
 from capacity.workload import Workload, read_trace
 from capacity.workload.described import workload_of
-from capacity.workload.sessions import beginning_at_rate
+from capacity.workload.sessions import start_sessions_at_rate
 
 SESSION: list[list[object]] = [
     [0.0, 200, 4, -1, 0, 5.0, 0.0, None, ""],
@@ -32,7 +32,7 @@ def sessions(folder: Path, count: int) -> Path:
 
 def moved(folder: Path, count: int, rate: float, seed: int = 0) -> tuple[Workload, Workload]:
     workload = read_trace(sessions(folder, count))
-    return workload, beginning_at_rate(workload, rate, np.random.default_rng(seed))
+    return workload, start_sessions_at_rate(workload, rate, np.random.default_rng(seed))
 
 
 def test_a_session_is_moved_as_a_whole(tmp_path: Path) -> None:
@@ -49,8 +49,8 @@ def test_a_session_is_moved_as_a_whole(tmp_path: Path) -> None:
         np.testing.assert_allclose(np.diff(after.arrival_s[now]), np.diff(before.arrival_s[was]))
         assert after.prompt_tokens[now].tolist() == before.prompt_tokens[was].tolist()
         assert after.after_request[now].tolist() == [-1, *now[:2]]
-        assert [after.content.segments_of(row) for row in now] == [
-            before.content.segments_of(row) for row in was
+        assert [after.content.request_segments(row) for row in now] == [
+            before.content.request_segments(row) for row in was
         ]
     assert any("start at once" in notice for notice in before.notices)
     assert not any("start at once" in notice for notice in after.notices)
@@ -87,9 +87,9 @@ def test_recorded_times_and_growing_prompts_at_once(tmp_path: Path) -> None:
 def test_refusals(tmp_path: Path) -> None:
     workload = read_trace(sessions(tmp_path, 2))
     with pytest.raises(InvalidInput, match="above 0"):
-        beginning_at_rate(workload, 0.0, np.random.default_rng(0))
+        start_sessions_at_rate(workload, 0.0, np.random.default_rng(0))
     alone = Workload(arrival_s=np.zeros(1), prompt_tokens=np.ones(1, int), output_tokens=np.ones(1, int))
     with pytest.raises(InvalidInput, match="no sessions"):
-        beginning_at_rate(alone, 1.0, np.random.default_rng(0))
+        start_sessions_at_rate(alone, 1.0, np.random.default_rng(0))
     with pytest.raises(InvalidInput, match="--trace-sessions-per-s applies only to a trace"):
         workload_of(Traffic(input_len=5, output_len=5, trace_sessions_per_s=1.0))

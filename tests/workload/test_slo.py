@@ -90,11 +90,11 @@ def test_several_in_one_flag_or_in_many() -> None:
 
 def test_limits_are_inclusive_as_in_vllm() -> None:
     slo = Slo(metric="ttft", limit_s=0.5)
-    assert slo.attained_by(0.5)
-    assert not slo.attained_by(math.nextafter(0.5, 1))
-    assert not slo.attained_by(math.nan)
-    assert not slo.attained_by(None)  # no first token: failed
-    assert Slo(metric="tpot", limit_s=0.01).attained_by(None)  # one token: no gap
+    assert slo.is_met(0.5)
+    assert not slo.is_met(math.nextafter(0.5, 1))
+    assert not slo.is_met(math.nan)
+    assert not slo.is_met(None)  # no first token: failed
+    assert Slo(metric="tpot", limit_s=0.01).is_met(None)  # one token: no gap
 
 
 def test_percentile_is_linear_as_in_vllm() -> None:

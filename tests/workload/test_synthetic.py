@@ -37,8 +37,10 @@ def test_random_requests_are_vllms_random_data_set() -> None:
     assert (workload.output_tokens.min(), workload.output_tokens.max()) == (75, 125)
     blocks = workload.block_runs(16)
     assert blocks is not None
-    assert {tuple(blocks.ids_of(row)[:4]) for row in range(50)} == {tuple(blocks.ids_of(0)[:4])}
-    assert len({blocks.ids_of(row)[4] for row in range(50)}) == 50
+    assert {tuple(blocks.request_block_ids(row)[:4]) for row in range(50)} == {
+        tuple(blocks.request_block_ids(0)[:4])
+    }
+    assert len({blocks.request_block_ids(row)[4] for row in range(50)}) == 50
     assert random_requests(num_requests=5, input_len=7, output_len=3).block_runs(16) is None
 
 
@@ -66,14 +68,14 @@ def test_a_turn_begins_with_all_that_was_said_before() -> None:
     assert not workload.notices
     openings = 0
     for row, before in enumerate(workload.after_request.tolist()):
-        said = tokens_of(workload.content.segments_of(row))
+        said = tokens_of(workload.content.request_segments(row))
         assert said[:33] == [(0, position) for position in range(33)]
         if before < 0:
             openings += 1
             continue
         assert workload.session[before] == workload.session[row]
         answer = (int(workload.content.answer_ids[before]), int(workload.output_tokens[before]))
-        earlier = tokens_of([*workload.content.segments_of(before), answer])
+        earlier = tokens_of([*workload.content.request_segments(before), answer])
         assert said[: len(earlier)] == earlier
         assert len(said) > len(earlier)
         gap_s = workload.arrival_s[row] - workload.arrival_s[before]

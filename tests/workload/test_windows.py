@@ -10,11 +10,11 @@ from capacity.workload import Workload
 from capacity.workload.windows import (
     OUTPUT_WEIGHT,
     clock_text,
-    judged_windows,
+    evaluated_windows,
+    find_windows,
     parse_window_s,
-    rows_of,
     take_window,
-    windows_of,
+    window_rows,
 )
 
 
@@ -44,37 +44,37 @@ def test_parse_window_s_of_no_duration_is_rejected(text: str) -> None:
 def test_windows_of_equal_rates_are_busiest_where_outputs_are_long() -> None:
     outputs = np.full(600, 10)
     outputs[250:300] = 500
-    windows = windows_of([steady(outputs)], 50.0)
+    windows = find_windows([steady(outputs)], 50.0)
     busiest = windows[0]
     assert (busiest.start_s, busiest.end_s, busiest.requests) == (250.0, 300.0, 50)
     assert busiest.work == pytest.approx(50 * (100 + 500 * OUTPUT_WEIGHT))
     assert sum(window.requests for window in windows) == 600
-    assert judged_windows(windows) == (busiest,)
+    assert evaluated_windows(windows) == (busiest,)
 
 
 def test_windows_of_draws_average_their_requests() -> None:
     draws = [steady(np.full(400, 10)), steady(np.full(400, 10))]
-    windows = windows_of(draws, 100.0)
+    windows = find_windows(draws, 100.0)
     assert [window.requests for window in windows] == [100] * 4
-    assert judged_windows(windows) == windows
+    assert evaluated_windows(windows) == windows
 
 
 def test_windows_of_short_traffic_and_closed_loops_are_none() -> None:
     outputs = np.full(100, 10)
-    assert windows_of([steady(outputs)], 99.0) == ()
-    assert windows_of([steady(outputs)], None) == ()
-    assert windows_of([steady(outputs).in_closed_loop(4)], 10.0) == ()
+    assert find_windows([steady(outputs)], 99.0) == ()
+    assert find_windows([steady(outputs)], None) == ()
+    assert find_windows([steady(outputs).in_closed_loop(4)], 10.0) == ()
     waiting = np.concatenate(([-1], np.arange(99)))  # one session: only its first request comes by the clock
-    assert windows_of([steady(outputs, after_request=waiting, think_s=np.ones(100))], 10.0) == ()
+    assert find_windows([steady(outputs, after_request=waiting, think_s=np.ones(100))], 10.0) == ()
 
 
 def test_take_window_keeps_the_rate_of_the_whole() -> None:
     outputs = np.full(600, 10)
     outputs[250:300] = 500
     whole = steady(outputs)
-    busiest = windows_of([whole], 50.0)[0]
+    busiest = find_windows([whole], 50.0)[0]
     part = take_window(whole, busiest)
-    assert rows_of(whole, busiest) == slice(250, 300)
+    assert window_rows(whole, busiest) == slice(250, 300)
     assert set(part.output_tokens.tolist()) == {500}
     assert part.offered_per_s == pytest.approx(whole.offered_per_s)
 

@@ -58,26 +58,26 @@ def test_facts() -> None:
 
 def test_retiming() -> None:
     workload = random_requests(num_requests=500, input_len=10, output_len=5, request_rate_per_s=3.0)
-    assert (workload.at_rate_factor(4.0).arrival_s * 4 == workload.arrival_s).all()
-    assert workload.at_rate(17.0).request_rate_per_s == pytest.approx(17.0, rel=1e-12)
-    assert workload.at_rate(17.0).arrival_cv == pytest.approx(workload.arrival_cv, rel=1e-9)
-    assert (workload.time_scaled(0.5).arrival_s == workload.arrival_s / 2).all()
-    assert workload.from_zero().arrival_s[0] == 0
+    assert (workload.scale_rate(4.0).arrival_s * 4 == workload.arrival_s).all()
+    assert workload.set_rate(17.0).request_rate_per_s == pytest.approx(17.0, rel=1e-12)
+    assert workload.set_rate(17.0).arrival_cv == pytest.approx(workload.arrival_cv, rel=1e-9)
+    assert (workload.scale_times(0.5).arrival_s == workload.arrival_s / 2).all()
+    assert workload.shift_to_zero().arrival_s[0] == 0
     with pytest.raises(InvalidInput, match="all requests of random arrive at once"):
-        workload.all_at_once().at_rate(1.0)
+        workload.all_at_once().set_rate(1.0)
     for factor in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(InvalidInput, match="finite and above 0"):
-            workload.at_rate_factor(factor)
+            workload.scale_rate(factor)
         with pytest.raises(InvalidInput, match="finite and above 0"):
-            workload.at_rate(factor)
+            workload.set_rate(factor)
         with pytest.raises(InvalidInput, match="finite and above 0"):
-            workload.time_scaled(factor)
+            workload.scale_times(factor)
 
 
 def test_scaling_the_rate_leaves_people_thinking_as_long() -> None:
     workload = small(after_request=[-1, 0, 1], think_s=[0, 3, 4])
-    assert workload.at_rate_factor(2.0).think_s.tolist() == [0, 3, 4]  # type: ignore[union-attr]
-    assert workload.time_scaled(2.0).think_s.tolist() == [0, 6, 8]  # type: ignore[union-attr]
+    assert workload.scale_rate(2.0).think_s.tolist() == [0, 3, 4]  # type: ignore[union-attr]
+    assert workload.scale_times(2.0).think_s.tolist() == [0, 6, 8]  # type: ignore[union-attr]
     assert workload.in_open_loop().after_request is None
 
 
@@ -112,7 +112,7 @@ def test_fit_to_a_context() -> None:
     assert clipped.prompt_tokens.tolist() == [10, 20, 21]
     assert clipped.output_tokens.tolist() == [1, 2, 1]
     assert clipped.content is not None
-    assert clipped.content.segments_of(2) == [(0, 4), (2, 17)]
+    assert clipped.content.request_segments(2) == [(0, 4), (2, 17)]
     assert clipped.notices == ("1 of 3 requests clipped to 22 tokens",)
     assert workload.fit_to(60) is workload
     with pytest.raises(InvalidInput, match="the shortest has 11"):
@@ -136,7 +136,7 @@ def test_what_clients_ask_for_goes_with_its_request() -> None:
     assert asked(workload) == [77, 88, 99]
     assert asked(workload.head(2)) == [77, 88]
     assert asked(workload.select_between(0.5, 3.0)) == [88, 99]
-    assert asked(workload.in_closed_loop(2)) == asked(workload.at_rate_factor(3.0)) == [77, 88, 99]
+    assert asked(workload.in_closed_loop(2)) == asked(workload.scale_rate(3.0)) == [77, 88, 99]
     assert asked(workload.fit_to(31, how="clip")) == [21, 11, 1]  # what is left
     without = replace(workload, max_tokens=None)
     assert without.fingerprint() != workload.fingerprint()

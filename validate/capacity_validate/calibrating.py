@@ -22,17 +22,17 @@ from capacity.hardware.coefficients import Residuals
 from capacity.model import ModelSpec
 from capacity_validate.calibrating_runs import RunCalibration, calibrate_runs
 from capacity_validate.cases import MeasuredCase, Measurements, read_measurements
-from capacity_validate.constant_fits import FamilyFit, Refused, calibrated_profile, fit_families
+from capacity_validate.constant_fits import FamilyFit, RejectedFit, calibrated_profile, fit_families
 from capacity_validate.evidence import read_evidence
 from capacity_validate.predictions import FAMILY, Predictor
-from capacity_validate.residuals import StepEvidence, earned_residuals, step_evidence
+from capacity_validate.residuals import StepEvidence, fit_residuals, step_evidence
 from capacity_validate.small_models import find_model
 
 AGREEMENT = 0.30  # maximum relative difference of two files on one case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MovedConstant:
+class ChangedConstant:
     """One constant of the step model, before and after the fit."""
 
     family: str
@@ -45,9 +45,9 @@ class MovedConstant:
         return self.after / self.before if self.before else None
 
 
-def moved_constants(fits: Iterable[FamilyFit]) -> tuple[MovedConstant, ...]:
+def changed_constants(fits: Iterable[FamilyFit]) -> tuple[ChangedConstant, ...]:
     return tuple(
-        MovedConstant(family=fit.target.label, name=name, before=before, after=after)
+        ChangedConstant(family=fit.target.label, name=name, before=before, after=after)
         for fit in fits
         for name, (before, after) in fit.moved.items()
     )
@@ -64,7 +64,7 @@ class Calibration(AnswerRecord):
     path: str
     files: tuple[str, ...]
     cases: int
-    moved: tuple[MovedConstant, ...]
+    moved: tuple[ChangedConstant, ...]
     errors: dict[str, tuple[float, float]]  # held-out median by family, before and after
     refused: dict[str, str]
     bands: dict[str, tuple[float, float]]  # by regime: 90 % range of measured / predicted - 1
@@ -160,8 +160,8 @@ def calibrate_kernels(
         name=variant,
         source=source,
         on_gpu=on_gpu,
-        model=named_model(files, "model"),
-        unseen=named_model(files, "unseen"),
+        model=find_named_model(files, "model"),
+        unseen=find_named_model(files, "unseen"),
     )
     fits = calibrated.fits
     if not fits:
@@ -179,7 +179,7 @@ def calibrate_kernels(
         path=str(path),
         files=tuple(str(m.path) for m in files),
         cases=len(cases),
-        moved=moved_constants(fits),
+        moved=changed_constants(fits),
         errors={fit.target.label: (fit.error_before.median, fit.error_after.median) for fit in fits},
         refused=calibrated.refused,
         bands={regime: (band.low, band.high) for regime, band in calibrated.residuals.items()},
@@ -191,7 +191,7 @@ class HalfFit:
     """Constants and host time fitted to one half of the cases, and predictors for the other half before and after."""
 
     fits: list[FamilyFit]
-    refused: list[Refused]
+    refused: list[RejectedFit]
     evidence: StepEvidence | None
     before: Predictor
     after: Predictor
@@ -253,7 +253,7 @@ def fit_profile(
     half = fit_half(cases, profile, source=source, on_gpu=on_gpu, model=model, unseen=unseen)
     fits, refused = fit_families(cases, profile, source=source, on_gpu=on_gpu, final=True)
     base = profile.step_time
-    residuals, missing = earned_residuals(
+    residuals, missing = fit_residuals(
         half.evidence,
         model,
         {} if base is None else base.residuals,
@@ -269,7 +269,7 @@ def fit_profile(
     )
 
 
-def named_model(files: Sequence[Measurements], field: str) -> ModelSpec | None:
+def find_named_model(files: Sequence[Measurements], field: str) -> ModelSpec | None:
     """Return the model in `field` (`model` or `unseen`) of the files; None if it is missing or differs."""
     names = {getattr(file, field) for file in files}
     name = names.pop() if len(names) == 1 else None

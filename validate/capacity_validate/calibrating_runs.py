@@ -14,24 +14,24 @@ from capacity.base.record import AnswerRecord
 from capacity.hardware import HardwareProfile, user_profiles_directory, write_profile
 from capacity.hardware.adjustment import NAMES, PARAMETERS, Adjustment
 from capacity_validate.evidence import Evidence
-from capacity_validate.posterior import JudgedFigure, Posterior, infer
+from capacity_validate.posterior import EvaluatedFigure, Posterior, infer
 from capacity_validate.replaying import (
     Replay,
     ReplayedRun,
-    names_learnt_from,
-    prior_of,
+    calibration_prior,
+    fitted_metric_names,
+    rebuild_workload,
     split_options,
-    workload_of,
 )
-from capacity_validate.server_settings import served_model, server_as_run, weights_contradiction
+from capacity_validate.server_settings import resolve_server, served_model, weights_contradiction
 
-WITHIN = 1.645  # standard deviations of a 90 % interval
-UNMOVED = 1e-6  # relative to the prior's standard deviation
+Z_90 = 1.645  # standard deviations of a 90 % interval
+MIN_RELATIVE_CHANGE = 1e-6  # relative to the prior's standard deviation
 EIGHTFOLD = 8.0  # a token exponent is shown as the slowdown at 8 times the tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LearntParameter:
+class CalibratedParameter:
     """One parameter of `capacity.hardware.adjustment`, before and after: mean and standard deviation.
 
     Time parameters are logarithms of factors. The front end is in seconds, memory in bytes; a token exponent is the
@@ -47,10 +47,13 @@ class LearntParameter:
     deviation: float
 
     @property
-    def seen(self) -> bool:
+    def is_informed(self) -> bool:
         """Return whether the runs carry information about this parameter."""
         moved = abs(self.mean - self.mean_before)
-        return max(moved, abs(self.deviation_before - self.deviation)) > UNMOVED * self.deviation_before
+        return (
+            max(moved, abs(self.deviation_before - self.deviation))
+            > MIN_RELATIVE_CHANGE * self.deviation_before
+        )
 
     @property
     def line(self) -> str:
@@ -74,19 +77,19 @@ class RunCalibration(AnswerRecord):
     sources: tuple[str, ...]
     model: str
     engine: str
-    parameters: tuple[LearntParameter, ...]
-    figures: tuple[JudgedFigure, ...]
+    parameters: tuple[CalibratedParameter, ...]
+    figures: tuple[EvaluatedFigure, ...]
     over_roof: tuple[str, ...]
     notices: tuple[str, ...]
 
     def lines(self) -> list[str]:
         """Return the summary for a terminal."""
-        unseen = [parameter.title for parameter in self.parameters if not parameter.seen]
+        unseen = [parameter.title for parameter in self.parameters if not parameter.is_informed]
         shown = [
             f"{self.profile}: {len(self.figures)} figures of {len(self.sources)} source(s), {self.model} on "
             f"{self.engine}, based on {self.base}",
             "factor on the time of each part (90 % interval):",
-            *(parameter.line for parameter in self.parameters if parameter.seen),
+            *(parameter.line for parameter in self.parameters if parameter.is_informed),
             *([f"    no information about: {'; '.join(unseen)}"] if unseen else []),
             f"    {'figure':<52}{'measured':>12}{'before':>12}{'after':>12}",
         ]
@@ -111,7 +114,7 @@ class RunCalibration(AnswerRecord):
 
 
 def _format_factor(unit: str, mean: float, deviation: float) -> str:
-    low, high = mean - WITHIN * deviation, mean + WITHIN * deviation
+    low, high = mean - Z_90 * deviation, mean + Z_90 * deviation
     if unit == "s":
         return f"{mean * 1e3:+.1f} ms ({low * 1e3:+.1f} to {high * 1e3:+.1f})"
     if unit == "power":
@@ -136,14 +139,14 @@ def calibrate_runs(
     If the GPU is already a calibrated variant (`gpu="h200@mine"`), its parameters are the prior, so pass only new
     runs. Raises InvalidInput if a required setting is missing; DoesNotFit; MalformedFile.
     """
-    replay = replay_of(evidence, model=model, profiles=profiles, download=download, options=options)
+    replay = build_replay(evidence, model=model, profiles=profiles, download=download, options=options)
     profile = replay.resolved.profile
-    known = prior_of(replay.resolved)
+    known = calibration_prior(replay.resolved)
     posterior = infer(
         replay.predict, replay.figures, known.mean_vector, known.covariance_matrix, active=replay.active
     )
     adjustment = _adjustment(replay, posterior, known)
-    variant = variant_of(profile, name, adjustment)
+    variant = make_variant(profile, name, adjustment)
     learnt = replay.resolved.adjusted_by(adjustment)
     path = write_profile(variant, Path(out) if out is not None else user_profiles_directory())
     left_out = {figure.name for figure in replay.figures} - {judged.name for judged in posterior.judged}
@@ -156,7 +159,7 @@ def calibrate_runs(
         engine=learnt.engine.label,
         parameters=tuple(_parameters(known, adjustment)),
         figures=posterior.judged,
-        over_roof=tuple(_roofs(learnt.step_model.capped)),
+        over_roof=tuple(_describe_exceeded_roofs(learnt.step_model.capped_adjustments)),
         notices=tuple(
             dict.fromkeys(
                 [notice for run in evidence.runs for notice in run.notices]
@@ -169,7 +172,7 @@ def calibrate_runs(
     )
 
 
-def replay_of(
+def build_replay(
     evidence: Evidence,
     *,
     model: str | None,
@@ -186,7 +189,7 @@ def replay_of(
     server = evidence.server
     quantization = pool_fields.get("quantization")
     asked = served_model(model, evidence.runs, server, quantization=quantization, download=download)
-    planned, settled = server_as_run(asked, pool_fields, server, profiles=profiles, download=download)
+    planned, settled = resolve_server(asked, pool_fields, server, profiles=profiles, download=download)
     if (other_weights := weights_contradiction(planned, server)) is not None:
         raise InvalidInput(other_weights)
     blocks = None if server is None else server.kv_blocks
@@ -195,9 +198,9 @@ def replay_of(
         printed = blocks * planned.memory.kv_block_tokens
     runs = []
     for run in evidence.runs:
-        workload, how = workload_of(run, traffic_fields)
+        workload, how = rebuild_workload(run, traffic_fields)
         exact = how == "replayed request by request"
-        names = tuple(names_learnt_from(run))
+        names = tuple(fitted_metric_names(run))
         runs.append(ReplayedRun(run=run, workload=workload, exact=exact, names=names))
     replay = Replay(
         resolved=settled, planned=planned, runs=tuple(runs), steps=evidence.steps, kv_tokens=printed
@@ -210,7 +213,7 @@ def replay_of(
     return replay
 
 
-def variant_of(profile: HardwareProfile, name: str, adjustment: Adjustment) -> HardwareProfile:
+def make_variant(profile: HardwareProfile, name: str, adjustment: Adjustment) -> HardwareProfile:
     """Return the profile as `GPU@name` with this adjustment, otherwise unchanged."""
     variant = f"{profile.name.partition('@')[0]}@{name}"
     own = profile.step_time
@@ -234,10 +237,10 @@ def _adjustment(replay: Replay, posterior: Posterior, known: Adjustment) -> Adju
     )
 
 
-def _parameters(known: Adjustment, learnt: Adjustment) -> list[LearntParameter]:
+def _parameters(known: Adjustment, learnt: Adjustment) -> list[CalibratedParameter]:
     before, after = (np.sqrt(np.diag(each.covariance_matrix)) for each in (known, learnt))
     return [
-        LearntParameter(
+        CalibratedParameter(
             name=parameter.name,
             title=parameter.title,
             unit=parameter.unit,
@@ -250,7 +253,7 @@ def _parameters(known: Adjustment, learnt: Adjustment) -> list[LearntParameter]:
     ]
 
 
-def _roofs(capped: Sequence[tuple[str, str]]) -> list[str]:
+def _describe_exceeded_roofs(capped: Sequence[tuple[str, str]]) -> list[str]:
     by_name: dict[str, dict[str, None]] = {}  # operators in order, without duplicates
     for name, operator in capped:
         by_name.setdefault(name, {})[operator] = None

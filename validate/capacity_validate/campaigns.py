@@ -129,7 +129,7 @@ def load_campaign(name: str) -> Campaign:
             raise MalformedFile(path, "no such campaign file")
         raise UnknownName("campaign", name, campaign_names())
     try:
-        campaign = Campaign.model_validate(_document(path))
+        campaign = Campaign.model_validate(_read_merged_tables(path))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -141,7 +141,7 @@ def load_campaign(name: str) -> Campaign:
     return campaign
 
 
-def _document(path: Path, depth: int = 0) -> dict[str, Any]:
+def _read_merged_tables(path: Path, depth: int = 0) -> dict[str, Any]:
     """Return the file's tables merged over those of the campaign that it extends."""
     own = read_toml(path, "a campaign")
     extended = own.pop("extends", None)
@@ -149,7 +149,7 @@ def _document(path: Path, depth: int = 0) -> dict[str, Any]:
         return own
     if extended not in campaign_names() or depth > 3:
         raise MalformedFile(path, f"extends {extended!r}, which is not a bundled campaign", where="extends")
-    merged = _document(campaigns_directory() / f"{extended}.toml", depth + 1)
+    merged = _read_merged_tables(campaigns_directory() / f"{extended}.toml", depth + 1)
     for key, value in own.items():
         if key in ("cpu", "cuda") and isinstance(value, dict):
             kernels = [*merged[key].get("kernels", []), *value.get("kernels", [])]
@@ -159,17 +159,17 @@ def _document(path: Path, depth: int = 0) -> dict[str, Any]:
     return merged
 
 
-def ordered_cases(plan: DevicePlan) -> list[Case]:
+def order_cases(plan: DevicePlan) -> list[Case]:
     """Return all cases, most valuable first: groups alternate by value, and each covers its range from the start."""
     queue: list[tuple[float, int, Case]] = []
     for index, group in enumerate(plan.kernels):
-        for turn, case in enumerate(spread_out(group.cases())):
+        for turn, case in enumerate(order_bit_reversed(group.cases())):
             queue.append(((turn + 1) / group.value, index, case))
     queue.sort(key=lambda entry: entry[:2])
     return list(dict.fromkeys(case for _, _, case in queue))
 
 
-def spread_out(cases: Sequence[Case]) -> list[Case]:
+def order_bit_reversed(cases: Sequence[Case]) -> list[Case]:
     """Return cases in bit-reversed order (first, last, middle, quarters, ...), so that a short run covers the range."""
     count = len(cases)
     bits = max(1, (count - 1).bit_length())

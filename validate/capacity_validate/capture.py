@@ -12,7 +12,7 @@ from typing import Any
 Pool = Any  # returned by torch.cuda.graph_pool_handle()
 
 
-class Captures:
+class GraphCapturer:
     """Captures on one side stream of a device. `spoiled`: a failed capture left torch's allocator unusable."""
 
     def __init__(self, torch: Any, device: str) -> None:

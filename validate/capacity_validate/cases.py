@@ -16,10 +16,10 @@ SCHEMA = "capacity/measurements/v1"
 OPERATORS = read_data(Path(__file__).with_name("operators.toml"))
 # timed as issued, never inside a graph of the stopwatch
 HOST_BOUND = ("launch", "transfer", "collective")
-DIED = "the process ended in this case"
+PROCESS_DIED = "the process ended in this case"
 MOST_ATTEMPTS = 2  # for a case that ran out of memory or failed, over all runs of a file
 Status = Literal["ok", "wrong", "implausible", "unsupported", "out of memory", "failed"]
-RETRIED: tuple[Status, ...] = ("out of memory", "failed")
+RETRIED_STATUSES: tuple[Status, ...] = ("out of memory", "failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,16 +94,16 @@ class MeasuredCase:
         return timing.how == "events" and timing.seconds < GRAPH_BELOW_S
 
 
-_WHERE_SAID = ("reference_error", "extra_bytes", "burst_s", "conditions", "note")
+_OPTIONAL_FIELDS = ("reference_error", "extra_bytes", "burst_s", "conditions", "note")
 
 
-def as_line(measured: MeasuredCase) -> dict[str, Any]:
+def to_record(measured: MeasuredCase) -> dict[str, Any]:
     sizes = dict(measured.case.sizes)
     record: dict[str, Any] = {**asdict(measured.case), "sizes": sizes, "status": measured.status}
     if measured.timing is not None:
         record["timing"] = asdict(measured.timing)
         record |= {"flops": measured.flops, "bytes": measured.bytes}
-    for name in _WHERE_SAID:
+    for name in _OPTIONAL_FIELDS:
         if value := getattr(measured, name):
             record[name] = value
     if measured.attempts > 1:
@@ -113,9 +113,9 @@ def as_line(measured: MeasuredCase) -> dict[str, Any]:
     return record
 
 
-def from_line(record: Mapping[str, Any]) -> MeasuredCase:
+def from_record(record: Mapping[str, Any]) -> MeasuredCase:
     timing = record.get("timing")
-    kept = ("flops", "bytes", *_WHERE_SAID, "attempts", "passes")
+    kept = ("flops", "bytes", *_OPTIONAL_FIELDS, "attempts", "passes")
     return MeasuredCase(
         case=make_case(
             str(record["operator"]),
@@ -169,30 +169,30 @@ class MeasurementLog:
         was, now = was | dict(earlier.conditions), now | dict(header.get("conditions", {}))
         require_same_conditions(self.path, was, now)
         self.done = {measured.case.id: measured for measured in earlier.cases}
-        if (died := self._underway()) is not None:
+        if (died := self._read_marker()) is not None:
             self.add(
                 MeasuredCase(
                     case=died,
                     status="failed",
-                    note=DIED,
+                    note=PROCESS_DIED,
                     attempts=min(MOST_ATTEMPTS, self.attempts(died) + 1),
                 )
             )
 
-    def begin(self, case: Case) -> None:
+    def mark_started(self, case: Case) -> None:
         """Record the case that starts now, so that the next run can detect that it killed the process."""
         try:
-            self._marker.write_text(json.dumps(as_line(MeasuredCase(case=case, status="failed"))))
+            self._marker.write_text(json.dumps(to_record(MeasuredCase(case=case, status="failed"))))
         except OSError as error:
             raise _unwritable(self._marker, error) from None
 
-    def idle(self) -> None:
+    def clear_marker(self) -> None:
         """Record that no case is running."""
         self._marker.unlink(missing_ok=True)
 
-    def _underway(self) -> Case | None:
+    def _read_marker(self) -> Case | None:
         try:
-            return from_line(json.loads(self._marker.read_text())).case
+            return from_record(json.loads(self._marker.read_text())).case
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -203,7 +203,7 @@ class MeasurementLog:
     def attempts(self, case: Case) -> int:
         """Return the number of failed attempts at a case."""
         earlier = self.done.get(case.id)
-        return 0 if earlier is None or earlier.status not in RETRIED else earlier.attempts
+        return 0 if earlier is None or earlier.status not in RETRIED_STATUSES else earlier.attempts
 
     def is_settled(self, case: Case, *, passes: int = 1) -> bool:
         """Return whether a case needs no further run. A failed or out-of-memory case gets a second attempt.
@@ -217,7 +217,7 @@ class MeasurementLog:
 
     def add(self, measured: MeasuredCase) -> None:
         self.done[measured.case.id] = measured
-        self._write(as_line(measured))
+        self._write(to_record(measured))
 
     def _write(self, record: Mapping[str, Any]) -> None:
         try:
@@ -247,7 +247,7 @@ def read_measurements(path: Path | str) -> Measurements:
     cases: dict[str, MeasuredCase] = {}
     for number, line in enumerate(lines[1:], start=2):
         try:
-            measured = from_line(_json_object(path, line, number))
+            measured = from_record(_json_object(path, line, number))
         except (KeyError, TypeError) as error:
             raise MalformedFile(path, f"is not a case: {error}", where=f"line {number}") from None
         except MalformedFile:

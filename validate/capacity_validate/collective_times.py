@@ -81,7 +81,7 @@ def _worker(rank: int, ranks: int, on_cuda: bool, sizes: tuple[int, ...], folder
         device_id=device if on_cuda else None,
     )
     records = [
-        measured_on_all_ranks(torch, dist, message(torch, dist, kind, size, device))
+        time_on_all_ranks(torch, dist, make_message(torch, dist, kind, size, device))
         for kind in KINDS
         for size in sizes
     ]
@@ -103,7 +103,7 @@ class Message:
     right: Callable[[], bool]
 
 
-def message(torch: Any, dist: Any, kind: str, size: int, device: Any) -> Message:
+def make_message(torch: Any, dist: Any, kind: str, size: int, device: Any) -> Message:
     """Build a message with float32 buffers of integers that differ by rank and position, so that sums are exact."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     count = max(1, size // 4)
@@ -127,18 +127,18 @@ def message(torch: Any, dist: Any, kind: str, size: int, device: Any) -> Message
         sent, received = torch.empty(count, device=device), torch.empty(count, device=device)
         before, after = (rank - 1) % ranks, (rank + 1) % ranks
         fill = lambda: (received.zero_(), sent.copy_(pattern_of(rank)))[0]  # noqa: E731
-        call = lambda: _exchange(dist, sent, after, received, before)  # noqa: E731
+        call = lambda: _send_receive(dist, sent, after, received, before)  # noqa: E731
         right = lambda: bool((received == pattern_of(before)).all())  # noqa: E731
     return Message(kind=kind, bytes=size, device=device, fill=fill, call=call, right=right)
 
 
-def _exchange(dist: Any, sent: Any, after: int, received: Any, before: int) -> None:
+def _send_receive(dist: Any, sent: Any, after: int, received: Any, before: int) -> None:
     operations = [dist.P2POp(dist.isend, sent, after), dist.P2POp(dist.irecv, received, before)]
     for work in dist.batch_isend_irecv(operations):
         work.wait()
 
 
-def measured_on_all_ranks(torch: Any, dist: Any, one: Message) -> dict[str, Any]:
+def time_on_all_ranks(torch: Any, dist: Any, one: Message) -> dict[str, Any]:
     """Check the result on every rank, then time it: each sample is the slowest rank's mean of back-to-back calls."""
     one.fill()
     one.call()

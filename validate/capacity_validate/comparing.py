@@ -23,15 +23,15 @@ from capacity.workload import Workload
 from capacity_validate.benchmark_results import STATISTICS, MeasuredRun, read_results
 from capacity_validate.comparison import Comparison, MetricRow, Overheads, RunComparison
 from capacity_validate.replaying import (
-    client_of,
-    frontend_of,
+    client_traffic,
+    rebuild_workload,
     replay,
     replay_metrics,
+    run_frontend,
     split_options,
-    workload_of,
 )
 from capacity_validate.server_log import ServerLog, read_server_log
-from capacity_validate.server_settings import served_model, server_as_run, weights_contradiction
+from capacity_validate.server_settings import resolve_server, served_model, weights_contradiction
 
 BISECTIONS = 12
 THROUGHPUTS = ("request_throughput", "output_throughput")
@@ -65,9 +65,9 @@ def compare(
     printed = next((run.server for run in runs if run.server is not None), None)
     log = printed if server_log is None else read_server_log(server_log)
     named = served_model(model, runs, log, quantization=pool_fields.get("quantization"), download=download)
-    planned, resolved = server_as_run(named, pool_fields, log, profiles=profiles, download=download)
+    planned, resolved = resolve_server(named, pool_fields, log, profiles=profiles, download=download)
     other_weights = weights_contradiction(planned, log)
-    workloads = [workload_of(run, traffic_fields) for run in runs]
+    workloads = [rebuild_workload(run, traffic_fields) for run in runs]
     overheads = _fit_overheads(resolved, runs, workloads) if fit_overheads else None
     return Comparison(
         model=resolved.model.name,
@@ -79,7 +79,7 @@ def compare(
         kv_capacity_measured=log is not None and (log.kv_tokens or log.kv_blocks) is not None,
         runs=tuple(
             _compare_run(
-                resolved, run, workload, client_of(run, traffic_fields), overheads, log, other_weights
+                resolved, run, workload, client_traffic(run, traffic_fields), overheads, log, other_weights
             )
             for run, workload in zip(runs, workloads, strict=True)
         ),
@@ -137,12 +137,12 @@ def _compare_run(
 ) -> RunComparison:
     requests, how = workload
     if overheads is None:
-        result = replay(resolved, requests, frontend=frontend_of(resolved, run))
+        result = replay(resolved, requests, frontend=run_frontend(resolved, run))
     else:
         frontend = _frontend(resolved, overheads.request_s)
         result = replay(resolved, requests, step_s=overheads.step_s, frontend=frontend)
     predicted = result.to_dict()
-    known = _with_intervals(resolved, run, requests, client, result, fitted=overheads is not None)
+    known = _predict_with_intervals(resolved, run, requests, client, result, fitted=overheads is not None)
     rows = _metric_rows(run, known, predicted)
     notices = list(requests.notices)
     if run.failed:
@@ -171,7 +171,7 @@ def _compare_run(
     )
 
 
-def _with_intervals(
+def _predict_with_intervals(
     resolved: ResolvedPool,
     run: MeasuredRun,
     requests: Workload,
@@ -240,8 +240,8 @@ def _memory_rows(planned: ResolvedPool, log: ServerLog | None) -> tuple[MetricRo
     )
 
 
-GOOD = 0.10
-LARGE = 0.25
+GOOD_ERROR = 0.10
+LARGE_ERROR = 0.25
 
 
 def likely_causes(
@@ -262,26 +262,26 @@ def likely_causes(
         causes.append(
             f"the server decoded speculatively (accepted length {run.accepted_length:.2f}); this simulation did not"
         )
-    if tpot is not None and tpot < -GOOD:
+    if tpot is not None and tpot < -GOOD_ERROR:
         causes.append(
             f"decode steps take longer than predicted ({tpot:+.0%}): host time of this server, slower kernels, "
             "or a power-capped GPU; `--fit-overheads` measures the first, `capacity validate` on that GPU the "
             "others"
         )
-    if tpot is not None and tpot > GOOD:
+    if tpot is not None and tpot > GOOD_ERROR:
         causes.append(
             f"decode steps are faster than predicted ({tpot:+.0%}): a newer engine, or another weight or KV "
             "format than specified; check --quantization, --kv-cache-dtype and --engine"
         )
-    if ttft is not None and ttft < -LARGE:
+    if ttft is not None and ttft < -LARGE_ERROR:
         causes.append(_slow_first_token(run, rows, predicted, kv_known=kv_known))
-    if ttft is not None and ttft > LARGE:
+    if ttft is not None and ttft > LARGE_ERROR:
         causes.append(
             f"TTFT is shorter than predicted ({ttft:+.0%}): prefix cache hits (the files do not record shared "
             "tokens), or a larger token budget; check --max-num-batched-tokens"
         )
     tail = errors.get("p99_ttft_ms")
-    if tail is not None and "mean_ttft_ms" in measured and -tail > LARGE >= abs(ttft or 0.0):
+    if tail is not None and "mean_ttft_ms" in measured and -tail > LARGE_ERROR >= abs(ttft or 0.0):
         causes.append(
             "only the TTFT tail is longer than predicted: pauses of the server or client, or preemptions"
         )

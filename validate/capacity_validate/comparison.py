@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from capacity.base.record import AnswerRecord, Written, plain
+from capacity.base.record import AnswerRecord, WrittenRecord, to_plain_values
 
-MAIN = {  # metrics by their common names
+MAIN_METRICS = {  # metrics by their common names
     "mean_ttft_ms": "TTFT",
     "mean_tpot_ms": "TPOT",
     "output_throughput": "throughput",
@@ -14,7 +14,7 @@ MAIN = {  # metrics by their common names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetricRow(Written):
+class MetricRow(WrittenRecord):
     """One statistic, measured and predicted, in the unit of its name.
 
     `low` to `high` is the 90 % prediction interval; None for memory, which has none. `predicted` is None if the
@@ -64,7 +64,7 @@ class RunComparison:
         return next((row.error for row in self.metrics if row.name == name), None)
 
     @property
-    def judged(self) -> tuple[MetricRow, ...]:
+    def rows_with_interval(self) -> tuple[MetricRow, ...]:
         """Return the metrics whose prediction has an interval."""
         return tuple(row for row in self.metrics if row.inside is not None)
 
@@ -88,20 +88,20 @@ class Comparison(AnswerRecord):
     memory: tuple[MetricRow, ...]
 
     def to_rows(self) -> list[dict[str, Any]]:
-        return [{"path": run.path, **plain(row)} for run in self.runs for row in run.metrics]
+        return [{"path": run.path, **to_plain_values(row)} for run in self.runs for row in run.metrics]
 
     @property
     def verdict(self) -> str:
         """Return the error and the coverage of the intervals in one or two sentences."""
         parts = []
-        for name, label in MAIN.items():
+        for name, label in MAIN_METRICS.items():
             errors = sorted(abs(e) for run in self.runs if (e := run.error(name)) is not None)
             if errors:
                 parts.append(f"{label} {errors[len(errors) // 2]:.0%}")
         if not parts:
             return "The files contain no metric that the simulator predicts."
         said = f"Over {len(self.runs)} run(s), the median prediction errors are {', '.join(parts)}."
-        return said + coverage_text([row for run in self.runs for row in run.judged])
+        return said + coverage_text([row for run in self.runs for row in run.rows_with_interval])
 
 
 def coverage_text(judged: Sequence[MetricRow]) -> str:

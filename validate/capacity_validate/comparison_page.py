@@ -154,4 +154,6 @@ def _metrics_words(run: RunComparison) -> str:
     )
     if worst is None:
         return "No metric in common."
-    return f"Largest: {metric_title(worst.name)}, {error_text(worst.error)}." + coverage_text(run.judged)
+    return f"Largest: {metric_title(worst.name)}, {error_text(worst.error)}." + coverage_text(
+        run.rows_with_interval
+    )

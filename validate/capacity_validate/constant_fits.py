@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 
 from capacity.hardware import HardwareProfile
-from capacity.hardware.calibration import ErrorSummary, Measurement, Parameter, fit_constants, summarise
+from capacity.hardware.calibration import (
+    ErrorSummary,
+    Measurement,
+    Parameter,
+    fit_constants,
+    summarise_errors,
+)
 from capacity.hardware.coefficients import (
     Coefficients,
     CollectiveCoefficients,
@@ -19,19 +25,19 @@ from capacity.hardware.coefficients import (
 )
 from capacity.step import StepShape
 from capacity.step.model import StepModel
-from capacity.step.operators import norm
+from capacity.step.operators import p_norm
 from capacity.step.setting import HostTime, graph_sizes
 from capacity_validate.cases import OPERATORS, MeasuredCase
 from capacity_validate.predictions import (
     Target,
-    calibrates,
-    constants_of,
+    calibration_target,
+    case_constants,
     formula,
-    lookup_of,
-    shape_of,
-    target_of,
+    is_calibration_case,
+    profile_lookup,
+    step_shape,
 )
-from capacity_validate.splitting import how_split, split
+from capacity_validate.splitting import describe_split, split_cases
 
 ROWS_PER_CONSTANT = 3
 FEWEST_CONSTANTS = 2
@@ -49,8 +55,8 @@ _RANGES = {
     "per_doubling_s": (1e-8, 1e-3),
     "per_k_s": (1e-13, 1e-8),
 }
-_OF_A_GPU = ("per_doubling_s", "per_k_s")  # per doubling of context slices, and per K step of a block
-_SLOW_RISE = (0.3, 16.0)  # range of a collective's sharpness, which may be below 1
+_GPU_ONLY = ("per_doubling_s", "per_k_s")  # per doubling of context slices, and per K step of a block
+_COLLECTIVE_SHARPNESS = (0.3, 16.0)  # range of a collective's sharpness, which may be below 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +82,7 @@ class FamilyFit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RejectedFit:
     """Evidence that did not change a family's constants, with the reason."""
 
     family: str
@@ -91,18 +97,18 @@ def fit_families(
     source: str,
     on_gpu: bool,
     final: bool = False,
-) -> tuple[list[FamilyFit], list[Refused]]:
+) -> tuple[list[FamilyFit], list[RejectedFit]]:
     """Fit every family that has cases. Errors are always those of a fit to one half, evaluated on the other.
 
     With `final`, the returned constants are fitted to all cases, for use in a profile; otherwise to the half.
     """
     fits: list[FamilyFit] = []
-    refused: list[Refused] = []
+    refused: list[RejectedFit] = []
     for target, rows in evidence_by_target(measured, on_gpu=on_gpu).items():
         usable = [row for row in rows if formula(row.case, profile) is not None]
         if not usable:
             reason = f"profile {profile.name} has no FLOP/s of this kind"
-            refused.append(Refused(family=target.label, rows=len(rows), reason=reason))
+            refused.append(RejectedFit(family=target.label, rows=len(rows), reason=reason))
             continue
         outcome = _fit_family(target, usable, profile, source=source, on_gpu=on_gpu, final=final)
         (fits if isinstance(outcome, FamilyFit) else refused).append(outcome)  # type: ignore[arg-type]
@@ -117,9 +123,9 @@ def evidence_by_target(measured: Iterable[MeasuredCase], *, on_gpu: bool) -> dic
     """
     groups: dict[Target, list[MeasuredCase]] = {}
     for case in measured:
-        target = target_of(case.case, on_gpu=on_gpu)
+        target = calibration_target(case.case, on_gpu=on_gpu)
         usable = case.status == "ok" and not case.slowed
-        if target is not None and usable and calibrates(case.case, on_gpu=on_gpu):
+        if target is not None and usable and is_calibration_case(case.case, on_gpu=on_gpu):
             groups.setdefault(target, []).append(case)
     for target, rows in groups.items():
         if any(row.timing is not None and row.timing.how == "graph" for row in rows):
@@ -135,14 +141,14 @@ def _fit_family(
     source: str,
     on_gpu: bool,
     final: bool,
-) -> FamilyFit | Refused:
-    fitted_rows, held_out = split(rows)
-    order = [n for n in OPERATORS[target.operator]["constants"] if on_gpu or n not in _OF_A_GPU]
+) -> FamilyFit | RejectedFit:
+    fitted_rows, held_out = split_cases(rows)
+    order = [n for n in OPERATORS[target.operator]["constants"] if on_gpu or n not in _GPU_ONLY]
     if len(fitted_rows) // ROWS_PER_CONSTANT < FEWEST_CONSTANTS or not held_out:
         needed = 2 * ROWS_PER_CONSTANT * FEWEST_CONSTANTS
         reason = f"{len(rows)} cases are too few: {needed} are needed"
-        return Refused(family=target.label, rows=len(rows), reason=reason)
-    before = constants_of(rows[0].case, lookup_of(profile), on_gpu=on_gpu)
+        return RejectedFit(family=target.label, rows=len(rows), reason=reason)
+    before = case_constants(rows[0].case, profile_lookup(profile), on_gpu=on_gpu)
     names = order[: len(fitted_rows) // ROWS_PER_CONSTANT]
     half = _solve(before, names, fitted_rows, profile)
     error = _errors(half, held_out, profile)
@@ -151,7 +157,7 @@ def _fit_family(
             "contradictory: fitted to one half of the cases, the median error on the other half is "
             f"{error.median:.0%}"
         )
-        return Refused(family=target.label, rows=len(rows), reason=reason)
+        return RejectedFit(family=target.label, rows=len(rows), reason=reason)
     names = order[: len(rows) // ROWS_PER_CONSTANT] if final else names
     constants = _solve(before, names, rows, profile) if final else half
     fit = Fit(
@@ -159,7 +165,7 @@ def _fit_family(
         source=source,
         date=date.today().isoformat(),
         rows=len(rows) if final else len(fitted_rows),
-        held_out_by=how_split(rows),
+        held_out_by=describe_split(rows),
         median_error=round(error.median, 4),
         p90_error=round(error.p90, 4),
     )
@@ -181,7 +187,9 @@ def _solve(
     start: dict[str, Any] = before.model_dump(exclude={"fit"})
     if "sharpness" in start and "sharpness" not in names:
         start["sharpness"] = min(start["sharpness"], 4.0)
-    ranges = _RANGES | ({"sharpness": _SLOW_RISE} if isinstance(before, CollectiveCoefficients) else {})
+    ranges = _RANGES | (
+        {"sharpness": _COLLECTIVE_SHARPNESS} if isinstance(before, CollectiveCoefficients) else {}
+    )
     parameters = [
         Parameter(name=name, start=min(max(start.get(name) or low, low), high), low=low, high=high)
         for name in names
@@ -204,7 +212,7 @@ def _errors(
     space = SimpleNamespace(**constants)
     functions = ((formula(row.case, profile), row.seconds) for row in rows)
     pairs = [(function(space), seconds) for function, seconds in functions if function is not None]
-    return summarise(pairs, groups=len(pairs))
+    return summarise_errors(pairs, groups=len(pairs))
 
 
 def calibrated_profile(
@@ -240,7 +248,7 @@ def calibrated_profile(
         elif operator == "elementwise":
             families.setdefault(family, {})["elementwise"] = after
         else:
-            for taker in (family, *_engines_that_take(fit.target, families, transferred=transferred)):
+            for taker in (family, *_engines_with_product(fit.target, families, transferred=transferred)):
                 families.setdefault(taker, {}).setdefault(operator, {})[key] = after
     if residuals:
         earned = {
@@ -252,7 +260,7 @@ def calibrated_profile(
     )
 
 
-def _engines_that_take(
+def _engines_with_product(
     target: Target, families: Mapping[str, Mapping[str, Any]], *, transferred: bool
 ) -> list[str]:
     """Return engine families that use the measured products; all families if theirs may come from another GPU."""
@@ -274,7 +282,7 @@ def fit_host_time(
     then fitted too; it is hidden if the GPU takes longer. Minimises relative squares of measured time minus the sum of
     operators. `steps` must have no host time of its own.
     """
-    rows = [(shape_of(case.case, window_tokens), case.seconds) for case in measured]
+    rows = [(step_shape(case.case, window_tokens), case.seconds) for case in measured]
     if not rows:
         return HostTime()
     on_device = [(steps.step_seconds(shape), shape, seconds) for shape, seconds in rows]
@@ -311,7 +319,7 @@ def _host_constants(
     sharpness = HostTime().overlap_sharpness
     matrix, target = [], []
     for gpu_s, shape, seconds in rows:
-        launched = norm(gpu_s, eager_s, sharpness) if eager_s and shape.prefill_tokens else gpu_s
+        launched = p_norm(gpu_s, eager_s, sharpness) if eager_s and shape.prefill_tokens else gpu_s
         sequences = shape.prefill_sequences + shape.decode_sequences
         matrix.append([1.0 / seconds, sequences / seconds])
         target.append((seconds - launched) / seconds)

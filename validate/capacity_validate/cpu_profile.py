@@ -25,9 +25,9 @@ def measure_cpu_profile(torch: Any, facts: DeviceFacts) -> HardwareProfile:
     Links are those between two processes of this machine; their values are assumptions.
     """
     rates = {
-        name: _best_rate(torch, _products(torch, getattr(torch, kind))) for name, kind in _DTYPES.items()
+        name: _best_rate(torch, _product_calls(torch, getattr(torch, kind))) for name, kind in _DTYPES.items()
     }
-    bandwidth = _best_rate(torch, _streams(torch))
+    bandwidth = _best_rate(torch, _bandwidth_calls(torch))
     today = date.today().isoformat()
     measured = Provenance(
         source=f"best of {_REPETITIONS} calls, {facts.compute_units} thread(s), on {facts.name}, plus 10 %",
@@ -77,13 +77,13 @@ def _best_rate(torch: Any, work: Iterable[tuple[float, Callable[[], object]]]) -
     return _HEADROOM * best
 
 
-def _products(torch: Any, dtype: Any) -> Iterator[tuple[float, Callable[[], object]]]:
+def _product_calls(torch: Any, dtype: Any) -> Iterator[tuple[float, Callable[[], object]]]:
     for m, n, k in _MATRICES if dtype is torch.float32 else _MATRICES[:1]:
         a, w = torch.randn(m, k).to(dtype), torch.randn(n, k).to(dtype)
         yield 2.0 * m * n * k, partial(torch.nn.functional.linear, a, w)
 
 
-def _streams(torch: Any) -> Iterator[tuple[float, Callable[[], object]]]:
+def _bandwidth_calls(torch: Any) -> Iterator[tuple[float, Callable[[], object]]]:
     """Yield products of weights with one row, and copies, with the bytes that they read and write."""
     for n, k in _WEIGHTS:
         yield 4.0 * n * k, partial(torch.nn.functional.linear, torch.randn(1, k), torch.randn(n, k))

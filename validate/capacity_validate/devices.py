@@ -116,10 +116,10 @@ def _why_no_gpu(torch: Any) -> str:
     nvml = _nvml()
     if nvml is None:
         return f"no NVIDIA driver was found on this machine; {WITHOUT_A_GPU}"
-    count = _ask(nvml, "nvmlDeviceGetCount") or 0
+    count = _query_nvml(nvml, "nvmlDeviceGetCount") or 0
     if count == 0:
         return f"the NVIDIA driver found no GPU; {WITHOUT_A_GPU}"
-    driver = _text(_ask(nvml, "nvmlSystemGetDriverVersion"))
+    driver = _decode_text(_query_nvml(nvml, "nvmlSystemGetDriverVersion"))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and visible.strip() in ("", "-1"):
         return f"CUDA_VISIBLE_DEVICES hides all {count} GPUs; unset it, or {WITHOUT_A_GPU}"
@@ -167,7 +167,7 @@ def _nvml() -> Any:
     return pynvml
 
 
-def _ask(nvml: Any, name: str, *arguments: Any) -> Any:
+def _query_nvml(nvml: Any, name: str, *arguments: Any) -> Any:
     """Return NVML's result, or None: many cards do not support every query, and old packages lack functions."""
     function = getattr(nvml, name, None)
     if function is None:
@@ -178,7 +178,7 @@ def _ask(nvml: Any, name: str, *arguments: Any) -> Any:
         return None
 
 
-def _text(value: Any) -> str | None:
+def _decode_text(value: Any) -> str | None:
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -189,7 +189,7 @@ def gpu_facts(torch: Any, index: int) -> DeviceFacts:
     nvml = _nvml()
     handle = None if nvml is None else find_handle(nvml, properties, index)
     facts = {} if handle is None else _nvml_facts(nvml, handle.card)
-    is_slice = named_as_slice(str(properties.name)) or (handle is not None and handle.is_slice)
+    is_slice = is_slice_name(str(properties.name)) or (handle is not None and handle.is_slice)
     if facts.get("mig") and not is_slice:
         raise InvalidInput(
             f"cuda:{index} is in MIG mode and is not a slice: name a slice in CUDA_VISIBLE_DEVICES, or use a "
@@ -224,16 +224,16 @@ def gpu_facts(torch: Any, index: int) -> DeviceFacts:
 
 def _nvml_facts(nvml: Any, handle: Any) -> dict[str, Any]:
     def clock(name: str, kind: int) -> float | None:
-        mhz = _ask(nvml, name, handle, kind)
+        mhz = _query_nvml(nvml, name, handle, kind)
         return None if mhz is None else mhz * 1e6
 
-    now = _read(nvml, handle)
-    limit = _ask(nvml, "nvmlDeviceGetEnforcedPowerLimit", handle)
-    ecc = _ask(nvml, "nvmlDeviceGetEccMode", handle)
-    mig = _ask(nvml, "nvmlDeviceGetMigMode", handle)
-    rates = _ask(nvml, "nvmlDeviceGetUtilizationRates", handle)
-    processes = _ask(nvml, "nvmlDeviceGetComputeRunningProcesses", handle)
-    nvlinks = [_ask(nvml, "nvmlDeviceGetNvLinkState", handle, link) for link in range(18)]
+    now = _read_sensors(nvml, handle)
+    limit = _query_nvml(nvml, "nvmlDeviceGetEnforcedPowerLimit", handle)
+    ecc = _query_nvml(nvml, "nvmlDeviceGetEccMode", handle)
+    mig = _query_nvml(nvml, "nvmlDeviceGetMigMode", handle)
+    rates = _query_nvml(nvml, "nvmlDeviceGetUtilizationRates", handle)
+    processes = _query_nvml(nvml, "nvmlDeviceGetComputeRunningProcesses", handle)
+    nvlinks = [_query_nvml(nvml, "nvmlDeviceGetNvLinkState", handle, link) for link in range(18)]
     return {
         "sm_clock_hz": now.sm_clock_hz,
         "sm_clock_max_hz": clock("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
@@ -243,11 +243,11 @@ def _nvml_facts(nvml: Any, handle: Any) -> dict[str, Any]:
         "power_limit_watts": None if limit is None else limit / 1e3,
         "temperature_c": now.temperature_c,
         "throttle_reasons": now.reasons,
-        "memory_bus_bits": _ask(nvml, "nvmlDeviceGetMemoryBusWidth", handle),
-        "pcie_generation": _ask(nvml, "nvmlDeviceGetMaxPcieLinkGeneration", handle),
-        "pcie_lanes": _ask(nvml, "nvmlDeviceGetMaxPcieLinkWidth", handle),
+        "memory_bus_bits": _query_nvml(nvml, "nvmlDeviceGetMemoryBusWidth", handle),
+        "pcie_generation": _query_nvml(nvml, "nvmlDeviceGetMaxPcieLinkGeneration", handle),
+        "pcie_lanes": _query_nvml(nvml, "nvmlDeviceGetMaxPcieLinkWidth", handle),
         "nvlink_links": None if set(nvlinks) == {None} else nvlinks.count(1),
-        "driver_version": _text(_ask(nvml, "nvmlSystemGetDriverVersion")),
+        "driver_version": _decode_text(_query_nvml(nvml, "nvmlSystemGetDriverVersion")),
         "ecc": None if ecc is None else bool(ecc[0]),
         "mig": None if mig is None else bool(mig[0]),
         "other_processes": None if processes is None else sum(p.pid != os.getpid() for p in processes),
@@ -255,27 +255,27 @@ def _nvml_facts(nvml: Any, handle: Any) -> dict[str, Any]:
     }
 
 
-def _read(nvml: Any, handle: Any) -> Reading:
+def _read_sensors(nvml: Any, handle: Any) -> Reading:
     """Return the card's current clock, power, temperature and throttle reasons."""
-    mhz = _ask(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM)
-    milliwatts = _ask(nvml, "nvmlDeviceGetPowerUsage", handle)
-    bits = _ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle) or 0
+    mhz = _query_nvml(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM)
+    milliwatts = _query_nvml(nvml, "nvmlDeviceGetPowerUsage", handle)
+    bits = _query_nvml(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle) or 0
     return Reading(
         at_s=time.monotonic(),
         sm_clock_hz=None if mhz is None else mhz * 1e6,
         power_watts=None if milliwatts is None else milliwatts / 1e3,
-        temperature_c=_ask(nvml, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
+        temperature_c=_query_nvml(nvml, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
         reasons=tuple(text for name, text in _THROTTLE_REASONS.items() if bits & getattr(nvml, name, 0)),
     )
 
 
-def reader_of(facts: DeviceFacts) -> Callable[[], Reading | None] | None:
+def telemetry_reader(facts: DeviceFacts) -> Callable[[], Reading | None] | None:
     """Return the function that a telemetry thread calls to read this GPU; None on a CPU or without NVML."""
     nvml = _nvml() if facts.kind == "cuda" else None
     if nvml is None:
         return None
     found = find_handle(nvml, require_torch().cuda.get_device_properties(facts.index), facts.index)
-    return None if found is None else partial(_read, nvml, found.card)
+    return None if found is None else partial(_read_sensors, nvml, found.card)
 
 
 def require_memory(facts: DeviceFacts) -> None:
@@ -341,23 +341,23 @@ def find_handle(nvml: Any, properties: Any, index: int) -> Handle | None:
     """Find the handle by UUID; by index only if nothing renumbers the devices and the names match."""
     for text in _uuids(properties, index):
         for spelled in (text, text.encode()):
-            found = _ask(nvml, "nvmlDeviceGetHandleByUUID", spelled)
+            found = _query_nvml(nvml, "nvmlDeviceGetHandleByUUID", spelled)
             if found is not None:
                 is_slice = text.startswith("MIG-")
-                if is_slice or _ask(nvml, "nvmlDeviceIsMigDeviceHandle", found):
-                    parent = _ask(nvml, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", found)
+                if is_slice or _query_nvml(nvml, "nvmlDeviceIsMigDeviceHandle", found):
+                    parent = _query_nvml(nvml, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", found)
                     return Handle(found if parent is None else parent, is_slice=True)
                 return Handle(found, is_slice=False)
-    if os.environ.get("CUDA_VISIBLE_DEVICES") is not None or named_as_slice(str(properties.name)):
+    if os.environ.get("CUDA_VISIBLE_DEVICES") is not None or is_slice_name(str(properties.name)):
         return None
-    found = _ask(nvml, "nvmlDeviceGetHandleByIndex", index)
-    name = None if found is None else _text(_ask(nvml, "nvmlDeviceGetName", found))
+    found = _query_nvml(nvml, "nvmlDeviceGetHandleByIndex", index)
+    name = None if found is None else _decode_text(_query_nvml(nvml, "nvmlDeviceGetName", found))
     if found is None or (name is not None and name != properties.name):
         return None
     return Handle(found, is_slice=False)
 
 
-def named_as_slice(name: str) -> bool:
+def is_slice_name(name: str) -> bool:
     """Return whether the name is that of a MIG slice, such as `NVIDIA H100 80GB HBM3 MIG 1g.10gb`."""
     return "MIG" in name.split()
 
@@ -369,6 +369,6 @@ def _uuids(properties: Any, index: int) -> list[str]:
     visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
     if index < len(visible) and visible[index].startswith(("MIG-", "GPU-")):
         texts.insert(0, visible[index])
-    if named_as_slice(str(properties.name)):
+    if is_slice_name(str(properties.name)):
         texts.sort(key=lambda text: not text.startswith("MIG-"))
     return texts

@@ -14,7 +14,7 @@ from capacity_validate.benchmark_results import MeasuredRun, read_results
 from capacity_validate.benchmark_results.metrics_scrape import is_metrics, read_metrics
 from capacity_validate.cases import SCHEMA
 from capacity_validate.decode_log import DecodeSteps, decode_steps
-from capacity_validate.server_log import ServerLog, server_log_of
+from capacity_validate.server_log import ServerLog, parse_server_log
 
 FETCH_SECONDS = 10.0
 FETCH_BYTES = 16 * 2**20
@@ -69,7 +69,7 @@ def read_evidence(sources: Sequence[str | Path]) -> Evidence:
         elif _JSON.match(text) or is_metrics(text):
             runs += [run.require_measured() for run in read_results(source, text)]
         else:
-            found, log = decode_steps(text), server_log_of(source, text)
+            found, log = decode_steps(text), parse_server_log(source, text)
             if not found and log is None:
                 raise MalformedFile(
                     source,
@@ -80,13 +80,13 @@ def read_evidence(sources: Sequence[str | Path]) -> Evidence:
     return Evidence(
         sources=tuple(map(str, sources)),
         runs=tuple(runs),
-        log=_one_server(logs),
+        log=_single_server_log(logs),
         steps=tuple(steps),
         measurements=tuple(measurements),
     )
 
 
-def _one_server(logs: Sequence[ServerLog]) -> ServerLog | None:
+def _single_server_log(logs: Sequence[ServerLog]) -> ServerLog | None:
     sizes = {log.kv_tokens for log in logs if log.kv_tokens is not None}
     if len(sizes) > 1:
         raise InvalidInput(

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from capacity.base.record import Written
+from capacity.base.record import WrittenRecord
 
 ON_HOST = "host"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding(Written):
+class Finding(WrittenRecord):
     """One check: `value` must be at most `limit` (or equal to it, if `exact`)."""
 
     LAST: ClassVar[tuple[str, ...]] = ("passed",)

@@ -22,7 +22,7 @@ from capacity_validate.trouble import first_line
 
 MOST_PROCESSES = 8  # per run
 LEAST_LEFT_S = 10.0  # minimum remaining budget to start another process
-FIRST = "kernels and steps"  # the stage that marks each case in the measurement file
+FIRST_STAGE = "kernels and steps"  # the stage that marks each case in the measurement file
 _START = "from capacity_validate.fresh_process import main; main()"
 
 
@@ -58,7 +58,7 @@ def run_in_fresh_processes(
         left_s = deadline - time.monotonic()
         if number and left_s < LEAST_LEFT_S:
             break
-        outcome = _one_process(work, {**arguments, "budget_s": left_s, "skip": skip}, progress)
+        outcome = _run_process(work, {**arguments, "budget_s": left_s, "skip": skip}, progress)
         answer = outcome.answer if outcome.answer is not None else answer
         if outcome.lost is None:
             return answer
@@ -72,7 +72,7 @@ def run_in_fresh_processes(
     return answer
 
 
-def _one_process(
+def _run_process(
     work: str, arguments: Mapping[str, Any], progress: Callable[[int, int, str], None] | None
 ) -> ProcessOutcome:
     ours, theirs = Pipe()
@@ -91,14 +91,14 @@ def _one_process(
     code = process.returncode
     how = f"signal {-code}" if code < 0 else f"code {code}"
     lost = f"the process ended with {how} in {stage}"
-    return ProcessOutcome(stage=stage, lost=lost, repeatable=stage == FIRST)
+    return ProcessOutcome(stage=stage, lost=lost, repeatable=stage == FIRST_STAGE)
 
 
 def _listen(
     process: subprocess.Popen[bytes], line: Connection, progress: Callable[[int, int, str], None] | None
 ) -> tuple[ProcessOutcome | BaseException | None, str, bool]:
     """Forward progress until the process ends. It receives Ctrl-C too: wait after the first, kill it at the second."""
-    stage, interrupts = FIRST, 0
+    stage, interrupts = FIRST_STAGE, 0
     answer = None
     while True:
         try:

@@ -18,19 +18,19 @@ from capacity.hardware import write_profile
 from capacity_validate.calibrating import FittedProfile
 from capacity_validate.campaigns import load_campaign
 from capacity_validate.devices import find_device, require_memory, require_torch
-from capacity_validate.fresh_process import FIRST, ProcessOutcome, run_in_fresh_processes
+from capacity_validate.fresh_process import FIRST_STAGE, ProcessOutcome, run_in_fresh_processes
 from capacity_validate.model_error import (
-    extrapolation,
+    extrapolate_depth,
     fitted_constants,
     fitted_profile,
     measured_cases,
     serving_comparison,
-    step_cases_of,
+    whole_model_cases,
 )
-from capacity_validate.plausibility import bound_remarks, odd_shapes, reach_remarks
+from capacity_validate.plausibility import bound_remarks, outlying_shapes, reach_remarks
 from capacity_validate.real_engine import measure_engine, require_engine
-from capacity_validate.report_data import ValidationReport, class_errors, median_error, not_timed
-from capacity_validate.review import case_rows, roles_of
+from capacity_validate.report_data import ValidationReport, class_errors, median_error, untimed_cases
+from capacity_validate.review import case_roles, case_rows
 from capacity_validate.runner import Progress
 from capacity_validate.session import MEASUREMENTS, Session, environment, open_session
 from capacity_validate.trouble import DeviceLost, device_error, first_line, is_out_of_memory
@@ -46,7 +46,7 @@ TOLERANCE_TPOT_CPU = 0.25  # higher because of noise on a shared machine
 ENGINE_MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 DEFAULT_OUT = "capacity-validation"
 NO_SETTINGS: Mapping[str, Any] = {}
-NOISY = 0.5
+NOISE_LIMIT = 0.5
 INTERRUPTED = "interrupted: this report contains the results up to the interruption"
 
 
@@ -105,17 +105,17 @@ def validate(
         require_engine(engine)
     budget_s = budget_s or load_campaign(campaign).budget_s
     if device.strip().lower() == "cpu" or os.name == "nt":  # Windows cannot pass the pipe to a child process
-        report, _ = run_here(**arguments, budget_s=budget_s, skip={}, progress=progress)
+        report, _ = run_in_this_process(**arguments, budget_s=budget_s, skip={}, progress=progress)
     else:
         report = run_in_fresh_processes(
-            "capacity_validate.harness:one_process", arguments, deadline=start + budget_s, progress=progress
+            "capacity_validate.harness:run_in_child", arguments, deadline=start + budget_s, progress=progress
         )
     if engine is not None:
-        report = _with_engine(report, engine, model, Path(out), progress, engine_settings)
+        report = _add_engine_comparison(report, engine, model, Path(out), progress, engine_settings)
     return report
 
 
-def _with_engine(
+def _add_engine_comparison(
     report: ValidationReport,
     engine: str,
     model: str,
@@ -139,20 +139,22 @@ def _with_engine(
         report = replace(report, engine=answer)
     except CapacityError as error:
         report = replace(report, broken=(*report.broken, f"engine {engine}: {error}"))
-    _write(report, folder)
+    _write_report(report, folder)
     return report
 
 
-def one_process(**arguments: Any) -> ProcessOutcome:
+def run_in_child(**arguments: Any) -> ProcessOutcome:
     """Run `run_here` with these arguments inside a child process, and return the outcome."""
-    report, measured = run_here(**arguments)
+    report, measured = run_in_this_process(**arguments)
     if measured.lost is None:
         return ProcessOutcome(answer=report)
     stage = measured.stage
-    return ProcessOutcome(answer=report, stage=stage, lost=str(measured.lost), repeatable=stage == FIRST)
+    return ProcessOutcome(
+        answer=report, stage=stage, lost=str(measured.lost), repeatable=stage == FIRST_STAGE
+    )
 
 
-def run_here(
+def run_in_this_process(
     *,
     device: str,
     campaign: str,
@@ -167,7 +169,7 @@ def run_here(
     skip: Mapping[str, str],
     progress: Progress | None,
     stage: Callable[[str], None] | None = None,
-) -> tuple[ValidationReport, Measured]:
+) -> tuple[ValidationReport, MeasurementOutcome]:
     """Measure and evaluate in this process. `skip` maps stages that broke a device before to the reason."""
     start = time.monotonic()
     facts = find_device(device, threads=threads)
@@ -187,17 +189,17 @@ def run_here(
     if tolerance_tpot is None:
         tolerance_tpot = TOLERANCE_TPOT_CPU if facts.kind == "cpu" else TOLERANCE_TPOT
     profile = fitted_profile(measured.session)
-    report = _report(
+    report = _build_report(
         measured, profile, tolerance_ttft=tolerance_ttft, tolerance_tpot=tolerance_tpot, start=start
     )
-    _write(report, Path(out))
+    _write_report(report, Path(out))
     if profile.fits:
         write_profile(profile.profile, Path(out))
     return report, measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasurementOutcome:
     """The results of the stages and the session after them; if the device broke, `lost` in `stage`."""
 
     session: Session
@@ -213,7 +215,7 @@ def measure(
     *,
     skip: Mapping[str, str] | None = None,
     enter: Callable[[str], None] | None = None,
-) -> Measured:
+) -> MeasurementOutcome:
     """Run all stages within the budget; on Ctrl-C or a lost device, stop and keep the results so far."""
     from capacity_validate.stages import STAGES, StageResults
 
@@ -228,7 +230,7 @@ def measure(
                 continue
             if enter is not None:
                 enter(stage.name)
-            with _failures_recorded(stage, session, results):
+            with _record_failures(stage, session, results):
                 stage.run(session, results)
             session = session.with_model(results.whole, results.slowdown)
             if results.outcome is not None and results.outcome.interrupted:
@@ -243,11 +245,13 @@ def measure(
         lost = error
         results.broken.append(f"{error}; a fresh process continues after it")
     session = session.with_model(results.whole, results.slowdown)
-    return Measured(session=session, results=results, interrupted=interrupted, stage=current, lost=lost)
+    return MeasurementOutcome(
+        session=session, results=results, interrupted=interrupted, stage=current, lost=lost
+    )
 
 
 @contextmanager
-def _failures_recorded(stage: ValidationStage, session: Session, results: StageResults) -> Iterator[None]:
+def _record_failures(stage: ValidationStage, session: Session, results: StageResults) -> Iterator[None]:
     """Record a stage's error, so that others still run. Raises CapacityError, and DeviceLost for a lost context."""
     try:
         yield
@@ -264,21 +268,30 @@ def _failures_recorded(stage: ValidationStage, session: Session, results: StageR
             results.broken.append(f"{stage.name} failed: {line}")
 
 
-def _report(
-    measured: Measured, profile: FittedProfile, *, tolerance_ttft: float, tolerance_tpot: float, start: float
+def _build_report(
+    measured: MeasurementOutcome,
+    profile: FittedProfile,
+    *,
+    tolerance_ttft: float,
+    tolerance_tpot: float,
+    start: float,
 ) -> ValidationReport:
     """Build the report: predictions before and after calibration, on the held-out half of the cases."""
     session, results = measured.session, measured.results
     fits, before, after = profile.half.fits, profile.half.before, profile.half.after
     cases = measured_cases(session)
-    rows = case_rows(cases, before, after, roles_of(cases, fits, on_gpu=session.on_gpu))
-    odd = odd_shapes(cases, fits, session.profile, on_gpu=session.on_gpu)
+    rows = case_rows(cases, before, after, case_roles(cases, fits, on_gpu=session.on_gpu))
+    odd = outlying_shapes(cases, fits, session.profile, on_gpu=session.on_gpu)
     middle = statistics.median_high(row.spread for row in rows) if rows else 0.0
     noise = (
-        [f"noisy: the times of half of the cases vary by more than {middle:.0%}"] if middle > NOISY else []
+        [f"noisy: the times of half of the cases vary by more than {middle:.0%}"]
+        if middle > NOISE_LIMIT
+        else []
     )
     model = None if session.transformer is None else session.transformer.model
-    host = after.step_model(model.num_layers).host if model is not None and step_cases_of(session) else None
+    host = (
+        after.step_model(model.num_layers).host if model is not None and whole_model_cases(session) else None
+    )
     serving = (serving_comparison(loaded, before, after, model) for loaded in results.runs if model)
     return ValidationReport(
         environment=environment(session.facts),
@@ -287,7 +300,7 @@ def _report(
         roofs={"hbm_bytes_per_s": session.profile.hbm_bytes_per_s, **session.profile.dense_flops_per_s},
         seconds=time.monotonic() - start,
         cases=rows,
-        not_timed=not_timed(cases),
+        not_timed=untimed_cases(cases),
         left_out=results.outcome.left_out if results.outcome else (),
         classes=class_errors(rows),
         constants=tuple(fitted_constants(fit) for fit in fits),
@@ -298,7 +311,7 @@ def _report(
         serving=tuple(serving),
         speculation=tuple(results.speculation),
         memory=results.memory,
-        extrapolation=extrapolation(session, after),
+        extrapolation=extrapolate_depth(session, after),
         tolerance_ttft=tolerance_ttft,
         tolerance_tpot=tolerance_tpot,
         unseen=None if session.plan.unseen is None else session.plan.unseen.model,
@@ -316,7 +329,7 @@ def _report(
     )
 
 
-def _write(report: ValidationReport, folder: Path) -> None:
+def _write_report(report: ValidationReport, folder: Path) -> None:
     """Write report.json and report.html."""
     from capacity_validate.html_report import to_html
 

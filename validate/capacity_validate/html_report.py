@@ -11,7 +11,7 @@ from capacity.base.html import list_html, page_html, table_html
 from capacity.report.layout import render_text
 from capacity.report.tables_html import parts_html
 from capacity.report.views.layout import draw_table
-from capacity.report.views.layout import parts as view_parts
+from capacity.report.views.layout import view_parts as view_parts
 from capacity.report.views.units import COUNT, TEXT, Unit
 from capacity.report.views.view import Block, Column, Table, View
 from capacity_validate.comparison_page import comparison_view
@@ -36,7 +36,7 @@ def to_html(report: ValidationReport) -> str:
     parts = [
         f"<h1>Validation of the step model: {escape(report.environment['device'])}</h1>",
         f'<p class="{mark}">{escape(report.verdict)}</p>',
-        _facts(report),
+        _facts_html(report),
         "<h2>Errors before and after calibration</h2>",
         class_table(report.classes),
         figures_html(report),
@@ -65,7 +65,7 @@ def duration(seconds: float | None) -> str:
     return f"{seconds * 1e6:.3g} us"
 
 
-def _facts(report: ValidationReport) -> str:
+def _facts_html(report: ValidationReport) -> str:
     facts, environment = report.environment["facts"], report.environment
     driver = facts["driver_version"]
     shown = {

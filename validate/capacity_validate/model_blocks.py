@@ -18,7 +18,7 @@ from capacity_validate.kernels.experts import (
     looped_experts,
 )
 from capacity_validate.kernels.fused import rope_and_cache, rotate, silu_and_mul
-from capacity_validate.kernels.paged import gather_context, paged_decode_attention, with_sink
+from capacity_validate.kernels.paged import append_sink, gather_context, paged_decode_attention
 from capacity_validate.step_inputs import EPSILON, StepInputs
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class GroupedMixer:
         if self.sinks is not None:
             if mask is None:
                 mask = torch.ones(count, k.shape[1], dtype=torch.bool, device=q.device).tril(computed)
-            k, v, bias = with_sink(k, v, self.sinks[:, None], mask)
+            k, v, bias = append_sink(k, v, self.sinks[:, None], mask)
             mask = bias[None]
         self.used["windowed" if self.sinks is None else "sinks"] += 1
         attended = functional.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=mask)

@@ -13,9 +13,9 @@ from capacity_validate.cases import MeasuredCase
 from capacity_validate.constant_fits import FamilyFit
 from capacity_validate.predictions import Predictor
 from capacity_validate.report_data import Extrapolation, FittedConstants, ServingComparison
-from capacity_validate.serving_loop import simulate, step_errors, steps_scheduled_alike
+from capacity_validate.serving_loop import count_equal_steps, simulate, step_errors
 from capacity_validate.session import Session
-from capacity_validate.small_models import extrapolated_s, find_model
+from capacity_validate.small_models import extrapolate_seconds, find_model
 
 if TYPE_CHECKING:
     from capacity_validate.stages.stage_result import LoadedRun
@@ -48,7 +48,7 @@ def _fit_arguments(session: Session) -> dict[str, Any]:
     }
 
 
-def step_cases_of(session: Session) -> list[MeasuredCase]:
+def whole_model_cases(session: Session) -> list[MeasuredCase]:
     """Return timed steps of the whole model, at every depth."""
     return [m for m in measured_cases(session) if m.case.operator.startswith("model ") and m.status == "ok"]
 
@@ -66,7 +66,7 @@ def serving_comparison(
         requests=len(run.workload),
         rate_per_s=loaded.rate_per_s,
         steps=len(run.steps),
-        equal_steps=steps_scheduled_alike(run, window_tokens=window),
+        equal_steps=count_equal_steps(run, window_tokens=window),
         step_error_median=statistics.median(abs(p / m - 1) for p, m in step_errors(run, steps)),
         measured_ttft_s=measured["mean_ttft_ms"] / 1e3,
         measured_tpot_s=measured["mean_tpot_ms"] / 1e3,
@@ -78,13 +78,13 @@ def serving_comparison(
     )
 
 
-def extrapolation(session: Session, after: Predictor) -> Extrapolation | None:
+def extrapolate_depth(session: Session, after: Predictor) -> Extrapolation | None:
     """Return a whole model's decode step, extrapolated from two measured depths and predicted by the step model."""
     whole = session.whole
     if whole is None or whole.transformer is None or whole.half_depth is None:
         return None
     spec, layers = whole.spec, whole.transformer.model.num_layers
-    by_id = {m.case.id: m for m in step_cases_of(session)}
+    by_id = {m.case.id: m for m in whole_model_cases(session)}
     for few in by_id.values():
         sizes = {**dict(few.case.sizes), "layers": layers}
         more = by_id.get(replace(few.case, sizes=tuple(sorted(sizes.items()))).id)
@@ -93,7 +93,7 @@ def extrapolation(session: Session, after: Predictor) -> Extrapolation | None:
         shape = decode_shape(few.case["batch"], few.case["context"], window_tokens=spec.window_tokens)
         return Extrapolation(
             layers=float(spec.num_layers),
-            measured_s=extrapolated_s(
+            measured_s=extrapolate_seconds(
                 few=whole.half_depth,
                 few_s=few.seconds,
                 more=layers,

@@ -15,7 +15,7 @@ MEMORY_SLACK = 1.10  # part of the rotating inputs may still be in the L2 cache
 # operators whose inputs do not rotate, so memory bandwidth is no limit
 KEPT_IN_CACHE = ("elementwise", "prefill_attention", "mla_prefill")
 ENOUGH_IMPLAUSIBLE = 3  # number of cases after which the run ends: the clock or the device is wrong
-ALIKE = 0.005  # times of one shape with a smaller relative difference are equal
+EQUAL_WITHIN = 0.005  # times of one shape with a smaller relative difference are equal
 FEWEST_ALIKE = 3
 WORK_RATIO = 8.0  # ratio of work above which times should differ
 # minimum share of work in the larger time; below it, launch overhead explains equal times
@@ -72,7 +72,7 @@ def _compute_seconds(measured: MeasuredCase, profile: HardwareProfile) -> float 
     return None if peak is None else measured.flops / peak
 
 
-def too_fast(measured: MeasuredCase, profile: HardwareProfile) -> str | None:
+def explain_impossible_speed(measured: MeasuredCase, profile: HardwareProfile) -> str | None:
     """Return why a time is impossible by the card's datasheet; None if it is possible."""
     if measured.timing is None or measured.case.operator in ("collective", "transfer"):
         return None
@@ -90,7 +90,7 @@ def too_fast(measured: MeasuredCase, profile: HardwareProfile) -> str | None:
     return None
 
 
-def all_alike(measured: Iterable[MeasuredCase], profile: HardwareProfile) -> dict[str, str]:
+def find_equal_times(measured: Iterable[MeasuredCase], profile: HardwareProfile) -> dict[str, str]:
     """Return cases of one shape whose times are equal although their work differs, so the time is not the kernel's."""
     shapes: dict[object, list[tuple[float, MeasuredCase]]] = {}
     for case in measured:
@@ -102,7 +102,7 @@ def all_alike(measured: Iterable[MeasuredCase], profile: HardwareProfile) -> dic
         times = [case.seconds for _, case in members]
         work = [work_s for work_s, _ in members]
         apart = max(work) > WORK_RATIO * min(work) and max(work) > WORK_SHARE * max(times)
-        if len(members) >= FEWEST_ALIKE and apart and max(times) < (1 + ALIKE) * min(times):
+        if len(members) >= FEWEST_ALIKE and apart and max(times) < (1 + EQUAL_WITHIN) * min(times):
             text = f"{len(members)} sizes all take {times[0] * 1e6:.4g} us, although their work differs"
             found |= {case.case.id: text for _, case in members}
     return found
@@ -118,7 +118,7 @@ def bound_remarks(fits: Sequence[FamilyFit]) -> tuple[str, ...]:
     )
 
 
-def odd_shapes(
+def outlying_shapes(
     measured: Sequence[MeasuredCase], fits: Sequence[FamilyFit], profile: HardwareProfile, *, on_gpu: bool
 ) -> tuple[str, ...]:
     """Return shapes whose kernel is much slower or faster than the fitted constants of its family predict, by name."""
@@ -150,7 +150,7 @@ def _outliers(ratios: Mapping[tuple[str, object], Sequence[float]]) -> dict[tupl
     return {key: value - centre for key, value in medians.items() if abs(value - centre) > limit}
 
 
-def drift(first: Mapping[str, float], last: Mapping[str, float]) -> float:
+def time_drift(first: Mapping[str, float], last: Mapping[str, float]) -> float:
     """Return the median relative increase of times from first to last pass; 0 for fewer than five cases."""
     ratios = [last[name] / first[name] - 1 for name in first if name in last and first[name] > 0]
     return statistics.median(ratios) if len(ratios) >= 5 else 0.0
@@ -170,11 +170,11 @@ def timing_remarks(measured: Sequence[MeasuredCase]) -> tuple[str, ...]:
             )
         if throughout := [m for m in held if m.slowed]:
             remarks.append(
-                f"clocks were throttled in all samples of {_names(throughout)}, so no fit uses their times"
+                f"clocks were throttled in all samples of {_list_names(throughout)}, so no fit uses their times"
             )
     if gaps := [m for m in timed if m.has_launch_gaps]:
         remarks.append(
-            f"no CUDA graph could be captured for {_names(gaps)}; their times include launch gaps, so no fit "
+            f"no CUDA graph could be captured for {_list_names(gaps)}; their times include launch gaps, so no fit "
             "uses them"
         )
     return tuple(remarks)
@@ -198,7 +198,7 @@ def _burst_remark(measured: MeasuredCase) -> str:
     return f"{measured.case.id}: {rates} sustained ({slower:+.1%} time{': ' + at if at else ''})"
 
 
-def _names(cases: Iterable[MeasuredCase]) -> str:
+def _list_names(cases: Iterable[MeasuredCase]) -> str:
     names = [m.case.id for m in cases]
     rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + rest

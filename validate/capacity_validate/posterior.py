@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capacity.base.errors import InvalidInput
-from capacity.base.record import UNWRITTEN, Written
+from capacity.base.record import NOT_WRITTEN, WrittenRecord
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
@@ -24,7 +24,7 @@ DEGREES = 4.0  # degrees of freedom of Student's t
 CONTRADICTS = 4.0  # in standard deviations from the prediction
 STEPS = 12
 HALVINGS = 4
-CLOSE = 0.02  # a smaller step, in posterior standard deviations, ends the search
+CONVERGED = 0.02  # a smaller step, in posterior standard deviations, ends the search
 DIFFERENCE = 0.5  # step of derivatives in prior standard deviations; large because runs are discrete
 
 
@@ -41,11 +41,11 @@ class MeasuredFigure:
     shared: str
 
 
-SHARED = 0.7
+SHARED_VARIANCE = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedFigure(Written):
+class EvaluatedFigure(WrittenRecord):
     """A measured figure in its own unit, with its prediction before and after, and its weight in the fit.
 
     `surprise`: distance from the prior prediction in standard deviations; `off`: distance from the posterior
@@ -58,7 +58,7 @@ class JudgedFigure(Written):
     measured: float
     before: float
     after: float
-    surprise: float = field(metadata=UNWRITTEN)
+    surprise: float = field(metadata=NOT_WRITTEN)
     off: float
     weight: float
 
@@ -74,7 +74,7 @@ class Posterior:
 
     mean: Vector
     covariance: Matrix
-    judged: tuple[JudgedFigure, ...]
+    judged: tuple[EvaluatedFigure, ...]
     jacobian: Matrix  # derivatives of the figures' logarithms, at the mode
 
 
@@ -101,18 +101,18 @@ def infer(
         measured=np.log([figure.value for figure in chosen]),
         noise=noise_covariance(chosen),
         prior_mean=prior_mean / units,
-        prior_precision=inverse(prior_covariance / np.outer(units, units)),
+        prior_precision=symmetric_inverse(prior_covariance / np.outer(units, units)),
         active=tuple(range(len(prior_mean)) if active is None else active),
     )
     start = problem.jacobian(problem.prior_mean, before[kept])
-    known = start @ inverse(problem.prior_precision) @ start.T + problem.noise
+    known = start @ symmetric_inverse(problem.prior_precision) @ start.T + problem.noise
     surprise = (problem.measured - before[kept]) / np.sqrt(np.diag(known))
     theta, predicted, jacobian = problem.mode(before[kept], start)
     off = (problem.measured - predicted) / np.sqrt(np.diag(problem.noise))
     weights = student_weights(off)
     covariance = problem.covariance(predicted, jacobian) * np.outer(units, units)
     judged = tuple(
-        JudgedFigure(
+        EvaluatedFigure(
             name=figure.name,
             measured=figure.value,
             before=float(np.exp(first)),
@@ -139,15 +139,17 @@ def derivatives(predict: Predict, theta: Vector, at: Vector, steps: Vector, acti
     return columns
 
 
-def learnt_covariance(covariance: Matrix, slopes: Matrix, noise: Matrix) -> Matrix:
+def calibrated_covariance(covariance: Matrix, slopes: Matrix, noise: Matrix) -> Matrix:
     """Return the covariance of theta given figures with these derivatives and this noise, for any values."""
     units = np.sqrt(np.diag(covariance))
     scaled = slopes * units
-    precision = inverse(covariance / np.outer(units, units)) + scaled.T @ np.linalg.solve(noise, scaled)
-    return np.asarray(inverse(precision) * np.outer(units, units))
+    precision = symmetric_inverse(covariance / np.outer(units, units)) + scaled.T @ np.linalg.solve(
+        noise, scaled
+    )
+    return np.asarray(symmetric_inverse(precision) * np.outer(units, units))
 
 
-def inverse(matrix: Matrix) -> Matrix:
+def symmetric_inverse(matrix: Matrix) -> Matrix:
     """Return the inverse of a symmetric matrix, exactly symmetric."""
     found = np.linalg.inv(matrix)
     return np.asarray((found + found.T) / 2, dtype=np.float64)
@@ -157,7 +159,9 @@ def noise_covariance(figures: Sequence[MeasuredFigure]) -> Matrix:
     """Return the covariance of the figures' logarithms around the prediction of the true theta."""
     deviations = np.array([figure.deviation for figure in figures])
     alike = np.array([[a.shared == b.shared for b in figures] for a in figures])
-    return np.outer(deviations, deviations) * np.where(np.eye(len(figures), dtype=bool), 1.0, SHARED * alike)
+    return np.outer(deviations, deviations) * np.where(
+        np.eye(len(figures), dtype=bool), 1.0, SHARED_VARIANCE * alike
+    )
 
 
 def student_weights(off: Vector) -> Vector:
@@ -179,21 +183,21 @@ class _Problem:
     def jacobian(self, theta: Vector, at: Vector) -> Matrix:
         return derivatives(self.predict, theta, at, np.full(len(theta), DIFFERENCE), self.active)
 
-    def independent(self, residuals: Matrix | Vector) -> Any:
+    def whiten(self, residuals: Matrix | Vector) -> Any:
         """Return residuals, or their derivatives, in standard deviations, with their common part removed."""
         return np.linalg.solve(np.linalg.cholesky(self.noise), residuals)
 
     def covariance(self, predicted: Vector, jacobian: Matrix) -> Matrix:
         """Return the covariance of theta around the point with this prediction."""
-        slopes = self.independent(jacobian)
-        weights = student_weights(self.independent(self.measured - predicted))
-        return inverse((slopes.T * weights) @ slopes + self.prior_precision)
+        slopes = self.whiten(jacobian)
+        weights = student_weights(self.whiten(self.measured - predicted))
+        return symmetric_inverse((slopes.T * weights) @ slopes + self.prior_precision)
 
     def loss(self, theta: Vector, predicted: Vector) -> float:
         """Return the negative logarithm of the posterior, up to a constant."""
         if not np.all(np.isfinite(predicted)):
             return float("inf")
-        squares = np.square(self.independent(self.measured - predicted))
+        squares = np.square(self.whiten(self.measured - predicted))
         away = theta - self.prior_mean
         return float(DEGREES / 2 * np.log1p(squares / DEGREES).sum() + away @ self.prior_precision @ away / 2)
 
@@ -201,11 +205,11 @@ class _Problem:
         """Return the theta of highest posterior, its prediction, and the derivatives there."""
         theta = self.prior_mean.copy()
         for _ in range(STEPS):
-            off, slopes = self.independent(self.measured - predicted), self.independent(jacobian)
+            off, slopes = self.whiten(self.measured - predicted), self.whiten(jacobian)
             weighted = slopes.T * student_weights(off)
-            around = inverse(weighted @ slopes + self.prior_precision)
+            around = symmetric_inverse(weighted @ slopes + self.prior_precision)
             step = around @ (weighted @ off - self.prior_precision @ (theta - self.prior_mean))
-            if np.sqrt(step @ np.linalg.solve(around, step)) < CLOSE:
+            if np.sqrt(step @ np.linalg.solve(around, step)) < CONVERGED:
                 break
             found = self._descend(theta, predicted, step)
             if found is None:

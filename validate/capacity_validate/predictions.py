@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from capacity.hardware import HardwareProfile
-from capacity.hardware.kernel_lookup import Lookup
+from capacity.hardware.kernel_lookup import KernelLookup
 from capacity.model import ModelSpec
 from capacity.step import StepShape, decode_shape, prefill_shape
 from capacity.step.collectives import nccl_seconds, ring_all_reduce_bytes
@@ -17,7 +17,7 @@ from capacity.step.setting import HostTime, StepSetting, coefficient_sources
 from capacity_validate.cases import OPERATORS, Case
 
 
-def shape_of(case: Case, window_tokens: int | None = None) -> StepShape:
+def step_shape(case: Case, window_tokens: int | None = None) -> StepShape:
     """Return the step shape of one whole prompt, or of a batch of equal contexts."""
     if case.operator.endswith(" prefill"):
         return prefill_shape(1, case["tokens"], window_tokens=window_tokens)
@@ -50,7 +50,7 @@ class Target:
         return f"{self.operator} {self.key}".strip()
 
 
-def target_of(case: Case, *, on_gpu: bool) -> Target | None:
+def calibration_target(case: Case, *, on_gpu: bool) -> Target | None:
     """Return the coefficients that a case can calibrate; None if the step model has none for it."""
     if case.operator == "gemm":
         if case.kernel in NOT_ENGINES:
@@ -67,11 +67,11 @@ def target_of(case: Case, *, on_gpu: bool) -> Target | None:
     return None
 
 
-def calibrates(case: Case, *, on_gpu: bool) -> bool:
+def is_calibration_case(case: Case, *, on_gpu: bool) -> bool:
     """Return whether engines run this variant, so that the fit uses it; other variants are measured for comparison."""
     engines_run = OPERATORS.get(case.operator, {}).get("engines_run")
     follows = engines_run is None or case.variant == engines_run["cuda" if on_gpu else "cpu"]
-    return follows and target_of(case, on_gpu=on_gpu) is not None
+    return follows and calibration_target(case, on_gpu=on_gpu) is not None
 
 
 Formula = Callable[[Any], float]  # constants of one family -> seconds
@@ -110,7 +110,7 @@ def _gemm(case: Case, profile: HardwareProfile) -> Formula | None:
     )
 
 
-def _item(case: Case) -> float:
+def _kv_value_bytes(case: Case) -> float:
     return {"fp32": 4.0, "fp8": 1.0}.get(case.kernel, 2.0)
 
 
@@ -140,7 +140,7 @@ def _attention(
 
 def _prefill(case: Case, profile: HardwareProfile) -> Formula:
     batch, tokens, width = case["batch"], case["tokens"], case["heads"] * case["head_dim"]
-    kv_bytes = 2 * case["kv_heads"] * case["head_dim"] * _item(case)
+    kv_bytes = 2 * case["kv_heads"] * case["head_dim"] * _kv_value_bytes(case)
     pairs = batch * tokens * (tokens + 1) / 2
     moved = batch * tokens * (kv_bytes + 2 * width * ACTIVATION_BYTES)
     return _attention(case, profile, 4.0 * width * pairs, moved, batch * case["kv_heads"])
@@ -148,7 +148,7 @@ def _prefill(case: Case, profile: HardwareProfile) -> Formula:
 
 def _decode(case: Case, profile: HardwareProfile) -> Formula:
     batch, context, width = case["batch"], case["context"], case["heads"] * case["head_dim"]
-    kv_bytes = 2 * case["kv_heads"] * case["head_dim"] * _item(case)
+    kv_bytes = 2 * case["kv_heads"] * case["head_dim"] * _kv_value_bytes(case)
     moved = batch * (context * kv_bytes + 2 * width * ACTIVATION_BYTES)
     rows = batch * case["kv_heads"]
     return _attention(case, profile, 4.0 * width * batch * context, moved, rows, mean_context=context)
@@ -166,7 +166,9 @@ def _latent_decode(case: Case, profile: HardwareProfile) -> Formula:
     batch, heads, context = case["batch"], case["heads"], case["context"]
     latent, rope = case["latent"], case["rope"]
     flops = 2.0 * heads * (2 * latent + rope) * batch * context
-    moved = batch * (context * (latent + rope) * _item(case) + heads * (2 * latent + rope) * ACTIVATION_BYTES)
+    moved = batch * (
+        context * (latent + rope) * _kv_value_bytes(case) + heads * (2 * latent + rope) * ACTIVATION_BYTES
+    )
     return _attention(case, profile, flops, moved, batch, mean_context=context)
 
 
@@ -212,7 +214,7 @@ def _row_bytes(case: Case, part: str) -> float:
         return 4 * case["hidden"] * ACTIVATION_BYTES
     if part == "rope":
         width = (case["heads"] + case["kv_heads"]) * case["head_dim"]
-        return 2 * width * ACTIVATION_BYTES + 2 * case["kv_heads"] * case["head_dim"] * _item(case)
+        return 2 * width * ACTIVATION_BYTES + 2 * case["kv_heads"] * case["head_dim"] * _kv_value_bytes(case)
     return 3 * case["intermediate"] * ACTIVATION_BYTES
 
 
@@ -237,14 +239,14 @@ _FORMULAS: Mapping[str, Callable[[Case, HardwareProfile], Formula | None]] = {
 }
 
 
-def lookup_of(profile: HardwareProfile) -> Lookup:
+def profile_lookup(profile: HardwareProfile) -> KernelLookup:
     """Return a lookup in this order: the profile's harness kernels, its engine kernels, the universal constants."""
-    return Lookup(coefficient_sources(profile), FAMILY)
+    return KernelLookup(coefficient_sources(profile), FAMILY)
 
 
-def constants_of(case: Case, lookup: Lookup, *, on_gpu: bool) -> Any:
+def case_constants(case: Case, lookup: KernelLookup, *, on_gpu: bool) -> Any:
     """Return the constants that the step model uses for a case; None if it has none."""
-    target = target_of(case, on_gpu=on_gpu)
+    target = calibration_target(case, on_gpu=on_gpu)
     if target is None:
         return None
     if target.operator == "elementwise":
@@ -267,8 +269,8 @@ class Predictor:
     _steps: dict[tuple[str, int], StepModel] = field(default_factory=dict)
 
     @cached_property
-    def _lookup(self) -> Lookup:
-        return lookup_of(self.profile)
+    def _lookup(self) -> KernelLookup:
+        return profile_lookup(self.profile)
 
     def step_model(self, layers: int | None = None) -> StepModel:
         if self.model is None:
@@ -297,12 +299,12 @@ class Predictor:
             if model is None:
                 return None
             steps = self._step_model(model, case["layers"])
-            return steps.step_seconds(shape_of(case, steps.model.window_tokens))
+            return steps.step_seconds(step_shape(case, steps.model.window_tokens))
         if case.operator == "bandwidth":
             moved = case["bytes"] * (2 if case.variant == "copy" else 1)
             return moved / self.profile.hbm_bytes_per_s
         if case.operator == "transfer":
             return case["bytes"] / self.profile.pcie.bytes_per_s
-        constants = constants_of(case, self._lookup, on_gpu=self.on_gpu)
+        constants = case_constants(case, self._lookup, on_gpu=self.on_gpu)
         function = formula(case, self.profile)
         return None if constants is None or function is None else function(constants)

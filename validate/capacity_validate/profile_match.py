@@ -16,7 +16,7 @@ from capacity.base.errors import InvalidInput
 from capacity.hardware import HardwareProfile, Link, Provenance, load_profile, profile_names
 from capacity_validate.devices import DeviceFacts
 
-MARK = "Provisional: "
+PROVISIONAL_MARK = "Provisional: "
 COPY_REACH = 0.92  # large copies reach 85-95 % of memory bandwidth on all generations
 # plausible copy rate / (clock x bus); outside, the driver's clock is wrong (HBM3e, unified memory)
 COPY_PLAUSIBLE = (0.70, 1.0)
@@ -47,7 +47,7 @@ _CUT_DOWN = {"h20": 0.25}
 
 def is_provisional(profile: HardwareProfile) -> bool:
     """Return whether a profile comes only from the driver's facts."""
-    return (profile.notes or "").startswith(MARK)
+    return (profile.notes or "").startswith(PROVISIONAL_MARK)
 
 
 def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None = None) -> HardwareProfile:
@@ -58,11 +58,11 @@ def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None 
     """
     table = _RATES.get(facts.compute_capability or "")
     if table is None or facts.sm_clock_max_hz is None:
-        raise InvalidInput(_refusal(facts))
+        raise InvalidInput(_no_profile_message(facts))
     hbm, hbm_source = _memory_rate(facts, copied_bytes_per_s)
     flops = _dense_flops(facts, table)
-    driver = _source(f"the driver, on {facts.name}", "measured")
-    worked_out = _source(
+    driver = _provenance(f"the driver, on {facts.name}", "measured")
+    worked_out = _provenance(
         f"{facts.compute_units} SMs x {facts.sm_clock_max_hz / 1e9:.3f} GHz x FLOP per clock and SM of compute "
         f"capability {facts.compute_capability}",
         "assumed",
@@ -75,7 +75,7 @@ def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None 
         system_watts_per_gpu=SYSTEM_OVER_TDP * watts,
         gpus_per_node=max(1, facts.devices_in_node),
     )
-    assumed = _source("assumed to be the same as for other cards", "assumed")
+    assumed = _provenance("assumed to be the same as for other cards", "assumed")
     provenance = dict.fromkeys((*values, *(f"dense_flops_per_s.{name}" for name in flops)), driver)
     provenance |= dict.fromkeys((f"dense_flops_per_s.{name}" for name in flops), worked_out)
     provenance |= {"hbm_bytes_per_s": hbm_source, "system_watts_per_gpu": assumed}
@@ -83,12 +83,12 @@ def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None 
         provenance["tdp_watts"] = assumed
     provenance |= dict.fromkeys(LINK_FIELDS, assumed)
     return HardwareProfile(
-        name=_name(facts),
+        name=_provisional_name(facts),
         vendor="nvidia",
         architecture=table.architecture,
         form_factor="unknown",
         compute_capability=facts.compute_capability,
-        notes=f"{MARK}from driver information about {facts.name}; not checked against a datasheet.",
+        notes=f"{PROVISIONAL_MARK}from driver information about {facts.name}; not checked against a datasheet.",
         dense_flops_per_s=flops,
         provenance=provenance,
         **values,
@@ -104,7 +104,7 @@ def profile_values(facts: DeviceFacts, **others: Any) -> dict[str, Any]:
 
 
 def provisional_remark(profile: HardwareProfile) -> str:
-    best = profile.sixteen_bit
+    best = profile.compute_type_16_bit
     return (
         f"no bundled profile matches this card. The provisional profile {profile.name} uses driver information "
         f"({profile.sm_count} SMs, {profile.dense_flops_per_s[best] / 1e12:.0f} TFLOP/s in {best}, "
@@ -112,11 +112,11 @@ def provisional_remark(profile: HardwareProfile) -> str:
     )
 
 
-def _source(text: str, basis: Any) -> Provenance:
+def _provenance(text: str, basis: Any) -> Provenance:
     return Provenance(source=text, date=date.today().isoformat(), basis=basis)
 
 
-def _refusal(facts: DeviceFacts) -> str:
+def _no_profile_message(facts: DeviceFacts) -> str:
     clock = "unknown" if facts.sm_clock_max_hz is None else "known"
     return (
         f"no hardware profile for {facts.name!r} ({facts.memory_total_bytes / 2**30:.0f} GiB), and the driver "
@@ -152,10 +152,10 @@ def _memory_rate(facts: DeviceFacts, copied_bytes_per_s: float | None) -> tuple[
                 f"2 x {(facts.memory_clock_max_hz or 0) / 1e6:.0f} MHz x {facts.memory_bus_bits} bits, from the "
                 "driver"
             )
-            return stated, _source(text, "assumed")
+            return stated, _provenance(text, "assumed")
     if copied_bytes_per_s is None:
-        raise InvalidInput(_refusal(facts))
-    return copied_bytes_per_s / COPY_REACH, _source(
+        raise InvalidInput(_no_profile_message(facts))
+    return copied_bytes_per_s / COPY_REACH, _provenance(
         f"a copy timed on {facts.name}, assumed to reach {COPY_REACH:.0%} of the bandwidth", "measured"
     )
 
@@ -178,7 +178,7 @@ def _links(facts: DeviceFacts) -> dict[str, Any]:
     return {"scale_up": scale_up, "pcie": pcie, "inter_node": network}
 
 
-def _name(facts: DeviceFacts) -> str:
+def _provisional_name(facts: DeviceFacts) -> str:
     """Return a name in the style of bundled profiles: the card's name without the vendor, and its memory."""
     words = re.findall(r"[a-z0-9.]+", facts.name.lower())
     left_out = {"nvidia", "geforce", "tesla", "generation", "graphics", "hbm3", "hbm3e", "hbm2e"}
@@ -214,7 +214,7 @@ def match_profile(
             )
         return profile, mismatches(facts, profile)
     candidates = [load_profile(name, directories) for name in profile_names(directories) if "@" not in name]
-    scored = [(_likeness(facts, profile), profile) for profile in candidates]
+    scored = [(_match_score(facts, profile), profile) for profile in candidates]
     best = max(scored, key=lambda pair: pair[0], default=(0.0, None))
     if best[1] is None or best[0] <= 0:
         copied = None if copied_bytes_per_s is None else copied_bytes_per_s()
@@ -223,14 +223,14 @@ def match_profile(
     return best[1], mismatches(facts, best[1])
 
 
-def _words(text: str) -> set[str]:
+def _name_words(text: str) -> set[str]:
     cleaned = "".join(c if c.isalnum() else " " for c in text.lower())
     return set(cleaned.replace("sxm4", "sxm").replace("sxm5", "sxm").replace("sxm6", "sxm").split())
 
 
-def _likeness(facts: DeviceFacts, profile: HardwareProfile) -> float:
+def _match_score(facts: DeviceFacts, profile: HardwareProfile) -> float:
     """Return 0 if family or memory differ; otherwise a score that rises with the common words of the names."""
-    card, own = _words(facts.name), _words(profile.name)
+    card, own = _name_words(facts.name), _name_words(profile.name)
     family = {
         word for word in own if not word.endswith("gb") and word not in ("sxm", "pcie", "nvl", "rtx", "nvl72")
     }
@@ -247,7 +247,7 @@ def _likeness(facts: DeviceFacts, profile: HardwareProfile) -> float:
 def mismatches(facts: DeviceFacts, profile: HardwareProfile) -> tuple[str, ...]:
     """Return differences between a card and its profile: form factor, power cap, fewer SMs, less memory."""
     remarks = []
-    card, own = _words(facts.name), _words(profile.name)
+    card, own = _name_words(facts.name), _name_words(profile.name)
     for form in ("pcie", "nvl", "sxm"):
         if form in card and form not in own:
             remarks.append(f"{facts.name} is a {form.upper()} card, profile {profile.name} is not")

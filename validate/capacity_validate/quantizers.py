@@ -39,7 +39,7 @@ def absmax(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
     """Quantize to symmetric integers, with one scale for the tensor or for each `block` inputs of a row."""
     grouped = _group_values(x, block)
     top = 2 ** (bits - 1) - 1
-    scale = _largest(grouped) / top
+    scale = _largest_magnitude(grouped) / top
     codes = torch.clamp(torch.round(grouped / scale), -top, top)
     return Quantized(
         (codes.to(torch.int8), scale.to(torch.float32)),
@@ -51,8 +51,8 @@ def absmax(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
 def zero_point(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
     """Quantize to asymmetric integers with an integer zero point; its rounding may clip the ends by Δ/2 more."""
     grouped, top = _group_values(x, block), 2**bits - 1
-    scale = (_range(grouped) / top).clamp_min(1e-12)
-    codes, zero, inside = _affine(grouped, scale, top)
+    scale = (_value_range(grouped) / top).clamp_min(1e-12)
+    codes, zero, inside = _affine_codes(grouped, scale, top)
     bound = torch.where(inside, scale / 2, scale)
     parts: tuple[Any, ...] = (codes.to(torch.uint8), scale.to(torch.float32), zero.to(torch.uint8))
     return Quantized(parts, ((codes - zero) * scale).reshape(x.shape), bound.reshape(x.shape))
@@ -61,20 +61,20 @@ def zero_point(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
 def grouped_int4(x: Any, *, group: int = 128) -> Quantized:
     """Quantize in the GPTQ and AWQ layout: two codes per byte, FP16 scale and 4-bit zero point per `group` inputs."""
     grouped = x.reshape(x.shape[0], -1, group)
-    scale = (_range(grouped) / 15).clamp_min(6.2e-5).half()
+    scale = (_value_range(grouped) / 15).clamp_min(6.2e-5).half()
     wide = scale.to(x.dtype)
-    codes, zero, inside = _affine(grouped, wide, 15)
+    codes, zero, inside = _affine_codes(grouped, wide, 15)
     bound = torch.where(inside, wide / 2, wide * 1.01)  # 1 % more, because the scale is rounded to FP16
     parts = (_pack_codes(codes.reshape(x.shape)), scale.squeeze(-1), _pack_codes(zero.squeeze(-1)))
     return Quantized(parts, ((codes - zero) * wide).reshape(x.shape), bound.reshape(x.shape))
 
 
-def _range(grouped: Any) -> Any:
+def _value_range(grouped: Any) -> Any:
     """Return the range of each group from its smallest to its largest value, extended to include 0."""
     return grouped.amax(-1, keepdim=True).clamp_min(0.0) - grouped.amin(-1, keepdim=True).clamp_max(0.0)
 
 
-def _affine(grouped: Any, scale: Any, top: int) -> tuple[Any, Any, Any]:
+def _affine_codes(grouped: Any, scale: Any, top: int) -> tuple[Any, Any, Any]:
     """Return codes from 0 to `top`, the zero point of each group, and a mask of values within the codes' range."""
     zero = torch.clamp(torch.round(-grouped.amin(-1, keepdim=True).clamp_max(0.0) / scale), 0, top)
     codes = torch.clamp(torch.round(grouped / scale) + zero, 0, top)
@@ -85,7 +85,7 @@ def nf4(x: Any, *, block: int = 64) -> Quantized:
     """Quantize to NormalFloat 4: 16 levels, one FP32 scale per `block` values (no double quantization)."""
     levels = torch.tensor(NF4_LEVELS, dtype=x.dtype)
     blocks = x.reshape(-1, block)
-    scale = _largest(blocks)
+    scale = _largest_magnitude(blocks)
     codes = torch.bucketize((blocks / scale).contiguous(), (levels[1:] + levels[:-1]) / 2)
     widest = float((levels[1:] - levels[:-1]).max())
     return Quantized(
@@ -112,7 +112,7 @@ def _group_values(x: Any, block: int | None) -> Any:
     return x.reshape(1, -1) if block is None else x.reshape(-1, block)
 
 
-def _largest(x: Any) -> Any:
+def _largest_magnitude(x: Any) -> Any:
     return x.abs().amax(dim=-1, keepdim=True).clamp_min(1e-12)
 
 
@@ -134,7 +134,7 @@ def gptq(weights: Any, inputs: Any, *, bits: int = 4, damping: float = 0.01) -> 
     hessian += damping * hessian.diagonal().mean() * torch.eye(columns, dtype=hessian.dtype)
     inverse = torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(hessian)), upper=True)
     top = 2 ** (bits - 1) - 1
-    scale = _largest(weights).squeeze(-1) / top
+    scale = _largest_magnitude(weights).squeeze(-1) / top
     left, out = weights.clone(), torch.empty_like(weights)
     for j in range(columns):
         out[:, j] = torch.clamp(torch.round(left[:, j] / scale), -top, top) * scale

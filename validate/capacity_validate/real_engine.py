@@ -139,7 +139,7 @@ def measure_engine(
                 max_concurrency=in_flight,
             )
             words = bench_words(name, checkpoint, arrivals, port=port, result=result)
-            _bench(words, result, log, process)
+            _run_client(words, result, log, process)
             results.append(result)
     return compare(results, model=model or checkpoint, server_log=log, profiles=profiles, **fields)
 
@@ -186,35 +186,37 @@ def wait_until_healthy(process: subprocess.Popen[bytes], log: Path, address: str
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback: use no proxy
     while time.monotonic() < ends:
         if (code := process.poll()) is not None:
-            raise EngineFailed(f"the engine exited with code {code} before it was ready: {tail(log)}")
+            raise EngineFailed(f"the engine exited with code {code} before it was ready: {last_output(log)}")
         with suppress(OSError), opener.open(address, timeout=5.0) as answer:
             if answer.status == 200:
                 return
         time.sleep(POLL_S)
-    raise EngineFailed(f"the engine was not ready within {start_s:.0f} s: {tail(log)}")
+    raise EngineFailed(f"the engine was not ready within {start_s:.0f} s: {last_output(log)}")
 
 
-def _bench(words: Sequence[str], result: Path, log: Path, server: subprocess.Popen[bytes]) -> None:
+def _run_client(words: Sequence[str], result: Path, log: Path, server: subprocess.Popen[bytes]) -> None:
     own_log = result.with_suffix(".log")
     with run_process(words, own_log) as client:
         ends = time.monotonic() + LOAD_S
         while client.poll() is None:
             if server.poll() is not None:
-                raise EngineFailed(f"the engine exited with code {server.returncode} under load: {tail(log)}")
+                raise EngineFailed(
+                    f"the engine exited with code {server.returncode} under load: {last_output(log)}"
+                )
             if time.monotonic() > ends:
                 raise EngineFailed(
-                    f"the benchmark client did not finish within {LOAD_S:.0f} s: {tail(own_log)}"
+                    f"the benchmark client did not finish within {LOAD_S:.0f} s: {last_output(own_log)}"
                 )
             time.sleep(min(POLL_S, 0.1))
         code = client.returncode
     if code or not result.is_file():
         wrote = "a" if result.is_file() else "no"
         raise EngineFailed(
-            f"the benchmark client exited with code {code} and wrote {wrote} result: {tail(own_log)}"
+            f"the benchmark client exited with code {code} and wrote {wrote} result: {last_output(own_log)}"
         )
 
 
-def tail(log: Path) -> str:
+def last_output(log: Path) -> str:
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

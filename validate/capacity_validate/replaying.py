@@ -13,7 +13,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
 from capacity.deployment import Pool, Traffic, build
 from capacity.hardware.adjustment import NAMES, Adjustment
-from capacity.hardware.spreads import figure_deviation, prior
+from capacity.hardware.spreads import metric_deviation, prior_adjustment
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import FrontendTimes, SimulationResult, simulate
 from capacity.step import DecodePiece, StepShape, StepTimes, picoseconds
@@ -46,22 +46,22 @@ def split_options(verb: str, options: Mapping[str, Any]) -> tuple[dict[str, Any]
     return pool_fields, traffic_fields
 
 
-def workload_of(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
+def rebuild_workload(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
     """Return the requests of a run, with client latency, and how they were rebuilt. Raises as `_rebuilt`."""
-    workload, how = _rebuilt(run, traffic)
-    workload, client = replace(workload, offline=run.in_process), client_of(run, traffic)
+    workload, how = _rebuild_requests(run, traffic)
+    workload, client = replace(workload, offline=run.in_process), client_traffic(run, traffic)
     if "client_latency_s" not in client.model_fields_set:
         return requests_of(client, workload), how
     return replace(workload, client_latency_s=client.client_latency_s), how
 
 
-def client_of(run: MeasuredRun, traffic: dict[str, Any]) -> Traffic:
+def client_traffic(run: MeasuredRun, traffic: dict[str, Any]) -> Traffic:
     """Return the client latency of a run: given by the user, else known from its tool, else the default."""
     away_s = traffic.get("client_latency_s", 0.0 if run.in_process else run.client_latency_s)
     return Traffic() if away_s is None else build(Traffic, {"client_latency_s": away_s})
 
 
-def _rebuilt(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
+def _rebuild_requests(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
     """Return the requests of a run, and how they were rebuilt. Raises InvalidInput if a value is missing."""
     concurrency = traffic.get("concurrency", run.concurrency)
     if concurrency != run.concurrency:
@@ -71,7 +71,7 @@ def _rebuilt(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
         return exact, "replayed request by request"
     rate = traffic.get("request_rate", run.request_rate)
     if run.requests is not None and (rate is not None or concurrency is not None):
-        return _drawn_arrivals(run, rate, concurrency, traffic), "measured lengths, resampled arrivals"
+        return _resample_arrivals(run, rate, concurrency, traffic), "measured lengths, resampled arrivals"
     flags = {"input_len": "--input-len", "output_len": "--output-len"}
     lacking = [flag for name, flag in flags.items() if name not in traffic]
     if run.requests is None and lacking:
@@ -100,7 +100,7 @@ def _rebuilt(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
     ), "lengths and arrivals resampled from the benchmark's settings"
 
 
-def _drawn_arrivals(
+def _resample_arrivals(
     run: MeasuredRun, rate: float | None, concurrency: int | None, traffic: dict[str, Any]
 ) -> Workload:
     assert run.requests is not None
@@ -142,7 +142,7 @@ class _WithOverhead:
         return DelayedData(inner=self._inner, added_ps=self._added_ps)
 
 
-def frontend_of(resolved: ResolvedPool, run: MeasuredRun) -> FrontendTimes:
+def run_frontend(resolved: ResolvedPool, run: MeasuredRun) -> FrontendTimes:
     """Return the front-end times between client and engine; zero if the run was made inside the engine's process."""
     return FrontendTimes() if run.in_process else engine_frontend(resolved)
 
@@ -164,8 +164,8 @@ def replay_metrics(
     return {**result.to_dict(), "status": result.status, "rejected": result.rejected}
 
 
-TAILS = 1.5  # factor on the deviation of percentiles from p90
-DRAWN_ANEW = 0.05  # additional deviation if arrivals or lengths were resampled
+TAIL_FACTOR = 1.5  # factor on the deviation of percentiles from p90
+RESAMPLED_DEVIATION = 0.05  # additional deviation if arrivals or lengths were resampled
 PERCENTILES = ("p90", "p99")
 
 
@@ -180,14 +180,16 @@ class ReplayedRun:
 
     def predict(self, resolved: ResolvedPool, beyond: Mapping[str, float]) -> list[float]:
         """Return the prediction of each name, or NaN. `beyond`: factors on TTFT and TPOT that no step explains."""
-        result = replay_metrics(resolved, self.workload, frontend=frontend_of(resolved, self.run))
+        result = replay_metrics(resolved, self.workload, frontend=run_frontend(resolved, self.run))
         if result["status"] != "complete":
             return [math.nan for _ in self.names]
         ttft, e2e = (float(result.get(f"mean_{metric}_ms") or 0.0) for metric in ("ttft", "e2el"))
         share = ttft / e2e if e2e else 0.0
         whole = share * beyond["ttft"] + (1 - share) * beyond["tpot"]
         factors = {**beyond, "itl": beyond["tpot"], "e2el": whole, "throughput": 1 / whole}
-        return [float(result.get(name) or math.nan) * factors[_parts(name)[0]] for name in self.names]
+        return [
+            float(result.get(name) or math.nan) * factors[_split_metric_name(name)[0]] for name in self.names
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +204,7 @@ class Replay:
 
     @property
     def figures(self) -> list[MeasuredFigure]:
-        found = [figure for replayed_run in self.runs for figure in self._of_run(replayed_run)]
+        found = [figure for replayed_run in self.runs for figure in self._run_figures(replayed_run)]
         found += [
             MeasuredFigure(
                 name=f"decode step of {steps.sequences} sequences (s)",
@@ -241,7 +243,7 @@ class Replay:
 
     def predict(self, theta: Vector) -> Vector:
         """Return the predicted logarithms of the figures, in order."""
-        adjustment = adjustment_at(theta)
+        adjustment = make_adjustment(theta)
         resolved = self.resolved.adjusted_by(adjustment)
         beyond = {metric: adjustment.factor(metric) for metric in ("ttft", "tpot")}
         values = [value for found in self.runs for value in found.predict(resolved, beyond)]
@@ -251,14 +253,14 @@ class Replay:
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.log(np.array(values, dtype=np.float64))
 
-    def _of_run(self, found: ReplayedRun) -> Iterator[MeasuredFigure]:
+    def _run_figures(self, found: ReplayedRun) -> Iterator[MeasuredFigure]:
         for name in found.names:
-            metric, statistic = _parts(name)
-            deviation = self._scatter(metric) * (TAILS if statistic in PERCENTILES else 1.0)
+            metric, statistic = _split_metric_name(name)
+            deviation = self._scatter(metric) * (TAIL_FACTOR if statistic in PERCENTILES else 1.0)
             yield MeasuredFigure(
                 name=f"{name} of {self._run_name(found)}",
                 value=measured_value(found.run, name),
-                deviation=deviation if found.exact else math.hypot(deviation, DRAWN_ANEW),
+                deviation=deviation if found.exact else math.hypot(deviation, RESAMPLED_DEVIATION),
                 shared=f"{id(found)} {metric}",
             )
 
@@ -273,7 +275,7 @@ class Replay:
 
     def _scatter(self, metric: str) -> float:
         """Return the standard deviation between runs of such a deployment."""
-        return figure_deviation(metric, is_moe=self.resolved.model.is_moe)
+        return metric_deviation(metric, is_moe=self.resolved.model.is_moe)
 
 
 def engine_and_gpu(resolved: ResolvedPool) -> tuple[str, str]:
@@ -281,17 +283,17 @@ def engine_and_gpu(resolved: ResolvedPool) -> tuple[str, str]:
     return resolved.engine.name, resolved.profile.name.partition("@")[0]
 
 
-def prior_of(resolved: ResolvedPool) -> Adjustment:
+def calibration_prior(resolved: ResolvedPool) -> Adjustment:
     """Return the profile's calibrated parameters, or else the general prior of such deployments.
 
     The TTFT and TPOT effects fitted to another model or engine are not transferred.
     """
     engine, gpu = engine_and_gpu(resolved)
-    fresh = prior(engine, gpu, is_moe=resolved.model.is_moe)
+    fresh = prior_adjustment(engine, gpu, is_moe=resolved.model.is_moe)
     known = resolved.profile.adjustment
     if known is None or not known.covariance:
         return fresh if known is None else fresh.model_copy(update={"means": known.means, "rows": known.rows})
-    if known.is_of(resolved.model.name, resolved.engine.label):
+    if known.is_calibrated_on(resolved.model.name, resolved.engine.label):
         return known
     own = [NAMES.index(name) for name in ("ttft", "tpot")]
     covariance = known.covariance_matrix
@@ -301,12 +303,12 @@ def prior_of(resolved: ResolvedPool) -> Adjustment:
     return known.model_copy(update={"means": means, "covariance": tuple(map(tuple, covariance.tolist()))})
 
 
-def adjustment_at(theta: Vector) -> Adjustment:
+def make_adjustment(theta: Vector) -> Adjustment:
     means = {name: float(value) for name, value in zip(NAMES, theta, strict=True) if value}
     return Adjustment.model_construct(means=means, source="search", date="2026-11-22")
 
 
-def names_learnt_from(run: MeasuredRun) -> Iterator[str]:
+def fitted_metric_names(run: MeasuredRun) -> Iterator[str]:
     """Yield the metrics of a run that add information to the others."""
     found = run.latencies_ms
 
@@ -332,11 +334,11 @@ def measured_value(run: MeasuredRun, name: str) -> float:
     """Return a run's figure by the benchmark's name for it."""
     if name.endswith("throughput"):
         return float(getattr(run, name))
-    metric, statistic = _parts(name)
+    metric, statistic = _split_metric_name(name)
     return run.latencies_ms[metric]["p50" if statistic == "median" else statistic]
 
 
-def _parts(name: str) -> tuple[str, str]:
+def _split_metric_name(name: str) -> tuple[str, str]:
     """Return metric and statistic."""
     if name.endswith("throughput"):
         return "throughput", "mean"

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from capacity.base.record import AnswerRecord, Written
+from capacity.base.record import AnswerRecord, WrittenRecord
 from capacity_validate.cases import MeasuredCase, Status
 from capacity_validate.comparison import Comparison
-from capacity_validate.constant_fits import Refused
+from capacity_validate.constant_fits import RejectedFit
 from capacity_validate.findings import ON_HOST, Finding
 from capacity_validate.speculative_decoding import SpeculativeRun
 
@@ -26,7 +26,7 @@ Role = Literal["fitted", "held out", "shown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseRow(Written):
+class CaseRow(WrittenRecord):
     """One case, predicted by the uncalibrated and the calibrated model, and its role."""
 
     LAST: ClassVar[tuple[str, ...]] = ("error_before", "error_after", "flops_per_s", "bytes_per_s")
@@ -83,7 +83,7 @@ class ClassErrors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServingComparison(Written):
+class ServingComparison(WrittenRecord):
     """One short serving run: real, simulated with the calibrated and with the uncalibrated model. Times in s."""
 
     LAST: ClassVar[tuple[str, ...]] = ("ttft_error", "tpot_error")
@@ -161,7 +161,7 @@ class ValidationReport(AnswerRecord):
     left_out: tuple[str, ...]
     classes: tuple[ClassErrors, ...]
     constants: tuple[FittedConstants, ...]
-    refused: tuple[Refused, ...]
+    refused: tuple[RejectedFit, ...]
     bands: dict[str, tuple[float, float]]  # of the calibrated profile, by regime: measured / predicted - 1
     host: dict[str, float] | None
     findings: tuple[Finding, ...]
@@ -252,11 +252,11 @@ class ValidationReport(AnswerRecord):
 
     def write_json(self, path: Path) -> None:
         path.write_text(
-            json.dumps(finite(self.to_dict()), indent=1, allow_nan=False) + "\n", encoding="utf-8"
+            json.dumps(replace_non_finite(self.to_dict()), indent=1, allow_nan=False) + "\n", encoding="utf-8"
         )
 
 
-def finite(value: Any) -> Any:
+def replace_non_finite(value: Any) -> Any:
     """Return the value with null for NaN and infinity, so that one such case does not prevent the report."""
     return json.loads(json.dumps(value), parse_constant=lambda _: None)
 
@@ -265,10 +265,12 @@ def class_errors(rows: Iterable[CaseRow]) -> tuple[ClassErrors, ...]:
     """Return errors of every class that the step model predicts, in the order of their first case."""
     predicted = [row for row in rows if row.before_s is not None]
     families = dict.fromkeys(row.family for row in predicted)
-    return tuple(_class(family, [row for row in predicted if row.family == family]) for family in families)
+    return tuple(
+        _summarise_class(family, [row for row in predicted if row.family == family]) for family in families
+    )
 
 
-def _class(family: str, members: Sequence[CaseRow]) -> ClassErrors:
+def _summarise_class(family: str, members: Sequence[CaseRow]) -> ClassErrors:
     held_out = [row for row in members if row.role == "held out"]
     scored = held_out or members
     before = sorted(abs(r.error_before) for r in scored if r.error_before is not None)
@@ -294,5 +296,5 @@ def median_error(rows: Iterable[CaseRow], operator: str) -> float | None:
     return statistics.median(errors) if len(errors) >= FEWEST_HELD_OUT else None
 
 
-def not_timed(measured: Iterable[MeasuredCase]) -> tuple[NotTimed, ...]:
+def untimed_cases(measured: Iterable[MeasuredCase]) -> tuple[NotTimed, ...]:
     return tuple(NotTimed(id=m.case.id, status=m.status, note=m.note) for m in measured if m.status != "ok")

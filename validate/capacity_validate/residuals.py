@@ -20,7 +20,7 @@ from capacity_validate.cases import MeasuredCase
 from capacity_validate.constant_fits import fit_host_time
 from capacity_validate.predictions import Predictor
 from capacity_validate.report_data import FEWEST_HELD_OUT
-from capacity_validate.splitting import split
+from capacity_validate.splitting import split_cases
 
 COVERAGE = 0.90
 _PHASES = {"prefill": "model prefill", "decode": "model decode"}
@@ -35,7 +35,7 @@ class StepEvidence:
     unseen: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)  # of a second model
 
 
-def whole_steps(measured: Sequence[MeasuredCase]) -> list[MeasuredCase]:
+def full_depth_steps(measured: Sequence[MeasuredCase]) -> list[MeasuredCase]:
     """Return timed steps of the transformer at its full depth."""
     steps = [m for m in measured if m.status == "ok" and m.case.operator in _PHASES.values()]
     depth = max((m.case["layers"] for m in steps), default=0)
@@ -51,10 +51,10 @@ def step_evidence(
     unseen: ModelSpec | None = None,
 ) -> StepEvidence | None:
     """Evaluate `profile` on steps of `model`; None without steps. `unseen` steps use the first model's host time."""
-    steps = whole_steps(measured)
+    steps = full_depth_steps(measured)
     if not steps:
         return None
-    fitted, held_out = split(steps)
+    fitted, held_out = split_cases(steps)
     depth = steps[0].case["layers"]
     plain = Predictor(profile, on_gpu=on_gpu, model=model)
     graphs = on_gpu and not any(m.case.variant for m in steps)  # eager decode steps have a variant
@@ -87,7 +87,7 @@ def prediction_band(
     return min(0.0, round(low, 4)), max(0.0, round(high, 4))
 
 
-def earned_residuals(
+def fit_residuals(
     evidence: StepEvidence | None,
     model: ModelSpec | None,
     base: Mapping[str, Residuals],

@@ -9,26 +9,26 @@ from typing import Any, ClassVar
 from capacity.base.html import records_html, table_html
 from capacity.base.record import AnswerRecord, make_from
 from capacity.report.display import STANDARD, Units, format_number
-from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, listed, log_axis, symbol
+from capacity.report.figures.chart import NEUTRAL, Chart, apply_layout, colour, listed, log_axis, symbol
 from capacity.report.figures.drawing import draw_chart
 from capacity.report.sheet import Sheet
 from capacity.report.views import units
 from capacity.report.views.view import Bars
 from capacity_validate.calibrating import (
-    MovedConstant,
+    ChangedConstant,
     base_profile,
+    changed_constants,
     combine_cases,
+    find_named_model,
     fit_half,
-    moved_constants,
-    named_model,
 )
 from capacity_validate.cases import MeasuredCase, read_measurements
 from capacity_validate.constant_fits import FamilyFit, evidence_by_target
-from capacity_validate.plausibility import bound_remarks, odd_shapes, roof_fraction, timing_remarks
+from capacity_validate.plausibility import bound_remarks, outlying_shapes, roof_fraction, timing_remarks
 from capacity_validate.predictions import Predictor
 from capacity_validate.report_data import CaseRow, ClassErrors, Role, class_errors
-from capacity_validate.residuals import whole_steps
-from capacity_validate.splitting import split
+from capacity_validate.residuals import full_depth_steps
+from capacity_validate.splitting import split_cases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Review(AnswerRecord):
     roofs: Mapping[str, float]
     cases: tuple[CaseRow, ...]
     classes: tuple[ClassErrors, ...]
-    constants: tuple[MovedConstant, ...]
+    constants: tuple[ChangedConstant, ...]
     refused: Mapping[str, str]
     # from the times alone: reduced clocks, kernels unlike their family
     remarks: tuple[str, ...] = ()
@@ -60,13 +60,13 @@ def review(
     files = [read_measurements(path) for path in measurements]
     profile = base_profile(files, gpu=gpu, directories=tuple(profiles))
     cases = combine_cases(files)
-    model = named_model(files, "model")
+    model = find_named_model(files, "model")
     on_gpu = files[0].environment.get("kind") != "cpu"
-    unseen = named_model(files, "unseen")
+    unseen = find_named_model(files, "unseen")
     half = fit_half(cases, profile, source="review", on_gpu=on_gpu, model=model, unseen=unseen)
     fits = half.fits
     after = half.after if fits else half.before
-    rows = case_rows(cases, half.before, after, roles_of(cases, fits, on_gpu=on_gpu))
+    rows = case_rows(cases, half.before, after, case_roles(cases, fits, on_gpu=on_gpu))
     return Review(
         device=str(files[0].environment.get("device")),
         profile=profile.name,
@@ -74,11 +74,11 @@ def review(
         roofs={"hbm_bytes_per_s": profile.hbm_bytes_per_s, **profile.dense_flops_per_s},
         cases=rows,
         classes=class_errors(rows),
-        constants=moved_constants(fits),
+        constants=changed_constants(fits),
         refused={entry.family: entry.reason for entry in half.refused},
         remarks=(
             *timing_remarks(cases),
-            *odd_shapes(cases, fits, profile, on_gpu=on_gpu),
+            *outlying_shapes(cases, fits, profile, on_gpu=on_gpu),
             *bound_remarks(fits),
         ),
     )
@@ -109,15 +109,15 @@ def case_rows(
     )
 
 
-def roles_of(cases: Sequence[MeasuredCase], fits: Sequence[FamilyFit], *, on_gpu: bool) -> dict[str, Role]:
+def case_roles(cases: Sequence[MeasuredCase], fits: Sequence[FamilyFit], *, on_gpu: bool) -> dict[str, Role]:
     """Return the half of each case, as in the fits; cases of neither half are left out."""
     targets = {fit.target for fit in fits}
     evidence = evidence_by_target(cases, on_gpu=on_gpu)
     groups: dict[Any, list[MeasuredCase]] = {t: rows for t, rows in evidence.items() if t in targets}
-    groups["steps"] = whole_steps(list(cases))
+    groups["steps"] = full_depth_steps(list(cases))
     roles: dict[str, Role] = {m.case.id: "held out" for m in cases if m.case.operator.startswith("unseen ")}
     for members in groups.values():
-        fitted, held_out = split(members)
+        fitted, held_out = split_cases(members)
         roles |= {m.case.id: "fitted" for m in fitted}
         roles |= {m.case.id: "held out" for m in held_out}
     return roles
@@ -139,18 +139,18 @@ def parity_chart(cases: Sequence[CaseRow], device: str, shown_in: Units = STANDA
             continue
         figure.add_scatter(
             name=name,
-            x=[shown_in.of_seconds(row.measured_s) for row, _ in points],
-            y=[shown_in.of_seconds(predicted) for _, predicted in points],
+            x=[shown_in.convert_seconds(row.measured_s) for row, _ in points],
+            y=[shown_in.convert_seconds(predicted) for _, predicted in points],
             mode="markers",
             marker={"symbol": symbol(index), "color": colour(index), "size": 8, "opacity": 0.8},
             text=[row.id for row, _ in points],
             hovertemplate=f"%{{text}}: measured %{{x:.3g}}, predicted %{{y:.3g}} {shown_in.time}<extra></extra>",
         )
-    ends = [shown_in.of_seconds(f(row.measured_s for row in rows)) for f in (min, max)] if rows else []
+    ends = [shown_in.convert_seconds(f(row.measured_s for row in rows)) for f in (min, max)] if rows else []
     figure.add_scatter(
         name="exact", x=ends, y=ends, mode="lines", line={"color": NEUTRAL, "width": 2}, hoverinfo="skip"
     )
-    layout(figure, x=f"measured, {shown_in.time}", y=f"predicted, {shown_in.time}", height=480)
+    apply_layout(figure, x=f"measured, {shown_in.time}", y=f"predicted, {shown_in.time}", height=480)
     ends = [float(end) for trace in figure.data for axis in (trace.x, trace.y) for end in axis]
     figure.update_xaxes(**log_axis(ends))
     figure.update_yaxes(**log_axis(ends))

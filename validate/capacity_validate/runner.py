@@ -7,8 +7,13 @@ from dataclasses import dataclass, field, replace
 from capacity.base.errors import CapacityError
 from capacity.hardware import HardwareProfile
 from capacity_validate.cases import MOST_ATTEMPTS, Case, MeasuredCase, MeasurementLog, Status
-from capacity_validate.kernels import KernelBench, Prepared, Unsupported, prepare
-from capacity_validate.plausibility import ENOUGH_IMPLAUSIBLE, all_alike, drift, too_fast
+from capacity_validate.kernels import KernelContext, PreparedCase, Unsupported, prepare
+from capacity_validate.plausibility import (
+    ENOUGH_IMPLAUSIBLE,
+    explain_impossible_speed,
+    find_equal_times,
+    time_drift,
+)
 from capacity_validate.splitting import shape_key
 from capacity_validate.telemetry import Conditions, Telemetry, merge_conditions
 from capacity_validate.timing import How, Samples, Stopwatch, Timing, summarise_samples
@@ -25,11 +30,11 @@ Progress = Callable[[int, int, str], None]
 MIN_SAMPLES = 5
 MAX_SAMPLES = 200
 BURST_S = 0.06  # first part of a sustained case, comparable to a short case
-SPOILED = "a rejected graph capture made torch's allocator unusable"
+SPOILED_REASON = "a rejected graph capture made torch's allocator unusable"
 
 
 @dataclass(slots=True)
-class _Pooled:
+class _PooledSamples:
     """Samples of one case over all passes, of one kind only, because graph samples are means without launch gaps."""
 
     samples: list[float] = field(default_factory=list)
@@ -42,7 +47,7 @@ class _Pooled:
     passes: int = 0
 
     @classmethod
-    def from_measurement(cls, measured: MeasuredCase | None) -> "_Pooled":
+    def from_measurement(cls, measured: MeasuredCase | None) -> "_PooledSamples":
         """Return the samples of an earlier process; empty if it did not time the case or kept no samples."""
         timing = None if measured is None or measured.status != "ok" else measured.timing
         if measured is None or timing is None or not timing.samples:
@@ -100,14 +105,14 @@ class CaseRunner:
     with `datasheet` during the run; a few impossible ones end it.
     """
 
-    bench: KernelBench
+    bench: KernelContext
     stopwatch: Stopwatch
     log: MeasurementLog
     case_s: float
-    own_calls: Callable[[Case], Prepared | None] = lambda case: None  # noqa: ARG005
+    own_calls: Callable[[Case], PreparedCase | None] = lambda case: None  # noqa: ARG005
     telemetry: Telemetry | None = None
     datasheet: HardwareProfile | None = None
-    _pooled: dict[str, _Pooled] = field(default_factory=dict)
+    _pooled: dict[str, _PooledSamples] = field(default_factory=dict)
     _implausible: dict[str, str] = field(default_factory=dict)
     _first_s: dict[str, float] = field(default_factory=dict)  # medians of the first pass
     _last_s: dict[str, float] = field(default_factory=dict)  # medians of later passes
@@ -124,8 +129,8 @@ class CaseRunner:
         total = len(todo) * passes
         try:
             for number in range(1, passes + 1):
-                for case in [case for case in todo if self._pool(case).passes < number]:
-                    if time.monotonic() > deadline or self._stopped:
+                for case in [case for case in todo if self._samples_of_case(case).passes < number]:
+                    if time.monotonic() > deadline or self._stop_reason:
                         break
                     if not self._run_case(case):
                         todo.remove(case)
@@ -134,7 +139,7 @@ class CaseRunner:
                         progress(done, total, case.id)
         except KeyboardInterrupt:
             interrupted = True
-        self.log.idle()
+        self.log.clear_marker()
         left_out = tuple(case.id for case in cases if case.id not in self.log.done)
         statuses = [self.log.done[case.id].status for case in cases if case.id in self.log.done]
         return RunOutcome(
@@ -142,12 +147,12 @@ class CaseRunner:
             skipped=len(statuses) - statuses.count("ok"),
             left_out=left_out,
             interrupted=interrupted,
-            drift=drift(self._first_s, self._last_s),
-            stopped=self._stopped,
+            drift=time_drift(self._first_s, self._last_s),
+            stopped=self._stop_reason,
         )
 
     @property
-    def _stopped(self) -> str:
+    def _stop_reason(self) -> str:
         """Return why further cases would be useless; empty if there is no reason."""
         if len(self._implausible) < ENOUGH_IMPLAUSIBLE:
             return ""
@@ -156,14 +161,14 @@ class CaseRunner:
         )
         return f"{len(self._implausible)} cases have impossible times ({worst})"
 
-    def _pool(self, case: Case) -> _Pooled:
+    def _samples_of_case(self, case: Case) -> _PooledSamples:
         if case.id not in self._pooled:
-            self._pooled[case.id] = _Pooled.from_measurement(self.log.done.get(case.id))
+            self._pooled[case.id] = _PooledSamples.from_measurement(self.log.done.get(case.id))
         return self._pooled[case.id]
 
     def _run_case(self, case: Case) -> bool:
         """Time a case again; return False if it cannot be timed, with the reason in the log."""
-        self.log.begin(case)
+        self.log.mark_started(case)
         timed = False
         try:
             prepared = self.own_calls(case) or prepare(case, self.bench)
@@ -173,8 +178,8 @@ class CaseRunner:
         except Exception as error:  # a failed case must not end the others
             self._record_failure(case, error)
         if self.stopwatch.spoiled or self.bench.spoiled:
-            self.log.idle()
-            raise DeviceLost(case.id, SPOILED)
+            self.log.clear_marker()
+            raise DeviceLost(case.id, SPOILED_REASON)
         return timed
 
     def _record_failure(self, case: Case, error: Exception) -> None:
@@ -195,11 +200,11 @@ class CaseRunner:
             attempts = self.log.attempts(case) + 1 if lost is None else MOST_ATTEMPTS
             self.log.add(MeasuredCase(case=case, status=status, note=text, attempts=attempts))
         if lost is not None:
-            self.log.idle()
+            self.log.clear_marker()
             raise DeviceLost(case.id, text) from None
 
-    def _time_case(self, case: Case, prepared: Prepared) -> bool:
-        pooled = self._pool(case)
+    def _time_case(self, case: Case, prepared: PreparedCase) -> bool:
+        pooled = self._samples_of_case(case)
         if pooled.samples and prepared.sustained_s:
             return True
         if pooled.error is None and prepared.check is not None:
@@ -244,11 +249,11 @@ class CaseRunner:
         """Return whether the time is possible; mark an impossible one so that no fit uses it."""
         if self.datasheet is None:
             return True
-        reason = too_fast(measured, self.datasheet)
+        reason = explain_impossible_speed(measured, self.datasheet)
         doubts = {} if reason is None else {measured.case.id: reason}
         shape = measured.case.family, shape_key(measured.case)
         alike = [m for m in self.log.done.values() if (m.case.family, shape_key(m.case)) == shape]
-        doubts = all_alike(alike, self.datasheet) | doubts
+        doubts = find_equal_times(alike, self.datasheet) | doubts
         for name, why in doubts.items():
             self._implausible[name] = why
             self.log.add(replace(self.log.done[name], status="implausible", note=why))
@@ -261,7 +266,7 @@ def _burst_s(samples: Samples) -> float:
     return summarise_samples(samples.seconds[: max(MIN_SAMPLES, first)], samples.how).seconds
 
 
-def _second_half(pooled: _Pooled) -> Timing:
+def _second_half(pooled: _PooledSamples) -> Timing:
     """Return the timing of the second half of a long run, when clocks, power and heat have settled as in serving."""
     assert pooled.how is not None
     return summarise_samples(pooled.samples[len(pooled.samples) // 2 :], pooled.how, calls=pooled.calls)

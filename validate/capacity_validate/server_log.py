@@ -29,7 +29,7 @@ _VALUE = r"('[^'\n]*'|\"[^\"\n]*\"|[\w.+/-]+)"
 _PAIR = re.compile(rf"(?:^|[\s,(])(\w+)={_VALUE}(?=[,)\s]|$)")
 _QUOTED_PAIR = re.compile(rf"'(\w+)': {_VALUE}(?=[,}}])")
 TABLES = read_data(Path(__file__).with_name("server_log.toml"))
-_NOT_OF_THE_SERVER = ("kv_transfer_config", "role")  # only a single server is replayed
+_CLUSTER_FIELDS = ("kv_transfer_config", "role")  # only a single server is replayed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ def launch_settings(text: str) -> LoggedSettings | None:
     """Return the settings in a log; None if it prints none."""
     sglang = _SGLANG_ARGUMENTS.search(text)
     if sglang is not None:
-        return sglang_settings(dict(_pairs(_PAIR, sglang[1])))
+        return sglang_settings(dict(_parse_pairs(_PAIR, sglang[1])))
     release, engine_line = _RELEASE.search(text), _VLLM_ENGINE.search(text)
     arguments = _VLLM_ARGUMENTS.search(text)
     if release is None and engine_line is None and arguments is None:
@@ -57,7 +57,7 @@ def launch_settings(text: str) -> LoggedSettings | None:
     models, fields = list(found.models), dict(found.fields)
     if engine_line is not None:
         # reversed, because the first value of a name is the engine's
-        config = dict(reversed(list(_pairs(_PAIR, engine_line[1]))))
+        config = dict(reversed(list(_parse_pairs(_PAIR, engine_line[1]))))
         models = [str(config[name]) for name in ("model", "served_model_name") if config.get(name)] + models
         printed = {own: config[name] for name, own in TABLES["engine_fields"].items() if name in config}
         fields |= {
@@ -70,7 +70,7 @@ def launch_settings(text: str) -> LoggedSettings | None:
         version = next(group for group in release.groups() if group).removesuffix(".0")
         engine = f"vllm@{'0.8-v0' if _V0.search(text) else version}"
     return LoggedSettings(
-        engine=engine or "vllm", models=tuple(dict.fromkeys(models)), fields=_of_one_server(fields)
+        engine=engine or "vllm", models=tuple(dict.fromkeys(models)), fields=_drop_cluster_fields(fields)
     )
 
 
@@ -78,7 +78,7 @@ def sglang_settings(arguments: Mapping[str, object], version: object = None) -> 
     """Return the settings in SGLang's arguments, as in its log and in /get_server_info."""
     names = [arguments.get(name) for name in ("model_path", "served_model_name")]
     models = tuple(dict.fromkeys(str(name) for name in names if name))
-    words = _flags({name: value for name, value in arguments.items() if value is not False})
+    words = _to_flags({name: value for name, value in arguments.items() if value is not False})
     release = re.match(r"\d+\.\d+\.\d+", str(version or ""))
     words.append(f"--model-path={models[0] if models else '-'}")
     fields = dict(read_words("sglang", words).fields)
@@ -86,7 +86,9 @@ def sglang_settings(arguments: Mapping[str, object], version: object = None) -> 
     if "quantization" in arguments:
         fields.setdefault("quantization", None)
     return LoggedSettings(
-        engine=f"sglang@{release[0]}" if release else "sglang", models=models, fields=_of_one_server(fields)
+        engine=f"sglang@{release[0]}" if release else "sglang",
+        models=models,
+        fields=_drop_cluster_fields(fields),
     )
 
 
@@ -95,7 +97,7 @@ def _vllm_arguments(text: str) -> LoggedSettings:
     try:
         arguments = ast.literal_eval(text[:MAX_LINE])
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        arguments = dict(_pairs(_QUOTED_PAIR, text))
+        arguments = dict(_parse_pairs(_QUOTED_PAIR, text))
     if not isinstance(arguments, dict):
         return LoggedSettings()
     served = arguments.get("served_model_name")
@@ -104,12 +106,14 @@ def _vllm_arguments(text: str) -> LoggedSettings:
         *(served if isinstance(served, list) else [served]),
     ]
     models = tuple(dict.fromkeys(str(name) for name in names if name))
-    flags = _flags({name: value for name, value in arguments.items() if name not in ("model", "model_tag")})
+    flags = _to_flags(
+        {name: value for name, value in arguments.items() if name not in ("model", "model_tag")}
+    )
     read = read_words("vllm", [models[0] if models else "-", *flags])
     return LoggedSettings(models=models, fields=read.fields)
 
 
-def _flags(arguments: Mapping[object, object]) -> list[str]:
+def _to_flags(arguments: Mapping[object, object]) -> list[str]:
     """Return arguments as the equivalent command-line flags; lists are omitted."""
     flags = []
     for name, value in arguments.items():
@@ -124,7 +128,7 @@ def _flags(arguments: Mapping[object, object]) -> list[str]:
     return flags
 
 
-def _pairs(pattern: re.Pattern[str], text: str) -> list[tuple[str, object]]:
+def _parse_pairs(pattern: re.Pattern[str], text: str) -> list[tuple[str, object]]:
     """Return names and values in Python's notation."""
     words = {"True": True, "False": False, "None": None}
     return [
@@ -133,8 +137,8 @@ def _pairs(pattern: re.Pattern[str], text: str) -> list[tuple[str, object]]:
     ]
 
 
-def _of_one_server(fields: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in fields.items() if name not in _NOT_OF_THE_SERVER}
+def _drop_cluster_fields(fields: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if name not in _CLUSTER_FIELDS}
 
 
 _GIB = 2**30
@@ -190,7 +194,7 @@ class ServerLog:
 def read_server_log(path: str | Path) -> ServerLog:
     """Read the start-up lines of a vLLM or SGLang log. Raises MalformedFile if it has none."""
     text = read_bytes(path, "a server log", cut=True).decode("utf-8", errors="replace")
-    log = server_log_of(path, text)
+    log = parse_server_log(path, text)
     if log is None:
         raise MalformedFile(
             path, "contains none of the lines that vLLM or SGLang print at start-up (KV cache size, ...)"
@@ -198,9 +202,11 @@ def read_server_log(path: str | Path) -> ServerLog:
     return log
 
 
-def server_log_of(path: str | Path, text: str) -> ServerLog | None:
+def parse_server_log(path: str | Path, text: str) -> ServerLog | None:
     """Return the start-up lines in a text; None if it has none."""
-    values = {name: found for name, forms in TABLES["patterns"].items() if (found := _first(forms, text))}
+    values = {
+        name: found for name, forms in TABLES["patterns"].items() if (found := _first_match(forms, text))
+    }
     launch = launch_settings(text)
     if launch is None and not values:
         return None
@@ -214,7 +220,7 @@ def server_log_of(path: str | Path, text: str) -> ServerLog | None:
     return ServerLog(path=str(path), **fields, launch=launch or LoggedSettings())
 
 
-def _first(forms: Sequence[str], text: str) -> str | None:
+def _first_match(forms: Sequence[str], text: str) -> str | None:
     """Return the first non-empty group of the first match; all ranks print the same line."""
     match = re.search("|".join(forms), text)
     return next((group for group in match.groups() if group), None) if match else None

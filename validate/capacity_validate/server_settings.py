@@ -38,7 +38,7 @@ def served_model(
     """
     chosen, origin, spec = model, "--model", None if model is None else load_model(model, download=download)
     for path, names in _files_with_model(runs, log):
-        found = _first_known(names, download=download)
+        found = _first_known_model(names, download=download)
         if found is None:
             chosen = chosen or names[0]
             continue
@@ -68,7 +68,7 @@ def _files_with_model(
             yield run.path, (run.model,)
 
 
-def _first_known(names: Sequence[str], *, download: bool) -> tuple[str, ModelSpec] | None:
+def _first_known_model(names: Sequence[str], *, download: bool) -> tuple[str, ModelSpec] | None:
     for name in names:
         try:
             return name, load_model(name, download=download)
@@ -83,14 +83,14 @@ def _same_model(one: ModelSpec, other: ModelSpec) -> bool:
     return (one.hidden_size, one.num_layers) == (other.hidden_size, other.num_layers) and apart < SAME_SIZE
 
 
-def server_as_run(
+def resolve_server(
     model: str, fields: dict[str, Any], log: ServerLog | None, *, profiles: str | Path | None, download: bool
 ) -> tuple[ResolvedPool, ResolvedPool]:
     """Return the pool with the logged settings, and with the logged KV size. Raises InvalidInput for contradictions."""
     if "gpu" not in fields:
         raise InvalidInput("no GPU: result files do not name it; add --gpu NAME (`capacity gpus` lists them)")
     if log is not None:
-        fields = _filled_in(model, fields, log, profiles=profiles, download=download)
+        fields = _complete_fields(model, fields, log, profiles=profiles, download=download)
     planned = resolve(model, build(Pool, fields), profiles=profiles, download=download)
     if log is None:
         planned.memory.require_fit()
@@ -115,7 +115,7 @@ def weights_contradiction(planned: ResolvedPool, log: ServerLog | None) -> str |
     )
 
 
-def _filled_in(
+def _complete_fields(
     model: str, fields: dict[str, Any], log: ServerLog, *, profiles: str | Path | None, download: bool
 ) -> dict[str, Any]:
     """Return the user's fields, completed from the log. Raises InvalidInput if they differ."""
@@ -135,7 +135,9 @@ def _filled_in(
         own, logged = (getattr(pool, name) for pool in (given, printed))
         if name == "dtype":
             own, logged = (SIXTEEN_BIT.get(str(value), value) for value in (own, logged))
-        if own != logged and (name != "kv_cache_dtype" or _other_kv(spec, own, logged, fields, profiles)):
+        if own != logged and (
+            name != "kv_cache_dtype" or _kv_formats_differ(spec, own, logged, fields, profiles)
+        ):
             raise _contradiction(name, own, logged, log)
     return {name: value for name, value in settings.items() if value is not None} | fields
 
@@ -182,7 +184,7 @@ def _quantization(
     return {"quantization": NO_MARLIN.get(printed, printed)}
 
 
-def _other_kv(
+def _kv_formats_differ(
     spec: ModelSpec, own: object, logged: object, fields: dict[str, Any], profiles: str | Path | None
 ) -> bool:
     """Return whether two names of KV formats mean different formats for this model."""

@@ -249,7 +249,7 @@ def simulate(
     )
 
 
-def steps_scheduled_alike(run: EngineRun, *, window_tokens: int | None = None) -> int:
+def count_equal_steps(run: EngineRun, *, window_tokens: int | None = None) -> int:
     """Count the leading steps that the run and its simulated replay schedule identically, on a clock of decisions.
 
     In the replay every step takes one unit, and a request arrives at the decision before which the real loop accepted

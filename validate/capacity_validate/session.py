@@ -19,13 +19,13 @@ from capacity.base.errors import InvalidInput
 from capacity.hardware import HardwareProfile, dump_profile, parse_profile
 from capacity.model import ModelSpec
 from capacity_validate.campaigns import Campaign, DevicePlan
-from capacity_validate.capture import Captures
+from capacity_validate.capture import GraphCapturer
 from capacity_validate.cases import MeasurementLog, read_measurements
 from capacity_validate.devices import DeviceFacts
 from capacity_validate.profile_match import is_provisional, match_profile, provisional_remark
 from capacity_validate.runner import Progress
-from capacity_validate.surroundings import conditions_of, host_of
-from capacity_validate.timing import RunClock, run_clock_for, stopwatch_for
+from capacity_validate.surroundings import host_facts, measurement_conditions
+from capacity_validate.timing import RunClock, make_run_clock, make_stopwatch
 from capacity_validate.trouble import (
     device_error,
     first_line,
@@ -100,7 +100,7 @@ class Session:
 
     def clock(self) -> RunClock:
         """Return the clock of whole-model runs: wall time, or a CPU thread's own time."""
-        return run_clock_for(self.facts.torch_name, threads=self.facts.compute_units)
+        return make_run_clock(self.facts.torch_name, threads=self.facts.compute_units)
 
     def free_bytes(self) -> float:
         if self.on_gpu:
@@ -132,7 +132,7 @@ def open_session(
     flight = preflight(torch, facts.torch_name)
     header = _header(facts, campaign, profile) | {
         "preflight": dict(flight.answers),
-        "conditions": conditions_of(torch, facts, campaign, seed=seed),
+        "conditions": measurement_conditions(torch, facts, campaign, seed=seed),
     }
     log = MeasurementLog(path, header)
     if log.done:
@@ -181,7 +181,7 @@ def copy_rate(torch: Any, device: str, free_bytes: float) -> float:
     count = int(min(COPIED_BYTES, free_bytes / 8)) // 4
     source = torch.empty(count, device=device, dtype=torch.float32).normal_()
     target = torch.empty_like(source)
-    samples = stopwatch_for(torch, device).sample(
+    samples = make_stopwatch(torch, device).sample(
         [lambda: target.copy_(source)], budget_s=0.2, at_least=5, at_most=50, capturable=False
     )
     return 8.0 * count / min(samples.seconds)
@@ -207,7 +207,7 @@ def environment(facts: DeviceFacts) -> dict[str, Any]:
         "torch": facts.torch_version,
         "python": platform.python_version(),
         "facts": facts.as_json(),
-        "host": host_of(facts),
+        "host": host_facts(facts),
     }
 
 
@@ -242,15 +242,15 @@ def preflight(torch: Any, device: str) -> Preflight:
         missing |= dict.fromkeys(BF16_KERNELS, reason)
         remarks.append(f"{reason}: its cases are skipped")
     for name, question, otherwise in (
-        ("a kernel", _kernel, "no kernel runs on this GPU"),
-        ("a product", _product, "no matrix product runs on this GPU"),
-        ("Triton", triton_answers, NO_TRITON),
+        ("a kernel", _test_kernel, "no kernel runs on this GPU"),
+        ("a product", _test_product, "no matrix product runs on this GPU"),
+        ("Triton", check_triton, NO_TRITON),
     ):
         if (failure := _failure(partial(question, torch, device))) is not None:
             raise InvalidInput(f"{otherwise} ({failure})")
         answers[name] = "ok"
-    captures = Captures(torch, device)
-    refusal = _failure(partial(_graph, torch, device, captures))
+    captures = GraphCapturer(torch, device)
+    refusal = _failure(partial(_test_graph, torch, device, captures))
     answers["a CUDA graph"] = refusal or "ok"
     if refusal is not None:
         remarks.append(
@@ -270,18 +270,18 @@ def _failure(question: Callable[[], None]) -> str | None:
     return None
 
 
-def _kernel(torch: Any, device: str) -> None:
+def _test_kernel(torch: Any, device: str) -> None:
     if (text := device_error(torch, device)) is not None:
         raise RuntimeError(text)
 
 
-def _product(torch: Any, device: str) -> None:
+def _test_product(torch: Any, device: str) -> None:
     ones = torch.ones(16, 16, device=device)
     if float((ones @ ones).sum()) != 16.0**3:
         raise RuntimeError("a product of 16 x 16 ones is wrong")
 
 
-def _graph(torch: Any, device: str, captures: Captures) -> None:
+def _test_graph(torch: Any, device: str, captures: GraphCapturer) -> None:
     counter = torch.zeros(1, device=device)
     captures.run_on_side_stream(lambda: counter.add_(1.0))
     graph, _ = captures.capture(lambda: counter.add_(1.0))
@@ -292,7 +292,7 @@ def _graph(torch: Any, device: str, captures: Captures) -> None:
     graph.reset()
 
 
-def triton_answers(torch: Any, device: str) -> None:
+def check_triton(torch: Any, device: str) -> None:
     """Compile the activation kernel and check its result: needs Triton, a C compiler and Python's headers."""
     from capacity_validate.kernels.fused import fused_gated
 

@@ -94,7 +94,7 @@ def layers_that_fit(model: ModelSpec, memory_bytes: float) -> int:
     return max(0, min(model.num_layers, int((memory_bytes - outside) / inside)))
 
 
-def extrapolated_s(*, few: int, few_s: float, more: int, more_s: float, layers: int) -> float:
+def extrapolate_seconds(*, few: int, few_s: float, more: int, more_s: float, layers: int) -> float:
     """Return the time at `layers` layers, on the straight line through two depths."""
     per_layer = (more_s - few_s) / (more - few)
     return more_s + (layers - more) * per_layer

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from capacity.base.record import UNWRITTEN, Written
+from capacity.base.record import NOT_WRITTEN, WrittenRecord
 from capacity.pool.drafting import expected_tokens
 from capacity.step import StepShape
 from capacity_validate.findings import Finding
@@ -28,7 +28,7 @@ def acceptance_rate(target: Probabilities, draft: Probabilities) -> float:
     return float(np.minimum(target, draft).sum())
 
 
-def draft_of_agreement(target: Probabilities, agreement: float) -> Probabilities:
+def draft_distribution(target: Probabilities, agreement: float) -> Probabilities:
     """Return the target's distribution with 1 - `agreement` of its mass moved to a reversed copy of it."""
     return agreement * target + (1.0 - agreement) * target[::-1]
 
@@ -58,7 +58,7 @@ def distribution_findings(
     rng = np.random.default_rng(seed)
     target = rng.dirichlet(np.full(vocabulary, 0.7))
     target = (target + 0.01) / (target + 0.01).sum()
-    draft = draft_of_agreement(target, agreement)
+    draft = draft_distribution(target, agreement)
     counts, lengths = np.zeros(vocabulary), []
     while counts.sum() < samples:
         drafts = rng.choice(vocabulary, size=draft_tokens, p=draft).tolist()
@@ -92,7 +92,7 @@ def chi_square_p(counts: Any, probabilities: Probabilities) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeculativeRun(Written):
+class SpeculativeRun(WrittenRecord):
     """A run of two real models against plain decoding: accepted length and speed-up, measured and by formula."""
 
     LAST: ClassVar[tuple[str, ...]] = ("accepted_length", "expected_length", "measured_speedup")
@@ -101,10 +101,10 @@ class SpeculativeRun(Written):
     agreement: float
     tokens: int
     equal_tokens: int  # equal to those of plain greedy decoding; fewer than all only because of rounding
-    verifications: int = field(metadata=UNWRITTEN)
-    plain_s: float = field(metadata=UNWRITTEN)
-    speculative_s: float = field(metadata=UNWRITTEN)
-    doubt: float = field(default=0.0, metadata=UNWRITTEN)  # see greedy_doubt
+    verifications: int = field(metadata=NOT_WRITTEN)
+    plain_s: float = field(metadata=NOT_WRITTEN)
+    speculative_s: float = field(metadata=NOT_WRITTEN)
+    doubt: float = field(default=0.0, metadata=NOT_WRITTEN)  # see greedy_doubt
     predicted_speedup: float = math.nan
 
     @property
@@ -141,7 +141,7 @@ def run_models(
     rng = np.random.default_rng(seed)
     prompt = rng.integers(0, target.model.vocab_size, PROMPT_TOKENS).tolist()
     blocks = list(range(-(-(len(prompt) + output_tokens + 2 * draft_tokens + 4) // target.block_size)))
-    plain, plain_s = _plain(target, prompt, blocks, output_tokens + 2 * draft_tokens + 3, clock)
+    plain, plain_s = _plain_decode(target, prompt, blocks, output_tokens + 2 * draft_tokens + 3, clock)
     speculation = _Speculation(
         target=target, draft=draft, blocks=blocks, prompt=prompt, plain=plain, rng=rng, clock=clock
     )
@@ -156,11 +156,11 @@ def run_models(
         verifications=speculation.verifications,
         plain_s=plain_s * len(generated) / len(plain),
         speculative_s=speculation.seconds,
-        doubt=greedy_doubt(target, speculation.known, prompt_tokens=len(prompt), blocks=blocks),
+        doubt=greedy_logit_gap(target, speculation.known, prompt_tokens=len(prompt), blocks=blocks),
     )
 
 
-def greedy_doubt(target: Any, known: list[int], *, prompt_tokens: int, blocks: list[int]) -> float:
+def greedy_logit_gap(target: Any, known: list[int], *, prompt_tokens: int, blocks: list[int]) -> float:
     """Return the largest gap between a generated token's logit and the target's best, relative to the largest logit.
 
     The whole sequence is read at once. 0: every token is the first choice; a few percent: two tokens are too close for
@@ -174,7 +174,7 @@ def greedy_doubt(target: Any, known: list[int], *, prompt_tokens: int, blocks: l
     return float((gaps / logits.abs().amax(dim=-1)).max())
 
 
-def _plain(
+def _plain_decode(
     model: Any, prompt: list[int], blocks: list[int], count: int, clock: RunClock
 ) -> tuple[list[int], float]:
     tokens = list(prompt)

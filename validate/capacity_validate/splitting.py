@@ -18,7 +18,7 @@ FEWEST_JUDGES = 3  # minimum number of held-out cases
 FEWEST_WITH_ENDS = 4  # minimum number of cases of a shape to fit both ends
 
 
-def split(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[MeasuredCase]]:
+def split_cases(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[MeasuredCase]]:
     """Split cases into fitted and held-out ones, per operator, chosen by size and digest, never by time.
 
     Every other shape by size is held out, up to half of the cases; the smallest and the largest are always fitted,
@@ -28,15 +28,15 @@ def split(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[Me
     held_out: list[MeasuredCase] = []
     for operator in dict.fromkeys(m.case.operator for m in measured):
         members = [m for m in measured if m.case.operator == operator]
-        chosen = _whole_shapes(members) or _single_cases(members)
+        chosen = _choose_shapes(members) or _choose_cases(members)
         held_out += (m for m in members if m.case.id in chosen)
         fitted += (m for m in members if m.case.id not in chosen)
     return fitted, held_out
 
 
-def how_split(measured: Sequence[MeasuredCase]) -> str:
+def describe_split(measured: Sequence[MeasuredCase]) -> str:
     """Return a description of the cases that `split` holds out."""
-    seen, held = ({shape_key(m.case) for m in half} for half in split(measured))
+    seen, held = ({shape_key(m.case) for m in half} for half in split_cases(measured))
     if held and not held & seen:
         return f"whole shapes: {len(held)} of {len(held | seen)}, every second one by size"
     return f"half of the cases of {len(held | seen)} shape(s), by digest"
@@ -48,7 +48,7 @@ def shape_key(case: Case) -> Hashable:
     return case.operator, tuple(entry for entry in case.sizes if entry[0] not in loads)
 
 
-def extent(measured: MeasuredCase) -> float:
+def case_work(measured: MeasuredCase) -> float:
     """Return the size of a case: its FLOP and bytes, or the product of its sizes if its work is unknown."""
     return (measured.flops + measured.bytes) or float(math.prod(size for _, size in measured.case.sizes))
 
@@ -57,7 +57,7 @@ def digest(text: str) -> str:
     return md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
-def _whole_shapes(members: Sequence[MeasuredCase]) -> set[str]:
+def _choose_shapes(members: Sequence[MeasuredCase]) -> set[str]:
     """Return cases of the held-out shapes; empty if there are too few shapes."""
     shapes: dict[Any, list[MeasuredCase]] = {}
     for member in members:
@@ -77,9 +77,9 @@ def _whole_shapes(members: Sequence[MeasuredCase]) -> set[str]:
     return chosen if len(chosen) >= FEWEST_HELD_OUT * len(members) else set()
 
 
-def _single_cases(members: Sequence[MeasuredCase]) -> set[str]:
+def _choose_cases(members: Sequence[MeasuredCase]) -> set[str]:
     """Return half of the cases, without the largest and the smallest if there are enough."""
-    ordered = sorted(members, key=lambda m: (extent(m), m.case.id))
+    ordered = sorted(members, key=lambda m: (case_work(m), m.case.id))
     inner = ordered[1:-1] if len(ordered) >= FEWEST_WITH_ENDS else ordered
     by_digest = sorted(inner, key=lambda m: digest(m.case.id))
     return {m.case.id for m in by_digest[: len(members) // 2]}

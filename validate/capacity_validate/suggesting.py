@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from capacity.answers.engine_setup import make_workload
-from capacity.answers.interval_parts import NINETY, Asked, deviation_of, of_launch
+from capacity.answers.interval_parts import Z_90, PredictionContext, deviation_of, launch_parts
 from capacity.base.command_text import command_line
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
@@ -23,7 +23,7 @@ from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool, Traffic, build
 from capacity.deployment.launching import WITHOUT_API, engine_name, is_launched, launch_command
 from capacity.hardware.adjustment import NAMES
-from capacity.hardware.spreads import ANEW, Metric, spreads
+from capacity.hardware.spreads import RUN_TO_RUN, Metric, load_spreads
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.report.benchmark import RandomArrivals
 from capacity.step.time_classes import EFFECTS
@@ -32,22 +32,22 @@ from capacity_validate.posterior import (
     DIFFERENCE,
     Matrix,
     Vector,
+    calibrated_covariance,
     derivatives,
-    learnt_covariance,
     noise_covariance,
 )
 from capacity_validate.real_engine import client_command
-from capacity_validate.replaying import Replay, ReplayedRun, prior_of, replay_metrics
+from capacity_validate.replaying import Replay, ReplayedRun, calibration_prior, replay_metrics
 
 MOST_RUNS = 3
-WORTH = 0.04  # minimum relative reduction of the mean half-width by a further run
+MIN_GAIN = 0.04  # minimum relative reduction of the mean half-width by a further run
 CONCURRENCIES = (1, 4, 16, 64, 256)
 # factors on prompt and output length: as requested, prefill-heavy, decode-heavy
 LENGTHS = ((1.0, 1.0), (4.0, 0.125), (0.125, 1.0))
-NARROWER = 0.1  # a smaller relative reduction of the mean half-width gives a note
+NOTE_GAIN = 0.1  # a smaller relative reduction of the mean half-width gives a note
 ROUNDS = 5  # prompts per concurrent request of a run
 MOST_TOKENS = 400_000  # maximum of a suggested run: about a minute on most servers
-ASKED = {"mean_ttft_ms": "TTFT", "mean_tpot_ms": "TPOT", "output_throughput": "throughput"}
+REQUESTED_METRICS = {"mean_ttft_ms": "TTFT", "mean_tpot_ms": "TPOT", "output_throughput": "throughput"}
 METRICS: dict[str, Metric] = {"mean_ttft_ms": "ttft", "mean_tpot_ms": "tpot", "output_throughput": "e2e"}
 TIME_EFFECTS = frozenset(map(str, EFFECTS))
 RESULTS = "RESULTS"
@@ -86,12 +86,12 @@ class Suggestion(AnswerRecord):
         """Return the suggestion for a terminal, as a script with comments."""
         shown = [
             f"# {self.model} on {self.gpu}, {self.engine}: 90 % intervals today and after each run",
-            f"# {'':<44}" + "".join(f"{ASKED[name]:>14}" for name in self.half_widths),
-            _widths("today", self.half_widths),
+            f"# {'':<44}" + "".join(f"{REQUESTED_METRICS[name]:>14}" for name in self.half_widths),
+            _widths_line("today", self.half_widths),
         ]
         for number, run in enumerate(self.runs, start=1):
             what = f"run {number}: {run.concurrency} concurrent, {run.input_len} in, {run.output_len} out"
-            shown.append(_widths(what, run.half_widths))
+            shown.append(_widths_line(what, run.half_widths))
         shown += [f"# {note}" for note in self.notes]
         if not self.runs:
             return [
@@ -105,7 +105,7 @@ class Suggestion(AnswerRecord):
         return [*shown, "", self.calibrate]
 
 
-def _widths(what: str, widths: dict[str, float]) -> str:
+def _widths_line(what: str, widths: dict[str, float]) -> str:
     return f"# {what:<44}" + "".join(f"{f'+- {width:.0%}':>14}" for width in widths.values())
 
 
@@ -133,15 +133,15 @@ def suggest_runs(
         raise InvalidInput("the load needs --input-len, --output-len, and --request-rate or --concurrency")
     resolved = resolve(model, pool, profiles=profiles, download=download)
     resolved.memory.require_fit()
-    known = prior_of(resolved)
+    known = calibration_prior(resolved)
     design = _Design(resolved=resolved, mean=known.mean_vector, covariance=known.covariance_matrix)
-    asked = design.candidate(traffic, tuple(ASKED))
+    asked = design.candidate(traffic, tuple(REQUESTED_METRICS))
     if asked is None:
         raise InvalidInput("the deployment cannot sustain this load: reduce it")
     candidates = [
         found
         for load in _loads(resolved, traffic)
-        if (found := design.candidate(load, tuple(ASKED)[:2])) is not None
+        if (found := design.candidate(load, tuple(REQUESTED_METRICS)[:2])) is not None
     ]
     chosen = design.greedy(asked, candidates)
     runs = tuple(
@@ -163,7 +163,7 @@ def suggest_runs(
             RESULTS,
             {"model": model, "gpu": pool.gpu, **written, **({"name": name} if name != "mine" else {})},
         ).replace(RESULTS, " ".join(run.result for run in runs)),
-        notes=(*launch.notes, *_hardly_narrower(today, runs)),
+        notes=(*launch.notes, *_low_gain_notes(today, runs)),
     )
 
 
@@ -191,7 +191,9 @@ class _Design:
     def learnt(self) -> bool:
         """Return whether the profile is already calibrated on runs of this deployment."""
         known = self.resolved.profile.adjustment
-        return known is not None and known.is_of(self.resolved.model.name, self.resolved.engine.label)
+        return known is not None and known.is_calibrated_on(
+            self.resolved.model.name, self.resolved.engine.label
+        )
 
     def candidate(self, traffic: Traffic, names: Sequence[str]) -> _Candidate | None:
         """Return a load as a benchmark run; None if the deployment cannot serve it."""
@@ -232,7 +234,7 @@ class _Design:
 
     def covariance_after(self, covariance: Matrix, candidate: _Candidate) -> Matrix:
         """Return the covariance of theta after a fit to this run, which does not depend on the run's values."""
-        return learnt_covariance(covariance, candidate.slopes, noise_covariance(candidate.replay.figures))
+        return calibrated_covariance(covariance, candidate.slopes, noise_covariance(candidate.replay.figures))
 
     def half_widths(self, asked: _Candidate, covariance: Matrix, *, learnt: bool = True) -> dict[str, float]:
         """Return relative half-widths of the requested figures' 90 % intervals, including the irreducible part.
@@ -250,12 +252,12 @@ class _Design:
             )
         )
         scatter = np.array([figure.deviation for figure in asked.replay.figures])
-        deviations = np.sqrt(known + ANEW * np.maximum(before - left, 0.0) + scatter**2)
+        deviations = np.sqrt(known + RUN_TO_RUN * np.maximum(before - left, 0.0) + scatter**2)
         found = {}
-        for name, deviation in zip(ASKED, deviations, strict=True):
-            kind = spreads().kind(METRICS[name], is_moe=self.resolved.model.is_moe)
-            ends = kind.learnt if learnt else kind
-            others = 0.0 if learnt else NINETY * self._other_machines(METRICS[name], asked)
+        for name, deviation in zip(REQUESTED_METRICS, deviations, strict=True):
+            kind = load_spreads().kind(METRICS[name], is_moe=self.resolved.model.is_moe)
+            ends = kind.calibrated if learnt else kind
+            others = 0.0 if learnt else Z_90 * self._other_machines(METRICS[name], asked)
             low, high = (math.hypot(end * deviation, others) for end in (ends.low, ends.high))
             found[name] = (math.exp(high) - math.exp(-low)) / 2
         return found
@@ -263,14 +265,14 @@ class _Design:
     def _other_machines(self, metric: Metric, asked: _Candidate) -> float:
         """Return the deviation due to the machine, client and build of a deployment without a run."""
         resolved = self.resolved
-        of = Asked(
+        of = PredictionContext(
             engine=resolved.engine.name,
             gpu=resolved.profile.name.split("@")[0],
             model=resolved.model.name,
             is_moe=resolved.model.is_moe,
             ttft_share=asked.ttft_share,
         )
-        return deviation_of(of_launch(metric, of, spreads()))
+        return deviation_of(launch_parts(metric, of, load_spreads()))
 
     def greedy(
         self, asked: _Candidate, candidates: Sequence[_Candidate]
@@ -282,16 +284,16 @@ class _Design:
             after = [(each, self.covariance_after(covariance, each)) for each in left]
             widths = [_mean(self.half_widths(asked, found)) for _, found in after]
             place = int(np.argmin(widths))
-            if widths[place] > (1 - WORTH) * now:
+            if widths[place] > (1 - MIN_GAIN) * now:
                 return
             (best, covariance), now = after[place], widths[place]
             left.remove(best)
             yield best, self.half_widths(asked, covariance)
 
 
-def _hardly_narrower(today: dict[str, float], runs: Sequence[SuggestedRun]) -> tuple[str, ...]:
+def _low_gain_notes(today: dict[str, float], runs: Sequence[SuggestedRun]) -> tuple[str, ...]:
     """Return a note if runs leave the intervals about as wide as those of similar deployments."""
-    if not runs or _mean(runs[-1].half_widths) < (1 - NARROWER) * _mean(today):
+    if not runs or _mean(runs[-1].half_widths) < (1 - NOTE_GAIN) * _mean(today):
         return ()
     return (
         "the predictions for such deployments are already about as accurate as your own runs would make them; "

@@ -24,14 +24,16 @@ _VARIABLES = (
     "MKL_",
 )
 # not a condition, because the UUID identifies the card
-_RENUMBERS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+_DEVICE_ORDER_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 # paths of this machine contain user names and do not affect times
-_PATHS = ("HOME", "PATH", "DIR", "CACHE", "ROOT")
+_PATH_WORDS = ("HOME", "PATH", "DIR", "CACHE", "ROOT")
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _SHORT = 12  # hexadecimal digits kept of a digest
 
 
-def conditions_of(torch: Any, facts: DeviceFacts, campaign: Campaign, *, seed: int) -> dict[str, Any]:
+def measurement_conditions(
+    torch: Any, facts: DeviceFacts, campaign: Campaign, *, seed: int
+) -> dict[str, Any]:
     """Return the conditions that two runs must share to use one file."""
     return {
         "harness": harness_version(),
@@ -43,18 +45,18 @@ def conditions_of(torch: Any, facts: DeviceFacts, campaign: Campaign, *, seed: i
         "highest memory clock, Hz": facts.memory_clock_max_hz,
         "power limit, W": facts.power_limit_watts,
         "card": None if facts.uuid is None else _digest(facts.uuid),
-        "libraries": libraries_of(torch, facts.kind),
+        "libraries": library_versions(torch, facts.kind),
         "variables": {
             name: value
             for name, value in sorted(os.environ.items())
             if name.startswith(_VARIABLES)
-            and name not in _RENUMBERS
-            and not any(part in name for part in _PATHS)
+            and name not in _DEVICE_ORDER_VARIABLES
+            and not any(part in name for part in _PATH_WORDS)
         },
     }
 
 
-def host_of(facts: DeviceFacts) -> dict[str, Any]:
+def host_facts(facts: DeviceFacts) -> dict[str, Any]:
     """Return facts of the host, whose CPU limits the speed of launches. No host name."""
     return {
         "cpu": cpu_name(),
@@ -75,7 +77,7 @@ def harness_version() -> str:
     return f"{version} {_digest(''.join(path.read_text(encoding='utf-8') for path in sources))}"
 
 
-def libraries_of(torch: Any, kind: str) -> dict[str, str | None]:
+def library_versions(torch: Any, kind: str) -> dict[str, str | None]:
     if kind == "cpu":
         return {}
     return {

@@ -20,7 +20,7 @@ from capacity.model.layers import Attention
 from capacity.model.quantization import find_format, uniform_scheme, weight_bytes
 from capacity.pool.activations import activation_bytes
 from capacity.pool.resolve import with_defaults
-from capacity_validate.capture import Captures
+from capacity_validate.capture import GraphCapturer
 from capacity_validate.findings import Finding
 from capacity_validate.kernels.attention import reference_attention
 from capacity_validate.kernels.paged import paged_decode_attention
@@ -111,7 +111,7 @@ def model_findings(name: str) -> list[Finding]:
     return [
         Finding(
             name=f"{name}: cached = uncached",
-            value=cached_against_uncached(model),
+            value=cache_difference(model),
             limit=SINGLE,
             detail=f"{TOKENS} tokens: one prefill compared with two chunks and eight decode steps; relative, fp32",
         ),
@@ -130,7 +130,7 @@ def _cache_finding(model: Transformer, name: str) -> Finding:
     )
 
 
-def cached_against_uncached(model: Transformer) -> float:
+def cache_difference(model: Transformer) -> float:
     """Return the relative difference of the last logits: all tokens at once, or chunked over a paged cache."""
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(model.model.vocab_size, (TOKENS,), generator=generator).tolist()
@@ -158,7 +158,7 @@ def served_dtype(device: str) -> Literal["bf16", "fp32"]:
     return "fp32" if device == "cpu" else "bf16"
 
 
-def model_on(device: str, name: str) -> ModelSpec:
+def device_model(device: str, name: str) -> ModelSpec:
     """Return a small model in the device's serving dtype."""
     spec, dtype = small_model(name), served_dtype(device)
     if dtype == spec.dtype:
@@ -167,24 +167,24 @@ def model_on(device: str, name: str) -> ModelSpec:
     return replace(spec, dtype=dtype, checkpoint=uniform_scheme(dtype, half, base=half))
 
 
-def device_findings(device: str, captures: Captures | None) -> Iterator[Finding]:
+def device_findings(device: str, captures: GraphCapturer | None) -> Iterator[Finding]:
     """Yield checks one by one, the broadest first, so that an interrupted run covers each kind."""
     dtype = served_dtype(device)
     for heads, kv_heads, width, window in WINDOWS:
         yield paged_finding(device, heads=heads, kv_heads=kv_heads, width=width, window=window)
     names = sorted(small_model_names(), key=lambda name: name not in GRAPHED)
     for name in names:
-        model = Transformer(model_on(device, name), device=device, num_blocks=64)
+        model = Transformer(device_model(device, name), device=device, num_blocks=64)
         yield Finding(
             name=f"{name}: cached = uncached, on {device} in {dtype}",
-            value=cached_against_uncached(model),
+            value=cache_difference(model),
             limit=MODEL_TOLERANCES[dtype],
             detail="one prefill compared with two chunks and eight decode steps over a paged cache; relative",
         )
         if captures is not None and name in GRAPHED and model.capturable:
             yield Finding(
                 name=f"{name}: graphs = eager, on {device} in {dtype}",
-                value=graphs_against_eager(model, captures),
+                value=graph_logit_gap(model, captures),
                 limit=GRAPH_DOUBT,
                 detail="decode steps of up to three rows, padded to graphs of two and four; logit gap to the eager "
                 "choice",
@@ -223,7 +223,7 @@ def paged_finding(
     )
 
 
-def graphs_against_eager(model: Transformer, captures: Captures) -> float:
+def graph_logit_gap(model: Transformer, captures: GraphCapturer) -> float:
     """Return the largest gap between eager's best logit and that of a graph's choice, over the largest logit."""
     generator = torch.Generator().manual_seed(9)
     rows = []
@@ -265,13 +265,13 @@ def exact_findings(model: Transformer) -> list[Finding]:
 
 def peak_activation_bytes(torch: Any, model: Transformer, tokens: int) -> float:
     """Return a prefill's memory in addition to weights and cache: allocator peak on a GPU, all allocations on a CPU."""
-    from capacity_validate.kernels import KernelBench, peak_bytes
+    from capacity_validate.kernels import KernelContext, peak_bytes
 
     step = model.inputs(
         [InputRow(tokens=[1] * tokens, computed=0, blocks=list(range(-(-tokens // model.block_size))))]
     )
     model.logits(step)
-    bench = KernelBench(torch, model.device, 0, None, 0.0)
+    bench = KernelContext(torch, model.device, 0, None, 0.0)
     return peak_bytes(bench, lambda: model.logits(step))
 
 

@@ -106,10 +106,10 @@ class Telemetry:
             return [False] * len(instants)
         usual = statistics.median(self._loaded_hz) if len(self._loaded_hz) >= FEWEST_READINGS else None
         nearest = (min(readings, key=lambda r: abs(r.at_s - instant)) for instant in instants)
-        return [_is_held_down(reading, usual) for reading in nearest]
+        return [_is_throttled(reading, usual) for reading in nearest]
 
 
-def _is_held_down(reading: Reading, usual_hz: float | None) -> bool:
+def _is_throttled(reading: Reading, usual_hz: float | None) -> bool:
     if any(reason in HARMFUL for reason in reading.reasons):
         return True
     clock = reading.sm_clock_hz

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from capacity_validate.capture import Captures
+from capacity_validate.capture import GraphCapturer
 
 Call = Callable[[], object]
 How = Literal["thread time", "wall time", "events", "graph"]
@@ -29,8 +29,8 @@ WARM_UP_MOST_S = 0.3
 SETTLED = 0.02  # relative difference of two medians at which clocks are stable
 SAMPLES_KEPT = 200  # per case, in the file
 BATCH = 16  # samples between two checks of their standard error
-FEWEST_KNOWN = 32
-KNOWN = 0.002  # relative standard error of the median, far below the error of a fit
+FEWEST_PRECISE = 32
+PRECISE_ENOUGH = 0.002  # relative standard error of the median, far below the error of a fit
 OUTLIER_FACTOR = 2.0  # factor on the median
 # normal distribution: sqrt(pi / 2) for the median; the 10-90 % range is 2.56 standard deviations
 MEDIAN_OVER_SPREAD = 1.2533 / 2.5631
@@ -108,11 +108,11 @@ def summarise_samples(
     )
 
 
-def is_known(samples: Sequence[float]) -> bool:
+def is_precise(samples: Sequence[float]) -> bool:
     """Return whether the median's standard error is so small that this pass needs no more samples."""
-    if len(samples) < FEWEST_KNOWN:
+    if len(samples) < FEWEST_PRECISE:
         return False
-    return summarise_samples(samples, "events").standard_error <= KNOWN
+    return summarise_samples(samples, "events").standard_error <= PRECISE_ENOUGH
 
 
 class CpuStopwatch:
@@ -136,7 +136,7 @@ class CpuStopwatch:
         samples: list[float] = []
         deadline = time.perf_counter() + budget_s
         while len(samples) < at_most and (len(samples) < at_least or time.perf_counter() < deadline):
-            if len(samples) % BATCH == 0 and is_known(samples):
+            if len(samples) % BATCH == 0 and is_precise(samples):
                 break
             call = calls[len(samples) % len(calls)]
             start = clock()
@@ -177,7 +177,7 @@ class CudaStopwatch:
     def __init__(self, torch: Any, device: str) -> None:
         self._torch = torch
         self._device = device
-        self._captures = Captures(torch, device)
+        self._captures = GraphCapturer(torch, device)
 
     @property
     def spoiled(self) -> bool:
@@ -195,10 +195,10 @@ class CudaStopwatch:
             graphed = self._time_graph(calls, inner, budget_s=budget_s, at_least=at_least, at_most=at_most)
             if graphed is not None:
                 return graphed
-        count = _count(once, budget_s=budget_s, at_least=at_least, at_most=at_most)
+        count = _repetitions(once, budget_s=budget_s, at_least=at_least, at_most=at_most)
         began_s = time.monotonic()
         # on the side stream, where its memory is already cached
-        seconds: Any = self._captures.run_on_side_stream(lambda: self._until_known(calls, count))
+        seconds: Any = self._captures.run_on_side_stream(lambda: self._sample_until_precise(calls, count))
         return Samples(seconds, "events", began_s=began_s, ended_s=time.monotonic())
 
     def _warm_up(self, calls: Sequence[Call]) -> float:
@@ -208,7 +208,7 @@ class CudaStopwatch:
         def settle() -> float:
             began, before, median = time.perf_counter(), math.inf, math.inf
             while time.perf_counter() - began < WARM_UP_MOST_S:
-                before, median = median, statistics.median(self._events(calls, count))
+                before, median = median, statistics.median(self._time_calls(calls, count))
                 settled = abs(median - before) <= SETTLED * median
                 if settled and time.perf_counter() - began >= WARM_UP_S:
                     break
@@ -218,7 +218,7 @@ class CudaStopwatch:
         self.synchronize()
         return float(seconds)
 
-    def _events(self, calls: Sequence[Call], count: int) -> list[float]:
+    def _time_calls(self, calls: Sequence[Call], count: int) -> list[float]:
         """Time each call with a pair of events, read after all have run."""
         pairs = []
         for index in range(count):
@@ -231,12 +231,12 @@ class CudaStopwatch:
         self.synchronize()
         return [start.elapsed_time(end) * 1e-3 for start, end in pairs]
 
-    def _until_known(self, calls: Sequence[Call], most: int) -> list[float]:
+    def _sample_until_precise(self, calls: Sequence[Call], most: int) -> list[float]:
         """Return up to `most` samples, fewer if they agree; work is queued batch by batch."""
         seconds: list[float] = []
-        while len(seconds) < most and not is_known(seconds):
+        while len(seconds) < most and not is_precise(seconds):
             turned = len(seconds) % len(calls)
-            seconds += self._events([*calls[turned:], *calls[:turned]], min(BATCH, most - len(seconds)))
+            seconds += self._time_calls([*calls[turned:], *calls[:turned]], min(BATCH, most - len(seconds)))
         return seconds
 
     def _time_graph(
@@ -257,11 +257,11 @@ class CudaStopwatch:
             self.synchronize()
             return None
         replay = [graph.replay]
-        self._events(replay, 2)
-        once = statistics.median(self._events(replay, 3))
-        count = _count(once, budget_s=budget_s, at_least=at_least, at_most=at_most)
+        self._time_calls(replay, 2)
+        once = statistics.median(self._time_calls(replay, 3))
+        count = _repetitions(once, budget_s=budget_s, at_least=at_least, at_most=at_most)
         began_s = time.monotonic()
-        seconds = [replayed / inner for replayed in self._until_known(replay, count)]
+        seconds = [replayed / inner for replayed in self._sample_until_precise(replay, count)]
         ended_s = time.monotonic()
         graph.reset()
         return Samples(seconds, "graph", calls=inner, began_s=began_s, ended_s=ended_s)
@@ -270,16 +270,16 @@ class CudaStopwatch:
 Stopwatch = CpuStopwatch | CudaStopwatch
 
 
-def _count(once_s: float, *, budget_s: float, at_least: int, at_most: int) -> int:
+def _repetitions(once_s: float, *, budget_s: float, at_least: int, at_most: int) -> int:
     """Return the repetitions that fill the budget, between their limits."""
     return max(at_least, min(at_most, int(budget_s / max(once_s, 1e-6))))
 
 
-def stopwatch_for(torch: Any, device: str, *, threads: int = 1) -> Stopwatch:
+def make_stopwatch(torch: Any, device: str, *, threads: int = 1) -> Stopwatch:
     return CpuStopwatch(threads=threads) if device == "cpu" else CudaStopwatch(torch, device)
 
 
-def run_clock_for(device: str, *, threads: int = 1) -> RunClock:
+def make_run_clock(device: str, *, threads: int = 1) -> RunClock:
     """Return a clock that starts now."""
     return ThreadClock() if device == "cpu" and threads == 1 else RunClock()
 

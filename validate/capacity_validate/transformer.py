@@ -18,14 +18,14 @@ from capacity.base.errors import UnsupportedModel
 from capacity.model import ModelSpec
 from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention
-from capacity_validate.capture import Captures
+from capacity_validate.capture import GraphCapturer
 from capacity_validate.findings import Finding
 from capacity_validate.kernels.causal import FLASH
 from capacity_validate.kernels.fused import add_norm, rope_tables
 from capacity_validate.model_blocks import DenseMlp, ExpertMlp, GroupedMixer, LatentMixer
 from capacity_validate.step_inputs import EPSILON, InputRow, StepInputs
 
-HALF = ("bf16", "fp16")  # dtypes that FlashAttention supports
+HALF_DTYPES = ("bf16", "fp16")  # dtypes that FlashAttention supports
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -100,10 +100,12 @@ class Transformer:
         hidden = self.model.hidden_size
         mixer: GroupedMixer | LatentMixer
         if isinstance(group.mixer, Attention):
-            mixer = GroupedMixer(self, group.mixer, self._rope(group.mixer.head_dim, longest))
+            mixer = GroupedMixer(self, group.mixer, self._rope_tables_of_width(group.mixer.head_dim, longest))
         else:
             assert isinstance(group.mixer, LatentAttention)
-            mixer = LatentMixer(self, group.mixer, self._rope(group.mixer.qk_rope_head_dim, longest))
+            mixer = LatentMixer(
+                self, group.mixer, self._rope_tables_of_width(group.mixer.qk_rope_head_dim, longest)
+            )
         feed_forward: DenseMlp | ExpertMlp
         if isinstance(group.feed_forward, DenseFeedForward):
             feed_forward = DenseMlp(self, group.feed_forward.intermediate_size)
@@ -113,7 +115,7 @@ class Transformer:
         norms = [self.ones_like_weights(hidden) for _ in range(self.model.norms_per_layer)]
         return Layer(norms, mixer, feed_forward)
 
-    def _rope(self, dim: int, longest: int) -> tuple[Any, Any]:
+    def _rope_tables_of_width(self, dim: int, longest: int) -> tuple[Any, Any]:
         if dim not in self._tables:
             self._tables[dim] = rope_tables(dim, longest, base=10_000.0, device=self.device, dtype=self.dtype)
         return self._tables[dim]
@@ -242,7 +244,7 @@ class Layer:
 def attention_findings(model: Transformer, during: str) -> tuple[Finding, ...]:
     """Check that prefill on a GPU ran FlashAttention; windows and sinks need a mask, and are only counted."""
     counts = model.attention_kernels
-    if model.device == "cpu" or model.model.dtype not in HALF or not counts:
+    if model.device == "cpu" or model.model.dtype not in HALF_DTYPES or not counts:
         return ()
     ran = ", ".join(f"{count} by {name}" for name, count in sorted(counts.items()))
     return (
@@ -259,7 +261,7 @@ def attention_findings(model: Transformer, during: str) -> tuple[Finding, ...]:
 class DecodeGraph:
     """A decode step as a CUDA graph with static inputs; padding rows of smaller batches write to an unused block."""
 
-    def __init__(self, model: Transformer, captures: Captures, *, batch: int, max_context: int) -> None:
+    def __init__(self, model: Transformer, captures: GraphCapturer, *, batch: int, max_context: int) -> None:
         self.model = model
         self.batch = batch
         blocks = -(-max_context // model.block_size)
@@ -302,7 +304,7 @@ class GraphedTransformer:
     """A Transformer whose decode steps replay graphs from one memory pool. Raises RuntimeError if a capture fails."""
 
     def __init__(
-        self, model: Transformer, captures: Captures, *, sizes: Sequence[int], max_context: int
+        self, model: Transformer, captures: GraphCapturer, *, sizes: Sequence[int], max_context: int
     ) -> None:
         self.model = model.model
         self.device, self.num_blocks = model.device, model.num_blocks

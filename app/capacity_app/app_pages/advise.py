@@ -10,24 +10,24 @@ from capacity.answers.records import Quantity
 from capacity.base.errors import CapacityError
 from capacity.planning.variations.advice import AdviceList
 from capacity.report.views.advice import advice_facts, advice_view
-from capacity.report.views.view import compared_text
+from capacity.report.views.view import busiest_window_text
 from capacity_app import parts, views
-from capacity_app.boundary import plain
+from capacity_app.boundary import escape_markdown
 from capacity_app.jobs import Task
 from capacity_app.questions import ask_in_background
 from capacity_app.router import current_inputs
 from capacity_app.traffic import requests_to_simulate
-from capacity_app.widgets import draw, show_field, widget_row
+from capacity_app.widgets import draw_fields, show_field, widget_row
 
 inputs = current_inputs()
 
 with widget_row():
-    asked = draw(
+    asked = draw_fields(
         show_field(capacity.advise, "replicas", "adv_replicas", "Replicas", most=64),
         requests_to_simulate("adv_n", start=300, least=20, most=10_000),
     )
 st.caption(
-    plain(
+    escape_markdown(
         f"Each change is simulated on the same arrivals at the sidebar's {inputs.request_rate:g} requests/s."
     )
 )
@@ -39,9 +39,11 @@ if answer is not None:
     if answer.busiest_window is None:  # the base run covers all requests
         task = Task(function="capacity:simulate", arguments=found.arguments, reports=True)
         with suppress(CapacityError):  # `advise` accepts more than `simulate`
-            run = parts.background("advise_base", task, doing="Simulating the current deployment").current
+            run = parts.run_in_background(
+                "advise_base", task, doing="Simulating the current deployment"
+            ).current
             known = {} if run is None else run.predicted_ms
-    parts.kpis(views.figures_of_merit(advice_facts(answer, known)))
+    parts.draw_kpis(views.figures_of_merit(advice_facts(answer, known)))
     if answer.busiest_window is not None:
-        st.caption(plain(compared_text(answer.busiest_window)))
-    views.show(advice_view(answer, reasons=True), answer)
+        st.caption(escape_markdown(busiest_window_text(answer.busiest_window)))
+    views.draw_view(advice_view(answer, reasons=True), answer)

@@ -6,14 +6,14 @@ import capacity
 from capacity.report.views.beam_search import beam_search_facts, beam_search_view
 from capacity_app.questions import ask_in_background, show_answer
 from capacity_app.router import current_inputs
-from capacity_app.widgets import draw, show_field, widget_row
+from capacity_app.widgets import draw_fields, show_field, widget_row
 
 WIDTHS = (1, 2, 4, 8, 16, 32)
 inputs = current_inputs()
 
 field = partial(show_field, capacity.beam_search)
 with widget_row():
-    asked = draw(
+    asked = draw_fields(
         field("batch_size", "beam_batch", "Requests per batch", most=4096),
         field("beam_widths", "beam_widths", "Beams per request", choices=WIDTHS, default=None),
     )

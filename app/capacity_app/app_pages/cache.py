@@ -11,7 +11,7 @@ from capacity_app import parts, uploads, views
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
 from capacity_app.traffic import TRACE_TYPES
-from capacity_app.widgets import draw, show_field, switch, widget_row
+from capacity_app.widgets import draw_fields, show_field, switch, widget_row
 
 inputs = current_inputs()
 
@@ -23,7 +23,7 @@ file = st.file_uploader(
 )
 field = partial(show_field, capacity.cache_curve)
 with widget_row():
-    options = draw(
+    options = draw_fields(
         field("replicas", "cache_replicas", "Replicas", least=1, most=64),
         field(
             "as_engine",
@@ -50,8 +50,8 @@ else:
     task = Task(
         function="capacity:cache_curve", arguments={"trace": str(uploads.store_upload(file)), **asked}
     )
-    answer = parts.background("cache_curve", task, doing="Finding common prefixes").value
-    parts.copies("cache-curve", file.name, python, answer, typed=typed)
+    answer = parts.run_in_background("cache_curve", task, doing="Finding common prefixes").value
+    parts.draw_code_snippets("cache-curve", file.name, python, answer, typed=typed)
     if answer is not None:
-        parts.kpis(views.figures_of_merit(cache_curve_facts(answer)))
-        views.show(cache_curve_view(answer), answer)
+        parts.draw_kpis(views.figures_of_merit(cache_curve_facts(answer)))
+        views.draw_view(cache_curve_view(answer), answer)

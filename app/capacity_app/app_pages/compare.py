@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 import streamlit as st
-from capacity_validate.comparison import MAIN, Comparison, MetricRow, RunComparison
+from capacity_validate.comparison import MAIN_METRICS, Comparison, MetricRow, RunComparison
 from capacity_validate.comparison_page import (
     error_text,
     inside_text,
@@ -17,7 +17,7 @@ from capacity_validate.comparison_page import (
 from capacity.report.tables import render
 from capacity.report.views.view import View
 from capacity_app import parts, state, uploads, views
-from capacity_app.boundary import in_words, plain, with_code
+from capacity_app.boundary import escape_except_code, escape_markdown, replace_flags
 from capacity_app.jobs import Task
 from capacity_app.pages import AS_FILE, AT_CONCURRENCY, AT_RATE
 from capacity_app.router import current_inputs
@@ -25,7 +25,9 @@ from capacity_app.widgets import switch, widget_row
 
 inputs = current_inputs()
 # labels of the figures of merit by metric name
-ERRORS = {name: f"{'Tokens/s' if words == 'throughput' else words} error" for name, words in MAIN.items()}
+ERRORS = {
+    name: f"{'Tokens/s' if words == 'throughput' else words} error" for name, words in MAIN_METRICS.items()
+}
 
 
 def figures_of_merit(run: RunComparison) -> list[parts.Kpi]:
@@ -47,12 +49,12 @@ def describe_difference(row: MetricRow) -> str:
     return f"{words} ({interval}): {'inside' if row.inside else inside_text(row)} the interval"
 
 
-def of_uploads(comparison: Comparison) -> Comparison:
+def hide_upload_folders(comparison: Comparison) -> Comparison:
     """Replace the server's paths of uploads with file names."""
     fitted = comparison.overheads
     if fitted is not None:
-        fitted = replace(fitted, fitted_to=tuple(map(uploads.without_folders, fitted.fitted_to)))
-    runs = tuple(replace(run, path=uploads.without_folders(run.path)) for run in comparison.runs)
+        fitted = replace(fitted, fitted_to=tuple(map(uploads.hide_folders, fitted.fitted_to)))
+    runs = tuple(replace(run, path=uploads.hide_folders(run.path)) for run in comparison.runs)
     return replace(comparison, runs=runs, overheads=fitted)
 
 
@@ -111,23 +113,23 @@ else:
         path = uploads.store_upload(log)
         said["server_log"], arguments["server_log"] = path.name, str(path)
     names = [path.name for path in kept]
-    command, python = parts.copies("compare", names, said, None, package="capacity_validate")
+    command, python = parts.draw_code_snippets("compare", names, said, None, package="capacity_validate")
     task = Task(function="capacity_validate.comparing:compare", arguments=arguments)
-    found = parts.background("compare", task, doing="Replaying the benchmark").value
+    found = parts.run_in_background("compare", task, doing="Replaying the benchmark").value
     if found is not None:
-        comparison = of_uploads(found)
+        comparison = hide_upload_folders(found)
         page = partial(render, comparison, "html", command=command, python=python)
         parts.record_downloads("comparison", comparison, page)
-        st.info(plain(comparison.verdict), icon=":material/balance:")
+        st.info(escape_markdown(comparison.verdict), icon=":material/balance:")
         where = f"{comparison.model} on {comparison.gpu}, {comparison.engine}. Basis: {comparison.basis}."
-        views.show(View("", [where, *server_blocks(comparison)]), comparison)
+        views.draw_view(View("", [where, *server_blocks(comparison)]), comparison)
         for number, run in enumerate(comparison.runs):
-            st.caption(plain(run.path))
-            parts.kpis(figures_of_merit(run), place=f"run-{number}")
+            st.caption(escape_markdown(run.path))
+            parts.draw_kpis(figures_of_merit(run), place=f"run-{number}")
             for cause in run.causes:
                 if cause.startswith("none needed"):
-                    st.caption(plain(f"No causes listed: {cause.partition(': ')[2]}."))
+                    st.caption(escape_markdown(f"No causes listed: {cause.partition(': ')[2]}."))
                 else:
-                    text = with_code(in_words(f"Likely cause: {cause}"))
+                    text = escape_except_code(replace_flags(f"Likely cause: {cause}"))
                     st.warning(text, icon=":material/troubleshoot:")
-            views.show(View("", run_blocks(run, number), notes=run.notices), comparison)
+            views.draw_view(View("", run_blocks(run, number), notes=run.notices), comparison)

@@ -14,21 +14,21 @@ from capacity.report.views.rising_load import curve_view
 from capacity.report.views.tornado import tornado_view
 from capacity.simulator.verdict import STABLE
 from capacity_app import parts, sides, state, views
-from capacity_app.boundary import boundary, plain
+from capacity_app.boundary import escape_markdown, show_errors
 from capacity_app.questions import ask_in_background, show_figures
 from capacity_app.router import current_inputs
 from capacity_app.traffic import requests_to_simulate
-from capacity_app.widgets import draw, show_field, switch, widget_row
+from capacity_app.widgets import draw_fields, show_field, switch, widget_row
 
 inputs = current_inputs()
 
 
-def day_and_curve(options: dict[str, Any]) -> None:
+def draw_day_and_curve(options: dict[str, Any]) -> None:
     """Draw latency against load, and the replicas by hour of the day."""
     st.subheader("Maximum load, and replicas by hour")
     field = partial(show_field, capacity.curve)
     with widget_row():
-        ratio = draw(
+        ratio = draw_fields(
             field("peak_to_mean", "cost_peak_to_mean", "Peak / mean load", least=1.0, most=2.0, default=None)
         )
         usual = inputs.request_rate * ratio["peak_to_mean"]
@@ -36,7 +36,7 @@ def day_and_curve(options: dict[str, Any]) -> None:
         each = field(
             "requests_per_user_hour", "cost_each", "Requests per user-hour", start=6.0, least=0.01, most=1e5
         )
-        asked = {"peak_rate": usual, **draw(peak), **ratio, **draw(each)}
+        asked = {"peak_rate": usual, **draw_fields(peak), **ratio, **draw_fields(each)}
     load = {
         **omit(options, "request_rate"),  # a curve covers many rates
         **inputs.client,
@@ -57,12 +57,12 @@ def day_and_curve(options: dict[str, Any]) -> None:
             text += (
                 f", {curve.users:,.0f} users with {asked['requests_per_user_hour']:g} requests per hour each"
             )
-        st.success(plain(f"{text}."), icon=":material/check:")
-    views.show(curve_view(curve), curve)
+        st.success(escape_markdown(f"{text}."), icon=":material/check:")
+    views.draw_view(curve_view(curve), curve)
 
 
 with widget_row():
-    counted = draw(
+    counted = draw_fields(
         show_field(capacity.cost, "replicas", "cost_replicas", "Replicas", most=1000),
         requests_to_simulate("cost_requests"),
     )
@@ -75,7 +75,7 @@ with widget_row():
         help="Uses the dated list of API prices. A note below tells you if it has none for this model.",
     )
     own = switch("Compare with your own API price", "cost_api", False)
-    prices = draw(
+    prices = draw_fields(
         field("api_input_price", "cost_api_in", "$ per 1M input", start=0.2, most=1000.0),
         field("api_output_price", "cost_api_out", "$ per 1M output", start=0.6, most=1000.0),
         field("api_cached_fraction", "cost_cached", "Cached share", step=0.05),
@@ -100,17 +100,19 @@ else:
     if bill is not None:
         if bill.verdict is not None:
             missed = bill.verdict in STABLE and not bill.serves
-            parts.verdict("saturated" if missed else bill.verdict, f"{bill.verdict}: {reason_text(bill)}")
+            parts.draw_verdict(
+                "saturated" if missed else bill.verdict, f"{bill.verdict}: {reason_text(bill)}"
+            )
             if bill.needed is not None and not bill.serves and not sides.pinned_sides():
-                st.info(plain(replicas_text(bill.needed)), icon=":material/dns:")
+                st.info(escape_markdown(replicas_text(bill.needed)), icon=":material/dns:")
         show_figures("cost", inputs, found, bill_facts, inputs.offers, slo=inputs.slo)
-        views.show(bill_view(bill, inputs.offers), bill)
-    with boundary():
-        day_and_curve(options)
-    with boundary():
+        views.draw_view(bill_view(bill, inputs.offers), bill)
+    with show_errors():
+        draw_day_and_curve(options)
+    with show_errors():
         st.subheader("Sensitivity analysis")
         tornado = ask_in_background(
             "tornado", inputs, options, doing="Varying inputs", button="Draw the tornado"
         ).value
         if tornado is not None:
-            views.show(tornado_view(tornado), tornado)
+            views.draw_view(tornado_view(tornado), tornado)

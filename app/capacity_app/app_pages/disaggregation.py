@@ -8,30 +8,30 @@ import streamlit as st
 import capacity
 from capacity.report.views.disaggregation import split_facts, splits_view
 from capacity_app import parts, views
-from capacity_app.boundary import plain
+from capacity_app.boundary import escape_markdown
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
 from capacity_app.tasks import split_name
 from capacity_app.traffic import requests_to_simulate
-from capacity_app.widgets import draw, show_field, widget_row
+from capacity_app.widgets import draw_fields, show_field, widget_row
 
 inputs = current_inputs()
 
 field = partial(show_field, capacity.simulate)
 with widget_row():
-    shared = draw(field("replicas", "dis_replicas", "Replicas", start=4, least=2, most=16))
-    transfer = draw(
+    shared = draw_fields(field("replicas", "dis_replicas", "Replicas", start=4, least=2, most=16))
+    transfer = draw_fields(
         field("kv_transfer_link", "dis_link", "KV transfer link"),
         field("kv_transfer_layerwise", "dis_layers", "Transfer KV layer by layer"),
     )
-    shared |= draw(requests_to_simulate("dis_n", start=400, least=20, most=20_000))
+    shared |= draw_fields(requests_to_simulate("dis_n", start=400, least=20, most=20_000))
 common: dict[str, Any] = {**inputs.pool, **inputs.load, **shared, "router": "least-outstanding"}
 task = Task(
     function="capacity_app.tasks:splits",
     arguments={"model": inputs.model, "common": common, "transfer": transfer},
     reports=True,
 )
-runs = parts.background("splits", task, doing="Simulating splits").value
+runs = parts.run_in_background("splits", task, doing="Simulating splits").value
 replicas = shared["replicas"]
 apart = field(
     "prefill_replicas",
@@ -41,14 +41,14 @@ apart = field(
     start=1,
     default=0,
 )
-split = draw(apart, stretch=True)
+split = draw_fields(apart, stretch=True)
 prefill = split.get("prefill_replicas", 0)
 options = {**common, **split, **(transfer if prefill else {})}
 answer = None if runs is None else runs.get(split_name(replicas, prefill))
-parts.copies("simulate", inputs.model_name, options, answer)
+parts.draw_code_snippets("simulate", inputs.model_name, options, answer)
 if answer is not None:
-    st.caption(plain(f"{split_name(replicas, prefill)}, {inputs.request_rate:g} requests/s:"))
-    parts.kpis(views.figures_of_merit(split_facts(answer)))
+    st.caption(escape_markdown(f"{split_name(replicas, prefill)}, {inputs.request_rate:g} requests/s:"))
+    parts.draw_kpis(views.figures_of_merit(split_facts(answer)))
     if answer.verdict is not None:
-        parts.verdict(answer.verdict.verdict, f"{answer.verdict.verdict}. {answer.verdict.reason}")
-    views.show(splits_view(runs), answer)
+        parts.draw_verdict(answer.verdict.verdict, f"{answer.verdict.verdict}. {answer.verdict.reason}")
+    views.draw_view(splits_view(runs), answer)

@@ -9,7 +9,7 @@ from capacity.answers.records import Attribution, Estimate
 from capacity.report.figures.estimates import PHASES, Phase
 from capacity.report.views.one_load import estimate_charts, estimate_facts, explain_charts
 from capacity_app import fitting, frontier_view, load_views, parts, sides, state, views, watch_view
-from capacity_app.boundary import boundary
+from capacity_app.boundary import show_errors
 from capacity_app.jobs import Task
 from capacity_app.pages import (
     EVERY_ENGINE,
@@ -24,7 +24,7 @@ from capacity_app.pages import (
 )
 from capacity_app.router import current_inputs
 from capacity_app.tasks import estimate_and_bounds
-from capacity_app.widgets import draw, show_field
+from capacity_app.widgets import draw_fields, show_field
 
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 VIEWS = (THIS_LOAD, OVER_LOADS, EVERY_GPU, EVERY_ENGINE, FRONTIER, TYPING)
@@ -45,7 +45,7 @@ load = state.segments(
     "flight. Arrivals use the sidebar's requests/s.",
 )
 batch = show_field(capacity.estimate, "batch_size", "batch", "Batch size", choices=BATCHES, start=32)
-together = draw(batch, disabled=load != TOGETHER, stretch=True)
+together = draw_fields(batch, disabled=load != TOGETHER, stretch=True)
 loads: dict[str, dict[str, float]] = {
     TOGETHER: together,
     LOOP: {"concurrency": inputs.concurrency, **inputs.spread},
@@ -57,18 +57,18 @@ options = {**inputs.pool, **inputs.lengths, **loads[load], **inputs.client}
 Found = tuple[Estimate, Attribution | None]
 
 
-def summary(found: Found) -> dict[str, Estimate]:
+def draw_summary(found: Found) -> dict[str, Estimate]:
     """Draw the figures shown above every view, and return the estimates by letter, pinned ones included."""
     answer, _ = found
     if answer.verdict is not None:
-        parts.verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason or ''}")
+        parts.draw_verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason or ''}")
     current = sides.Side(page="estimate", model=inputs.model_name, options=options, cost=dict(inputs.cost))
     if answer.ttft_s is None and not sides.pinned_sides():
-        parts.replicas_line(sides.replicas_task(inputs.model, current, inputs.slo))
-    answers = sides.figures(
+        parts.draw_replicas(sides.replicas_task(inputs.model, current, inputs.slo))
+    answers = sides.draw_figures(
         current,
         found,
-        ask=ask,
+        ask=side_task,
         row=lambda each: views.figures_of_merit(estimate_facts(each[0], inputs.offers)),
         slo=inputs.slo,
     )
@@ -81,17 +81,17 @@ def summary(found: Found) -> dict[str, Estimate]:
         )
     if answer.in_step:
         st.badge("Identical lengths synchronise", icon=":material/sync:", color="orange")
-    parts.notes(answer.warnings)
+    parts.draw_notes(answer.warnings)
     return {letter: each for letter, (each, _) in answers.items()}
 
 
-def ask(side: sides.Side) -> Task:
+def side_task(side: sides.Side) -> Task:
     """Return the task that estimates a side."""
-    asked = {"model": sides.model_of(side, inputs), "options": side.options, "cost": side.cost}
+    asked = {"model": sides.side_model(side, inputs), "options": side.options, "cost": side.cost}
     return Task(function="capacity_app.tasks:estimate_and_bounds", arguments=asked)
 
 
-def this_load(answer: Estimate, why: Attribution | None) -> None:
+def draw_this_load(answer: Estimate, why: Attribution | None) -> None:
     """Draw the components of the step time at this load."""
     usual: Phase = "decode" if answer.breakdown.decode else "prefill"
     phase: Any = state.segments("Step", "phase", PHASES, usual)
@@ -115,29 +115,29 @@ def show_typing(answers: dict[str, Estimate]) -> None:
 asked = {"options": options, "cost": inputs.cost}
 found: Found | None = None
 beside_it: dict[str, Estimate] = {}
-with boundary(), fitting.show_ways_to_fit(inputs):
+with show_errors(), fitting.show_ways_to_fit(inputs):
     if load == TOGETHER:
         found = estimate_and_bounds(inputs.model, **asked)
     else:
         task = Task(
             function="capacity_app.tasks:estimate_and_bounds", arguments={"model": inputs.model, **asked}
         )
-        found = parts.background("estimate", task, doing="Estimating the load").value
-    parts.copies("estimate", inputs.model_name, {**options, **inputs.cost}, found and found[0])
+        found = parts.run_in_background("estimate", task, doing="Estimating the load").value
+    parts.draw_code_snippets("estimate", inputs.model_name, {**options, **inputs.cost}, found and found[0])
     if found is not None:
-        beside_it = summary(found)
+        beside_it = draw_summary(found)
 view = state.segments("Show", "view", VIEWS, THIS_LOAD, help=VIEWS_HELP)
 at_this_load = {
-    OVER_LOADS: load_views.over_loads,
-    EVERY_GPU: load_views.every_gpu,
-    EVERY_ENGINE: load_views.every_engine,
+    OVER_LOADS: load_views.draw_load_sweep,
+    EVERY_GPU: load_views.draw_every_gpu,
+    EVERY_ENGINE: load_views.draw_every_engine,
 }
-with boundary():
+with show_errors():
     if view in at_this_load:
         at_this_load[view](inputs, loads[load])
     elif view == FRONTIER:
-        frontier_view.show(inputs)
+        frontier_view.draw_frontier(inputs)
     elif view == TYPING:
         show_typing(beside_it)
     elif found is not None:
-        this_load(*found)
+        draw_this_load(*found)

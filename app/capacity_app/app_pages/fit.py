@@ -6,9 +6,9 @@ import capacity
 from capacity.answers.records import Fit, Quantity
 from capacity.report.views.memory_parts import fit_facts, grid_rows, memory_chart
 from capacity_app import fitting, parts, sides, views
-from capacity_app.boundary import in_words, plain
+from capacity_app.boundary import escape_markdown, replace_flags
 from capacity_app.jobs import Task
-from capacity_app.questions import task_of
+from capacity_app.questions import verb_task
 from capacity_app.router import current_inputs
 from capacity_app.side import POOL
 
@@ -17,11 +17,14 @@ answer = capacity.fit(inputs.model, **inputs.pool)
 
 if answer.fits:
     st.success(
-        f"{plain(answer.model.name)} fits on {answer.gpu.count} x {answer.gpu.name}.", icon=":material/check:"
+        f"{escape_markdown(answer.model.name)} fits on {answer.gpu.count} x {answer.gpu.name}.",
+        icon=":material/check:",
     )
 else:
-    st.error(plain(in_words(f"The model does not fit: {answer.reason}")), icon=":material/close:")
-    fitting.buttons(inputs)
+    st.error(
+        escape_markdown(replace_flags(f"The model does not fit: {answer.reason}")), icon=":material/close:"
+    )
+    fitting.draw_change_buttons(inputs)
 
 
 def figures_of_merit(found: Fit) -> list[parts.Kpi]:
@@ -33,23 +36,23 @@ def figures_of_merit(found: Fit) -> list[parts.Kpi]:
     return [concurrent, *views.figures_of_merit(fit_facts(found))]
 
 
-def ask(side: sides.Side) -> Task:
+def side_task(side: sides.Side) -> Task:
     """Return the task that checks the fit of a side."""
-    return task_of("fit", sides.model_of(side, inputs), side.select_fields(POOL))
+    return verb_task("fit", sides.side_model(side, inputs), side.select_fields(POOL))
 
 
 current = sides.Side(page="fit", model=inputs.model_name, options={**inputs.pool, **inputs.lengths}, cost={})
-sides.figures(current, answer, ask=ask, row=figures_of_merit)
+sides.draw_figures(current, answer, ask=side_task, row=figures_of_merit)
 views.show_chart(memory_chart(answer), answer)
-parts.copies("fit", inputs.model_name, inputs.pool, answer)
-parts.notes(answer.warnings)
+parts.draw_code_snippets("fit", inputs.model_name, inputs.pool, answer)
+parts.draw_notes(answer.warnings)
 
 st.subheader("All GPUs and tensor-parallel sizes")
 task = Task(function="capacity.answers.grid:fit_grid", arguments={"model": inputs.model, **inputs.pool})
-grid = parts.background("grid", task, doing="Checking all GPUs")
+grid = parts.run_in_background("grid", task, doing="Checking all GPUs")
 if grid.value is not None:
     alt = "Whether the model fits on each GPU at each tensor-parallel size, or the reason if not."
     st.caption(
         f"✓ fits, with the number of concurrent requests of {answer.max_model_len:,} tokens; ✗ does not fit."
     )
-    parts.table("fit_grid", grid_rows(grid.value), alt=alt, column_config={"GPU": {"pinned": True}})
+    parts.draw_table("fit_grid", grid_rows(grid.value), alt=alt, column_config={"GPU": {"pinned": True}})

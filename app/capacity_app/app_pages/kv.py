@@ -6,35 +6,35 @@ from typing import Any
 
 import capacity
 from capacity.base.mappings import select
-from capacity.report.layout import tokens
+from capacity.report.layout import token_count_text
 from capacity.report.views.kv import kv_facts, kv_view
 from capacity.techniques.long_context import CONTEXTS
 from capacity_app import parts, sides, state, views
 from capacity_app.jobs import Task
 from capacity_app.pages import KV_POOL
 from capacity_app.router import current_inputs
-from capacity_app.widgets import draw, show_field, widget_row
+from capacity_app.widgets import draw_fields, show_field, widget_row
 
 inputs = current_inputs()
-named = {tokens(context): context for context in CONTEXTS}
+named = {token_count_text(context): context for context in CONTEXTS}
 
 
-def keywords(options: Mapping[str, Any]) -> dict[str, Any]:
+def kv_keywords(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keywords of `capacity.kv`."""
     taken = select(options, (*KV_POOL, *asked))
     return {"gpus": (taken.pop("gpu"),), **taken}
 
 
-def ask(side: sides.Side) -> Task:
+def side_task(side: sides.Side) -> Task:
     """Return the task that computes the KV cache of a side."""
-    model = sides.model_of(side, inputs)
-    return Task(function="capacity:kv", arguments={"models": model, **keywords(side.options)})
+    model = sides.side_model(side, inputs)
+    return Task(function="capacity:kv", arguments={"models": model, **kv_keywords(side.options)})
 
 
 with widget_row():
     context = named[state.segments("Tokens per request", "kv_context", tuple(named), "32K")]
     field = partial(show_field, capacity.kv)
-    asked = draw(
+    asked = draw_fields(
         field("batch_size", "kv_batch", "Requests per step", most=4096, default=None),
         field("budget_tokens", "kv_budget", "KV budget, tokens", most=1_000_000, step=256, default=None),
     )
@@ -42,10 +42,10 @@ batch, budget = asked["batch_size"], asked["budget_tokens"]
 asked["eviction"] = "all"
 pool = select(inputs.pool, KV_POOL)
 current = sides.Side(page="kv", model=inputs.model_name, options={**pool, **asked}, cost={})
-python = keywords(current.options)
-answer = parts.background("kv", ask(current), doing="Computing KV cache").value
+python = kv_keywords(current.options)
+answer = parts.run_in_background("kv", side_task(current), doing="Computing KV cache").value
 typed = {**pool, "batch_size": batch, "eviction": "all", "kv_budget": budget}
-parts.copies("kv", inputs.model_name, python, answer, typed=typed)
+parts.draw_code_snippets("kv", inputs.model_name, python, answer, typed=typed)
 if answer is not None:
-    sides.figures(current, answer, ask=ask, row=views.merits_of(kv_facts, context, batch))
-    views.show(kv_view(answer, context), answer)
+    sides.draw_figures(current, answer, ask=side_task, row=views.figures_function(kv_facts, context, batch))
+    views.draw_view(kv_view(answer, context), answer)

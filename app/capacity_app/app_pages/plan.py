@@ -15,37 +15,37 @@ from capacity.base.mappings import select
 from capacity.deployment import Traffic
 from capacity.planning.records import Plan
 from capacity.planning.search.snapshot import Snapshot
-from capacity.report.figures.planning import speed_chart, whisker_words
+from capacity.report.figures.planning import speed_chart, whisker_caption
 from capacity.report.plan import (
-    CONDITIONAL,
-    MISSES,
+    CONDITIONAL_HEADING,
+    MISS_COLUMNS,
     conditional_texts,
+    launch_scope_text,
     levels_table,
     ranked_table,
     rejected_table,
-    started_by,
     wrap_command,
 )
 from capacity.report.plan_files import write_plan_files
 from capacity.report.plan_summary import plan_facts
 from capacity.report.views.view import Table
 from capacity_app import parts
-from capacity_app.boundary import plain
+from capacity_app.boundary import escape_markdown
 from capacity_app.questions import ask_in_background, show_figures
 from capacity_app.router import current_inputs
-from capacity_app.traffic import levels, requests_to_simulate
+from capacity_app.traffic import draw_service_levels, requests_to_simulate
 from capacity_app.views import show_table
-from capacity_app.widgets import draw, show_field, widget_row
+from capacity_app.widgets import draw_fields, show_field, widget_row
 
 CHOSEN = ("h100-sxm-80gb", "l40s-48gb")
 
 inputs = current_inputs()
 st.caption("Set model, traffic and price in the sidebar. The search covers GPUs, parallelism and formats.")
 field = partial(show_field, capacity.plan)
-slo = levels("plan")
-asked = draw(field("gpus", "plan_gpus", "Candidate GPUs", start=CHOSEN), stretch=True)
+slo = draw_service_levels("plan")
+asked = draw_fields(field("gpus", "plan_gpus", "Candidate GPUs", start=CHOSEN), stretch=True)
 with widget_row():
-    asked |= draw(
+    asked |= draw_fields(
         field("objective", "plan_for", "Minimise", start="cost" if inputs.cost else "gpus"),
         requests_to_simulate("plan_n"),
         field("max_gpus", "plan_most", "Maximum GPUs", most=100_000),
@@ -60,14 +60,14 @@ options = {
 }
 
 
-def so_far(report: Snapshot) -> tuple[float, str]:
+def search_progress(report: Snapshot) -> tuple[float, str]:
     """Return the progress of the search."""
     best = "none" if report.best is None else report.best.label
     words = f"{report.simulated:,} simulated in {report.elapsed_s:.0f} s, best so far: {best}"
     return min(report.settled / max(report.engines, 1), 1.0), words
 
 
-def archive(plan: Plan, options: Mapping[str, Any]) -> None:
+def draw_plan_download(plan: Plan, options: Mapping[str, Any]) -> None:
     """Draw a download of the plan and its launch files as one ZIP file."""
     traffic = Traffic(**select(options, Traffic.model_fields))
 
@@ -78,10 +78,12 @@ def archive(plan: Plan, options: Mapping[str, Any]) -> None:
             write_plan_files(plan, files, model=options["model"], traffic=traffic)
             return Path(shutil.make_archive(str(files), "zip", files)).read_bytes()
 
-    parts.download("Report and launch commands", "plan.zip", write_archive, mime="application/zip")
+    parts.draw_download("Report and launch commands", "plan.zip", write_archive, mime="application/zip")
 
 
-found = ask_in_background("plan", inputs, options, doing="Searching", button="Search", reading=so_far)
+found = ask_in_background(
+    "plan", inputs, options, doing="Searching", button="Search", reading=search_progress
+)
 plan: Plan | None = found.value
 if plan is not None:
     best = plan.best
@@ -89,25 +91,25 @@ if plan is not None:
         st.error("No candidate in the search space meets the service levels.", icon=":material/close:")
     else:
         price = "" if best.cost is None else f", ${best.cost.usd_per_hour:,.2f} per hour"
-        st.success(plain(f"{best.label}{price}; {plan.proof}"), icon=":material/check:")
+        st.success(escape_markdown(f"{best.label}{price}; {plan.proof}"), icon=":material/check:")
     show_figures("plan", inputs, found, plan_facts)
     if best is None:
-        show_table(Table("Closest candidate for each service level", plan.misses, MISSES))
+        show_table(Table("Closest candidate for each service level", plan.misses, MISS_COLUMNS))
     else:
         for line in best.launch:  # the archive below has the commands of all candidates
-            st.caption(f"Starts {started_by(line)}:")
+            st.caption(f"Starts {launch_scope_text(line)}:")
             st.code(dedent("\n".join(wrap_command(line.command))), language="shell", wrap_lines=True)
-            parts.notes(line.notes)
+            parts.draw_notes(line.notes)
         if not best.launch:
             st.caption("This engine is a baseline without a launch command.")
         show_table(ranked_table(plan))
         show_table(levels_table(plan))
-        parts.chart(speed_chart(plan))
-        st.caption(whisker_words(plan))
+        parts.draw_chart(speed_chart(plan))
+        st.caption(whisker_caption(plan))
     if plan.conditional:
-        st.subheader(CONDITIONAL)
+        st.subheader(CONDITIONAL_HEADING)
         for text in conditional_texts(plan):
-            st.markdown(f"- {plain(text)}")
-    archive(plan, found.arguments)
+            st.markdown(f"- {escape_markdown(text)}")
+    draw_plan_download(plan, found.arguments)
     show_table(rejected_table(plan))
-    parts.notes([*(f"price of {price}" for price in plan.prices), *plan.warnings])
+    parts.draw_notes([*(f"price of {price}" for price in plan.prices), *plan.warnings])

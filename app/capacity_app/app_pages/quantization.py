@@ -9,14 +9,14 @@ from capacity.techniques.quantize import Quantizing
 from capacity_app import parts, state, views
 from capacity_app.questions import ask_in_background
 from capacity_app.router import current_inputs
-from capacity_app.widgets import draw, show_field, switch
+from capacity_app.widgets import draw_fields, show_field, switch
 
 inputs = current_inputs()
 
 options: dict[str, Any] = {
     **omit(inputs.pool, "quantization"),
     **inputs.lengths,
-    **draw(
+    **draw_fields(
         show_field(
             capacity.quantize,
             "large_batch",
@@ -32,6 +32,6 @@ answer: Quantizing | None = ask_in_background("quantize", inputs, options, doing
 if answer is not None:
     methods = {row.method: row for row in answer.rows}
     chosen = state.choice("Format", "quant_method", tuple(methods), next(iter(methods)))
-    parts.kpis(views.figures_of_merit(quantize_facts(methods[chosen])))
+    parts.draw_kpis(views.figures_of_merit(quantize_facts(methods[chosen])))
     every = switch("Show formats that this engine does not support", "quant_every", False)
-    views.show(quantize_view(answer, every=every), answer)
+    views.draw_view(quantize_view(answer, every=every), answer)

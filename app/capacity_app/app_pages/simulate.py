@@ -10,16 +10,16 @@ import streamlit as st
 import capacity
 from capacity.answers.records import Simulation
 from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
-from capacity.deployment.pool_routers import APART
+from capacity.deployment.pool_routers import POOL_ROUTERS
 from capacity.deployment.routers import ROUTERS
 from capacity.report.views.one_run import first_facts, run_charts
 from capacity.workload import parse_slos
 from capacity_app import parts, sides, state, views, watch_view
-from capacity_app.boundary import plain
-from capacity_app.questions import asker, task_of
+from capacity_app.boundary import escape_markdown
+from capacity_app.questions import make_side_task, verb_task
 from capacity_app.router import current_inputs
-from capacity_app.traffic import duration_s, traffic_widgets
-from capacity_app.widgets import draw, show_field, widget_row
+from capacity_app.traffic import draw_traffic, duration_s
+from capacity_app.widgets import draw_fields, show_field, widget_row
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "static batching": {"scheduling": "static"},
@@ -31,22 +31,22 @@ SAMPLES = 400  # of the time series, approximately
 inputs = current_inputs()
 
 
-def run(label: str, options: dict[str, Any], sample_s: float) -> Simulation | None:
+def run_simulation(label: str, options: dict[str, Any], sample_s: float) -> Simulation | None:
     """Return the run with these options, or None until it is finished."""
-    task = task_of("simulate", inputs.model, {**options, "sample_interval_s": sample_s})
-    answer: Simulation | None = parts.background(
+    task = verb_task("simulate", inputs.model, {**options, "sample_interval_s": sample_s})
+    answer: Simulation | None = parts.run_in_background(
         f"simulate_{label}", task, doing=f"Simulating, {label}"
     ).value
     return answer
 
 
-def verdict_line(label: str, answer: Simulation) -> None:
+def draw_verdict(label: str, answer: Simulation) -> None:
     """Draw whether the run is stable, as text with an icon."""
     verdict = answer.verdict
     if verdict is None:
-        st.info(plain(f"{label}: {answer.run.status}"), icon=":material/stop:")
+        st.info(escape_markdown(f"{label}: {answer.run.status}"), icon=":material/stop:")
     else:
-        parts.verdict(verdict.verdict, f"{label}: {verdict.verdict}. {verdict.reason}")
+        parts.draw_verdict(verdict.verdict, f"{label}: {verdict.verdict}. {verdict.reason}")
 
 
 def figures_of_merit(answer: Simulation) -> list[parts.Kpi]:
@@ -54,18 +54,18 @@ def figures_of_merit(answer: Simulation) -> list[parts.Kpi]:
     return views.figures_of_merit(first_facts(answer))
 
 
-def variants(done: dict[str, Simulation]) -> None:
+def draw_variants(done: dict[str, Simulation]) -> None:
     """Draw the figures of every variant, and their differences from the configured one."""
     st.markdown("**Variants on the same arrivals**")
-    table = sides.rows({label: figures_of_merit(answer) for label, answer in done.items()})
-    parts.table(
+    table = sides.comparison_rows({label: figures_of_merit(answer) for label, answer in done.items()})
+    parts.draw_table(
         "variants",
         table,
         alt="Figures of each variant, and their differences from the configured deployment.",
     )
 
 
-def show(traffic: dict[str, Any]) -> None:
+def draw_results(traffic: dict[str, Any]) -> None:
     """Draw everything below the inputs."""
     options = {
         **inputs.pool,
@@ -77,31 +77,35 @@ def show(traffic: dict[str, Any]) -> None:
     }
     parse_slos(options["goodput"])
     sample_s = duration_s(traffic, inputs) / SAMPLES
-    answers = {"as configured": run("as configured", options, sample_s)}
+    answers = {"as configured": run_simulation("as configured", options, sample_s)}
     for variant in chosen:
-        answers[variant] = run(variant, {**options, **VARIANTS[variant]}, sample_s)
+        answers[variant] = run_simulation(variant, {**options, **VARIANTS[variant]}, sample_s)
     done = {label: answer for label, answer in answers.items() if answer is not None}
 
     base = done.get("as configured")
     if base is not None:
         for label, answer in done.items():
-            verdict_line(label, answer)
+            draw_verdict(label, answer)
         said = {name: value for name, value in options.items() if name not in inputs.cost}
         current = sides.Side(page="simulate", model=inputs.model_name, options=said, cost=dict(inputs.cost))
         overloaded = base.verdict is not None and base.verdict.verdict == "overloaded"
         by_clock = math.isfinite(said.get("request_rate", math.inf))
         if overloaded and by_clock and not sides.pinned_sides():
-            parts.replicas_line(sides.replicas_task(inputs.model, current, inputs.slo))
-        sides.figures(current, base, ask=asker("simulate", inputs), row=figures_of_merit, slo=inputs.slo)
+            parts.draw_replicas(sides.replicas_task(inputs.model, current, inputs.slo))
+        sides.draw_figures(
+            current, base, ask=make_side_task("simulate", inputs), row=figures_of_merit, slo=inputs.slo
+        )
         if base.cost is not None:
             st.caption(
-                plain(f"{base.cost.tier}: {base.cost.source}. The cost excludes the run's warm-up and drain.")
+                escape_markdown(
+                    f"{base.cost.tier}: {base.cost.source}. The cost excludes the run's warm-up and drain."
+                )
             )
         if len(done) > 1:
-            variants(done)
+            draw_variants(done)
         pasted = {**options, "trace": Path(options["trace"]).name} if "trace" in options else options
-        parts.copies("simulate", inputs.model_name, pasted, base)
-        parts.notes(base.warnings)
+        parts.draw_code_snippets("simulate", inputs.model_name, pasted, base)
+        parts.draw_notes(base.warnings)
     if done:
         keys = {METRICS[key].title: key for key in REQUEST_METRICS}
         key = keys[state.segments("Latency", "sim_metric", tuple(keys), "TTFT")]
@@ -111,22 +115,22 @@ def show(traffic: dict[str, Any]) -> None:
     watch_view.show_recording(inputs, options, service.get("replicas", 1))
 
 
-traffic = traffic_widgets(inputs)
+traffic = draw_traffic(inputs)
 field = partial(show_field, capacity.simulate)
 with widget_row():
-    service = draw(field("replicas", "sim_replicas", "Replicas", most=64))
-    routers = tuple(name for name in ROUTERS if name not in APART)  # a page has one pool
-    service |= draw(field("router", "sim_router", "Router", choices=routers), disabled=not service)
+    service = draw_fields(field("replicas", "sim_replicas", "Replicas", most=64))
+    routers = tuple(name for name in ROUTERS if name not in POOL_ROUTERS)  # a page has one pool
+    service |= draw_fields(field("router", "sim_router", "Router", choices=routers), disabled=not service)
 chosen = st.pills(
     "Variants on the same arrivals",
     tuple(VARIANTS),
     selection_mode="multi",
     default=[],
-    **state.bound("sim_beside", []),
+    **state.bind_to_url("sim_beside", []),
     help="Simulate the same requests with another way of batching or caching.",
 )
 
 if traffic is None:
     st.info("Upload a trace to replay it.", icon=":material/upload_file:")
 else:
-    show(traffic)
+    draw_results(traffic)

@@ -13,9 +13,9 @@ from capacity.report.views.speculate import (
 from capacity.techniques.speculate import speculate, speculation_methods
 from capacity_app import parts, sides, state, views
 from capacity_app.jobs import Task
-from capacity_app.questions import asker
+from capacity_app.questions import make_side_task
 from capacity_app.router import current_inputs
-from capacity_app.widgets import draw, show_field, widget_row
+from capacity_app.widgets import draw_fields, show_field, widget_row
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PUBLISHED, OWN = "published", "my own"
@@ -25,20 +25,20 @@ methods = {row.method: row for row in speculation_methods().rows}
 
 field = partial(show_field, speculate)
 with widget_row():
-    asked = draw(
+    asked = draw_fields(
         field("method", "spec_method", "Drafting method", start="eagle3"),
         field("draft_tokens", "spec_k", "Draft tokens, k", start=3, least=1, most=16),
     )
-    batch = int(st.select_slider("Batch size", BATCHES, 8, **state.bound("spec_batch", 8), width=240))
+    batch = int(st.select_slider("Batch size", BATCHES, 8, **state.bind_to_url("spec_batch", 8), width=240))
     context = field("context_tokens", "spec_context", "Context, tokens", least=1, most=1_000_000, step=512)
-    asked |= draw(context)
+    asked |= draw_fields(context)
 with widget_row():
     published = state.segments("Acceptance", "spec_known", (PUBLISHED, OWN), PUBLISHED) == PUBLISHED
     share = state.number(
         "Acceptance per token", "spec_acceptance", 0.7, 0.0, 1.0, step=0.05, disabled=published, width=190
     )
     if methods[asked["method"]].kind == "draft-model":
-        asked |= draw(field("draft", "spec_draft", "Draft model", start="llama-3.2-1b"))
+        asked |= draw_fields(field("draft", "spec_draft", "Draft model", start="llama-3.2-1b"))
 options = {**inputs.pool, **asked}
 if not published:
     options["acceptance"] = f"{share:g}"
@@ -46,20 +46,20 @@ answer = speculate(inputs.model, batches=BATCHES, **options)
 current = sides.Side(
     page="speculation", model=inputs.model_name, options={**options, "batches": list(BATCHES)}, cost={}
 )
-row = views.merits_of(speculate_facts, batch)  # at the greatest batch up to the chosen one
-sides.figures(current, answer, ask=asker("speculate", inputs), row=row)
+row = views.figures_function(speculate_facts, batch)  # at the greatest batch up to the chosen one
+sides.draw_figures(current, answer, ask=make_side_task("speculate", inputs), row=row)
 st.caption(f"Date of the acceptance data: {answer.acceptance_source.date}.")
-parts.copies("speculate", inputs.model_name, {**options, "batches": BATCHES}, answer)
-views.show(speculate_view(answer), answer)
+parts.draw_code_snippets("speculate", inputs.model_name, {**options, "batches": BATCHES}, answer)
+views.draw_view(speculate_view(answer), answer)
 
 place = {"model": inputs.model, "batch": batch, "options": options}
 task = Task(function="capacity_app.tasks:acceptance_grid", arguments=place)
-grid = parts.background("spec_grid", task, doing="Varying acceptance").value
+grid = parts.run_in_background("spec_grid", task, doing="Varying acceptance").value
 if grid is not None:
     views.show_chart(acceptance_chart(grid))
 task = Task(function="capacity_app.tasks:ways_to_draft", arguments=place)
-ways = parts.background("spec_ways", task, doing="Comparing drafting methods").value
+ways = parts.run_in_background("spec_ways", task, doing="Comparing drafting methods").value
 if ways is not None:
     rounds, refused = ways
     views.show_chart(methods_chart(rounds))
-    parts.notes(refused)
+    parts.draw_notes(refused)

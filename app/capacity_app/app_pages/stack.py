@@ -7,12 +7,12 @@ from capacity.planning.variations.stack import Stack
 from capacity.planning.variations.technique_steps import ORDER
 from capacity.report.views.stack import charted_figures, stack_facts, stack_view
 from capacity_app import state, views
-from capacity_app.boundary import plain
+from capacity_app.boundary import escape_markdown
 from capacity_app.pages import LOOP, RATE
 from capacity_app.questions import ask_in_background, show_figures
 from capacity_app.router import current_inputs
 from capacity_app.traffic import requests_to_simulate
-from capacity_app.widgets import draw, show_field, widget_row
+from capacity_app.widgets import draw_fields, show_field, widget_row
 
 inputs = current_inputs()
 
@@ -24,7 +24,7 @@ with widget_row():
         LOOP,
         help="A closed loop keeps the sidebar's concurrency in flight. Arrivals use the sidebar's requests/s.",
     )
-    requests = draw(requests_to_simulate("stack_n", start=100, most=10_000))
+    requests = draw_fields(requests_to_simulate("stack_n", start=100, most=10_000))
 order = show_field(
     capacity.stack,
     "order",
@@ -41,7 +41,7 @@ options = {
     **({"concurrency": inputs.concurrency} if load == LOOP else {"request_rate": inputs.request_rate}),
     **requests,
     **inputs.client,
-    **draw(order, stretch=True),
+    **draw_fields(order, stretch=True),
     **inputs.cost,
 }
 found = ask_in_background(
@@ -50,6 +50,6 @@ found = ask_in_background(
 answer: Stack | None = found.value
 if answer is not None:
     show_figures("stack", inputs, found, stack_facts)
-    st.caption(plain(f"{answer.deployment}. Naive: {answer.naive_flags}"))
+    st.caption(escape_markdown(f"{answer.deployment}. Naive: {answer.naive_flags}"))
     titles = charted_figures(answer)
-    views.show(stack_view(answer, state.segments("Chart", "stack_of", titles, titles[0])), answer)
+    views.draw_view(stack_view(answer, state.segments("Chart", "stack_of", titles, titles[0])), answer)

@@ -10,10 +10,10 @@ from capacity.deployment.use_cases import USE_CASES, UseCase, filled_notes, find
 from capacity.report.use_cases import assumption_rows
 from capacity.workload import Slo, parse_slos
 from capacity_app import parts, state
-from capacity_app.boundary import boundary, plain
+from capacity_app.boundary import escape_markdown, show_errors
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
-from capacity_app.widgets import Field, draw, show_field, widget_row
+from capacity_app.widgets import Field, draw_fields, show_field, widget_row
 
 OBJECTIVES = {
     "the lowest bill": "cost",
@@ -44,7 +44,7 @@ def edited_fields(case: UseCase) -> dict[str, float | int]:
     think_s = case.think_time_s.mean
     response: dict[str, Any] = {"start": 0.0 if think_s else 1.0, "most": 86_400.0}
     with widget_row():
-        return draw(
+        return draw_fields(
             show_number(
                 "input_len", "isl", "Tokens per question", case.input_len.mean, most=1_000_000, step=128
             ),
@@ -100,7 +100,7 @@ with first[1]:
     people = show_field(
         (Traffic,), "users", "start_users", "Concurrent users", start=100, most=10_000_000, step=50
     )
-    users = draw(people, stretch=True)["users"]
+    users = draw_fields(people, stretch=True)["users"]
 with first[2]:
     goal = OBJECTIVES[state.choice("Optimise for", "start_for", tuple(OBJECTIVES), next(iter(OBJECTIVES)))]
 st.markdown(f"**{case.title}**: {case.about}")
@@ -111,7 +111,7 @@ with st.expander("Assumptions", expanded=True, key="start_more"):
     traffic = build(Traffic, asked)
     slo = tuple(str(level) for level in levels)
     same = levels == parse_slos(case.slo.limits)
-    parts.table(
+    parts.draw_table(
         "assumptions",
         assumption_rows(traffic, case.slo.limits if same else slo),
         alt="Every assumed value and its source.",
@@ -124,8 +124,8 @@ simulate = state.link_to(
 beside, onwards = answered.container(), answered.container()
 formula = filled_notes(traffic)[-1]
 with beside:
-    parts.kpis([parts.Kpi("Requests/s", f"{rate:,.2f}", f"from {users:,} users", help=formula)])
-    with boundary():
+    parts.draw_kpis([parts.Kpi("Requests/s", f"{rate:,.2f}", f"from {users:,} users", help=formula)])
+    with show_errors():
         served = {
             "model": inputs.model,
             "pool": inputs.pool,
@@ -134,8 +134,10 @@ with beside:
             "slo": slo,
         }
         tensor = inputs.pool.get("tensor_parallel_size", 1)
-        st.markdown(plain(f"How many replicas of {inputs.model_name} on {tensor} x {inputs.pool['gpu']}?"))
-        parts.replicas_line(Task(function="capacity_app.tasks:replicas", arguments=served))
+        st.markdown(
+            escape_markdown(f"How many replicas of {inputs.model_name} on {tensor} x {inputs.pool['gpu']}?")
+        )
+        parts.draw_replicas(Task(function="capacity_app.tasks:replicas", arguments=served))
 with onwards:
     st.html(
         f'<p><a style="{LINK}" href="{escape(plan_link(case, traffic, levels, goal))}">Plan it</a>'
@@ -148,5 +150,5 @@ options = {
     **inputs.cost,
     **({} if goal == "cost" else {"objective": goal}),
 }
-parts.copies("plan", inputs.model_name, options, None)
-parts.notes([formula])
+parts.draw_code_snippets("plan", inputs.model_name, options, None)
+parts.draw_notes([formula])

@@ -24,12 +24,12 @@ else:
         function="capacity.planning.sweeps.sweep_results:sweep_results",
         arguments={"path": str(uploads.store_upload(file))},
     )
-    rows = parts.background("sweep", task, doing="Reading").value
-    parts.copies(None, file.name, {}, None, function="sweep_results")
+    rows = parts.run_in_background("sweep", task, doing="Reading").value
+    parts.draw_code_snippets(None, file.name, {}, None, function="sweep_results")
     if rows is not None:
         options, numbers = varied_options(rows), answered_numbers(rows)
         ended = [str(row.get("status")) for row in rows]
-        parts.kpis(
+        parts.draw_kpis(
             [
                 parts.Kpi("Points", f"{len(rows):,}", help="Number of points in the file."),
                 parts.Kpi("Done", f"{ended.count('done'):,}", help="Points with an answer."),
@@ -52,5 +52,5 @@ else:
             over = state.choice("X axis", "sweep_x", tuple(options), usual_over, width=240)
             lines = state.choice("Lines", "sweep_by", (NONE, *options), usual_lines or NONE, width=240)
         by = None if lines in (NONE, over) else lines
-        parts.chart(sweep_points_chart(rows, x=over, y=number, by=by))
-        parts.table("points", rows, alt="Every point, with its options, its status and its results.")
+        parts.draw_chart(sweep_points_chart(rows, x=over, y=number, by=by))
+        parts.draw_table("points", rows, alt="Every point, with its options, its status and its results.")

@@ -29,7 +29,7 @@ review: Review | None = None
 if files:
     paths = tuple(str(uploads.store_upload(file)) for file in files)
     task = Task(function="capacity_validate.review:review", arguments={"measurements": paths})
-    review = parts.background("review", task, doing="Fitting").value
+    review = parts.run_in_background("review", task, doing="Fitting").value
 else:
     st.info("Upload one or more measurement files of one device.", icon=":material/upload_file:")
 if review is not None:
@@ -41,11 +41,11 @@ if review is not None:
     for each in judged:
         before = f"{each.before_median:.1%} before, {each.held_out} held out"
         facts.append(Fact(f"Error, {each.family}", each.after_median, PERCENT, before))
-    parts.kpis(figures_of_merit(facts))
+    parts.draw_kpis(figures_of_merit(facts))
     call = f"answer = review({[file.name for file in files]!r})"
     python = f"from capacity_validate.review import review\n\n{call}\n"
     parts.record_downloads("review", review, partial(review_html, review, python=python))
-    parts.chart(parity_chart(review.cases, review.device, inputs.units))
-    parts.chart(errors_chart(review))
+    parts.draw_chart(parity_chart(review.cases, review.device, inputs.units))
+    parts.draw_chart(errors_chart(review))
     show_table(Table("Profile before and after calibration", review.constants, CONSTANTS))
-    parts.notes([f"{family}: not changed: {reason}" for family, reason in review.refused.items()])
+    parts.draw_notes([f"{family}: not changed: {reason}" for family, reason in review.refused.items()])

@@ -51,7 +51,7 @@ class ExpertPadding(Spec):
     architectures: tuple[str, ...] = ()
 
 
-class Running(Spec):
+class PlatformSupport(Spec):
     """Support of one platform: minimum NVIDIA compute capability (0 for others) and the weights that load there.
 
     `formats` None: all families of `weight_formats`. `format_capability`: families that need a higher capability.
@@ -163,7 +163,7 @@ class EngineSpec(Spec):
     default_drafts: dict[str, tuple[Count, Count]] = Field(default_factory=dict)
     limits: Annotated[tuple[LimitRule, ...], Field(min_length=1)]
 
-    runs_on: Annotated[dict[Platform, Running], Field(min_length=1)]
+    runs_on: Annotated[dict[Platform, PlatformSupport], Field(min_length=1)]
     weight_formats: Annotated[tuple[FormatFamily, ...], Field(min_length=1)]
     kv_cache_formats: tuple[str, ...]
     sparse_kv_cache_dtype: dict[str, str] = Field(default_factory=dict)
@@ -231,30 +231,30 @@ class EngineSpec(Spec):
         """Return `name@version`, which `find_engine` accepts."""
         return f"{self.name}@{self.version}"
 
-    def loads(self, families: Collection[FormatFamily]) -> bool:
+    def loads_formats(self, families: Collection[FormatFamily]) -> bool:
         """Return whether the engine loads weights of all these families."""
         return set(families) <= set(self.weight_formats)
 
-    def runs(self, platform: Platform, capability: float) -> bool:
+    def runs_on_platform(self, platform: Platform, capability: float) -> bool:
         """Return whether the engine runs on such accelerators; `capability` is NVIDIA's, 0 for others."""
         running = self.runs_on.get(platform)
         return running is not None and capability >= running.min_capability
 
-    def loads_there(self, family: FormatFamily, platform: Platform, capability: float) -> bool:
+    def loads_on_platform(self, family: FormatFamily, platform: Platform, capability: float) -> bool:
         """Return whether the engine runs on such accelerators and loads these weights there."""
-        if not self.runs(platform, capability) or family not in self.weight_formats:
+        if not self.runs_on_platform(platform, capability) or family not in self.weight_formats:
             return False
         running = self.runs_on[platform]
         if running.formats is not None and family not in running.formats:
             return False
         return capability >= running.format_capability.get(family, 0.0)
 
-    def caches_in(self, kv_cache_format: str) -> bool:
+    def supports_kv_format(self, kv_cache_format: str) -> bool:
         """Return whether the engine supports this KV cache format."""
         packed = ("fp8_ds_mla",) if "fp8" in self.kv_cache_formats else ()
         return kv_cache_format in ("fp32", "bf16", "fp16", *self.kv_cache_formats, *packed)
 
-    def kernel_in_place_of(self, kernel: Kernel, architecture: str) -> Kernel:
+    def replacement_kernel(self, kernel: Kernel, architecture: str) -> Kernel:
         """Return the kernel that the engine runs in place of a format's default kernel."""
         own = self.weight_kernels_on.get(architecture, {}).get(kernel)
         return own or self.weight_kernels.get(kernel, kernel)

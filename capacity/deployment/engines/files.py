@@ -85,7 +85,7 @@ def find_engine(name: str) -> EngineSpec:
 def _release(name: str, version: str) -> EngineSpec:
     file = read_engine_file(name)
     chosen = _choose_version([release.version for release in file.releases], version, name)
-    lineage = (*_bases(file), file.releases_until(chosen))
+    lineage = (*_base_files(file), file.releases_until(chosen))
     constants = {name: constant for each in lineage for name, constant in each.constants().items()}
     every_release = {field: value for each in lineage for field, value in each.every_release.items()}
     notes = file.notes
@@ -108,12 +108,12 @@ def _release(name: str, version: str) -> EngineSpec:
     )
 
 
-def _bases(file: EngineFile) -> tuple[EngineFile, ...]:
+def _base_files(file: EngineFile) -> tuple[EngineFile, ...]:
     """Return the files that this one is based on, the root first."""
     if file.based_on is None:
         return ()
     base = read_engine_file(file.based_on)
-    return (*_bases(base), base)
+    return (*_base_files(base), base)
 
 
 def _choose_version(versions: Sequence[str], wanted: str, name: str) -> str:

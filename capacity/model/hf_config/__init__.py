@@ -15,11 +15,11 @@ from capacity.model.feed_forward import NoFeedForward
 from capacity.model.hf_config.assumed import (
     MAX_ROPE_FACTOR,
     assumed_family,
-    reading_of,
+    describe_assumed_model,
+    ignored_fields,
+    max_length_includes_rope_scaling,
+    replace_unknown_layer_types,
     rotary_values,
-    strange_fields,
-    stretches_its_tables_alone,
-    with_known_kinds,
 )
 from capacity.model.hf_config.family import Family, find_family
 from capacity.model.hf_config.field_names import NAMES
@@ -63,7 +63,7 @@ def from_hf_config(
     text = text.update({**family.defaults, **text.values})
     said = text
     if known is None:
-        text = with_known_kinds(text)
+        text = replace_unknown_layer_types(text)
     num_layers = (
         text.count(*NUM_LAYERS, maximum=MAX_LAYERS) if family.num_layers is None else family.num_layers(text)
     )
@@ -112,8 +112,8 @@ def from_hf_config(
         note = f"the weights and compute of {' and '.join(uncounted)} are not counted, because they are not supported"
         spec = replace(spec, notes=(*spec.notes, note))
     if known is None:
-        spec = replace(spec, notes=(reading_of(spec, said), *spec.notes))
-    elif strange := strange_fields(spec, text):
+        spec = replace(spec, notes=(describe_assumed_model(spec, said), *spec.notes))
+    elif strange := ignored_fields(spec, text):
         note = (
             f"{' and '.join(strange)}: ignored, because layers of model_type {model_type!r} do not have them"
         )
@@ -156,7 +156,7 @@ def _max_length(text: Fields) -> int:
     if not lengths:
         raise text.problem("max_position_embeddings", "missing; it must be a whole number")
     scaling = text.section("rope_scaling", "rope_parameters")
-    if scaling is None or stretches_its_tables_alone(text):
+    if scaling is None or max_length_includes_rope_scaling(text):
         return min(lengths)
     if scaling.text("rope_type", "type") not in ("yarn", "linear", "dynamic"):
         return min(lengths)

@@ -20,11 +20,11 @@ from capacity.model.layers import Attention, LayerGroup
 from capacity.model.spec import ModelSpec
 
 GATE_FLAGS = NAMES["gate_flags"]
-MOST_NAMED = 6  # unread fields in a note
-SIZES = ("heads", "kv_heads", "head_dim", "hidden", "num_layers", "width")
-WINDOWED = ("sliding_attention", "chunked_attention", "hybrid_sliding")  # kinds of layers
-ROUTED = ("experts", "experts_per_token", "shared_experts")
-_READ = {*NAMES["read"], *(key for size in (*SIZES, *ROUTED) for key in NAMES[size])}
+MAX_LISTED_FIELDS = 6  # unread fields in a note
+SIZE_KEYS = ("heads", "kv_heads", "head_dim", "hidden", "num_layers", "width")
+WINDOWED_LAYER_TYPES = ("sliding_attention", "chunked_attention", "hybrid_sliding")  # kinds of layers
+EXPERT_KEYS = ("experts", "experts_per_token", "shared_experts")
+_READ_FIELDS = {*NAMES["read"], *(key for size in (*SIZE_KEYS, *EXPERT_KEYS) for key in NAMES[size])}
 
 
 def assumed_family(text: Fields, gated: bool | None = None) -> Family:
@@ -35,18 +35,18 @@ def assumed_family(text: Fields, gated: bool | None = None) -> Family:
     return Family(
         mixer=find_rule(mixer),
         feed_forward=_feed_forward(text, has_gate(text) if gated is None else gated),
-        qkv_bias=_first(
+        qkv_bias=_first_flag(
             text, "attention_bias", "qkv_bias", "use_qkv_bias", "add_qkv_bias", "use_bias", "bias"
         ),
-        output_bias=_first(text, "attention_bias", "use_bias", "bias"),
+        output_bias=_first_flag(text, "attention_bias", "use_bias", "bias"),
         qk_norm="per_head",
-        qk_norm_if=_first(text, "use_qk_norm", "qk_norm", "qk_layernorm", "use_qk_layernorm"),
+        qk_norm_if=_first_flag(text, "use_qk_norm", "qk_norm", "qk_layernorm", "use_qk_layernorm"),
         window=_window,
         mtp_keys=("num_nextn_predict_layers", "mtp_num_hidden_layers"),
     )
 
 
-def with_known_kinds(text: Fields) -> Fields:
+def replace_unknown_layer_types(text: Fields) -> Fields:
     """Return the fields with every unknown kind of layer replaced by full attention."""
     kinds = text.items("layer_types")
     if not kinds:
@@ -55,7 +55,7 @@ def with_known_kinds(text: Fields) -> Fields:
     return text.update({"layer_types": known})
 
 
-def _first(text: Fields, *keys: str) -> Flag:
+def _first_flag(text: Fields, *keys: str) -> Flag:
     """Return the first of these fields that is a boolean, or False."""
     return next((key for key in keys if isinstance(text.values.get(key), bool)), False)
 
@@ -65,7 +65,7 @@ def _window(text: Fields, layer: int) -> int | None:
     if not text.has("sliding_window") or not text.flag("use_sliding_window", default=True):
         return None
     if text.items("layer_types"):
-        sliding = text.entry_of_layer("layer_types", layer) in WINDOWED
+        sliding = text.entry_of_layer("layer_types", layer) in WINDOWED_LAYER_TYPES
         return text.optional_count("sliding_window", minimum=0) or None if sliding else None
     if text.has("sliding_window_pattern"):
         return windows.interleaved_window(text, layer, pattern=6)
@@ -84,14 +84,14 @@ def has_gate(text: Fields) -> bool:
     activation = _activation(text)
     if "glu" in activation or not any(part in activation for part in ("elu", "tanh", "linear")):
         return True
-    return _either_way(activation) and not text.has(*NAMES["layer_norm"])
+    return _is_ambiguous_activation(activation) and not text.has(*NAMES["layer_norm"])
 
 
 def _activation(text: Fields) -> str:
     return text.text("hidden_act", "activation_function", "hidden_activation", "activation", "mlp_hidden_act")
 
 
-def _either_way(activation: str) -> bool:
+def _is_ambiguous_activation(activation: str) -> bool:
     return "gelu" in activation and "tanh" in activation
 
 
@@ -102,18 +102,18 @@ def _feed_forward(text: Fields, gated: bool) -> FeedForwardRule:
     if text.has("expert_layer_period"):
         found: FeedForwardRule = find_rule("hybrids.jamba_feed_forward")
         return found
-    if not any(_positive(text.values.get(key)) for key in feed_forwards.EXPERTS):
+    if not any(_is_positive(text.values.get(key)) for key in feed_forwards.EXPERTS):
         return feed_forwards.dense_biased if gated else partial(feed_forwards.plain, bias=("mlp_bias", False))
 
     def as_declared(text: Fields, layer: int) -> FeedForward:
         listed = text.has("mlp_layer_types") or isinstance(text.values.get("moe_layer_freq"), list)
-        found = feed_forwards.by_list(text, layer) if listed else _by_first(text, layer)
+        found = feed_forwards.by_list(text, layer) if listed else _feed_forward_by_position(text, layer)
         return found if gated or isinstance(found, NoFeedForward) else replace(found, gated=False)
 
     return as_declared
 
 
-def _by_first(text: Fields, layer: int) -> FeedForward:
+def _feed_forward_by_position(text: Fields, layer: int) -> FeedForward:
     dense_layers = text.items("mlp_only_layers") or []
     first = text.count("first_k_dense_replace", "num_dense_layers", default=0, minimum=0)
     step = text.count("decoder_sparse_step", "moe_layer_freq", default=1)
@@ -125,15 +125,17 @@ def _by_first(text: Fields, layer: int) -> FeedForward:
         "share_expert_dim", minimum=0,
     )  # fmt: skip
     if shared is None:
-        shared = width * (feed_forwards.of_layer(text, layer, *feed_forwards.SHARED_EXPERTS, minimum=0) or 0)
+        shared = width * (
+            feed_forwards.layer_count(text, layer, *feed_forwards.SHARED_EXPERTS, minimum=0) or 0
+        )
     return feed_forwards.routed_experts(text, layer, width=width, shared=shared)
 
 
-def _positive(value: object) -> bool:
+def _is_positive(value: object) -> bool:
     return bool(value) and (isinstance(value, list) or (isinstance(value, int) and value > 1))
 
 
-def strange_fields(model: ModelSpec, text: Fields) -> list[str]:
+def ignored_fields(model: ModelSpec, text: Fields) -> list[str]:
     """Return the fields of layer kinds that this known type does not have; its reference code ignores them too."""
     mixers = [group.mixer for group in model.layer_groups]
     kinds = (
@@ -146,11 +148,11 @@ def strange_fields(model: ModelSpec, text: Fields) -> list[str]:
         for keys, has in kinds
         if not has
         for key in keys
-        if _positive(text.values.get(key)) or isinstance(text.values.get(key), dict)
+        if _is_positive(text.values.get(key)) or isinstance(text.values.get(key), dict)
     ]
 
 
-def reading_of(model: ModelSpec, text: Fields) -> str:
+def describe_assumed_model(model: ModelSpec, text: Fields) -> str:
     """Return one line on how the config was read: kinds of layers, shapes, parameters, and unread fields."""
     called = f"model_type {model.model_type!r}" if text.has("model_type") else "a config without model_type"
     kinds = " and ".join(
@@ -164,13 +166,13 @@ def reading_of(model: ModelSpec, text: Fields) -> str:
         f"{called} is unknown: its field names are read as a decoder of {model.num_layers} layers with {kinds} and "
         f"{forms}, {tied} embeddings, {model.total_params / 1e9:,.4g} B parameters (assumed)"
     )
-    if _either_way(_activation(text)) and not text.has(*GATE_FLAGS):
+    if _is_ambiguous_activation(_activation(text)) and not text.has(*GATE_FLAGS):
         said += f"; {_activation(text)} does not show whether there is a gate, so the kind of norm decides"
     unread = unread_fields(text)
     if not unread:
         return said
-    more = f" and {len(unread) - MOST_NAMED} more" if len(unread) > MOST_NAMED else ""
-    return f"{said}; fields not read: {', '.join(unread[:MOST_NAMED])}{more}"
+    more = f" and {len(unread) - MAX_LISTED_FIELDS} more" if len(unread) > MAX_LISTED_FIELDS else ""
+    return f"{said}; fields not read: {', '.join(unread[:MAX_LISTED_FIELDS])}{more}"
 
 
 def unread_fields(text: Fields) -> list[str]:
@@ -181,7 +183,7 @@ def unread_fields(text: Fields) -> list[str]:
     names = [
         key
         for key, value in text.values.items()
-        if key not in _READ
+        if key not in _READ_FIELDS
         and (not isinstance(value, bool | str | float) or "pattern" in key)
         and value not in (None, 0, [], {})
         and not any(part in key.lower() for part in NAMES["harmless"])
@@ -201,7 +203,7 @@ def _feed_forward_words(part: FeedForward) -> str:
 MAX_ROPE_FACTOR = 1e6  # real ones are 2 to 64
 
 
-def stretches_its_tables_alone(text: Fields) -> bool:
+def max_length_includes_rope_scaling(text: Fields) -> bool:
     """Return whether `max_position_embeddings` already includes `rope_scaling`, which then changes only tables (Gemma
     3).
 
@@ -222,7 +224,7 @@ def rotary_values(text: Fields, groups: Iterable[LayerGroup], positions: int) ->
     sizes = {size for group in groups if (size := _rotary_dimensions(text, group.mixer))}
     values = positions * sum(sizes)
     scaling = text.section("rope_scaling", "rope_parameters")
-    if not stretches_its_tables_alone(text):
+    if not max_length_includes_rope_scaling(text):
         return values
     factor = 1.0
     if scaling is not None and scaling.text("rope_type", "type") == "linear":

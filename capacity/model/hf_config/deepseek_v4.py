@@ -2,7 +2,7 @@
 
 from capacity.base.fields import Fields
 from capacity.model.compressed import CompressedAttention
-from capacity.model.hf_config.family import Beside, Family
+from capacity.model.hf_config.family import Family, LayerExtras
 from capacity.model.hf_config.mixers import HEADS, HIDDEN, sparse_indexer
 from capacity.model.parameter_part import ParameterPart
 from capacity.model.parts import Product, vector
@@ -28,7 +28,7 @@ def _compress_rate(text: Fields, layer: int) -> int:
     return default if rates is None else rates.count(str(kinds[layer]), default=default)
 
 
-SPARSE_UP_TO = 16  # tokens per entry up to which an indexer selects entries: 4 in V4; not 128
+MAX_INDEXED_ENTRY_TOKENS = 16  # tokens per entry up to which an indexer selects entries: 4 in V4; not 128
 
 
 def v4_mixer(text: Fields, _family: Family, layer: int) -> CompressedAttention:
@@ -41,11 +41,11 @@ def v4_mixer(text: Fields, _family: Family, layer: int) -> CompressedAttention:
         compress_rate=rate,
         output_groups=text.count("o_groups"),
         output_lora_rank=text.count("o_lora_rank"),
-        indexer=sparse_indexer(text) if 0 < rate <= SPARSE_UP_TO else None,
+        indexer=sparse_indexer(text) if 0 < rate <= MAX_INDEXED_ENTRY_TOKENS else None,
     )
 
 
-def v4_extras(text: Fields, _layer: int) -> Beside:
+def v4_extras(text: Fields, _layer: int) -> LayerExtras:
     """Return the hyper-connections: `hc_mult` residual streams, mixed before attention and before the experts."""
     copies, hidden = text.count("hc_mult", default=4), text.count(*HIDDEN)
     rows = copies * (copies + 2)
@@ -53,7 +53,7 @@ def v4_extras(text: Fields, _layer: int) -> Beside:
         Product(name=f"{name}_hc.fn", kind="router", rows=rows, columns=copies * hidden, quantizable=False)
         for name in ("attn", "ffn")
     )
-    return Beside(products=products, vector_values=2 * (rows + 3))
+    return LayerExtras(products=products, vector_values=2 * (rows + 3))
 
 
 def v4_outside(text: Fields) -> tuple[ParameterPart, ...]:

@@ -9,7 +9,7 @@ from capacity.base.fields import Fields
 from capacity.model.audio import CONVOLUTION
 from capacity.model.feed_forward import DenseFeedForward, FeedForward
 from capacity.model.hf_config import feed_forwards
-from capacity.model.hf_config.family import Beside, Family
+from capacity.model.hf_config.family import Family, LayerExtras
 from capacity.model.hf_config.mixers import HEADS, HIDDEN
 from capacity.model.layers import Attention, Phase
 from capacity.model.parameter_part import ParameterPart
@@ -59,9 +59,9 @@ def modern_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
     return replace(feed_forwards.dense(text, layer), bias=text.flag("mlp_bias"))
 
 
-def modern_extras(_text: Fields, layer: int) -> Beside:
+def modern_extras(_text: Fields, layer: int) -> LayerExtras:
     """Return one norm less in the first layer, because the norm of the embeddings replaces it."""
-    return Beside(norms=1 if layer == 0 else 2)
+    return LayerExtras(norms=1 if layer == 0 else 2)
 
 
 def modern_outside(text: Fields) -> tuple[ParameterPart, ...]:
@@ -110,9 +110,9 @@ def bart_feed_forward(text: Fields, layer: int) -> FeedForward:
     return DenseFeedForward(intermediate_size=text.count(f"{side}_ffn_dim"), gated=False, bias=True)
 
 
-def pair_extras(text: Fields, layer: int) -> Beside:
+def pair_extras(text: Fields, layer: int) -> LayerExtras:
     """Return the norms of a layer: a decoder has one more, before its attention to the prompt."""
-    return Beside(norms=2 if phase(text, layer) == "prompt" else 3)
+    return LayerExtras(norms=2 if phase(text, layer) == "prompt" else 3)
 
 
 def t5_outside(text: Fields) -> tuple[ParameterPart, ...]:
@@ -134,7 +134,7 @@ def bart_outside(
 # Whisper: the encoder processes 30 s at a time, as 1,500 frames
 
 
-def whisper_extras(text: Fields, layer: int) -> Beside:
+def whisper_extras(text: Fields, layer: int) -> LayerExtras:
     """Return the biases of queries and values; keys have none."""
     values = 2 if phase(text, layer) == "prompt" else 4
     return replace(pair_extras(text, layer), vector_values=values * text.count(*HIDDEN))

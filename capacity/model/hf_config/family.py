@@ -29,7 +29,7 @@ QkNorm: TypeAlias = Literal["none", "per_head", "full"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class LayerExtras:
     """Parts of a layer other than its mixer and its feed-forward."""
 
     products: tuple[Product, ...] = ()
@@ -57,7 +57,7 @@ class Family:
     indexer: bool = False  # sparse attention: its fields are required
     mtp_keys: tuple[str, ...] = ()
     defaults: Mapping[str, int] = field(default_factory=dict)  # for keys that are absent, not null
-    extras: Callable[[Fields, int], Beside] = lambda _fields, _layer: Beside()
+    extras: Callable[[Fields, int], LayerExtras] = lambda _fields, _layer: LayerExtras()
     outside: Callable[[Fields], tuple[ParameterPart, ...]] = lambda _fields: ()
     num_layers: Callable[[Fields], int] | None = None  # if the config counts them differently
     notes: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Family:
     source: str = ""  # of values without a field in the config
 
 
-def holds(text: Fields, rule: Flag) -> bool:
+def flag_value(text: Fields, rule: Flag) -> bool:
     """Return the value of a flag in this config."""
     if isinstance(rule, bool):
         return rule
@@ -97,17 +97,17 @@ def find_family(model_type: str) -> Family | None:
     return make_row(TABLE, model_type, _make_family, {"model_type": model_type})
 
 
-def _fields(model_type: str) -> Table:
+def _inherited_fields(model_type: str) -> Table:
     """Return the row's fields, including inherited ones."""
     row = _rows().get(model_type)
     if row is None:
         raise ValueError(f"like: there is no row {model_type!r}")
-    fields = {**(_fields(row["like"]) if "like" in row else {}), **row}
+    fields = {**(_inherited_fields(row["like"]) if "like" in row else {}), **row}
     return {key: value for key, value in fields.items() if key != "like" and value is not None}
 
 
 def _make_family(model_type: str) -> Family:
-    fields = _fields(model_type)
+    fields = _inherited_fields(model_type)
     rules = {key: find_rule(fields[key]) for key in RULES if isinstance(fields.get(key), str | dict)}
     return Family(**{**fields, **rules})
 

@@ -15,7 +15,7 @@ SHARED_WIDTH = ("shared_expert_intermediate_size", "share_expert_dim", "shared_i
 EXPERTS_PER_TOKEN, SHARED_EXPERTS = NAMES["experts_per_token"], NAMES["shared_experts"]
 
 
-def of_layer(text: Fields, layer: int, *keys: str, **limits: int) -> int | None:
+def layer_count(text: Fields, layer: int, *keys: str, **limits: int) -> int | None:
     """Return a count that some configs give as a list with an entry per layer; None if it is absent."""
     for key in keys:
         listed = text.items(key) if isinstance(text.values.get(key), list) else None
@@ -27,15 +27,15 @@ def of_layer(text: Fields, layer: int, *keys: str, **limits: int) -> int | None:
     return text.optional_count(*keys, **limits)
 
 
-def required_of_layer(text: Fields, layer: int, *keys: str) -> int:
+def required_layer_count(text: Fields, layer: int, *keys: str) -> int:
     """Return such a count; raises MalformedFile if it is absent."""
-    found = of_layer(text, layer, *keys)
+    found = layer_count(text, layer, *keys)
     return text.count(*keys) if found is None else found
 
 
 def dense(text: Fields, layer: int) -> DenseFeedForward:
     """Return a gated feed-forward without biases; the width may be a list by layer (Gemma 3n)."""
-    return DenseFeedForward(intermediate_size=required_of_layer(text, layer, *WIDTH))
+    return DenseFeedForward(intermediate_size=required_layer_count(text, layer, *WIDTH))
 
 
 def with_biases(text: Fields, layer: int, *, key: str) -> DenseFeedForward:
@@ -48,15 +48,15 @@ dense_biased = partial(with_biases, key="mlp_bias")
 
 def plain(text: Fields, layer: int, *, bias: bool | tuple[str, bool] = False) -> DenseFeedForward:
     """Return up, activation, down without a gate; the default width is four times the hidden size."""
-    width = of_layer(text, layer, *WIDTH) or 4 * text.count("hidden_size", "n_embd", "d_model")
+    width = layer_count(text, layer, *WIDTH) or 4 * text.count("hidden_size", "n_embd", "d_model")
     has = bias if isinstance(bias, bool) else text.flag(bias[0], default=bias[1])
     return DenseFeedForward(intermediate_size=width, gated=False, bias=has)
 
 
 def routed_experts(text: Fields, layer: int, *, width: int, shared: int = 0, **traits: Any) -> MoEFeedForward:
     """Return routed experts of this width; their numbers come from the config."""
-    experts = of_layer(text, layer, "n_routed_experts", *EXPERTS) or text.count(*EXPERTS)
-    chosen = required_of_layer(text, layer, *EXPERTS_PER_TOKEN)
+    experts = layer_count(text, layer, "n_routed_experts", *EXPERTS) or text.count(*EXPERTS)
+    chosen = required_layer_count(text, layer, *EXPERTS_PER_TOKEN)
     if chosen > experts + traits.get("zero_experts", 0):
         raise text.problem("num_experts_per_tok", f"{chosen} of {experts} experts")
     return MoEFeedForward(
@@ -70,8 +70,8 @@ def routed_experts(text: Fields, layer: int, *, width: int, shared: int = 0, **t
 
 def expert_width(text: Fields, layer: int) -> int:
     """Return the width of one routed expert; defaults to that of the feed-forward."""
-    width = of_layer(text, layer, "moe_intermediate_size", "expert_ffn_hidden_size", "expert_hidden_size")
-    return required_of_layer(text, layer, *WIDTH) if width is None else width
+    width = layer_count(text, layer, "moe_intermediate_size", "expert_ffn_hidden_size", "expert_hidden_size")
+    return required_layer_count(text, layer, *WIDTH) if width is None else width
 
 
 def all_routed(text: Fields, layer: int) -> MoEFeedForward:
@@ -98,7 +98,7 @@ def leading_dense(
     if layer < text.count(*first, default=0, minimum=0) or layer % frequency:
         return dense(text, layer)
     width = text.count("moe_intermediate_size")
-    shared = of_layer(text, layer, *SHARED_EXPERTS, minimum=0) or 0
+    shared = layer_count(text, layer, *SHARED_EXPERTS, minimum=0) or 0
     return routed_experts(text, layer, width=width, shared=shared * width, balanced_router=balanced)
 
 
@@ -168,11 +168,11 @@ def ernie(text: Fields, layer: int) -> FeedForward:
     if not first <= layer <= (10**6 if last == -1 else last) or (layer + 1) % every:
         return replace(dense(text, layer), bias=bias)
     width = text.count("moe_intermediate_size")
-    shared = width * (of_layer(text, layer, *SHARED_EXPERTS, minimum=0) or 0)
+    shared = width * (layer_count(text, layer, *SHARED_EXPERTS, minimum=0) or 0)
     return routed_experts(text, layer, width=width, shared=shared, balanced_router=True)
 
 
 def hunyuan(text: Fields, layer: int) -> FeedForward:
     """Return experts in every layer, in parallel with a dense feed-forward."""
-    shared = (of_layer(text, layer, *SHARED_EXPERTS, minimum=0) or 1) * text.count("intermediate_size")
+    shared = (layer_count(text, layer, *SHARED_EXPERTS, minimum=0) or 1) * text.count("intermediate_size")
     return routed_experts(text, layer, width=expert_width(text, layer), shared=shared)

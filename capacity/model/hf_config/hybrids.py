@@ -15,7 +15,7 @@ from capacity.model.hf_config.family import Family, MixerRule
 from capacity.model.hf_config.mixers import HEADS, HIDDEN, grouped_query, latent
 from capacity.model.layers import Mixer
 from capacity.model.parts import Divided, Product
-from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
+from capacity.model.recurrent import NoMixer, ParallelMixer, Recurrence
 
 PATTERN = {"M": "mamba", "E": "moe", "-": "mlp", "*": "attention"}
 KIMI_SIZES = {
@@ -166,7 +166,7 @@ def _kimi_delta(text: Fields) -> Recurrence:
     )
 
 
-def _pattern(text: Fields) -> list[str]:
+def _layer_kinds(text: Fields) -> list[str]:
     """Return the kind of each layer of Nemotron-H, from letters or from names."""
     letters = text.text("hybrid_override_pattern")
     if letters:
@@ -186,11 +186,11 @@ def _pattern(text: Fields) -> list[str]:
 
 
 def nemotron_layers(text: Fields) -> int:
-    return len(_pattern(text))
+    return len(_layer_kinds(text))
 
 
 def nemotron_mixer(text: Fields, family: Family, layer: int) -> Mixer:
-    match _pattern(text)[layer]:
+    match _layer_kinds(text)[layer]:
         case "mamba":
             return mamba2(text)
         case "attention":
@@ -201,10 +201,10 @@ def nemotron_mixer(text: Fields, family: Family, layer: int) -> Mixer:
 
 def nemotron_feed_forward(text: Fields, layer: int) -> FeedForward:
     """Return a feed-forward without a gate; experts may work in a latent space."""
-    kind = _pattern(text)[layer]
+    kind = _layer_kinds(text)[layer]
     if kind == "mlp":
         return DenseFeedForward(
-            intermediate_size=feed_forwards.required_of_layer(text, layer, "intermediate_size"),
+            intermediate_size=feed_forwards.required_layer_count(text, layer, "intermediate_size"),
             gated=False,
             bias=text.flag("mlp_bias"),
         )
@@ -239,12 +239,12 @@ def _is_attention(text: Fields, layer: int) -> bool:
     return bool(text.entry_of_layer("attn_type_list", layer) == 1)
 
 
-def _always(recurrence: Callable[[Fields], Recurrence]) -> MixerRule:
+def _make_uniform_rule(recurrence: Callable[[Fields], Recurrence]) -> MixerRule:
     """Return a rule with this recurrence in all layers."""
     return lambda text, _family, _layer: recurrence(text)
 
 
-def _hybrid(recurrence: Callable[[Fields], Recurrence]) -> MixerRule:
+def _make_hybrid_rule(recurrence: Callable[[Fields], Recurrence]) -> MixerRule:
     """Return a rule with grouped-query attention in some layers and this recurrence in the others."""
 
     def mixer(text: Fields, family: Family, layer: int) -> Mixer:
@@ -253,9 +253,12 @@ def _hybrid(recurrence: Callable[[Fields], Recurrence]) -> MixerRule:
     return mixer
 
 
-mamba1_mixer, mamba2_mixer = _always(mamba1), _always(mamba2)
-mamba1_hybrid, mamba2_hybrid = _hybrid(partial(mamba1, normed=True)), _hybrid(mamba2)
-lightning_hybrid, convolution_hybrid = _hybrid(_lightning_attention), _hybrid(_short_convolution)
+mamba1_mixer, mamba2_mixer = _make_uniform_rule(mamba1), _make_uniform_rule(mamba2)
+mamba1_hybrid, mamba2_hybrid = _make_hybrid_rule(partial(mamba1, normed=True)), _make_hybrid_rule(mamba2)
+lightning_hybrid, convolution_hybrid = (
+    _make_hybrid_rule(_lightning_attention),
+    _make_hybrid_rule(_short_convolution),
+)
 
 
 def grouped_lightning(text: Fields, family: Family, layer: int) -> Mixer:
@@ -277,7 +280,7 @@ def kimi_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
 
 def falcon_h1(text: Fields, family: Family, layer: int) -> Mixer:
     recurrence = mamba2(text.update({"mamba_rms_norm": False, **text.values}))
-    return SideBySide(attention=grouped_query(text, family, layer), recurrence=recurrence)
+    return ParallelMixer(attention=grouped_query(text, family, layer), recurrence=recurrence)
 
 
 def jamba_feed_forward(text: Fields, layer: int) -> FeedForward:

@@ -2,8 +2,8 @@
 
 from capacity.base.fields import Fields
 from capacity.model.hf_config import windows
-from capacity.model.hf_config.family import Family, holds
-from capacity.model.hf_config.feed_forwards import of_layer
+from capacity.model.hf_config.family import Family, flag_value
+from capacity.model.hf_config.feed_forwards import layer_count
 from capacity.model.hf_config.field_names import NAMES
 from capacity.model.layers import Attention, LatentAttention, LinearAttention, Mixer, SparseIndexer
 
@@ -13,8 +13,8 @@ HIDDEN, HEAD_DIM = NAMES["hidden"], NAMES["head_dim"]
 
 def grouped_query(text: Fields, family: Family, layer: int) -> Attention:
     """Return multi-head, grouped-query or multi-query attention; heads may be a list by layer."""
-    num_heads = of_layer(text, layer, "num_attention_heads_per_layer", *HEADS) or text.count(*HEADS)
-    num_kv_heads = of_layer(text, layer, *KV_HEADS) or num_heads
+    num_heads = layer_count(text, layer, "num_attention_heads_per_layer", *HEADS) or text.count(*HEADS)
+    num_kv_heads = layer_count(text, layer, *KV_HEADS) or num_heads
     if num_heads % num_kv_heads:
         raise text.problem(
             "num_key_value_heads", f"{num_kv_heads} does not divide {num_heads} attention heads"
@@ -26,11 +26,11 @@ def grouped_query(text: Fields, family: Family, layer: int) -> Attention:
         head_dim=head_dim(text, num_heads),
         window_tokens=window,
         chunked=family.chunked and window is not None,
-        qkv_bias=holds(text, family.qkv_bias),
-        output_bias=holds(text, family.output_bias),
-        qk_norm=family.qk_norm if holds(text, family.qk_norm_if) else "none",
+        qkv_bias=flag_value(text, family.qkv_bias),
+        output_bias=flag_value(text, family.output_bias),
+        qk_norm=family.qk_norm if flag_value(text, family.qk_norm_if) else "none",
         output_gate=family.output_gate and text.flag("attn_output_gate", default=True),
-        sinks=holds(text, family.sinks),
+        sinks=flag_value(text, family.sinks),
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from capacity.base.fields import Fields
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, NoFeedForward
 from capacity.model.hf_config import feed_forwards, windows
-from capacity.model.hf_config.family import Beside, Family, Flag, holds
+from capacity.model.hf_config.family import Family, Flag, LayerExtras, flag_value
 from capacity.model.hf_config.mixers import HEADS, HIDDEN, grouped_query
 from capacity.model.layers import Attention, Mixer
 from capacity.model.parameter_part import ParameterPart
@@ -21,7 +21,7 @@ def positions(text: Fields, *, keys: tuple[str, ...], added: int = 0) -> tuple[P
 
 def head_bias(text: Fields, *, present: Flag) -> tuple[ParameterPart, ...]:
     """Return the bias of the LM head: one value per token of the vocabulary."""
-    if not holds(text, present):
+    if not flag_value(text, present):
         return ()
     return (vector("lm_head.bias", "bias", text.count("vocab_size"), (), sharding="vocabulary"),)
 
@@ -44,9 +44,9 @@ def stablelm_norms(text: Fields) -> int:
     return 1 if text.flag("use_parallel_residual") else 2
 
 
-def same_extras(_text: Fields, _layer: int, *, norms: int | None = None, values: int = 0) -> Beside:
+def same_extras(_text: Fields, _layer: int, *, norms: int | None = None, values: int = 0) -> LayerExtras:
     """Return `norms` norms and `values` single values."""
-    return Beside(norms=norms, vector_values=values)
+    return LayerExtras(norms=norms, vector_values=values)
 
 
 def bitnet_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
@@ -54,15 +54,15 @@ def bitnet_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
     return replace(feed_forwards.dense(text, layer), inner_norm=True)
 
 
-def expert_scores(text: Fields, layer: int, *, first: str) -> Beside:
+def expert_scores(text: Fields, layer: int, *, first: str) -> LayerExtras:
     """Return one learned value per expert, in the layers from field `first` on."""
     routed = layer >= text.count(first, default=0, minimum=0)
-    return Beside(vector_values=text.count(*feed_forwards.EXPERTS) if routed else 0)
+    return LayerExtras(vector_values=text.count(*feed_forwards.EXPERTS) if routed else 0)
 
 
-def head_gates(text: Fields, layer: int) -> Beside:
+def head_gates(text: Fields, layer: int) -> LayerExtras:
     """Return one gate per attention head, computed from the hidden state (Step 3.5)."""
-    heads = feed_forwards.of_layer(text, layer, "num_attention_heads_per_layer", *HEADS)
+    heads = feed_forwards.layer_count(text, layer, "num_attention_heads_per_layer", *HEADS)
     gate = Product(
         name="self_attn.g_proj",
         kind="attention",
@@ -70,10 +70,10 @@ def head_gates(text: Fields, layer: int) -> Beside:
         columns=text.count(*HIDDEN),
         divided="rows",
     )
-    return Beside(products=(gate,))
+    return LayerExtras(products=(gate,))
 
 
-def laguna_extras(text: Fields, layer: int) -> Beside:
+def laguna_extras(text: Fields, layer: int) -> LayerExtras:
     """Return the gates of heads, and one learned value per expert."""
     sparse = text.entry_of_layer("mlp_layer_types", layer) == "sparse"
     return replace(head_gates(text, layer), vector_values=text.count(*feed_forwards.EXPERTS) if sparse else 0)
@@ -100,20 +100,20 @@ def indexed_mixer(text: Fields, family: Family, layer: int) -> Attention:
     return replace(grouped_query(text, family, layer), index_key_bytes=2 * _indexer_sizes(text, layer)[1])
 
 
-def block_indexer(text: Fields, layer: int) -> Beside:
+def block_indexer(text: Fields, layer: int) -> LayerExtras:
     """Return the projections of the block indexer, in the layers that have one."""
     heads, width = _indexer_sizes(text, layer)
     if not width:
-        return Beside()
+        return LayerExtras()
     hidden = text.count(*HIDDEN)
     products = tuple(
         Product(name=f"self_attn.indexer.{name}_proj", kind="attention", rows=rows, columns=hidden)
         for name, rows in (("q", heads * width), ("k", width))
     )
-    return Beside(products=products, vector_values=2 * width)
+    return LayerExtras(products=products, vector_values=2 * width)
 
 
-def _shared_from(text: Fields) -> int:
+def _first_shared_layer(text: Fields) -> int:
     """Return the first layer that reads the cache of an earlier layer."""
     layers = text.count("num_hidden_layers")
     return layers - text.count("num_kv_shared_layers", default=0, minimum=0)
@@ -124,7 +124,7 @@ _GEMMA4_FIELDS = ("global_head_dim", "attention_k_eq_v", "use_double_wide_mlp", 
 
 def gemma_mixer(text: Fields, family: Family, layer: int) -> Attention:
     own = grouped_query(text, family, layer)
-    own = replace(own, shares_kv=layer >= _shared_from(text))
+    own = replace(own, shares_kv=layer >= _first_shared_layer(text))
     if own.window_tokens is not None or not text.has(*_GEMMA4_FIELDS):
         return own
     keys_are_values = text.flag("attention_k_eq_v")
@@ -161,7 +161,7 @@ def per_layer_embeddings(text: Fields) -> tuple[ParameterPart, ...]:
     )
 
 
-def gemma3n_extras(text: Fields, _layer: int) -> Beside:
+def gemma3n_extras(text: Fields, _layer: int) -> LayerExtras:
     """Return AltUp, LAuReL and per-layer inputs."""
     hidden, inputs = text.count(*HIDDEN), text.count("altup_num_inputs", default=4)
     rank = text.count("laurel_rank", default=64)
@@ -172,7 +172,7 @@ def gemma3n_extras(text: Fields, _layer: int) -> Beside:
         *_per_layer_inputs(text),
     )
     # eight norms: four, those after LAuReL, before the router, after the per-layer input, and AltUp's output scale
-    return Beside(products=products, vector_values=inputs**2 + inputs**3, norms=8)
+    return LayerExtras(products=products, vector_values=inputs**2 + inputs**3, norms=8)
 
 
 def gemma3n_outside(text: Fields) -> tuple[ParameterPart, ...]:
@@ -188,7 +188,7 @@ def gemma3n_outside(text: Fields) -> tuple[ParameterPart, ...]:
 def gemma4_feed_forward(text: Fields, layer: int) -> FeedForward:
     """Return a dense feed-forward; with experts, it counts as a shared expert."""
     dense = feed_forwards.dense(text, layer)
-    if text.flag("use_double_wide_mlp") and layer >= _shared_from(text):
+    if text.flag("use_double_wide_mlp") and layer >= _first_shared_layer(text):
         dense = replace(dense, intermediate_size=2 * dense.intermediate_size)
     if not text.flag("enable_moe_block"):
         return dense
@@ -196,11 +196,11 @@ def gemma4_feed_forward(text: Fields, layer: int) -> FeedForward:
     return feed_forwards.routed_experts(text, layer, width=width, shared=dense.intermediate_size)
 
 
-def gemma4_extras(text: Fields, _layer: int) -> Beside:
+def gemma4_extras(text: Fields, _layer: int) -> LayerExtras:
     """Return four norms, one more after the per-layer input, and with experts three more and the router's scales."""
     routed, inputs = text.flag("enable_moe_block"), _per_layer_inputs(text)
     scales = text.count(*HIDDEN) + text.count(*feed_forwards.EXPERTS) if routed else 0
-    return Beside(products=inputs, vector_values=scales, norms=4 + bool(inputs) + 3 * routed)
+    return LayerExtras(products=inputs, vector_values=scales, norms=4 + bool(inputs) + 3 * routed)
 
 
 def mimo_mixer(text: Fields, family: Family, layer: int) -> Attention:
@@ -260,9 +260,9 @@ def step3_mixer(text: Fields, _family: Family, _layer: int) -> Attention:
     )
 
 
-def step3_extras(text: Fields, _layer: int) -> Beside:
+def step3_extras(text: Fields, _layer: int) -> LayerExtras:
     """Return the norm of the query latent. The factorized query has fewer parameters than counted: see `notes`."""
-    return Beside(vector_values=text.count("share_q_dim", default=0, minimum=0))
+    return LayerExtras(vector_values=text.count("share_q_dim", default=0, minimum=0))
 
 
 def _nas_block(text: Fields, layer: int) -> tuple[Fields, Fields]:
@@ -297,7 +297,7 @@ def nas_feed_forward(text: Fields, layer: int) -> FeedForward:
     return DenseFeedForward(intermediate_size=-(-width // 256) * 256)
 
 
-def nas_extras(text: Fields, layer: int) -> Beside:
+def nas_extras(text: Fields, layer: int) -> LayerExtras:
     """Return linear layers in place of attention or feed-forward, and a norm for each part that exists."""
     attention, ffn = _nas_block(text, layer)
     hidden = text.count(*HIDDEN)
@@ -306,7 +306,7 @@ def nas_extras(text: Fields, layer: int) -> Beside:
         for name, part in (("self_attn", attention), ("mlp", ffn))
         if part.flag("replace_with_linear")
     )
-    return Beside(products=linear, norms=sum(not part.flag("no_op") for part in (attention, ffn)))
+    return LayerExtras(products=linear, norms=sum(not part.flag("no_op") for part in (attention, ffn)))
 
 
 def longcat_feed_forward(text: Fields, layer: int) -> FeedForward:
@@ -336,9 +336,9 @@ def mllama_mixer(text: Fields, family: Family, layer: int) -> Attention:
     return replace(own, cross=True, qk_norm="per_head") if cross else own
 
 
-def mllama_extras(text: Fields, layer: int) -> Beside:
+def mllama_extras(text: Fields, layer: int) -> LayerExtras:
     """Return two gates in layers that attend to the image."""
-    return Beside(vector_values=2 if layer in (text.items("cross_attention_layers") or []) else 0)
+    return LayerExtras(vector_values=2 if layer in (text.items("cross_attention_layers") or []) else 0)
 
 
 def mllama_outside(text: Fields) -> tuple[ParameterPart, ...]:

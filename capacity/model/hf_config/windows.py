@@ -50,12 +50,12 @@ def qwen_window(text: Fields, layer: int) -> int | None:
 def interleaved_window(text: Fields, layer: int, *, pattern: int) -> int | None:
     """Return `sliding_window`, or None in every `sliding_window_pattern`-th layer (default: `pattern`)."""
     kind = layer_type(text, layer)
-    every = _pattern(text, pattern)
+    every = _window_period(text, pattern)
     windowed = kind == "sliding_attention" if kind else bool((layer + 1) % every)
     return _window_tokens(text) if windowed else None
 
 
-def _pattern(text: Fields, default: int) -> int:
+def _window_period(text: Fields, default: int) -> int:
     """Return the length of a period: a number, or one letter per layer, "G" for full attention ("LLLG", EXAONE)."""
     stated = text.values.get("sliding_window_pattern")
     if isinstance(stated, str) and stated.count("G") == 1 and stated.endswith("G"):

@@ -12,11 +12,13 @@ from capacity.model.quantization.gguf import GGUF_MIXES, gguf_scheme
 from capacity.model.quantization.methods import METHODS
 from capacity.model.quantization.methods.recipe import Recipe
 from capacity.model.quantization.modules import scheme_by_module
-from capacity.model.quantization.scheme import QuantizationScheme, Stored
+from capacity.model.quantization.scheme import QuantizationScheme, StoredModel
 from capacity.model.quantization.weight_format import WeightFormat
 
 
-def parse_quantization_config(config: Mapping[str, Any], *, model: Stored, origin: str) -> QuantizationScheme:
+def parse_quantization_config(
+    config: Mapping[str, Any], *, model: StoredModel, origin: str
+) -> QuantizationScheme:
     """Return the scheme of `config` for the parts of `model`. Raises MalformedFile with the method and the field."""
     fields = Fields(config, origin, prefix="quantization_config.")
     method = _method(fields)
@@ -37,7 +39,7 @@ def parse_quantization_config(config: Mapping[str, Any], *, model: Stored, origi
     shown = recipe.default.name + (" experts" if recipe.experts_only else "")
     return scheme_by_module(
         model.parameter_parts(),
-        lambda part, layer: _format_of(recipe, part, layer, base),
+        lambda part, layer: _part_format(recipe, part, layer, base),
         name="mixed" if recipe.only_listed else shown,
         method=recipe.method,
         base=base,
@@ -59,18 +61,18 @@ def _method(fields: Fields) -> str:
     raise fields.problem("quant_method", "missing")
 
 
-def _format_of(recipe: Recipe, part: ParameterPart, layer: int | None, base: WeightFormat) -> WeightFormat:
-    if part.kind in ("embedding", "norm", "bias", "router") or recipe.ignored.mean(part.name, layer):
+def _part_format(recipe: Recipe, part: ParameterPart, layer: int | None, base: WeightFormat) -> WeightFormat:
+    if part.kind in ("embedding", "norm", "bias", "router") or recipe.ignored.match(part.name, layer):
         return base
     for patterns, weight_format in recipe.by_module:
-        if patterns.mean(part.name, layer):
+        if patterns.match(part.name, layer):
             return weight_format
     if recipe.only_listed or (part.kind == "lm_head" and not recipe.lm_head):
         return base
     return base if recipe.experts_only and part.kind != "experts" else recipe.default
 
 
-def _gguf(fields: Fields, model: Stored) -> QuantizationScheme:
+def _gguf(fields: Fields, model: StoredModel) -> QuantizationScheme:
     kind = fields.text("file_type", "quantization_type", "gguf_type").lower().replace("-", "_")
     name = kind if kind.startswith("gguf-") else f"gguf-{kind}"
     if name not in GGUF_MIXES:

@@ -13,10 +13,10 @@ from re import _constants as _op  # type: ignore[attr-defined]
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
-LONGEST = 1_000  # characters of one expression; the longest in published checkpoints have about 200
-MOST_STATES = 20_000  # in all expressions of one list
-MOST_WORK = 1_000_000  # states visited to compute transitions: less than half a second
-MOST_LISTS = 128  # lists in one configuration, which share that work
+MAX_CHARACTERS = 1_000  # characters of one expression; the longest in published checkpoints have about 200
+MAX_STATES = 20_000  # in all expressions of one list
+MAX_WORK = 1_000_000  # states visited to compute transitions: less than half a second
+MAX_LISTS = 128  # lists in one configuration, which share that work
 
 _ALPHABET = frozenset(map(chr, range(32, 127)))
 _WORD = frozenset(c for c in _ALPHABET if c.isalnum() or c == "_")
@@ -52,19 +52,19 @@ class Expressions:
 
     def __init__(self, patterns: Iterable[str], *, lists: int = 1) -> None:
         """Compile the patterns. `lists`: number of lists that share the work limit of one configuration."""
-        if lists > MOST_LISTS:
-            raise re.error(f"{lists:,} groups of modules; at most {MOST_LISTS} are supported")
-        self._most_work = MOST_WORK // lists
+        if lists > MAX_LISTS:
+            raise re.error(f"{lists:,} groups of modules; at most {MAX_LISTS} are supported")
+        self._most_work = MAX_WORK // lists
         self._items = 0
         self.work = 0
         self.states = [_State(frozenset(), (), _FOUND)]
         plain: list[int] = []
         self._guarded: list[tuple[_Automaton, list[tuple[bool, _Automaton]]]] = []
         for pattern in patterns:
-            guards, items = _read(pattern)
+            guards, items = _parse_expression(pattern)
             try:
-                start = self._sequence(items, 0)
-                ahead = [(wanted, _Automaton(self, [self._sequence(g, 0)])) for wanted, g in guards]
+                start = self._compile_sequence(items, 0)
+                ahead = [(wanted, _Automaton(self, [self._compile_sequence(g, 0)])) for wanted, g in guards]
             except RecursionError:
                 raise re.error("groups are nested too deeply") from None
             if guards:
@@ -88,54 +88,54 @@ class Expressions:
     # an expression is compiled from its end to its beginning
 
     def _add(self, characters: frozenset[str], after: tuple[int, ...], only: int = 0) -> int:
-        if len(self.states) >= MOST_STATES:
-            raise self._too_large()
+        if len(self.states) >= MAX_STATES:
+            raise self._size_error()
         self.states.append(_State(characters, after, only))
         return len(self.states) - 1
 
     @staticmethod
-    def _too_large() -> re.error:
-        return re.error(f"the expressions are too large: more than {MOST_STATES:,} states")
+    def _size_error() -> re.error:
+        return re.error(f"the expressions are too large: more than {MAX_STATES:,} states")
 
-    def _sequence(self, items: Iterable[tuple[Any, Any]], after: int) -> int:
+    def _compile_sequence(self, items: Iterable[tuple[Any, Any]], after: int) -> int:
         for op, value in reversed(list(items)):
-            after = self._item(op, value, after)
+            after = self._compile_item(op, value, after)
         return after
 
-    def _item(self, op: Any, value: Any, after: int) -> int:
+    def _compile_item(self, op: Any, value: Any, after: int) -> int:
         self._items += 1
-        if self._items > MOST_STATES:  # empty groups add no states, but many may be repeated
-            raise self._too_large()
+        if self._items > MAX_STATES:  # empty groups add no states, but many may be repeated
+            raise self._size_error()
         if op in (_op.LITERAL, _op.NOT_LITERAL, _op.ANY, _op.IN):
             return self._add(_characters(op, value), (after,))
         if op is _op.SUBPATTERN and not value[1] and not value[2]:
-            return self._sequence(value[3], after)
+            return self._compile_sequence(value[3], after)
         if op is _op.BRANCH:
-            return self._add(frozenset(), tuple(self._sequence(way, after) for way in value[1]))
+            return self._add(frozenset(), tuple(self._compile_sequence(way, after) for way in value[1]))
         if op in (_op.MAX_REPEAT, _op.MIN_REPEAT):
             least, most, items = value
-            return self._repeat(least, most, items, after)
+            return self._compile_repeat(least, most, items, after)
         if op is _op.AT and value in (_op.AT_BEGINNING, _op.AT_BEGINNING_STRING):
             return self._add(frozenset(), (after,), _AT_START)
         if op is _op.AT and value in (_op.AT_END, _op.AT_END_STRING):
             return self._add(frozenset(), (after,), _AT_END)
         raise _unsupported_error(value if op is _op.AT else op)
 
-    def _repeat(self, least: int, most: Any, items: Sequence[tuple[Any, Any]], after: int) -> int:
+    def _compile_repeat(self, least: int, most: Any, items: Sequence[tuple[Any, Any]], after: int) -> int:
         if not items or not most:
             return after
-        if least > MOST_STATES or (most is not _op.MAXREPEAT and most > MOST_STATES):
-            raise self._too_large()
+        if least > MAX_STATES or (most is not _op.MAXREPEAT and most > MAX_STATES):
+            raise self._size_error()
         if most is _op.MAXREPEAT:
             again = self._add(frozenset(), ())
-            self.states[again] = _State(frozenset(), (self._sequence(items, again), after))
+            self.states[again] = _State(frozenset(), (self._compile_sequence(items, again), after))
             start = again
         else:
             start = after
             for _ in range(most - least):
-                start = self._add(frozenset(), (self._sequence(items, start), after))
+                start = self._add(frozenset(), (self._compile_sequence(items, start), after))
         for _ in range(least):
-            start = self._sequence(items, start)
+            start = self._compile_sequence(items, start)
         return start
 
 
@@ -145,8 +145,8 @@ class _Automaton:
     def __init__(self, owner: Expressions, starts: list[int]) -> None:
         self._owner = owner
         self._starts = starts
-        self._first: _Set | None = None
-        self._known: dict[frozenset[int], _Set] = {}
+        self._first: _StateSet | None = None
+        self._known: dict[frozenset[int], _StateSet] = {}
 
     def match(self, name: str) -> bool:
         if not self._starts:
@@ -161,23 +161,23 @@ class _Automaton:
             if after is None:
                 after = here.ways[character] = self._step(here, character)
             here = after
-        return here.found or self._ends(here)
+        return here.found or self._matches_at_end(here)
 
-    def _step(self, here: _Set, character: str) -> _Set:
+    def _step(self, here: _StateSet, character: str) -> _StateSet:
         self._owner.count_work(len(here.takes))
         states = (self._owner.states[number] for number in here.takes)
         return self._closure([s.after[0] for s in states if character in s.characters])
 
-    def _closure(self, numbers: list[int], *, at_start: bool = False) -> _Set:
+    def _closure(self, numbers: list[int], *, at_start: bool = False) -> _StateSet:
         """Return the set of states reachable from `numbers` that consume a character or wait for the end."""
         seen, takes, found = self._walk(numbers, (_AT_START,) if at_start else ())
         self._owner.count_work(seen)
         key = frozenset(takes) if not found else frozenset((_FOUND,))
         if key not in self._known:
-            self._known[key] = _Set(takes, found)
+            self._known[key] = _StateSet(takes, found)
         return self._known[key]
 
-    def _ends(self, here: _Set) -> bool:
+    def _matches_at_end(self, here: _StateSet) -> bool:
         if here.at_end is None:
             start = (_AT_START,) if here is self._first else ()
             seen, _, here.at_end = self._walk(here.takes, (_AT_END, *start))
@@ -202,7 +202,7 @@ class _Automaton:
         return len(seen), takes, False
 
 
-class _Set:
+class _StateSet:
     """Set of simultaneous states."""
 
     __slots__ = ("at_end", "found", "takes", "ways")
@@ -210,14 +210,14 @@ class _Set:
     def __init__(self, takes: list[int], found: bool) -> None:
         self.takes = takes
         self.found = found
-        self.ways: dict[str, _Set] = {}
+        self.ways: dict[str, _StateSet] = {}
         self.at_end: bool | None = None
 
 
-def _read(pattern: str) -> tuple[list[tuple[bool, Any]], list[tuple[Any, Any]]]:
+def _parse_expression(pattern: str) -> tuple[list[tuple[bool, Any]], list[tuple[Any, Any]]]:
     """Return an expression's leading look-aheads, each with whether it must match, and the rest. Raises `re.error`."""
-    if len(pattern) > LONGEST:
-        raise re.error(f"{len(pattern):,} characters; at most {LONGEST:,} are supported")
+    if len(pattern) > MAX_CHARACTERS:
+        raise re.error(f"{len(pattern):,} characters; at most {MAX_CHARACTERS:,} are supported")
     try:
         parsed = _parser.parse(pattern)
     except (OverflowError, RecursionError):
@@ -260,7 +260,7 @@ def _unsupported_error(what: object) -> re.error:
     )
 
 
-def of_glob(glob: str) -> str:
+def glob_to_expression(glob: str) -> str:
     """Return the regular expression of a shell glob for a whole name: `*`, `?` and `[sets]`."""
     made, place = "", 0
     while place < len(glob):

@@ -9,7 +9,7 @@ from capacity.model.parameter_part import ParameterPart
 from capacity.model.quantization.scheme import (
     FormatException,
     QuantizationScheme,
-    Stored,
+    StoredModel,
     uniform_scheme,
 )
 from capacity.model.quantization.weight_format import WeightFormat, find_format
@@ -29,7 +29,7 @@ class _Mix:
     output: str | None = None
 
 
-def _more_bits(layer: int, layers: int) -> bool:
+def _is_more_bits_layer(layer: int, layers: int) -> bool:
     """Return whether the layer is in the first or last eighth, or every third between."""
     return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
 
@@ -39,7 +39,7 @@ _RULES: dict[str, Callable[[int, int], bool]] = {
     "first 4": lambda layer, _: layer < 4,
     "first eighth": lambda layer, layers: layer < layers // 8,
     "first sixteenth": lambda layer, layers: layer < layers // 16,
-    "more bits": _more_bits,
+    "more bits": _is_more_bits_layer,
 }
 # Source: ggml-org/llama.cpp src/llama-quant.cpp, llama_tensor_get_type, 2026; without an importance matrix.
 # Not included: Q2_K's attn_v for models with fewer than 4 query heads per KV head, and fused QKV tensors.
@@ -47,7 +47,7 @@ _MIXES = read_rows(Path(__file__).with_name("gguf_mixes.json"), _Mix, named=Fals
 GGUF_MIXES = tuple(_MIXES)
 
 
-def gguf_scheme(model: Stored, name: str) -> QuantizationScheme:
+def gguf_scheme(model: StoredModel, name: str) -> QuantizationScheme:
     """Return the scheme of llama.cpp's quantizer for the file type `name`; norms and routers are FP32."""
     mix, parts = _MIXES[name], tuple(model.parameter_parts())
     default = _format(mix.default)

@@ -8,15 +8,15 @@ from pathlib import Path
 from capacity.base.data_files import Table, read_data
 from capacity.base.errors import InvalidInput
 from capacity.model.parameter_part import ParameterPart, PartKind
-from capacity.model.quantization.expressions import Expressions, of_glob
+from capacity.model.quantization.expressions import Expressions, glob_to_expression
 from capacity.model.quantization.scheme import FormatException, QuantizationScheme
 from capacity.model.quantization.weight_format import WeightFormat
 
 _PREFIXES = ("model.", "language_model.", "transformer.", "base_model.")
-_RENAMED: Table = read_data(Path(__file__).with_name("module_names.json"))
+_PARTS_OF_MODULES: Table = read_data(Path(__file__).with_name("module_names.json"))
 """Names of parts of a model in this package, by the name of their module in checkpoints."""
 _SPELLINGS: dict[str, tuple[str, ...]] = {}
-for _theirs, _ours in _RENAMED.items():
+for _theirs, _ours in _PARTS_OF_MODULES.items():
     for _name in _ours:
         _SPELLINGS[_name] = (*_SPELLINGS.get(_name, (_name,)), _theirs)
 
@@ -40,12 +40,12 @@ class ModulePatterns:
     def __bool__(self) -> bool:
         return bool(self._plain or self._count)
 
-    def mean(self, part_name: str, layer: int | None) -> bool:
+    def match(self, part_name: str, layer: int | None) -> bool:
         """Return whether a pattern includes the part `part_name` of `layer` (None: outside of the layers)."""
         if not self:
             return False
         path = part_name if layer is None else f"layers.{layer}.{part_name}"
-        if self._plain and any(run in self._plain for run in _runs(path.split("."))):
+        if self._plain and any(run in self._plain for run in _subpaths(path.split("."))):
             return True
         try:
             return bool(self._count) and any(map(self._expressions.match, _spellings(part_name, layer)))
@@ -61,20 +61,23 @@ class ModulePatterns:
         plain = pattern.removesuffix(".weight").replace("layers.*.", "")
         plain = plain[:-1].removesuffix(".") if plain.endswith("*") else plain
         if any(character in plain for character in "*?["):
-            return [of_glob(pattern)]
-        self._plain.update(_canonical(plain))
+            return [glob_to_expression(pattern)]
+        self._plain.update(_canonical_names(plain))
         return []
 
 
-def _canonical(name: str) -> set[str]:
+def _canonical_names(name: str) -> set[str]:
     """Return `name` as this package spells it: several names if a fused module contains several parts."""
     while name.startswith(_PREFIXES):
         name = name.split(".", 1)[1]
     tokens = re.sub(r"\bexperts\.\d+\b", "experts", name).split(".")
-    return {".".join(spelled) for spelled in product(*(_RENAMED.get(token, (token,)) for token in tokens))}
+    return {
+        ".".join(spelled)
+        for spelled in product(*(_PARTS_OF_MODULES.get(token, (token,)) for token in tokens))
+    }
 
 
-def _runs(tokens: list[str]) -> Iterable[str]:
+def _subpaths(tokens: list[str]) -> Iterable[str]:
     """Return every contiguous piece of a dotted path."""
     for start in range(len(tokens)):
         for end in range(start + 1, len(tokens) + 1):
@@ -116,7 +119,7 @@ def scheme_by_module(
         if part.quantizable
         for layer in part.layers or (None,)
     ]
-    usual = {kind: _commonest(kind, chosen, default) for kind in (*_CLASSES, "lm_head", "embedding")}
+    usual = {kind: _most_common_format(kind, chosen, default) for kind in (*_CLASSES, "lm_head", "embedding")}
     exceptions = []
     for part_name, entries in groupby(chosen, key=lambda entry: entry[0].name):
         exceptions += _exceptions(part_name, list(entries), usual)
@@ -132,7 +135,7 @@ def scheme_by_module(
     )
 
 
-def _commonest(
+def _most_common_format(
     kind: PartKind, chosen: list[tuple[ParameterPart, int | None, WeightFormat]], default: WeightFormat
 ) -> WeightFormat:
     params: dict[WeightFormat, int] = {}

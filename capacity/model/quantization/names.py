@@ -2,7 +2,7 @@
 
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.model.quantization.gguf import GGUF_MIXES, gguf_scheme
-from capacity.model.quantization.scheme import QuantizationScheme, Stored, uniform_scheme
+from capacity.model.quantization.scheme import QuantizationScheme, StoredModel, uniform_scheme
 from capacity.model.quantization.weight_format import find_format, named_formats
 
 EXPERTS_INT8 = "experts-int8"
@@ -30,7 +30,7 @@ def vllm_checkpoint(quantization: str | None) -> str | None:
     return None if named is None or quantization in named.unflagged else named.vllm
 
 
-def scheme_for(model: Stored, name: str | None = None) -> QuantizationScheme:
+def scheme_for(model: StoredModel, name: str | None = None) -> QuantizationScheme:
     """Return the scheme of `model` with `--quantization NAME`; None, `auto` and `none`: that of its checkpoint.
 
     If the checkpoint already has this format (`mxfp4` for gpt-oss, `fp8` for DeepSeek-V3), its own scheme is returned.
@@ -64,7 +64,7 @@ def scheme_for(model: Stored, name: str | None = None) -> QuantizationScheme:
     return uniform_scheme(named.name, weight_format, base=base, method=method)
 
 
-def _own_scheme(model: Stored, key: str) -> QuantizationScheme:
+def _own_scheme(model: StoredModel, key: str) -> QuantizationScheme:
     if key in ("compressed-tensors", "quark") and not model.checkpoint.method.startswith(key):
         raise InvalidInput(
             f"quantization {key!r} means a checkpoint's own scheme, but this checkpoint has {model.checkpoint.name!r}: "

@@ -8,7 +8,7 @@ from capacity.model.parameter_part import ParameterPart, PartKind
 from capacity.model.quantization.weight_format import FormatFamily, WeightFormat
 
 
-class Stored(Protocol):
+class StoredModel(Protocol):
     """Interface of a model with weights: `capacity.model.ModelSpec`."""
 
     @property
@@ -73,7 +73,7 @@ class QuantizationScheme:
         stored: WeightFormat = self.base if kind in ("norm", "bias", "router") else getattr(self, kind)
         return stored
 
-    def format_in(self, part_name: str, kind: PartKind, layer: int | None) -> WeightFormat:
+    def part_format(self, part_name: str, kind: PartKind, layer: int | None) -> WeightFormat:
         """Return the format of one part in one layer (None: outside of the layers), including exceptions."""
         for exception in self.exceptions:
             if exception.part_name == part_name and (exception.layers is None or layer in exception.layers):
@@ -131,7 +131,7 @@ def uniform_scheme(
     )
 
 
-def weight_bytes(model: Stored, scheme: QuantizationScheme | None = None) -> float:
+def weight_bytes(model: StoredModel, scheme: QuantizationScheme | None = None) -> float:
     """Return the bytes of all weights of `model` in `scheme` (None: its checkpoint's)."""
     stored = scheme or model.checkpoint
     return sum(stored.part_bytes(part) for part in model.parameter_parts())
@@ -140,7 +140,7 @@ def weight_bytes(model: Stored, scheme: QuantizationScheme | None = None) -> flo
 MATRICES: tuple[PartKind, ...] = ("attention", "linear_attention", "dense_ffn", "shared_expert", "experts")
 
 
-def bits_per_weight(model: Stored, scheme: QuantizationScheme) -> float:
+def bits_per_weight(model: StoredModel, scheme: QuantizationScheme) -> float:
     """Return 8 x bytes / parameters of the layers' quantized matrices, including scales; of all matrices at 16 bit."""
     matrices = [part for part in model.parameter_parts() if part.kind in MATRICES and part.columns > 1]
     quantized = [part for part in matrices if scheme.format_of(part.kind).value_bits < 16] or matrices

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from capacity.planning.bills.billing import BatchJob, Rates
 
 TABLE = Path(__file__).with_name("batch_prices.toml")
-GIVEN = "user"  # provider of a price given by the user
+USER_PROVIDER = "user"  # provider of a price given by the user
 
 
 class BatchPrice(Spec):
@@ -115,13 +115,13 @@ def batch_api_costs(
             "--batch-api needs an API price: give --api, or --api-input-price and --api-output-price"
         )
     every = billing.batch_api.strip().lower() == "all"
-    if every and apis and all(api.provider == GIVEN for api in apis):
+    if every and apis and all(api.provider == USER_PROVIDER for api in apis):
         raise InvalidInput(f"--batch-api all needs --api: name one discount ({', '.join(batch_prices())})")
     own = job.usd_per_document
     costs = []
     for discount in find_batch_prices(billing.batch_api):
         for api in apis:
-            if api.provider.lower() != discount.provider.lower() and (every or api.provider != GIVEN):
+            if api.provider.lower() != discount.provider.lower() and (every or api.provider != USER_PROVIDER):
                 continue
             each = api.usd_per_request(full.input_tokens, full.output_tokens, 0.0) * discount.multiple
             costs.append(

@@ -17,7 +17,7 @@ from capacity.answers.records import ReplicasNeeded
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Billing
-from capacity.hardware.cost_estimate import MILLION, RULE, unit_costs
+from capacity.hardware.cost_estimate import MILLION, TOKEN_PRICE_RULE, unit_costs
 from capacity.hardware.pricing import (
     HOURS_PER_MONTH,
     SECONDS_PER_HOUR,
@@ -233,7 +233,7 @@ def make_bill(
         billing,
         deployment=deployment,
         needed=needed,
-        source=price.described,
+        source=price.description,
         num_gpus=gpus,
         billed_gpus=billed,
         usd_per_hour=hourly,
@@ -249,7 +249,7 @@ def make_bill(
         job=job,
         batch_apis=batch_api_costs(billing, job, listed, full, full_ends),
         idle=idle_job(billing, full, watts=watts, usd_per_hour=hourly),
-        rule=RULE,
+        rule=TOKEN_PRICE_RULE,
         warnings=warnings,
     )
 

@@ -11,22 +11,22 @@ from capacity.answers.costs import ServedLoad, prefill_share
 from capacity.answers.deployment_run import run_service, verdict_on, with_replicas
 from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.answers.full_load import full_load
-from capacity.answers.served import MOST_PROMPTS, long_enough, prompts_to_tell
+from capacity.answers.served import MOST_PROMPTS, prompts_for_steady_state, with_enough_prompts
 from capacity.answers.steady_load import steady_load
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import document_options, split
 from capacity.base.record import make_from
-from capacity.deployment import Billing, Cost, DeploymentFile, Pool, Service, Traffic, build, deployment_of
-from capacity.deployment.use_cases import filled_notes, levels_of
-from capacity.hardware.pricing import Price, cautions_of, price_of
+from capacity.deployment import Billing, Cost, DeploymentFile, Pool, Service, Traffic, build, make_deployment
+from capacity.deployment.use_cases import filled_notes, service_levels
+from capacity.hardware.pricing import Price, find_price_for_cost, price_cautions
 from capacity.model import ModelSpec
 from capacity.planning.bills.billing import NO_PRICE, NOTHING_SERVED, Bill, Rates, ServedRun, make_bill
 from capacity.planning.bills.hosted_prices import ApiPrice, find_api_prices, read_api_prices
 from capacity.planning.evaluation.evaluate import deployment_label
 from capacity.planning.sizing.replicas_needed import replicas_needed
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator.levels import check_window, hold_in_windows
+from capacity.simulator.levels import check_window, evaluate_slos_in_windows
 from capacity.workload import Slo, Workload, parse_slos
 
 
@@ -51,16 +51,18 @@ def cost(
     Raises DoesNotFit, and InvalidInput without a price (`price_tier`, or `price`).
     """
     pool_fields, traffic_fields, prices, billing_fields = split(options, Pool, Traffic, Cost, Billing)
-    deployment = deployment_of(model, pool=pool_fields, traffic=traffic_fields, cost=prices, question="cost")
+    deployment = make_deployment(
+        model, pool=pool_fields, traffic=traffic_fields, cost=prices, question="cost"
+    )
     pool = deployment.pool
     billing: Billing = build(Billing, {**billing_fields, "replicas": pool.replicas})
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
     resolved.memory.require_fit()
-    price = price_of(resolved.profile.name, deployment.cost)
+    price = find_price_for_cost(resolved.profile.name, deployment.cost)
     if price is None:
         raise InvalidInput(NO_PRICE)
     traffic, engines = deployment.traffic, with_replicas(resolved, billing.replicas)
-    slos = parse_slos(levels_of(slo, traffic))
+    slos = parse_slos(service_levels(slo, traffic))
     check_window(slo_window, slos)
     asked = (workload, traffic.trace, traffic.request_rate, traffic.concurrency, traffic.users)
     has_load = any(each is not None for each in asked)
@@ -70,7 +72,7 @@ def cost(
         raise InvalidInput(
             "no load: give --trace, or --input-len, --output-len and --request-rate or --concurrency"
         )
-    drawn = long_enough(traffic) if has_load else traffic.model_copy(update={"request_rate": 1.0})
+    drawn = with_enough_prompts(traffic) if has_load else traffic.model_copy(update={"request_rate": 1.0})
     requests = requests_of(drawn, workload, resolved.max_model_len)
     run, needed = NOTHING_SERVED, None
     if has_load:
@@ -93,13 +95,15 @@ def cost(
         gpus_per_replica=pool.num_gpus,
         watts_per_gpu=resolved.profile.system_watts_per_gpu,
         full=_rates_of(engines, full),
-        served=None if run.load is None else _rates_of(engines, run.load.at_most(full.requests_per_s)),
+        served=None
+        if run.load is None
+        else _rates_of(engines, run.load.limited_to_rate(full.requests_per_s)),
         run=run,
         needed=needed,
         apis=apis,
         full_ends=full_ends,
         warnings=(
-            *cautions_of(price),
+            *price_cautions(price),
             *resolved.notes,
             *filled_notes(traffic),
             *resolved.split_notes(full.input_tokens),
@@ -152,7 +156,7 @@ def _run_of(
         verdict = verdict_on(run, [engines], service, requests, sample=sample)
         if verdict is None:
             raise InvalidInput(f"the load cannot be served: {run.reason}")
-        more = prompts_to_tell(run, traffic) if workload is None and traffic.trace is None else 0
+        more = prompts_for_steady_state(run, traffic) if workload is None and traffic.trace is None else 0
         if verdict.verdict != "too short to tell" or not len(requests) < more <= MOST_PROMPTS:
             break
         if traffic.num_prompts is not None:
@@ -162,7 +166,7 @@ def _run_of(
     warnings = [] if requests.part is None else [f"The load is {requests.part}."]
     if requests.is_closed_loop and verdict.steady is None:
         warnings.append("Without a steady state, warm-up and drain are billed. Increase --num-prompts.")
-    levels, window = hold_in_windows(
+    levels, window = evaluate_slos_in_windows(
         slos, requests, run.records, run.summary, slo_window, steady=verdict.is_stable
     )
     by_clock = not requests.is_closed_loop and math.isfinite(requests.offered_per_s)

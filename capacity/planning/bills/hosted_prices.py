@@ -16,7 +16,7 @@ from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.hardware.pricing import read_price_rows
 
 TABLE = Path(__file__).with_name("hosted_prices.csv")
-NEEDED = ("provider", "model", "usd_per_million_input", "usd_per_million_output", "date", "source")
+REQUIRED_COLUMNS = ("provider", "model", "usd_per_million_input", "usd_per_million_output", "date", "source")
 
 NUMBERS = {  # columns with the value of an empty cell
     "usd_per_million_input": "",
@@ -64,7 +64,7 @@ def api_price_list() -> tuple[ApiPrice, ...]:
 
 def read_api_prices(path: str | Path) -> tuple[ApiPrice, ...]:
     """Read a list in the format of `capacity/planning/bills/hosted_prices.csv`. Raises MalformedFile with the line."""
-    return read_price_rows(path, NEEDED, lambda row, where: _price(row, path, where))
+    return read_price_rows(path, REQUIRED_COLUMNS, lambda row, where: _price(row, path, where))
 
 
 def _price(row: Mapping[str, str | None], path: str | Path, where: str) -> ApiPrice:

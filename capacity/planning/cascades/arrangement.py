@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 from capacity.answers.records import Quantity
 from capacity.hardware.pricing import HOURS_PER_MONTH, SECONDS_PER_HOUR
-from capacity.planning.cascades.mixture import Stage, Way
-from capacity.planning.cascades.tiers import Side, Waits
+from capacity.planning.cascades.mixture import RequestPath, Stage
+from capacity.planning.cascades.tiers import AnswerTimes, Side
 
 STEPS = 1000  # of a rate from 0 to 1, because whole engines make the bill jump
-AS_DEAR = 1e-9  # relative difference within which two bills are equal
+EQUAL_COST_TOLERANCE = 1e-9  # relative difference within which two bills are equal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Cache:
     @property
     def embedding(self) -> Quantity:
         """Return the cost of embedding one prompt on these engines at scale, in $."""
-        return _exact(0.0) if self.embedder is None else self.embedder.usd_at_scale
+        return _exact_quantity(0.0) if self.embedder is None else self.embedder.usd_at_scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,16 +83,18 @@ class Arrangement:
     def usd_at_scale(self) -> Quantity:
         """Return the cost per request at scale (many engines), in $."""
         large, *others = (side.usd_at_scale.scale(share) for side, share in self.sides)
-        return _total([large, _exact(self._beside_usd), *others])
+        return _sum_quantities([large, _exact_quantity(self._overhead_usd), *others])
 
     def usd_per_hour(self) -> Quantity:
         """Return the cost per hour in whole engines, in $."""
         rate = self.requests_per_s
         large, *others = (side.usd_per_hour(share * rate) for side, share in self.sides)
-        return _total([large, _exact(self._beside_usd * rate * SECONDS_PER_HOUR), *others])
+        return _sum_quantities(
+            [large, _exact_quantity(self._overhead_usd * rate * SECONDS_PER_HOUR), *others]
+        )
 
     @property
-    def _beside_usd(self) -> float:
+    def _overhead_usd(self) -> float:
         """Return the cost per request without the models: lookup, store and judge, in $."""
         judged = 0.0 if self.small is None else self.missed * self.judge_usd
         if self.cache is None:
@@ -100,9 +102,9 @@ class Arrangement:
         stored = self.cache.store_usd_per_hour / (self.requests_per_s * SECONDS_PER_HOUR)
         return judged + self.cache.lookup_usd + stored
 
-    def ways(
-        self, large: Waits | None, small: Waits | None, embedder: Waits | None = None
-    ) -> tuple[list[Way], list[Way]] | None:
+    def paths(
+        self, large: AnswerTimes | None, small: AnswerTimes | None, embedder: AnswerTimes | None = None
+    ) -> tuple[list[RequestPath], list[RequestPath]] | None:
         """Return the paths to the first and to the last token from the times of each model; None if a time is unknown.
 
         A judged answer is shown after the judgement, so its first token arrives with its last. The client's distance
@@ -115,7 +117,7 @@ class Arrangement:
             before = (embedder.e2e, *before)
         first, last = [], []
         if self.cache is not None:
-            hit = Way(share=self.cache.hit_rate, stages=(*before, *self._distance(asked)))
+            hit = RequestPath(share=self.cache.hit_rate, stages=(*before, *self._distance(asked)))
             first, last = [hit], [hit]
         if self.small_share:
             if small is None:
@@ -123,8 +125,8 @@ class Arrangement:
             share = self.missed * (1 - self.escalation_rate)
             shown = small.e2e if self.by_answer else small.ttft
             way = (*before, *self._distance((*asked, small)), judge)
-            first.append(Way(share=share, stages=(*way, shown)))
-            last.append(Way(share=share, stages=(*way, small.e2e)))
+            first.append(RequestPath(share=share, stages=(*way, shown)))
+            last.append(RequestPath(share=share, stages=(*way, small.e2e)))
         if self.small is not None:
             before = (*before, judge)
             if self.by_answer and small is not None:
@@ -133,11 +135,11 @@ class Arrangement:
             if large is None:
                 return None
             before = (*before, *self._distance((*asked, large)))
-            first.append(Way(share=self.large_share, stages=(*before, large.ttft)))
-            last.append(Way(share=self.large_share, stages=(*before, large.e2e)))
+            first.append(RequestPath(share=self.large_share, stages=(*before, large.ttft)))
+            last.append(RequestPath(share=self.large_share, stages=(*before, large.e2e)))
         return first, last
 
-    def _distance(self, asked: tuple[Waits, ...]) -> tuple[Stage, ...]:
+    def _distance(self, asked: tuple[AnswerTimes, ...]) -> tuple[Stage, ...]:
         """Return the stage that corrects the client's distance to one round trip; times of an API are used as given."""
         counted = sum(waits.client_s for waits in asked)
         more = self.client_s - counted
@@ -153,7 +155,7 @@ class Arrangement:
         return replace(self, cache=replace(self.cache, hit_rate=hit_rate))
 
     @property
-    def alone(self) -> Arrangement:
+    def large_model_only(self) -> Arrangement:
         """Return the large model alone."""
         return Arrangement(requests_per_s=self.requests_per_s, large=self.large, client_s=self.client_s)
 
@@ -178,7 +180,7 @@ class Arrangement:
     def _break_even_rate(self, small_usd: float, large_usd: float) -> float | None:
         """Solve cost(e) = a + b e = cost of the large model for e."""
         embedded = 0.0 if self.cache is None else self.cache.embedding.value
-        none = self._beside_usd + embedded + self.missed * small_usd
+        none = self._overhead_usd + embedded + self.missed * small_usd
         slope = self.missed * (large_usd - (0.0 if self.by_answer else small_usd))
         if none > large_usd:
             return None
@@ -186,8 +188,8 @@ class Arrangement:
 
     def break_even_escalation_here(self) -> float | None:
         """Return the break-even escalation rate in whole engines, by search; None if no rate breaks even."""
-        most = self.alone.usd_per_hour().value
-        return _last(lambda rate: self.with_escalation(rate).usd_per_hour().value, most)
+        most = self.large_model_only.usd_per_hour().value
+        return _last_rate_within(lambda rate: self.with_escalation(rate).usd_per_hour().value, most)
 
     def break_even_hits(self) -> Quantity | None:
         """Return the hit rate above which the cache pays off at scale: its cost divided by the cost of a miss.
@@ -197,7 +199,7 @@ class Arrangement:
         assert self.cache is not None
         missed = replace(self, cache=None).usd_at_scale()
         stored = self.cache.store_usd_per_hour / (self.requests_per_s * SECONDS_PER_HOUR)
-        paid = _total([_exact(self.cache.lookup_usd + stored), self.cache.embedding])
+        paid = _sum_quantities([_exact_quantity(self.cache.lookup_usd + stored), self.cache.embedding])
         if not missed.value or paid.value > missed.value:
             return None
         return Quantity(
@@ -209,25 +211,27 @@ class Arrangement:
     def break_even_hits_here(self) -> float | None:
         """Return the hit rate above which the cache pays off in whole engines, by search; None if there is none."""
         most = replace(self, cache=None).usd_per_hour().value
-        most_missed = _last(lambda missed: self.with_hit_rate(1 - missed).usd_per_hour().value, most)
+        most_missed = _last_rate_within(
+            lambda missed: self.with_hit_rate(1 - missed).usd_per_hour().value, most
+        )
         return None if most_missed is None else 1 - most_missed
 
 
-def _last(usd: Callable[[float], float], most: float) -> float | None:
+def _last_rate_within(usd: Callable[[float], float], most: float) -> float | None:
     """Return the highest rate up to which no bill exceeds `most`; None if the bill at rate 0 does."""
     found = None
     for step in range(STEPS + 1):
-        if usd(step / STEPS) > most * (1 + AS_DEAR):
+        if usd(step / STEPS) > most * (1 + EQUAL_COST_TOLERANCE):
             break
         found = step / STEPS
     return found
 
 
-def _exact(value: float) -> Quantity:
+def _exact_quantity(value: float) -> Quantity:
     return Quantity(value=value, low=value, high=value)
 
 
-def _total(parts: Iterable[Quantity]) -> Quantity:
+def _sum_quantities(parts: Iterable[Quantity]) -> Quantity:
     """Return the sum; errors may coincide, so its interval ends are the sums of the ends."""
     parts = list(parts)
     lows, highs = [part.low for part in parts], [part.high for part in parts]

@@ -15,20 +15,24 @@ from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
 from capacity.base.keywords import document_options, split
 from capacity.base.record import make_from
-from capacity.deployment import ESTIMATE_TRAFFIC, Cascade, Cost, Pool, Traffic, build, deployment_of
-from capacity.deployment.reading import refuse_idle
-from capacity.hardware.pricing import HOURS_PER_MONTH, price_of
+from capacity.deployment import ESTIMATE_TRAFFIC, Cascade, Cost, Pool, Traffic, build, make_deployment
+from capacity.deployment.reading import reject_unused_fields
+from capacity.hardware.pricing import HOURS_PER_MONTH, find_price_for_cost
 from capacity.model import ModelSpec
 from capacity.planning.bills.billing import NO_PRICE
 from capacity.planning.bills.hosted_prices import ApiPrice, find_api_prices, read_api_prices
 from capacity.planning.cascades.arrangement import Arrangement, Cache
-from capacity.planning.cascades.cascade_answer import CascadeAnswer, cascade_answer, run_together
+from capacity.planning.cascades.cascade_answer import CascadeAnswer, cascade_answer, run_cascade
 from capacity.planning.cascades.tiers import HostedSide, OwnSide, Side
 from capacity.pool.resolve import resolve
 
-NO_RATE = ("batch_size", "concurrency", "burstiness")  # thinning a Poisson process gives a Poisson process
-CASCADE_TRAFFIC = tuple(name for name in ESTIMATE_TRAFFIC if name not in NO_RATE)
-OF_PREFIXES = ("enable_prefix_caching", "kv_offloading_size")
+UNSUPPORTED_TRAFFIC = (
+    "batch_size",
+    "concurrency",
+    "burstiness",
+)  # thinning a Poisson process gives a Poisson process
+CASCADE_TRAFFIC = tuple(name for name in ESTIMATE_TRAFFIC if name not in UNSUPPORTED_TRAFFIC)
+PREFIX_FIELDS = ("enable_prefix_caching", "kv_offloading_size")
 
 
 @document_options(Pool, Traffic, Cost, Cascade)
@@ -50,11 +54,11 @@ def cascade(
     """
     pool, traffic_fields, prices, own = split(options, Pool, Traffic, Cost, Cascade)
     asked: Cascade = build(Cascade, own)
-    refuse_idle("cascade", (asked,), own)
+    reject_unused_fields("cascade", (asked,), own)
     _check_asked(asked)
     if unread := next((name for name in traffic_fields if name not in CASCADE_TRAFFIC), None):
         raise InvalidInput(f"{unread} is not used by cascade: give --request-rate")
-    if unread := next((name for name in OF_PREFIXES if name in pool), None):
+    if unread := next((name for name in PREFIX_FIELDS if name in pool), None):
         raise InvalidInput(
             f"{unread} changes nothing in cascade, because its requests share no prefixes: leave it out, or use "
             "`capacity simulate`"
@@ -63,7 +67,9 @@ def cascade(
     if (large_price := api_price(str(model), asked, "api")) is None:
         if "gpu" not in pool:
             raise InvalidInput("no GPU: give --gpu NAME (`capacity gpus` lists them), or --api PROVIDER")
-        deployment = deployment_of(model, pool=pool, traffic=traffic_fields, cost=prices, question="cascade")
+        deployment = make_deployment(
+            model, pool=pool, traffic=traffic_fields, cost=prices, question="cascade"
+        )
         traffic = deployment.traffic
     elif pool:
         raise InvalidInput(
@@ -75,7 +81,7 @@ def cascade(
     large = sides.hosted_side(large_price, "api") if large_price else sides.own_side(model, build(Pool, pool))
     small = sides.small(large)
     arrangement = _arrangement_of(asked, traffic, large, small, sides.embedder(large, small))
-    together = run_together(asked, traffic, arrangement) if simulate else None
+    together = run_cascade(asked, traffic, arrangement) if simulate else None
     answer = cascade_answer(str(getattr(model, "name", model)), asked, traffic, arrangement)
     return replace(answer, together=together)
 
@@ -153,7 +159,7 @@ class Sides:
             size = None if resolved.memory.fits else resolved.smallest_tensor_parallel_size
             resolved = resolved if size is None else resolved.change({"tensor_parallel_size": size})
         resolved.memory.require_fit()
-        price = price_of(resolved.profile.name, self.cost)
+        price = find_price_for_cost(resolved.profile.name, self.cost)
         if price is None:
             raise InvalidInput(NO_PRICE)
         output = output_len or self._output_len(small)

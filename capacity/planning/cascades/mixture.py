@@ -42,14 +42,14 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class RequestPath:
     """Path of a share of the requests: stages in sequence."""
 
     share: float
     stages: tuple[Stage, ...]
 
 
-def mixture_latency(ways: Sequence[Way], statistic: Statistic) -> Quantity:
+def mixture_latency(ways: Sequence[RequestPath], statistic: Statistic) -> Quantity:
     """Return the mean or the 95th percentile over all requests in seconds; the shares add up to 1."""
     taken = [way for way in ways if way.share > 0]
     value = _statistic_at(taken, statistic, None)
@@ -60,7 +60,7 @@ def mixture_latency(ways: Sequence[Way], statistic: Statistic) -> Quantity:
     )
 
 
-def _statistic_at(ways: Sequence[Way], statistic: Statistic, end: int | None) -> float:
+def _statistic_at(ways: Sequence[RequestPath], statistic: Statistic, end: int | None) -> float:
     """Return the statistic with every stage at one end of its interval; None: as predicted."""
     if statistic == "mean":
         return sum(

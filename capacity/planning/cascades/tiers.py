@@ -27,10 +27,10 @@ from capacity.planning.cascades.mixture import Ends, Stage
 from capacity.pool.resolve import ResolvedPool
 
 MOST_ENGINES = 1_000_000
-UNSTEADY = ("saturated", "overloaded")  # verdicts with a growing queue, or nearly so
+UNSTEADY_VERDICTS = ("saturated", "overloaded")  # verdicts with a growing queue, or nearly so
 
 
-class Waits(NamedTuple):
+class AnswerTimes(NamedTuple):
     """Times to the first and to the last token; `warning` if the queue grows.
 
     `client_s`: the round trip between client and server, included in both; unknown, so 0, for an API.
@@ -72,7 +72,7 @@ class Side(ABC):
         """Return the cost per hour at this rate, in $."""
 
     @abstractmethod
-    def waits(self, requests_per_s: float, /) -> Waits | None:
+    def waits(self, requests_per_s: float, /) -> AnswerTimes | None:
         """Return the times of an answer at this rate; None if they are not given."""
 
 
@@ -98,11 +98,11 @@ class HostedSide(Side):
     def usd_per_hour(self, requests_per_s: float, /) -> Quantity:
         return self.usd_at_scale.scale(requests_per_s * SECONDS_PER_HOUR)
 
-    def waits(self, _: float, /) -> Waits | None:
+    def waits(self, _: float, /) -> AnswerTimes | None:
         if self.ttft_s is None:
             return None
         e2e_s = self.ttft_s + (self.output_tokens - 1) * (self.tpot_s or 0.0)
-        return Waits(Stage.constant(self.ttft_s), Stage.constant(e2e_s))
+        return AnswerTimes(Stage.constant(self.ttft_s), Stage.constant(e2e_s))
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,10 @@ class OwnSide(Side):
         )
         return Quantity(value=value, low=low, high=high)
 
-    def waits(self, requests_per_s: float, /) -> Waits | None:
-        return waits_of(self.simulate_share(requests_per_s))._replace(client_s=self.traffic.client_latency_s)
+    def waits(self, requests_per_s: float, /) -> AnswerTimes | None:
+        return answer_times(self.simulate_share(requests_per_s))._replace(
+            client_s=self.traffic.client_latency_s
+        )
 
     def simulate_share(self, requests_per_s: float, /) -> Simulation:
         """Simulate one engine at its share of the arrivals, as `capacity simulate` does."""
@@ -179,11 +181,11 @@ class OwnSide(Side):
 RATES = {"request_rate", "requests_per_day", "users", "think_time_s", "response_s", "user_loop"}
 
 
-def waits_of(answer: Simulation) -> Waits:
+def answer_times(answer: Simulation) -> AnswerTimes:
     """Return the times of a simulation's requests with their intervals."""
     verdict, records = answer.verdict, answer.run.records
     warning = None
-    if verdict is not None and verdict.verdict in UNSTEADY:
+    if verdict is not None and verdict.verdict in UNSTEADY_VERDICTS:
         warning = (
             f"{answer.model.name} is {verdict.verdict}: {verdict.reason}. Set a lower --target-utilization."
         )
@@ -195,7 +197,7 @@ def waits_of(answer: Simulation) -> Waits:
         )
         for metric in ("ttft", "e2el")
     )
-    return Waits(ttft, e2e, warning)
+    return AnswerTimes(ttft, e2e, warning)
 
 
 def _ends(quantity: Quantity | None) -> Ends | None:

@@ -24,7 +24,7 @@ from capacity.step.closed_form import prefill_steps
 from capacity.workload import Slo, Workload
 
 SLACK = 0.10  # fraction by which a bound must exceed its limit
-LUCKY = 0.9
+MEAN_VALID_SHARE = 0.9
 StepSeconds = Callable[[StepShape], float]
 
 
@@ -119,20 +119,24 @@ class Drafting:
 
         The mean is valid only from `LUCKY` (0.9) on; below it, return the maximum.
         """
-        return self.tokens * (1 + SLACK if self.rows else 1) if share >= LUCKY else float(self.most_tokens)
+        return (
+            self.tokens * (1 + SLACK if self.rows else 1)
+            if share >= MEAN_VALID_SHARE
+            else float(self.most_tokens)
+        )
 
 
-PLAIN = Drafting()
+NO_DRAFTING = Drafting()
 
 
-def bound(
+def bound_engine(
     resolved: ResolvedPool,
     step_seconds: StepSeconds,
     load: Load,
     goal: Goal,
     *,
     role: Role = "both",
-    drafting: Drafting = PLAIN,
+    drafting: Drafting = NO_DRAFTING,
     alone_seconds: StepSeconds | None = None,
 ) -> Bound:
     """Return the bounds of one engine on `load`; `role` is prefill, decode or both.

@@ -11,11 +11,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from capacity.answers.costs import Pools, ServedLoad, most_per_s
+from capacity.answers.costs import Pools, ServedLoad, max_requests_per_s
 from capacity.answers.deployment_run import kv_link
 from capacity.answers.engine_setup import engine_frontend, engine_setup
 from capacity.deployment import Service
-from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, evaluate_slos, hopeless, outlook
+from capacity.planning.evaluation.slo_evaluation import (
+    Evaluation,
+    Goal,
+    cannot_meet_slo,
+    evaluate_slos,
+    projected_miss_ratio,
+)
 from capacity.planning.evaluation.step_error import Factors, ScaledSteps
 from capacity.planning.space import Role
 from capacity.pool.resolve import ResolvedPool
@@ -25,15 +31,15 @@ from capacity.workload import Workload
 Check = Callable[[], None] | None
 
 AS_PREDICTED = Factors()
-FIRST_LOOK = 12  # a long run starts with the busiest 1/12 of its requests
-LEAST_LOOK = 400  # requests of a stretch: fewer save no time
-LOOKS = 4  # stretches, at most, before the whole run
+STRETCH_DIVISOR = 12  # a long run starts with the busiest 1/12 of its requests
+MIN_STRETCH_REQUESTS = 400  # requests of a stretch: fewer save no time
+MAX_STRETCHES = 4  # stretches, at most, before the whole run
 LONG_RUN = 1600  # requests
 LEAST_SAMPLE = 400  # requests of one replica that may represent all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engines:
+class EngineGroup:
     """Identical engines of a deployment; `factors` scale their predicted step times. `made`: cached setup of one
     engine."""
 
@@ -71,7 +77,7 @@ def most_replicas(workload: Workload) -> int:
 
 
 def run_engines(
-    engines: Sequence[Engines], workload: Workload, *, router: str = "round-robin", check: Check = None
+    engines: Sequence[EngineGroup], workload: Workload, *, router: str = "round-robin", check: Check = None
 ) -> SimulationResult:
     """Simulate the whole deployment on `workload`; `check` as for `simulate`. Raises InvalidInput."""
     apart = any(pool.role != "both" for pool in engines)
@@ -87,8 +93,8 @@ def run_engines(
     )
 
 
-def try_engines(
-    engines: Sequence[Engines],
+def evaluate_engines(
+    engines: Sequence[EngineGroup],
     workloads: Sequence[Workload],
     goal: Goal,
     *,
@@ -112,19 +118,19 @@ def try_engines(
     shared = router != "round-robin" or first.is_closed_loop or first.session is not None
     alike = 1 if shared or len(engines) > 1 else engines[0].replicas
     # of the replica that represents all
-    part = first if alike == 1 else first.take(np.arange(0, len(first), alike))
+    part = first if alike == 1 else first.select(np.arange(0, len(first), alike))
     one = [replace(engines[0], replicas=1)] if alike > 1 else engines
     is_long = total >= LONG_RUN
     sampled = sample and is_long and len(part) >= LEAST_SAMPLE
 
-    def run(engines: Sequence[Engines], workload: Workload) -> SimulationResult:
+    def run(engines: Sequence[EngineGroup], workload: Workload) -> SimulationResult:
         return run_engines(engines, workload, router=router, check=check)
 
-    if give_up and is_long and not first.is_closed_loop and len(part) >= LOOKS * LEAST_LOOK:
+    if give_up and is_long and not first.is_closed_loop and len(part) >= MAX_STRETCHES * MIN_STRETCH_REQUESTS:
         looks: list[SimulationResult] = []
-        for stretch in _busiest_first(part)[:LOOKS]:
+        for stretch in _busiest_first(part)[:MAX_STRETCHES]:
             looks.append(run(one, stretch))
-            ahead = outlook(looks, goal, total, share=len(part) / total, alone=sampled)
+            ahead = projected_miss_ratio(looks, goal, total, share=len(part) / total, alone=sampled)
             if ahead > 1:
                 return evaluate_slos(looks, goal, seen="given up")
             if ahead * len(part) <= sum(len(look.records) for look in looks):
@@ -145,7 +151,7 @@ def try_engines(
                 begun.extend(seen)
                 return trial
         share = number / len(workloads) if is_long else 1.0
-        if give_up and hopeless(seen, goal, total, share=share, parts=number):
+        if give_up and cannot_meet_slo(seen, goal, total, share=share, parts=number):
             return evaluate_slos(seen, goal, seen="given up")
     return evaluate_slos(runs, goal, seen="all", intervals=intervals)
 
@@ -157,7 +163,7 @@ def _busiest_first(workload: Workload) -> list[Workload]:
     A stretch on its own has latencies no worse than within the whole run.
     """
     total = len(workload)
-    count = min(max(total // FIRST_LOOK, LEAST_LOOK), total)
+    count = min(max(total // STRETCH_DIVISOR, MIN_STRETCH_REQUESTS), total)
     spans_s = workload.arrival_s[count - 1 :] - workload.arrival_s[: total - count + 1]
     first = int(np.argmin(spans_s))
     places = [np.arange(first, first + count)]
@@ -165,10 +171,10 @@ def _busiest_first(workload: Workload) -> list[Workload]:
         pieces = max(round((end - begin) / count), 1)
         places += [piece for piece in np.array_split(np.arange(begin, end), pieces) if len(piece)]
     others = sorted(places[1:], key=lambda at: workload.arrival_s[at[-1]] - workload.arrival_s[at[0]])
-    return [workload.take(at) for at in (places[0], *others)]
+    return [workload.select(at) for at in (places[0], *others)]
 
 
-def trial_load(
+def served_load_of(
     pools: Pools,
     trial: Evaluation,
     workload: Workload,
@@ -193,7 +199,7 @@ def trial_load(
     )
     if offered_per_s is None:
         return load
-    load = load.at_most(capacity_per_s or max(most_per_s(pools, load), trial.requests_per_s))
+    load = load.limited_to_rate(capacity_per_s or max(max_requests_per_s(pools, load), trial.requests_per_s))
     if workload.expected_over_mean is None:
         return load
     input_tokens, output_tokens = workload.long_run_tokens

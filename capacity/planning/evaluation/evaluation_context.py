@@ -14,9 +14,15 @@ import numpy as np
 from capacity.deployment import Pool
 from capacity.model import ModelSpec
 from capacity.planning.evaluation.cost_bounds import Load
-from capacity.planning.evaluation.evaluate import Check, Engines, run_engines, stretch_steps, try_engines
+from capacity.planning.evaluation.evaluate import (
+    Check,
+    EngineGroup,
+    evaluate_engines,
+    run_engines,
+    stretch_steps,
+)
 from capacity.planning.evaluation.resampling import SteadyTraffic
-from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, judged_in_windows
+from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, evaluate_windows
 from capacity.planning.evaluation.step_error import factors_at
 from capacity.planning.space import Candidate
 from capacity.planning.workers.worker_pool import stop_if_recalled
@@ -47,7 +53,7 @@ class EvaluationRequest(NamedTuple):
     whole: bool = False
 
 
-def first_look(candidate: Candidate, confidence: float | None) -> EvaluationRequest:
+def first_request(candidate: Candidate, confidence: float | None) -> EvaluationRequest:
     """Return the request for a quick evaluation, in which one replica and one draw may represent all."""
     return EvaluationRequest(candidate, confidence, sample=True, first_draw=True)
 
@@ -152,7 +158,7 @@ class EvaluationContext:
             return self
         look = self._looks.get(candidate)
         if look is None:
-            look = self._looks[candidate] = self._run(first_look(candidate, self.steady.confidence), check)
+            look = self._looks[candidate] = self._run(first_request(candidate, self.steady.confidence), check)
         if look.seen == "given up":
             return self
         drawn = self.whole or self.workloads
@@ -169,7 +175,7 @@ class EvaluationContext:
             return self._run(task, check)
         context = self.context_of(task.candidate, check=check)
         steady = context.steady
-        if steady is not None and task == first_look(task.candidate, steady.confidence):
+        if steady is not None and task == first_request(task.candidate, steady.confidence):
             return context._looks[task.candidate]
         return context._run(task, check)
 
@@ -178,9 +184,11 @@ class EvaluationContext:
         engines = []
         for pool, replicas, role in candidate.parts:
             made = self.setup(pool, task.confidence)
-            engines.append(Engines(resolved=self.resolve_pool(pool), replicas=replicas, role=role, made=made))
+            engines.append(
+                EngineGroup(resolved=self.resolve_pool(pool), replicas=replicas, role=role, made=made)
+            )
         workloads, goal = (self.workloads, self.goal) if not task.first_tokens else self._first_tokens()
-        trial = try_engines(
+        trial = evaluate_engines(
             engines,
             workloads,
             goal,
@@ -194,10 +202,16 @@ class EvaluationContext:
         )
         if not task.whole or (task.give_up and not trial.met):
             return trial
-        return self.on_whole(engines, trial, goal, router=candidate.router, check=check)
+        return self.evaluate_whole(engines, trial, goal, router=candidate.router, check=check)
 
-    def on_whole(
-        self, engines: Sequence[Engines], busiest: Evaluation, goal: Goal, *, router: str, check: Check = None
+    def evaluate_whole(
+        self,
+        engines: Sequence[EngineGroup],
+        busiest: Evaluation,
+        goal: Goal,
+        *,
+        router: str,
+        check: Check = None,
     ) -> Evaluation:
         """Judge the engines on the whole traffic, window by window; `busiest` is their trial on the busiest window.
 
@@ -206,7 +220,7 @@ class EvaluationContext:
         if not self.windows:
             return busiest
         runs = [run_engines(engines, w, router=router, check=check) for w in self.whole]
-        return judged_in_windows(runs, self.whole, self.windows, goal, busiest)
+        return evaluate_windows(runs, self.whole, self.windows, goal, busiest)
 
     def _first_tokens(self) -> tuple[Sequence[Workload], Goal]:
         ones = [replace(w, output_tokens=np.ones_like(w.output_tokens)) for w in self.workloads]

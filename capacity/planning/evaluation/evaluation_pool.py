@@ -21,7 +21,7 @@ from capacity.planning.evaluation.evaluation_context import (
     run_task,
 )
 from capacity.planning.evaluation.slo_evaluation import Evaluation
-from capacity.planning.workers.environment_fingerprint import NOTHING, Named
+from capacity.planning.workers.environment_fingerprint import NO_NAMED_INPUTS, NamedInputs
 from capacity.planning.workers.worker_pool import NotDone, WorkerPool, open_pool
 
 WORKERS_AFTER_S = 0.7  # time to start a process: shorter searches start no workers
@@ -44,7 +44,7 @@ class EvaluationPool:
     intervals: bool = True  # sampling intervals around the levels of a full trial
     workers: int = 1
     cluster: str | None = None
-    named: Named = NOTHING
+    named: NamedInputs = NO_NAMED_INPUTS
     until_s: float = math.inf
     tick: Callable[[], None] | None = None
     trials: dict[EvaluationRequest, Evaluation] = field(default_factory=dict)
@@ -95,12 +95,12 @@ class EvaluationPool:
         known = self.best_known(ask)
         if known is not None:
             return known
-        if self._workers_are_there():
+        if self._has_workers():
             self._send(ask, ahead)
             future = self._futures.get(ask)
-            if future is not None and not self._taken_back(future):
+            if future is not None and not self._take_back(future):
                 while not future.done():
-                    self._meanwhile(ahead)
+                    self._run_another(ahead)
             self._collect()
         self.trials[ask] = self._found.get(ask) or self._run(ask)
         return self.trials[ask]
@@ -112,7 +112,7 @@ class EvaluationPool:
         for task, future in zip(tasks, futures, strict=True):
             try:
                 self.check()
-                found = None if future is None or self._taken_back(future) else self._result(future)
+                found = None if future is None or self._take_back(future) else self._result(future)
                 trials.append(found or self.arena.run(task, check=self.check))
             except OutOfTime:
                 trials.append(None)
@@ -130,7 +130,7 @@ class EvaluationPool:
     def _with_intervals(self, ask: EvaluationRequest) -> EvaluationRequest:
         return ask._replace(intervals=self.intervals and not ask.sample)
 
-    def _workers_are_there(self) -> bool:
+    def _has_workers(self) -> bool:
         """Return whether workers are available; start them once the search has run long enough."""
         now_s = time.monotonic()
         worth_it = now_s - self._begun_s > WORKERS_AFTER_S and self.until_s - now_s > WORKERS_FOR_S
@@ -143,11 +143,11 @@ class EvaluationPool:
         self._crew = self._stack.enter_context(crew)
         return self._crew
 
-    def _taken_back(self, future: Future[Evaluation | None]) -> bool:
+    def _take_back(self, future: Future[Evaluation | None]) -> bool:
         return self._crew is not None and self._crew.take_back(future)
 
     def _submit(self, task: EvaluationRequest) -> Future[Evaluation | None] | None:
-        if not self._workers_are_there():
+        if not self._has_workers():
             return None
         assert self._crew is not None
         return self._crew.submit(run_task, task, self.until_s - time.monotonic())
@@ -163,7 +163,7 @@ class EvaluationPool:
                 if future is not None:
                     self._futures[other] = future
 
-    def _meanwhile(self, ahead: Ahead) -> None:
+    def _run_another(self, ahead: Ahead) -> None:
         """While a worker runs the requested trial, run another likely one here, or wait."""
         self.check()
         other = next((ask for ask in ahead() if ask not in self._found and ask not in self._futures), None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.deployment import Traffic
-from capacity.simulator.peaks import LEAST_RESIDENCES
+from capacity.simulator.peaks import MIN_RESIDENCES
 from capacity.simulator.replications import check_replications
 from capacity.workload import Workload
 
@@ -16,7 +16,7 @@ MOST_REQUESTS = 60_000  # limit of all draws together, unless --num-prompts is g
 SHORTEST_RUN = 5  # in mean end-to-end latencies: a shorter run is mostly warm-up
 
 
-def draws(
+def resample_traffic(
     traffic: Traffic, workload: Workload | None, count: int, max_model_len: int | None = None
 ) -> tuple[Workload, ...]:
     """Return the traffic drawn with `count` seeds; one draw for a trace or a given workload. Raises InvalidInput."""
@@ -61,12 +61,12 @@ class SteadyTraffic:
         first, most = workloads[0], MOST_REQUESTS // len(workloads)
         if first.is_closed_loop or first.span_s >= SHORTEST_RUN * mean_e2e_s or len(first) >= most:
             return None
-        needed = LEAST_RESIDENCES * mean_e2e_s * first.offered_per_s
+        needed = MIN_RESIDENCES * mean_e2e_s * first.offered_per_s
         return min(len(first) << math.ceil(math.log2(max(needed / len(first), 2))), most)
 
     def draw(self, requests: int, workloads: Sequence[Workload]) -> tuple[Workload, ...]:
         """Return longer draws; no request exceeds the longest of `workloads`, for which the engines were sized."""
         longest = max(int((w.prompt_tokens + w.output_tokens).max()) for w in workloads)
         traffic = self.traffic.model_copy(update={"num_prompts": requests})
-        drawn = draws(traffic, None, len(workloads), self.max_model_len)
+        drawn = resample_traffic(traffic, None, len(workloads), self.max_model_len)
         return tuple(each.fit_to(longest, how="clip") for each in drawn)

@@ -17,12 +17,12 @@ from capacity.simulator.distribution import PERCENTILES
 from capacity.simulator.metrics import RequestTable
 from capacity.step import PS_PER_S
 from capacity.workload import Slo, Workload
-from capacity.workload.windows import Window, judged_windows, rows_of
+from capacity.workload.windows import Window, evaluated_windows, window_rows
 
 Floats = npt.NDArray[np.float64]
 Seen = Literal["all", "sample", "given up"]
 
-NEVER_S = 1e9  # latency of a rejected or unfinished request, in percentiles
+FAILED_LATENCY_S = 1e9  # latency of a rejected or unfinished request, in percentiles
 BOOTSTRAP_BLOCKS = 20
 BOOTSTRAP_DRAWS = 200
 
@@ -152,7 +152,7 @@ def evaluate_slos(
     )
 
 
-def judged_in_windows(
+def evaluate_windows(
     runs: Sequence[SimulationResult],
     workloads: Sequence[Workload],
     windows: Sequence[Window],
@@ -165,12 +165,12 @@ def judged_in_windows(
     `busiest` is the trial of the busiest window alone; levels on gaps between tokens come from it because runs do not
     record gaps by time.
     """
-    owed = replace(goal, slos=tuple(slo for slo in goal.slos if slo.of_requests))
+    owed = replace(goal, slos=tuple(slo for slo in goal.slos if slo.applies_to_requests))
     found: list[tuple[WindowLevels, list[SimulationResult]]] = []
-    owing = judged_windows(windows)
+    owing = evaluated_windows(windows)
     for window in windows:
         parts = [
-            replace(run, records=run.records.rows(rows_of(workload, window)))
+            replace(run, records=run.records.rows(window_rows(workload, window)))
             for run, workload in zip(runs, workloads, strict=True)
         ]
         parts = [part for part in parts if len(part.records)]
@@ -211,7 +211,9 @@ def _ratios_of_requests(tables: Sequence[RequestTable], slo: Slo) -> Floats:
     for table in tables:
         time_ps, parts = table.span_ps(slo.metric)
         limits_s = slo.limit_s * np.maximum(parts, 1)
-        ratios.append(np.where(table.completed, time_ps / PS_PER_S / limits_s, NEVER_S / slo.limit_s))
+        ratios.append(
+            np.where(table.completed, time_ps / PS_PER_S / limits_s, FAILED_LATENCY_S / slo.limit_s)
+        )
     return np.concatenate(ratios)
 
 
@@ -219,7 +221,7 @@ def _ratio_at(ratios: Floats, share: float) -> float:
     """Return the lowest ratio that at least this fraction of the requests does not exceed."""
     count = len(ratios)
     if not count:
-        return NEVER_S
+        return FAILED_LATENCY_S
     needed = math.ceil(share * count)
     needed -= (needed - 1) / count >= share
     needed += needed / count < share
@@ -242,9 +244,9 @@ def _level_of_each(slo: Slo, ratios: Floats, goal: Goal, *, met: bool) -> Level:
 def _level(slo: Slo, runs: Sequence[SimulationResult], *, intervals: bool) -> Level:
     assert slo.percentile is not None
     low_s, high_s = None, None
-    if not slo.of_requests:
+    if not slo.applies_to_requests:
         value_s = _gap_s(slo, slo.percentile, runs)
-        within = float(slo.attained_by(value_s))
+        within = float(slo.is_met(value_s))
     else:
         blocks = [_column(run.records, slo.metric) for run in runs]
         values = np.concatenate(blocks)
@@ -259,7 +261,7 @@ def _level(slo: Slo, runs: Sequence[SimulationResult], *, intervals: bool) -> Le
         good_fraction=within,
         required_fraction=slo.percentile / 100,
         ratio=(value_s or 0.0) / slo.limit_s,
-        met=slo.attained_by(value_s),
+        met=slo.is_met(value_s),
         low_s=low_s,
         high_s=high_s,
     )
@@ -312,7 +314,9 @@ def _index_of_rank(
     return low
 
 
-def outlook(runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: float, alone: bool) -> float:
+def projected_miss_ratio(
+    runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: float, alone: bool
+) -> float:
     """Return the requests beyond a limit divided by those permitted, for the worst level; above 1 the SLO is missed.
 
     The runs are stretches of a part that holds the fraction `share` of all `total` requests. `alone`: judge that part
@@ -325,7 +329,9 @@ def outlook(runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: 
     )
 
 
-def hopeless(runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: float, parts: int) -> bool:
+def cannot_meet_slo(
+    runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: float, parts: int
+) -> bool:
     """Return whether too many requests exceed a limit for the remaining requests to compensate.
 
     `share` 1: certain, because more are bad than may be of all `total`. Below 1, it is the simulated fraction in equal
@@ -339,7 +345,7 @@ def _misses(runs: Sequence[SimulationResult], goal: Goal) -> Iterator[tuple[int,
     """Yield the number of requests beyond each limit, and the fraction permitted."""
     tables = [run.records for run in runs]
     for slo in goal.slos:
-        if slo.of_requests:
+        if slo.applies_to_requests:
             yield int((latencies_s(tables, slo.metric) > slo.limit_s).sum()), goal.may_miss(slo)
 
 
@@ -350,5 +356,5 @@ def latencies_s(tables: Iterable[RequestTable], metric: str) -> Floats:
 
 
 def _column(table: RequestTable, metric: str) -> Floats:
-    values = np.where(table.completed, table.latency_s(metric), NEVER_S)
+    values = np.where(table.completed, table.latency_s(metric), FAILED_LATENCY_S)
     return values[~np.isnan(values)]

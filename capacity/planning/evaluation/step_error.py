@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import cast
 
-from capacity.answers.interval_parts import NINETY
+from capacity.answers.interval_parts import Z_90
 from capacity.answers.intervals import batch_bands
 from capacity.answers.phases import RequestLengths, batch_over_ranks
 from capacity.pool.resolve import ResolvedPool
@@ -42,7 +42,7 @@ def factors_at(resolved: ResolvedPool, confidence: float | None) -> Factors:
     times = batch_over_ranks(resolved, resolved.limits_from(0.0), batch, lengths)
     bands = batch_bands(resolved, times, lengths, batch)
     bands = replace(bands, seen=replace(bands.seen, server_s=0.0))
-    deviations = NormalDist().inv_cdf(confidence) / NINETY
+    deviations = NormalDist().inv_cdf(confidence) / Z_90
     end = 1 if deviations > 0 else 0
     prefill, decode = (float(bands.ends(name)[end] ** abs(deviations)) for name in ("ttft", "tpot"))
     return Factors(prefill=prefill, decode=decode)

@@ -19,13 +19,13 @@ from capacity.base.errors import InvalidInput
 from capacity.base.keywords import document_options, split
 from capacity.base.record import make_from
 from capacity.deployment import Cost, Traffic, build
-from capacity.deployment.routing import Takes
-from capacity.hardware.pricing import billed_gpus, price_of, usd_per_hour
+from capacity.deployment.routing import PoolLimits
+from capacity.hardware.pricing import billed_gpus, find_price_for_cost, usd_per_hour
 from capacity.model import ModelSpec
-from capacity.planning.evaluation.evaluate import Engines, try_engines
+from capacity.planning.evaluation.evaluate import EngineGroup, evaluate_engines
 from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationRequest
 from capacity.planning.fleets.fleet_layouts import Layouts
-from capacity.planning.fleets.fleet_pools import Pools, lengths_of, usual_thresholds
+from capacity.planning.fleets.fleet_pools import PoolPlanner, lengths_of, usual_thresholds
 from capacity.planning.fleets.fleet_records import (
     FleetDay,
     FleetHour,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 ROUTERS = {"prompt": "by-prompt-length", "request": "by-request-length"}
-NOT_OF_A_FLEET = {"routers", "serving", "alternatives", "objective"}
+UNSUPPORTED_SEARCH_FIELDS = {"routers", "serving", "alternatives", "objective"}
 
 
 @document_options(Search, Traffic, Cost, Split)
@@ -89,10 +89,10 @@ def fleet(
     asked = replace(request, steady=None)
     if any(each.is_closed_loop for each in asked.workloads):
         raise InvalidInput("a fleet needs open-loop arrivals: leave out --concurrency and sessions")
-    pools = Pools(asked=asked, ways=ways, workers=workers, progress=progress)
+    pools = PoolPlanner(asked=asked, ways=ways, workers=workers, progress=progress)
     thresholds = ways.split_at or usual_thresholds(lengths_of(asked.workloads[0], ways.split_by))
     layouts = Layouts(pools=pools, thresholds=thresholds)
-    layouts.look(ways.max_pools)
+    layouts.try_layouts(ways.max_pools)
     arena = asked.arena()
     best, proof = _best_proved(layouts, arena)
     return _plan(layouts, arena.windows, best, proof)
@@ -112,7 +112,7 @@ def _check_pools(ways: Split) -> None:
 
 def _search(fields: Mapping[str, Any], ways: Split) -> Search:
     """Return the search space of each pool. Raises InvalidInput for settings that a fleet does not support."""
-    if wrong := sorted(name for name in NOT_OF_A_FLEET & set(fields) if name != "objective"):
+    if wrong := sorted(name for name in UNSUPPORTED_SEARCH_FIELDS & set(fields) if name != "objective"):
         raise InvalidInput(
             f"--{wrong[0]} is fixed in a fleet, which routes by request length and serves aggregated (prefill and "
             "decode on the same GPUs): leave it out"
@@ -176,11 +176,11 @@ def _day(layouts: Layouts, best: Layout | None) -> FleetDay | None:
     sides = layouts.sides[best.thresholds_tokens]
     arenas = [replace(asked, workloads=side.part, goal=side.goal).arena() for side in sides]
     both = list(zip(best.pools, arenas, strict=True))
-    needed = [_by_share(*each, asked.search.confidence, sorted(set(shares))) for each in both]
+    needed = [_replicas_by_share(*each, asked.search.confidence, sorted(set(shares))) for each in both]
     peak_per_s = sum(
         arena.windows[0].requests_per_s if arena.windows else pool.requests_per_s for pool, arena in both
     )
-    prices = [price_of(pool.pool.gpu, asked.cost) for pool in best.pools]
+    prices = [find_price_for_cost(pool.pool.gpu, asked.cost) for pool in best.pools]
     hours = []
     for hour, share in enumerate(shares):
         counts = tuple(ways.with_reserve(each[share]) for each in needed)
@@ -225,24 +225,26 @@ def _best_proved(layouts: Layouts, arena: EvaluationContext) -> tuple[Layout | N
         proof = _proof(best, layouts.pools, arena)
         if proof.met:
             return best, proof
-        layouts.turn_down(best, "all pools together miss the SLO")
+        layouts.reject(best, "all pools together miss the SLO")
     return None, None
 
 
-def _proof(best: Layout, pools: Pools, arena: EvaluationContext) -> FleetProof:
+def _proof(best: Layout, pools: PoolPlanner, arena: EvaluationContext) -> FleetProof:
     """Simulate all pools behind their router on all requests, at the requested confidence."""
     asked = pools.asked
     engines = []
     for place, pool in enumerate(best.pools):
-        made = replace(arena.setup(pool.pool, asked.search.confidence), takes=Takes(place, pool.up_to_tokens))
-        engines.append(Engines(resolved=arena.resolve_pool(pool.pool), replicas=pool.replicas, made=made))
+        made = replace(
+            arena.setup(pool.pool, asked.search.confidence), takes=PoolLimits(place, pool.up_to_tokens)
+        )
+        engines.append(EngineGroup(resolved=arena.resolve_pool(pool.pool), replicas=pool.replicas, made=made))
     router = _router(best, pools.ways)
-    trial = try_engines(engines, arena.workloads, asked.goal, router=router, give_up=False)
-    trial = arena.on_whole(engines, trial, asked.goal, router=router)
+    trial = evaluate_engines(engines, arena.workloads, asked.goal, router=router, give_up=False)
+    trial = arena.evaluate_whole(engines, trial, asked.goal, router=router)
     return make_from(FleetProof, trial, requests=sum(map(len, asked.workloads)))
 
 
-def _by_share(
+def _replicas_by_share(
     pool: FleetPool, arena: EvaluationContext, confidence: float, shares: Sequence[float]
 ) -> dict[float, int]:
     """Return the fewest replicas that meet the SLO at each fraction of the peak, at most those of the peak.
@@ -253,7 +255,7 @@ def _by_share(
     replicas = 1
     for share in shares:
         if share > 0 and share < 1:
-            slowed = [each.at_rate(each.request_rate_per_s * share) for each in arena.workloads]
+            slowed = [each.set_rate(each.request_rate_per_s * share) for each in arena.workloads]
             slower = replace(arena, workloads=slowed)
             while replicas < pool.replicas:
                 candidate = Candidate(pool=pool.pool, replicas=replicas, router=pool.router)

@@ -14,17 +14,17 @@ from typing import NamedTuple
 
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.fleets.fleet_pools import (
-    LATE,
     LONG_SHARES,
-    Pools,
-    Side,
+    NOT_EVALUATED,
+    PoolPlan,
+    PoolPlanner,
     Span,
     goals_of_pools,
     spans_of,
 )
 from capacity.planning.fleets.fleet_records import Layout, Outcome, best_of
 
-SAME = 1e-9  # relative difference within which costs are equal
+EQUAL_COST_TOLERANCE = 1e-9  # relative difference within which costs are equal
 
 CostOf = Callable[[int, int], float]  # cost of the part between two places; infinite if impossible
 
@@ -33,26 +33,26 @@ CostOf = Callable[[int, int], float]  # cost of the part between two places; inf
 class Layouts:
     """All layouts tried, in order, and the pools of those found."""
 
-    pools: Pools
+    pools: PoolPlanner
     thresholds: Sequence[int]
     tried: list[Layout] = field(default_factory=list)
-    sides: dict[tuple[int, ...], Sequence[Side]] = field(default_factory=dict)
+    sides: dict[tuple[int, ...], Sequence[PoolPlan]] = field(default_factory=dict)
 
-    def look(self, most_pools: int) -> None:
+    def try_layouts(self, most_pools: int) -> None:
         """Try one pool, two pools with every threshold, and the best of 3 to `most_pools` pools."""
         self.pools.runs_left = self._runs(most_pools)
         for threshold in (None, *self.thresholds) if most_pools > 1 else (None,):
             # in order, so that layouts that cannot be cheaper than earlier ones are skipped
             self.tried.append(self._layout_at(threshold))
         for count in range(3, min(most_pools, len(self.thresholds) + 1) + 1):
-            self.tried.append(self._of_many(count))
+            self.tried.append(self._layout_of_count(count))
 
     @property
     def best(self) -> Layout | None:
         """Return the best layout so far."""
         return best_of(self.tried)
 
-    def turn_down(self, layout: Layout, reason: str) -> None:
+    def reject(self, layout: Layout, reason: str) -> None:
         """Reject a layout, and try again those that were skipped because it seemed cheaper."""
         self.tried[self.tried.index(layout)] = replace(
             layout, outcome="no answer", reason=reason, objective=None
@@ -75,7 +75,7 @@ class Layouts:
         if threshold is not None:
             spans = spans_of(self.pools.asked.workloads, threshold, self.pools.ways.split_by)
         for goals in self._goals(spans[-1]) if len(spans) > 1 else [(self.pools.asked.goal,)]:
-            layout, sides = self._in_ways(threshold, spans, goals)
+            layout, sides = self._layout_for_goals(threshold, spans, goals)
             if first is None or best_of([first, layout]) is layout:
                 first = layout
                 self.sides[layout.thresholds_tokens] = sides
@@ -84,13 +84,13 @@ class Layouts:
         assert first is not None
         return first
 
-    def _in_ways(
+    def _layout_for_goals(
         self, threshold: int | None, spans: Sequence[Span], goals: Sequence[Goal]
-    ) -> tuple[Layout, Sequence[Side]]:
+    ) -> tuple[Layout, Sequence[PoolPlan]]:
         """Return the cheapest pools that meet these goals."""
         thresholds = () if threshold is None else (threshold,)
         leader = self.best
-        sides: list[Side] = []
+        sides: list[PoolPlan] = []
         for span, goal in zip(spans, goals, strict=True):
             side = self.pools.side(span, goal)
             sides.append(side)
@@ -112,7 +112,7 @@ class Layouts:
         share = self.pools.share(longest)
         return goals_of_pools(goal, share) if share else []
 
-    def _of_many(self, count: int) -> Layout:
+    def _layout_of_count(self, count: int) -> Layout:
         """Return the cheapest layout of exactly `count` pools, if it costs less than the best so far."""
         leader, sides = self.best, self._cheapest_of(count)
         thresholds = tuple(side.span.up_to for side in sides if side.span.up_to is not None)
@@ -121,17 +121,17 @@ class Layouts:
             self.sides[thresholds] = sides
             return replace(_planned_layout(thresholds, sides), proved=proved)
         if any(side.outcome == "not reached" for side in self.pools.sides):
-            return _rejected_layout((), "not reached", LATE, proved=False, num_pools=count)
+            return _rejected_layout((), "not reached", NOT_EVALUATED, proved=False, num_pools=count)
         if leader is None:
             return _rejected_layout((), "no answer", "nothing meets the SLO", proved=proved, num_pools=count)
         why = f"{count} pools cost at least as much as the best layout with any thresholds"
         return _rejected_layout((), "cannot be cheaper", why, proved=proved, num_pools=count)
 
-    def _cheapest_of(self, count: int) -> Sequence[Side]:
+    def _cheapest_of(self, count: int) -> Sequence[PoolPlan]:
         """Return the pools; empty if `count` pools cost at least as much as the best so far."""
         leader, least = self.best, self.pools.lowest_cost()
         limit = math.inf if leader is None else leader.objective or 0.0
-        found: Sequence[Side] = ()
+        found: Sequence[PoolPlan] = ()
         for last in range(count - 2, len(self.thresholds)):
             longest, places = Span(self.thresholds[last]), self.thresholds[: last + 1]
             for goal, goal_of_longest in self._goals(longest):
@@ -140,7 +140,7 @@ class Layouts:
                 tail = self.pools.side(longest, goal_of_longest)
                 if tail.pool is None:
                     continue
-                below = limit * (1 - SAME) - tail.objective
+                below = limit * (1 - EQUAL_COST_TOLERANCE) - tail.objective
                 before = self._cheapest_before(places, count - 1, goal, least=least, below=below)
                 if before:
                     found = [*before, tail]
@@ -149,11 +149,11 @@ class Layouts:
 
     def _cheapest_before(
         self, places: Sequence[int], count: int, goal: Goal, *, least: float, below: float
-    ) -> Sequence[Side]:
+    ) -> Sequence[PoolPlan]:
         """Return the cheapest `count` pools for requests up to the last of `places`; each pool meets the goal."""
         limits = (None, *places)
 
-        def side(start: int, end: int) -> Side:
+        def side(start: int, end: int) -> PoolPlan:
             return self.pools.side(Span(limits[start], limits[end]), goal)
 
         cheapest = cheapest_partition(
@@ -162,7 +162,7 @@ class Layouts:
         return [] if cheapest is None else [side(*each) for each in pairwise((0, *cheapest.ends))]
 
 
-def _planned_layout(thresholds: tuple[int, ...], sides: Sequence[Side]) -> Layout:
+def _planned_layout(thresholds: tuple[int, ...], sides: Sequence[PoolPlan]) -> Layout:
     pools = [side.pool for side in sides if side.pool is not None]
     middle = [pool for pool in pools if pool.label == "middle"]
     if len(middle) > 1:

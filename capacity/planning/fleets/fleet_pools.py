@@ -17,7 +17,7 @@ from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.fleets.fleet_records import FleetPool, Outcome
 from capacity.planning.fleets.fleet_space import Split
 from capacity.planning.search.plan_answer import find_conditional, run_search
-from capacity.planning.search.plan_notes import ROUTED
+from capacity.planning.search.plan_notes import ROUTER_NOTE
 from capacity.planning.search.plan_request import Market, PlanRequest
 from capacity.planning.search.snapshot import Progress, Snapshot
 from capacity.planning.space import ROUND_ROBIN
@@ -32,8 +32,8 @@ ROUND_TOKENS = 64  # thresholds are rounded up to a multiple
 # fractions of the permitted misses for the longest requests, in addition to equal goals
 LONG_SHARES = (0.5, 0.9)
 MOST_MISSED = 50.0  # percent of a pool's requests; above it, even a queue that grows without bound could pass
-WITHIN = "least-outstanding"  # router within a pool, as in the routers by length
-LATE = "not evaluated because the search was stopped before it"
+POOL_ROUTER = "least-outstanding"  # router within a pool, as in the routers by length
+NOT_EVALUATED = "not evaluated because the search was stopped before it"
 
 
 class Span(NamedTuple):
@@ -44,7 +44,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class PoolPlan:
     """Result of planning one pool: its requests, its goal, and the pool or the reason why there is none."""
 
     span: Span
@@ -60,7 +60,7 @@ class Side:
 
 
 @dataclass(kw_only=True)
-class Pools:
+class PoolPlanner:
     """Planner of pools that plans each span and goal once; `runs_left` plans share the remaining time."""
 
     asked: PlanRequest
@@ -71,9 +71,9 @@ class Pools:
     started_s: float = field(default_factory=time.monotonic)
     prices: dict[str, None] = field(default_factory=dict)
     ended: bool = False  # interrupted by the user
-    _sides: dict[tuple[Span, Goal], Side] = field(default_factory=dict, repr=False)
+    _sides: dict[tuple[Span, Goal], PoolPlan] = field(default_factory=dict, repr=False)
 
-    def side(self, span: Span, goal: Goal) -> Side:
+    def side(self, span: Span, goal: Goal) -> PoolPlan:
         """Return the cheapest pool for the requests of `span` that meets `goal`.
 
         Raises DoesNotFit if the span covers all requests.
@@ -89,7 +89,7 @@ class Pools:
         return len(part[0]) / len(self.asked.workloads[0]) if part else 0.0
 
     @property
-    def sides(self) -> tuple[Side, ...]:
+    def sides(self) -> tuple[PoolPlan, ...]:
         """Return all pools tried."""
         return tuple(self._sides.values())
 
@@ -102,9 +102,9 @@ class Pools:
         quotes = self._market(tuple(wide)).quotes.values()
         return min((usd_per_hour(price, billed_gpus(price, gpus)) for price in quotes if price), default=0.0)
 
-    def _side(self, span: Span, goal: Goal) -> Side:
+    def _side(self, span: Span, goal: Goal) -> PoolPlan:
         part = part_of(self.asked.workloads, span, self.ways.split_by)
-        side = Side(span=span, part=part, goal=goal, outcome="no answer")
+        side = PoolPlan(span=span, part=part, goal=goal, outcome="no answer")
         if not part:
             return replace(side, reason="no requests in some samples of the traffic")
         name = name_of(span)
@@ -115,8 +115,8 @@ class Pools:
                 raise
             return replace(side, reason=f"{name} requests: {error}")
         if plan is None:
-            return replace(side, outcome="not reached", reason=LATE, proved=False)
-        side = replace(side, warnings=tuple(text for text in plan.warnings if text != ROUTED))
+            return replace(side, outcome="not reached", reason=NOT_EVALUATED, proved=False)
+        side = replace(side, warnings=tuple(text for text in plan.warnings if text != ROUTER_NOTE))
         if plan.best is None:
             why = "; ".join(f"{miss.slo}: {miss.best} on {miss.candidate}" for miss in plan.misses)
             reason = f"{name} requests: {why or 'nothing meets the SLO'}"
@@ -131,9 +131,9 @@ class Pools:
             proved=plan.proved,
         )
 
-    def conditional(self, side: Side) -> tuple[Conditional, ...]:
+    def conditional(self, side: PoolPlan) -> tuple[Conditional, ...]:
         """Return alternatives to this pool under conditions, at a lower objective including the reserve."""
-        asked = self._request(side, WITHIN if side.pool is None else side.pool.router, runs=1)
+        asked = self._request(side, POOL_ROUTER if side.pool is None else side.pool.router, runs=1)
         if asked is None or not side.part:
             return ()
         found: list[Conditional] = []
@@ -144,14 +144,14 @@ class Pools:
                 found.append(replace(each, answer=replace(each.answer, objective=objective)))
         return tuple(found)
 
-    def _cheapest(self, side: Side) -> Plan | None:
+    def _cheapest(self, side: PoolPlan) -> Plan | None:
         """Return the plan of one pool; plan a pool for all requests behind each router separately.
 
         A percentile of few requests does not improve steadily with replicas, so a search over both routers could
         return the more expensive one.
         """
         best: Plan | None = None
-        for router in (WITHIN, ROUND_ROBIN) if side.span == Span() else (WITHIN,):
+        for router in (POOL_ROUTER, ROUND_ROBIN) if side.span == Span() else (POOL_ROUTER,):
             plan = self._plan(side, router)
             if plan is None:
                 return best
@@ -160,7 +160,7 @@ class Pools:
                 best = plan
         return best
 
-    def _plan(self, side: Side, router: str) -> Plan | None:
+    def _plan(self, side: PoolPlan, router: str) -> Plan | None:
         """Return the plan of one pool; None if there is no time for it."""
         asked = self._request(side, router, runs=max(self.runs_left, 1))
         self.runs_left -= 1
@@ -171,7 +171,7 @@ class Pools:
         self.prices |= dict.fromkeys(plan.prices)
         return plan
 
-    def _request(self, side: Side, router: str, *, runs: int) -> PlanRequest | None:
+    def _request(self, side: PoolPlan, router: str, *, runs: int) -> PlanRequest | None:
         """Return the plan request of one pool with its part of the time, for `runs` plans; None if no time remains."""
         own = {"short": self.ways.short_gpus, "long": self.ways.long_gpus}.get(name_of(side.span))
         update: dict[str, object] = {"routers": (router,), "gpus": own or self.asked.search.gpus}
@@ -198,7 +198,7 @@ class Pools:
 
         return report
 
-    def _pool(self, side: Side, answer: Ranked) -> FleetPool:
+    def _pool(self, side: PoolPlan, answer: Ranked) -> FleetPool:
         """Return the answer for one pool with its reserve."""
         candidate, first = answer.candidate, side.part[0]
         replicas = self.ways.with_reserve(candidate.replicas)
@@ -234,7 +234,7 @@ def name_of(span: Span) -> str:
 
 def lengths_of(workload: Workload, split_by: str) -> IntArray:
     """Return the length in tokens by which the router splits requests."""
-    return workload.prompt_tokens if split_by == "prompt" else workload.asked_tokens
+    return workload.prompt_tokens if split_by == "prompt" else workload.requested_tokens
 
 
 def usual_thresholds(lengths: IntArray) -> tuple[int, ...]:
@@ -278,7 +278,7 @@ def _part(workload: Workload, rows: IntArray) -> Workload:
     """Return these rows of the workload, with the request rate scaled to their share."""
     asked = workload.asked_per_s
     return replace(
-        workload.take(rows), asked_per_s=None if asked is None else asked * len(rows) / len(workload)
+        workload.select(rows), asked_per_s=None if asked is None else asked * len(rows) / len(workload)
     )
 
 
@@ -309,7 +309,7 @@ def _scale_permitted_misses(goal: Goal, factor: float) -> Goal:
 
     slos = tuple(
         slo
-        if slo.percentile is None or not slo.of_requests
+        if slo.percentile is None or not slo.applies_to_requests
         else replace(slo, percentile=percentile(slo.percentile))
         for slo in goal.slos
     )

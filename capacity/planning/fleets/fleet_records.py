@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from capacity.base.errors import InvalidInput
-from capacity.base.record import AnswerRecord, Written
+from capacity.base.record import AnswerRecord, WrittenRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, build
 from capacity.planning.evaluation.slo_evaluation import Level, WindowLevels
 from capacity.planning.records import Conditional, LaunchLine
@@ -54,7 +54,7 @@ class FleetPool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout(Written):
+class Layout(WrittenRecord):
     """Pools by length with thresholds between them.
 
     `num_pools` is the number requested: a threshold beyond all requests leaves one pool of two. For three or more

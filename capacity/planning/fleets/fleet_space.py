@@ -60,7 +60,7 @@ class Split(FlagSpec):
         replicas, up = needed + self.spare_replicas, self.replica_availability
         if self.availability is None or up is None:
             return replicas
-        while enough_up(replicas, needed, up) < self.availability:
+        while availability_of_pool(replicas, needed, up) < self.availability:
             replicas += 1
             if replicas > needed + MOST_IN_RESERVE:
                 raise InvalidInput(
@@ -70,7 +70,7 @@ class Split(FlagSpec):
         return replicas
 
 
-def enough_up(replicas: int, needed: int, availability: float) -> float:
+def availability_of_pool(replicas: int, needed: int, availability: float) -> float:
     """Return the probability that at least `needed` of `replicas` are up, each independently with `availability`."""
     from scipy.special import bdtr
 

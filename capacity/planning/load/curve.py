@@ -22,18 +22,18 @@ from capacity.base.flags import CLUSTER
 from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord, make_from
 from capacity.base.spec import Spec
-from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, deployment_of
-from capacity.deployment.use_cases import levels_of
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, make_deployment
+from capacity.deployment.use_cases import service_levels
 from capacity.hardware.cost_estimate import CostEstimate
-from capacity.hardware.pricing import Price, cautions_of, price_of
+from capacity.hardware.pricing import Price, find_price_for_cost, price_cautions
 from capacity.model import ModelSpec
-from capacity.planning.evaluation.cost_bounds import Load, bound
-from capacity.planning.evaluation.evaluate import deployment_label, trial_load
-from capacity.planning.evaluation.resampling import draws
+from capacity.planning.evaluation.cost_bounds import Load, bound_engine
+from capacity.planning.evaluation.evaluate import deployment_label, served_load_of
+from capacity.planning.evaluation.resampling import resample_traffic
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, Level
 from capacity.planning.evaluation.step_error import ScaledSteps, factors_at
 from capacity.planning.load.day import Day, day_of, replicas_by_hour
-from capacity.planning.load.highest_rate import HighestRate, Runs, Served
+from capacity.planning.load.highest_rate import HighestRate, RateRuns, Served
 from capacity.planning.workers.worker_pool import open_pool
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.capacity_probe import Capacity
@@ -160,7 +160,7 @@ def curve(
     pool_fields, traffic_fields, prices, load_fields = split(options, Pool, Traffic, Cost, RisingLoad)
     load: RisingLoad = build(RisingLoad, load_fields)
     beside = {name: getattr(load, name) for name in load_fields} | {"request_rate": SHAPE_RATE}
-    deployment = deployment_of(
+    deployment = make_deployment(
         model, pool=pool_fields, traffic=traffic_fields, cost=prices, question="curve", **beside
     )
     pool, traffic = deployment.pool, deployment.traffic
@@ -168,11 +168,11 @@ def curve(
     resolved.memory.require_fit()
     if traffic.trace is None and "request_rate" not in traffic.model_fields_set:
         traffic = traffic.model_copy(update={"request_rate": SHAPE_RATE})
-    drawn = draws(traffic, workload, load.replications, resolved.max_model_len)
+    drawn = resample_traffic(traffic, workload, load.replications, resolved.max_model_len)
     varies = workload is not None or traffic.trace is not None or traffic.arrivals != "steady"
     workloads, window_notes = _in_busiest_window(drawn, load.slo_window) if varies else (drawn, ())
-    goal = Goal(slos=parse_slos(levels_of(slo, traffic)), goodput_target=load.goodput_target)
-    price = price_of(resolved.profile.name, deployment.cost)
+    goal = Goal(slos=parse_slos(service_levels(slo, traffic)), goodput_target=load.goodput_target)
+    price = find_price_for_cost(resolved.profile.name, deployment.cost)
     served = Served(resolved=resolved, workloads=workloads, goal=goal, replicas=pool.replicas)
     return _curve(served, load, price, cluster=cluster, progress=progress, notes=window_notes)
 
@@ -221,7 +221,7 @@ def _curve(
         raise InvalidInput("a curve needs open-loop arrivals: leave out --concurrency and sessions")
     day_rates_per_s = load.day_rates_per_s
     with nullcontext() if cluster is None else open_pool(1, cluster, common=(served,)) as crew:
-        runs = Runs(served=served, crew=crew, progress=progress)
+        runs = RateRuns(served=served, crew=crew, progress=progress)
         runs.expected = len(load.rates or SHARES) + (9 * (3 + len(workloads)) if goal.slos else 0)
         guess = _bound_rate(resolved, workloads[:1], goal) * replicas
         highest, rate_notes = runs.highest(guess, load.confidence) if goal.slos else (None, ())
@@ -254,7 +254,7 @@ def _curve(
         warnings=(
             *notes,
             *rate_notes,
-            *cautions_of(price),
+            *price_cautions(price),
             *resolved.notes,
             *resolved.split_notes(workloads[0].mean_prompt_tokens),
             *workloads[0].notices,
@@ -266,7 +266,7 @@ def _curve(
 def _bound_rate(resolved: ResolvedPool, workloads: Sequence[Workload], goal: Goal) -> float:
     """Return the rate that would keep one engine always busy at best efficiency."""
     steps = ScaledSteps(resolved.step_model, factors_at(resolved, None))
-    work_s = bound(resolved, steps.step_seconds, Load.average(workloads), goal).work_s
+    work_s = bound_engine(resolved, steps.step_seconds, Load.average(workloads), goal).work_s
     return 1 / work_s if work_s > 0 else 1.0
 
 
@@ -280,7 +280,7 @@ def _point(
 ) -> CurvePoint:
     """Return one point of the curve; the served load is that of steady state, without warm-up and drain."""
     most = None if capacity is None else capacity.requests_per_s
-    load = trial_load(pools, trial, workload, offered_per_s=rate, capacity_per_s=most)
+    load = served_load_of(pools, trial, workload, offered_per_s=rate, capacity_per_s=most)
     served = 0.0 if load is None else load.requests_per_s
     return make_from(
         CurvePoint,

@@ -11,10 +11,15 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from capacity.planning.evaluation.evaluate import Engines, try_engines
+from capacity.planning.evaluation.evaluate import EngineGroup, evaluate_engines
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal
 from capacity.planning.evaluation.step_error import factors_at
-from capacity.planning.workers.worker_pool import WorkerPool, once, side_by_side, stop_if_recalled
+from capacity.planning.workers.worker_pool import (
+    WorkerPool,
+    run_in_parallel,
+    single_request,
+    stop_if_recalled,
+)
 from capacity.pool.resolve import ResolvedPool
 from capacity.workload import Workload
 
@@ -63,13 +68,13 @@ class Served:
     def trial(self, ask: _Rate) -> Evaluation:
         """Run one trial, in this process or on a worker."""
         factors = factors_at(self.resolved, ask.level)
-        engines = Engines(resolved=self.resolved, replicas=self.replicas, factors=factors)
-        scaled = [self.workloads[ask.draw].at_rate(ask.rate)]
-        return try_engines([engines], scaled, self.goal, give_up=ask.give_up, check=stop_if_recalled)
+        engines = EngineGroup(resolved=self.resolved, replicas=self.replicas, factors=factors)
+        scaled = [self.workloads[ask.draw].set_rate(ask.rate)]
+        return evaluate_engines([engines], scaled, self.goal, give_up=ask.give_up, check=stop_if_recalled)
 
 
 @dataclass(kw_only=True)
-class Runs:
+class RateRuns:
     """Runs with a progress count; one bisection takes about nine runs."""
 
     served: Served
@@ -78,17 +83,21 @@ class Runs:
     expected: int = 0
     done: int = 0
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         self.done += 1
         if self.progress is not None:
             self.progress(self.done, max(self.expected, self.done + 1))
 
     def _run_chains(self, chains: Sequence[Generator[_Rate, Evaluation, Value]]) -> list[Value]:
-        return side_by_side(chains, self.served.trial, crew=self.crew, function=Served.trial, told=self._tell)
+        return run_in_parallel(
+            chains, self.served.trial, crew=self.crew, function=Served.trial, told=self._report_progress
+        )
 
     def evaluate_all(self, rates: Sequence[float]) -> list[Evaluation]:
         """Return complete evaluations at these rates."""
-        chains: list[Generator[_Rate, Evaluation, Evaluation]] = [once(_Rate(rate)) for rate in rates]
+        chains: list[Generator[_Rate, Evaluation, Evaluation]] = [
+            single_request(_Rate(rate)) for rate in rates
+        ]
         return self._run_chains(chains)
 
     def highest(self, guess: float, confidence: float) -> tuple[HighestRate | None, tuple[str, ...]]:

@@ -70,7 +70,7 @@ class BestFirstSearch:
                 return
             self._verify()
 
-    def take_in(self, other: BestFirstSearch) -> None:
+    def merge(self, other: BestFirstSearch) -> None:
         """Add the candidates that another search over the same entries has resolved."""
         known = {id(contender) for contender in self._contenders}
         self._contenders += [each for each in other._contenders if id(each) not in known]
@@ -92,7 +92,7 @@ class BestFirstSearch:
         while not self.verified:
             self._verify()
 
-    def take(self, fewer: EvaluatedCandidate) -> None:
+    def replace_best(self, fewer: EvaluatedCandidate) -> None:
         """Replace the best candidate with the same engine on fewer replicas."""
         assert self._owner is not None
         self._owner.met.append(fewer)
@@ -214,7 +214,7 @@ class BestFirstSearch:
 
 
 @dataclass
-class LeastLatency:
+class LeastLatencySearch:
     """Search for the lowest latency of all engines, each with the most replicas that the limits allow.
 
     `ratio` is the lowest latency so far as a fraction of the SLO limits, or the value to beat.
@@ -223,7 +223,7 @@ class LeastLatency:
     bench: EvaluationPool
     ratio: float = math.inf
 
-    def see(self, contenders: Sequence[ReplicaSearch]) -> None:
+    def simulate_candidates(self, contenders: Sequence[ReplicaSearch]) -> None:
         """Simulate candidates whose lower bound is below `ratio`, the lowest first. Raises OutOfTime."""
         order = sorted(contenders, key=lambda contender: contender.option.bound.ratio)
         for place, contender in enumerate(order):

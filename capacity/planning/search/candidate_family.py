@@ -8,7 +8,7 @@ from typing import NamedTuple
 from capacity.deployment import Pool
 from capacity.hardware.pricing import Price, billed_gpus, usd_per_hour
 from capacity.planning.evaluation.cost_bounds import Bound
-from capacity.planning.evaluation.evaluation_context import EvaluationRequest, first_look
+from capacity.planning.evaluation.evaluation_context import EvaluationRequest, first_request
 from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.quality import QualityChange
 from capacity.planning.records import Kind, Rejection
@@ -113,7 +113,7 @@ class CandidateFamily(Side):
 
     def first_look(self, replicas: int) -> EvaluationRequest:
         """Return the first evaluation request for this number of replicas."""
-        return first_look(self.candidate_at(replicas), self.search.confidence)
+        return first_request(self.candidate_at(replicas), self.search.confidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class EvaluatedCandidate(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Survey:
+class CandidateRecord:
     """Candidate families that passed exclusion and bounds so far, and the rejected candidates."""
 
     options: list[CandidateFamily] = field(default_factory=list)
@@ -160,14 +160,14 @@ class Survey:
     # lowest ratio of the bounds that excluded a candidate
     nearest: tuple[float, Candidate, str] | None = None
 
-    def turn(self, candidate: Candidate, why: Exclusion) -> None:
+    def reject(self, candidate: Candidate, why: Exclusion) -> None:
         """Reject an engine, or a pair of engines."""
         self.rejected.append(Rejection.from_candidate(candidate, why.kind, why.reason, replicas=None))
         if why.ratio is not None and (self.nearest is None or why.ratio < self.nearest[0]):
             self.nearest = (why.ratio, candidate, why.reason)
 
 
-def amount(option: CandidateFamily, value: float) -> str:
+def format_objective(option: CandidateFamily, value: float) -> str:
     """Format an objective's value with its unit."""
     match option.search.objective:
         case "cost":

@@ -11,11 +11,17 @@ from capacity.answers.engine_setup import policy_name
 from capacity.base.errors import CapacityError
 from capacity.base.record import make_from
 from capacity.deployment import Pool
-from capacity.planning.evaluation.cost_bounds import PLAIN, Drafting, Load, StepSeconds, bound
+from capacity.planning.evaluation.cost_bounds import NO_DRAFTING, Drafting, Load, StepSeconds, bound_engine
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.evaluation.step_error import ScaledSteps
 from capacity.planning.quality import quality_of
-from capacity.planning.search.candidate_family import CandidateFamily, Exclusion, Side, Survey, objective_of
+from capacity.planning.search.candidate_family import (
+    CandidateFamily,
+    CandidateRecord,
+    Exclusion,
+    Side,
+    objective_of,
+)
 from capacity.planning.search.plan_request import Market
 from capacity.planning.search.replica_search import (
     FirstTokenSearch,
@@ -28,7 +34,7 @@ from capacity.planning.space import (
     Candidate,
     Role,
     Search,
-    oddness,
+    complexity_penalty,
     pairs,
     pools,
     rounded_context,
@@ -48,25 +54,27 @@ class CandidateGenerator:
     search: Search
     load: Load
     market: Market
-    survey: Survey = field(default_factory=Survey, repr=False)
+    survey: CandidateRecord = field(default_factory=CandidateRecord, repr=False)
     _sides: dict[tuple[Pool, Role], Side | Exclusion] = field(default_factory=dict, repr=False)
     _first_tokens: dict[Pool, FirstTokenSearch] = field(default_factory=dict, repr=False)
 
-    def prospects(self) -> Iterator[UnresolvedCandidate]:
+    def unresolved_candidates(self) -> Iterator[UnresolvedCandidate]:
         """Yield every engine and pair of engines in the space, unresolved; reject GPUs without a price immediately."""
         model, serving = self.arena.model, self.search.serving
         for gpu in self.market.quotes:
             if gpu in self.market.unpriced:
                 candidate = Candidate(pool=Pool(gpu=gpu), replicas=1)
-                self.survey.turn(candidate, Exclusion("no price", self.market.unpriced[gpu]))
+                self.survey.reject(candidate, Exclusion("no price", self.market.unpriced[gpu]))
                 continue
             for pool in pools(self.search, gpu, model) if "aggregated" in serving else ():
-                yield self._prospect(Candidate(pool=pool, replicas=1), partial(self.contenders, pool))
+                yield self._unresolved_candidate(
+                    Candidate(pool=pool, replicas=1), partial(self.replica_searches, pool)
+                )
             for prefill, decode in pairs(self.search, gpu, model) if "disaggregated" in serving else ():
                 candidate = Candidate(pool=decode, replicas=1, prefill=prefill, prefill_replicas=1)
-                yield self._prospect(candidate, partial(self._double, prefill, decode))
+                yield self._unresolved_candidate(candidate, partial(self._pair_searches, prefill, decode))
 
-    def _prospect(
+    def _unresolved_candidate(
         self, candidate: Candidate, look: Callable[[], Sequence[ReplicaSearch] | Exclusion]
     ) -> UnresolvedCandidate:
         self.survey.engines += 1
@@ -75,7 +83,7 @@ class CandidateGenerator:
         objective = objective_of(
             self.search, self.market.quotes[pool.gpu], self.market.watts[pool.gpu], candidate.num_gpus
         )
-        odd = oddness(pool, apart=candidate.prefill is not None)
+        odd = complexity_penalty(pool, apart=candidate.prefill is not None)
         return UnresolvedCandidate(candidate, (objective, 0.0, odd, 1), look, self._record_candidate)
 
     def _record_candidate(
@@ -86,7 +94,7 @@ class CandidateGenerator:
         if not isinstance(seen, Exclusion):
             survey.options += [option for contender in seen for option in contender.options]
             return
-        survey.turn(candidate, seen)
+        survey.reject(candidate, seen)
         if seen.kind not in ("unmeetable", "limit"):
             survey.points -= self._points(candidate)
         if seen.kind == "impossible":
@@ -101,7 +109,7 @@ class CandidateGenerator:
         most = self._most_replicas(candidate.pool)
         return min(most, 1) + max(most - 1, 0) * len(self.routers(most))
 
-    def contenders(self, pool: Pool) -> Sequence[ReplicaSearch] | Exclusion:
+    def replica_searches(self, pool: Pool) -> Sequence[ReplicaSearch] | Exclusion:
         """Return the candidates of one engine, one for each router; or the reason why there are none."""
         side = self._side(pool, "both")
         if isinstance(side, Exclusion):
@@ -112,14 +120,16 @@ class CandidateGenerator:
             return blocked
         contenders, routers = list[ReplicaSearch](), self.routers(most)
         if bound_least == 1 and ROUND_ROBIN not in routers:  # a single replica needs no router
-            contenders.append(ReplicaSearch(self._option(side, least=1, most=1)))
+            contenders.append(ReplicaSearch(self._candidate_family(side, least=1, most=1)))
         for router in routers:
             least = max(bound_least, 1 if router == ROUND_ROBIN else 2)
             if least <= most:
-                contenders.append(ReplicaSearch(self._option(side, least=least, most=most, router=router)))
+                contenders.append(
+                    ReplicaSearch(self._candidate_family(side, least=least, most=most, router=router))
+                )
         return contenders
 
-    def _double(self, prefill: Pool, decode: Pool) -> Sequence[ReplicaSearch] | Exclusion:
+    def _pair_searches(self, prefill: Pool, decode: Pool) -> Sequence[ReplicaSearch] | Exclusion:
         sides = self._side(prefill, "prefill"), self._side(decode, "decode")
         turned = [side for side in sides if isinstance(side, Exclusion)]
         if turned:  # "unmeetable" is the weakest reason
@@ -147,7 +157,7 @@ class CandidateGenerator:
             )
         highest = (allowed - least_d * width_d) // width_p
         return [
-            self._option(
+            self._candidate_family(
                 decode,
                 least=least_d,
                 most=(allowed - count * width_p) // width_d,
@@ -157,7 +167,7 @@ class CandidateGenerator:
             for count in range(least_p, highest + 1)
         ]
 
-    def _option(self, side: Side, prefill: Side | None = None, **own: Any) -> CandidateFamily:
+    def _candidate_family(self, side: Side, prefill: Side | None = None, **own: Any) -> CandidateFamily:
         """Return the candidate family of an engine, with its router and its prefill engine if any."""
         router, ratios = own.get("router", ROUND_ROBIN), [side.bound.ratio]
         if prefill is not None:
@@ -169,7 +179,7 @@ class CandidateGenerator:
             bound=replace(side.bound, ratio=max(ratios)),
             price=self.market.quotes[side.pool.gpu],
             search=self.search,
-            oddness=oddness(side.pool, apart=prefill is not None, router=router),
+            oddness=complexity_penalty(side.pool, apart=prefill is not None, router=router),
             **own,
         )
 
@@ -216,10 +226,10 @@ class CandidateGenerator:
     def _side(self, pool: Pool, role: Role) -> Side | Exclusion:
         side = self._sides.get((pool, role))
         if side is None:
-            side = self._sides[pool, role] = self._look(pool, role)
+            side = self._sides[pool, role] = self._resolve_side(pool, role)
         return side
 
-    def _look(self, pool: Pool, role: Role) -> Side | Exclusion:
+    def _resolve_side(self, pool: Pool, role: Role) -> Side | Exclusion:
         """Return an engine in one role with its bounds, or the reason for its exclusion."""
         try:
             pool, resolved = with_context(self.arena, pool, self.load)
@@ -229,7 +239,7 @@ class CandidateGenerator:
                 if loss is None:
                     return Exclusion("quality", f"unknown quality loss: {quality.what}")
                 return Exclusion("quality", f"loses up to {loss:.1%} of task scores ({quality.source})")
-            plan = resolved.memory_in_short
+            plan = resolved.memory_without_advice
             if not plan.fits:
                 return Exclusion("does not fit", plan.reason or "does not fit")
             if policy_name(resolved) not in SCHEDULERS:
@@ -242,7 +252,7 @@ class CandidateGenerator:
             return Exclusion("impossible", str(error))
         steps = setup.step_times
         assert isinstance(steps, ScaledSteps)
-        bounds = bound(
+        bounds = bound_engine(
             resolved,
             steps.step_seconds,
             self.load,
@@ -269,7 +279,7 @@ def _drafting_of(setup: EngineSetup) -> Drafting:
     """Return rows and tokens of a speculative round, as the simulator draws them."""
     speculation = setup.speculation
     if not isinstance(speculation, DrawnSpeculation):
-        return PLAIN
+        return NO_DRAFTING
     rates = speculation.rates
     return Drafting(rows=speculation.k, tokens=expected_tokens_by_position(rates), most_tokens=len(rates) + 1)
 
@@ -278,8 +288,12 @@ def with_context(arena: EvaluationContext, pool: Pool, load: Load) -> tuple[Pool
     """Return the pool; if the model's full context does not fit, limit it to the longest request if that fits."""
     resolved = arena.resolve_pool(pool)
     shorter = rounded_context(load.longest_request_tokens)
-    if pool.max_model_len is not None or resolved.memory_in_short.fits or shorter >= resolved.max_model_len:
+    if (
+        pool.max_model_len is not None
+        or resolved.memory_without_advice.fits
+        or shorter >= resolved.max_model_len
+    ):
         return pool, resolved
     trimmed = pool.model_copy(update={"max_model_len": shorter})
     retried = arena.resolve_pool(trimmed)
-    return (trimmed, retried) if retried.memory_in_short.fits else (pool, resolved)
+    return (trimmed, retried) if retried.memory_without_advice.fits else (pool, resolved)

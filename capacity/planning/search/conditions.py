@@ -10,7 +10,7 @@ from __future__ import annotations
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
 from capacity.deployment.drafts import DRAFT_FIELDS, find_draft_checkpoint
-from capacity.deployment.launch_dialects import WITH_CHECKPOINT
+from capacity.deployment.launch_dialects import METHODS_WITH_CHECKPOINT
 from capacity.deployment.launching import is_launched, launch_command
 from capacity.model import ModelSpec
 from capacity.model.quantization import scheme_for
@@ -56,7 +56,7 @@ def _drafts(search: Search, model: ModelSpec, pool: Pool) -> str | None:
     if way is None or search.speculators or way == DRAFT_MODEL:
         return None
     known = find_draft_checkpoint(model.hf_id, way)
-    if known is not None or (search.acceptance is not None and way not in WITH_CHECKPOINT):
+    if known is not None or (search.acceptance is not None and way not in METHODS_WITH_CHECKPOINT):
         return None
     if search.acceptance is not None:
         return f"an {way} checkpoint for this model"

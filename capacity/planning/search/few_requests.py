@@ -21,7 +21,7 @@ NEIGHBOURS = 4  # numbers of replicas tried below and above the answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hanging:
+class FewRequestsLevel:
     """SLO level that the fewest requests determine: the fraction that may miss it, and the total number of requests."""
 
     slo: str
@@ -39,16 +39,16 @@ class Hanging:
         return math.ceil(round(FEW / max(self.may_miss, 1e-6), 3))
 
 
-def few_requests_level(goal: Goal, requests: int) -> Hanging | None:
+def few_requests_level(goal: Goal, requests: int) -> FewRequestsLevel | None:
     """Return the level that the fewest requests determine; None if all levels are on gaps between tokens."""
-    levels = [slo for slo in goal.slos if slo.of_requests]
+    levels = [slo for slo in goal.slos if slo.applies_to_requests]
     if not levels:
         return None
     slo = min(levels, key=goal.may_miss)
-    return Hanging(slo=str(slo), may_miss=goal.may_miss(slo), requests=requests)
+    return FewRequestsLevel(slo=str(slo), may_miss=goal.may_miss(slo), requests=requests)
 
 
-def look_beside(
+def check_neighbours(
     best: EvaluatedCandidate, bench: EvaluationPool
 ) -> tuple[EvaluatedCandidate | None, tuple[str, ...]]:
     """Return the same engine with fewer replicas if it meets the SLO, and a note, when few requests determine a level.
@@ -64,7 +64,7 @@ def look_beside(
     met = {count: trial.met for count, trial in sorted(trials.items())}
     least = min(count for count, does in met.items() if does)
     fewer = EvaluatedCandidate(best.option, least, trials[least]) if least < best.replicas else None
-    return fewer, (note(what, met, best.option.candidate_at(1).engine),) if uneven(met) else ()
+    return fewer, (uneven_note(what, met, best.option.candidate_at(1).engine),) if is_uneven(met) else ()
 
 
 def _neighbours(best: EvaluatedCandidate, bench: EvaluationPool) -> dict[int, Evaluation]:
@@ -97,13 +97,13 @@ def _neighbours(best: EvaluatedCandidate, bench: EvaluationPool) -> dict[int, Ev
     return trials
 
 
-def uneven(met: Mapping[int, bool]) -> bool:
+def is_uneven(met: Mapping[int, bool]) -> bool:
     """Return whether some number of replicas meets the SLO and a larger one does not."""
     least = min((count for count, does in met.items() if does), default=None)
     return least is not None and any(count > least and not does for count, does in met.items())
 
 
-def note(what: Hanging, met: Mapping[int, bool], engine: str) -> str:
+def uneven_note(what: FewRequestsLevel, met: Mapping[int, bool], engine: str) -> str:
     """Return a note with the result and the advice to use more requests."""
     worst = max(count for count, does in met.items() if not does)
     least = min(count for count, does in met.items() if does)

@@ -25,9 +25,13 @@ from capacity.planning.search.rejection_reasons import not_recommended, rejectio
 from capacity.planning.search.replica_search import ReplicaSearch
 from capacity.planning.search.snapshot import Progress
 from capacity.planning.space import Candidate
-from capacity.planning.workers.environment_fingerprint import Named
+from capacity.planning.workers.environment_fingerprint import NamedInputs
 
-CLOSER = {"done": 4, "time limit": 1, "interrupted": 0}  # answers evaluated again in full, with intervals
+CLOSER_EVALUATIONS = {
+    "done": 4,
+    "time limit": 1,
+    "interrupted": 0,
+}  # answers evaluated again in full, with intervals
 EXCLUDED: tuple[Kind, ...] = ("impossible", "does not fit", "quality", "no price", "conditional")
 BOUNDED: tuple[Kind, ...] = ("unmeetable", "limit", "costlier")
 
@@ -71,7 +75,7 @@ def _opened_search(
     started_s: float | None,
 ) -> Iterator[PlanSearch]:
     search, arena, load, market = asked.search, asked.arena(), asked.load, asked.market()
-    named = Named(
+    named = NamedInputs(
         profiles=None if asked.profiles is None else str(asked.profiles),
         models=() if search.draft is None else (search.draft,),
     )
@@ -103,13 +107,13 @@ def _plan(state: PlanSearch) -> Plan:
     arena = state.arena if best is None else state.arena.context_of(best.candidate)
     if arena is not state.arena:
         load = Load.average(arena.whole or arena.workloads, endless=load.endless)
-    survey, market, entries = state.surveyor.survey, state.surveyor.market, state.everything
+    survey, market, entries = state.surveyor.survey, state.surveyor.market, state.all_entries
     contenders = [entry for entry in entries if isinstance(entry, ReplicaSearch)]
     if state.ended == "done":
         require_options(survey)
     ranking = make_from(Ranking, state, arena=arena, load=load)
     leaders = [*([] if best is None else [best]), *state.leaders.values()]
-    ranked = ranking.rank(contenders, leaders, closer=CLOSER[state.ended])
+    ranked = ranking.rank(contenders, leaders, closer=CLOSER_EVALUATIONS[state.ended])
     points = points_of(bench.trials, survey.options)
     rejected = (
         *survey.rejected,
@@ -145,7 +149,7 @@ def _plan(state: PlanSearch) -> Plan:
             unresolved=kinds["unresolved"],
         ),
         proved=state.all is not None and state.all.done and not state.cut,
-        prices=tuple(price.quoted for price in market.quotes.values() if price is not None),
+        prices=tuple(price.quote for price in market.quotes.values() if price is not None),
         not_searched=not_searched(search, load, arena.model),
         warnings=(
             *(f"{gpu} is left out: {reason}" for gpu, reason in market.unpriced.items()),

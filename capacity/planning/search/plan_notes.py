@@ -9,19 +9,19 @@ from capacity.model import ModelSpec
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.records import Ranked
-from capacity.planning.search.candidate_family import EvaluatedCandidate, Survey
-from capacity.planning.space import TUNING, Search, asked_apart, speculators
+from capacity.planning.search.candidate_family import CandidateRecord, EvaluatedCandidate
+from capacity.planning.space import TUNING, Search, disaggregated_axes, speculators
 from capacity.pool.drafting import find_speculator
-from capacity.workload.windows import HEAVY
+from capacity.workload.windows import MIN_WORK_FRACTION
 
-ROUTED = "Replicas share no prefix cache; a router distributes the requests (round robin unless named)."
+ROUTER_NOTE = "Replicas share no prefix cache; a router distributes the requests (round robin unless named)."
 
 
 def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...]:
     """Return what the search space leaves out, with the flag that includes it."""
     texts = []
     drafts = any(speculators(search, model))
-    drafts_apart, ranks_apart = asked_apart(search, model)
+    drafts_apart, ranks_apart = disaggregated_axes(search, model)
     if not drafts:
         texts.append("drafts (--speculators eagle3,mtp)")
     if "disaggregated" not in search.serving:
@@ -50,7 +50,7 @@ def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...
     return tuple(texts)
 
 
-def require_options(survey: Survey) -> None:
+def require_options(survey: CandidateRecord) -> None:
     """Raise DoesNotFit or InvalidInput if no candidate can run at all, regardless of the SLO."""
     if survey.options:
         return
@@ -79,7 +79,7 @@ def warnings_of(arena: EvaluationContext, ranked: Sequence[Ranked]) -> tuple[str
         for remark in arena.resolve_pool(pool).step_setting.remarks
     )
     if any(answer.candidate.replicas > 1 for answer in ranked):
-        texts.append(ROUTED)
+        texts.append(ROUTER_NOTE)
     for name in dict.fromkeys(answer.candidate.pool.speculator for answer in ranked):
         if name is not None:
             texts.append(_acceptance(name, ranked, arena.model))
@@ -107,7 +107,7 @@ def lighter_misses(best: EvaluatedCandidate | None) -> list[str]:
     worst = max(missed, key=lambda each: each.ratio)
     level = max(worst.levels, key=lambda each: each.ratio)
     return [
-        f"{len(missed)} windows with less than {HEAVY:.0%} of the busiest one's work miss the SLO. The worst is "
-        f"{worst.window.label} with {worst.window.requests:,} requests: {level.slo} is {level.ratio:.2f} times its "
+        f"{len(missed)} windows with less than {MIN_WORK_FRACTION:.0%} of the busiest one's work miss the SLO. The worst "
+        f"is {worst.window.label} with {worst.window.requests:,} requests: {level.slo} is {level.ratio:.2f} times its "
         "limit."
     ]

@@ -9,14 +9,14 @@ from pathlib import Path
 from capacity.base.errors import InvalidInput
 from capacity.base.record import make_from
 from capacity.deployment import Cost, Traffic
-from capacity.deployment.images import check_text_alone, with_image_tokens
-from capacity.deployment.use_cases import levels_of
+from capacity.deployment.images import add_encoder_tokens, check_language_model_only
+from capacity.deployment.use_cases import service_levels
 from capacity.hardware import load_profile, profile_names
-from capacity.hardware.pricing import Price, price_of
+from capacity.hardware.pricing import Price, find_price_for_cost
 from capacity.model import ModelSpec, load_model
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
-from capacity.planning.evaluation.resampling import SteadyTraffic, draws
+from capacity.planning.evaluation.resampling import SteadyTraffic, resample_traffic
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.space import DRAFT_MODEL, Search
 from capacity.pool.drafting import find_speculator
@@ -39,13 +39,13 @@ class Market:
         unpriced: dict[str, str] = {}
         for gpu in gpu_names(search, profiles):
             try:
-                quotes[gpu] = price_of(gpu, cost)
+                quotes[gpu] = find_price_for_cost(gpu, cost)
             except InvalidInput as error:
                 quotes[gpu] = None
                 if needed:
                     unpriced[gpu] = str(error)
         if needed:
-            if any(quote is not None and not quote.thin for quote in quotes.values()):
+            if any(quote is not None and not quote.has_few_providers for quote in quotes.values()):
                 # a price from a thin market must not win against regular prices
                 cautions = {gpu: quote.caution for gpu, quote in quotes.items() if quote is not None}
                 unpriced |= {gpu: caution for gpu, caution in cautions.items() if caution is not None}
@@ -81,12 +81,12 @@ class PlanRequest:
     ) -> PlanRequest:
         """Build a request; without `slo`, use the levels of the traffic's use case. Raises InvalidInput."""
         check_search(search, cost)
-        check_text_alone(search.language_model_only, traffic)
+        check_language_model_only(search.language_model_only, traffic)
         spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
-        goal = Goal(slos=parsed_slos(levels_of(slo, traffic)), goodput_target=search.goodput_target)
+        goal = Goal(slos=parsed_slos(service_levels(slo, traffic)), goodput_target=search.goodput_target)
         longest = search.max_model_len or spec.max_position_embeddings
-        asked = with_image_tokens(traffic, spec)
-        workloads = draws(asked, workload, search.replications, longest)
+        asked = add_encoder_tokens(traffic, spec)
+        workloads = resample_traffic(asked, workload, search.replications, longest)
         check_goal(goal.slos, workloads[0])
         return cls(
             model=spec,

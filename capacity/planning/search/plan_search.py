@@ -16,12 +16,12 @@ from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext, OutOfTime
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.records import Ended
-from capacity.planning.search.best_first_search import BestFirstSearch, Entry, LeastLatency
+from capacity.planning.search.best_first_search import BestFirstSearch, Entry, LeastLatencySearch
 from capacity.planning.search.candidate_family import EvaluatedCandidate
 from capacity.planning.search.candidate_generator import CandidateGenerator
 from capacity.planning.search.conditions import conditions_of
-from capacity.planning.search.few_requests import look_beside
-from capacity.planning.search.rejection_reasons import Family, in_doubt
+from capacity.planning.search.few_requests import check_neighbours
+from capacity.planning.search.rejection_reasons import Family, is_unresolved
 from capacity.planning.search.replica_search import ReplicaSearch, UnresolvedCandidate
 from capacity.planning.search.snapshot import Progress, Snapshot
 from capacity.planning.space import Search
@@ -92,7 +92,7 @@ class PlanSearch:
         )
 
     @property
-    def everything(self) -> list[Entry]:
+    def all_entries(self) -> list[Entry]:
         """Return all entries of the search, resolved or not, accepted or not."""
         return [*self.entries, *(() if self.all is None else self.all.entries)]
 
@@ -119,7 +119,7 @@ class PlanSearch:
     def _recommendable(self) -> list[UnresolvedCandidate]:
         """Return candidates without conditions; group the others by their conditions."""
         plain = []
-        for prospect in self.surveyor.prospects():
+        for prospect in self.surveyor.unresolved_candidates():
             conditions = conditions_of(self.search, self.arena.model, prospect.candidate.pool)
             if conditions:
                 self.conditional.setdefault(conditions, []).append(prospect)
@@ -135,9 +135,9 @@ class PlanSearch:
         self._stage("the cheapest", self.all)
         self.bench.until_s = self.until_s
         if self.best is not None:
-            fewer, self.remarks = look_beside(self.best, self.bench)
+            fewer, self.remarks = check_neighbours(self.best, self.bench)
             if fewer is not None:
-                self.all.take(fewer)
+                self.all.replace_best(fewer)
         if self.search.alternatives:
             self._alternatives()
             self._conditional(math.inf if self.best is None else self.best.objective)
@@ -163,11 +163,13 @@ class PlanSearch:
                 for entry in entries
                 for each in (entry.enter() if isinstance(entry, UnresolvedCandidate) else (entry,))
             ]
-            fastest = LeastLatency(self.bench, ratio=least)
-            fastest.see(contenders)
+            fastest = LeastLatencySearch(self.bench, ratio=least)
+            fastest.simulate_candidates(contenders)
             if fastest.ratio >= least:
                 return list(contenders)
-            chase = self._fewest_near(contenders, min(self._limit(fastest), math.nextafter(least, 0.0)))
+            chase = self._search_fewest_gpus(
+                contenders, min(self._limit(fastest), math.nextafter(least, 0.0))
+            )
         else:
             chase = BestFirstSearch(entries, self.bench, below=None if math.isinf(least) else (least, -1.0))
         try:
@@ -180,7 +182,7 @@ class PlanSearch:
     def _fastest(self) -> None:
         """Find the fewest GPUs with a latency near the lowest possible one."""
         waiting = sorted(self._recommendable(), key=lambda prospect: not prospect.candidate.is_plain)
-        fastest, contenders = LeastLatency(self.bench), list[ReplicaSearch]()
+        fastest, contenders = LeastLatencySearch(self.bench), list[ReplicaSearch]()
         self.stage = "the least latency"
         self.bench.until_s = self.started_s + self.time_limit_s * LATENCY_SHARE
         try:
@@ -190,23 +192,23 @@ class PlanSearch:
                     self.bench.check()
                     group += waiting.pop(0).enter()
                 contenders += group
-                fastest.see(group)
+                fastest.simulate_candidates(group)
         except OutOfTime:
             self.cut = True
         finally:
             self.bench.until_s = self.until_s
         self.ratio_limit = limit = self._limit(fastest)
         self.entries = [contender for contender in contenders if contender.option.bound.ratio > limit]
-        self.all = self._fewest_near([*contenders, *waiting], limit, improved=self._record_improvement)
+        self.all = self._search_fewest_gpus([*contenders, *waiting], limit, improved=self._record_improvement)
         self._stage("the fewest GPUs", self.all)
         if self.search.alternatives:
             self._conditional(math.inf if self.best is None else self.best.objective)
 
-    def _limit(self, fastest: LeastLatency) -> float:
+    def _limit(self, fastest: LeastLatencySearch) -> float:
         """Return the highest accepted latency as a fraction of the SLO limits: the lowest plus the tolerance."""
         return fastest.ratio * (1 + self.search.latency_tolerance)
 
-    def _fewest_near(
+    def _search_fewest_gpus(
         self,
         entries: Sequence[Entry],
         limit: float,
@@ -231,7 +233,7 @@ class PlanSearch:
         """Find the best of every other GPU and weight format, without drafts and disaggregation."""
         assert self.all is not None
         groups: dict[Family, list[Entry]] = {}
-        for entry in self.everything:
+        for entry in self.all_entries:
             if entry.candidate.is_plain:
                 pool = entry.candidate.pool
                 groups.setdefault((pool.gpu, pool.quantization), []).append(entry)
@@ -246,7 +248,7 @@ class PlanSearch:
             try:
                 self._stage("alternatives", chase)
             finally:
-                self.all.take_in(chase)
+                self.all.merge(chase)
                 if chase.best is not None:
                     self.leaders[family] = chase.best
 
@@ -301,7 +303,7 @@ class PlanSearch:
             make_from(
                 Snapshot,
                 self,
-                settled=sum(not in_doubt(entry, best) for entry in entries),
+                settled=sum(not is_unresolved(entry, best) for entry in entries),
                 engines=len(entries),
                 best=None if self.best is None else self.best.candidate,
                 objective=None if self.best is None else self.best.objective,

@@ -10,31 +10,31 @@ from typing import NamedTuple
 from capacity.answers.costs import cost_of
 from capacity.base.record import make_from
 from capacity.deployment import Pool
-from capacity.deployment.flag_table import release_of
+from capacity.deployment.flag_table import find_published_release
 from capacity.deployment.launched import Launch
 from capacity.deployment.launching import is_launched, launch_command
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.model.layers import LatentAttention
 from capacity.planning.evaluation.cost_bounds import Load
-from capacity.planning.evaluation.evaluate import trial_load
+from capacity.planning.evaluation.evaluate import served_load_of
 from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationRequest
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Level
 from capacity.planning.evaluation.step_error import LEVELS
 from capacity.planning.records import LaunchLine, Miss, Ranked
-from capacity.planning.search.candidate_family import EvaluatedCandidate, Order, Survey
+from capacity.planning.search.candidate_family import CandidateRecord, EvaluatedCandidate, Order
 from capacity.planning.search.replica_search import ReplicaSearch
 from capacity.planning.space import Candidate, Search
 from capacity.pool.memory import memory_fraction
 from capacity.pool.resolve import ResolvedPool
 
-TOP = 8  # answers in the ranking
+MAX_RANKED = 8  # answers in the ranking
 KV_CACHE_FLAG = ("vllm", "sglang")  # engines with a flag for the default format of the KV cache, auto
 KV_CACHE_WRITTEN = ("llama.cpp", "ollama")  # engines whose launch always names the format
 MEMORY_FLAG = ("vllm", "sglang", "tensorrt-llm")  # engines with a flag for the memory fraction
 
 
-class Closer(NamedTuple):
+class CloserEvaluation(NamedTuple):
     """Closer evaluation: the trial, a trial with predicted step times, and the highest confidence meeting the SLO."""
 
     trial: Evaluation
@@ -60,12 +60,12 @@ class Ranking:
         met = [tried for contender in contenders for tried in contender.met]
         shown = _select_shown([*leaders, *met], lambda tried: (id(tried.option), tried.replicas) in best)
         looks = self._look_closer([tried for tried, _ in shown[:closer]])
-        looks += [Closer(tried.trial, None, self.search.confidence) for tried, _ in shown[closer:]]
+        looks += [CloserEvaluation(tried.trial, None, self.search.confidence) for tried, _ in shown[closer:]]
         return tuple(
             self._answer(tried, look, is_best) for (tried, is_best), look in zip(shown, looks, strict=True)
         )
 
-    def _look_closer(self, answers: Sequence[EvaluatedCandidate]) -> list[Closer]:
+    def _look_closer(self, answers: Sequence[EvaluatedCandidate]) -> list[CloserEvaluation]:
         required = self.search.confidence
         higher = [level for level in LEVELS if level > required]
         tasks = []
@@ -87,10 +87,10 @@ class Ranking:
                 tried_at = next(trials)
                 holds = holds and tried_at is not None and tried_at.met
                 confidence = level if holds else confidence
-            looks.append(Closer(trial, predicted, confidence))
+            looks.append(CloserEvaluation(trial, predicted, confidence))
         return looks
 
-    def _answer(self, tried: EvaluatedCandidate, look: Closer, is_best: bool) -> Ranked:
+    def _answer(self, tried: EvaluatedCandidate, look: CloserEvaluation, is_best: bool) -> Ranked:
         option, replicas, _ = tried
         trial = look.trial
         steps = self.arena.resolve_pool(option.pool).step_model
@@ -118,14 +118,14 @@ class Ranking:
         """Return the cost at the served load, including idle time and whole instances."""
         pools = [(self.arena.resolve_pool(pool), pool.replicas) for pool in tried.candidate.pools]
         workload = self.arena.workloads[0]
-        load = trial_load(pools, trial, workload, offered_per_s=self.load.offered_per_s)
+        load = served_load_of(pools, trial, workload, offered_per_s=self.load.offered_per_s)
         if load is not None and self.arena.windows:
             # the trial covers the busiest window, the bill all requests
             input_tokens, output_tokens = self.arena.whole[0].long_run_tokens
             load = replace(load, input_tokens=input_tokens, output_tokens=output_tokens)
         return None if load is None else cost_of(tried.option.price, pools, load)
 
-    def misses(self, contenders: Iterable[ReplicaSearch], survey: Survey) -> tuple[Miss, ...]:
+    def misses(self, contenders: Iterable[ReplicaSearch], survey: CandidateRecord) -> tuple[Miss, ...]:
         """Return the missed levels of the candidate that comes nearest to the SLO."""
         missed = [tried for contender in contenders for tried in contender.missed]
         if not missed:
@@ -176,7 +176,7 @@ def launch_as_planned(model_id: str, resolved: ResolvedPool) -> Launch:
     elif pool.kv_cache_dtype == "auto" and resolved.engine.name not in (*KV_CACHE_FLAG, *KV_CACHE_WRITTEN):
         default = f"the default of {resolved.engine.name}, which has no flag for it"
         notes += (f"KV cache in the model's format, {default}",)
-    release = release_of(pool.engine)
+    release = find_published_release(pool.engine)
     ways = [
         *([] if release.requirement is None else [f'pip install "{release.requirement}"']),
         *([] if release.image is None else [f"image {release.image}"]),
@@ -214,7 +214,7 @@ def _select_shown(
             chosen[_shape(tried)] = tried
     ahead = sum(map(is_best, chosen.values()))
     ranked = sorted(chosen.values(), key=lambda tried: (not is_best(tried), order(tried)))
-    shown = sorted(ranked[: max(TOP, ahead)], key=order)
+    shown = sorted(ranked[: max(MAX_RANKED, ahead)], key=order)
     return [(tried, is_best(tried)) for tried in shown]
 
 
@@ -236,7 +236,7 @@ def _wants_intervals(trial: Evaluation) -> bool:
     return trial.seen == "all" and all(level.low_s is None for level in trial.levels)
 
 
-def _bound_misses(survey: Survey) -> tuple[Miss, ...]:
+def _bound_misses(survey: CandidateRecord) -> tuple[Miss, ...]:
     """Return the nearest missed bound, or the limits of the search space, if no candidate was simulated."""
     if survey.nearest is not None:
         ratio, candidate, reason = survey.nearest

@@ -8,10 +8,10 @@ from capacity.deployment import Pool
 from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.records import Rejection
 from capacity.planning.search.best_first_search import Entry
-from capacity.planning.search.candidate_family import CandidateFamily, EvaluatedCandidate, amount
+from capacity.planning.search.candidate_family import CandidateFamily, EvaluatedCandidate, format_objective
 from capacity.planning.search.replica_search import PairReplicaSearch, ReplicaSearch, UnresolvedCandidate
 
-OUTPACED = "TTFT misses its limit even with the maximum number of prefill replicas"
+TTFT_UNREACHABLE = "TTFT misses its limit even with the maximum number of prefill replicas"
 GIVEN_UP = " in the part simulated before rejection"
 NOT_REACHED = "not simulated before the search ended"
 
@@ -33,11 +33,11 @@ def rejections(
     }
     for entry in entries:
         if isinstance(entry, UnresolvedCandidate):
-            if in_doubt(entry, best):
+            if is_unresolved(entry, best):
                 yield Rejection.from_candidate(entry.candidate, "unresolved", NOT_REACHED, replicas=None)
                 continue
             assert best is not None
-            least, to_beat = (amount(best.option, order[0]) for order in (entry.order, best.order))
+            least, to_beat = (format_objective(best.option, order[0]) for order in (entry.order, best.order))
             reason = f"one replica is at least {least}, no better than the best candidate's {to_beat}"
             yield Rejection.from_candidate(entry.candidate, "costlier", reason, replicas=1)
         elif (engine := _engine(entry.option)) not in settled:
@@ -54,7 +54,7 @@ def not_recommended(conditional: Mapping[tuple[str, ...], Sequence[Entry]]) -> I
                 yield Rejection.from_candidate(entry.candidate, "conditional", reason, replicas=None)
 
 
-def in_doubt(entry: Entry, best: EvaluatedCandidate | None) -> bool:
+def is_unresolved(entry: Entry, best: EvaluatedCandidate | None) -> bool:
     """Return whether the entry may still order before the best."""
     if isinstance(entry, ReplicaSearch) and entry.settled:
         return False
@@ -76,10 +76,10 @@ def _rejection_of(
     if limit is not None and option.bound.ratio > limit:
         reason = f"an empty engine has {option.bound.ratio:.2f} times the latency limit; at most {limit:.2f} is allowed"
         return Rejection.from_candidate(candidate, "unmeetable", reason, replicas=None)
-    if in_doubt(entry, best):
+    if is_unresolved(entry, best):
         return Rejection.from_candidate(candidate, "unresolved", NOT_REACHED, replicas=None)
-    if isinstance(entry, PairReplicaSearch) and entry.outpaced:
-        return Rejection.from_candidate(candidate, "slo", OUTPACED, replicas=None)
+    if isinstance(entry, PairReplicaSearch) and entry.ttft_unreachable:
+        return Rejection.from_candidate(candidate, "slo", TTFT_UNREACHABLE, replicas=None)
     if entry.missed:
         _, replicas, trial = tried = entry.missed[-1]
         return Rejection.from_candidate(tried.candidate, "slo", describe_miss(trial), replicas=replicas)
@@ -87,7 +87,10 @@ def _rejection_of(
     what = f"{option.least} replicas" if option.least > 1 else "1 replica"
     if option.prefill is not None:
         what = f"{option.prefill_replicas} prefill and {option.least} decode replicas"
-    least, to_beat = amount(option, option.objective(option.least)), amount(option, leader.order[0])
+    least, to_beat = (
+        format_objective(option, option.objective(option.least)),
+        format_objective(option, leader.order[0]),
+    )
     reason = f"needs at least {what}: {least}, no better than the best candidate's {to_beat}"
     return Rejection.from_candidate(candidate, "costlier", reason, replicas=option.least)
 

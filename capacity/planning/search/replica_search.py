@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from capacity.planning.evaluation.evaluation_context import EvaluationRequest, first_look
+from capacity.planning.evaluation.evaluation_context import EvaluationRequest, first_request
 from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.search.candidate_family import CandidateFamily, EvaluatedCandidate, Exclusion, Order
 from capacity.planning.space import Candidate
@@ -137,13 +137,13 @@ class PairReplicaSearch(ReplicaSearch):
         return self._options
 
     @property
-    def outpaced(self) -> bool:
+    def ttft_unreachable(self) -> bool:
         """Return whether TTFT is missed even with the most prefill replicas allowed."""
         return self._first is not None and self._first.low > self._options[-1].prefill_replicas
 
     @property
     def settled(self) -> bool:
-        return self.outpaced or not any(low <= high for _, low, high in self._in_doubt())
+        return self.ttft_unreachable or not any(low <= high for _, low, high in self._in_doubt())
 
     @property
     def order(self) -> Order:
@@ -162,7 +162,7 @@ class PairReplicaSearch(ReplicaSearch):
                 yield option, max(option.least, self._floor), option.most
 
     def ask(self, best: Order | None) -> EvaluationRequest | None:
-        if self.outpaced:
+        if self.ttft_unreachable:
             return None
         for option, low, high in self._in_doubt():
             top = high if best is None else min(high, option.most_below(best))
@@ -179,25 +179,25 @@ class PairReplicaSearch(ReplicaSearch):
         assert prefill is not None
         count = first.guess(self._options[-1].prefill_replicas)
         candidate, confidence = Candidate(pool=prefill, replicas=count), self.option.search.confidence
-        return first_look(candidate, confidence)._replace(first_tokens=True)
+        return first_request(candidate, confidence)._replace(first_tokens=True)
 
     def learn(self, ask: EvaluationRequest, trial: Evaluation, accepted: bool) -> EvaluatedCandidate | None:
         if ask.first_tokens:
             assert self._first is not None
             self._first.learn(ask.candidate.replicas, trial.met)
             return None
-        self._walk(ask.candidate.prefill_replicas - self._options[0].prefill_replicas)
+        self._select_family(ask.candidate.prefill_replicas - self._options[0].prefill_replicas)
         if trial.decode_missed:
             self._floor = max(self._floor, ask.candidate.replicas + 1)
         return super().learn(ask, trial, accepted)
 
-    def _walk(self, place: int) -> None:
+    def _select_family(self, place: int) -> None:
         if place != self._place:
             self._place, self.option = place, self._options[place]
             self.low, self.high = max(self.option.least, self._floor), None
 
     def retract(self, tried: EvaluatedCandidate) -> None:
-        self._walk(self._options.index(tried.option))
+        self._select_family(self._options.index(tried.option))
         self.met = [other for other in self.met if other[:2] != tried[:2]]
         self.low, self.high = tried.replicas + 1, None
 

@@ -7,21 +7,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from capacity.answers.against_datasheet import Timed, slower_though_better
+from capacity.answers.against_datasheet import TimedLoad, datasheet_notes
 from capacity.answers.load_point import (
     EVERY_GPU,
     LoadField,
     LoadPoint,
-    Sized,
-    in_order,
+    SizedPool,
     lengths_of,
     load_of,
     load_point,
-    price_or_why_not,
+    price_or_reason,
     raise_common_refusal,
     sizes_to_try,
     smallest_pool,
     smallest_pools,
+    sort_points,
 )
 from capacity.answers.phases import estimate_fields, request_lengths
 from capacity.answers.records import Quantity, ReplicaCount
@@ -29,8 +29,8 @@ from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord, make_from
-from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
-from capacity.deployment.use_cases import levels_of
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, make_deployment
+from capacity.deployment.use_cases import service_levels
 from capacity.hardware import load_profile, profile_names
 from capacity.model import ModelSpec, load_model
 from capacity.planning.sizing.replicas_needed import replicas_needed
@@ -80,7 +80,7 @@ def compare_gpus(
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
     if not isinstance(model, DeploymentFile):
         pool = {**pool, "gpu": EVERY_GPU}
-    deployment = deployment_of(
+    deployment = make_deployment(
         model, pool=pool, traffic=estimate_fields(traffic), cost=cost, question="estimate"
     )
     asked, first = deployment.traffic, deployment.pools[0]
@@ -91,7 +91,7 @@ def compare_gpus(
     folder = None if profiles is None else str(profiles)
     names = profile_names([folder] if folder else []) if gpus is None else gpus
     pools = [first.model_copy(update={"gpu": gpu}) for gpu in names]
-    slos = levels_of(slo, asked) if load_field == "request_rate" else ()
+    slos = service_levels(slo, asked) if load_field == "request_rate" else ()
     if load_field == "request_rate":
         sized = [_with_replicas(each, spec, asked, slos, deployment.cost, folder) for each in pools]
         raise_common_refusal([each.refused for each in sized])
@@ -107,8 +107,8 @@ def compare_gpus(
         output_len=output_len,
         order=order,
         slos=tuple(slos),
-        rows=in_order((each.point for each in sized), order),
-        notes=slower_though_better(
+        rows=sort_points((each.point for each in sized), order),
+        notes=datasheet_notes(
             [_timed_point(each.pool, each.point) for each in sized if each.pool is not None]
         ),
     )
@@ -116,13 +116,13 @@ def compare_gpus(
 
 def _with_replicas(
     pool: Pool, model: ModelSpec, traffic: Traffic, slos: Sequence[str], cost: Cost, profiles: str | None
-) -> Sized:
+) -> SizedPool:
     """Return a GPU at the tensor-parallel size and replicas that serve the request rate at the lowest bill.
 
     Without such replicas, return `smallest_pool`.
     """
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
-    price, price_note = price_or_why_not(profile.name, cost)
+    price, price_note = price_or_reason(profile.name, cost)
     rate = traffic.request_rate
     fitting = []
     for size in sizes_to_try(pool, model, profile):
@@ -133,7 +133,7 @@ def _with_replicas(
             lengths = request_lengths(resolved, traffic)
         except InvalidInput:
             continue
-        if resolved.memory_in_short.fits and resolved.concurrent_requests(lengths.tokens):
+        if resolved.memory_without_advice.fits and resolved.concurrent_requests(lengths.tokens):
             fitting.append(resolved)
     if not fitting or rate is None:
         return smallest_pool(model, pool, traffic, cost, profiles=profiles)
@@ -146,10 +146,12 @@ def _with_replicas(
     point = load_point(
         chosen, traffic.model_copy(update={"request_rate": each_s}), price, price_note=price_note
     )
-    return Sized(pool=chosen, point=_of_replicas(point, count, rate, misses=answer.reason))
+    return SizedPool(pool=chosen, point=_scale_to_replicas(point, count, rate, misses=answer.reason))
 
 
-def _of_replicas(point: LoadPoint, count: ReplicaCount, rate: float, *, misses: str | None) -> LoadPoint:
+def _scale_to_replicas(
+    point: LoadPoint, count: ReplicaCount, rate: float, *, misses: str | None
+) -> LoadPoint:
     """Scale the point of one replica to all replicas."""
     if count.replicas == 1:
         return replace(point, misses=misses)
@@ -173,7 +175,7 @@ def _scale(quantity: Quantity | None, factor: float) -> Quantity | None:
     return None if quantity is None else quantity.scale(factor)
 
 
-def _timed_point(pool: ResolvedPool, point: LoadPoint) -> Timed:
+def _timed_point(pool: ResolvedPool, point: LoadPoint) -> TimedLoad:
     each = {"TTFT": point.ttft_s, "TPOT": point.tpot_s}
     seconds = {name: quantity.value for name, quantity in each.items() if quantity is not None}
-    return Timed(resolved=pool, seconds=seconds)
+    return TimedLoad(resolved=pool, seconds=seconds)

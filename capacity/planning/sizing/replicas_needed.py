@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from capacity.answers.costs import ServedLoad, most_per_s
+from capacity.answers.costs import ServedLoad, max_requests_per_s
 from capacity.answers.deployment_run import (
     measured_capacity,
     one_replica,
@@ -21,23 +21,23 @@ from capacity.answers.deployment_run import (
 )
 from capacity.answers.records import ReplicaCount, ReplicasNeeded
 from capacity.deployment import Cost, Service, Traffic
-from capacity.deployment.images import with_image_tokens
-from capacity.deployment.use_cases import levels_of
+from capacity.deployment.images import add_encoder_tokens
+from capacity.deployment.use_cases import service_levels
 from capacity.hardware.pricing import HOURS_PER_MONTH, Price, billed_gpus, usd_per_hour
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
-from capacity.planning.evaluation.resampling import SteadyTraffic, draws
+from capacity.planning.evaluation.resampling import SteadyTraffic, resample_traffic
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.search.best_first_search import BestFirstSearch, Entry
 from capacity.planning.search.candidate_family import EvaluatedCandidate, Exclusion
 from capacity.planning.search.candidate_generator import CandidateGenerator
-from capacity.planning.search.few_requests import look_beside
+from capacity.planning.search.few_requests import check_neighbours
 from capacity.planning.search.plan_request import Market, PlanRequest, check_goal
 from capacity.planning.space import Search
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator.verdict import STABLE_LOAD
 from capacity.workload import Workload, parse_slos
-from capacity.workload.windows import WINDOW_S, windows_of
+from capacity.workload.windows import WINDOW_S, find_windows
 
 ANY_GPUS = 1_000_000  # no limit on the size of a deployment
 MOST_TIMES_STABLE, MOST_BEYOND = 4, 16  # limits on replicas tried for an SLO: more barely reduce latency
@@ -64,10 +64,10 @@ def replicas_needed(
     InvalidInput, as `plan`, if no level limits the waiting time.
     """
     engines = [one_replica(pool) for pool in ([pools] if isinstance(pools, ResolvedPool) else pools)]
-    slos = parse_slos(levels_of(slo, traffic))
-    asked = with_image_tokens(traffic, engines[0].model)
+    slos = parse_slos(service_levels(slo, traffic))
+    asked = add_encoder_tokens(traffic, engines[0].model)
     longest = min(engine.max_model_len for engine in engines)
-    workloads = draws(asked, workload, replications if slos else 1, longest)
+    workloads = resample_traffic(asked, workload, replications if slos else 1, longest)
     first = workloads[0]
     by_clock = not first.is_closed_loop and math.isfinite(first.offered_per_s)
     if not slos and not by_clock:
@@ -100,7 +100,7 @@ def replicas_needed(
         arena = question.arena()
         best, reason = _fewest(engines, question, arena, price)
         if arena.windows:
-            judged_in = f"the busiest {arena.windows[0].lasts} ({arena.windows[0].text})"
+            judged_in = f"the busiest {arena.windows[0].duration} ({arena.windows[0].text})"
         if best is not None:
             size = best.option.pool.tensor_parallel_size
             engine = next(each for each in engines if each.pool.tensor_parallel_size == size)
@@ -120,7 +120,7 @@ def replicas_needed(
 
 def _busiest_per_s(workload: Workload) -> float:
     """Return the rate of the busiest window; for shorter traffic, the mean rate of the part drawn."""
-    windows = windows_of([workload], WINDOW_S)
+    windows = find_windows([workload], WINDOW_S)
     if windows:
         return windows[0].requests_per_s
     return workload.offered_per_s if workload.part is None else workload.request_rate_per_s
@@ -170,7 +170,7 @@ def _fewest(
     refused: list[str] = []
     for engine in engines:
         arena.add(engine)
-        found = surveyor.contenders(engine.pool)
+        found = surveyor.replica_searches(engine.pool)
         if isinstance(found, Exclusion):
             refused.append(found.reason)
         else:
@@ -182,9 +182,9 @@ def _fewest(
         chase.run()
         if chase.best is None:
             return None, f"no number of replicas up to {load.most_replicas:,} meets the service levels"
-        fewer, _ = look_beside(chase.best, bench)
+        fewer, _ = check_neighbours(chase.best, bench)
         if fewer is not None:
-            chase.take(fewer)
+            chase.replace_best(fewer)
             chase.verify()
         return chase.best, None
 
@@ -217,7 +217,7 @@ def _cheapest_when_full(
     )
 
     def bill(engine: ResolvedPool) -> tuple[int, int]:
-        rate = most_per_s([(engine, 1)], load)
+        rate = max_requests_per_s([(engine, 1)], load)
         count = _count(engine, math.ceil(workload.offered_per_s / (STABLE_LOAD * rate)), price, rate)
         return count.billed_gpus, count.replicas
 

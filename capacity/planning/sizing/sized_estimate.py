@@ -13,9 +13,9 @@ from capacity.answers.records import Estimate
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import document_options, split
-from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
-from capacity.deployment.use_cases import levels_of
-from capacity.hardware.pricing import price_of
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, make_deployment
+from capacity.deployment.use_cases import service_levels
+from capacity.hardware.pricing import find_price_for_cost
 from capacity.model import ModelSpec
 from capacity.pool.resolve import resolve
 
@@ -38,18 +38,18 @@ def estimate(
     Raises DoesNotFit if the model or that many requests exceed the memory, and InvalidInput for invalid settings.
     """
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
-    deployment = deployment_of(
+    deployment = make_deployment(
         model, pool=pool, traffic=estimate_fields(traffic), cost=cost, question="estimate"
     )
     asked = deployment.traffic
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles, download=download)
-    price = price_of(resolved.profile.name, deployment.cost)
+    price = find_price_for_cost(resolved.profile.name, deployment.cost)
     at_a_rate = asked.request_rate is not None and asked.concurrency is None
     if slo and not at_a_rate:
         raise InvalidInput("--slo needs --request-rate or --users in estimate: give one of them")
     answer = estimate_of(resolved, asked, price)
     if not at_a_rate or not (
-        levels_of(slo, asked) or asked.users or answer.verdict in ("saturated", "overloaded")
+        service_levels(slo, asked) or asked.users or answer.verdict in ("saturated", "overloaded")
     ):
         return answer
     from capacity.planning.sizing.replicas_needed import replicas_needed  # loads the planner

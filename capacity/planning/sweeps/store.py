@@ -106,7 +106,7 @@ class Store:
         row = self._connection.execute("SELECT owner FROM claims WHERE key = ?", (key,)).fetchone()
         return row is not None and row[0] != self._owner and is_alive(row[0].rpartition("|")[0])
 
-    def keep(self, points: Sequence[Point], answers: Sequence[Answer]) -> None:
+    def store_answers(self, points: Sequence[Point], answers: Sequence[Answer]) -> None:
         """Store points that ended together in one transaction."""
         rows = [
             (
@@ -161,7 +161,7 @@ def open_store(path: str | Path) -> Iterator[Store]:
 
 def this_process() -> str:
     """Return an identifier of this process that includes its machine and container."""
-    return f"{_place()}|{os.getpid()}|{_process_start(os.getpid())}"
+    return f"{_machine_id()}|{os.getpid()}|{_process_start(os.getpid())}"
 
 
 def is_alive(owner: str) -> bool:
@@ -173,7 +173,7 @@ def is_alive(owner: str) -> bool:
     place, _, rest = owner.partition("|")
     number, _, begun = rest.partition("|")
     # on Windows, signal 0 would terminate the process
-    if place != _place() or not number.isdigit() or os.name == "nt":
+    if place != _machine_id() or not number.isdigit() or os.name == "nt":
         return False
     try:
         os.kill(int(number), 0)
@@ -184,7 +184,7 @@ def is_alive(owner: str) -> bool:
     return _process_start(int(number)) == begun
 
 
-def _place() -> str:
+def _machine_id() -> str:
     try:
         container = str(Path("/proc/self/ns/pid").readlink())
     except OSError:

@@ -19,16 +19,16 @@ from capacity.base.keywords import split
 from capacity.base.processes import check_workers
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, Pool, Traffic, build
-from capacity.hardware.pricing import Price, price_of
+from capacity.hardware.pricing import Price, find_price_for_cost
 from capacity.model import ModelSpec, load_model
 from capacity.planning.sweeps.store import Answer, Store, open_store, status_of
 from capacity.planning.sweeps.sweep_results import check_export, export, flat_row
 from capacity.planning.sweeps.sweep_spec import Point, SweepSpec, named_in, points, read_sweep
-from capacity.planning.workers.worker_pool import Crews, WorkerPool, open_pool, stop_if_recalled
+from capacity.planning.workers.worker_pool import PoolFactory, WorkerPool, open_pool, stop_if_recalled
 from capacity.pool.resolve import ResolvedPool, resolve
 
 CHUNK = {"fit": 50, "estimate": 50, "simulate": 1}  # points per task: analytic ones are fast
-AHEAD = 3  # tasks submitted per worker, so that none is idle
+TASKS_PER_WORKER = 3  # tasks submitted per worker, so that none is idle
 ATTEMPTS = 2  # of a point that runs alone when its worker dies
 OTHERS_S = 0.25  # between checks of other processes' results
 KEPT_POOLS = 256  # resolved deployments cached per worker
@@ -38,7 +38,7 @@ Keep = Callable[[Sequence[Point], Sequence[Answer]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swept(AnswerRecord):
+class SweepResult(AnswerRecord):
     """Result of a sweep; `skipped` points were done earlier, or meanwhile by another sweep on the same store.
 
     `rows` cover all its points: options, status, and the answer's numbers by dotted names.
@@ -65,7 +65,7 @@ def sweep(
     retry_failed: bool = False,
     export_to: str | Path | None = None,
     progress: Progress | None = None,
-) -> Swept:
+) -> SweepResult:
     """Compute every point of `spec` (a TOML file) that is not in the SQLite file `store`, and store it there.
 
     Uses `workers` local processes, or the Dask cluster at `cluster` (tcp://host:port). A script that uses more than
@@ -93,10 +93,10 @@ def run_sweep(
     spec: SweepSpec,
     store: Store,
     *,
-    crews: Crews | None = None,
+    crews: PoolFactory | None = None,
     retry_failed: bool = False,
     progress: Progress | None = None,
-) -> Swept:
+) -> SweepResult:
     """Compute every point that the store does not have yet.
 
     `crews` opens a worker pool, again after its workers died; None: this process. A point that fails, or whose worker
@@ -110,7 +110,7 @@ def run_sweep(
     failures: list[str] = []
 
     def keep(chunk: Sequence[Point], answers: Sequence[Answer]) -> None:
-        store.keep(chunk, answers)
+        store.store_answers(chunk, answers)
         for answer in answers:
             status = status_of(answer.reason)
             ended[status] += 1
@@ -126,7 +126,7 @@ def run_sweep(
                 keep(chunk, answer_points(chunk))
         else:
             try:
-                _spread(todo, crews, keep)
+                _run_chunks(todo, crews, keep)
             except InvalidInput as error:
                 if not any(ended.values()):
                     raise
@@ -139,7 +139,7 @@ def run_sweep(
         before = len(everything) - len(left) - sum(ended.values())
         if left and len(left) == len(todo.others):
             time.sleep(OTHERS_S)
-    return Swept(
+    return SweepResult(
         points=len(everything),
         done=ended["done"],
         does_not_fit=ended["does not fit"],
@@ -173,7 +173,7 @@ class _Todo:
         return ()
 
 
-def _spread(chunks: _Todo, crews: Crews, keep: Keep) -> None:
+def _run_chunks(chunks: _Todo, crews: PoolFactory, keep: Keep) -> None:
     """Run chunks in parallel; after a worker died, run its points one at a time to find the one that causes it."""
     suspects: deque[Point] = deque()
     deaths: Counter[str] = Counter()
@@ -181,7 +181,7 @@ def _spread(chunks: _Todo, crews: Crews, keep: Keep) -> None:
         with crews() as crew:
             _one_by_one(crew.executor, suspects, deaths, keep)
             if not suspects:
-                suspects.extend(_abreast(crew, chunks, keep))
+                suspects.extend(_run_in_parallel(crew, chunks, keep))
 
 
 def _one_by_one(executor: Executor, suspects: deque[Point], deaths: Counter[str], keep: Keep) -> None:
@@ -204,13 +204,13 @@ def _one_by_one(executor: Executor, suspects: deque[Point], deaths: Counter[str]
         suspects.popleft()
 
 
-def _abreast(crew: WorkerPool, chunks: _Todo, keep: Keep) -> list[Point]:
+def _run_in_parallel(crew: WorkerPool, chunks: _Todo, keep: Keep) -> list[Point]:
     """Run chunks in parallel, a bounded number ahead; return the points of those that no worker completed."""
     flying: dict[Future[list[Answer]], tuple[Point, ...]] = {}
     lost: list[Point] = []
     broken = False
     while flying or (chunks and not broken):
-        while not broken and len(flying) < AHEAD * crew.workers and (chunk := chunks.take()):
+        while not broken and len(flying) < TASKS_PER_WORKER * crew.workers and (chunk := chunks.take()):
             try:
                 flying[crew.executor.submit(answer_points, chunk)] = chunk
             except BrokenExecutor:
@@ -281,7 +281,7 @@ def _resolve_pool(model: str, /, **pool: object) -> ResolvedPool:
 
 @lru_cache(maxsize=KEPT_POOLS, typed=True)
 def _price(gpu: str, /, **cost: object) -> Price | None:
-    return price_of(gpu, build(Cost, cost))
+    return find_price_for_cost(gpu, build(Cost, cost))
 
 
 @lru_cache(maxsize=64)

@@ -20,7 +20,7 @@ from capacity.base.keywords import split
 from capacity.base.outside import read_toml
 from capacity.base.spec import Spec
 from capacity.deployment import Cost, Pool, Service, Traffic, explain
-from capacity.planning.workers.environment_fingerprint import Named, package_version
+from capacity.planning.workers.environment_fingerprint import NamedInputs, package_version
 
 MAX_POINTS = 1_000_000
 FILE_OPTIONS = ("model", "trace", "price_file")
@@ -61,7 +61,7 @@ class Point:
     key: str
 
 
-def named_in(spec: SweepSpec) -> Named:
+def named_in(spec: SweepSpec) -> NamedInputs:
     """Return the models and files that the points look up."""
 
     def values(name: str) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def named_in(spec: SweepSpec) -> Named:
         return tuple(str(value) for value in (*listed, *((spec.fixed[name],) if name in spec.fixed else ())))
 
     files = tuple(value for name in FILE_OPTIONS if name != "model" for value in values(name))
-    return Named(models=values("model"), files=files)
+    return NamedInputs(models=values("model"), files=files)
 
 
 def read_sweep(path: str | Path) -> SweepSpec:

@@ -17,7 +17,7 @@ from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.keywords import document_options
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, build
-from capacity.hardware.pricing import cautions_of
+from capacity.hardware.pricing import price_cautions
 from capacity.model import ModelSpec
 from capacity.planning.quality import quality_of
 from capacity.planning.variations.changes import Change, Need
@@ -26,8 +26,8 @@ from capacity.planning.variations.outcome import (
     ComparedDeployment,
     Outcome,
     Progress,
-    change,
     outcome,
+    relative_change,
     report_each,
     serve,
 )
@@ -150,7 +150,7 @@ def advise(
         advice=tuple(chosen),
         without_benefit=tuple(line for line in lines if line.refused is None and line not in chosen),
         refused=tuple(line for line in lines if line.refused is not None),
-        observations=(*requests.notices, *_observations(resolved, requests, base), *cautions_of(price)),
+        observations=(*requests.notices, *_observations(resolved, requests, base), *price_cautions(price)),
     )
 
 
@@ -209,7 +209,7 @@ def try_change(as_it_is: ComparedDeployment, base: Outcome, wanted: Change) -> A
         failed=max(after.failed - base.failed, 0),
         quality_loss_change=loss,
         quality=quality,
-        thin_price=wanted.price is not None and wanted.price.thin,
+        thin_price=wanted.price is not None and wanted.price.has_few_providers,
     )
 
 
@@ -230,7 +230,7 @@ def _effects(base: Outcome, after: Outcome) -> Effects:
     pairs = {name: (getattr(base, name), getattr(after, name)) for name in COMPARED}
     return Effects(
         **{name: None if None in pair else pair[1] - pair[0] for name, pair in pairs.items()},
-        **{COMPARED[name]: change(*pair) for name, pair in pairs.items()},
+        **{COMPARED[name]: relative_change(*pair) for name, pair in pairs.items()},
     )
 
 

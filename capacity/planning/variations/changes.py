@@ -35,7 +35,7 @@ def best_drafts(resolved: ResolvedPool, name: str, in_flight: int, context: int)
     """Return the pool fields of a draft method, with the best number of drafts for `in_flight` requests at this
     context."""
     way = find_speculator(name, resolved.model)
-    drafts = Speculation(resolved, way).best(max(in_flight, 1), max(context, 1)).draft_tokens
+    drafts = Speculation(resolved, way).best_round(max(in_flight, 1), max(context, 1)).draft_tokens
     return {"speculator": name, "num_speculative_tokens": max(drafts, 1)}
 
 

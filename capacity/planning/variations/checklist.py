@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from capacity.base.errors import CapacityError
-from capacity.deployment.drafts import has_way
-from capacity.hardware.pricing import Price, cautions_of, find_price, price_table
+from capacity.deployment.drafts import supports_drafting
+from capacity.hardware.pricing import Price, find_price, price_cautions, price_table
 from capacity.model import Attention, ModelSpec
 from capacity.planning.variations.changes import (
     NO_DRAFTS,
@@ -123,7 +123,7 @@ def _engine(resolved: ResolvedPool) -> Iterator[Change]:
 
 def _usual_kernels(resolved: ResolvedPool) -> Iterator[Change]:
     """Yield 16-bit arithmetic, FlashAttention and paged KV, if the deployment has turned them off."""
-    sixteen = resolved.profile.sixteen_bit
+    sixteen = resolved.profile.compute_type_16_bit
     if resolved.model.dtype == "fp32":
         yield Change(f"use {sixteen.upper()} instead of FP32", {"dtype": SIXTEEN_BIT[sixteen]})
     if resolved.pool.attn_implementation == "eager":
@@ -140,7 +140,7 @@ def _drafts(resolved: ResolvedPool, in_flight: int, context: int) -> Iterator[Ch
     ways = {"eagle3": "EAGLE-3", "ngram": "n-gram lookup"}
     if resolved.model.mtp is not None:
         ways["mtp"] = "the model's own MTP layer"
-    if has_way(resolved.engine.name, "lookahead"):
+    if supports_drafting(resolved.engine.name, "lookahead"):
         ways["lookahead"] = "lookahead (Jacobi steps and n-grams)"
     for name, text in ways.items():
         what = f"speculative decoding by {text}"
@@ -208,7 +208,7 @@ def _sizes(resolved: ResolvedPool, price: Price | None) -> Iterator[Change]:
         yield Change("rent spot capacity", refused=str(error))
         return
     if spot is not None:
-        notes = (f"without the cost of interruptions; {spot.described}", *cautions_of(spot))
+        notes = (f"without the cost of interruptions; {spot.description}", *price_cautions(spot))
         yield Change("rent spot capacity", price=spot, note="; ".join(notes))
 
 
@@ -216,7 +216,11 @@ def _cheaper(resolved: ResolvedPool, price: Price) -> Iterator[Change]:
     """Yield the most expensive of the cheaper GPUs in the same tier that hold the model."""
     names = {quote.gpu for quote in price_table() if quote.tier == price.tier} - {price.gpu}
     found = (find_price(name, tier=price.tier) for name in names)
-    quotes = [quote for quote in found if quote is not None and (price.thin or not quote.thin)]
+    quotes = [
+        quote
+        for quote in found
+        if quote is not None and (price.has_few_providers or not quote.has_few_providers)
+    ]
     tried = 0
     for quote in sorted(quotes, key=lambda quote: (-quote.usd_per_gpu_hour, quote.gpu)):
         if quote.usd_per_gpu_hour >= price.usd_per_gpu_hour or tried >= OTHER_GPUS:

@@ -16,15 +16,15 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from capacity.answers.against_datasheet import Timed, slower_though_better
+from capacity.answers.against_datasheet import TimedLoad, datasheet_notes
 from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER, Flag
-from capacity.base.record import AnswerRecord, Written
+from capacity.base.record import AnswerRecord, WrittenRecord
 from capacity.deployment import DeploymentFile, Service, Traffic, build, read_deployment
-from capacity.hardware.pricing import Price, price_of
+from capacity.hardware.pricing import Price, find_price_for_cost
 from capacity.planning.evaluation.evaluate import deployment_label
 from capacity.planning.variations.outcome import (
     Floats,
@@ -32,12 +32,18 @@ from capacity.planning.variations.outcome import (
     Outcome,
     Progress,
     block_indices,
-    change,
     measure,
     outcome,
+    relative_change,
     serve,
 )
-from capacity.planning.workers.worker_pool import WorkerPool, once, open_pool, side_by_side, stop_if_recalled
+from capacity.planning.workers.worker_pool import (
+    WorkerPool,
+    open_pool,
+    run_in_parallel,
+    single_request,
+    stop_if_recalled,
+)
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.metrics import LatencySummary
 from capacity.simulator.replications import PairedMetric, pair_runs, replication_seeds
@@ -66,7 +72,7 @@ class Side:
         """Resolve the single pool of the deployment."""
         pool = deployment.pools[0]
         resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
-        price = price_of(resolved.profile.name, deployment.cost)
+        price = find_price_for_cost(resolved.profile.name, deployment.cost)
         return cls(resolved=resolved, price=price, service=deployment.service)
 
     def serve(self, workload: Workload) -> Latencies:
@@ -78,7 +84,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference(Written):
+class Difference(WrittenRecord):
     """Second minus first of one metric in seconds: mean over requests with its 95 % interval, and percentiles.
 
     `faster_fraction` is the fraction of requests that the second serves faster. `significant`: the interval excludes
@@ -214,8 +220,8 @@ def _compare_draws(
         if progress is not None:
             progress(next(done), len(seeds))
 
-    chains: list[Generator[int, Summaries, Summaries]] = [once(seed) for seed in seeds]
-    served = side_by_side(chains, pair.simulate_both, crew=crew, function=_Pair.simulate_both, told=tell)
+    chains: list[Generator[int, Summaries, Summaries]] = [single_request(seed) for seed in seeds]
+    served = run_in_parallel(chains, pair.simulate_both, crew=crew, function=_Pair.simulate_both, told=tell)
     first, second = zip(*served, strict=True)
     return pair_runs(first, second)
 
@@ -248,7 +254,7 @@ def compare_pair(first: Side, second: Side, workload: Workload, window: Window |
     notes = (
         *(note for side in sides for note in side.resolved.notes),
         *(note for side in sides for note in side.resolved.split_notes(tokens)),
-        *slower_though_better([_timed_side(*each) for each in zip(sides, outcomes, strict=True)]),
+        *datasheet_notes([_timed_side(*each) for each in zip(sides, outcomes, strict=True)]),
         *workload.notices,
     )
     return Diff(
@@ -261,15 +267,15 @@ def compare_pair(first: Side, second: Side, workload: Workload, window: Window |
         differences=tuple(differences),
         first_outcome=outcomes[0],
         second_outcome=outcomes[1],
-        cost_change=change(outcomes[0].usd_per_hour, outcomes[1].usd_per_hour),
+        cost_change=relative_change(outcomes[0].usd_per_hour, outcomes[1].usd_per_hour),
         warnings=tuple(dict.fromkeys(notes)),
     )
 
 
-def _timed_side(side: Side, outcome: Outcome) -> Timed:
+def _timed_side(side: Side, outcome: Outcome) -> TimedLoad:
     p95_s = {"TTFT p95": outcome.ttft_p95_s, "TPOT p95": outcome.tpot_p95_s}
     seconds = {name: value for name, value in p95_s.items() if value}
-    return Timed(resolved=side.resolved, seconds=seconds)
+    return TimedLoad(resolved=side.resolved, seconds=seconds)
 
 
 def _difference(metric: str, first: Latencies, second: Latencies) -> Difference | None:

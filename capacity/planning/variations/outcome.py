@@ -14,10 +14,10 @@ from capacity.answers.deployment_run import measured_capacity, run_service
 from capacity.answers.engine_setup import requests_of
 from capacity.answers.steady_load import long_run_rate
 from capacity.base.keywords import split
-from capacity.deployment import Cost, Deployment, DeploymentFile, Pool, Service, Traffic, deployment_of
-from capacity.hardware.pricing import SECONDS_PER_HOUR, Price, billed_gpus, price_of, usd_per_hour
+from capacity.deployment import Cost, Deployment, DeploymentFile, Pool, Service, Traffic, make_deployment
+from capacity.hardware.pricing import SECONDS_PER_HOUR, Price, billed_gpus, find_price_for_cost, usd_per_hour
 from capacity.model import ModelSpec
-from capacity.planning.evaluation.evaluate import Engines, deployment_label, run_engines
+from capacity.planning.evaluation.evaluate import EngineGroup, deployment_label, run_engines
 from capacity.planning.evaluation.step_error import Factors
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.capacity_probe import Capacity
@@ -73,7 +73,7 @@ class ComparedDeployment:
     ) -> ComparedDeployment:
         """Resolve a deployment and generate its requests; `question` is the name of the command."""
         pool, traffic, cost = split(options, Pool, Traffic, Cost)
-        file = deployment_of(model, pool=pool, traffic=traffic, cost=cost, question=question)
+        file = make_deployment(model, pool=pool, traffic=traffic, cost=cost, question=question)
         resolved = resolve(file.model, file.pool, profiles=profiles, download=download)
         whole = requests_of(file.traffic, workload, resolved.max_model_len)
         (requests,), windows = take_busiest_window([whole], slo_window)
@@ -82,7 +82,7 @@ class ComparedDeployment:
             resolved=resolved,
             requests=requests,
             busiest_window=windows[0] if windows else None,
-            price=price_of(resolved.profile.name, file.cost),
+            price=find_price_for_cost(resolved.profile.name, file.cost),
             profiles=profiles,
         )
 
@@ -122,10 +122,10 @@ def measure(resolved: ResolvedPool, workload: Workload, *, stretch: float = 1.0)
     """
     resolved.memory.require_fit()
     factors = Factors(prefill=stretch, decode=stretch)
-    engines = Engines(resolved=resolved, replicas=resolved.pool.replicas, factors=factors)
+    engines = EngineGroup(resolved=resolved, replicas=resolved.pool.replicas, factors=factors)
     run = run_engines([engines], workload)
     capacity = measured_capacity([resolved], workload)
-    return latencies_of(run.records, workload, capacity and capacity.times(1 / stretch))
+    return latencies_of(run.records, workload, capacity and capacity.scale(1 / stretch))
 
 
 def serve(resolved: ResolvedPool, service: Service, workload: Workload) -> Latencies:
@@ -173,7 +173,7 @@ def _p95(values: Floats) -> float | None:
     return float(np.percentile(known, 95)) if len(known) else None
 
 
-def change(before: float | None, after: float | None) -> float | None:
+def relative_change(before: float | None, after: float | None) -> float | None:
     """Return after / before - 1; None if either is missing."""
     return None if before is None or after is None or not before else after / before - 1
 

@@ -15,7 +15,7 @@ from capacity.workload import Workload
 from capacity.workload.content import PromptContent
 
 Segments = list[tuple[int, int]]
-CLOSE = 0.01  # fraction of the hits
+HIT_TOLERANCE = 0.01  # fraction of the hits
 ATTEMPTS = 5
 
 
@@ -29,7 +29,7 @@ def ideal_hits(workload: Workload) -> np.ndarray:
     hits = np.zeros(len(workload), dtype=np.int64)
     for request in range(len(workload)):
         chain, matching = 0, True
-        prompt = content.segments_of(request)
+        prompt = content.request_segments(request)
         answer = (int(content.answer_ids[request]), int(workload.output_tokens[request]))
         for place, (text, tokens) in enumerate((*prompt, answer)):
             shared = longest.get((chain, text), 0)
@@ -41,7 +41,7 @@ def ideal_hits(workload: Workload) -> np.ndarray:
     return hits
 
 
-def with_hits(workload: Workload, factor: float) -> Workload:
+def scale_prefix_hits(workload: Workload, factor: float) -> Workload:
     """Return the requests with `factor` times the hits, within `CLOSE` or as close as `ATTEMPTS` attempts come.
 
     A changed prompt also affects later ones, so each attempt corrects the error of the previous one.
@@ -57,7 +57,7 @@ def with_hits(workload: Workload, factor: float) -> Workload:
         change = float(ideal_hits(changed).sum()) - total
         if abs(change - target) < best_miss:
             best, best_miss = changed, abs(change - target)
-        if best_miss <= CLOSE * total or change * target <= 0:
+        if best_miss <= HIT_TOLERANCE * total or change * target <= 0:
             break
         aim *= target / change
     return best
@@ -66,7 +66,7 @@ def with_hits(workload: Workload, factor: float) -> Workload:
 def _with_changed_hits(
     workload: Workload, content: PromptContent, hits: np.ndarray, wanted: float
 ) -> Workload:
-    prompts = [content.segments_of(request) for request in range(len(workload))]
+    prompts = [content.request_segments(request) for request in range(len(workload))]
     if wanted < 0:
         altered = PromptContent.from_segments(
             _make_prompts_unique(prompts, hits, -wanted), answer_ids=content.answer_ids

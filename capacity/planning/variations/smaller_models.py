@@ -71,7 +71,7 @@ def smaller_models() -> SmallerModels:
 
 def smaller_changes(resolved: ResolvedPool) -> Iterator[Change]:
     """Yield the next smaller model of the family, and the pruned variants."""
-    yield _of_the_family(resolved)
+    yield _smaller_of_family(resolved)
     for pruning in smaller_models().prunings.values():
         try:
             pruned = prune(resolved, pruning)
@@ -107,7 +107,7 @@ def _family(name: str) -> str:
     return SIZE.sub("", name, count=1) if SIZE.search(name) else ""
 
 
-def _of_the_family(resolved: ResolvedPool) -> Change:
+def _smaller_of_family(resolved: ResolvedPool) -> Change:
     model, text = resolved.model, "a smaller model of the same family"
     try:
         smaller = next_smaller(model)
@@ -146,7 +146,7 @@ def prune(resolved: ResolvedPool, pruning: Pruning) -> ModelSpec:
         raise ValueError(f"some layers of {model.name} are stored in other formats")
     if pruning.bits_per_weight is not None:
         return _sparse(resolved, pruning, pruning.bits_per_weight)
-    return _narrower(_shallower(model, pruning.layers_fraction), pruning)
+    return _reduce_widths(_drop_layers(model, pruning.layers_fraction), pruning)
 
 
 def _sparse(resolved: ResolvedPool, pruning: Pruning, bits: float) -> ModelSpec:
@@ -167,7 +167,7 @@ def _sparse(resolved: ResolvedPool, pruning: Pruning, bits: float) -> ModelSpec:
     return replace(model, checkpoint=uniform_scheme("2:4 sparse", stored, base=dense))
 
 
-def _shallower(model: ModelSpec, fraction: float) -> ModelSpec:
+def _drop_layers(model: ModelSpec, fraction: float) -> ModelSpec:
     """Return the model with this fraction of its layers: the first ones and the last."""
     count = max(round(model.num_layers * fraction), 2)
     kept = [*range(count - 1), model.num_layers - 1]
@@ -179,7 +179,7 @@ def _shallower(model: ModelSpec, fraction: float) -> ModelSpec:
     return replace(model, layer_groups=tuple(group for group in groups if group.layers))
 
 
-def _narrower(model: ModelSpec, pruning: Pruning) -> ModelSpec:
+def _reduce_widths(model: ModelSpec, pruning: Pruning) -> ModelSpec:
     if pruning.hidden_fraction == pruning.intermediate_fraction == 1:
         return model
 

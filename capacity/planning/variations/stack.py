@@ -18,7 +18,7 @@ from capacity.base.flags import Flag
 from capacity.base.keywords import document_options
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic
-from capacity.hardware.pricing import cautions_of
+from capacity.hardware.pricing import price_cautions
 from capacity.model import ModelSpec
 from capacity.planning.variations.outcome import ComparedDeployment, Progress, report_each
 from capacity.planning.variations.technique_stack import (
@@ -29,7 +29,7 @@ from capacity.planning.variations.technique_stack import (
     factors_between,
     product_of,
 )
-from capacity.planning.variations.technique_steps import in_order, naive_fields, rungs_of
+from capacity.planning.variations.technique_steps import naive_fields, ordered_techniques, techniques_by_name
 from capacity.workload import Workload
 from capacity.workload.windows import Window
 
@@ -92,7 +92,7 @@ def stack(
     `order`: names from `technique_steps.ORDER` in the order to add them; others are left out. None: all, in that
     order. `progress(done, total)` is called after each technique. Raises DoesNotFit, UnknownName or InvalidInput.
     """
-    names = in_order(order)
+    names = ordered_techniques(order)
     as_it_is = ComparedDeployment.read(model, options, "stack", slo_window, workload, profiles, download)
     resolved, requests, file = as_it_is.resolved, as_it_is.requests, as_it_is.file
     if resolved.model.task == "embed":
@@ -101,7 +101,7 @@ def stack(
         )
     if as_it_is.busiest_window is not None:
         requests = replace(requests, asked_per_s=None)  # judge overload by the window's own rate
-    rungs = rungs_of(resolved, requests)
+    rungs = techniques_by_name(resolved, requests)
     ladder = make_from(
         TechniqueStack,
         as_it_is,
@@ -127,6 +127,6 @@ def stack(
             *requests.notices,
             *resolved.notes,
             *ladder.observations(beginning, steps),
-            *cautions_of(as_it_is.price),
+            *price_cautions(as_it_is.price),
         ),
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from capacity.answers.attribution import bound_times
 from capacity.answers.deployment_run import measured_capacity, run_service
-from capacity.answers.intervals import LoadBands, beside_client, load_bands
+from capacity.answers.intervals import LoadBands, add_client_latency, load_bands
 from capacity.answers.records import Quantity
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.deployment import Pool, Service, Traffic, build
@@ -20,11 +20,11 @@ from capacity.planning.variations.changes import Change, mean_context
 from capacity.planning.variations.technique_steps import SAVE_MEMORY, TechniqueStep
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult
-from capacity.simulator.load_means import LoadMeans, whole_means
+from capacity.simulator.load_means import LoadMeans, whole_run_means
 from capacity.step import Bound, decode_shape
 from capacity.workload import Workload
 
-APART = 0.05  # explain a factor that differs from the one alone by more than this fraction
+EXPLAINED_DIFFERENCE = 0.05  # explain a factor that differs from the one alone by more than this fraction
 Taken = tuple[str, ...]
 
 
@@ -116,7 +116,7 @@ class StackStep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class SimulatedDeployment:
     """Simulated deployment of the stack: its pool, flags and figures."""
 
     resolved: ResolvedPool
@@ -135,7 +135,7 @@ class TechniqueStack:
     profiles: str | Path | None
     rungs: Mapping[str, TechniqueStep]
     naive: Mapping[str, object]
-    _known: dict[frozenset[str], Standing] = field(default_factory=dict)
+    _known: dict[frozenset[str], SimulatedDeployment] = field(default_factory=dict)
     _drafting: dict[frozenset[str], Mapping[str, object]] = field(default_factory=dict)
 
     def fewest_that_fit(self, names: Sequence[str]) -> Taken:
@@ -143,7 +143,7 @@ class TechniqueStack:
         saving = tuple(name for name in SAVE_MEMORY if name in names and self.rungs[name].refused is None)
         for count in range(len(saving) + 1):
             for taken in combinations(saving, count):
-                if self._resolve_pool(taken).memory_in_short.fits:
+                if self._resolve_pool(taken).memory_without_advice.fits:
                     return taken
         self._resolve_pool(saving).memory.require_fit()
         raise InvalidInput("the naive deployment does not fit")
@@ -200,7 +200,7 @@ class TechniqueStack:
             why=why,
         )
 
-    def simulate_with(self, taken: Taken) -> Standing:
+    def simulate_with(self, taken: Taken) -> SimulatedDeployment:
         """Return the simulated deployment with these techniques. Raises CapacityError if it cannot be built or run."""
         key = frozenset(taken)
         if key not in self._known:
@@ -210,7 +210,7 @@ class TechniqueStack:
             resolved.memory.require_fit()
             figures = self._figures(resolved, scheduling)
             flags = _flags(resolved.pool, scheduling)
-            self._known[key] = Standing(resolved=resolved, flags=flags, figures=figures)
+            self._known[key] = SimulatedDeployment(resolved=resolved, flags=flags, figures=figures)
         return self._known[key]
 
     def _choose_drafts(self, taken: Taken) -> None:
@@ -231,7 +231,7 @@ class TechniqueStack:
 
     def _figures(self, resolved: ResolvedPool, scheduling: str) -> Figures:
         workload, run = self.workload, self._run(resolved, scheduling, self.workload)
-        means = whole_means(run.summary, run.records)
+        means = whole_run_means(run.summary, run.records)
         if means is None:
             raise InvalidInput(f"none of {len(workload):,} completed: {run.reason or 'all rejected'}")
         done, records = run.records.completed, run.records
@@ -255,7 +255,7 @@ class TechniqueStack:
             usd = rate.inverse(usd_per_hour(self.price, gpus) / 3600 * 1e6)
         return Figures(
             output_tokens_per_s=rate,
-            ttft_s=beside_client(
+            ttft_s=add_client_latency(
                 bands.with_interval("ttft", means.ttft_s), self.traffic, adjustment=adjustment
             ),
             tpot_s=None if means.tpot_s is None else bands.with_interval("tpot", means.tpot_s),
@@ -281,7 +281,7 @@ class TechniqueStack:
         if capacity is not None and capacity.means is not None:
             return capacity.means, capacity.requests_per_s
         run = self._run(resolved, scheduling, self.workload.all_at_once())
-        means = whole_means(run.summary, run.records)
+        means = whole_run_means(run.summary, run.records)
         assert means is not None
         return means, run.summary.request_throughput
 
@@ -330,7 +330,7 @@ def _rate_between(bands: LoadBands, rate: float) -> Quantity:
 
 def _explain_factors(own: Factors, alone: Factors, before: Figures, after: Figures, ground: Figures) -> str:
     """Return what limited the steps before the technique, alone and here, if its factors differ."""
-    if abs(own.throughput / alone.throughput - 1) <= APART:
+    if abs(own.throughput / alone.throughput - 1) <= EXPLAINED_DIFFERENCE:
         return ""
     there, here, then = (_bound_text(each) for each in (ground, before, after))
     return f"bottleneck before it: {there} alone, {here} here; after it: {then}"

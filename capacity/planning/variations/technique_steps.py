@@ -31,7 +31,7 @@ ORDER = (
 )
 # techniques that reduce memory
 SAVE_MEMORY = ("flash-attention", "bf16", "quantized-weights", "tensor-parallelism")
-BATCHED = ("kv-cache", "static-batching")
+BATCHING_NEEDS = ("kv-cache", "static-batching")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class TechniqueStep:
     refused: str | None = None
 
 
-def rungs_of(resolved: ResolvedPool, workload: Workload) -> dict[str, TechniqueStep]:
+def techniques_by_name(resolved: ResolvedPool, workload: Workload) -> dict[str, TechniqueStep]:
     """Return all techniques by name for this deployment and traffic; `refused` is set for those that do not apply."""
     ranks = resolved.pool.tensor_parallel_size
     found = (
@@ -72,7 +72,7 @@ def rungs_of(resolved: ResolvedPool, workload: Workload) -> dict[str, TechniqueS
     return {step.name: step for step in found}
 
 
-def in_order(names: Sequence[str] | None) -> tuple[str, ...]:
+def ordered_techniques(names: Sequence[str] | None) -> tuple[str, ...]:
     """Return the requested techniques in order. Raises UnknownName, and InvalidInput for duplicates or no name."""
     if names is None:
         return ORDER
@@ -109,7 +109,7 @@ def _kernels(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
     other = next((g.mixer.kind for g in model.layer_groups if not isinstance(g.mixer, Attention)), None)
     yield TechniqueStep(
         "bf16",
-        f"{resolved.profile.sixteen_bit.upper()} instead of FP32",
+        f"{resolved.profile.compute_type_16_bit.upper()} instead of FP32",
         off={} if stored.quantized else {"dtype": "float32"},
         on={"dtype": pool.dtype},
         refused=_first_reason(
@@ -157,7 +157,7 @@ def _batching(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
     yield TechniqueStep(
         "continuous-batching",
         "continuous batching",
-        needs=BATCHED,
+        needs=BATCHING_NEEDS,
         continuous=True,
         refused=_first_reason((policy_name(resolved) == "static", f"{label} uses static batching")),
     )
@@ -166,7 +166,7 @@ def _batching(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
 def _kv_cache(resolved: ResolvedPool, workload: Workload) -> Iterator[TechniqueStep]:
     """Yield techniques that share the KV cache and the token budget between requests."""
     pool, budget = resolved.pool, "max_num_batched_tokens"
-    in_turn = (*BATCHED, "continuous-batching")
+    in_turn = (*BATCHING_NEEDS, "continuous-batching")
     yield TechniqueStep(
         "paged-kv",
         "paged KV cache",
@@ -237,6 +237,6 @@ def _drafts(resolved: ResolvedPool) -> TechniqueStep:
         "speculation",
         f"speculative decoding ({name})",
         off=NO_DRAFTS,
-        needs=(*BATCHED, "continuous-batching"),
+        needs=(*BATCHING_NEEDS, "continuous-batching"),
         drafting=choose,
     )

@@ -18,13 +18,13 @@ from capacity.planning.variations.outcome import (
     ComparedDeployment,
     Outcome,
     Progress,
-    change,
     measure,
     outcome,
+    relative_change,
     report_each,
 )
-from capacity.planning.variations.prefix_hit_rate import ideal_hits, with_hits
-from capacity.pool.drafting import speculator_of
+from capacity.planning.variations.prefix_hit_rate import ideal_hits, scale_prefix_hits
+from capacity.pool.drafting import pool_speculator
 from capacity.pool.resolve import ResolvedPool
 from capacity.workload import Workload
 from capacity.workload.windows import Window
@@ -138,7 +138,7 @@ def _inputs_of(
     elif not ideal_hits(workload).any():
         left_out.append("prefix-cache hit rate (no prompt shares a prefix with an earlier one)")
     else:
-        inputs["prefix-cache hit rate"] = lambda f: tried(with_hits(workload, f))
+        inputs["prefix-cache hit rate"] = lambda f: tried(scale_prefix_hits(workload, f))
     if resolved.pool.speculator is None:
         left_out.append("draft acceptance rate (no speculative decoding)")
     else:
@@ -146,7 +146,7 @@ def _inputs_of(
     if workload.is_closed_loop or not workload.span_s > 0:
         left_out.append("request rate (requests have no arrival times)")
     else:
-        inputs["request rate"] = lambda f: tried(workload.at_rate_factor(f))
+        inputs["request rate"] = lambda f: tried(workload.scale_rate(f))
     if as_it_is.price is None:
         left_out.append("price per GPU-hour (no price given)")
     else:
@@ -182,7 +182,7 @@ def with_prompts(workload: Workload, factor: float) -> Workload:
 def with_acceptance(resolved: ResolvedPool, factor: float) -> ResolvedPool:
     """Scale the acceptance of each draft by `factor`, to at most 1."""
     pool = resolved.pool
-    speculator = speculator_of(pool, resolved.model)
+    speculator = pool_speculator(pool, resolved.model)
     drafts = speculator.depth(pool.num_speculative_tokens)
     rates = [min(rate * factor, 1.0) for rate in speculator.first_rates(drafts)]
     acceptance = ",".join(f"{rate:.6f}" for rate in (*rates, rates[-1]))
@@ -192,7 +192,7 @@ def with_acceptance(resolved: ResolvedPool, factor: float) -> ResolvedPool:
 def _make_swing(name: str, base: Outcome, low: Outcome, high: Outcome) -> Swing:
     def changes(field: str) -> tuple[float | None, float | None]:
         before = getattr(base, field)
-        return change(before, getattr(low, field)), change(before, getattr(high, field))
+        return relative_change(before, getattr(low, field)), relative_change(before, getattr(high, field))
 
     return Swing(
         input=name,

@@ -19,8 +19,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from capacity.base.errors import InvalidInput
-from capacity.planning.workers.environment_fingerprint import Named, difference, likeness
-from capacity.planning.workers.worker_pool import WorkerPool, recallable
+from capacity.planning.workers.environment_fingerprint import NamedInputs, difference, environment_fingerprint
+from capacity.planning.workers.worker_pool import WorkerPool, recall_scope
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -32,7 +32,7 @@ LOOK_S = 2.0  # between two checks of the workers
 ALONE_S = 30.0  # time without workers or a reply before giving up
 GONE_S = 6.0  # time without a scheduler before giving up
 CLOSE_S = 2.0
-TALKATIVE = (
+LOGGER_NAMES = (
     "distributed",
     "distributed.client",
     "distributed.core",
@@ -43,7 +43,7 @@ TALKATIVE = (
 
 
 @contextmanager
-def dask_crew(address: str, *, common: tuple[object, ...], named: Named) -> Iterator[WorkerPool]:
+def dask_pool(address: str, *, common: tuple[object, ...], named: NamedInputs) -> Iterator[WorkerPool]:
     """Open the workers of the Dask cluster at `address`.
 
     Raises InvalidInput without `distributed`, without a scheduler or workers there, or if the environment of a worker
@@ -54,10 +54,10 @@ def dask_crew(address: str, *, common: tuple[object, ...], named: Named) -> Iter
         from distributed import KilledWorker
     except ImportError:
         raise InvalidInput("--cluster needs Dask: pip install 'llm-capacity[dask]'") from None
-    with _quiet(), _connect(address) as client:
-        own = likeness(named)
+    with _silence_logging(), _connect(address) as client:
+        own = environment_fingerprint(named)
         count = _require_alike(client, address, own, named)
-        with _Workers(client, own, named, common) as executor:
+        with _DaskExecutor(client, own, named, common) as executor:
             yield WorkerPool(
                 executor=executor, workers=count, address=address, deadly=(CancelledError, KilledWorker)
             )
@@ -82,9 +82,9 @@ def _no_answer_error(address: str, error: Exception) -> InvalidInput:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_logging() -> Iterator[None]:
     """Silence Dask's logging, because errors are reported here in one line."""
-    loggers = [logging.getLogger(name) for name in TALKATIVE]
+    loggers = [logging.getLogger(name) for name in LOGGER_NAMES]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)
@@ -128,9 +128,9 @@ def _connect(address: str) -> Iterator[Client]:
         _close(client)
 
 
-def _require_alike(client: Client, address: str, own: Mapping[str, str], named: Named) -> int:
+def _require_alike(client: Client, address: str, own: Mapping[str, str], named: NamedInputs) -> int:
     """Return the number of workers. Raises InvalidInput if the environment of one differs, or there are none."""
-    found = client.run(likeness, named, on_error="return")
+    found = client.run(environment_fingerprint, named, on_error="return")
     alike = 0
     for worker, theirs in sorted(found.items()):
         if isinstance(theirs, OSError):  # the worker has just left
@@ -151,11 +151,11 @@ def _refuse(worker: str, differing: str | None) -> None:
         )
 
 
-class _Workers(Executor):
+class _DaskExecutor(Executor):
     """Executor for Dask tasks. If the scheduler or all workers are lost, tasks fail and no more are accepted."""
 
     def __init__(
-        self, client: Client, own: Mapping[str, str], named: Named, common: tuple[object, ...]
+        self, client: Client, own: Mapping[str, str], named: NamedInputs, common: tuple[object, ...]
     ) -> None:
         self._client = client
         self._tasks = client.get_executor(pure=False)
@@ -247,7 +247,9 @@ def _return_value(value: object) -> object:
     return value
 
 
-def _perform(expected: tuple[dict[str, str], Named], function: Callable[..., Any], *arguments: Any) -> Any:
+def _perform(
+    expected: tuple[dict[str, str], NamedInputs], function: Callable[..., Any], *arguments: Any
+) -> Any:
     from distributed import get_worker
 
     own, named = expected
@@ -258,6 +260,6 @@ def _perform(expected: tuple[dict[str, str], Named], function: Callable[..., Any
         task = worker.state.tasks.get(key)
         return task is None or task.state == "cancelled"
 
-    with _one_at_a_time, recallable(is_recalled):
-        _refuse(worker.address, difference(own, likeness(named)))
+    with _one_at_a_time, recall_scope(is_recalled):
+        _refuse(worker.address, difference(own, environment_fingerprint(named)))
         return function(*arguments)

@@ -15,7 +15,7 @@ ARGUMENTS = 997  # points at which each function is compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class NamedInputs:
     """Names and paths that tasks look up where they run: a folder of `profiles`, `models`, `files`."""
 
     profiles: str | None = None
@@ -23,7 +23,7 @@ class Named:
     files: tuple[str, ...] = ()
 
 
-NOTHING = Named()
+NO_NAMED_INPUTS = NamedInputs()
 
 
 def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
@@ -35,7 +35,7 @@ def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None
 
 
 @lru_cache(maxsize=16)
-def likeness(named: Named = NOTHING) -> dict[str, str]:
+def environment_fingerprint(named: NamedInputs = NO_NAMED_INPUTS) -> dict[str, str]:
     """Return the fingerprint by component.
 
     Components: the package, its data as in `--version`, its code and GPU profiles, Python, NumPy, the compiled
@@ -51,11 +51,11 @@ def likeness(named: Named = NOTHING) -> dict[str, str]:
         "NumPy": _installed_version("numpy"),
         "the version of the compiled engines": _engines(),
         "the digest of floating-point results": _arithmetic(),
-        **dict(_looked_up(named)),
+        **dict(_digests_of_named(named)),
     }
 
 
-def _looked_up(named: Named) -> Iterator[tuple[str, str]]:
+def _digests_of_named(named: NamedInputs) -> Iterator[tuple[str, str]]:
     from capacity.base.errors import CapacityError
     from capacity.hardware.profile_search import profile_paths
     from capacity.model import load_model

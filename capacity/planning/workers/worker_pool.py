@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from capacity.base.processes import check_workers, local_workers
-from capacity.planning.workers.environment_fingerprint import NOTHING, Named
+from capacity.planning.workers.environment_fingerprint import NO_NAMED_INPUTS, NamedInputs
 
 Ask = TypeVar("Ask")
 Answer = TypeVar("Answer")
@@ -78,10 +78,10 @@ class WorkerPool:
         return (f"The Dask cluster at {self.address} was lost, so its remaining tasks ran on this machine.",)
 
 
-Crews = Callable[[], AbstractContextManager[WorkerPool]]
+PoolFactory = Callable[[], AbstractContextManager[WorkerPool]]
 
 
-def side_by_side(
+def run_in_parallel(
     chains: Sequence[Generator[Ask, Answer, Value]],
     do: Callable[[Ask], Answer],
     *,
@@ -130,13 +130,17 @@ def side_by_side(
     return [values[number] for number in range(len(chains))]
 
 
-def once(ask: Ask) -> Generator[Ask, Answer, Answer]:
+def single_request(ask: Ask) -> Generator[Ask, Answer, Answer]:
     """Return a chain with a single request."""
     return (yield ask)
 
 
 def open_pool(
-    workers: int, cluster: str | None, *, common: tuple[object, ...] = (), named: Named = NOTHING
+    workers: int,
+    cluster: str | None,
+    *,
+    common: tuple[object, ...] = (),
+    named: NamedInputs = NO_NAMED_INPUTS,
 ) -> AbstractContextManager[WorkerPool]:
     """Open the Dask cluster at `cluster` (tcp://host:port), or `workers` processes on this machine.
 
@@ -145,9 +149,9 @@ def open_pool(
     """
     if cluster is None:
         return _local(workers, common)
-    from capacity.planning.workers.dask_workers import dask_crew
+    from capacity.planning.workers.dask_workers import dask_pool
 
-    return dask_crew(cluster, common=common, named=named)
+    return dask_pool(cluster, common=common, named=named)
 
 
 @contextmanager
@@ -173,7 +177,7 @@ _is_recalled: ContextVar[Callable[[], bool] | None] = ContextVar("is_recalled", 
 
 
 @contextmanager
-def recallable(is_recalled: Callable[[], bool]) -> Iterator[None]:
+def recall_scope(is_recalled: Callable[[], bool]) -> Iterator[None]:
     """Let the code in this context check whether the caller still waits for it."""
     token = _is_recalled.set(is_recalled)
     try:

@@ -9,10 +9,10 @@ from capacity.pool.drafting.drafters import layer_model
 from capacity.pool.drafting.rounds import DraftedSteps, DraftMemory, Round, Speculation, memory_with_draft
 from capacity.pool.drafting.speculators import (
     Speculator,
-    check_drafts_said,
-    drafting_in,
+    check_draft_settings,
+    configure_speculator,
     find_speculator,
-    speculator_of,
+    pool_speculator,
     speculators,
 )
 from capacity.pool.drafting.textbook import (

@@ -14,7 +14,7 @@ from capacity.model.spec import ModelSpec
 from capacity.pool.drafting.speculators import Speculator
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import Bound, OpCost, StepCost, StepShape, decode_shape
-from capacity.step.closed_form import NOTHING, EngineLimits, prefill_steps
+from capacity.step.closed_form import EMPTY_SHAPE, EngineLimits, prefill_steps
 from capacity.step.model import StepModel
 
 
@@ -30,7 +30,7 @@ class DraftWork(NamedTuple):
     draft_tokens: int
     nodes: int
     last_round_tokens: float
-    beside: StepShape = NOTHING
+    beside: StepShape = EMPTY_SHAPE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Drafter:
         return 0.0
 
 
-def by_bound(tables: Sequence[tuple[StepCost, int]]) -> tuple[OpCost, ...]:
+def sum_by_bound(tables: Sequence[tuple[StepCost, int]]) -> tuple[OpCost, ...]:
     """Return the operators of several (step, repetitions) pairs, summed by their bound."""
     rows: dict[Bound, OpCost] = {}
     for table, times in tables:
@@ -85,7 +85,7 @@ def by_bound(tables: Sequence[tuple[StepCost, int]]) -> tuple[OpCost, ...]:
     return tuple(rows.values())
 
 
-def in_a_round(engine: EngineSpec) -> EngineSpec:
+def draft_step_engine(engine: EngineSpec) -> EngineSpec:
     """Return the engine for draft steps: no output processing, and no scheduling between steps if asynchronous."""
     base_s = 0.0 if engine.host_overlapped else engine.host_base_s
     return engine.model_copy(update={"host_base_s": base_s, "host_per_sequence_s": 0.0})
@@ -97,7 +97,7 @@ WITHOUT_PROMPTS = StepShape._fields.index("decode_sequences")  # first field tha
 LOOKUP_S = 50e-6
 
 
-def drafter_of(target: ResolvedPool, speculator: Speculator, draft: ResolvedPool | None) -> Drafter:
+def make_drafter(target: ResolvedPool, speculator: Speculator, draft: ResolvedPool | None) -> Drafter:
     """Return the drafter of a target. Raises InvalidInput if the drafting method does not suit the model."""
     if (draft is not None) != (speculator.kind == "draft-model"):
         wanted = "needs a draft model: add --draft MODEL" if draft is None else "takes no --draft MODEL"
@@ -112,7 +112,7 @@ def drafter_of(target: ResolvedPool, speculator: Speculator, draft: ResolvedPool
         case "lookup" | "lookahead":
             return LookupDrafter()
         case "layers":
-            return layers_drafter(target, speculator)
+            return make_layers_drafter(target, speculator)
         case "heads":  # heads stay at 16 bit
             hidden, vocabulary = target.model.hidden_size, target.model.vocab_size
             size = 2.0 * speculator.draft_tokens * (hidden * (hidden + vocabulary))
@@ -149,7 +149,7 @@ class ModelDrafter(Drafter):
 
     def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
         first, level = (self.steps.step_cost(shape) for shape in self._shapes(work))
-        return by_bound([(first, 1), (level, work.draft_tokens - 1)])
+        return sum_by_bound([(first, 1), (level, work.draft_tokens - 1)])
 
     def _shapes(self, work: DraftWork) -> tuple[StepShape, StepShape]:
         """Return the shapes of the first draft step and of each later one; the steps run in sequence.
@@ -225,7 +225,7 @@ def _model_drafter(draft: ResolvedPool, target: ResolvedPool) -> ModelDrafter:
     ranks, weights = draft.pool.tensor_parallel_size, weight_bytes(draft.model, draft.scheme)
     return ModelDrafter(
         model=draft.model,
-        steps=replace(draft, engine=in_a_round(draft.engine)).step_model,
+        steps=replace(draft, engine=draft_step_engine(draft.engine)).step_model,
         limits=target.limits,
         weights_bytes=weights,
         gpu_weights_bytes=weights / ranks,
@@ -259,7 +259,9 @@ def _layer_drafter(target: ResolvedPool, speculator: Speculator) -> ModelDrafter
     ]
     return ModelDrafter(
         model=model,
-        steps=replace(target, model=model, pool=one_stage, engine=in_a_round(target.engine)).step_model,
+        steps=replace(
+            target, model=model, pool=one_stage, engine=draft_step_engine(target.engine)
+        ).step_model,
         limits=target.limits,
         weights_bytes=sum(size for size, _ in sizes),
         gpu_weights_bytes=sum(size / (ranks * sharing) for size, sharing in sizes),
@@ -344,13 +346,13 @@ class LayersDrafter(Drafter):
         return works[0].draft_tokens * self.steps.joint_seconds(list(map(self._shape, works)))
 
     def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
-        return by_bound([(self.steps.step_cost(self._shape(work)), work.draft_tokens)])
+        return sum_by_bound([(self.steps.step_cost(self._shape(work)), work.draft_tokens)])
 
     def _shape(self, work: DraftWork) -> StepShape:
         return decode_shape(work.batch_size, work.context_tokens, window_tokens=self.model.window_tokens)
 
 
-def layers_drafter(target: ResolvedPool, speculator: Speculator) -> LayersDrafter:
+def make_layers_drafter(target: ResolvedPool, speculator: Speculator) -> LayersDrafter:
     """Return the drafter of the first layers. Raises InvalidInput if no layer remains for verification."""
     model, said = target.model, target.pool.draft_layers
     drafting = max(round(model.num_layers * speculator.layers_share), 1) if said is None else said
@@ -362,7 +364,7 @@ def layers_drafter(target: ResolvedPool, speculator: Speculator) -> LayersDrafte
     one_stage = target.pool.model_copy(update={"pipeline_parallel_size": 1, "n_gpu_layers": None})
     return LayersDrafter(
         model=cut,
-        steps=replace(target, model=cut, pool=one_stage, engine=in_a_round(target.engine)).step_model,
+        steps=replace(target, model=cut, pool=one_stage, engine=draft_step_engine(target.engine)).step_model,
     )
 
 

@@ -34,7 +34,7 @@ def threshold_acceptance(
     Raises InvalidInput.
     """
     check_rate(threshold)
-    _check(target, draft)
+    _check_probabilities(target, draft)
     accepted = [q if p >= threshold else 0.0 for p, q in zip(target, draft, strict=True)]
     rate = math.fsum(accepted)
     out = [taken + (1.0 - rate) * p for taken, p in zip(accepted, target, strict=True)]
@@ -60,7 +60,7 @@ def early_exit_share(layers_share: float, exit_rate: float, batch_size: int) -> 
     return layers_share * together + 1.0 - together
 
 
-def _check(target: Sequence[float], draft: Sequence[float]) -> None:
+def _check_probabilities(target: Sequence[float], draft: Sequence[float]) -> None:
     if len(target) != len(draft):
         raise InvalidInput(
             f"{len(target)} probabilities of the target, {len(draft)} of the draft: must be the same number"

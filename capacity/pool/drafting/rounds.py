@@ -15,16 +15,16 @@ from capacity.pool.drafting.drafters import (
     HeadsDrafter,
     LookupDrafter,
     ModelDrafter,
-    drafter_of,
+    make_drafter,
     prefill_seconds,
 )
-from capacity.pool.drafting.speculators import Speculator, speculator_of
+from capacity.pool.drafting.speculators import Speculator, pool_speculator
 from capacity.pool.drafting.textbook import check_drafts
 from capacity.pool.drafting.tree import MOST_NODES
 from capacity.pool.memory import MemoryPlan
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import DecodePiece, StepCost, StepShape, decode_shape, picoseconds
-from capacity.step.closed_form import first_without
+from capacity.step.closed_form import first_failing
 from capacity.step.export import DraftedData
 from capacity.step.model import StepModel
 from capacity.step.setting import HostTime
@@ -88,7 +88,7 @@ class Speculation:
         self.target = target
         self.speculator = speculator
         own = target.draft if speculator.kind == "draft-model" else None
-        self.drafter = drafter_of(target, speculator, draft or own)
+        self.drafter = make_drafter(target, speculator, draft or own)
         self._verifying: dict[int, StepModel] = {}
 
     def verification_model(self, nodes: int) -> StepModel:
@@ -139,7 +139,7 @@ class Speculation:
             plain_step_s=self.target.step_model.step_seconds(plain),
         )
 
-    def best(self, batch_size: int, context_tokens: int, *, longest: int = 8) -> Round:
+    def best_round(self, batch_size: int, context_tokens: int, *, longest: int = 8) -> Round:
         """Return the round of 0 to `longest` drafts with the most tokens per second; 0 drafts means no speculation.
 
         For a tree, the search also covers its size, from a chain to the method's own tree.
@@ -163,7 +163,7 @@ class Speculation:
     def break_even_batch(self, context_tokens: int, draft_tokens: int | None = None) -> int | None:
         """Return the smallest batch at which a round is no faster than plain steps; None if above `largest_batch`."""
         largest = max(self.largest_batch(context_tokens), 1)
-        return first_without(
+        return first_failing(
             lambda batch: self.round_of(batch, context_tokens, draft_tokens).speedup > 1, largest
         )
 
@@ -195,7 +195,7 @@ class Speculation:
             reason = (
                 f"the draft's weights of {drafter.gpu_weights_bytes / 2**30:.1f} GiB per GPU exceed the "
                 f"{max(plan.kv_cache_bytes, 0) / 2**30:.1f} GiB that remain for the KV cache on "
-                f"{self.target.pool.tensor_parallel_size} x {self.target.profile.name}; {self.target.more_memory}"
+                f"{self.target.pool.tensor_parallel_size} x {self.target.profile.name}; {self.target.memory_advice}"
             )
             return replace(
                 plan,
@@ -243,9 +243,9 @@ class Speculation:
 
 def memory_with_draft(resolved: ResolvedPool) -> MemoryPlan:
     """Return the pool's memory including its draft. Raises InvalidInput if the method does not suit the model."""
-    if resolved.pool.speculator is None or not resolved.memory_in_short.fits:
+    if resolved.pool.speculator is None or not resolved.memory_without_advice.fits:
         return resolved.memory
-    return Speculation(resolved, speculator_of(resolved.pool)).memory_plan()
+    return Speculation(resolved, pool_speculator(resolved.pool)).memory_plan()
 
 
 class DraftedSteps:

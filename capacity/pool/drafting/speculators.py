@@ -96,7 +96,7 @@ class Speculator(Spec):
             ) from None
         return Speculator(**fields | {"acceptance_model": "", "acceptance_setting": ""})
 
-    def on_task(self, task: str) -> Speculator:
+    def with_task_length(self, task: str) -> Speculator:
         """Return the method with the length published for one of its tasks."""
         own = {
             "accepted_length": self.accepted_lengths_by_task[task],
@@ -116,7 +116,7 @@ class Speculator(Spec):
         """Return the standard deviation of log tokens per round if the acceptance comes from a third party."""
         return LENGTH_SPREAD if self.source != "given" else 0.0
 
-    def at_depth(self, draft_tokens: int | None) -> Speculator:
+    def with_depth(self, draft_tokens: int | None) -> Speculator:
         """Return the method with this draft depth; None: unchanged. Its published length no longer applies then."""
         if draft_tokens is None or draft_tokens == self.draft_tokens:
             return self
@@ -179,7 +179,7 @@ class Speculator(Spec):
             return draft_tokens
         return max(draft_tokens, round(self.tree_tokens * draft_tokens / max(self.draft_tokens, 1)))
 
-    def shape_of(self, draft_tokens: int) -> str:
+    def describe_shape(self, draft_tokens: int) -> str:
         """Return a description of the drafts that a round verifies."""
         rows = self.verified_tokens(draft_tokens)
         if self.kind == "lookahead":
@@ -226,7 +226,7 @@ def speculators() -> dict[str, Speculator]:
     return {chain.name: chain for chain in chains} | ways
 
 
-def check_drafts_said(pool: Pool) -> None:
+def check_draft_settings(pool: Pool) -> None:
     """Raise InvalidInput for a draft setting in a pool without drafting."""
     if pool.speculator is None and pool.without_drafts != pool:
         raise InvalidInput(
@@ -234,12 +234,12 @@ def check_drafts_said(pool: Pool) -> None:
         )
 
 
-def speculator_of(pool: Pool, model: ModelSpec | None = None) -> Speculator:
+def pool_speculator(pool: Pool, model: ModelSpec | None = None) -> Speculator:
     """Return the pool's drafting method, with its acceptance if it sets one. Raises UnknownName and InvalidInput."""
-    return drafting_in(pool, find_speculator(pool.speculator or "", model))
+    return configure_speculator(pool, find_speculator(pool.speculator or "", model))
 
 
-def drafting_in(pool: Pool, speculator: Speculator) -> Speculator:
+def configure_speculator(pool: Pool, speculator: Speculator) -> Speculator:
     """Return the drafting method with the pool's acceptance and depth. Raises InvalidInput."""
     if (pool.draft is None) == (speculator.kind == "draft-model"):
         wanted = "needs a draft model: add --draft MODEL" if pool.draft is None else "takes no --draft MODEL"
@@ -248,15 +248,15 @@ def drafting_in(pool: Pool, speculator: Speculator) -> Speculator:
         raise InvalidInput(
             f"--draft-layers changes nothing with --speculator {speculator.name}: use layer-skip, or leave it out"
         )
-    deep = speculator.at_depth(pool.num_speculative_tokens)
+    deep = speculator.with_depth(pool.num_speculative_tokens)
     if pool.acceptance in speculator.accepted_lengths_by_task:
-        speculator = speculator.on_task(pool.acceptance)
+        speculator = speculator.with_task_length(pool.acceptance)
     elif pool.acceptance is not None:
         speculator = deep.with_acceptance(pool.acceptance)
-    return speculator if pool.num_speculative_tokens else _as_by_default(pool, speculator)
+    return speculator if pool.num_speculative_tokens else _apply_engine_defaults(pool, speculator)
 
 
-def _as_by_default(pool: Pool, speculator: Speculator) -> Speculator:
+def _apply_engine_defaults(pool: Pool, speculator: Speculator) -> Speculator:
     """Return the method at the engine's default depth, and as a tree if the engine drafts trees."""
     defaults = find_engine(pool.engine).default_drafts
     depth, nodes = defaults.get(speculator.name) or defaults.get(speculator.kind) or (0, 0)

@@ -105,19 +105,21 @@ def textbook_table() -> tuple[TextbookEntry, ...]:
     issue on techniques, 2026-11.
     """
     rows = [
-        _entry("tokens per round", a, k, published, expected_tokens(a, k), _variants(a, k), digits=2)
+        _make_entry("tokens per round", a, k, published, expected_tokens(a, k), _variants(a, k), digits=2)
         for k, by_rate in _PUBLISHED_TOKENS.items()
         for a, published in by_rate.items()
     ]
     for a, published in _PUBLISHED_SPEEDUPS.items():
         verify = expected_tokens(a, 5) / published - 5 * 0.05
         implied = {f"verification takes {verify:.2f} plain steps": published}
-        rows.append(_entry("speed-up", a, 5, published, textbook_speedup(a, 5, 0.05), implied, digits=1))
+        rows.append(_make_entry("speed-up", a, 5, published, textbook_speedup(a, 5, 0.05), implied, digits=1))
     for a, k in _SHARES:
         said = share_speedup(a, k, 0.05)
         takes = "T/(Td·a·K + T·(1 - a·K)) treats a·K drafts as a fraction of the tokens"
         reason = takes + (": the time is negative" if said < 0 else "")
-        rows.append(_entry("by shares", a, k, said, textbook_speedup(a, k, 0.05), {reason: said}, digits=1))
+        rows.append(
+            _make_entry("by shares", a, k, said, textbook_speedup(a, k, 0.05), {reason: said}, digits=1)
+        )
     return tuple(rows)
 
 
@@ -131,7 +133,7 @@ def share_speedup(acceptance: float, draft_tokens: int, draft_cost: float) -> fl
     return 1.0 / (draft_cost * share + 1.0 - share)
 
 
-def _entry(
+def _make_entry(
     quantity: str,
     acceptance: float,
     drafts: int,
@@ -151,7 +153,9 @@ def _entry(
         published=published,
         formula=formula,
         agrees=agrees,
-        explained_by="" if agrees else "; ".join(variant) or _effective(acceptance, drafts, published),
+        explained_by=""
+        if agrees
+        else "; ".join(variant) or _explain_by_exponent(acceptance, drafts, published),
     )
 
 
@@ -166,7 +170,7 @@ def effective_exponent(acceptance: float, tokens_per_round: float) -> float:
     return math.log(left) / math.log(acceptance)
 
 
-def _effective(acceptance: float, drafts: int, published: float) -> str:
+def _explain_by_exponent(acceptance: float, drafts: int, published: float) -> str:
     """Return an explanation of an entry that no variant matches."""
     exponent = effective_exponent(acceptance, published)
     effective = f"the formula with an exponent of {exponent:.1f} instead of {drafts + 1}"

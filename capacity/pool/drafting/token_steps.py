@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from capacity.pool.drafting.rounds import DraftedSteps, Speculation
-from capacity.pool.drafting.speculators import check_drafts_said, speculator_of
+from capacity.pool.drafting.speculators import check_draft_settings, pool_speculator
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import StepCost, StepShape
 from capacity.step.setting import HostTime
@@ -22,9 +22,9 @@ class TokenSteps:
         self.resolved = resolved
         self.speculation: Speculation | None = None
         self._drafts = 0
-        check_drafts_said(resolved.pool)
+        check_draft_settings(resolved.pool)
         if resolved.pool.speculator is not None:
-            self.speculation = Speculation(resolved, speculator_of(resolved.pool, resolved.model))
+            self.speculation = Speculation(resolved, pool_speculator(resolved.pool, resolved.model))
             self._drafts = self.speculation.speculator.depth(resolved.pool.num_speculative_tokens)
 
     def largest_batch(self, tokens: int) -> int:
@@ -44,27 +44,27 @@ class TokenSteps:
 
     @property
     def host(self) -> HostTime:
-        return self.resolved.step_model.host if self._drafted is None else self._drafted.host
+        return self.resolved.step_model.host if self._drafted_steps is None else self._drafted_steps.host
 
     def step_seconds(self, shape: StepShape) -> float:
-        return self.resolved.step_model.step_seconds(shape) + self._gained_s([shape])
+        return self.resolved.step_model.step_seconds(shape) + self._added_seconds([shape])
 
     def joint_seconds(self, shapes: Sequence[StepShape]) -> float:
         """Return the seconds of a step of lockstep data-parallel ranks; drafting saves what the fullest rank saves."""
-        return self.resolved.step_model.joint_seconds(shapes) + self._gained_s(shapes)
+        return self.resolved.step_model.joint_seconds(shapes) + self._added_seconds(shapes)
 
     def step_cost(self, shape: StepShape) -> StepCost:
         """Return the step's table; with drafting, that of a whole round, which yields `tokens_per_step`."""
-        if self._drafted is None or self.speculation is None:
+        if self._drafted_steps is None or self.speculation is None:
             return self.resolved.step_model.step_cost(shape)
         nodes = self.speculation.speculator.verified_tokens(self._drafts)
-        return self._drafted.step_cost(shape._replace(draft_tokens=shape.decode_sequences * nodes))
+        return self._drafted_steps.step_cost(shape._replace(draft_tokens=shape.decode_sequences * nodes))
 
     @cached_property
-    def _drafted(self) -> DraftedSteps | None:
+    def _drafted_steps(self) -> DraftedSteps | None:
         return None if self.speculation is None else DraftedSteps(self.speculation, self._drafts)
 
-    def _gained_s(self, shapes: Sequence[StepShape]) -> float:
+    def _added_seconds(self, shapes: Sequence[StepShape]) -> float:
         """Return the seconds that drafting adds to a step per token yielded.
 
         Usually negative for decode rows and positive for prompts, which a draft model also computes.

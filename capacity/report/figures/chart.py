@@ -45,7 +45,7 @@ class Chart:
     def _draw(self, format: str, made: date | None) -> bytes:
         from capacity.report.figures.picture import draw_picture  # loads numpy
 
-        subtitle = tuple(filter(None, (self.subject, made_by(made))))
+        subtitle = tuple(filter(None, (self.subject, version_and_date(made))))
         return draw_picture(self.figure, format, title=self.title, subtitle=subtitle, alt=self.alt)
 
     def figure_html(self, made: date | None = None) -> str:
@@ -62,7 +62,7 @@ class Chart:
         return page_html(self.title, body)
 
 
-def made_by(made: date | None = None) -> str:
+def version_and_date(made: date | None = None) -> str:
     """Return `capacity 0.1.0, 2026-11-22`; None: today."""
     from importlib.metadata import version
 
@@ -107,7 +107,7 @@ def bar_style(index: int) -> dict[str, object]:
     }
 
 
-def layout(figure: Any, *, x: str, y: str, height: int = 360, **more: Any) -> Any:
+def apply_layout(figure: Any, *, x: str, y: str, height: int = 360, **more: Any) -> Any:
     """Set axis titles, the legend below and the tools above; the background is transparent for light and dark
     pages."""
     figure.update_layout(
@@ -147,9 +147,9 @@ def log_axis(values: Sequence[float]) -> Mapping[str, Any]:
     if not positive:
         return {"type": "log"}
     ticks = log_ticks(min(positive), max(positive))
-    return {"type": "log", "tickvals": ticks, "ticktext": [digits(tick) for tick in ticks]}
+    return {"type": "log", "tickvals": ticks, "ticktext": [four_digits(tick) for tick in ticks]}
 
 
-def digits(value: float) -> str:
+def four_digits(value: float) -> str:
     """Return a number with four digits, or with all digits before the point if they are more."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

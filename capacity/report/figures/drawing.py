@@ -7,53 +7,60 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from capacity.base.quantity import Quantity
-from capacity.report.display import STANDARD, Units, last_place, number_text, round_like, text_and_interval
+from capacity.report.display import (
+    STANDARD,
+    Units,
+    last_supported_place,
+    number_text,
+    round_like,
+    text_and_interval,
+)
 from capacity.report.figures.chart import (
     NEUTRAL,
     Chart,
+    apply_layout,
     bar_style,
     colour,
-    digits,
-    layout,
+    four_digits,
     log_axis,
     new_figure,
     symbol,
 )
-from capacity.report.layout import tokens
-from capacity.report.subject import subject_of
+from capacity.report.layout import token_count_text
+from capacity.report.subject import describe_answer
 from capacity.report.views.units import Unit, name_units
 from capacity.report.views.view import (
     Bars,
     Curves,
+    CustomChart,
     Drawing,
-    OwnChart,
     Panels,
     Stack,
-    UprightStack,
+    VerticalStack,
     View,
     Waterfall,
 )
 
 Numbers = Mapping[str, Mapping[Any, Quantity | None]]
-BETTER, WORSE = 2, 5  # colours of a waterfall
-ROOMY = 0.06  # share of a whole bar below which parts have no text
+BETTER_COLOUR, WORSE_COLOUR = 2, 5  # colours of a waterfall
+MIN_TEXT_SHARE = 0.06  # share of a whole bar below which parts have no text
 SMALLEST_TEXT = 11  # px; bars too short for it have no text
 
 
 def draw_charts(view: View, answer: Any) -> list[Chart]:
     """Return the charts of an answer's view."""
-    drawn = (draw_block(block, answer) for block in view.blocks if isinstance(block, (Drawing, OwnChart)))
+    drawn = (draw_block(block, answer) for block in view.blocks if isinstance(block, (Drawing, CustomChart)))
     return [chart for chart in drawn if chart.rows]
 
 
-def draw_block(block: Drawing | OwnChart, answer: Any, units: Units = STANDARD) -> Chart:
+def draw_block(block: Drawing | CustomChart, answer: Any, units: Units = STANDARD) -> Chart:
     """Return the chart of a view, declared or drawn by its own function."""
-    return block.draw(units) if isinstance(block, OwnChart) else draw_chart(block, answer, units)
+    return block.draw(units) if isinstance(block, CustomChart) else draw_chart(block, answer, units)
 
 
 def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) -> Chart:
     """Return a chart about an answer, which names model and GPUs; without data it has no rows."""
-    scale = drawing.unit.scale_in(units)
+    scale = drawing.unit.scale_for(units)
     numbers = {
         name_units(name, units): {
             label: None if v is None else to_quantity(v).scale(scale) for label, v in row.items()
@@ -62,7 +69,7 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
     }
     labels = list(dict.fromkeys(label for row in numbers.values() for label in row))
     x, y = (name_units(text, units) for text in (drawing.labels, drawing.axis))
-    figure = DRAW[type(drawing)](drawing, numbers, labels, x, y)
+    figure = DRAW_FUNCTIONS[type(drawing)](drawing, numbers, labels, x, y)
     reference, words = drawing.reference
     if reference is not None:
         add_line = figure.add_vline if isinstance(drawing, (Bars, Stack)) else figure.add_hline
@@ -70,7 +77,7 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
         add_line(reference, line=line, annotation_text=words, annotation_position="bottom left")
     for place, (words, at) in enumerate(drawing.marks.items()):
         if not isinstance(drawing, Curves):
-            at, words = at * scale, f"{words}: {digits(at * scale)}"
+            at, words = at * scale, f"{words}: {four_digits(at * scale)}"
         _add_mark(figure, words, at, place)
     for label, whole in drawing.wholes.items():
         add_interval(figure, label, whole, scale)
@@ -79,7 +86,7 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
         title=drawing.title,
         alt=drawing.alt,
         figure=figure,
-        subject=subject_of(answer),
+        subject=describe_answer(answer),
         rows=tuple(drawing.rows or ({x: label, **_row(numbers, label)} for label in labels)),
     )
 
@@ -122,7 +129,7 @@ def _draw_bars(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: st
     signed = min(values, default=0.0) < 0
     place = "outside" if signed else "inside"
     # outside texts would collide with whiskers
-    if log or (signed and _ends(numbers) != [value for value in values if value]):
+    if log or (signed and _interval_ends(numbers) != [value for value in values if value]):
         place = "none"
     for index, (name, row) in enumerate(numbers.items()):
         bars = [row.get(label) for label in labels]
@@ -134,18 +141,19 @@ def _draw_bars(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: st
             orientation="h",
             showlegend=len(numbers) > 1,
             customdata=[
-                drawing.unit.words(each) if drawing.unit.show else with_interval(each) for each in bars
+                drawing.unit.text_with_interval(each) if drawing.unit.show else text_with_interval(each)
+                for each in bars
             ],
             hovertemplate=f"{name}: %{{customdata}}<extra>%{{y}}</extra>",
-            **_bar(drawing.unit, index, bars, place, "x"),
+            **_bar_options(drawing.unit, index, bars, place, "x"),
         )
     figure.update_yaxes(autorange="reversed")
-    layout(figure, x=y, y="", height=150 + max(40, 18 * len(numbers)) * len(labels), barmode="group")
+    apply_layout(figure, x=y, y="", height=150 + max(40, 18 * len(numbers)) * len(labels), barmode="group")
     figure.update_layout(uniformtext={"minsize": SMALLEST_TEXT, "mode": "hide"})
     if drawing.ends is not None:
         figure.update_xaxes(range=drawing.ends, nticks=5, zeroline=True, zerolinecolor=NEUTRAL)
     elif log:
-        figure.update_xaxes(**log_axis([*([0.5, origin] if origin else []), *_ends(numbers)]))
+        figure.update_xaxes(**log_axis([*([0.5, origin] if origin else []), *_interval_ends(numbers)]))
     elif signed:
         figure.update_xaxes(zeroline=True, zerolinecolor=NEUTRAL)
     else:  # the widest whiskers belong to the longest bars and are cut
@@ -153,7 +161,7 @@ def _draw_bars(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: st
     return figure
 
 
-def _ends(numbers: Numbers) -> list[float]:
+def _interval_ends(numbers: Numbers) -> list[float]:
     """Return all values and bounds except 0, which has no place on a logarithmic axis."""
     known = (each for row in numbers.values() for each in row.values() if each)
     return [end for each in known for end in (each.low, each.value, each.high) if end]
@@ -161,25 +169,25 @@ def _ends(numbers: Numbers) -> list[float]:
 
 def _draw_stack(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: str, y: str) -> Any:
     figure = new_figure()
-    least_shown = [ROOMY * whole for whole in _sums(numbers, labels)]
+    least_shown = [MIN_TEXT_SHARE * whole for whole in _sums(numbers, labels)]
     for index, (name, row) in enumerate(numbers.items()):
         bars = [to_quantity(row.get(label) or 0.0) for label in labels]
         texts = [
-            text_of(each, drawing.unit) if each.value > least else ""
+            value_text(each, drawing.unit) if each.value > least else ""
             for each, least in zip(bars, least_shown, strict=True)
         ]
         style = {"text": texts, "insidetextanchor": "middle", "textposition": "inside", "textangle": 0}
         figure.add_bar(
-            name=f"{name} {text_of(bars[0], drawing.unit)}" if len(labels) == 1 else name,
+            name=f"{name} {value_text(bars[0], drawing.unit)}" if len(labels) == 1 else name,
             y=labels,
             x=[each.value for each in bars],
             orientation="h",
-            customdata=[with_interval(each) for each in bars],
+            customdata=[text_with_interval(each) for each in bars],
             hovertemplate=f"{name}: %{{customdata}}<extra>%{{y}}</extra>",
             **style,
             **bar_style(index),
         )
-    layout(figure, x=y, y="", height=180 + 60 * len(labels), barmode="stack")
+    apply_layout(figure, x=y, y="", height=180 + 60 * len(labels), barmode="stack")
     figure.update_yaxes(autorange="reversed")
     return figure
 
@@ -196,7 +204,7 @@ def add_interval(figure: Any, label: Any, whole: Quantity | None, scale: float) 
         mode="markers",
         marker={"symbol": "line-ns-open", "size": 14, "color": NEUTRAL},
         error_x={**whiskers([whole], scale), "thickness": 2},
-        hovertemplate=f"{label}: {with_interval(whole, scale)}<extra></extra>",
+        hovertemplate=f"{label}: {text_with_interval(whole, scale)}<extra></extra>",
     )
 
 
@@ -210,7 +218,7 @@ def _draw_upright_stack(_: Drawing, numbers: Numbers, labels: Sequence[Any], x: 
             hovertemplate=f"%{{x}}: %{{y}} {y}<extra>{name}</extra>",
             **bar_style(index),
         )
-    layout(figure, x=x, y=y, height=330, barmode="stack")
+    apply_layout(figure, x=x, y=y, height=330, barmode="stack")
     figure.update_xaxes(type="category")
     figure.update_yaxes(
         rangemode="tozero", dtick=math.ceil(max(_sums(numbers, labels), default=0.0) / 6) or 1
@@ -224,7 +232,7 @@ def _sums(numbers: Numbers, labels: Sequence[Any]) -> list[float]:
 
 def _draw_panels(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, _y: str) -> Any:
     figure = new_figure(rows=len(numbers), vertical_spacing=0.08)
-    layout(figure, x="", y="", height=220 * len(numbers) + 60)
+    apply_layout(figure, x="", y="", height=220 * len(numbers) + 60)
     for index, (name, row) in enumerate(numbers.items()):
         bars = [row.get(label) for label in labels]
         figure.add_bar(
@@ -235,7 +243,7 @@ def _draw_panels(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: s
             showlegend=False,
             row=index + 1,
             col=1,
-            **_bar(drawing.unit, index, bars, "inside", "y"),
+            **_bar_options(drawing.unit, index, bars, "inside", "y"),
         )
         figure.update_yaxes(title_text=name, rangemode="tozero", row=index + 1, col=1)
     figure.update_xaxes(title_text=x, type="category", row=len(numbers), col=1)
@@ -248,7 +256,7 @@ def _draw_waterfall(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _
     values = [to_quantity(value) for value in row.values() if value is not None]
     steps = list(zip(labels[1:], values, values[1:], strict=False))
     figure = new_figure()
-    for kind, shade in (("better", BETTER), ("worse", WORSE)):
+    for kind, shade in (("better", BETTER_COLOUR), ("worse", WORSE_COLOUR)):
         moved = [
             (label, before.value, after.value)
             for label, before, after in steps
@@ -271,11 +279,11 @@ def _draw_waterfall(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _
         name="with all up to here, 90 % interval",
         marker={"color": NEUTRAL, "symbol": "line-ns-open", "size": 12},
         error_x=whiskers(values),
-        text=[with_interval(value) for value in values],
+        text=[text_with_interval(value) for value in values],
         hovertemplate="%{y}: %{text}<extra></extra>",
     )
-    layout(figure, x=y, y="", height=150 + 30 * len(labels), barmode="overlay")
-    figure.update_xaxes(**log_axis(_ends(numbers)))
+    apply_layout(figure, x=y, y="", height=150 + 30 * len(labels), barmode="overlay")
+    figure.update_xaxes(**log_axis(_interval_ends(numbers)))
     figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=labels)
     return figure
 
@@ -292,37 +300,39 @@ def _draw_curves(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: s
             line={"color": colour(index), "width": 2.5},
             marker={"symbol": symbol(index), "size": 9},
             error_y=whiskers(points, shade=colour(index)),
-            text=[with_interval(each) for each in points],
+            text=[text_with_interval(each) for each in points],
             hovertemplate=f"{name}, {x} %{{x:,}}: %{{text}}<extra></extra>",
         )
-    layout(figure, x=x, y=y, height=400)
+    apply_layout(figure, x=x, y=y, height=400)
     if drawing.shares:
         figure.update_xaxes(tickformat=".0%")
     elif not drawing.linear:
-        figure.update_xaxes(type="log", tickvals=labels, ticktext=[tokens(label) for label in labels])
+        figure.update_xaxes(
+            type="log", tickvals=labels, ticktext=[token_count_text(label) for label in labels]
+        )
     if drawing.log:
-        figure.update_yaxes(**log_axis(_ends(numbers)))
+        figure.update_yaxes(**log_axis(_interval_ends(numbers)))
     else:
         figure.update_yaxes(rangemode="tozero", range=drawing.top and [0, drawing.top])
     return figure
 
 
-DRAW: Mapping[type, Callable[[Drawing, Numbers, Sequence[Any], str, str], Any]] = {
+DRAW_FUNCTIONS: Mapping[type, Callable[[Drawing, Numbers, Sequence[Any], str, str], Any]] = {
     Bars: _draw_bars,
     Stack: _draw_stack,
-    UprightStack: _draw_upright_stack,
+    VerticalStack: _draw_upright_stack,
     Panels: _draw_panels,
     Waterfall: _draw_waterfall,
     Curves: _draw_curves,
 }
 
 
-def _bar(
+def _bar_options(
     unit: Unit, index: int, values: Sequence[Quantity | None], place: str, axis: str
 ) -> dict[str, object]:
     """Return text and whiskers of bars; the text is at the start of a bar because the whisker is at its end."""
     return {
-        "text": [text_of(each, unit) for each in values],
+        "text": [value_text(each, unit) for each in values],
         "textposition": place,
         "insidetextanchor": "start",
         "textangle": 0,
@@ -331,13 +341,13 @@ def _bar(
     }
 
 
-def text_of(number: Quantity | None, unit: Unit) -> str:
+def value_text(number: Quantity | None, unit: Unit) -> str:
     """Return a number as its unit shows it, else with the digits of its interval or three digits; "-" for None."""
     if number is None:
         return "-"
     if unit.show:
         return unit.texts(number)[0]
-    if last_place(number) is None:
+    if last_supported_place(number) is None:
         value = round_like(number.value)
         shown = round(value, unit.digits) if unit.digits else value
         return f"{shown:{unit.sign},.12g}{unit.after}"
@@ -362,9 +372,9 @@ def whiskers(values: Sequence[Any], scale: float = 1.0, shade: str = NEUTRAL) ->
     }
 
 
-def with_interval(quantity: Quantity | None, scale: float = 1.0) -> str:
+def text_with_interval(quantity: Quantity | None, scale: float = 1.0) -> str:
     """Return `110 (80 to 160)`, or four digits of a number without an interval; "-" for None."""
     if quantity is None:
         return "-"
     value, interval = text_and_interval(quantity, scale)
-    return f"{value} ({interval})" if interval else digits(quantity.value * scale)
+    return f"{value} ({interval})" if interval else four_digits(quantity.value * scale)

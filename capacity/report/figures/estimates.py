@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from capacity.answers.attribution import BOUNDS
 from capacity.hardware import load_profile
-from capacity.report.display import STANDARD, Units, as_sure, time_and_interval
+from capacity.report.display import STANDARD, Units, time_and_interval, with_relative_interval
 from capacity.report.figures.chart import (
     NEUTRAL,
     Chart,
+    apply_layout,
     bar_style,
     colour,
     coordinates,
-    layout,
     listed,
     log_axis,
     new_figure,
     symbol,
 )
 from capacity.report.figures.drawing import add_interval
-from capacity.report.subject import subject_of
+from capacity.report.subject import describe_answer
 from capacity.report.views.layout import table_records
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Column, Table
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from capacity.answers.records import Estimate, OperatorTime
 
 Phase = Literal["prefill", "decode"]
-WHOLE = "whole step"
-ROOM = 1.8  # axis length / step, so that the label of the last bar fits on a phone
+WHOLE_STEP = "whole step"
+AXIS_ROOM = 1.8  # axis length / step, so that the label of the last bar fits on a phone
 PHASES: tuple[Phase, ...] = get_args(Phase)
-INTENSITY, RATE = "FLOP/byte", "TFLOP/s"
+INTENSITY_UNIT, RATE_UNIT = "FLOP/byte", "TFLOP/s"
 TERA = 1e12
 OPERATOR_COLUMNS = (
     Column("operator", "operator"),
@@ -52,10 +52,10 @@ def roofline_chart(answer: Estimate) -> Chart:
     rows = {phase: _roofline_rows(answer, phase) for phase in PHASES}
     points = [row for phase in PHASES for row in rows[phase]]
     figure = new_figure()
-    intensities = [row[INTENSITY] for row in points]
+    intensities = [row[INTENSITY_UNIT] for row in points]
     ends = (min(0.5, *intensities), ridge, max(4 * ridge, *intensities))
     bytes_per_s = load_profile(answer.gpu.name).hbm_bytes_per_s
-    roof = [{INTENSITY: x, RATE: bytes_per_s * min(x, ridge) / TERA} for x in ends]
+    roof = [{INTENSITY_UNIT: x, RATE_UNIT: bytes_per_s * min(x, ridge) / TERA} for x in ends]
     line = {"color": NEUTRAL, "width": 2}
     _add_points(figure, roof, "lines", name="roof: HBM, then compute", line=line, hoverinfo="skip")
     for index, phase in enumerate(PHASES):
@@ -69,11 +69,11 @@ def roofline_chart(answer: Estimate) -> Chart:
     at_ridge = {"symbol": "line-ns-open", "size": 16, "color": NEUTRAL}
     said = {"text": [f"ridge {ridge:,.0f}"], "textposition": "top left", "hoverinfo": "skip"}
     _add_points(figure, roof[1:2], "markers+text", marker=at_ridge, showlegend=False, **said)
-    layout(figure, x="FLOP per HBM byte", y="TFLOP/s on one GPU", height=460)
-    figure.update_xaxes(**log_axis([row[INTENSITY] for row in (*roof, *points)]))
-    figure.update_yaxes(**log_axis([row[RATE] for row in (*roof, *points)]))
+    apply_layout(figure, x="FLOP per HBM byte", y="TFLOP/s on one GPU", height=460)
+    figure.update_xaxes(**log_axis([row[INTENSITY_UNIT] for row in (*roof, *points)]))
+    figure.update_yaxes(**log_axis([row[RATE_UNIT] for row in (*roof, *points)]))
     phrases = [
-        f"{row['phase']} {row[INTENSITY]:,.0f} FLOP/byte at {row[RATE]:,.1f} TFLOP/s"
+        f"{row['phase']} {row[INTENSITY_UNIT]:,.0f} FLOP/byte at {row[RATE_UNIT]:,.1f} TFLOP/s"
         for row in points
         if row["operator"] == "step"
     ]
@@ -82,7 +82,7 @@ def roofline_chart(answer: Estimate) -> Chart:
         title=f"Roofline of one {answer.gpu.name}",
         alt=f"{listed(phrases)}; the ridge between memory and compute bound is at {ridge:,.0f} FLOP/byte.",
         figure=figure,
-        subject=subject_of(answer),
+        subject=describe_answer(answer),
         rows=tuple(points),
     )
 
@@ -90,7 +90,7 @@ def roofline_chart(answer: Estimate) -> Chart:
 def _add_points(figure: Any, rows: Sequence[Mapping[str, Any]], mode: str, **look: Any) -> None:
     hover = "%{text}: %{x:,.1f} FLOP/byte, %{y:,.2f} TFLOP/s<extra></extra>"
     shown = {"mode": mode, "textposition": "bottom center", "hovertemplate": hover} | look
-    figure.add_scatter(**coordinates((row[INTENSITY], row[RATE]) for row in rows), **shown)
+    figure.add_scatter(**coordinates((row[INTENSITY_UNIT], row[RATE_UNIT]) for row in rows), **shown)
 
 
 def _roofline_rows(answer: Estimate, phase: Phase) -> list[Mapping[str, Any]]:
@@ -106,7 +106,7 @@ def _roofline_rows(answer: Estimate, phase: Phase) -> list[Mapping[str, Any]]:
         total_s = sum(op.seconds for op in operators)
         attained = sum(op.flops for op in operators) / total_s / TERA
         points.append(("step", intensity, attained, getattr(answer.bound, phase)))
-    names = ("phase", "operator", INTENSITY, RATE, "bound")
+    names = ("phase", "operator", INTENSITY_UNIT, RATE_UNIT, "bound")
     return [dict(zip(names, (phase, *point), strict=True)) for point in points]
 
 
@@ -133,7 +133,7 @@ def step_chart(answer: Estimate, phase: Phase, units: Units = STANDARD) -> Chart
     with the relative 90 % interval of its latency: TPOT for a decode step, TTFT for a prefill step."""
     operators: Sequence[OperatorTime] = getattr(answer.breakdown, phase)
     total_s = sum(op.seconds for op in operators)
-    whole = as_sure(total_s, answer.tpot_s if phase == "decode" else answer.ttft_s)
+    whole = with_relative_interval(total_s, answer.tpot_s if phase == "decode" else answer.ttft_s)
     starts = list(accumulate((op.seconds for op in operators), initial=0.0))[:-1]
     figure = new_figure()
     for index, bound in enumerate(BOUNDS):
@@ -142,21 +142,21 @@ def step_chart(answer: Estimate, phase: Phase, units: Units = STANDARD) -> Chart
             name=bound,
             orientation="h",
             y=[op.name for op, _ in chosen],
-            x=[units.of_seconds(op.seconds) for op, _ in chosen],
-            base=[units.of_seconds(start) for _, start in chosen],
+            x=[units.convert_seconds(op.seconds) for op, _ in chosen],
+            base=[units.convert_seconds(start) for _, start in chosen],
             **bar_style(index),
             text=[f"{units.time_text(op.seconds)} ({op.seconds / total_s:.0%})" for op, _ in chosen],
             textposition="outside",
             hovertemplate="%{y}: %{text}, " + bound + "<extra></extra>",
         )
-    add_interval(figure, WHOLE, whole, units.of_seconds(1))
-    names = [*(op.name for op in operators), *([WHOLE] if whole.high is not None else [])]
-    layout(
+    add_interval(figure, WHOLE_STEP, whole, units.convert_seconds(1))
+    names = [*(op.name for op in operators), *([WHOLE_STEP] if whole.high is not None else [])]
+    apply_layout(
         figure, x=f"{units.time} of one {phase} step", y="", height=150 + 28 * len(names), barmode="overlay"
     )
     figure.update_yaxes(categoryorder="array", categoryarray=names[::-1])
-    longest_s = max(total_s * ROOM, 1.05 * (whole.high or 0.0))
-    figure.update_xaxes(range=[0, units.of_seconds(longest_s)])
+    longest_s = max(total_s * AXIS_ROOM, 1.05 * (whole.high or 0.0))
+    figure.update_xaxes(range=[0, units.convert_seconds(longest_s)])
     largest = sorted(operators, key=lambda op: -op.seconds)[:3]
     phrases = listed([f"{op.name} {op.seconds / total_s:.0%}" for op in largest])
     value, within = time_and_interval(whole, units)
@@ -166,6 +166,6 @@ def step_chart(answer: Estimate, phase: Phase, units: Units = STANDARD) -> Chart
         title=f"A {phase} step: {value}",
         alt=f"A {phase} step takes {said}; the largest parts are {phrases}.",
         figure=figure,
-        subject=subject_of(answer),
+        subject=describe_answer(answer),
         rows=tuple(table_records(step_table("", operators), units)[:-1]),
     )

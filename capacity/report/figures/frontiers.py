@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from capacity.report.figures.chart import (
     NEUTRAL,
     Chart,
+    apply_layout,
     colour,
     coordinates,
-    digits,
-    layout,
+    four_digits,
     new_figure,
     symbol,
 )
-from capacity.report.figures.drawing import with_interval
-from capacity.report.figures.loads import faint
-from capacity.report.subject import subject_of
-from capacity.report.views.frontier_points import Place, places, points_table
+from capacity.report.figures.drawing import text_with_interval
+from capacity.report.figures.loads import translucent_colour
+from capacity.report.subject import describe_answer
+from capacity.report.views.frontier_points import FrontierPoint, frontier_points, points_table
 from capacity.report.views.layout import table_records
 
 if TYPE_CHECKING:
@@ -31,22 +31,22 @@ DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 COLOURS = "Cividis"  # scale of prices, readable for colour-blind users
 
 
-class Known(NamedTuple):
+class PlottedPoint(NamedTuple):
     """A point with both coordinates; `price`: $ per 1M output tokens."""
 
-    place: Place
+    place: FrontierPoint
     speed: Quantity
     rate: Quantity
     price: float | None
 
     @property
-    def hover(self) -> str:
+    def hover_text(self) -> str:
         """Return the point as text."""
         lines = [
             f"<b>{self.place.line.label}</b>, {self.place.point.load:,.0f} in flight",
-            f"{with_interval(self.speed)} tokens/s per user",
-            f"{with_interval(self.rate)} tokens/s per GPU",
-            *([] if self.price is None else [f"${digits(self.price)} per 1M output tokens"]),
+            f"{text_with_interval(self.speed)} tokens/s per user",
+            f"{text_with_interval(self.rate)} tokens/s per GPU",
+            *([] if self.price is None else [f"${four_digits(self.price)} per 1M output tokens"]),
         ]
         return "<br>".join(lines)
 
@@ -62,14 +62,14 @@ def frontier_chart(answer: Frontier, *, tpot_limit_s: float | None = None) -> Ch
     prices = [math.log10(each.price) for each in points if each.price is not None]
     scale = {"colorscale": COLOURS, "cmin": min(prices), "cmax": max(prices)} if prices else {}
     for index, line in enumerate(lines):
-        _draw_band(figure, line, faint(colour(index)))
+        _draw_band(figure, line, translucent_colour(colour(index)))
     if len(lines) > 1:
-        _draw_best(figure, points)
+        _draw_front(figure, points)
     for index, line in enumerate(lines):
         _draw_line(figure, index, line, scale)
     if scale:
         _draw_prices(figure, scale)
-    layout(figure, x="tokens/s per user (1/TPOT)", y="output tokens/s per GPU", height=560)
+    apply_layout(figure, x="tokens/s per user (1/TPOT)", y="output tokens/s per GPU", height=560)
     if tpot_limit_s is not None and points:
         figure.add_vline(
             x=1 / tpot_limit_s,
@@ -82,24 +82,24 @@ def frontier_chart(answer: Frontier, *, tpot_limit_s: float | None = None) -> Ch
     return Chart(
         name="frontier",
         title=f"{answer.model}: throughput per GPU against speed per user",
-        alt=_words(answer, tpot_limit_s),
+        alt=_caption(answer, tpot_limit_s),
         figure=figure,
-        subject=subject_of(answer),
+        subject=describe_answer(answer),
         rows=tuple(table_records(points_table("", [each.place for each in points]))),
     )
 
 
-def _known_points(answer: Frontier) -> list[Known]:
+def _known_points(answer: Frontier) -> list[PlottedPoint]:
     found = []
-    for place in places(answer):
+    for place in frontier_points(answer):
         speed, rate = place.tokens_per_s_of_a_user, place.point.output_tokens_per_s_per_gpu
         price = place.point.usd_per_million_output_tokens
         if speed is not None and rate is not None:
-            found.append(Known(place, speed, rate, None if price is None else price.value))
+            found.append(PlottedPoint(place, speed, rate, None if price is None else price.value))
     return found
 
 
-def _draw_band(figure: Any, line: Sequence[Known], fill: str) -> None:
+def _draw_band(figure: Any, line: Sequence[PlottedPoint], fill: str) -> None:
     ends = [(s, r) for _, s, r, _ in line if None not in (s.low, s.high, r.low, r.high)]
     around = [(s.low, r.low) for s, r in ends] + [(s.high, r.high) for s, r in reversed(ends)]
     if len(ends) > 1:
@@ -115,7 +115,7 @@ def _draw_band(figure: Any, line: Sequence[Known], fill: str) -> None:
         )
 
 
-def _draw_best(figure: Any, points: Sequence[Known]) -> None:
+def _draw_front(figure: Any, points: Sequence[PlottedPoint]) -> None:
     """Draw the Pareto front of all lines; a single line would be its own front."""
     best = sorted((each.speed.value, each.rate.value) for each in points if each.place.best)
     figure.add_scatter(
@@ -127,7 +127,7 @@ def _draw_best(figure: Any, points: Sequence[Known]) -> None:
     )
 
 
-def _draw_line(figure: Any, index: int, line: Sequence[Known], scale: Mapping[str, Any]) -> None:
+def _draw_line(figure: Any, index: int, line: Sequence[PlottedPoint], scale: Mapping[str, Any]) -> None:
     shade, name = colour(index), line[0].place.line.label
     prices = [math.log10(each.price) for each in line if each.price is not None]
     colours = {"color": shade} if len(prices) < len(line) else {"color": prices, **scale}
@@ -140,7 +140,7 @@ def _draw_line(figure: Any, index: int, line: Sequence[Known], scale: Mapping[st
         marker={"symbol": symbol(index), "size": 10, "line": {"width": 1.5, "color": shade}, **colours},
         unselected={"marker": {"opacity": 1.0}},  # a click does not fade the other points
         customdata=[each.place.numbers for each in line],
-        text=[each.hover for each in line],
+        text=[each.hover_text for each in line],
         hovertemplate="%{text}<extra></extra>",
     )
 
@@ -161,7 +161,7 @@ def _draw_prices(figure: Any, scale: Mapping[str, Any]) -> None:
     )
 
 
-def _words(answer: Frontier, tpot_limit_s: float | None) -> str:
+def _caption(answer: Frontier, tpot_limit_s: float | None) -> str:
     """Return the best deployment within the limit, or the number of deployments."""
     count = sum(1 for line in answer.lines if line.points)
     words = f"{count} deployments of {answer.model} over concurrency"
@@ -175,5 +175,5 @@ def _words(answer: Frontier, tpot_limit_s: float | None) -> str:
     rate = point.output_tokens_per_s_per_gpu
     return (
         f"{words}; most tokens/s per GPU within {limit}: {line.label} with {point.load:,.0f} in flight, "
-        f"{with_interval(rate)}."
+        f"{text_with_interval(rate)}."
     )

@@ -10,8 +10,8 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capacity.report.figures.chart import Chart, colour, coordinates, layout, listed, new_figure
-from capacity.report.subject import subject_of
+from capacity.report.figures.chart import Chart, apply_layout, colour, coordinates, listed, new_figure
+from capacity.report.subject import describe_answer
 
 if TYPE_CHECKING:
     from capacity.answers.records import Simulation
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PHASES = {"queued": 1, "prefill": 0, "decode": 2, "preempted": 5}  # index of the palette
 # share of a lane, to distinguish phases without colour
 HEIGHTS = {"queued": 0.35, "prefill": 0.9, "decode": 0.65, "preempted": 0.35}
-MOST_LANES = 400
+MAX_LANES = 400
 FRAMES = 120  # positions of the playhead
 ENGINE, REQUESTS = 1, 2  # process numbers in the trace
 PANELS = ("requests", "requests in the step and waiting", "KV cache in use")
@@ -30,7 +30,7 @@ Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class EngineState:
     """The engine at one instant, in s since the start of the run."""
 
     time_s: float
@@ -39,7 +39,7 @@ class Moment:
     kv_fraction: float
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """Return the state as text."""
         return f"{self.time_s:,.1f} s: {self.running:,} running, {self.waiting:,} waiting, KV {self.kv_fraction:.0%}"
 
@@ -52,30 +52,30 @@ def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
     """
     lives = [event for event in events if event["ph"] == "X" and event["pid"] == REQUESTS]
     order = list(dict.fromkeys(int(event["tid"]) for event in sorted(lives, key=itemgetter("ts"))))
-    lanes = {request: place for place, request in enumerate(order[:MOST_LANES], start=1)}
+    lanes = {request: place for place, request in enumerate(order[:MAX_LANES], start=1)}
     shown = [event for event in lives if int(event["tid"]) in lanes]
-    moments = moments_of(answer, events)
+    moments = engine_states(answer, events)
     figure = new_figure(rows=3, vertical_spacing=0.06, row_heights=SHARES, subplot_titles=PANELS)
     for phase in PHASES:
-        _lanes(figure, phase, [event for event in shown if event["name"] == phase], lanes)
-    _states(figure, moments)
-    layout(figure, x="", y="", height=720, barmode="overlay")
+        _draw_lanes(figure, phase, [event for event in shown if event["name"] == phase], lanes)
+    _draw_states(figure, moments)
+    apply_layout(figure, x="", y="", height=720, barmode="overlay")
     figure.update_xaxes(title_text="s since the run began", row=len(PANELS), col=1)
     figure.update_yaxes(autorange="reversed", row=1, col=1)
     figure.update_yaxes(rangemode="tozero", row=2, col=1)
     figure.update_yaxes(rangemode="tozero", tickformat=".0%", row=3, col=1)
-    _playhead(figure, moments)
+    _add_playhead(figure, moments)
     return Chart(
         name="requests_over_time",
         title="Requests from arrival to last token",
-        alt=_words(lanes, lives, moments),
+        alt=_caption(lanes, lives, moments),
         figure=figure,
         rows=tuple(_row(event) for event in shown),
-        subject=subject_of(answer),
+        subject=describe_answer(answer),
     )
 
 
-def moments_of(answer: Simulation, events: Sequence[Event]) -> list[Moment]:
+def engine_states(answer: Simulation, events: Sequence[Event]) -> list[EngineState]:
     """Return the engine at the end of each step: rows, waiting or preempted requests, and KV use."""
     steps = [event for event in events if event["ph"] == "X" and event["pid"] == ENGINE]
     used = [event["args"]["used"] for event in events if event["ph"] == "C"]
@@ -84,7 +84,7 @@ def moments_of(answer: Simulation, events: Sequence[Event]) -> list[Moment]:
     over = sorted(float(event["ts"] + event["dur"]) for event in waits)
     blocks = max(1, answer.kv_capacity_blocks)
     return [
-        Moment(
+        EngineState(
             time_s=(end_us := step["ts"] + step["dur"]) / 1e6,
             running=int(step["args"]["rows"]),
             waiting=bisect_right(begun, end_us) - bisect_right(over, end_us),
@@ -94,7 +94,7 @@ def moments_of(answer: Simulation, events: Sequence[Event]) -> list[Moment]:
     ]
 
 
-def _lanes(figure: Any, phase: str, chosen: Sequence[Event], lanes: Mapping[int, int]) -> None:
+def _draw_lanes(figure: Any, phase: str, chosen: Sequence[Event], lanes: Mapping[int, int]) -> None:
     hue = colour(PHASES[phase])
     figure.add_bar(
         name=phase,
@@ -115,7 +115,7 @@ def _lanes(figure: Any, phase: str, chosen: Sequence[Event], lanes: Mapping[int,
     )
 
 
-def _states(figure: Any, moments: Sequence[Moment]) -> None:
+def _draw_states(figure: Any, moments: Sequence[EngineState]) -> None:
     series = (
         (2, "in the step", "running", colour(3), "solid"),
         (2, "waiting", "waiting", colour(1), "dash"),
@@ -132,16 +132,16 @@ def _states(figure: Any, moments: Sequence[Moment]) -> None:
         )
 
 
-def _playhead(figure: Any, moments: Sequence[Moment]) -> None:
+def _add_playhead(figure: Any, moments: Sequence[EngineState]) -> None:
     """Add a line through all panels, a slider that moves it and shows the state there, and Play."""
     if not moments:
         return
     end_s = moments[-1].time_s
-    shown = [_moment_at(moments, end_s * place / (FRAMES - 1)) for place in range(FRAMES)]
+    shown = [_state_at(moments, end_s * place / (FRAMES - 1)) for place in range(FRAMES)]
     titles = [note.to_plotly_json() for note in figure.layout.annotations]
-    figure.update_layout(**_shown_at(shown[0], titles), margin={"t": ABOVE})
+    figure.update_layout(**_playhead_layout(shown[0], titles), margin={"t": ABOVE})
     figure.frames = [
-        {"name": str(place), "layout": _shown_at(moment, titles)} for place, moment in enumerate(shown)
+        {"name": str(place), "layout": _playhead_layout(moment, titles)} for place, moment in enumerate(shown)
     ]
     still = {"mode": "immediate", "transition": {"duration": 0}}
     steps = [
@@ -163,16 +163,16 @@ def _playhead(figure: Any, moments: Sequence[Moment]) -> None:
     figure.update_layout(sliders=[slider], updatemenus=[menu])
 
 
-def _moment_at(moments: Sequence[Moment], at_s: float) -> Moment:
+def _state_at(moments: Sequence[EngineState], at_s: float) -> EngineState:
     """Return the state after the last step that ended by `at_s`; before the first step, the state after it."""
     place = bisect_right(moments, at_s, key=attrgetter("time_s")) - 1
     return replace(moments[max(place, 0)], time_s=at_s)
 
 
-def _shown_at(moment: Moment, titles: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
+def _playhead_layout(moment: EngineState, titles: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
     """Return the layout of the line at a moment: its text, next to the titles of the panels."""
     line = SETTINGS["line"] | {"x0": moment.time_s, "x1": moment.time_s}
-    words = SETTINGS["words"] | {"text": moment.words, "yshift": TITLE + SLIDER}
+    words = SETTINGS["words"] | {"text": moment.text, "yshift": TITLE + SLIDER}
     return {"shapes": [line], "annotations": [*titles, words]}
 
 
@@ -187,7 +187,7 @@ def _row(event: Event) -> dict[str, object]:
     }
 
 
-def _words(lanes: Mapping[int, int], lives: Sequence[Event], moments: Sequence[Moment]) -> str:
+def _caption(lanes: Mapping[int, int], lives: Sequence[Event], moments: Sequence[EngineState]) -> str:
     paused = {int(event["tid"]) for event in lives if event["name"] == "preempted"}
     running, waiting, kv = (
         max(map(attrgetter(name), moments), default=0) for name in ("running", "waiting", "kv_fraction")

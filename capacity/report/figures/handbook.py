@@ -12,9 +12,9 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.pool.drafting import Speculation, find_speculator
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.report.figures.chart import colour, coordinates, layout, log_axis, new_figure, symbol
+from capacity.report.figures.chart import apply_layout, colour, coordinates, log_axis, new_figure, symbol
 from capacity.report.figures.picture import draw_picture
-from capacity.report.layout import GIB, tokens
+from capacity.report.layout import GIB, token_count_text
 from capacity.step import decode_shape
 from capacity.techniques.attention_io import naive_attention, shared_memory_bytes, tiled_attention
 from capacity.techniques.batch_waste import exponential_slot_gain, slot_gain
@@ -55,14 +55,14 @@ def line_chart(
     for index, (name, line) in enumerate(lines.items()):
         look = {"marker": {"symbol": symbol(index), "size": 6}, "line": {"color": colour(index)}}
         figure.add_scatter(**coordinates(line), name=name, mode="lines+markers" if log_x else "lines", **look)
-    layout(figure, x=x_label, y=y_label)
+    apply_layout(figure, x=x_label, y=y_label)
     if log_x:
         powers = range(math.floor(math.log2(min(points)[0])), math.ceil(math.log2(max(points)[0])) + 1)
         ticks = [2.0**power for power in powers[:: math.ceil(len(powers) / 12)]]
         figure.update_xaxes(
             type="log",
             tickvals=ticks,
-            ticktext=[tokens(int(tick)) if tick >= 1 else f"{tick:g}" for tick in ticks],
+            ticktext=[token_count_text(int(tick)) if tick >= 1 else f"{tick:g}" for tick in ticks],
         )
     figure.update_yaxes(log_axis([y for _, y in points]) if log_y else {"rangemode": "tozero"})
     return draw_picture(figure, "svg", title=title).decode()

@@ -34,7 +34,7 @@ GPUS = (
     Column("link GB/s", "link_bytes_per_s", five_digits(1e-9)),
     Column("TDP W", "tdp_watts", five_digits()),
 )
-LISTED = {"Models": MODELS, "GPUs": GPUS}
+COLUMNS_BY_TITLE = {"Models": MODELS, "GPUs": GPUS}
 
 
 def source_rows(profile: HardwareProfile) -> list[dict[str, object]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capacity.answers.load_point import ORDERS, LoadPoint
 from capacity.report.display import STANDARD
-from capacity.report.figures.drawing import with_interval
+from capacity.report.figures.drawing import text_with_interval
 from capacity.report.views.units import COUNT, Unit, name_units
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Figure(NamedTuple):
 
     def text(self, quantity: Quantity) -> str:
         """Return a value with its interval, without its unit."""
-        return with_interval(quantity, self.unit.scale_in(STANDARD))
+        return text_with_interval(quantity, self.unit.scale_for(STANDARD))
 
 
 TIME = Unit(follows="time")
@@ -60,7 +60,7 @@ BARS = {
 }
 
 
-def faint(hex_colour: str) -> str:
+def translucent_colour(hex_colour: str) -> str:
     """Return a translucent colour for areas behind lines."""
     red, green, blue = (int(hex_colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{BAND_OPACITY})"

@@ -10,7 +10,7 @@ from capacity.report.figures import Chart
 from capacity.report.figures.drawing import draw_charts
 
 
-def charts_of(answer: AnswerRecord) -> tuple[Chart, ...]:
+def answer_charts(answer: AnswerRecord) -> tuple[Chart, ...]:
     """Return the charts of an answer's view; empty without a view."""
     shown = ANSWERS.get(answer.schema_name())
     if shown is None or not shown.view:

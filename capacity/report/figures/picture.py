@@ -27,14 +27,14 @@ WIDTH = 860  # points, which are pixels at 72 dots an inch
 MARGIN, LINE = 10, 18
 COLOUR_BAR = 110  # points at the right of a figure with a colour scale
 DPI = 144  # of a PNG
-INK, FAINT = "#1c2733", "#55606e"
+TEXT_COLOUR, SUBTITLE_COLOUR = "#1c2733", "#55606e"
 SETTINGS: Mapping[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 WORDS: Mapping[str, Mapping[str, Any]] = SETTINGS["words"]
-NEEDED = "pictures need matplotlib: pip install 'llm-capacity[charts]'"
-SPARE = re.compile(  # text before the SVG element, metadata, comments, names of groups, spaces
+MATPLOTLIB_NEEDED = "pictures need matplotlib: pip install 'llm-capacity[charts]'"
+INVISIBLE_SVG = re.compile(  # text before the SVG element, metadata, comments, names of groups, spaces
     r'\A.*?(?=<svg)|<metadata>.*?</metadata>|<!--.*?-->| id="\w+[._]\w+"|(?<=>)\s+(?=<)', re.S
 )
-DRAWING = Lock()  # matplotlib's settings are global
+DRAWING_LOCK = Lock()  # matplotlib's settings are global
 Names = Sequence[str] | None  # the categories of an axis
 
 
@@ -48,12 +48,12 @@ def draw_picture(
 ) -> bytes:
     """Return a plotly figure as an `svg` or `png` file with subtitles. Raises InvalidInput without matplotlib."""
     if not can_draw():
-        raise InvalidInput(NEEDED)
+        raise InvalidInput(MATPLOTLIB_NEEDED)
     import matplotlib as mpl
 
     about = {"Title": printable(alt or title), "Date": None, "Creator": None, "Format": None, "Type": None}
     file = BytesIO()
-    with DRAWING, mpl.rc_context(SETTINGS["style"]), warnings.catch_warnings():
+    with DRAWING_LOCK, mpl.rc_context(SETTINGS["style"]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the reader's fonts have the glyph
         drawn = _Picture(figure, title, subtitle).drawn
         drawn.savefig(file, format=format, dpi=DPI, metadata=about if format == "svg" else None)
@@ -62,7 +62,9 @@ def draw_picture(
 
 def _svg_element(document: bytes) -> bytes:
     """Return the SVG element for a page, without invisible metadata."""
-    text = re.sub(r'(width|height)="([\d.]+)pt"', r'\1="\2"', SPARE.sub("", document.decode()), count=2)
+    text = re.sub(
+        r'(width|height)="([\d.]+)pt"', r'\1="\2"', INVISIBLE_SVG.sub("", document.decode()), count=2
+    )
     return text.replace("<svg ", '<svg role="img" ', 1).encode()
 
 
@@ -83,7 +85,7 @@ class _Picture:
 
         still = (figure.frames or [figure])[-1].layout  # without animations
         figure = type(figure)(figure.data, figure.layout)
-        self.layout = _complete(figure.layout, "layout")
+        self.layout = _fill_defaults(figure.layout, "layout")
         self.drawn = Figure(dpi=72)
         FigureCanvasAgg(self.drawn)  # keeps its renderer; without it each text makes one to measure itself
         self.paper = self.drawn.add_axes((0, 0, 1, 1), frameon=False, xticks=[], yticks=[])
@@ -91,23 +93,26 @@ class _Picture:
         self.outside: list[Any] = []  # labels of bars beyond their ends
         self.inside: list[tuple[Any, Any]] = []  # bars and the labels in them
         self.panels: dict[str, _Panel] = {}  # by the number of the x axis; the first has none
-        traces = [_complete(trace, trace.type) for trace in figure.data if trace.visible in (None, True)]
+        traces = [_fill_defaults(trace, trace.type) for trace in figure.data if trace.visible in (None, True)]
         for x, y in dict.fromkeys((trace.xaxis[1:], trace.yaxis[1:]) for trace in traces) or [("", "")]:
             self._draw_panel(x, y, [trace for trace in traces if trace.xaxis[1:] == x])
         for panel in self.panels.values():
             if other := panel.axes[0].matches:
                 panel.drawn.sharex(self.panels[other[1:]].drawn)
         for shape in filter(still.shapes.__contains__, self.layout.shapes):
-            self._draw_shape(_complete(shape, "shape"))
+            self._draw_shape(_fill_defaults(shape, "shape"))
         for panel in self.panels.values():
             _set_axis(panel.drawn.xaxis, panel.axes[0], panel.names[0])
             _set_axis(panel.drawn.yaxis, panel.axes[1], panel.names[1])
         for note in filter(still.annotations.__contains__, self.layout.annotations):
-            self._draw_note(_complete(note, "annotation"))
-        self._place(title, subtitle)
+            self._draw_note(_fill_defaults(note, "annotation"))
+        self._place_panels(title, subtitle)
 
     def _draw_panel(self, x: str, y: str, traces: Sequence[Any]) -> None:
-        axes = (_complete(self.layout[f"xaxis{x}"], "axis"), _complete(self.layout[f"yaxis{y}"], "axis"))
+        axes = (
+            _fill_defaults(self.layout[f"xaxis{x}"], "axis"),
+            _fill_defaults(self.layout[f"yaxis{y}"], "axis"),
+        )
         names = (_categories(axes[0], traces, "x"), _categories(axes[1], traces, "y"))
         panel = self.panels[x] = _Panel(self.drawn.add_axes((0, 0, 1, 1), label=x), axes, names)
         x_scale, y_scale = (axis.type.replace("category", "linear") for axis in axes)
@@ -124,14 +129,14 @@ class _Picture:
 
     def _draw_scatter(self, panel: _Panel, trace: Any) -> None:
         mode, line, marker, axes = trace.mode, trace.line, trace.marker, panel.drawn
-        x, y = _places(trace.x, panel.names[0]), _places(trace.y, panel.names[1])
+        x, y = _positions(trace.x, panel.names[0]), _positions(trace.y, panel.names[1])
         name = trace.name if trace.showlegend else None
         if trace.fill == "toself":
             axes.fill(x, y, color=_rgba(trace.fillcolor), linewidth=0, label=name)
             return
         first = marker.color if isinstance(marker.color, str) else None
-        colour = _rgba(line.color or first or INK)
-        edge = _rgba(marker.line.color or first or line.color or INK)
+        colour = _rgba(line.color or first or TEXT_COLOUR)
+        edge = _rgba(marker.line.color or first or line.color or TEXT_COLOUR)
         shape = WORDS["markers"].get(marker.symbol.removesuffix("-open"), "o")
         look = {
             "label": name,
@@ -159,8 +164,8 @@ class _Picture:
         up, _, side = trace.textposition.partition(" ")
         shift = WORDS["shifts"][side], WORDS["shifts"][up]
         aligned = {"ha": WORDS["aligned"][side], "va": WORDS["aligned"][up]}
-        for at, words in zip(zip(x, y, strict=True), _column(trace.text) * ("text" in mode), strict=False):
-            axes.annotate(_words(words), at, shift, textcoords="offset points", **aligned)
+        for at, words in zip(zip(x, y, strict=True), _as_list(trace.text) * ("text" in mode), strict=False):
+            axes.annotate(_plain_text(words), at, shift, textcoords="offset points", **aligned)
 
     def _draw_bars(
         self, panel: _Panel, trace: Any, place: tuple[int, int], ends: dict[tuple[float, bool], float]
@@ -173,8 +178,8 @@ class _Picture:
             if lying
             else (trace.x, trace.y, panel.drawn.bar, trace.error_y, "yerr")
         )
-        at = np.asarray(_places(along, panel.names[lying]), dtype=float)
-        length = np.asarray(_column(over), dtype=float)
+        at = np.asarray(_positions(along, panel.names[lying]), dtype=float)
+        length = np.asarray(_as_list(over), dtype=float)
         wide = np.broadcast_to(trace.width, at.shape) / (place[1] if mode == "group" else 1)
         base = np.array(np.broadcast_to(trace.base, at.shape), dtype=float)
         if mode == "stack":
@@ -196,7 +201,7 @@ class _Picture:
             error_kw={"ecolor": error.color, "elinewidth": 1.5},
             **{whisker: _whiskers(error)},
         )
-        texts = list(map(_words, np.broadcast_to(trace.text, at.shape)))
+        texts = list(map(_plain_text, np.broadcast_to(trace.text, at.shape)))
         if trace.textposition == "inside":
             labels = panel.drawn.bar_label(bars, texts, label_type="center", color=trace.insidetextfont.color)
             self.inside += zip(bars, labels, strict=True)
@@ -220,8 +225,8 @@ class _Picture:
     def _draw_note(self, note: Any) -> None:
         panel = self._panel_of(note)
         panel.drawn.annotate(
-            _words(note.text),
-            (_value_of(note.x, note.xref, panel.axes[0]), _value_of(note.y, note.yref, panel.axes[1])),
+            _plain_text(note.text),
+            (_axis_value(note.x, note.xref, panel.axes[0]), _axis_value(note.y, note.yref, panel.axes[1])),
             (note.xshift, note.yshift),
             xycoords=self._transform(note),
             textcoords="offset points",
@@ -243,22 +248,25 @@ class _Picture:
         across, up = (whole.get(ref.split(" ")[-1], panel.transData) for ref in (mark.xref, mark.yref))
         return across if across is up else blended_transform_factory(across, up)
 
-    def _place(self, title: str, subtitle: Sequence[str]) -> None:
+    def _place_panels(self, title: str, subtitle: Sequence[str]) -> None:
         """Place the panels between the title and the legend, with room for axis labels."""
-        lines = [_words(title), *(row for line in subtitle for row in textwrap.wrap(printable(line), 135))]
+        lines = [
+            _plain_text(title),
+            *(row for line in subtitle for row in textwrap.wrap(printable(line), 135)),
+        ]
         legend = self._legend()
         foot = MARGIN + (legend.get_window_extent().height if legend else 0)
         top, right = MARGIN + LINE * (len(lines) + 2), COLOUR_BAR if self.scale else 2 * MARGIN
         height = top + self.layout.height + foot
         self.drawn.set_size_inches(WIDTH / 72, height / 72)
         for row, words in enumerate(lines):
-            look = {"color": FAINT} if row else {"fontsize": 16, "fontweight": "bold"}
+            look = {"color": SUBTITLE_COLOUR} if row else {"fontsize": 16, "fontweight": "bold"}
             self.drawn.text(MARGIN / WIDTH, 1 - (24 + LINE * row) / height, words, **look)
         left, low = 0.0, foot
         for _ in range(2):  # with less room an axis may have other tick labels
             self._set_positions((left, low, WIDTH - right - left, height - top - low))
             for panel in self.panels.values():
-                _turn_words(panel.drawn)
+                _rotate_tick_labels(panel.drawn)
             outer = [panel.drawn.get_tightbbox() for panel in self.panels.values()]
             left += MARGIN - min(box.x0 for box in outer)
             low += foot - min(box.y0 for box in outer)
@@ -269,9 +277,9 @@ class _Picture:
                 (1 - 90 / WIDTH, low / height + 0.1, 14 / WIDTH, (height - top - low) / height - 0.2)
             )
             self.drawn.colorbar(points, cax=box, ticks=bar.tickvals).set_ticklabels(bar.ticktext)
-            box.set_title(_words(bar.title.text), loc="left", fontsize=12)
+            box.set_title(_plain_text(bar.title.text), loc="left", fontsize=12)
         for label in self.outside:
-            _widen(label)
+            _widen_axis(label)
         for bar, label in self.inside:
             label.set_visible(label.get_window_extent().width <= bar.get_window_extent().width)
 
@@ -288,7 +296,7 @@ class _Picture:
         """Draw the legend in as many columns as fit; none for a single entry."""
         found = (panel.drawn.get_legend_handles_labels() for panel in self.panels.values())
         drawn = chain.from_iterable(zip(*entries, strict=True) for entries in found)
-        entries = {_words(label): handle for handle, label in reversed(list(drawn))}
+        entries = {_plain_text(label): handle for handle, label in reversed(list(drawn))}
         words, handles = list(entries)[::-1], list(entries.values())[::-1]
         for columns in range(len(words) if len(words) > 1 else 0, 0, -1):
             legend = self.drawn.legend(handles, words, loc="lower left", bbox_to_anchor=(0, 0), ncols=columns)
@@ -302,19 +310,19 @@ def _set_axis(axis: Any, source: Any, names: Names) -> None:
     """Set title, range and ticks of an axis."""
     from matplotlib import ticker
 
-    axis.set_label_text(_words(source.title.text))
+    axis.set_label_text(_plain_text(source.title.text))
     low, high = axis.get_view_interval()
     if source.rangemode == "tozero":
         low = min(low, 0.0)
     if source.range:
         low, high = (10.0**end for end in source.range) if source.type == "log" else source.range
-    texts = dict(zip(_column(source.tickvals), _column(source.ticktext or source.tickvals), strict=True))
+    texts = dict(zip(_as_list(source.tickvals), _as_list(source.ticktext or source.tickvals), strict=True))
     if names is not None:
         low, high = -0.5, len(names) - 0.5
         texts = {place: texts.get(name, name) for place, name in enumerate(names)}
     axis.set_view_interval(low, high, ignore=True)
     if texts:
-        shown = {value: _words(text) for value, text in texts.items() if low <= value <= high}
+        shown = {value: _plain_text(text) for value, text in texts.items() if low <= value <= high}
         axis.set_ticks(list(shown), shown.values())
     else:
         axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: format(value, source.tickformat)))
@@ -329,7 +337,7 @@ def _set_axis(axis: Any, source: Any, names: Names) -> None:
         axis.set_inverted(True)
 
 
-def _turn_words(panel: Any) -> None:
+def _rotate_tick_labels(panel: Any) -> None:
     """Rotate the tick labels of a panel if they overlap."""
     words = [label.get_window_extent() for label in panel.get_xticklabels() if label.get_text()]
     if any(box.x1 > other.x0 for box, other in pairwise(sorted(words, key=lambda box: box.x0))):
@@ -337,7 +345,7 @@ def _turn_words(panel: Any) -> None:
         panel.set_xticks(panel.get_xticks(), lines, rotation=90)
 
 
-def _widen(label: Any) -> None:
+def _widen_axis(label: Any) -> None:
     """Widen the axis of horizontal bars until the label beyond a bar's end is visible."""
     panel, extent = label.axes, label.get_window_extent()
     box, (low, high) = panel.get_window_extent(), panel.get_xlim()
@@ -348,7 +356,7 @@ def _widen(label: Any) -> None:
         panel.set_xlim(high - (high - low) * (box.x1 - extent.x1) / room, high)
 
 
-def _complete(part: Any, kind: str) -> Any:
+def _fill_defaults(part: Any, kind: str) -> Any:
     """Set the defaults of a part of a figure, and return the part."""
     for name, value in SETTINGS["defaults"][kind].items():
         if part[name] is None:
@@ -356,26 +364,26 @@ def _complete(part: Any, kind: str) -> Any:
     return part
 
 
-def _value_of(place: Any, ref: str, axis: Any) -> Any:
+def _axis_value(place: Any, ref: str, axis: Any) -> Any:
     """Return an annotation's position as a value of the axis: plotly stores the logarithm for the first logarithmic
     axes."""
     return 10**place if axis.type == "log" and ref in ("x", "y") else place
 
 
-def _column(values: Any) -> list[Any]:
+def _as_list(values: Any) -> list[Any]:
     return [] if values is None else [values] if isinstance(values, str) else list(values)
 
 
 def _categories(axis: Any, traces: Sequence[Any], letter: str) -> Names:
     """Return the names on an axis in order; None for a numeric axis."""
-    found = dict.fromkeys(value for trace in traces for value in _column(trace[letter]) if value is not None)
+    found = dict.fromkeys(value for trace in traces for value in _as_list(trace[letter]) if value is not None)
     if axis.type != "category" and not any(isinstance(value, str) for value in found):
         return None
-    return list(dict.fromkeys([*(name for name in _column(axis.categoryarray) if name in found), *found]))
+    return list(dict.fromkeys([*(name for name in _as_list(axis.categoryarray) if name in found), *found]))
 
 
-def _places(values: Any, names: Names) -> list[Any]:
-    return [value if names is None else names.index(value) for value in _column(values)]
+def _positions(values: Any, names: Names) -> list[Any]:
+    return [value if names is None else names.index(value) for value in _as_list(values)]
 
 
 def _whiskers(error: Any) -> Any:
@@ -386,7 +394,7 @@ def _whiskers(error: Any) -> Any:
     return np.where(both.sum(axis=0) > 0, both, np.nan)
 
 
-def _words(text: Any) -> str:
+def _plain_text(text: Any) -> str:
     """Return text without plotly's tags."""
     return printable(re.sub(r"</?(b|i|extra|sup|sub)\s*/?>", "", str(text or "").replace("<br>", "\n")))
 

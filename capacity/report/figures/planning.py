@@ -9,17 +9,25 @@ from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capacity.base.quantity import Quantity
-from capacity.report.figures.chart import NEUTRAL, Chart, colour, coordinates, layout, new_figure, symbol
+from capacity.report.figures.chart import (
+    NEUTRAL,
+    Chart,
+    apply_layout,
+    colour,
+    coordinates,
+    new_figure,
+    symbol,
+)
 from capacity.report.figures.drawing import whiskers
 from capacity.report.plan import level_name, level_text, share_of_limit, window_rows
-from capacity.report.subject import subject_of
+from capacity.report.subject import describe_answer
 from capacity.workload.windows import clock_text
 
 if TYPE_CHECKING:
     from capacity.planning.evaluation.slo_evaluation import WindowLevels
     from capacity.planning.records import Plan, Point
 
-WORST_SHOWN = 3.0  # times the limit; higher values are drawn here
+MAX_RATIO_SHOWN = 3.0  # times the limit; higher values are drawn here
 # width and height of the smallest plot, on a phone: labels that fit there fit everywhere
 PLOT_PX = 290, 330
 MARK_PX, LETTER_PX, LINE_PX = 16, 8, 14
@@ -33,7 +41,7 @@ POSITIONS = {  # plotly's names: steps from the mark to the label's centre, to t
     "bottom right": (1, -1),
     "bottom left": (-1, -1),
 }
-SPEEDS = "%{x:,.1f} tokens/s per user, %{y:,.0f} per GPU<extra></extra>"
+SPEED_HOVER = "%{x:,.1f} tokens/s per user, %{y:,.0f} per GPU<extra></extra>"
 
 
 def windows_chart(windows: Sequence[WindowLevels], *, subject: str) -> Chart:
@@ -54,7 +62,7 @@ def windows_chart(windows: Sequence[WindowLevels], *, subject: str) -> Chart:
             hovertemplate="%{x}: %{y:.0%} of the limit at %{customdata:,.2f} requests/s<extra></extra>",
         )
     figure.add_hline(y=1.0, line={"color": NEUTRAL, "dash": "dash"})
-    layout(figure, x="time of the traffic", y="share of the limit", height=360)
+    apply_layout(figure, x="time of the traffic", y="share of the limit", height=360)
     figure.update_yaxes(rangemode="tozero", tickformat=".0%")
     worst = max(level.ratio for _, _, levels, _ in rows for level in levels)
     return Chart(
@@ -86,16 +94,18 @@ def speed_chart(plan: Plan) -> Chart:
     places = [(point.tokens_per_s_per_user or 0.0, point.tokens_per_s_per_gpu) for point in points]
     predicted, ranked = _predicted_speeds(plan), _ranked_places(plan)
     drawn = coordinates([*places, *((speed.value, use) for _, speed, use in ranked)])
-    x_range, y_range = _with_room([*drawn["x"], *predicted.values()]), _with_room(drawn["y"])
+    x_range, y_range = _padded_range([*drawn["x"], *predicted.values()]), _padded_range(drawn["y"])
     figure = new_figure()
     line = {"color": NEUTRAL, "dash": "dot", "width": 1}
     joined = coordinates(sorted(places))
     figure.add_scatter(**joined, mode="lines", line=line, showlegend=False, hoverinfo="skip")
     _draw_ranked(figure, plan, ranked)
-    marks = _marks(plan, points)
+    marks = _point_marks(plan, points)
     sides = label_places(places, marks, x_range=x_range, y_range=y_range)
     _draw_front(figure, points, marks, sides, predicted)
-    layout(figure, x="output tokens/s per user", y="output tokens/s per GPU", height=460 + 22 * len(points))
+    apply_layout(
+        figure, x="output tokens/s per user", y="output tokens/s per GPU", height=460 + 22 * len(points)
+    )
     figure.update_xaxes(range=x_range)
     figure.update_yaxes(range=y_range)
     winner = "" if plan.best is None else f"Best by {plan.objective}: {plan.best.label}. "
@@ -103,9 +113,9 @@ def speed_chart(plan: Plan) -> Chart:
         name="pareto",
         title="Speed per user against throughput per GPU",
         alt=f"{winner}{len(points)} Pareto-optimal simulated deployments; {sum(each.met for each in points)} "
-        f"of them meet the SLO. {whisker_words(plan)}",
+        f"of them meet the SLO. {whisker_caption(plan)}",
         figure=figure,
-        subject=subject_of(plan),
+        subject=describe_answer(plan),
         rows=tuple(
             {
                 "mark": mark,
@@ -159,7 +169,7 @@ def _draw_ranked(figure: Any, plan: Plan, ranked: Sequence[tuple[str, Quantity, 
             marker={"color": NEUTRAL, "symbol": "circle-open", "size": 8},
             error_x=whiskers([speed for _, speed, _ in rest]),
             text=[f"{number}: {label}" for number, (label, _, _) in enumerate(rest, start=2)],
-            hovertemplate=f"%{{text}}<br>{SPEEDS}",
+            hovertemplate=f"%{{text}}<br>{SPEED_HOVER}",
         )
     if ranked and plan.best is not None and ranked[0][0] == plan.best.label:
         label, speed, use = ranked[0]
@@ -171,7 +181,7 @@ def _draw_ranked(figure: Any, plan: Plan, ranked: Sequence[tuple[str, Quantity, 
             marker={"symbol": "star", "size": 18, "color": colour(1), "line": {"width": 1, "color": NEUTRAL}},
             error_x=whiskers([speed], shade=colour(1)),
             cliponaxis=False,
-            hovertemplate=f"{label}<br>{SPEEDS}",
+            hovertemplate=f"{label}<br>{SPEED_HOVER}",
         )
 
 
@@ -202,11 +212,11 @@ def _draw_front(
             customdata=[point.label],
             error_x=whiskers([_extend_interval(speed, predicted.get(point.label))], shade=colour(index)),
             cliponaxis=False,
-            hovertemplate=f"%{{customdata}}<br>{SPEEDS}",
+            hovertemplate=f"%{{customdata}}<br>{SPEED_HOVER}",
         )
 
 
-def whisker_words(plan: Plan) -> str:
+def whisker_caption(plan: Plan) -> str:
     """Return the caption for the whiskers of the speed chart."""
     if not any(answer.predicted for answer in plan.ranked):
         return ""
@@ -226,7 +236,7 @@ def front_chart(plan: Plan) -> Chart:
     for index, gpu in enumerate(dict.fromkeys(point.gpu for point, _ in points)):
         chosen = [(point, price) for point, price in points if point.gpu == gpu]
         figure.add_scatter(
-            **coordinates((price, min(point.worst_ratio, WORST_SHOWN)) for point, price in chosen),
+            **coordinates((price, min(point.worst_ratio, MAX_RATIO_SHOWN)) for point, price in chosen),
             error_y=whiskers([_worst_level(point) for point, _ in chosen], shade=colour(index)),
             mode="markers",
             name=gpu,
@@ -235,26 +245,26 @@ def front_chart(plan: Plan) -> Chart:
             hovertemplate="%{text}<extra></extra>",
         )
     figure.add_hline(y=1.0, line={"color": NEUTRAL, "dash": "dash", "width": 2}, annotation={"text": "limit"})
-    layout(figure, x=money, y="worst service level / limit", height=400)
+    apply_layout(figure, x=money, y="worst service level / limit", height=400)
     figure.update_yaxes(rangemode="tozero")
     figure.update_xaxes(rangemode="tozero")
     return Chart(
         name="price_front",
         title="Price against the worst service level",
-        alt=f"{len(points)} Pareto-optimal deployments; levels above {WORST_SHOWN:g} are drawn at {WORST_SHOWN:g}.",
+        alt=f"{len(points)} Pareto-optimal deployments; levels are drawn up to {MAX_RATIO_SHOWN:g}.",
         figure=figure,
         rows=tuple(
             {"deployment": point.label, money: price, "worst level / limit": point.worst_ratio}
             for point, price in points
         ),
-        subject=subject_of(plan),
+        subject=describe_answer(plan),
     )
 
 
 def _worst_level(point: Point) -> Quantity | None:
     """Return the worst level with its sampling interval, if it is within the chart."""
     level = max(point.levels, key=attrgetter("ratio"), default=None)
-    return None if level is None or point.worst_ratio > WORST_SHOWN else share_of_limit(level)
+    return None if level is None or point.worst_ratio > MAX_RATIO_SHOWN else share_of_limit(level)
 
 
 def short_label(label: str) -> str:
@@ -262,14 +272,14 @@ def short_label(label: str) -> str:
     return re.sub(r"-(sxm|pcie|nvl)?-?\d+gb", "", label)
 
 
-def _marks(plan: Plan, points: Sequence[Point]) -> list[str]:
+def _point_marks(plan: Plan, points: Sequence[Point]) -> list[str]:
     """Return the mark of each point: its rank, or a letter if it is not ranked."""
     ranks = {answer.label: str(number) for number, answer in enumerate(plan.ranked, start=1)}
     letters = iter(ascii_lowercase * len(points))
     return [ranks.get(point.label) or next(letters) for point in points]
 
 
-def _with_room(values: Sequence[float]) -> tuple[float, float]:
+def _padded_range(values: Sequence[float]) -> tuple[float, float]:
     """Return a range with room at its ends for marks and labels."""
     if not values:
         return (0.0, 1.0)
@@ -283,7 +293,7 @@ class _Box(NamedTuple):
     wide: float
     high: float
 
-    def meets(self, other: _Box) -> bool:
+    def overlaps(self, other: _Box) -> bool:
         apart = abs(self.x - other.x), abs(self.y - other.y)
         return apart[0] < (self.wide + other.wide) / 2 and apart[1] < (self.high + other.high) / 2
 
@@ -297,7 +307,10 @@ def label_places(
 ) -> list[str | None]:
     """Return a plotly `textposition` for each point whose label overlaps no mark and no other label; None if all
     overlap."""
-    spots = [(PLOT_PX[0] * _share(x, x_range), PLOT_PX[1] * _share(y, y_range)) for x, y in points]
+    spots = [
+        (PLOT_PX[0] * _fraction_of_range(x, x_range), PLOT_PX[1] * _fraction_of_range(y, y_range))
+        for x, y in points
+    ]
     marks = [_Box(x, y, MARK_PX, MARK_PX) for x, y in spots]
     taken: list[_Box] = []
     places: list[str | None] = []
@@ -308,11 +321,11 @@ def label_places(
             position: _Box(x + aside * (MARK_PX + wide) / 2, y + up * (MARK_PX + LINE_PX) / 2, wide, LINE_PX)
             for position, (aside, up) in POSITIONS.items()
         }
-        free = [position for position, box in boxes.items() if not any(map(box.meets, others))]
+        free = [position for position, box in boxes.items() if not any(map(box.overlaps, others))]
         taken += [boxes[position] for position in free[:1]]
         places.append(free[0] if free else None)
     return places
 
 
-def _share(value: float, of: tuple[float, float]) -> float:
+def _fraction_of_range(value: float, of: tuple[float, float]) -> float:
     return (value - of[0]) / (of[1] - of[0]) if of[1] > of[0] else 0.5

@@ -12,16 +12,16 @@ from capacity.report.figures.chart import (
     MODE_BAR,
     NEUTRAL,
     Chart,
+    apply_layout,
     bar_style,
     colour,
-    layout,
     listed,
     log_axis,
     new_figure,
     symbol,
 )
 from capacity.report.figures.drawing import whiskers
-from capacity.report.subject import subject_of
+from capacity.report.subject import describe_answer
 from capacity.simulator.distribution import PERCENTILES
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def latency_chart(
             continue
         shares = np.linspace(0.0, 1.0, min(CURVE_POINTS, len(values_s)))
         figure.add_scatter(
-            x=[units.of_seconds(value) for value in np.quantile(values_s, shares).tolist()],
+            x=[units.convert_seconds(value) for value in np.quantile(values_s, shares).tolist()],
             y=shares,
             mode="lines",
             name=label,
@@ -60,7 +60,7 @@ def latency_chart(
             hovertemplate=f"{label}: %{{y:.1%}} within %{{x:,.4g}} {units.time}<extra></extra>",
         )
         quantiles_s = dict(zip(PERCENTILES, np.percentile(values_s, PERCENTILES).tolist(), strict=True))
-        shown = {percent: units.of_seconds(value) for percent, value in quantiles_s.items()}
+        shown = {percent: units.convert_seconds(value) for percent, value in quantiles_s.items()}
         known = {p: answer.predicted_ms.get(f"p{p}_{metric}_ms") for p in PERCENTILES}
         known_s = {percent: each and each.scale(1e-3) for percent, each in known.items()}
         texts = {percent: units.time_text(value, known_s[percent]) for percent, value in quantiles_s.items()}
@@ -74,7 +74,7 @@ def latency_chart(
             marker={"symbol": symbol(index), "color": colour(index), "size": 9},
             text=[f"p{percent}" for percent in PERCENTILES],
             textposition="middle right" if index == 0 else "middle left",
-            error_x={**whiskers(list(known_s.values()), units.of_seconds(1)), "thickness": 1.5},
+            error_x={**whiskers(list(known_s.values()), units.convert_seconds(1)), "thickness": 1.5},
             customdata=list(texts.values()),
             hovertemplate=f"{label}, %{{text}}: %{{customdata}}<extra></extra>",
             showlegend=False,
@@ -85,7 +85,7 @@ def latency_chart(
         phrases.append(f"{label} p95 {texts[95]}")
     drawn = [float(x) for trace in figure.data for x in trace.x]
     if limit_s is not None:
-        limit = units.of_seconds(limit_s)
+        limit = units.convert_seconds(limit_s)
         drawn.append(limit)
         figure.add_vline(x=limit, line={"color": NEUTRAL, "dash": "dash", "width": 2})
         figure.add_annotation(
@@ -97,7 +97,7 @@ def latency_chart(
             xshift=-4,
             showarrow=False,
         )
-    layout(figure, x=f"{name}, {units.time}", y="share of requests", height=380)
+    apply_layout(figure, x=f"{name}, {units.time}", y="share of requests", height=380)
     figure.update_yaxes(tickformat=".0%", range=[0, 1.05])
     figure.update_xaxes(**log_axis(drawn))
     return Chart(
@@ -105,7 +105,7 @@ def latency_chart(
         title=f"Distribution of {name}",
         alt=f"{name}: {listed(phrases)}." if phrases else f"No request has a {name}.",
         figure=figure,
-        subject=subject_of(next(iter(runs.values()), None)),
+        subject=describe_answer(next(iter(runs.values()), None)),
         rows=tuple(rows),
     )
 
@@ -122,7 +122,7 @@ def line_style(index: int, width: float = 5.0) -> dict[str, object]:
 def state_chart(runs: Mapping[str, Simulation]) -> Chart:
     """Return batch, queue and KV use over time in three panels that zoom together. Needs runs with a time series."""
     figure = new_figure(rows=len(STATES), vertical_spacing=0.07, subplot_titles=list(STATES.values()))
-    states = {label: _states(answer) for label, answer in runs.items()}
+    states = {label: _state_rows(answer) for label, answer in runs.items()}
     phrases = []
     for index, (label, samples) in enumerate(states.items()):
         for panel, state in enumerate(STATES, start=1):
@@ -141,7 +141,7 @@ def state_chart(runs: Mapping[str, Simulation]) -> Chart:
             max((sample[state] for sample in samples), default=0) for state in ("waiting", "kv_fraction")
         )
         phrases.append(f"{label}: at most {queue:,} waiting, KV at most {peak:.0%}")
-    layout(figure, x="", y="", height=560)
+    apply_layout(figure, x="", y="", height=560)
     figure.update_xaxes(title_text="s since the first arrival", row=len(STATES), col=1)
     figure.update_yaxes(rangemode="tozero")
     figure.update_yaxes(tickformat=".0%", row=len(STATES), col=1)
@@ -151,12 +151,12 @@ def state_chart(runs: Mapping[str, Simulation]) -> Chart:
         title="Engine state over time",
         alt="; ".join(phrases) + ".",
         figure=figure,
-        subject=subject_of(next(iter(runs.values()), None)),
+        subject=describe_answer(next(iter(runs.values()), None)),
         rows=tuple({"run": label, **sample} for label, samples in states.items() for sample in samples),
     )
 
 
-def _states(answer: Simulation) -> list[dict[str, float]]:
+def _state_rows(answer: Simulation) -> list[dict[str, float]]:
     """Return the series, thinned to the resolution of a screen; KV use is relative to all replicas."""
     series = answer.run.series or ()
     every = max(1, len(series) // SERIES_POINTS)
@@ -185,8 +185,8 @@ def timeline_chart(steps: Sequence[Mapping[str, Any]], units: Units = STANDARD) 
     for index, (kind, chosen) in enumerate(steps_by_kind.items()):
         figure.add_bar(
             name=kind,
-            x=[units.of_seconds((step["ts"] + step["dur"] / 2) / 1e6) for step in chosen],
-            width=[units.of_seconds(step["dur"] / 1e6) for step in chosen],
+            x=[units.convert_seconds((step["ts"] + step["dur"] / 2) / 1e6) for step in chosen],
+            width=[units.convert_seconds(step["dur"] / 1e6) for step in chosen],
             y=[step["args"]["tokens"] for step in chosen],
             **bar_style(index),
             customdata=[
@@ -196,7 +196,9 @@ def timeline_chart(steps: Sequence[Mapping[str, Any]], units: Units = STANDARD) 
             hovertemplate=f"{kind}: %{{customdata[0]}}, %{{customdata[1]}} rows, %{{y:,}} tokens, "
             "%{customdata[2]:,} of them prefill<extra></extra>",
         )
-    layout(figure, x=f"time, {units.time}", y="tokens in the step", height=420, bargap=0, dragmode="zoom")
+    apply_layout(
+        figure, x=f"time, {units.time}", y="tokens in the step", height=420, bargap=0, dragmode="zoom"
+    )
     figure.update_xaxes(rangeslider={"visible": True, "thickness": 0.08})
     counted = [f"{len(chosen):,} {kind}" for kind, chosen in steps_by_kind.items()]
     return Chart(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from capacity.report.figures.chart import Chart, colour, coordinates, layout, listed, new_figure, symbol
+from capacity.report.figures.chart import Chart, apply_layout, colour, coordinates, listed, new_figure, symbol
 from capacity.report.views.sweep import FIGURES, OPTION, Row, varied_options
 
-MOST_SERIES = 12
+MAX_SERIES = 12
 
 
 def answered_numbers(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -38,37 +38,41 @@ def sweep_points_chart(rows: Sequence[Row], *, x: str, y: str, by: str | None = 
     points = [row for row in rows if isinstance(row.get(y), (int, float)) and row.get(x) is not None]
     series = list(dict.fromkeys("" if by is None else str(row.get(by)) for row in points))
     figure = new_figure()
-    for index, name in enumerate(series[:MOST_SERIES]):
+    for index, name in enumerate(series[:MAX_SERIES]):
         own = [row for row in points if by is None or str(row.get(by)) == name]
-        own.sort(key=lambda row: _order(row[x]))
+        own.sort(key=lambda row: _sort_key(row[x]))
         is_line = len({str(row[x]) for row in own}) == len(own)  # no two points have the same x
         figure.add_scatter(
             **coordinates((row[x], row[y]) for row in own),
             mode="lines+markers" if is_line else "markers",
-            name=name or _plain(y),
+            name=name or _axis_name(y),
             line={"color": colour(index), "dash": ("solid", "dash", "dot")[index // 6 % 3]},
             marker={"symbol": symbol(index), "size": 9},
         )
-    layout(figure, x=_plain(x), y=_plain(y), height=420)
-    shown = min(len(series), MOST_SERIES)
+    apply_layout(figure, x=_axis_name(x), y=_axis_name(y), height=420)
+    shown = min(len(series), MAX_SERIES)
     lines = (
-        "" if by is None else f", a line for each {_plain(by)} ({listed(series[:shown])})" if series else ""
+        ""
+        if by is None
+        else f", a line for each {_axis_name(by)} ({listed(series[:shown])})"
+        if series
+        else ""
     )
     return Chart(
         name="sweep",
-        title=f"{_plain(y)} over {_plain(x)}",
+        title=f"{_axis_name(y)} over {_axis_name(x)}",
         alt=f"{len(points):,} of {len(rows):,} points{lines}.",
         figure=figure,
         rows=tuple({x: row[x], y: row[y], **({} if by is None else {by: row.get(by)})} for row in points),
     )
 
 
-def _order(value: object) -> tuple[bool, float, str]:
+def _sort_key(value: object) -> tuple[bool, float, str]:
     """Return a sort key: numbers by size, then texts."""
     number = isinstance(value, (int, float))
     return not number, float(value) if isinstance(value, (int, float)) else 0.0, str(value)
 
 
-def _plain(name: str) -> str:
+def _axis_name(name: str) -> str:
     """Return a field as an axis title."""
     return name.removeprefix(OPTION).removesuffix(".value").replace("_", " ")

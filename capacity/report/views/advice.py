@@ -12,29 +12,29 @@ from capacity.report.display import round_like
 from capacity.report.views import units
 from capacity.report.views.tornado import CHANGE
 from capacity.report.views.units import Unit, value_at
-from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, compared_text
+from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, busiest_window_text
 
 if TYPE_CHECKING:
     from capacity.planning.variations.advice import Advice, AdviceList
 
-MOST_CHANGES = 12
+MAX_CHANGES = 12
 NAME_WIDTH = 22  # characters of a label line, for a phone
-LEAST_CHANGE = 0.01  # smallest relative change that has a bar
+MIN_CHANGE = 0.01  # smallest relative change that has a bar
 CHANGES = {
     "p95 TTFT": "ttft_p95_change",
     "p95 TPOT": "tpot_p95_change",
     "p95 E2E": "e2e_p95_change",
     "$ per request at full load": "cost_change",
 }
-DRAWN = {name: path for name, path in CHANGES.items() if name != "p95 E2E"}
-NO_WHISKERS = (
+CHART_CHANGES = {name: path for name, path in CHANGES.items() if name != "p95 E2E"}
+NO_WHISKERS_NOTE = (
     "Bars have no whiskers because both simulations use the same arrivals and step model, so most of its error "
     "cancels. A change of GPU, engine or format is less certain. The figures above show each latency's interval."
 )
 THIRD_DIGIT = Unit(show=lambda number, _: (f"${round_like(number.value):,.12g}", ""))
 
 
-def _usd_more(digits: int, requests: float = 1) -> Unit:
+def _usd_difference(digits: int, requests: float = 1) -> Unit:
     """Return the unit of a $ difference for this many requests."""
     return Unit(
         show=lambda number, _: (f"{requests * number.value:+,.{digits}f}" if number.value else "0", "")
@@ -59,7 +59,7 @@ def advice_view(answer: AdviceList, *, reasons: bool = False) -> View:
     paid = "" if full is None else f", ${1e3 * full:,.4f} per 1,000 requests at full load"
     return View(
         f"[bold]{answer.deployment}[/bold], {answer.workload}: p95 TTFT {base.ttft_p95_s * 1e3:,.0f} ms, "
-        f"p95 E2E {base.e2e_p95_s * 1e3:,.0f} ms{paid}{compared_text(answer.busiest_window)}",
+        f"p95 E2E {base.e2e_p95_s * 1e3:,.0f} ms{paid}{busiest_window_text(answer.busiest_window)}",
         _blocks(answer, reasons),
     )
 
@@ -74,11 +74,11 @@ def _blocks(answer: AdviceList, reasons: bool) -> Iterator[Block]:
         [
             Column("needs", "needs"),
             Column("change", _change_text),
-            Column("TTFT, ms", _ms("ttft_p95"), units.TEXT),
-            Column("TPOT, ms", _ms("tpot_p95"), units.TEXT),
-            Column("E2E, ms", _ms("e2e_p95"), units.TEXT),
-            Column("$/h", "effects.usd_per_hour", _usd_more(2)),
-            Column("$/1k full", "effects.usd_per_request_full", _usd_more(4, 1000)),
+            Column("TTFT, ms", _change_in_ms("ttft_p95"), units.TEXT),
+            Column("TPOT, ms", _change_in_ms("tpot_p95"), units.TEXT),
+            Column("E2E, ms", _change_in_ms("e2e_p95"), units.TEXT),
+            Column("$/h", "effects.usd_per_hour", _usd_difference(2)),
+            Column("$/1k full", "effects.usd_per_request_full", _usd_difference(4, 1000)),
             Column("quality", _loss_text),
         ],
         wrap=True,
@@ -86,16 +86,16 @@ def _blocks(answer: AdviceList, reasons: bool) -> Iterator[Block]:
     )
     yield from (f"{line.change}: {line.note}" for line in answer.advice if line.note)
     yield from answer.observations
-    yield f"simulated without benefit, or with less benefit: {_names(answer.without_benefit)}"
+    yield f"simulated without benefit, or with less benefit: {_change_names(answer.without_benefit)}"
     if reasons:
         columns = [Column("change", "change"), Column("reason", "refused")]
         yield Table("Changes that are not possible", answer.refused, columns)
         return
-    yield f"not possible here: {_names(answer.refused)}; reasons in --format json"
+    yield f"not possible here: {_change_names(answer.refused)}; reasons in --format json"
     yield "`capacity stack` shows the effect of the techniques in use"
 
 
-def _names(lines: Iterable[Advice]) -> str:
+def _change_names(lines: Iterable[Advice]) -> str:
     return "; ".join(line.change for line in lines) or "none"
 
 
@@ -105,7 +105,7 @@ def _change_text(line: Advice) -> str:
     return f"{line.change}{flags}{failed}"
 
 
-def _ms(name: str) -> Callable[[Advice], str]:
+def _change_in_ms(name: str) -> Callable[[Advice], str]:
     """Return the path of a difference in ms, with the relative change."""
 
     def text(line: Advice) -> str:
@@ -129,9 +129,9 @@ def _chart(answer: AdviceList) -> Bars:
     moving = [
         line
         for line in answer.advice
-        if any(abs(value_at(line, f"effects.{path}") or 0.0) >= LEAST_CHANGE for path in DRAWN.values())
+        if any(abs(value_at(line, f"effects.{path}") or 0.0) >= MIN_CHANGE for path in CHART_CHANGES.values())
     ]
-    best = {"<br>".join(wrap(line.change, NAME_WIDTH)): line for line in moving[:MOST_CHANGES]}
+    best = {"<br>".join(wrap(line.change, NAME_WIDTH)): line for line in moving[:MAX_CHANGES]}
     words = f"the most beneficial is to {moving[0].change}" if moving else "no change helps"
     return Bars(
         name="advice",
@@ -139,11 +139,11 @@ def _chart(answer: AdviceList) -> Bars:
         alt=f"{len(answer.advice)} changes simulated on the same arrivals: {words}.",
         data={
             name: {text: getattr(line.effects, path) for text, line in best.items()}
-            for name, path in DRAWN.items()
+            for name, path in CHART_CHANGES.items()
         },
         unit=CHANGE,
         axis="change, % (negative is better)",
-        note=NO_WHISKERS,
+        note=NO_WHISKERS_NOTE,
         rows=_records(answer),
         ends=(-100.0, 100.0),
     )

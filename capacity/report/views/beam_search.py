@@ -13,7 +13,7 @@ from capacity.report.views.view import Column, Curves, Fact, Table, View, headli
 if TYPE_CHECKING:
     from capacity.techniques.beam_search import BeamRow, BeamSearch
 
-WAYS = {
+METHODS = {
     "engine": "in the engine, blocks shared",
     "resubmitted": "resubmitted each step, prefix cached",
     "recomputed": "resubmitted each step, no prefix cache",
@@ -44,13 +44,13 @@ def beam_search_view(answer: BeamSearch) -> View:
 
 def beam_search_facts(answer: BeamSearch) -> list[Fact]:
     """Return the figures of the widest search with this engine's method, against the narrowest."""
-    own = _of_engine(answer)
+    own = _engine_rows(answer)
     first, last = own[0], own[-1]
     one = f"with {first.beam_width}"
     tpot, e2e = units.LATENCY.texts(first.tpot_s)[0], units.DURATION.texts(first.e2e_s)[0]
     few = "" if last.fits else "; too few for this batch"
     return [
-        Fact("Beams", last.beam_width, note=WAYS[answer.engine_way]),
+        Fact("Beams", last.beam_width, note=METHODS[answer.engine_way]),
         Fact("TPOT", last.tpot_s, units.LATENCY, f"{tpot} {one}"),
         Fact(
             "Times greedy", last.times_greedy, units.TIMES, "relative to one beam in the engine's own decode"
@@ -62,7 +62,7 @@ def beam_search_facts(answer: BeamSearch) -> list[Fact]:
     ]
 
 
-def _of_engine(answer: BeamSearch) -> list[BeamRow]:
+def _engine_rows(answer: BeamSearch) -> list[BeamRow]:
     """Return the rows of the engine's method, the narrowest search first."""
     own = (row for row in answer.rows if row.way == answer.engine_way)
     return sorted(own, key=attrgetter("beam_width"))
@@ -70,7 +70,7 @@ def _of_engine(answer: BeamSearch) -> list[BeamRow]:
 
 def _chart(answer: BeamSearch) -> Curves:
     """Return TPOT over the number of beams, one line for each method."""
-    last = _of_engine(answer)[-1]
+    last = _engine_rows(answer)[-1]
     tpot = " to ".join(filter(None, units.LATENCY.texts(last.tpot_s)))
     return Curves(
         name="beam_search",
@@ -83,7 +83,7 @@ def _chart(answer: BeamSearch) -> Curves:
             f"{title}{' *' if way == answer.engine_way else ''}": {
                 row.beam_width: row.tpot_s for row in answer.rows if row.way == way
             }
-            for way, title in WAYS.items()
+            for way, title in METHODS.items()
         },
         unit=units.MS,
         labels=f"beams per request (* method of {answer.engine})",

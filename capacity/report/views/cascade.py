@@ -14,21 +14,21 @@ from capacity.report.views.units import Unit
 from capacity.report.views.view import Bars, Block, Column, Curves, Fact, Stack, Table, View
 
 if TYPE_CHECKING:
-    from capacity.planning.cascades.cascade_answer import AtRate, CascadeAnswer, Together, Whole
+    from capacity.planning.cascades.cascade_answer import CascadeAnswer, CascadeRun, CascadeTotals, RateBill
 
 MONTH_S = 730 * 3600
 PER_1K = Unit(4, 1e3)
-WHERE = Column("tier", "{0.tier}: {0.model}".format)
-ANSWERED = (
-    WHERE,
+TIER_COLUMN = Column("tier", "{0.tier}: {0.model}".format)
+ANSWERED_COLUMNS = (
+    TIER_COLUMN,
     Column("on", "place"),
     Column("share of requests", "share", units.PERCENT),
     Column("engines", "engines", units.COUNT),
     Column("GPUs", "billed_gpus", units.COUNT),
     Column("busy", "utilization", units.PERCENT_0),
 )
-BILLED = (
-    WHERE,
+BILLED_COLUMNS = (
+    TIER_COLUMN,
     Column("$ per 1k of its requests", "usd_per_request", PER_1K),
     Column("$ a month", "usd_per_month", units.COUNT),
     Column("mean TTFT, {time}", "mean_ttft_s", units.MS_1),
@@ -47,7 +47,7 @@ TIMES = (
     ("mean E2E", "mean_e2e_s", units.LATENCY),
     ("p95 E2E", "p95_e2e_s", units.LATENCY),
 )  # latencies of one side
-WHOLE = (
+COMPARED_FIGURES = (
     ("billed GPUs", "billed_gpus", units.COUNT),
     ("$ a month, whole engines", "usd_per_month", units.COUNT),
     ("$ per 1k requests, whole engines", "usd_per_request", PER_1K),
@@ -85,7 +85,7 @@ def cascade_facts(answer: CascadeAnswer, shown_in: Units = STANDARD) -> list[Fac
         if value is not None and theirs is not None:  # the latency of an API is unknown
             note = f"alone {unit.texts(theirs, shown_in)[0]}, {_change_text(value, theirs)}"
             facts.append(Fact(label, value, unit, note))
-    for rate in _break_even(answer):
+    for rate in _break_even_rows(answer):
         note = f"{rate.rate}; with whole engines {RATE.texts(rate.here)[0]}; yours is {rate.yours:.1%}"
         facts.append(Fact(f"Pays {rate.pays}", rate.many, RATE, note))
     return facts
@@ -108,8 +108,8 @@ def _blocks(answer: CascadeAnswer) -> Iterator[Block]:
     yield _latency_chart(answer)
     if answer.rates:
         yield escalation_chart(answer)
-    yield Table("Where requests are answered", answer.tiers, ANSWERED)
-    yield Table("Cost and latency of each tier", answer.tiers, BILLED)
+    yield Table("Where requests are answered", answer.tiers, ANSWERED_COLUMNS)
+    yield Table("Cost and latency of each tier", answer.tiers, BILLED_COLUMNS)
     title = "Cascade compared with the large model alone (90 % intervals)"
     yield _comparison_table(title, answer.cascade, answer.alone, ("cascade", "alone"))
     if (run := answer.together) is not None:
@@ -126,29 +126,40 @@ def _blocks(answer: CascadeAnswer) -> Iterator[Block]:
         Column("whole engines", "here", RATE),
         Column("yours", "yours", units.PERCENT),
     ]
-    yield Table("Break-even", _break_even(answer), rates)
+    yield Table("Break-even", _break_even_rows(answer), rates)
     bills = [
         Column("escalated", "escalation_rate", units.PERCENT_0),
         Column("$ per 1k, at scale", "usd_per_request_at_scale", PER_1K),
-        Column("% of alone", partial(_share, answer.alone, "usd_per_request_at_scale"), units.PERCENT_0),
+        Column(
+            "% of alone", partial(_share_of_alone, answer.alone, "usd_per_request_at_scale"), units.PERCENT_0
+        ),
         Column("$ a month, whole engines", "usd_per_month", units.COUNT),
-        Column("% of alone", partial(_share, answer.alone, "usd_per_month"), units.PERCENT_0),
+        Column("% of alone", partial(_share_of_alone, answer.alone, "usd_per_month"), units.PERCENT_0),
     ]
     yield Table("By escalation rate", answer.rates, bills)
 
 
-def _share(alone: Whole, field: str, row: AtRate) -> float | None:
+def _share_of_alone(alone: CascadeTotals, field: str, row: RateBill) -> float | None:
     whole = getattr(alone, field).value
     return getattr(row, field).value / whole if whole else None
 
 
-def _comparison_table(title: str, ours: Whole | Together, theirs: Whole, names: tuple[str, str]) -> Table:
+def _comparison_table(
+    title: str, ours: CascadeTotals | CascadeRun, theirs: CascadeTotals, names: tuple[str, str]
+) -> Table:
     """Return the figures that both sides have, each with its change."""
     rows = []
-    for figure, field, unit in WHOLE:
+    for figure, field, unit in COMPARED_FIGURES:
         value, other = (getattr(side, field, None) for side in (ours, theirs))
         if value is not None and other is not None:
-            rows.append((figure, unit.words(value), unit.words(other), _change_text(value, other)))
+            rows.append(
+                (
+                    figure,
+                    unit.text_with_interval(value),
+                    unit.text_with_interval(other),
+                    _change_text(value, other),
+                )
+            )
     heads = enumerate((*names, "change"), start=1)
     return Table(title, rows, [Column("", "0"), *(Column(name, str(i), units.TEXT) for i, name in heads)])
 
@@ -160,7 +171,7 @@ def _change_text(ours: Quantity | int, theirs: Quantity | int) -> str:
     return f"x {ratio:,.3g}" if ratio >= 2 else f"{ratio - 1:+.0%}" if base else ""
 
 
-def _break_even(answer: CascadeAnswer) -> list[BreakEven]:
+def _break_even_rows(answer: CascadeAnswer) -> list[BreakEven]:
     even = answer.break_even
     escalated = answer.escalation_rate, even.escalation_rate_at_scale, even.escalation_rate_here
     hits = answer.cache_hit_rate, even.cache_hit_rate_at_scale, even.cache_hit_rate_here

@@ -21,7 +21,7 @@ Offers = (
     tuple[float, float] | None
 )  # $ per GPU-hour: the lowest and the highest offer; a price is their median
 
-SPREAD = "; whiskers: cheapest and most expensive offer"
+WHISKER_NOTE = "; whiskers: cheapest and most expensive offer"
 LOAD_ROWS: tuple[tuple[str, str, str], ...] = (
     ("requests/s", "requests_per_s", ",.3f"),
     ("requests a day", "requests_per_day", ",.0f"),
@@ -104,11 +104,11 @@ def _blocks(bill: Bill, offers: Offers) -> Iterator[Block]:
     if compared:
         yield _month_chart(bill, compared, offers)
     yield Facts("Bill", list(_bill_facts(bill)))
-    yield _loads(bill)
+    yield _load_table(bill)
     if compared:
         yield _api_table(bill, compared)
-    yield from _further(bill)
-    yield from _batch_apis(bill)
+    yield from _spot_and_job_facts(bill)
+    yield from _batch_api_blocks(bill)
     if bill.idle is not None:
         idle = bill.idle
         rows = [
@@ -137,7 +137,7 @@ def _bill_facts(bill: Bill) -> Iterator[Fact]:
         yield Fact("utilization", bill.utilization, units.PERCENT, "served over full load")
 
 
-def _loads(bill: Bill) -> Table:
+def _load_table(bill: Bill) -> Table:
     loads = {"at this load": bill.served} if bill.served not in (None, bill.full) else {}
     loads["at full load"] = bill.full
     rows = [row for row in LOAD_ROWS if any(getattr(load, row[1]) is not None for load in loads.values())]
@@ -174,7 +174,7 @@ def _api_table(bill: Bill, compared: Sequence[BreakEven]) -> Table:
     )
 
 
-def _further(bill: Bill) -> Iterator[Facts]:
+def _spot_and_job_facts(bill: Bill) -> Iterator[Facts]:
     """Return the cost on spot capacity, and of a batch job."""
     if bill.spot is not None:
         spot = bill.spot
@@ -196,7 +196,7 @@ def _further(bill: Bill) -> Iterator[Facts]:
         yield Facts("Batch job at full load", rows)
 
 
-def _batch_apis(bill: Bill) -> Iterator[Block]:
+def _batch_api_blocks(bill: Bill) -> Iterator[Block]:
     if not bill.batch_apis:
         return
     own = bill.batch_apis[0].own_usd_per_document.scale(1000)
@@ -235,18 +235,18 @@ def _price_chart(bill: Bill, offers: Offers) -> Bars:
         for name, load in loads.items()
     ]
     data = {
-        name: {kind: _at_offers(getattr(load, field), bill, offers) for kind, field in PRICES.items()}
+        name: {kind: _bill_range(getattr(load, field), bill, offers) for kind, field in PRICES.items()}
         for name, load in loads.items()
     }
     return Bars(
         name="price_per_token",
-        title="$ per million tokens" + SPREAD * (offers is not None),
+        title="$ per million tokens" + WHISKER_NOTE * (offers is not None),
         alt=f"{join_words(phrases)}.",
         data=data,
         unit=dollars(3),
         labels="$ per 1M",
         axis="$ per 1M tokens",
-        ends=_axis(data),
+        ends=_axis_range(data),
     )
 
 
@@ -254,29 +254,29 @@ def _month_chart(bill: Bill, compared: Sequence[BreakEven], offers: Offers) -> B
     """Return the monthly bill next to the price of the same requests at each API."""
     usd = compared[0].own_usd_per_month
     own = "this deployment" if usd == bill.usd_per_month else "the required replicas"
-    bars = {own: _at_offers(usd, bill, offers)}
+    bars = {own: _bill_range(usd, bill, offers)}
     for each in compared:  # names of listed APIs are followed by date and source
         name = "the API" if each.api.startswith("given with") else each.api.partition(",")[0]
         bars[name] = Quantity(value=each.api_usd_per_month)
     named = {f"{name}, ${each.value:,.0f}": each for name, each in bars.items()}
     return Bars(
         name="month",
-        title="A month of this load" + SPREAD * (offers is not None),
+        title="A month of this load" + WHISKER_NOTE * (offers is not None),
         alt=f"{join_words(list(named))} a month.",
         data={"$ a month": named},
         unit=dollars(0),
         labels="bill",
         axis="$ a month (730 h)",
-        ends=_axis({"": named}),
+        ends=_axis_range({"": named}),
     )
 
 
-def _at_offers(usd: float, bill: Bill, offers: Offers) -> Quantity:
+def _bill_range(usd: float, bill: Bill, offers: Offers) -> Quantity:
     """Return a bill with the range from the cheapest to the most expensive offer."""
     low, high = (None, None) if offers is None else (usd * each / bill.usd_per_gpu_hour for each in offers)
     return Quantity(value=usd, low=low, high=high)
 
 
-def _axis(data: Mapping[str, Mapping[str, Quantity]]) -> tuple[float, float]:
+def _axis_range(data: Mapping[str, Mapping[str, Quantity]]) -> tuple[float, float]:
     """Return a range slightly beyond the longest bar or whisker."""
     return 0.0, 1.1 * max(max(each.value, each.high or 0.0) for row in data.values() for each in row.values())

@@ -10,7 +10,7 @@ from capacity.base.record import make_from
 from capacity.report.display import text_and_interval
 from capacity.report.views import units
 from capacity.report.views.units import Unit
-from capacity.report.views.view import Block, Column, Table, View, compared_text
+from capacity.report.views.view import Block, Column, Table, View, busiest_window_text
 
 if TYPE_CHECKING:
     from capacity.planning.variations.diff import Diff, Difference
@@ -24,7 +24,7 @@ STATISTICS = (
     "p95",
     "p99",
 )  # prefixes of the replicated metrics that are shown
-OWN_DRAWS = Unit(show=lambda number, _: (f"± {number.value:,.2f}", ""))
+HALF_WIDTH = Unit(show=lambda number, _: (f"± {number.value:,.2f}", ""))
 
 
 def diff_view(answer: Diff, first: str = "A", second: str = "B") -> View:
@@ -36,16 +36,18 @@ def diff_view(answer: Diff, first: str = "A", second: str = "B") -> View:
 def _blocks(answer: Diff, first: str, second: str) -> Iterator[Block]:
     changes = ", ".join(f"{name} from {before} to {after}" for name, before, after in answer.settings)
     said = f"{second} changes {changes}" if changes else f"{first} and {second} are identical"
-    yield said + compared_text(answer.busiest_window)
+    yield said + busiest_window_text(answer.busiest_window)
     yield Table(
         f"{second} minus {first}, over {answer.requests:,} requests, {answer.workload} (95 % interval of the mean)",
         answer.differences,
         [
             Column("", lambda each: each.metric.upper()),
-            Column("mean", lambda each: f"{mean_and_interval(each)[0]} ms{_doubt(each)}", units.TEXT),
+            Column(
+                "mean", lambda each: f"{mean_and_interval(each)[0]} ms{_significance_mark(each)}", units.TEXT
+            ),
             Column("interval", lambda each: mean_and_interval(each)[1], units.TEXT),
             Column(f"{second} faster for", "faster_fraction", units.PERCENT_0),
-            *(Column(name, _both_ends(name), units.TEXT) for name in ("p50", "p95", "p99")),
+            *(Column(name, _percentile_change_path(name), units.TEXT) for name in ("p50", "p95", "p99")),
         ],
     )
     yield Table(
@@ -55,9 +57,13 @@ def _blocks(answer: Diff, first: str, second: str) -> Iterator[Block]:
             Column("", "metric"),
             Column(first, "first", units.TIMES),
             Column(second, "second", units.TIMES),
-            Column("difference", lambda each: f"{_difference(each)[0]}{_doubt(each)}", units.TEXT),
-            Column("interval", lambda each: _difference(each)[1] or "-", units.TEXT),
-            Column("with independent traffic", "independent_half", OWN_DRAWS),
+            Column(
+                "difference",
+                lambda each: f"{_difference_text(each)[0]}{_significance_mark(each)}",
+                units.TEXT,
+            ),
+            Column("interval", lambda each: _difference_text(each)[1] or "-", units.TEXT),
+            Column("with independent traffic", "independent_half", HALF_WIDTH),
         ],
     )
     if answer.cost_change is not None:
@@ -70,16 +76,16 @@ def mean_and_interval(each: Difference) -> tuple[str, str]:
     return text_and_interval(Quantity(value=each.mean_s, low=each.low_s, high=each.high_s), 1e3, sign="+")
 
 
-def _difference(each: PairedMetric) -> tuple[str, str]:
+def _difference_text(each: PairedMetric) -> tuple[str, str]:
     return text_and_interval(make_from(Quantity, each.difference), sign="+")
 
 
-def _both_ends(percentile: str) -> Callable[[Difference], str]:
+def _percentile_change_path(percentile: str) -> Callable[[Difference], str]:
     return lambda each: (
         f"{each.first_percentiles_s[percentile] * 1e3:,.1f} to "
         f"{each.second_percentiles_s[percentile] * 1e3:,.1f} ms"
     )
 
 
-def _doubt(each: Difference | PairedMetric) -> str:
+def _significance_mark(each: Difference | PairedMetric) -> str:
     return "" if each.significant else " (not significant)"

@@ -29,7 +29,7 @@ def splits_view(runs: Mapping[str, Simulation]) -> View:
     """Return all splits of the replicas: p95 TTFT and p95 TPOT as a chart, and all figures as a table."""
     splits = [(name, run.to_dict(), run) for name, run in runs.items()]
     panels = {
-        heading: {split[0]: _figure(field)(split) for split in splits}
+        heading: {split[0]: _figure_path(field)(split) for split in splits}
         for heading, field in list(FIGURES.items())[:2]
     }
     tpots = panels["p95 TPOT, ms"]
@@ -44,7 +44,7 @@ def splits_view(runs: Mapping[str, Simulation]) -> View:
     columns = [
         Column("replicas", "0"),
         Column("verdict", "2.verdict.verdict"),
-        *(Column(heading, _figure(field), Unit(2)) for heading, field in FIGURES.items()),
+        *(Column(heading, _figure_path(field), Unit(2)) for heading, field in FIGURES.items()),
     ]
     return View("", [chart, Table("All splits of the replicas", splits, columns)])
 
@@ -62,7 +62,7 @@ def split_facts(run: Simulation) -> list[Fact]:
     ]
 
 
-def _figure(field: str) -> Callable[[Split], Quantity | None]:
+def _figure_path(field: str) -> Callable[[Split], Quantity | None]:
     """Return the path of a run's figure, with its interval if it has one."""
 
     def find(split: Split) -> Quantity | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from capacity.report.views import units
-from capacity.report.views.units import Unit, join, mark_unless
+from capacity.report.views.units import Unit, join_names, mark_unless
 from capacity.report.views.view import Column, Table, View
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ ENGINES = (
 FORMATS = (
     Column("engine", "engine"),
     Column("drafts simulated", "drafts", units.TEXT),
-    Column("weights", join("weight_formats")),
+    Column("weights", join_names("weight_formats")),
     Column("KV cache", lambda row: ", ".join(("16-bit", *row.kv_cache_formats))),
 )
 CLAIMS = (

@@ -7,18 +7,28 @@ from typing import TYPE_CHECKING
 
 from capacity.planning.fleets.fleet_records import best_of
 from capacity.report.plan import (
-    CONDITIONAL,
+    CONDITIONAL_HEADING,
     conditional_text,
     level_text,
     question_text,
     share_of_limit,
     windows_table,
 )
-from capacity.report.subject import subject_of
+from capacity.report.subject import describe_answer
 from capacity.report.views import units
 from capacity.report.views.layout import table_records
 from capacity.report.views.units import Unit
-from capacity.report.views.view import Bars, Block, Column, Fact, OwnChart, Stack, Table, UprightStack, View
+from capacity.report.views.view import (
+    Bars,
+    Block,
+    Column,
+    CustomChart,
+    Fact,
+    Stack,
+    Table,
+    VerticalStack,
+    View,
+)
 
 if TYPE_CHECKING:
     from capacity.planning.fleets.fleet_records import (
@@ -30,10 +40,10 @@ if TYPE_CHECKING:
     )
 
 ONE_POOL = "one pool"
-PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 RATE = Unit(2)
 CHANGE = Unit(1, 100, "%", sign="+")
-WHOLE = "Bars have no interval: replicas are whole numbers and prices come from the price table."
+NO_INTERVAL_NOTE = "Bars have no interval: replicas are whole numbers and prices come from the price table."
 
 
 def fleet_facts(plan: FleetPlan) -> list[Fact]:
@@ -70,9 +80,9 @@ def _blocks(plan: FleetPlan, detail: bool) -> Iterator[Block]:
     if best is None:
         yield f"no fleet meets the SLO (--max-pools {plan.max_pools}):"
     else:
-        yield from _answer(plan, best, detail)
+        yield from _best_blocks(plan, best, detail)
     if plan.conditional:
-        yield f"{CONDITIONAL}:"
+        yield f"{CONDITIONAL_HEADING}:"
         yield from _conditional_texts(plan)
     yield from _layout_blocks(plan)
     if plan.day is not None and best is not None:
@@ -80,14 +90,14 @@ def _blocks(plan: FleetPlan, detail: bool) -> Iterator[Block]:
     yield from (f"price of {price}" for price in plan.prices)
 
 
-def _answer(plan: FleetPlan, best: Layout, detail: bool) -> Iterator[Block]:
+def _best_blocks(plan: FleetPlan, best: Layout, detail: bool) -> Iterator[Block]:
     """Return what to rent, the routing, the effect of more pools, and the proof."""
     bill = "" if best.usd_per_hour is None else f": ${best.usd_per_hour:,.2f}/h"
     if best.usd_per_request is not None:
         bill += f", {units.USD_PER_1K.texts(best.usd_per_request)[0]} per 1k requests"
     yield f"[bold]Rent {layout_text(best)}[/bold]{bill}"
-    yield from _routes(plan, best)
-    yield from _more_pools(plan, best)
+    yield from _routing_lines(plan, best)
+    yield from _more_pools_lines(plan, best)
     if plan.proof is not None:
         levels = ", ".join(f"{level.slo}: {level_text(level)}" for level in plan.proof.levels)
         met = "[green]met[/green]" if plan.proof.met else "[red]missed[/red]"
@@ -99,14 +109,14 @@ def _answer(plan: FleetPlan, best: Layout, detail: bool) -> Iterator[Block]:
     yield _levels_chart(best)
 
 
-def _routes(plan: FleetPlan, best: Layout) -> Iterator[str]:
+def _routing_lines(plan: FleetPlan, best: Layout) -> Iterator[str]:
     """Return which requests go to which pool, and the savings over one pool."""
     if len(best.pools) == 1:
         tried = plan.max_pools > 1
         yield "one pool for all" + (": no tested threshold is cheaper" if tried else "")
         return
     what = "prompts" if plan.split_by == "prompt" else "requests"
-    limits = zip(best.thresholds_tokens, PLACES, strict=False)
+    limits = zip(best.thresholds_tokens, ORDINALS, strict=False)
     shares = (f"of up to {tokens:,} tokens go to the {place} pool" for tokens, place in limits)
     yield f"{what} {', '.join(shares)} ({plan.router})"
     one = plan.one_pool
@@ -116,11 +126,11 @@ def _routes(plan: FleetPlan, best: Layout) -> Iterator[str]:
         yield f"{_less_text(plan.saved)} than one pool for all ({layout_text(one)})"
 
 
-def _more_pools(plan: FleetPlan, best: Layout) -> Iterator[str]:
+def _more_pools_lines(plan: FleetPlan, best: Layout) -> Iterator[str]:
     """Return the effect of a third and a fourth pool, if they were searched."""
     fewer = [layout for layout in plan.layouts if layout.num_pools < 3]
     for layout in (each for each in plan.layouts if each.num_pools > 2):
-        before, place = best_of(fewer), PLACES[layout.num_pools - 1]
+        before, place = best_of(fewer), ORDINALS[layout.num_pools - 1]
         fewer.append(layout)
         if layout.objective is not None and before is not None and before.objective:
             less = 1 - layout.objective / before.objective
@@ -139,7 +149,7 @@ def _windows_blocks(plan: FleetPlan, proof: FleetProof, detail: bool) -> Iterato
     if proof.window is None or not windows:
         return
     yield f"worst window: {proof.window.text}"
-    yield OwnChart(lambda _: windows_chart(windows, subject=subject_of(plan)))
+    yield CustomChart(lambda _: windows_chart(windows, subject=describe_answer(plan)))
     if not detail:
         yield "--detail shows the levels of every window"
         return
@@ -256,7 +266,7 @@ def _layouts_chart(plan: FleetPlan, table: Table) -> Stack:
         labels="threshold",
         axis=what,
         reference=(None if one is None else one.objective, ONE_POOL),
-        note=WHOLE,
+        note=NO_INTERVAL_NOTE,
         rows=table_records(table) if found else (),
     )
 
@@ -280,7 +290,7 @@ def _day_blocks(day: FleetDay, best: Layout) -> Iterator[Block]:
             "around the clock; excludes the start-up time of replicas"
         )
         yield words
-    yield UprightStack(
+    yield VerticalStack(
         name="fleet_day",
         title="Replicas by hour of the day",
         alt=words,

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from capacity.answers.frontier import Frontier
 from capacity.report.figures.frontiers import frontier_chart
 from capacity.report.views import units
-from capacity.report.views.frontier_points import MARK, best_places, places, points_table
-from capacity.report.views.view import Block, Fact, OwnChart, Refused, View
+from capacity.report.views.frontier_points import MARK, best_points, frontier_points, points_table
+from capacity.report.views.view import Block, CustomChart, Fact, Rejections, View
 
 TPOT_S = 0.025
-FRONT = f"{MARK} Pareto-optimal: no other point has more tokens/s both per user and per GPU"
+FRONT_LEGEND = f"{MARK} Pareto-optimal: no other point has more tokens/s both per user and per GPU"
 
 
 def frontier_facts(answer: Frontier, tpot_s: float) -> list[Fact]:
     """Return the deployment with the most output per GPU within a TPOT (s)."""
-    best = best_places(answer, tpot_s)
+    best = best_points(answer, tpot_s)
     if not best:
         return [Fact("Best deployment", "none", units.TEXT)]
     point = best[0].point
@@ -37,17 +37,19 @@ def frontier_view(answer: Frontier, tpot_s: float = TPOT_S, *, every: bool = Fal
         "deployment on the fewest GPUs that fit the model, or on the requested number"
     )
     notes = {p.price_note for line in answer.lines for p in line.points if p.price_note is not None}
-    blocks = [OwnChart(lambda _: frontier_chart(answer)), *frontier_tables(answer, tpot_s, every=every)]
+    blocks = [CustomChart(lambda _: frontier_chart(answer)), *frontier_tables(answer, tpot_s, every=every)]
     return View(title, blocks, notes=sorted(notes))
 
 
 def frontier_tables(answer: Frontier, tpot_s: float, *, every: bool = False) -> Iterator[Block]:
     """Return the points, the deployments without a point within the limit, and the rejected ones."""
     within = f"within a TPOT of {1e3 * tpot_s:g} ms"
-    best = best_places(answer, tpot_s)
-    title, shown = ("All points", places(answer)) if every else (f"Most tokens/s per GPU {within}", best)
-    yield points_table(f"{title}; {FRONT}", shown)
+    best = best_points(answer, tpot_s)
+    title, shown = (
+        ("All points", frontier_points(answer)) if every else (f"Most tokens/s per GPU {within}", best)
+    )
+    yield points_table(f"{title}; {FRONT_LEGEND}", shown)
     named = {place.line.label for place in best}
     slow = [line.label for line in answer.lines if line.points and line.label not in named]
     yield from (f"[yellow]{name}[/yellow]: no load is {within}" for name in slow)
-    yield Refused({line.label: line.reason for line in answer.lines if line.reason is not None})
+    yield Rejections({line.label: line.reason for line in answer.lines if line.reason is not None})

@@ -15,7 +15,7 @@ MARK = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FrontierPoint:
     """A point with its deployment and the numbers of both; `best`: no other has more tokens/s both per user and per
     GPU."""
 
@@ -30,23 +30,23 @@ class Place:
         return None if self.point.tpot_s is None else self.point.tpot_s.inverse(1.0)
 
 
-def places(answer: Frontier) -> list[Place]:
+def frontier_points(answer: Frontier) -> list[FrontierPoint]:
     """Return all points, in order."""
     front = answer.pareto_points()
     return [
-        Place((number, place), line, point, (number, place) in front)
+        FrontierPoint((number, place), line, point, (number, place) in front)
         for number, line in enumerate(answer.lines)
         for place, point in enumerate(line.points)
     ]
 
 
-def best_places(answer: Frontier, tpot_s: float) -> list[Place]:
+def best_points(answer: Frontier, tpot_s: float) -> list[FrontierPoint]:
     """Return the best point of each deployment within a TPOT (s), most tokens/s per GPU first."""
-    found = {id(place.point): place for place in places(answer)}
+    found = {id(place.point): place for place in frontier_points(answer)}
     return [found[id(point)] for _, point in answer.best(tpot_s)]
 
 
-def points_table(title: str, rows: Sequence[Place]) -> Table:
+def points_table(title: str, rows: Sequence[FrontierPoint]) -> Table:
     """Return a table of points with speed per user, throughput per GPU, and price."""
     columns = [
         Column("deployment", "line.label"),

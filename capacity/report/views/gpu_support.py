@@ -29,11 +29,13 @@ def gpu_support_view(answer: SupportMatrix) -> View:
         ]
         return View("", [Table(f"Engines and weight formats on {answer.gpus[0]}", answer.rows, columns)])
     legend = ", ".join(f"{SIGNS[status]} {status} ({meaning})" for status, meaning in MEANINGS.items())
-    matrix = Table("Engines and weight formats by GPU", answer.gpus, [Column("GPU", ""), *_letters(answer)])
+    matrix = Table(
+        "Engines and weight formats by GPU", answer.gpus, [Column("GPU", ""), *_status_columns(answer)]
+    )
     return View("", [matrix], notes=[f"one letter for each of {', '.join(answer.weight_formats)}", legend])
 
 
-def _letters(answer: SupportMatrix) -> list[Column]:
+def _status_columns(answer: SupportMatrix) -> list[Column]:
     """Return one letter for each format on each GPU; engines with identical letters share a column."""
     cells: defaultdict[str, dict[str, str]] = defaultdict(lambda: dict.fromkeys(answer.gpus, ""))
     for cell in answer.rows:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from capacity.report.layout import tokens
+from capacity.report.layout import token_count_text
 from capacity.report.views import units
-from capacity.report.views.units import Unit, join
+from capacity.report.views.units import Unit, join_names
 from capacity.report.views.view import Bars, Block, Column, Curves, Fact, Table, View
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ MODEL, GPU = Column("model", "model", units.TEXT), Column("GPU", "gpu", units.TE
 CONTEXT = Column("tokens", "context_tokens", units.TOKENS)
 TOKENS_PER_S = Unit(after=" tokens/s")
 NUM_TOKENS = units.NUM_TOKENS
-RATIOS = (
+RATIO_NOTE = (
     "Ratios have no interval because both sides use the same step model, so most of its error cancels. Bytes and "
     "tokens are exact counts."
 )
@@ -36,10 +36,12 @@ def kv_facts(answer: KvAnswer, context: int, batch: int) -> list[Fact]:
     row, gpu = answer.rows[0], answer.gpus[0]
     half = answer.long_contexts[0].decode_crossover_tokens if answer.long_contexts else None
     cached = "" if row.kv_cache_dtype == "auto" else f", {row.kv_cache_dtype}"
-    whole, *kept = evictions_at(answer, context)
+    whole, *kept = eviction_rows(answer, context)
     facts = [
         Fact("KiB a token", row.bytes_per_token, units.KIB, f"{row.attention}{cached}"),
-        Fact(f"A request of {tokens(context)}", row.request_bytes[context], units.MEMORY, "KV cache"),
+        Fact(
+            f"A request of {token_count_text(context)}", row.request_bytes[context], units.MEMORY, "KV cache"
+        ),
         Fact(
             "Fits on the GPU",
             row.gpu_context_tokens[gpu],
@@ -57,7 +59,7 @@ def kv_facts(answer: KvAnswer, context: int, batch: int) -> list[Fact]:
     return facts
 
 
-def evictions_at(answer: KvAnswer, context: int) -> list[EvictionRow]:
+def eviction_rows(answer: KvAnswer, context: int) -> list[EvictionRow]:
     """Return the rows of the full KV cache and of every method, at one context."""
     return [row for row in answer.evictions if row.context_tokens == context]
 
@@ -65,7 +67,8 @@ def evictions_at(answer: KvAnswer, context: int) -> list[EvictionRow]:
 def _blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
     rows, last = answer.rows, answer.contexts[-1]
     sizes = "; ".join(
-        f"{row.model} {units.MEMORY.texts(row.request_bytes[last])[0]} at {tokens(last)}" for row in rows
+        f"{row.model} {units.MEMORY.texts(row.request_bytes[last])[0]} at {token_count_text(last)}"
+        for row in rows
     )
     yield Curves(
         name="kv_contexts",
@@ -81,7 +84,10 @@ def _blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
         MODEL,
         Column("attention", "attention", units.TEXT),
         Column("KiB/token", "bytes_per_token", units.KIB),
-        *(Column(f"{{memory}} at {tokens(n)}", f"request_bytes.{n}", units.GIB) for n in answer.contexts),
+        *(
+            Column(f"{{memory}} at {token_count_text(n)}", f"request_bytes.{n}", units.GIB)
+            for n in answer.contexts
+        ),
         *(Column(f"tokens on {gpu}", partial(_tokens_that_fit, gpu), units.TEXT) for gpu in answer.gpus),
     ]
     yield Table("KV cache of one request", rows, columns)
@@ -126,7 +132,7 @@ def _eviction_blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
     quality."""
     if len(answer.gpus) == 1 and len(answer.rows) == 1:
         for context in drawn:
-            yield _eviction_chart(evictions_at(answer, context))
+            yield _eviction_chart(eviction_rows(answer, context))
     rows = [row for row in answer.evictions if row.context_tokens in drawn]
     columns = [
         Column("method", "method"),
@@ -149,7 +155,7 @@ def _eviction_blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
     yield Table("KV eviction: one request, one step, and the number of requests that fit", rows, columns)
     found = [
         Column("method", "method"),
-        Column("engines", join("engines", "none"), units.TEXT),
+        Column("engines", join_names("engines", "none"), units.TEXT),
         Column("published", _describe_method),
     ]
     yield Table("Published quality of KV eviction (not lossless)", answer.eviction_methods, found)
@@ -169,7 +175,7 @@ def _eviction_chart(rows: Sequence[EvictionRow]) -> Bars:
         words = f"{best.method} has the most tokens/s, {best.tokens_per_s:,.0f} with {best.held:,} requests"
     return Bars(
         name=f"kv_eviction_{whole.context_tokens}",
-        title=f"Effect of KV eviction at {tokens(whole.context_tokens)} tokens",
+        title=f"Effect of KV eviction at {token_count_text(whole.context_tokens)} tokens",
         alt=f"{len(methods)} methods: {words}.",
         data={
             "step speed-up": {row.method: row.speedup for row in methods},
@@ -180,7 +186,7 @@ def _eviction_chart(rows: Sequence[EvictionRow]) -> Bars:
         axis="relative to the full KV cache",
         log=True,
         reference=(1.0, ""),
-        note=RATIOS,
+        note=RATIO_NOTE,
     )
 
 
@@ -195,7 +201,9 @@ def _long_context_blocks(rows: Sequence[LongContext]) -> Iterator[Block]:
         GPU,
         Column("KV tokens", "held_tokens", units.COUNT),
         Column("attention is half of decode from", "decode_crossover_tokens", units.COUNT),
-        Column(f"{tokens(prefix)}: load from CPU / recompute, ms", _load_or_recompute, units.TEXT),
+        Column(
+            f"{token_count_text(prefix)}: load from CPU / recompute, ms", _load_and_recompute_text, units.TEXT
+        ),
         Column(
             "prefill of these tokens on 1, 2, 4, 8 ranks, s",
             lambda row: ", ".join(f"{over.seconds:,.1f}" for over in row.prefill) or "-",
@@ -205,7 +213,9 @@ def _long_context_blocks(rows: Sequence[LongContext]) -> Iterator[Block]:
     yield Table(f"Long contexts; decode at a batch of {rows[0].batch_size}", rows, columns)
     if grown := [row for row in rows if row.growth]:
         shares = [
-            Column(f"at {tokens(point.context_tokens)}", partial(_step_and_share, i), units.TEXT)
+            Column(
+                f"at {token_count_text(point.context_tokens)}", partial(_step_and_share_text, i), units.TEXT
+            )
             for i, point in enumerate(grown[0].growth)
         ]
         title = "Decode step, ms (share of attention), without a memory limit"
@@ -213,10 +223,10 @@ def _long_context_blocks(rows: Sequence[LongContext]) -> Iterator[Block]:
     yield from (f"{row.model} on {row.gpu}: {row.reason}" for row in rows if row.reason)
 
 
-def _load_or_recompute(row: LongContext) -> str:
+def _load_and_recompute_text(row: LongContext) -> str:
     prefix = row.offload
     return "-" if prefix is None else f"{prefix.load_s * 1e3:,.1f} / {prefix.recompute_s * 1e3:,.1f}"
 
 
-def _step_and_share(place: int, row: LongContext) -> str:
+def _step_and_share_text(place: int, row: LongContext) -> str:
     return f"{row.growth[place].step_s * 1e3:,.1f} ({row.growth[place].attention_share:.0%})"

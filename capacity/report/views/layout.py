@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.base.quantity import Quantity
 from capacity.report.display import STANDARD, Units, round_like
-from capacity.report.layout import Part, facts, grid, notes
+from capacity.report.layout import Part, empty_table, facts_table, note_lines
 from capacity.report.views.units import Unit, name_units, value_at
-from capacity.report.views.view import Facts, Refused, Table, View
+from capacity.report.views.view import Facts, Rejections, Table, View
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 
-def parts(view: View, answer: Any, kind: str = "tables") -> list[Part]:
+def view_parts(view: View, answer: Any, kind: str = "tables") -> list[Part]:
     """Return title, tables, lines and notes: all (`tables`), a `summary` for a terminal, or the `sheet` of a page."""
     more = {"tables": view.detail, "summary": [view.brief] if view.brief else []}.get(kind, ())
     shown: list[Part] = [view.title] if view.title else []
@@ -23,13 +23,13 @@ def parts(view: View, answer: Any, kind: str = "tables") -> list[Part]:
     for block in (*blocks, *more):
         if isinstance(block, str):
             shown.append(block)
-        elif isinstance(block, Refused):
+        elif isinstance(block, Rejections):
             shown += [f"[red]{name}[/red]: {reason}" for name, reason in block.reasons.items()]
         elif isinstance(block, Facts) and block.rows:
-            shown.append(facts(block.title, [(fact.label, *fact.texts()) for fact in block.rows]))
+            shown.append(facts_table(block.title, [(fact.label, *fact.texts()) for fact in block.rows]))
         elif isinstance(block, Table) and block.rows:
             shown.append(draw_table(block))
-    return [*shown, *notes([*view.notes, *getattr(answer, "warnings", ())])]
+    return [*shown, *note_lines([*view.notes, *getattr(answer, "warnings", ())])]
 
 
 def draw_table(table: Table) -> RichTable:
@@ -39,7 +39,7 @@ def draw_table(table: Table) -> RichTable:
         for i, column in enumerate(table.columns)
     ]
     heads = (name_units(column.heading, STANDARD) for column in table.columns)
-    lines = grid(table.title, *zip(heads, sides, strict=True))  # type: ignore[arg-type]
+    lines = empty_table(table.title, *zip(heads, sides, strict=True))  # type: ignore[arg-type]
     lines.columns[0].no_wrap = not table.wrap
     for row in table.rows:
         cells = (unit.texts(value_at(row, path)) for _, path, unit in table.columns)
@@ -54,29 +54,29 @@ def table_records(table: Table, units: Units = STANDARD) -> list[dict[str, objec
     heads: list[str] = []
     for column in table.columns:
         heading = name_units(column.heading, units)
-        unit = column.unit.after or (column.unit.name_in(units) if column.unit.show else "")
+        unit = column.unit.after or (column.unit.reader_unit(units) if column.unit.show else "")
         heading += f", {unit}" if unit else ""
         heads.append(f"{heads[-1]}, {heading}" if heading in heads else heading)
     return [
         {
             heading + end: value
             for heading, column in zip(heads, table.columns, strict=True)
-            for end, value in _values(column.unit, value_at(row, column.path), units)
+            for end, value in _cell_values(column.unit, value_at(row, column.path), units)
         }
         for row in table.rows
     ]
 
 
-def _values(unit: Unit, value: Any, units: Units) -> Iterator[tuple[str, object]]:
+def _cell_values(unit: Unit, value: Any, units: Units) -> Iterator[tuple[str, object]]:
     """Return a value and the bounds of its interval; a number without an interval has at least three digits."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Quantity)):
         yield "", value if value is None or isinstance(value, bool) else str(value)
         return
-    number = (value if isinstance(value, Quantity) else Quantity(value=value)).scale(unit.scale_in(units))
+    number = (value if isinstance(value, Quantity) else Quantity(value=value)).scale(unit.scale_for(units))
     for name, end in {"": number.value, " low": number.low, " high": number.high}.items():
         if end is not None and unit.significant:
             yield name, round_like(end, digits=unit.significant)
         elif end is not None:
-            digits = 3 if unit.show else unit.digits_in(units)
+            digits = 3 if unit.show else unit.digits_for(units)
             short = number.low is not None or abs(end) < 10.0 ** (2 - digits)
             yield name, round_like(end, number) if short else round(end, digits) if digits else round(end)

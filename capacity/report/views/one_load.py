@@ -12,13 +12,13 @@ from capacity.answers.records import Attribution, Estimate
 from capacity.hardware import profile_names
 from capacity.report.display import (
     STANDARD,
-    as_sure,
     join_words,
     offers_text,
     price_text,
     usd_and_interval,
     usd_text,
     verdict_text,
+    with_relative_interval,
 )
 from capacity.report.figures.estimates import PHASES, Phase, roofline_chart, step_chart, step_table
 from capacity.report.replicas import replicas_text
@@ -26,14 +26,25 @@ from capacity.report.subject import load_text
 from capacity.report.views import units
 from capacity.report.views.memory_parts import model_headline
 from capacity.report.views.units import Unit
-from capacity.report.views.view import Bars, Block, Column, Drawing, Fact, Facts, OwnChart, Stack, Table, View
+from capacity.report.views.view import (
+    Bars,
+    Block,
+    Column,
+    CustomChart,
+    Drawing,
+    Fact,
+    Facts,
+    Stack,
+    Table,
+    View,
+)
 
 if TYPE_CHECKING:
     from capacity.hardware.cost_estimate import CostEstimate
 
 NO_STATE = "no steady state"
 CHANGE = Unit(1, 100, "%", sign="+z")
-BY_SHARE = Unit(show=lambda number, _: usd_and_interval(number))
+USD_BY_SHARE = Unit(show=lambda number, _: usd_and_interval(number))
 IN_FLIGHT = Unit(1, none="unbounded", bare=True)
 REQUEST_USD = replace(units.usd(6), bare=True)
 JOULES = Unit(2, after=" J/output token", bare=True)
@@ -53,7 +64,7 @@ def estimate_view(answer: Estimate) -> View:
     if answer.bound.decode is not None:
         steps += f", decode {answer.bound.decode} bound"
     brief = f"{steps}; --detail shows both steps by operator"
-    return View(title, _estimate_blocks(answer), detail=_steps(answer), brief=brief)
+    return View(title, _estimate_blocks(answer), detail=_step_blocks(answer), brief=brief)
 
 
 def _estimate_blocks(answer: Estimate) -> Iterator[Block]:
@@ -66,17 +77,17 @@ def _estimate_blocks(answer: Estimate) -> Iterator[Block]:
     yield from estimate_charts(answer)
 
 
-def estimate_charts(answer: Estimate, phase: Phase = "decode") -> Iterator[Drawing | OwnChart]:
+def estimate_charts(answer: Estimate, phase: Phase = "decode") -> Iterator[Drawing | CustomChart]:
     """Return one step by operator, the parts of TTFT, and the roofline."""
     shown: Phase = phase if getattr(answer.breakdown, phase) else "prefill"
-    yield OwnChart(lambda reader: step_chart(answer, shown, reader))
+    yield CustomChart(lambda reader: step_chart(answer, shown, reader))
     if answer.ttft_parts_s is not None:
         yield _ttft_chart(answer, answer.ttft_parts_s)
     if answer.gpu.name in profile_names():  # the roof comes from the profile
-        yield OwnChart(lambda _: roofline_chart(answer))
+        yield CustomChart(lambda _: roofline_chart(answer))
 
 
-def _steps(answer: Estimate) -> Iterator[Block]:
+def _step_blocks(answer: Estimate) -> Iterator[Block]:
     intensity = answer.arithmetic_intensity
     drafted = "" if answer.tokens_per_step == 1 else f", {answer.tokens_per_step:.2f} tokens of a request"
     for phase, words in zip(PHASES, ("", drafted), strict=True):
@@ -98,7 +109,7 @@ def estimate_facts(answer: Estimate, offers: tuple[float, float] | None = None) 
     joules, watts = answer.energy.joules_per_output_token, answer.energy.watts_per_gpu
     return [
         Fact("TTFT", answer.ttft_s, units.LATENCY, missing=NO_STATE, first="TTFT"),
-        *_ttft_parts(answer),
+        *_ttft_part_facts(answer),
         Fact("TPOT", answer.tpot_s, units.LATENCY, missing=single, first="TPOT"),
         Fact("E2E latency", answer.e2e_s, units.DURATION, missing=NO_STATE, first="E2E latency"),
         *(
@@ -109,20 +120,20 @@ def estimate_facts(answer: Estimate, offers: tuple[float, float] | None = None) 
         Fact("output tokens/s", answer.output_tokens_per_s, units.RATE, first="Output tokens/s"),
         Fact("  per GPU", per_gpu, units.RATE, first="per GPU"),
         Fact("  per user", per_user, units.RATE, missing=NO_STATE, first="per user"),
-        _requests(answer),
-        *_in_flight(answer),
+        _request_rate_fact(answer),
+        *_in_flight_facts(answer),
         Fact("KV capacity", answer.kv_capacity_tokens, units.NUM_TOKENS, answer.kv_cache_dtype),
         *([] if answer.cost is None else _cost_facts(answer, answer.cost, offers)),
         Fact(
             "provisioned energy",
-            as_sure(joules, answer.output_tokens_per_s),
+            with_relative_interval(joules, answer.output_tokens_per_s),
             JOULES,
             f"{watts:,.0f} W per GPU, including host and cooling",
         ),
     ]
 
 
-def _ttft_parts(answer: Estimate) -> list[Fact]:
+def _ttft_part_facts(answer: Estimate) -> list[Fact]:
     shown = _part_texts(answer)
     return [Fact("  parts", "", note=", ".join(shown))] if shown else []
 
@@ -132,7 +143,7 @@ def _part_texts(answer: Estimate) -> list[str]:
     return [f"{name} {STANDARD.time_text(s, answer.ttft_s)}" for name, s in parts.items() if s]
 
 
-def _requests(answer: Estimate) -> Fact:
+def _request_rate_fact(answer: Estimate) -> Fact:
     """Return the requests per second; the note marks rates that are not predictions."""
     rate, asked = answer.requests_per_s, answer.request_rate or 0.0
     if answer.ttft_s is None or rate.value < asked:
@@ -141,12 +152,12 @@ def _requests(answer: Estimate) -> Fact:
     return Fact("requests/s", rate, units.RATE, note, first="Requests/s")
 
 
-def _in_flight(answer: Estimate) -> list[Fact]:
+def _in_flight_facts(answer: Estimate) -> list[Fact]:
     """Return the requests in the system, and the TTFT that a benchmark of the whole run would report."""
     if answer.batch_size:
         return []
     count, law = answer.requests_in_flight, "requests/s x E2E, including waiting"
-    number = None if count is None else as_sure(count, answer.e2e_s)
+    number = None if count is None else with_relative_interval(count, answer.e2e_s)
     rows = [Fact("requests in flight", number, IN_FLIGHT, law, law, first="In flight")]
     run = answer.whole_run
     if run is not None and answer.ttft_s is not None:
@@ -160,7 +171,7 @@ def _cost_facts(answer: Estimate, cost: CostEstimate, offers: tuple[float, float
     """Return the cost; without a steady state, prices are replaced by the reason."""
     by_offers = offers_text(cost.usd_per_month, cost.usd_per_gpu_hour, offers)
     month_note = "; ".join(filter(None, ("730 h", by_offers)))
-    output, input_unit, full = answer.usd_per_million_output_tokens, BY_SHARE, ""
+    output, input_unit, full = answer.usd_per_million_output_tokens, USD_BY_SHARE, ""
     unserved = unpriced = None
     if answer.ttft_s is None:
         unserved = (f"${cost.usd_per_month:,.0f}", "cannot serve this load")
@@ -168,13 +179,13 @@ def _cost_facts(answer: Estimate, cost: CostEstimate, offers: tuple[float, float
     if answer.verdict == "overloaded":
         input_unit, full = units.USD_PER_MILLION, f"at full load, {cost.requests_per_s:,.2f} requests/s"
         unpriced = ("-", f"overloaded; full load {usd_text(output)}")
-    request = as_sure(cost.usd_per_request, output)
+    request = with_relative_interval(cost.usd_per_request, output)
     month = Fact("  month", cost.usd_per_month, units.usd(0), month_note, first="$ a month", instead=unserved)
     return [
         Fact("cost", f"${cost.usd_per_hour:,.2f}/h", note=price_text(cost)),
         month,
         Fact("  1M input tokens", answer.usd_per_million_input_tokens, input_unit, full),
-        Fact("  1M output tokens", output, BY_SHARE, first="$ per 1M output", instead=unpriced),
+        Fact("  1M output tokens", output, USD_BY_SHARE, first="$ per 1M output", instead=unpriced),
         Fact("  request", request, REQUEST_USD),
     ]
 
@@ -253,10 +264,12 @@ def explain_charts(answer: Attribution) -> tuple[Drawing, Drawing]:
 
 def interval_view(answer: Attribution) -> View:
     """Return the parts of each interval and how to narrow them; then the same for a server with unknown settings."""
-    return View(_explain_headline(answer), [block for each in answer.intervals for block in _interval(each)])
+    return View(
+        _explain_headline(answer), [block for each in answer.intervals for block in _interval_blocks(each)]
+    )
 
 
-def _interval(interval: ExplainedInterval) -> Iterator[Block]:
+def _interval_blocks(interval: ExplainedInterval) -> Iterator[Block]:
     value, within = units.LATENCY.texts(interval.predicted_s)
     wider = units.LATENCY.texts(interval.as_found_s)[1]
     yield _parts_table(f"{interval.metric} {value}", within, interval.parts)

@@ -18,13 +18,13 @@ from capacity.report.views.run_latencies import (
     latency_text,
     level_table,
     mean_intervals,
-    plus_minus,
+    plus_minus_text,
     priority_table,
-    steady_part,
+    steady_state_blocks,
     time_parts_table,
 )
 from capacity.report.views.units import Unit
-from capacity.report.views.view import Block, Column, Drawing, Fact, Facts, OwnChart, Stack, Table, View
+from capacity.report.views.view import Block, Column, CustomChart, Drawing, Fact, Facts, Stack, Table, View
 from capacity.simulator.verdict import UNSETTLED
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from capacity.answers.records import Simulation
     from capacity.hardware.cost_estimate import CostEstimate
 
-NOTABLE = 0.005  # smallest relative difference of rates worth a note
-LEAST_SHARE = 5e-4  # of busy time: bottlenecks below it are left out unless they dominate a step
-HITS = Unit(1, 100, "%", none="off")
+NOTABLE_DIFFERENCE = 0.005  # smallest relative difference of rates worth a note
+MIN_BOTTLENECK_SHARE = 5e-4  # of busy time: bottlenecks below it are left out unless they dominate a step
+HIT_RATE = Unit(1, 100, "%", none="off")
 USD_PER_HOUR = Unit(show=lambda number, _: (f"${number.value:,.2f}/h", ""))
 REQUEST_GROUPS = {"all": "mean_ms", "slowest 5 %": "slowest_mean_ms"}
 BOUND_FIELDS = {
@@ -60,7 +60,7 @@ def simulation_view(answer: Simulation) -> View:
     return View(
         f"[bold]{models}[/bold] on [bold]{gpus}[/bold], {answer.engine}, {answer.workload}",
         _blocks(answer),
-        detail=_detail(answer),
+        detail=_detail_blocks(answer),
         brief="--detail shows the time breakdown, bottlenecks of the steps, and the interval of each percentile",
     )
 
@@ -72,31 +72,35 @@ def _blocks(answer: Simulation) -> Iterator[Block]:
     if verdict is not None:
         yield verdict_text(verdict.verdict, verdict.reason)
     yield Facts("Served", served_facts(answer))
-    yield from _pools(answer)
+    yield from _pool_blocks(answer)
     yield latency_table("Latency, ms", lambda name: latency_text(answer, name, values[name]))
     yield from mean_intervals(answer.predicted_ms, "from the simulator's error against real servers")
     yield priority_table(answer)
     if answer.replications is not None:
         means = answer.replications.metrics
         title = f"Mean of {len(answer.replications.seeds)} runs, ms (95 % interval)"
-        yield latency_table(title, lambda name: plus_minus(means[name]))
+        yield latency_table(title, lambda name: plus_minus_text(means[name]))
     if answer.goodput is not None:
         yield goodput_table(answer.goodput)
     yield level_table(answer)
     yield from run_charts({"this run": answer})
 
 
-def _detail(answer: Simulation) -> Iterator[Block]:
+def _detail_blocks(answer: Simulation) -> Iterator[Block]:
     yield from mean_intervals(answer.as_found_ms, "of a server with unknown settings and client")
     if answer.time_parts is not None:
         yield time_parts_table(answer, answer.time_parts)
-    bounds = [each for each in answer.step_bounds if each.time_fraction >= LEAST_SHARE or each.steps_fraction]
+    bounds = [
+        each
+        for each in answer.step_bounds
+        if each.time_fraction >= MIN_BOTTLENECK_SHARE or each.steps_fraction
+    ]
     columns = [Column(each.bound, partial(getattr, each), units.PERCENT) for each in bounds]
     shares = {"time_fraction": "share of busy time", "steps_fraction": "share of steps"}
     yield Table(
         "Bottlenecks of the steps", list(shares) if bounds else (), [Column("", shares.get), *columns]
     )
-    yield from steady_part(answer)
+    yield from steady_state_blocks(answer)
 
 
 def first_facts(answer: Simulation) -> list[Fact]:
@@ -109,7 +113,7 @@ def first_facts(answer: Simulation) -> list[Fact]:
     }
     failed = f", {values['failed']:,} failed" if values["failed"] else ""
     notes = {
-        "Requests/s": _drained_text(answer) or f"{values['completed']:,} completed{failed}",
+        "Requests/s": _drain_note(answer) or f"{values['completed']:,} completed{failed}",
         "Output tokens/s": "over the whole run",
         "KV use": f"peak {values['kv_utilization_peak']:.0%}, {values['preemptions']:,} preemptions",
     }
@@ -135,7 +139,7 @@ def served_facts(answer: Simulation) -> list[Fact]:
     of_slo = "requests/s that meet the SLO"
     peak = f"peak {values['kv_utilization_peak']:.0%}"
     hits = values["prefix_cache_hit_fraction"]
-    drained = _drained_text(answer)
+    drained = _drain_note(answer)
     rows = [
         Fact("requests", values["completed"], note=f"{values['failed']:,} failed"),
         Fact("duration", values["duration"], Unit(1, after=" s"), "simulated"),
@@ -145,7 +149,7 @@ def served_facts(answer: Simulation) -> list[Fact]:
         Fact("steps", values["steps"], note=f"mean batch {values['mean_batch_size']:.1f}"),
         Fact("KV use", values["kv_utilization_mean"], units.PERCENT_0, peak, first="KV use"),
         Fact("preemptions", values["preemptions"]),
-        Fact("prefix cache hits", hits, HITS, "of prompt tokens", missing="of prompt tokens"),
+        Fact("prefix cache hits", hits, HIT_RATE, "of prompt tokens", missing="of prompt tokens"),
         *_tier_facts(answer),
         *([] if answer.cost is None else _cost_facts(answer, answer.cost)),
     ]
@@ -155,14 +159,14 @@ def served_facts(answer: Simulation) -> list[Fact]:
     return [*rows, *_replica_facts(values)] if "replicas" in values else rows
 
 
-def _drained_text(answer: Simulation) -> str:
+def _drain_note(answer: Simulation) -> str:
     """Return the offered rate if drain makes the rate over the whole run lower although all requests complete."""
     verdict, summary = answer.verdict, answer.run.summary
     offered = None if verdict is None else verdict.offered_requests_per_s
     if verdict is None or offered is None or summary.failed:
         return ""
     kept_up = verdict.is_stable or (verdict.load_fraction is not None and verdict.load_fraction < 1)
-    if not kept_up or summary.request_throughput > offered * (1 - NOTABLE):
+    if not kept_up or summary.request_throughput > offered * (1 - NOTABLE_DIFFERENCE):
         return ""
     return f"over the whole run including drain; offered and completed: {offered:,.2f}/s"
 
@@ -175,7 +179,7 @@ def _tier_facts(answer: Simulation) -> Iterator[Fact]:
         if tier.name == "swap":
             yield Fact("swapped back", tier.loaded, Unit(after=" blocks"), moved)
         else:
-            yield Fact(f"{tier.name} hits", tier.hit_tokens / prompts, HITS, moved)
+            yield Fact(f"{tier.name} hits", tier.hit_tokens / prompts, HIT_RATE, moved)
 
 
 def _cost_facts(answer: Simulation, cost: CostEstimate) -> list[Fact]:
@@ -227,7 +231,7 @@ def _replica_facts(values: Mapping[str, Any]) -> Iterator[Fact]:
             yield Fact(name.replace("_", " "), values[name], note="requests")
 
 
-def _pools(answer: Simulation) -> Iterator[Block]:
+def _pool_blocks(answer: Simulation) -> Iterator[Block]:
     """Return the pools in order, if there are several, and the share of the semantic cache."""
     total, cascade = len(answer.run.records), answer.run.cascade
     priced = any(pool.usd_per_hour is not None for pool in answer.pools)
@@ -261,13 +265,13 @@ def _pool_latency(answer: Simulation, key: str, pool: PoolRun) -> str:
 
 def run_charts(
     runs: Mapping[str, Simulation], metrics: Sequence[str] = ("ttft", "tpot"), **limits_s: float
-) -> Iterator[Drawing | OwnChart]:
+) -> Iterator[Drawing | CustomChart]:
     """Return the charts of runs, by name: latencies `metrics` with their limits (s, by metric), engine state, and time
     breakdown."""
     for metric in metrics:
-        yield OwnChart(partial(latency_chart, runs, metric, limit_s=limits_s.get(metric)))
+        yield CustomChart(partial(latency_chart, runs, metric, limit_s=limits_s.get(metric)))
     if any(answer.run.series for answer in runs.values()):
-        yield OwnChart(lambda _: state_chart(runs))
+        yield CustomChart(lambda _: state_chart(runs))
     yield _time_parts_chart(runs)
     yield _bounds_chart(runs)
 
@@ -284,7 +288,7 @@ def _time_parts_chart(runs: Mapping[str, Simulation]) -> Stack:
     return Stack(
         name="where_time_went",
         title="Where the time of a request goes",
-        alt=_largest_parts(bars_ms) or "No request completed.",
+        alt=_largest_parts_text(bars_ms) or "No request completed.",
         data={
             part: {label: parts.get(part, 0.0) / 1e3 for label, parts in bars_ms.items()}
             for part in dict.fromkeys(part for parts in bars_ms.values() for part in parts)
@@ -309,7 +313,7 @@ def _bounds_chart(runs: Mapping[str, Simulation]) -> Stack:
     return Stack(
         name="what_bound_the_steps",
         title="Bottlenecks of the steps",
-        alt=_largest_parts(bars) or "No step was executed.",
+        alt=_largest_parts_text(bars) or "No step was executed.",
         data={bound: {label: shares.get(bound, 0.0) for label, shares in bars.items()} for bound in BOUNDS},
         unit=units.PERCENT_0,
         axis="% of busy time",
@@ -321,7 +325,7 @@ def _bounds_chart(runs: Mapping[str, Simulation]) -> Stack:
     )
 
 
-def _largest_parts(bars: Mapping[str, Mapping[Any, float]]) -> str:
+def _largest_parts_text(bars: Mapping[str, Mapping[Any, float]]) -> str:
     """Return the largest part of each bar in a sentence; empty without bars."""
     largest = [f"{label}: mostly {max(parts, key=parts.__getitem__)}" for label, parts in bars.items()]
     return f"{join_words(largest)}." if largest else ""

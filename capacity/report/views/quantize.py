@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from capacity.report.display import as_sure
+from capacity.report.display import with_relative_interval
 from capacity.report.views import units
-from capacity.report.views.units import Unit, join, mark_unless, with_interval
+from capacity.report.views.units import Unit, join_names, mark_unless, time_with_interval
 from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, headline
 
 if TYPE_CHECKING:
     from capacity.techniques.quantize import Quantizations, QuantizedOption, Quantizing
 
-SHORT = 40  # characters of a note that may be repeated
-TTFT, ALONE, IN_BATCH = map(with_interval, ("ttft_s", "tpot_small_s", "tpot_large_s"))
+SHORT_NOTE_LENGTH = 40  # characters of a note that may be repeated
+TTFT, TPOT_ALONE, TPOT_IN_BATCH = map(time_with_interval, ("ttft_s", "tpot_small_s", "tpot_large_s"))
 BITS = Unit(3)
 
 
@@ -28,11 +28,11 @@ def quantize_facts(row: QuantizedOption) -> list[Fact]:
     """Return the figures of one method."""
     usd = row.usd_per_million_tokens
     bits = "" if row.bits_per_weight is None else f"{row.bits_per_weight:.3g} bits each"
-    price = None if usd is None else as_sure(usd, IN_BATCH(row))
+    price = None if usd is None else with_relative_interval(usd, TPOT_IN_BATCH(row))
     return [
         Fact("Weights", row.weights_bytes, units.MEMORY, bits),
-        Fact("TPOT alone", ALONE(row), units.LATENCY, "a batch of 1"),
-        Fact("TPOT in a batch", IN_BATCH(row), units.LATENCY, f"of {row.large_batch}"),
+        Fact("TPOT alone", TPOT_ALONE(row), units.LATENCY, "a batch of 1"),
+        Fact("TPOT in a batch", TPOT_IN_BATCH(row), units.LATENCY, f"of {row.large_batch}"),
         Fact("TTFT", TTFT(row), units.LATENCY),
         Fact("Most requests", row.max_batch, note="at once"),
         Fact("$ per 1M tokens", price, units.USD_PER_MILLION, "in and out, at full load"),
@@ -51,7 +51,7 @@ def _blocks(answer: Quantizing, every: bool) -> Iterator[Block]:
         Column("TTFT {time}", "ttft_s", units.MS_1),
         Column("TPOT {time} b=1", "tpot_small_s", units.MS),
         Column(f"b={answer.large_batch}", "tpot_large_s", units.MS),
-        Column("pays below", _pays_below, units.TEXT),
+        Column("pays below", _break_even_batch_text, units.TEXT),
     ]
     if answer.price is not None:
         columns.append(Column("$/1M tokens", "usd_per_million_tokens", units.USD_3))
@@ -63,15 +63,15 @@ def _blocks(answer: Quantizing, every: bool) -> Iterator[Block]:
         Column("method", "method"),
         Column("kernel", "kernel", units.TEXT),
         Column("% of roofline", "kernel_roof_fraction", units.PERCENT_0),
-        Column("native from", _capability, units.TEXT),
+        Column("native from", _capability_text, units.TEXT),
         Column("calibration", "calibration"),
         Column("GPU-hours", "gpu_hours_to_quantize", units.TIMES),
     ]
     yield Table("Kernels and calibration", rows, kernels)
     quality = [
         Column("method", "method"),
-        Column("published quality", join("quality", "none published", "; ")),
-        Column("note", lambda row: _remark(row, rows)),
+        Column("published quality", join_names("quality", "none published", "; ")),
+        Column("note", lambda row: _note_text(row, rows)),
     ]
     yield Table("Quality, from 16 bit to quantized", [r for r in rows if r.quality or r.note], quality)
     for reason in dict.fromkeys(row.reason for row in rows if row.reason):
@@ -88,8 +88,8 @@ def _chart(answer: Quantizing, every: bool) -> Bars:
         title="Time per output token, by format",
         alt=f"{len(run)} of {len(answer.rows)} formats on {answer.gpu.count} x {answer.gpu.name}: {words}.",
         data={
-            "a batch of 1": {row.method: ALONE(row) for row in run},
-            f"a batch of {answer.large_batch}": {row.method: IN_BATCH(row) for row in run},
+            "a batch of 1": {row.method: TPOT_ALONE(row) for row in run},
+            f"a batch of {answer.large_batch}": {row.method: TPOT_IN_BATCH(row) for row in run},
         },
         unit=units.MS,
         axis="TPOT, {time}",
@@ -97,18 +97,18 @@ def _chart(answer: Quantizing, every: bool) -> Bars:
     )
 
 
-def _remark(row: QuantizedOption, rows: Sequence[QuantizedOption]) -> str:
+def _note_text(row: QuantizedOption, rows: Sequence[QuantizedOption]) -> str:
     """Return a method's note; a long note that was shown before refers to that method."""
     first = next(each for each in rows if each.note == row.note)
-    return row.note if first is row or len(row.note) < SHORT else f"see {first.method}"
+    return row.note if first is row or len(row.note) < SHORT_NOTE_LENGTH else f"see {first.method}"
 
 
-def _capability(row: QuantizedOption) -> str:
+def _capability_text(row: QuantizedOption) -> str:
     """Return the lowest CUDA compute capability with native multiplication in the format."""
     return f"sm_{row.min_compute_capability * 10:.0f}" if row.min_compute_capability else "any"
 
 
-def _pays_below(row: QuantizedOption) -> str:
+def _break_even_batch_text(row: QuantizedOption) -> str:
     """Return the batch size from which a decode step is no faster than at 16 bit."""
     if row.tpot_small_s is None or row.kind not in ("weight-only", "weights and activations"):
         return "-"
@@ -119,7 +119,7 @@ def quantizations_view(answer: Quantizations) -> View:
     """Return the view of `quantize --list`."""
     columns = [
         Column("-q", "name"),
-        Column("also", join("also", "-", " "), units.TEXT),
+        Column("also", join_names("also", "-", " "), units.TEXT),
         Column("bits", "bits_per_weight", BITS),
         Column("kernel", "kernel", units.TEXT),
         Column("note", lambda row: row.remark or "-"),

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from capacity.answers.records import Quantity
-from capacity.report.display import as_sure, join_words, number_text, rate_and_interval
-from capacity.report.figures.chart import digits
+from capacity.report.display import join_words, number_text, rate_and_interval, with_relative_interval
+from capacity.report.figures.chart import four_digits
 from capacity.report.figures.loads import FIGURES, Figure
 from capacity.report.plan import level_text
 from capacity.report.views import units
@@ -42,7 +42,7 @@ def load_sweep_view(answer: LoadSweep, chosen: float | None = None) -> View:
 
 
 def _blocks(answer: LoadSweep, chosen: float | None) -> Iterator[Block]:
-    yield full_sentence(answer)
+    yield saturation_sentence(answer)
     columns = [
         Column(LOAD_WORDS[answer.over], "load", Unit(significant=4)),
         Column("TTFT", "ttft_s", units.BARE_LATENCY),
@@ -55,7 +55,7 @@ def _blocks(answer: LoadSweep, chosen: float | None) -> Iterator[Block]:
     loads = [point.load for point in answer.points]
     full = f"{answer.limit} full: {answer.at_once:,}"
     if answer.over == "request_rate":
-        full = f"full from {digits(answer.full_from or 0.0)}/s"
+        full = f"full from {four_digits(answer.full_from or 0.0)}/s"
     marks = {full: answer.full_from, "chosen": chosen}
     shown = {words: at for words, at in marks.items() if at is not None and at <= max(loads)}
     for figure in FIGURES.values():
@@ -67,14 +67,14 @@ def _chart(answer: LoadSweep, figure: Figure, marks: dict[str, float]) -> Curves
     points = {point.load if rate else int(point.load): figure.value_of(point) for point in answer.points}
     known = {load: value for load, value in points.items() if value is not None}
     ends = [
-        f"{figure.text(known[load])} at {digits(load)}"
+        f"{figure.text(known[load])} at {four_digits(load)}"
         for load in dict.fromkeys([*known][:1] + [*known][-1:])
     ]
     summary = f"{figure.label}: {' and '.join(ends)} {words}." if known else f"No load has a {figure.title}."
     return Curves(
         name=f"{figure.name}_over_{answer.over}",
         title=f"{figure.title} against {words}",
-        alt=f"{summary} {full_sentence(answer)}",
+        alt=f"{summary} {saturation_sentence(answer)}",
         data={figure.title: known} if known else {},
         unit=figure.unit,
         labels=words,
@@ -85,7 +85,7 @@ def _chart(answer: LoadSweep, figure: Figure, marks: dict[str, float]) -> Curves
     )
 
 
-def full_sentence(sweep: LoadSweep) -> str:
+def saturation_sentence(sweep: LoadSweep) -> str:
     """Return the load at which the engine is full, and what happens beyond it."""
     holds = (
         f"The KV cache holds {sweep.kv_requests:,} requests of {sweep.input_len + sweep.output_len:,} tokens, "
@@ -97,7 +97,7 @@ def full_sentence(sweep: LoadSweep) -> str:
         return f"{holds}; further requests wait."
     if sweep.full_from is None:
         return f"{holds}."
-    return f"{holds}; from {digits(sweep.full_from)} requests/s the queue grows without bound."
+    return f"{holds}; from {four_digits(sweep.full_from)} requests/s the queue grows without bound."
 
 
 def curve_view(answer: Curve) -> View:
@@ -117,7 +117,7 @@ def _curve_blocks(answer: Curve) -> Iterator[Block]:
         Column("tok/s/user", "tokens_per_s_per_user", units.TENTHS),
         Column("batch", "mean_batch_size", units.TENTHS),
         *([price] if priced else []),
-        *(Column(slo, partial(_level, index), units.TEXT) for index, slo in enumerate(answer.slos)),
+        *(Column(slo, partial(_level_text, index), units.TEXT) for index, slo in enumerate(answer.slos)),
     ]
     load = Table("Load (predicted step times)", answer.points, columns, numbered=True)
     yield load
@@ -141,7 +141,7 @@ def _rate_text(answer: Curve, point: CurvePoint) -> str:
     return f"{point.request_rate_per_s:,.3g}{knee}"
 
 
-def _level(index: int, point: CurvePoint) -> str:
+def _level_text(index: int, point: CurvePoint) -> str:
     level = point.levels[index]
     return f"{level_text(level)}{'' if level.met else ' (missed)'}"
 
@@ -152,7 +152,9 @@ def _highest_facts(answer: Curve) -> list[Fact]:
         return []
     predicted = Quantity(value=highest.predicted, low=highest.low, high=highest.high)
     rate, band = rate_and_interval(predicted)
-    confident = number_text(highest.at_confidence, as_sure(highest.at_confidence, predicted), digits=2)
+    confident = number_text(
+        highest.at_confidence, with_relative_interval(highest.at_confidence, predicted), digits=2
+    )
     band_note = f"{band}: 90 % interval of the step model's error"
     rows = [
         Fact("predicted", f"{rate} requests/s", note=band_note),

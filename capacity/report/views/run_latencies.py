@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from capacity.answers.records import Quantity
 from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
 from capacity.base.record import make_from
-from capacity.report.display import last_place, number_text, text_and_interval
+from capacity.report.display import last_supported_place, number_text, text_and_interval
 from capacity.report.views import units
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Block, Column, Table
-from capacity.simulator.distribution import flattened_latencies
+from capacity.simulator.distribution import flatten_latencies
 
 if TYPE_CHECKING:
     from capacity.answers.records import Simulation
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PERCENTILES = ("p50", "p90", "p95", "p99")
 STATISTICS = ("mean", *PERCENTILES)
-BRIEF = ("mean", "p95")
+PRIORITY_STATISTICS = ("mean", "p95")
 LATENCY_COLUMNS = (Column("", "metric"), *(Column(name, name, units.TEXT) for name in STATISTICS))
 MEANS = {"TTFT": "mean_ttft_ms", "TPOT": "mean_tpot_ms"}  # means whose intervals are shown
 MANY_REQUESTS = 1_000  # requests from which p99 has both bounds if they are independent
@@ -47,7 +47,7 @@ def latency_text(answer: Simulation, name: str, value_ms: float | None) -> str:
     row = PERCENTILES if statistic in PERCENTILES else (statistic,)
     known = answer.predicted_ms
     found = [known.get(f"{one}_{metric}") or known.get(f"mean_{metric}") for one in row]
-    places = {place: each for each in found if each and (place := last_place(each)) is not None}
+    places = {place: each for each in found if each and (place := last_supported_place(each)) is not None}
     return number_text(value_ms, places[min(places)] if places else None)
 
 
@@ -67,7 +67,7 @@ def priority_table(answer: Simulation) -> Table:
     heads = {
         f"{of}_{key}_ms": METRICS[key].label if of == "mean" else of
         for key in REQUEST_METRICS
-        for of in BRIEF
+        for of in PRIORITY_STATISTICS
     }
     rows = [
         {
@@ -77,7 +77,7 @@ def priority_table(answer: Simulation) -> Table:
             "preempted": each.preemptions,
             **{
                 name: latency_text(answer, name, value)
-                for name, value in flattened_latencies(each.latencies_ms, BRIEF).items()
+                for name, value in flatten_latencies(each.latencies_ms, PRIORITY_STATISTICS).items()
             },
         }
         for each in answer.priorities
@@ -99,14 +99,14 @@ def time_parts_table(answer: Simulation, parts: Mapping[str, Mapping[str, float]
     return Table("Where the time goes, ms", rows, columns)
 
 
-def steady_part(answer: Simulation) -> Iterator[Block]:
+def steady_state_blocks(answer: Simulation) -> Iterator[Block]:
     """Return means and percentiles in the steady state, the latter with intervals, and the reason for an open
     bound."""
     verdict = answer.verdict
     if verdict is None or not verdict.is_stable:
         return
     means = {} if verdict.steady is None else verdict.steady.to_dict()
-    texts = {name: _range(interval) for name, interval in verdict.intervals_ms.items()}
+    texts = {name: _interval_text(interval) for name, interval in verdict.intervals_ms.items()}
     yield latency_table(
         "Steady state, ms (percentiles: 95 % interval)",
         lambda name: texts[name] if name in texts else latency_text(answer, name, means.get(name)),
@@ -122,7 +122,7 @@ def steady_part(answer: Simulation) -> Iterator[Block]:
         yield reason
 
 
-def plus_minus(interval: Interval | None) -> str:
+def plus_minus_text(interval: Interval | None) -> str:
     """Return `46.2 ± 3.4`."""
     if interval is None:
         return "-"
@@ -132,7 +132,7 @@ def plus_minus(interval: Interval | None) -> str:
     return f"{number_text(interval.value, spread)} ± {number_text(interval.high - interval.value, spread)}"
 
 
-def _range(interval: Interval | None) -> str:
+def _interval_text(interval: Interval | None) -> str:
     if interval is None:
         return "-"
     if interval.low is None and interval.high is None:
@@ -149,7 +149,7 @@ def _ends_text(spread: Quantity, digits: int, after: str = "") -> str:
 def goodput_table(goodput: Goodput) -> Table:
     """Return requests per second within all limits, and the share of requests within each."""
     rate = Column("requests/s", lambda level: getattr(level, "requests_per_s", None), Unit(2, none=""))
-    columns = [Column("", lambda level: getattr(level, "slo", "all")), rate, *ATTAINED]
+    columns = [Column("", lambda level: getattr(level, "slo", "all")), rate, *ATTAINED_COLUMNS]
     return Table("Goodput", [*goodput.limits, goodput], columns)
 
 
@@ -162,7 +162,7 @@ def level_table(answer: Simulation) -> Table:
 
     when = "" if answer.slo_window is None else f" in the worst window: {answer.slo_window.text}"
     met = Column("", lambda level: "[green]met[/green]" if level.met else "[red]missed[/red]")
-    columns = [Column("", "slo"), Column("value, ms", value, units.TEXT), *ATTAINED, met]
+    columns = [Column("", "slo"), Column("value, ms", value, units.TEXT), *ATTAINED_COLUMNS, met]
     return Table(f"Service levels{when}", answer.slos, columns)
 
 
@@ -174,7 +174,7 @@ def _attainment(level: SloLevel | Goodput) -> Quantity | None:
     return share.scale(100)
 
 
-ATTAINED = (
+ATTAINED_COLUMNS = (
     Column(
         "attained",
         _attainment,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from capacity.report.display import as_sure
+from capacity.report.display import with_relative_interval
 from capacity.report.views import units
-from capacity.report.views.units import with_interval
+from capacity.report.views.units import time_with_interval
 from capacity.report.views.view import Block, Column, Fact, Panels, Table, View, headline
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ EXPERT_COLUMNS = [
     Column("busiest GPU x", "expert_imbalance", units.TIMES),
     Column("experts read", "experts_read", units.COUNT),
 ]
-TPOT = with_interval("tpot_s")
+TPOT = time_with_interval("tpot_s")
 
 
 def scaling_view(answer: Scaling) -> View:
@@ -44,7 +44,7 @@ def scaling_facts(run: Sequence[Layout]) -> list[Fact]:
     ]
 
 
-def layouts(answer: Scaling) -> list[Layout]:
+def running_layouts(answer: Scaling) -> list[Layout]:
     """Return the layouts that run, smallest first."""
     return [row for row in answer.rows if row.tpot_s is not None]
 
@@ -82,7 +82,7 @@ def _blocks(answer: Scaling) -> Iterator[Block]:
 
 def _chart(answer: Scaling) -> Panels:
     """Return TPOT and tokens/s per GPU over the number of GPUs; both have the relative interval of TPOT."""
-    run = layouts(answer)
+    run = running_layouts(answer)
     words = "no layout runs"
     if run:
         words = (
@@ -98,6 +98,8 @@ def _chart(answer: Scaling) -> Panels:
         labels="GPUs",
         data={
             "TPOT, ms": {gpus: tpot and tpot.scale(1e3) for gpus, tpot in tpots.items()},
-            "output tokens/s per GPU": {gpus: as_sure(rate, tpots[gpus]) for gpus, rate in per_gpu.items()},
+            "output tokens/s per GPU": {
+                gpus: with_relative_interval(rate, tpots[gpus]) for gpus, rate in per_gpu.items()
+            },
         },
     )

@@ -11,21 +11,21 @@ from capacity.report.figures.loads import BARS, FIGURES, Figure
 from capacity.report.replicas import replica_words
 from capacity.report.subject import load_text
 from capacity.report.views import units
-from capacity.report.views.view import Bars, Block, Column, Refused, Table, View
+from capacity.report.views.view import Bars, Block, Column, Rejections, Table, View
 
 if TYPE_CHECKING:
     from capacity.answers.engine_comparison import EngineComparison, EngineOnLoad
     from capacity.answers.fit_comparison import FitComparison, FitPoint
     from capacity.planning.sizing.gpu_comparison import GpuComparison
 
-SPAN = 20.0  # largest / smallest value from which the axis is logarithmic
+LOG_AXIS_FROM = 20.0  # largest / smallest value from which the axis is logarithmic
 ENGINE_FIGURES = ("throughput", "ttft", "tpot")
 
 
 def fit_comparison_view(answer: FitComparison) -> View:
     """Return the GPUs that fit the model, cheapest first; those that fit shorter requests; the others with reasons."""
     columns = [
-        Column("GPUs", place),
+        Column("GPUs", pool_text),
         Column("weights", "weights_bytes", units.MEMORY),
         Column("KV tokens", "kv_capacity_tokens", units.COUNT),
         Column("longest request", "max_context_tokens", units.COUNT),
@@ -45,7 +45,7 @@ def fit_comparison_view(answer: FitComparison) -> View:
                 [point for point in held if not point.fits],
                 columns,
             ),
-            Refused({point.gpu: str(point.reason) for point in answer.rows if point not in held}),
+            Rejections({point.gpu: str(point.reason) for point in answer.rows if point not in held}),
         ],
         notes=[note] if without else [],
     )
@@ -58,17 +58,17 @@ def gpu_comparison_view(answer: GpuComparison) -> View:
     levels = f"; SLO {' and '.join(answer.slos)}" if answer.slos else ""
     title = (
         f"[bold]{answer.model}[/bold], {load_text(answer)}, {answer.input_len:,} tokens in, {answer.output_len:,} out"
-        f"{levels}: each GPU {pools}, by {ORDERS[answer.order].words}{_least_bill(answer)}"
+        f"{levels}: each GPU {pools}, by {ORDERS[answer.order].words}{_cheapest_text(answer)}"
     )
     columns = [
-        Column("GPUs", place),
+        Column("GPUs", pool_text),
         Column("replicas", lambda point: f"{point.replicas} x TP{point.tensor_parallel_size}"),
         Column("TTFT", "ttft_s", units.BARE_LATENCY),
         Column("TPOT", "tpot_s", units.BARE_LATENCY),
         Column("tokens/s", "output_tokens_per_s", units.BARE_RATE),
         Column("$/1k req", "usd_per_thousand_requests", units.USD_PER_MILLION),
         Column("$/month", "usd_per_month", units.usd(0)),
-        Column("", _state),
+        Column("", _status_text),
     ]
     notes = [point.price_note for point in served if point.price_note is not None]
     return View(
@@ -76,18 +76,18 @@ def gpu_comparison_view(answer: GpuComparison) -> View:
         [
             _gpu_chart(answer),
             Table("", served, columns, name="gpu_comparison"),
-            Refused({point.gpu: str(point.reason) for point in answer.rows if not point.fits}),
+            Rejections({point.gpu: str(point.reason) for point in answer.rows if not point.fits}),
         ],
         notes=[*notes, *answer.notes],
     )
 
 
-def place(point: LoadPoint | FitPoint) -> str:
+def pool_text(point: LoadPoint | FitPoint) -> str:
     """Return `2 x h200-sxm-141gb`."""
     return f"{point.num_gpus} x {point.gpu}"
 
 
-def _least_bill(answer: GpuComparison) -> str:
+def _cheapest_text(answer: GpuComparison) -> str:
     """Return the cheapest GPUs for a request rate, in one line."""
     bills = [
         point
@@ -98,10 +98,10 @@ def _least_bill(answer: GpuComparison) -> str:
         return ""
     best = min(bills, key=lambda point: point.usd_per_month or 0.0)
     replicas = f"{replica_words(best.replicas or 1)} of TP{best.tensor_parallel_size}"
-    return f"\ncheapest:  {replicas}, {place(best)}, ${best.usd_per_month:,.0f} a month"
+    return f"\ncheapest:  {replicas}, {pool_text(best)}, ${best.usd_per_month:,.0f} a month"
 
 
-def _state(point: LoadPoint) -> str:
+def _status_text(point: LoadPoint) -> str:
     """Return the verdict if it is not stable, and whether the SLO is missed."""
     verdict = () if point.verdict in (None, "stable") else (str(point.verdict),)
     return ", ".join((*verdict, *(() if point.misses is None else ("misses SLO",))))
@@ -109,7 +109,7 @@ def _state(point: LoadPoint) -> str:
 
 def _gpu_chart(answer: GpuComparison) -> Bars:
     figure = BARS[answer.order]
-    steady = {place(point): figure.value_of(point) for point in answer.rows if point.steady}
+    steady = {pool_text(point): figure.value_of(point) for point in answer.rows if point.steady}
     bars = {name: to_quantity(value) for name, value in steady.items() if value is not None}
     ends = [f"{name} {figure.text(bars[name])}" for name in (*list(bars)[:1], *list(bars)[-1:])]
     return Bars(
@@ -150,7 +150,7 @@ def _engine_blocks(
         Column("TPOT", "point.tpot_s", units.LATENCY),
         Column("E2E", "point.e2e_s", units.LATENCY),
         *([price] if priced else []),
-        Column("basis", _basis),
+        Column("basis", _basis_text),
     ]
     yield Table("Speed", serving, speed)
     memory = [
@@ -163,10 +163,10 @@ def _engine_blocks(
         Column("off by default", lambda row: ", ".join(row.lacks) or "-"),
     ]
     yield Table("Memory, and features that are off by default", serving, memory)
-    yield Refused({row.engine: str(row.point.reason) for row in answer.rows if not row.point.fits})
+    yield Rejections({row.engine: str(row.point.reason) for row in answer.rows if not row.point.fits})
 
 
-def _basis(row: EngineOnLoad) -> str:
+def _basis_text(row: EngineOnLoad) -> str:
     return str(row.point.basis if row.point.verdict in (None, "stable") else row.point.verdict)
 
 
@@ -182,5 +182,5 @@ def _engine_chart(answer: EngineComparison, figure: Figure) -> Bars:
         unit=figure.unit,
         labels="engine",
         axis=figure.axis,
-        log=bool(known) and max(middles) > SPAN * min(middles) > 0,
+        log=bool(known) and max(middles) > LOG_AXIS_FROM * min(middles) > 0,
     )

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
         Textbook,
     )
 
-PAYS = (1.0, "break-even")
-NO_BANDS = (
+BREAK_EVEN = (1.0, "break-even")
+NO_INTERVAL_NOTE = (
     "No intervals: a speed-up compares two steps of the same step model, so most of its error cancels. It depends on "
     "the acceptance, which varies with model and task (chart below). `capacity estimate` shows the interval of TPOT."
 )
@@ -66,7 +66,7 @@ def _blocks(answer: Speculating) -> Iterator[Block]:
         Column("speed-up", "speedup", units.TIMES),
         *(simulated if answer.rows[0].simulated_speedup is not None else []),
         Column("textbook", "textbook_speedup", units.TIMES),
-        Column("best k", _drafts, units.TEXT),
+        Column("best k", _best_draft_text, units.TEXT),
         Column("speed-up", "best_speedup", units.TIMES),
     ]
     yield Table("One round against plain decode steps", answer.rows, columns)
@@ -88,7 +88,7 @@ def _source_text(source: AcceptanceSource) -> str:
     return f"{source.basis} on {on} ({source.text})" if on else f"{source.basis}, {source.text}"
 
 
-def _drafts(row: SpeculationRow) -> str:
+def _best_draft_text(row: SpeculationRow) -> str:
     """Return the best chain by its length, a tree by its depth and size."""
     depth, nodes = row.best_draft_tokens, row.best_verified_tokens
     return f"{depth}" if nodes == depth else f"{depth} ({nodes})"
@@ -110,8 +110,8 @@ def _chart(answer: Speculating) -> Curves:
         },
         labels="batch size",
         axis="times as fast",
-        reference=PAYS,
-        note=NO_BANDS,
+        reference=BREAK_EVEN,
+        note=NO_INTERVAL_NOTE,
         rows=[_row(row) for row in answer.rows],
     )
 
@@ -131,7 +131,7 @@ def acceptance_chart(grid: Mapping[int, Sequence[tuple[float, SpeculationRow]]])
         labels="acceptance of each drafted token",
         axis="times as fast",
         shares=True,
-        reference=PAYS,
+        reference=BREAK_EVEN,
         rows=[
             {"k": k, "acceptance": share, **_row(row)} for k, points in grid.items() for share, row in points
         ],

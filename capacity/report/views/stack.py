@@ -9,16 +9,16 @@ from capacity.planning.variations.technique_stack import Factors, StackStep
 from capacity.report.display import round_like
 from capacity.report.views import units
 from capacity.report.views.units import Unit, name_units, value_at
-from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, Waterfall, compared_text
+from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, Waterfall, busiest_window_text
 
 if TYPE_CHECKING:
     from capacity.planning.variations.stack import Stack
 
-NO_INTERVAL = (
+NO_INTERVAL_NOTE = (
     "Factors have no interval because both simulations use the same requests and step model, so most of its error "
     "cancels. Below 1 is worse."
 )
-CHARTED: Mapping[str, tuple[str, str, Unit, str]] = {  # title: field of `Figures`, of `Factors`, unit, axis
+CHARTS: Mapping[str, tuple[str, str, Unit, str]] = {  # title: field of `Figures`, of `Factors`, unit, axis
     "Output tokens/s": ("output_tokens_per_s", "throughput", units.COUNT, "Output tokens/s"),
     "TTFT": ("ttft_s", "ttft", units.MS, "TTFT, {time}"),
     "TPOT": ("tpot_s", "tpot", units.MS, "TPOT, {time}"),
@@ -31,17 +31,17 @@ CHARTED: Mapping[str, tuple[str, str, Unit, str]] = {  # title: field of `Figure
 }
 
 
-def times(factor: float) -> str:
+def factor_text(factor: float) -> str:
     """Return a factor with its significant digits."""
     return f"{factor:,.0f}x" if factor >= 100 else f"{factor:.1f}x" if factor >= 10 else f"{factor:.2f}x"
 
 
-FACTOR = Unit(show=lambda number, _: (times(number.value), ""))
+FACTOR = Unit(show=lambda number, _: (factor_text(number.value), ""))
 
 
 def charted_figures(answer: Stack) -> tuple[str, ...]:
     """Return the figures of this stack: no price without a price, and no TPOT for single output tokens."""
-    return tuple(title for title in CHARTED if getattr(answer.naive, CHARTED[title][0]) is not None)
+    return tuple(title for title in CHARTS if getattr(answer.naive, CHARTS[title][0]) is not None)
 
 
 def stack_facts(answer: Stack) -> Iterator[Fact]:
@@ -62,7 +62,7 @@ def stack_facts(answer: Stack) -> Iterator[Fact]:
 
 def stack_view(answer: Stack, title: str | None = None) -> View:
     """Return the view of `stack`, with the charts of all figures or of the one with this title."""
-    head = f"[bold]{answer.deployment}[/bold], {answer.workload}{compared_text(answer.busiest_window)}"
+    head = f"[bold]{answer.deployment}[/bold], {answer.workload}{busiest_window_text(answer.busiest_window)}"
     title_text = f"{head}\nnaive: {answer.naive_flags}"
     return View(title_text, _blocks(answer, title), notes=answer.observations)
 
@@ -70,16 +70,16 @@ def stack_view(answer: Stack, title: str | None = None) -> View:
 def _blocks(answer: Stack, title: str | None) -> Iterator[Block]:
     for each in charted_figures(answer) if title is None else (title,):
         yield _waterfall(answer, each)
-    yield _factors_chart(answer, title or next(iter(CHARTED)))
+    yield _factors_chart(answer, title or next(iter(CHARTS)))
     yield from _tables(answer)
     yield (
-        f"All techniques together: {times(answer.together.throughput)} the tokens/s of the naive deployment; the "
-        f"product of the single factors is {times(answer.product_of_single.throughput)}"
+        f"All techniques together: {factor_text(answer.together.throughput)} the tokens/s of the naive deployment; the "
+        f"product of the single factors is {factor_text(answer.product_of_single.throughput)}"
     )
     for step in answer.taken:
         if step.why and step.own is not None:
-            alone = "" if step.alone is None else f" alone {times(step.alone.throughput)},"
-            yield f"{step.title}:{alone}in the stack {times(step.own.throughput)}: {step.why}"
+            alone = "" if step.alone is None else f" alone {factor_text(step.alone.throughput)},"
+            yield f"{step.title}:{alone}in the stack {factor_text(step.own.throughput)}: {step.why}"
     refused = (step for step in answer.steps if step.refused is not None)
     yield from (f"[yellow]not applicable:[/yellow] {step.title}: {step.refused}" for step in refused)
     yield f"flags of the last row: {answer.last_flags}"
@@ -129,11 +129,13 @@ def _tables(answer: Stack) -> Iterator[Table]:
 
 def _waterfall(answer: Stack, title: str) -> Waterfall:
     """Return one figure from the naive deployment to the one with all techniques; whiskers are 90 % intervals."""
-    field, factor, unit, axis = CHARTED[title]
-    gains = {f"{step.title}, {times(_gain(step.own, factor))}": step for step in answer.taken}
+    field, factor, unit, axis = CHARTS[title]
+    gains = {f"{step.title}, {factor_text(_gain(step.own, factor))}": step for step in answer.taken}
     values = {"naive": getattr(answer.naive, field)}
     values |= {label: getattr(step.figures, field) for label, step in gains.items()}
-    first, last = (unit.words(getattr(each, field)) for each in (answer.naive, answer.last_figures))
+    first, last = (
+        unit.text_with_interval(getattr(each, field)) for each in (answer.naive, answer.last_figures)
+    )
     return Waterfall(
         name=f"stack_{factor}",
         title=f"{title}, one technique after the other",
@@ -148,14 +150,14 @@ def _waterfall(answer: Stack, title: str) -> Waterfall:
 
 def _factors_chart(answer: Stack, title: str) -> Bars:
     """Return the factor of each technique on top of the previous ones and alone, and those of all together."""
-    factor = CHARTED[title][1]
+    factor = CHARTS[title][1]
     together, single = (_gain(each, factor) for each in (answer.together, answer.product_of_single))
     own = {step.title: _gain(step.own, factor) for step in answer.taken}
     alone = {step.title: _gain(step.alone, factor) for step in answer.taken}
     return Bars(
         name=f"stack_factors_{factor}",
         title=f"Factors of {title}: in the stack, and alone",
-        alt=f"Together {times(together)}; the product of the single factors is {times(single)}.",
+        alt=f"Together {factor_text(together)}; the product of the single factors is {factor_text(single)}.",
         data={
             "on top of the previous": {**own, "all together": together},
             "alone (all together: product)": {**alone, "all together": single},
@@ -163,12 +165,12 @@ def _factors_chart(answer: Stack, title: str) -> Bars:
         axis="improvement factor",
         log=True,
         reference=(1.0, ""),
-        note=NO_INTERVAL,
-        rows=[_factors(step, factor) for step in answer.taken],
+        note=NO_INTERVAL_NOTE,
+        rows=[_factor_row(step, factor) for step in answer.taken],
     )
 
 
-def _factors(step: StackStep, factor: str) -> dict[str, object]:
+def _factor_row(step: StackStep, factor: str) -> dict[str, object]:
     found = {
         name: value_at(step, f"{path}.{factor}")
         for name, path in (

@@ -12,10 +12,10 @@ from capacity.report.views import units
 from capacity.report.views.view import Block, Column, Table, View
 
 if TYPE_CHECKING:
-    from capacity.planning.sweeps.sweep import Swept
+    from capacity.planning.sweeps.sweep import SweepResult
 
-MOST_ROWS = 40
-MOST_FIGURES = 5
+MAX_ROWS = 40
+MAX_FIGURES = 5
 FIGURES = (  # name in the answer, heading, unit; most requested first
     ("ttft_s.value", "TTFT, ms", units.MS_1),
     ("mean_ttft_ms.value", "TTFT, ms", units.TENTHS),
@@ -38,7 +38,7 @@ def varied_options(rows: Sequence[Row]) -> tuple[str, ...]:
     return tuple(name for name in names if len({str(row.get(name)) for row in rows}) > 1)
 
 
-def swept_view(swept: Swept) -> View:
+def swept_view(swept: SweepResult) -> View:
     """Return the outcomes, then the points."""
     counts = {
         "done": swept.done,
@@ -51,20 +51,20 @@ def swept_view(swept: Swept) -> View:
 
 
 def _blocks(rows: Sequence[Row]) -> Iterator[Block]:
-    shown = rows[:MOST_ROWS]
-    found = [each for each in FIGURES if any(each[0] in row for row in shown)][:MOST_FIGURES]
+    shown = rows[:MAX_ROWS]
+    found = [each for each in FIGURES if any(each[0] in row for row in shown)][:MAX_FIGURES]
     columns = [
-        *(Column(name.removeprefix(OPTION), partial(_option, name)) for name in varied_options(shown)),
+        *(Column(name.removeprefix(OPTION), partial(_option_text, name)) for name in varied_options(shown)),
         *(Column(heading, partial(_figure, name), replace(unit, bare=True)) for name, heading, unit in found),
     ]
     if any(row["status"] != "done" for row in shown):
         columns.append(Column("", lambda row: "" if row["status"] == "done" else row["status"]))
     yield Table("", shown, columns)
-    if len(rows) > MOST_ROWS:
-        yield f"showing the first {MOST_ROWS} of {len(rows):,}; --export FILE.csv writes all"
+    if len(rows) > MAX_ROWS:
+        yield f"showing the first {MAX_ROWS} of {len(rows):,}; --export FILE.csv writes all"
 
 
-def _option(name: str, row: Row) -> str:
+def _option_text(name: str, row: Row) -> str:
     return str(row.get(name, ""))
 
 

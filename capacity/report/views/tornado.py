@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from capacity.report.views import units
 from capacity.report.views.units import Unit
-from capacity.report.views.view import Bars, Block, Column, Table, View, compared_text
+from capacity.report.views.view import Bars, Block, Column, Table, View, busiest_window_text
 
 if TYPE_CHECKING:
     from capacity.planning.variations.tornado import Swing, Tornado
@@ -19,9 +19,7 @@ MEASURES = (("p95 E2E", "e2e_p95_change"), ("p95 TTFT", "ttft_p95_change"), ("$ 
 def tornado_view(answer: Tornado) -> View:
     """Return the view of `tornado`."""
     base = f"p95 E2E {units.SECONDS.texts(answer.base.e2e_p95_s)[0]} s"
-    title = (
-        f"[bold]{answer.deployment}[/bold], {answer.workload}: {base}{compared_text(answer.busiest_window)}"
-    )
+    title = f"[bold]{answer.deployment}[/bold], {answer.workload}: {base}{busiest_window_text(answer.busiest_window)}"
     return View(title, _blocks(answer))
 
 

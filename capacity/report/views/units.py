@@ -15,7 +15,7 @@ from capacity.report.display import (
     text_and_interval,
     time_and_interval,
 )
-from capacity.report.layout import tokens
+from capacity.report.layout import token_count_text
 
 Path = str | Callable[[Any], Any]
 """A dotted path into a record (`kinds.mha_bytes_per_token`), or a function of the record."""
@@ -36,7 +36,7 @@ def value_at(record: Any, path: Path) -> Any:
     return record
 
 
-def join(path: str, none: str = "", separator: str = ", ") -> Callable[[Any], str]:
+def join_names(path: str, none: str = "", separator: str = ", ") -> Callable[[Any], str]:
     """Return the path of several names of a record as one text; `none` if there are none."""
     return lambda record: separator.join(value_at(record, path)) or none
 
@@ -74,31 +74,31 @@ class Unit:
             return self.none if value is None else str(value), ""
         number = value if isinstance(value, Quantity) else Quantity(value=value)
         if self.significant:
-            return f"{number.value * self.scale_in(units):,.{self.significant}g}", ""
+            return f"{number.value * self.scale_for(units):,.{self.significant}g}", ""
         text, within = (
             self.show(number, units)
             if self.show
             else text_and_interval(
-                number, self.scale_in(units), self.digits_in(units), self.after, sign=self.sign
+                number, self.scale_for(units), self.digits_for(units), self.after, sign=self.sign
             )
         )
         return text, "" if self.bare else within
 
-    def words(self, value: Any, units: Units = STANDARD) -> str:
+    def text_with_interval(self, value: Any, units: Units = STANDARD) -> str:
         """Return a value with its interval in brackets."""
         text, within = self.texts(value, units)
         return f"{text} ({within})" if within else text
 
-    def scale_in(self, units: Units) -> float:
+    def scale_for(self, units: Units) -> float:
         """Return the factor from the record's number to the shown number."""
-        scales = {"time": units.of_seconds(1), "memory": units.of_bytes(1)}
+        scales = {"time": units.convert_seconds(1), "memory": units.convert_bytes(1)}
         return scales.get(self.follows, self.scale)
 
-    def name_in(self, units: Units) -> str:
+    def reader_unit(self, units: Units) -> str:
         """Return the reader's unit that it follows; empty if none."""
         return {"time": units.time, "memory": units.memory}.get(self.follows, "")
 
-    def digits_in(self, units: Units) -> int:
+    def digits_for(self, units: Units) -> int:
         """Return the digits after the point: times in s are as precise as in ms."""
         return self.digits + 3 * (self.follows == "time" and units.time == "s")
 
@@ -113,7 +113,7 @@ def dollars(digits: int) -> Unit:
     return Unit(digits, show=show)
 
 
-def with_interval(name: str) -> Callable[[Any], Quantity | None]:
+def time_with_interval(name: str) -> Callable[[Any], Quantity | None]:
     """Return the path of a record's time, with its interval from `intervals_s`."""
 
     def find(record: Any) -> Quantity | None:
@@ -132,7 +132,7 @@ def name_units(heading: str, units: Units = STANDARD) -> str:
 COUNT = Unit()
 TIMES = Unit(2)
 WORDS, TEXT = Unit(left=True), Unit()
-TOKENS = Unit(none="no limit", show=lambda number, _: (tokens(int(number.value)), ""))
+TOKENS = Unit(none="no limit", show=lambda number, _: (token_count_text(int(number.value)), ""))
 MS, MS_1, MS_0 = (Unit(digits, follows="time") for digits in (2, 1, 0))
 GIB = Unit(2, follows="memory")
 NUM_TOKENS = Unit(after=" tokens")

@@ -68,7 +68,7 @@ class Table:
     records: Sequence[Mapping[str, object]] = ()
 
 
-class Refused(NamedTuple):
+class Rejections(NamedTuple):
     """Rejected items, with reasons."""
 
     reasons: Mapping[str, str]
@@ -113,7 +113,7 @@ class Stack(Drawing):
     """Stacked horizontal bars; with a single label, the legend contains the values."""
 
 
-class UprightStack(Drawing):
+class VerticalStack(Drawing):
     """Stacked vertical bars of counts."""
 
 
@@ -133,13 +133,13 @@ class Curves(Drawing):
     """Lines over a logarithmic x axis with a tick at each point, and whiskers for intervals."""
 
 
-class OwnChart(NamedTuple):
+class CustomChart(NamedTuple):
     """A chart drawn by its own function in the reader's units."""
 
     draw: Callable[[Units], Chart]
 
 
-Block = str | Facts | Table | Refused | Drawing | OwnChart
+Block = str | Facts | Table | Rejections | Drawing | CustomChart
 
 
 class View(NamedTuple):
@@ -157,11 +157,11 @@ class View(NamedTuple):
     screen: Iterable[Block] = ()
 
 
-def compared_text(busiest: Window | None) -> str:
+def busiest_window_text(busiest: Window | None) -> str:
     """Return a line on the part of longer traffic that is compared."""
     if busiest is None:
         return ""
-    return f"\nCompared on the busiest {busiest.lasts}: {busiest.text}, {busiest.requests:,} requests"
+    return f"\nCompared on the busiest {busiest.duration}: {busiest.text}, {busiest.requests:,} requests"
 
 
 def headline(answer: Any) -> str:

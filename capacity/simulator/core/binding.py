@@ -26,31 +26,31 @@ POLICIES = {
     "static": enums.POLICY_STATIC,
     "slots": enums.POLICY_SLOTS,
 }
-LIMITS = {limit.name for limit in fields(SchedulerLimits)} & {
+LIMIT_FIELDS = {limit.name for limit in fields(SchedulerLimits)} & {
     name for name, _ in structs.core_engine._fields_
 }
 
 
-def address(column: npt.NDArray[Any] | None) -> int | None:
+def array_address(column: npt.NDArray[Any] | None) -> int | None:
     """Return the address of a column's numbers; the caller must keep the column alive."""
     return None if column is None else int(column.ctypes.data)
 
 
 @dataclass(slots=True)
-class Described:
+class EngineDescription:
     """A `core_engine` and the arrays that must live as long as it."""
 
     engine: Any  # core_engine
     kept: list[Any] = field(default_factory=list)
 
-    def numbers(self, values: Any, kind: Any = np.int64) -> int | None:
+    def keep_array(self, values: Any, kind: Any = np.int64) -> int | None:
         column = np.ascontiguousarray(values, dtype=kind)
         self.kept.append(column)
-        return address(column) if len(column) else None
+        return array_address(column) if len(column) else None
 
 
-DRAFTING = ("vllm-v1", "vllm-v1-async", "chunked")  # policies whose drafts the core schedules
-OPTIONS: dict[str, Mapping[str, Any]] = {
+DRAFTING_POLICIES = ("vllm-v1", "vllm-v1-async", "chunked")  # policies whose drafts the core schedules
+POLICY_OPTIONS: dict[str, Mapping[str, Any]] = {
     "vllm-v1": {"offload": None, "adapters": None},
     "vllm-v1-async": {"offload": None, "adapters": None},
     "chunked": {},
@@ -64,58 +64,61 @@ OPTIONS: dict[str, Mapping[str, Any]] = {
     "static": {"batching_window_s": 0.0},
     "slots": {"max_waiting": None},
 }  # options of the policies that the core supports, with their defaults
-PREFIXES = {
+OPTION_PREFIXES = {
     "vllm-v0": "v0",
     "tensorrt-llm": "trt",
 }  # prefixes of option fields that differ from the name of the policy
 
 
-def covers(setup: EngineSetup) -> bool:
+def supports_setup(setup: EngineSetup) -> bool:
     """Return whether the compiled engines support everything that this setup uses."""
-    known = OPTIONS.get(setup.policy) if isinstance(setup.policy, str) else None
+    known = POLICY_OPTIONS.get(setup.policy) if isinstance(setup.policy, str) else None
     return (
         known is not None
         and set(setup.policy_options) <= set(known)
-        and hasattr(enums, _enumerator("BALANCE", setup.data_parallel_balance))
+        and hasattr(enums, _enumerator_name("BALANCE", setup.data_parallel_balance))
         and (setup.data_parallel_size == 1 or setup.role == "both")
         and (
             setup.speculation is None
-            or (setup.policy in DRAFTING and type(setup.speculation) in (Speculation, DrawnSpeculation))
+            or (
+                setup.policy in DRAFTING_POLICIES
+                and type(setup.speculation) in (Speculation, DrawnSpeculation)
+            )
         )
     )
 
 
-def _enumerator(kind: str, name: str) -> str:
+def _enumerator_name(kind: str, name: str) -> str:
     """Return the C name of a value, such as BALANCE_ROUND_ROBIN."""
     return f"{kind}_{name.upper().replace('-', '_')}"
 
 
-def describe(setup: EngineSetup) -> Described:
+def describe(setup: EngineSetup) -> EngineDescription:
     """Return limits, KV, drafts and options of the engine. The fleet adds step times, contents and front end."""
     limits, name = setup.limits, setup.policy_name
-    found = Described(structs.core_engine())
+    found = EngineDescription(structs.core_engine())
     e = found.engine
     e.policy = POLICIES[name]
-    e.role = getattr(enums, _enumerator("ROLE", setup.role))
-    _describe_options(e, name, {**OPTIONS[name], **setup.policy_options}, setup)
-    for limit in LIMITS:
+    e.role = getattr(enums, _enumerator_name("ROLE", setup.role))
+    _describe_options(e, name, {**POLICY_OPTIONS[name], **setup.policy_options}, setup)
+    for limit in LIMIT_FIELDS:
         setattr(e, limit, getattr(limits, limit) or 0)
     e.watermark_blocks = int(limits.watermark * setup.num_blocks)
     e.num_blocks, e.block_size = setup.num_blocks, setup.block_size
     e.prefix_caching = setup.enable_prefix_caching and setup.kv_contiguous_tokens is None
     e.num_windows = len(setup.kv_windows)
-    e.windows = found.numbers([-1 if window is None else window for window in setup.kv_windows])
+    e.windows = found.keep_array([-1 if window is None else window for window in setup.kv_windows])
     if setup.kv_contiguous_tokens is not None:
         e.contiguous_blocks = -(-setup.kv_contiguous_tokens // setup.block_size)
     e.window_tokens = -1 if setup.window_tokens is None else setup.window_tokens
     _describe_drafts(found, setup.speculation)
     e.data_parallel_size = setup.data_parallel_size
-    e.balance = getattr(enums, _enumerator("BALANCE", setup.data_parallel_balance))
+    e.balance = getattr(enums, _enumerator_name("BALANCE", setup.data_parallel_balance))
     e.prompt_wait_steps = setup.prompt_wait_steps
     e.num_processes = e.stream_interval = 1
     e.launch_lag = setup.launch_lag
     if setup.noise is not None:
-        e.step_factors, e.step_seed = found.numbers(setup.noise.factors, np.float64), setup.noise.seed
+        e.step_factors, e.step_seed = found.keep_array(setup.noise.factors, np.float64), setup.noise.seed
     return found
 
 
@@ -124,7 +127,7 @@ def _describe_options(e: Any, policy: str, options: Mapping[str, Any], setup: En
     e.asynchronous = options.get("asynchronous", policy == "vllm-v1-async")
     e.sglang_recv_interval = 1
     for name, value in options.items():
-        field_name = f"{PREFIXES.get(policy, policy)}_{name}"
+        field_name = f"{OPTION_PREFIXES.get(policy, policy)}_{name}"
         if hasattr(e, field_name):
             setattr(e, field_name, -1 if value is None else value)
     e.sglang_lpm = options.get("order") == "lpm"
@@ -149,14 +152,14 @@ def _describe_options(e: Any, policy: str, options: Mapping[str, Any], setup: En
         e.adapter_load_ps, e.adapter_read_ps = adapters.load_ps, adapters.read_ps
 
 
-def _describe_drafts(found: Described, speculation: Speculation | None) -> None:
+def _describe_drafts(found: EngineDescription, speculation: Speculation | None) -> None:
     if speculation is None:
         return
     e = found.engine
     e.draft_tokens, e.lookahead_slots = speculation.k, speculation.lookahead_slots
     if isinstance(speculation, DrawnSpeculation):
         e.num_rates, e.num_classes = len(speculation.rates), len(speculation.rate_table)
-        e.rates = found.numbers(np.ravel(speculation.rate_table), np.float64)
+        e.rates = found.keep_array(np.ravel(speculation.rate_table), np.float64)
         e.draft_seed = speculation.seed
     else:
-        e.num_accept, e.accept = len(speculation.accept), found.numbers(speculation.accept)
+        e.num_accept, e.accept = len(speculation.accept), found.keep_array(speculation.accept)

@@ -19,8 +19,9 @@ from pathlib import Path
 
 FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fno-fast-math", "-fvisibility=default")
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wno-sign-conversion")
-TRIAL = "#include <math.h>\n#include <setjmp.h>\n#include <stdint.h>\n#include <stdlib.h>\nunsigned __int128 wide;\n"
-MINUTES = 5  # timeout per file, so that a hanging compiler does not block the installation
+HEADERS = ("math.h", "setjmp.h", "stdint.h", "stdlib.h")
+TEST_SOURCE = "".join(f"#include <{header}>\n" for header in HEADERS) + "unsigned __int128 wide;\n"
+TIMEOUT_MINUTES = 5  # timeout per file, so that a hanging compiler does not block the installation
 
 
 class CannotCompile(Exception):
@@ -46,7 +47,7 @@ def source_version(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def compilers() -> Iterator[list[str]]:
+def compiler_commands() -> Iterator[list[str]]:
     """Yield commands that may be C compilers: $CC, the compilers on PATH, and the ziglang package."""
     if named := os.environ.get("CC"):
         yield shlex.split(named)
@@ -62,8 +63,8 @@ def working_compiler() -> list[str] | None:
     """Return the first command that can compile: some machines have a compiler but no headers of the C library."""
     with tempfile.TemporaryDirectory() as scratch:
         trial = Path(scratch, "trial.c")
-        trial.write_text(TRIAL)
-        for command in compilers():
+        trial.write_text(TEST_SOURCE)
+        for command in compiler_commands():
             with contextlib.suppress(CannotCompile):
                 _run([*command, "-c", str(trial), "-o", str(trial.with_suffix(".o"))], scratch)
                 return command
@@ -114,7 +115,7 @@ def _run(command: list[str], scratch: str) -> None:
             text=True,
             errors="replace",
             check=False,
-            timeout=60 * MINUTES,
+            timeout=60 * TIMEOUT_MINUTES,
             env={**os.environ, **caches, "LC_ALL": "C"},
         )
     except (OSError, subprocess.TimeoutExpired) as error:

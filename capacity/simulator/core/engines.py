@@ -26,15 +26,15 @@ from capacity.simulator.core.fleet import (
 )
 from capacity.simulator.core.interface import enums
 from capacity.simulator.engines import (
-    ENDLESS,
+    ENDLESS_PREEMPTION,
     EngineAccount,
     EngineState,
-    Nobody,
+    NullReports,
     Reports,
     stall_reason,
 )
 from capacity.simulator.gap_counter import GapCounter
-from capacity.simulator.instants import next_key_of
+from capacity.simulator.instants import next_event_key
 from capacity.simulator.ledger import Ledger, Progress
 from capacity.simulator.members import Recording
 from capacity.simulator.requests import Requests
@@ -43,8 +43,8 @@ from capacity.simulator.setup import EngineSetup, check_setup
 FINISHED, REFUSED, PREFILLED = enums.EVENT_FINISHED, enums.EVENT_REFUSED, enums.EVENT_PREFILLED
 LOAD_BEGINS = enums.EVENT_LOAD_BEGINS
 ANY_EVENT = 0b11111  # bits of all kinds
-FEWEST_STEPS = 64  # steps per call when progress is shown
-CHECKED_STEPS = 10_000  # steps per call when the run may be stopped between calls
+MIN_STEPS_PER_CALL = 64  # steps per call when progress is shown
+STEPS_PER_CHECKED_CALL = 10_000  # steps per call when the run may be stopped between calls
 
 
 class CompiledEngines:
@@ -75,8 +75,8 @@ class CompiledEngines:
         self._setups: list[EngineSetup] = []
         turn = self.fleet.turn
         turn[STOP_AT] = ANY_EVENT if reacts else ANY_EVENT & ~(1 << FINISHED)
-        self._steps_per_call = STEPS_PER_CALL if recording.check is None else CHECKED_STEPS
-        turn[MAX_STEPS] = self._steps_per_call if recording.progress is None else FEWEST_STEPS
+        self._steps_per_call = STEPS_PER_CALL if recording.check is None else STEPS_PER_CHECKED_CALL
+        turn[MAX_STEPS] = self._steps_per_call if recording.progress is None else MIN_STEPS_PER_CALL
 
     def add(self, setup: EngineSetup, now_ps: int) -> int:
         check_setup(setup)
@@ -85,7 +85,7 @@ class CompiledEngines:
         return self.fleet.add(
             setup,
             now_ps,
-            chains=self._requests.chains_of,
+            chains=self._requests.block_chains,
             answers_private=not caching or self._requests.answers_are_private,
             frontend=self._recording.frontend,
             keep_work=self._recording.keep_work,
@@ -108,29 +108,29 @@ class CompiledEngines:
         )
         progress, check = self._ledger.progress, self._recording.check
         while True:
-            limit_key = turn[LIMIT_KEY] = next_key_of(queue)
+            limit_key = turn[LIMIT_KEY] = next_event_key(queue)
             told = take_turn()
             if check is not None:
                 check()
             if progress is not None:
-                self._show(progress, all_done=turn[NEXT_KEY] >= limit_key or told > 0)
+                self._show_progress(progress, all_done=turn[NEXT_KEY] >= limit_key or told > 0)
             if told:
-                self._report(told)
-                limit_key = next_key_of(queue)
+                self._report_events(told)
+                limit_key = next_event_key(queue)
             if turn[NEXT_KEY] >= limit_key and turn[LOAD_ENGINE] < 0:
                 if not queue:
                     return
                 happen()
 
-    def _show(self, progress: Progress, *, all_done: bool) -> None:
+    def _show_progress(self, progress: Progress, *, all_done: bool) -> None:
         """Report progress, with so few steps per turn that rarely two reports fall into one turn."""
         turn, passed = self.fleet.turn, progress.count_to(self.fleet.completed)
         if passed > 1:
-            turn[MAX_STEPS] = max(FEWEST_STEPS, turn[MAX_STEPS] // passed)
+            turn[MAX_STEPS] = max(MIN_STEPS_PER_CALL, turn[MAX_STEPS] // passed)
         elif not passed and not all_done:
             turn[MAX_STEPS] = min(self._steps_per_call, 2 * turn[MAX_STEPS])
 
-    def _report(self, told: int) -> None:
+    def _report_events(self, told: int) -> None:
         """Report engine events in order and answer engines that ask when KV will arrive."""
         reports, events = self._reports, self.fleet.events(told)
         for at in range(0, EVENT_FIELDS * told, EVENT_FIELDS):
@@ -138,7 +138,7 @@ class CompiledEngines:
             if kind == FINISHED:
                 reports.on_request_end(number, request, at_ps)
             elif kind == LOAD_BEGINS:
-                self.fleet.load_begun(number, request, reports.load_begins(number, request, at_ps))
+                self.fleet.set_load_end(number, request, reports.load_begins(number, request, at_ps))
             elif kind == REFUSED:
                 reports.on_refusal(number, request, at_ps)
             else:
@@ -146,7 +146,7 @@ class CompiledEngines:
 
     def close(self) -> None:
         self.fleet.close()
-        self._reports = Nobody()  # breaks the reference cycle
+        self._reports = NullReports()  # breaks the reference cycle
 
     @property
     def busy(self) -> bool:
@@ -165,7 +165,7 @@ class CompiledEngines:
         num_blocks = setup.num_blocks * setup.data_parallel_size
         stalled_by = None
         if state.unfinished:
-            stalled_by = ENDLESS if state.endless else stall_reason(state.num_waiting, num_blocks)
+            stalled_by = ENDLESS_PREEMPTION if state.endless else stall_reason(state.num_waiting, num_blocks)
         block_ps, busy_ps = (high << 64 | low for low, high in (state.kv_block_ps, state.kv_busy_ps))
         return make_from(
             EngineAccount,

@@ -20,7 +20,7 @@ from capacity.simulator.core.step_data import StepData
 from capacity.simulator.front_end_process import FrontendTimes
 from capacity.simulator.gap_counter import (
     BIN_BITS,
-    MOST_BATCHES,
+    MAX_BATCHES,
     NUM_BATCH_BINS,
     GapBatches,
     GapCounter,
@@ -40,7 +40,7 @@ LEDGER_COLUMNS = tuple(name for name, _ in structs.core_columns._fields_)
 
 
 @functools.cache
-def _core() -> ctypes.CDLL:
+def _load_core() -> ctypes.CDLL:
     """Return the library with declared functions. Raises InvalidInput if it is not available."""
     found = library.load()
     if found is None:
@@ -70,7 +70,7 @@ class Fleet:
         order: IntArray | None = None,
     ) -> None:
         """`order`: rank of each request among equals (default: its number). Raises InvalidInput for bad requests."""
-        self._core = core = _core()
+        self._core = core = _load_core()
         self._kept: list[object] = [columns]
         self._setups: list[EngineSetup] = []
         self._data: list[StepData] = []
@@ -86,7 +86,7 @@ class Fleet:
             order=self._column(order),
         )
         places = structs.core_columns(
-            **{name: binding.address(np.asarray(columns[name])) for name in LEDGER_COLUMNS}
+            **{name: binding.array_address(np.asarray(columns[name])) for name in LEDGER_COLUMNS}
         )
         self._pointer: int | None = core.fleet_new(byref(requests), byref(places), routed)
         # laid out as core_turn; it never moves
@@ -110,7 +110,7 @@ class Fleet:
             return None
         column = np.ascontiguousarray(values, dtype=np.int64)
         self._kept.append(column)
-        return binding.address(column)
+        return binding.array_address(column)
 
     def _check(self, error: int) -> None:
         if error == enums.OK:
@@ -196,7 +196,7 @@ class Fleet:
     def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:
         return self._is_taken(self._core.fleet_want_load(self._pointer, number, request, tokens, at_ps))
 
-    def load_begun(self, number: int, request: int, end_ps: int) -> None:
+    def set_load_end(self, number: int, request: int, end_ps: int) -> None:
         """Set the instant at which KV arrives; the engine that asked continues its decision first in the next turn."""
         turn = self.turn
         turn[LOAD_ENGINE], turn[LOAD_ENGINE + 1], turn[LOAD_ENGINE + 2] = number, request, end_ps
@@ -312,7 +312,7 @@ def gap_counter(arrays: Any) -> GapCounter:
     counts = np.zeros((filled, (used[-1] + 1 - used[0]) * OCTAVE_BINS), dtype=np.int64)
     for number in used:
         place = (number - used[0]) * OCTAVE_BINS
-        bins = _array_at(octaves[number], MOST_BATCHES, OCTAVE_BINS)[:filled]
+        bins = _array_at(octaves[number], MAX_BATCHES, OCTAVE_BINS)[:filled]
         counts[: len(bins), place : place + OCTAVE_BINS] = bins
     batches = GapBatches.from_core(counts, used[0] * OCTAVE_BINS, size=arrays.batch_size)
     if arrays.bins:

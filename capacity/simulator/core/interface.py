@@ -38,22 +38,22 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
     return library
 
 
-def _kind(declaration: str) -> Any:
+def _ctype(declaration: str) -> Any:
     """Return the type of a result or of a parameter, whose name may follow."""
     if "*" in declaration:
         return ctypes.c_char_p if "char" in declaration else ctypes.c_void_p
     return _kinds[declaration.split()[0]]
 
 
-def _parameter_kinds(declarations: str) -> list[Any]:
-    return [_kind(declaration) for declaration in declarations.split(",")]
+def _parameter_ctypes(declarations: str) -> list[Any]:
+    return [_ctype(declaration) for declaration in declarations.split(",")]
 
 
 def _fields(declaration: str) -> list[tuple[str, Any]]:
     """Return the fields of one declaration, such as `i64 a, b`, `const i64 *c`, `core_tier d[2]` or a callback."""
     if callback := CALLBACK.fullmatch(declaration):
         result, name, parameters = callback.groups()
-        return [(name, ctypes.CFUNCTYPE(_kinds[result], *_parameter_kinds(parameters)))]
+        return [(name, ctypes.CFUNCTYPE(_kinds[result], *_parameter_ctypes(parameters)))]
     kind, declarators = declaration.split(maxsplit=1)
     fields = []
     for declarator in declarators.split(","):
@@ -80,7 +80,7 @@ def _read_header(text: str) -> None:
             _kinds[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
             setattr(structs, name, _kinds[name])
     for result, name, parameters in FUNCTION.findall(BLOCK.sub("", text)):
-        _functions.append((name, _kind(result), _parameter_kinds(parameters)))
+        _functions.append((name, _ctype(result), _parameter_ctypes(parameters)))
 
 
 for _header in HEADERS:

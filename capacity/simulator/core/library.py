@@ -28,7 +28,7 @@ def load() -> ctypes.CDLL | None:
     try:
         return load_library(FOLDER)
     except (build.CannotCompile, OSError) as error:
-        line = _absence(error)
+        line = _unavailable_message(error)
     if wish == "require":
         raise InvalidInput(line)
     print(line, file=sys.stderr)
@@ -42,17 +42,17 @@ def load_library(folder: Path) -> ctypes.CDLL:
     if not sources:
         return ctypes.CDLL(str(path))
     version = build.source_version(folder)
-    library = _current(path, version)
+    library = _load_if_current(path, version)
     if library is None:
-        with _one_at_a_time(folder):
-            library = _current(path, version)
+        with _compile_lock(folder):
+            library = _load_if_current(path, version)
             if library is None:
                 build.compile_core(folder, path)
                 library = ctypes.CDLL(str(path))
     return library
 
 
-def _current(path: Path, version: str) -> ctypes.CDLL | None:
+def _load_if_current(path: Path, version: str) -> ctypes.CDLL | None:
     """Load the library if it exists and was compiled from this version of the sources."""
     try:
         if version.encode() not in path.read_bytes():
@@ -63,7 +63,7 @@ def _current(path: Path, version: str) -> ctypes.CDLL | None:
 
 
 @contextlib.contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
+def _compile_lock(folder: Path) -> Iterator[None]:
     """Let one of several processes compile while the others wait, if the platform supports file locks."""
     if sys.platform == "win32":
         yield
@@ -75,7 +75,7 @@ def _one_at_a_time(folder: Path) -> Iterator[None]:
         yield
 
 
-def _absence(error: Exception) -> str:
+def _unavailable_message(error: Exception) -> str:
     why = "; ".join(str(error).splitlines())
     if build.source_files(FOLDER):
         fix = "install gcc or clang, or run `pip install ziglang`, and the next run compiles them"

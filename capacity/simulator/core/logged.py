@@ -10,14 +10,14 @@ import numpy as np
 
 from capacity.simulator.core.binding import NEVER_KEY
 from capacity.simulator.core.fleet import LEDGER_COLUMNS, Fleet
-from capacity.simulator.engines import ENDLESS, stall_reason
+from capacity.simulator.engines import ENDLESS_PREEMPTION, stall_reason
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.setup import EngineSetup
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
 from capacity.workload.columns import IntArray
 
-ROW = 4  # numbers per row in the log
+ROW_LENGTH = 4  # numbers per row in the log
 
 
 class LoggedStep(NamedTuple):
@@ -41,7 +41,7 @@ class LoggedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenRequest:
+class ContentRequest:
     """A request with given content. `keys` identify its full blocks, including those of the answer."""
 
     id: Any
@@ -52,10 +52,10 @@ class WrittenRequest:
     keys: Sequence[int]
 
 
-class WrittenBlocks:
+class RequestBlocks:
     """Shared blocks of each request: all blocks with a key, one by one."""
 
-    def __init__(self, requests: Sequence[WrittenRequest]) -> None:
+    def __init__(self, requests: Sequence[ContentRequest]) -> None:
         self._keys = [r.keys for r in requests]
 
     def columns(self) -> tuple[IntArray, IntArray, IntArray]:
@@ -66,9 +66,9 @@ class WrittenBlocks:
         return offsets, np.array(names, dtype=np.int64), np.array(stops, dtype=np.int64)
 
 
-def logged_run(
+def run_with_log(
     setup: EngineSetup,
-    requests: Sequence[WrittenRequest],
+    requests: Sequence[ContentRequest],
     *,
     turns_away: bool = True,
     keep_log: bool = True,
@@ -91,7 +91,7 @@ def logged_run(
     ledger = Ledger(len(workload))
     columns: dict[str, memoryview] = {name: getattr(ledger, name) for name in LEDGER_COLUMNS}
     fleet = Fleet(workload, columns, routed=False, order=ranks)
-    blocks = WrittenBlocks(requests)
+    blocks = RequestBlocks(requests)
     number = fleet.add(
         setup, 0, chains=lambda _: blocks, answers_private=False, keep_log=keep_log, turns_away=turns_away
     )
@@ -100,11 +100,13 @@ def logged_run(
     state = fleet.state(number)
     stalled_by = None
     if state.unfinished:
-        stalled_by = ENDLESS if state.endless else stall_reason(state.num_waiting, setup.num_blocks)
-    return LoggedRun(steps=tuple(_steps(fleet.log(number))), stalled_by=stalled_by, columns=columns)
+        stalled_by = (
+            ENDLESS_PREEMPTION if state.endless else stall_reason(state.num_waiting, setup.num_blocks)
+        )
+    return LoggedRun(steps=tuple(_parse_log(fleet.log(number))), stalled_by=stalled_by, columns=columns)
 
 
-def _steps(log: list[int]) -> Iterator[LoggedStep]:
+def _parse_log(log: list[int]) -> Iterator[LoggedStep]:
     """Yield the steps of a log as log_step in ledger.c writes it.
 
     A step is three numbers, then rows, preempted and finished requests, each after its count.
@@ -116,5 +118,5 @@ def _steps(log: list[int]) -> Iterator[LoggedStep]:
 
     for start_ps in entries:
         end_ps, free_blocks = take(2)
-        rows = [take(ROW) for _ in range(next(entries))]
+        rows = [take(ROW_LENGTH) for _ in range(next(entries))]
         yield LoggedStep(start_ps, end_ps, free_blocks, rows, take(next(entries)), take(next(entries)))

@@ -38,18 +38,18 @@ class StepData:
 
     def __init__(self, step_times: StepTimes, library: ctypes.CDLL) -> None:
         self.step_times = step_times
-        self._native = _native(step_times, library)
+        self._native = _native_step_times(step_times, library)
         self.pointer = self._native.pointer  # address of a `step_times`, valid as long as this object lives
         self.kind = self._native.kind  # such as `enums.STEPS_MODEL`
 
     def raise_error(self) -> None:
         """Raise and clear the exception of an earlier call to Python, if any."""
-        error = self._native.taken_error()
+        error = self._native.pop_error()
         if error is not None:
             raise error
 
 
-class _Native:
+class _NativeStepTimes:
     """The C object and the data that it reads. It has a weak reference to its step model, as the model's cache has."""
 
     def __init__(self, asked: Callable[[], StepTimes], library: ctypes.CDLL) -> None:
@@ -57,7 +57,7 @@ class _Native:
         self._library = library
         self._error: BaseException | None = None
         self._batch_seconds: Callable[[int], float] | None = None
-        self.within: tuple[_Native, ...] = ()
+        self.within: tuple[_NativeStepTimes, ...] = ()
         self.kind: int = enums.STEPS_ASKED
         step_times = asked()
         self._kept: list[Any] = []  # data that C reads
@@ -69,9 +69,9 @@ class _Native:
         self.pointer = int(pointer)
         weakref.finalize(self, library.step_times_free, self.pointer).atexit = False
 
-    def taken_error(self) -> BaseException | None:
+    def pop_error(self) -> BaseException | None:
         """Return and clear the exception that was raised here or in `within`, so that the times can be used again."""
-        errors = (self._error, *(own.taken_error() for own in self.within))
+        errors = (self._error, *(own.pop_error() for own in self.within))
         self._error = None
         self._library.step_times_forgive(self.pointer)
         return next((error for error in errors if error is not None), None)
@@ -84,19 +84,19 @@ class _Native:
             return failed
 
     def _ask_step(self, shape: int) -> int:
-        return self._try(lambda: _time(self._asked().step_ps(_shapes(shape, 1)[0])), -1)
+        return self._try(lambda: _check_time(self._asked().step_ps(_read_shapes(shape, 1)[0])), -1)
 
     def _ask_joint(self, shapes: int, count: int) -> int:
         def call() -> int:
             times = self._asked()
             joint = cast("JointStepTimes", times if hasattr(times, "joint_ps") else SlowestRank(times))
-            return _time(joint.joint_ps(_shapes(shapes, count)))
+            return _check_time(joint.joint_ps(_read_shapes(shapes, count)))
 
         return self._try(call, -1)
 
     def _ask_piece(self, shape: int, out: int) -> int:
         def call() -> int:
-            piece = self._asked().decode_piece(_shapes(shape, 1)[0])
+            piece = self._asked().decode_piece(_read_shapes(shape, 1)[0])
             if piece is None:
                 return 0
             limits = (NEVER if limit is None else min(limit, NEVER) for limit in piece[3:])
@@ -129,7 +129,7 @@ class _Native:
             asks.append(self._ask_piece)
         for ask in asks:
             name = ask.__name__.removeprefix("_")
-            setattr(source, name, CALLBACKS[name](_weakly(weakref.WeakMethod(ask))))
+            setattr(source, name, CALLBACKS[name](_weak_call(weakref.WeakMethod(ask))))
         data = step_data(step_times)
         if isinstance(data, AffineData):
             self.kind = enums.STEPS_AFFINE
@@ -138,13 +138,13 @@ class _Native:
             self.kind = enums.STEPS_MODEL
             self._fill_model(source, data)
         elif data is not None:
-            self._fill_changed(source, data)
+            self._fill_modified(source, data)
         source.kind = self.kind
         return source
 
-    def _fill_changed(self, source: Any, data: ScaledData | DelayedData | SlowestData | DraftedData) -> None:
+    def _fill_modified(self, source: Any, data: ScaledData | DelayedData | SlowestData | DraftedData) -> None:
         """Set up step times that modify other step times."""
-        self.within = (_native(data.inner, self._library),)
+        self.within = (_native_step_times(data.inner, self._library),)
         source.inner = self.within[0].pointer
         match data:
             case ScaledData():
@@ -161,7 +161,7 @@ class _Native:
     def _fill_drafted(self, source: Any, data: DraftedData) -> None:
         """Set up drafts; the source stays a call to Python if the draft model has no data."""
         if data.draft is not None:
-            draft = _native(data.draft, self._library)
+            draft = _native_step_times(data.draft, self._library)
             if draft.kind != enums.STEPS_MODEL:
                 return
             self.within += (draft,)
@@ -199,18 +199,18 @@ class _Native:
         return ctypes.addressof(array)
 
 
-def _shapes(address: int, count: int) -> tuple[StepShape, ...]:
+def _read_shapes(address: int, count: int) -> tuple[StepShape, ...]:
     values = (ctypes.c_int64 * (count * NUM_FIELDS)).from_address(address)[:]
     return tuple(StepShape(*values[at : at + NUM_FIELDS]) for at in range(0, len(values), NUM_FIELDS))
 
 
-def _time(ps: int) -> int:
+def _check_time(ps: int) -> int:
     if not 0 <= ps < NEVER:
         raise OverflowError(f"the time of a step must be from 0 to {NEVER} ps, not {ps}")
     return ps
 
 
-def _weakly(method: weakref.WeakMethod[Any]) -> Callable[..., Any]:
+def _weak_call(method: weakref.WeakMethod[Any]) -> Callable[..., Any]:
     """Return a function that calls the method without keeping its object alive; C calls it only while that lives."""
 
     def call(*arguments: Any) -> Any:
@@ -221,30 +221,30 @@ def _weakly(method: weakref.WeakMethod[Any]) -> Callable[..., Any]:
     return call
 
 
-class _Kept(threading.local):
+class _StepTimesCache(threading.local):
     """Cache of C objects of step times that have data and identity hashes: by thread, step times and library."""
 
     def __init__(self) -> None:
-        self.of: weakref.WeakKeyDictionary[StepTimes, dict[ctypes.CDLL, _Native]] = (
+        self.of: weakref.WeakKeyDictionary[StepTimes, dict[ctypes.CDLL, _NativeStepTimes]] = (
             weakref.WeakKeyDictionary()
         )
 
 
-_kept = _Kept()
+_cache = _StepTimesCache()
 
 
-def _native(step_times: StepTimes, library: ctypes.CDLL) -> _Native:
-    if not _can_be_kept(step_times):
-        return _Native(lambda: step_times, library)
-    made = _kept.of.setdefault(step_times, {})
+def _native_step_times(step_times: StepTimes, library: ctypes.CDLL) -> _NativeStepTimes:
+    if not _is_cacheable(step_times):
+        return _NativeStepTimes(lambda: step_times, library)
+    made = _cache.of.setdefault(step_times, {})
     native = made.get(library)
     if native is None:
         own = weakref.ref(step_times)
-        native = made[library] = _Native(lambda: cast("StepTimes", own()), library)
+        native = made[library] = _NativeStepTimes(lambda: cast("StepTimes", own()), library)
     return native
 
 
-def _can_be_kept(step_times: StepTimes) -> bool:
+def _is_cacheable(step_times: StepTimes) -> bool:
     kind = type(step_times)
     alone = kind.__hash__ is object.__hash__ and kind.__weakrefoffset__ != 0
     return alone and (kind is StepModel or hasattr(step_times, "step_data"))

@@ -145,9 +145,9 @@ class BlockPool:
                 table.blocks[group].extend(hits)
                 table.cached[group] = len(hits)
         for blocks in table.blocks:
-            self._take(required - len(blocks), blocks)
+            self._allocate_blocks(required - len(blocks), blocks)
 
-    def _take(self, count: int, blocks: list[int]) -> None:
+    def _allocate_blocks(self, count: int, blocks: list[int]) -> None:
         """Append `count` free blocks: first blocks without content, then the least recently freed ones."""
         for _ in range(count):
             block = self._empty.pop() if self._empty else self._evict()

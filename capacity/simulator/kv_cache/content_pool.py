@@ -81,14 +81,14 @@ class ContentPool:
             key = table.content.block_key(index)
             known = self._by_key.get(key) if self.prefix_caching else None
             if known is not None:
-                self._hold(known)
+                self._add_reference(known)
                 table.blocks.append(known)
             else:
-                block = self._take()
+                block = self._allocate_block()
                 table.blocks.append(block)
                 self._fill(table, block, index)
         if tokens % self.block_size:
-            table.blocks.append(self._take())
+            table.blocks.append(self._allocate_block())
 
     def fork(self, table: ContentTable, other: ContentTable) -> None:
         """Share the blocks of `other` with an empty table until that table writes to them."""
@@ -102,10 +102,10 @@ class ContentPool:
         A shared block is copied before it is written to, so one free block is always enough.
         """
         if (tokens - 1) % self.block_size == 0:
-            table.blocks.append(self._take())
+            table.blocks.append(self._allocate_block())
         elif table.blocks[-1].references > 1:
             table.blocks[-1].references -= 1
-            table.blocks[-1] = self._take()
+            table.blocks[-1] = self._allocate_block()
         if tokens % self.block_size == 0:
             self._fill(table, table.blocks[-1], tokens // self.block_size - 1)
 
@@ -116,7 +116,7 @@ class ContentPool:
         known = self._by_key.get(key)
         if known is not None:
             self._empty += 1
-            self._hold(known)
+            self._add_reference(known)
             table.blocks[index] = known
             return
         block.key = key
@@ -124,13 +124,13 @@ class ContentPool:
         self._by_key[key] = block
         self._touched.append(block)
 
-    def _hold(self, block: ContentBlock) -> None:
+    def _add_reference(self, block: ContentBlock) -> None:
         if block.references == 0:
             self._evictable -= 1
             block.computed = True
         block.references += 1
 
-    def _take(self) -> ContentBlock:
+    def _allocate_block(self) -> ContentBlock:
         if self._empty:
             self._empty -= 1
             return ContentBlock()

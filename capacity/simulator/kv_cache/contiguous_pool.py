@@ -5,7 +5,7 @@ from __future__ import annotations
 from capacity.simulator.kv_cache.content import Content
 
 
-class Stretch:
+class ContiguousTable:
     """Reservation of one request: blocks `start` to `start + held`; empty while `held` is 0."""
 
     __slots__ = ("content", "held", "start")
@@ -32,13 +32,20 @@ class ContiguousPool:
         self.free_blocks = num_blocks
         self._holes: list[tuple[int, int]] = [(0, num_blocks)]  # (start, length), in order
 
-    def table(self, content: Content) -> Stretch:
-        return Stretch(content)
+    def table(self, content: Content) -> ContiguousTable:
+        return ContiguousTable(content)
 
-    def lookup(self, table: Stretch, max_tokens: int) -> tuple[int, None]:  # noqa: ARG002
+    def lookup(self, table: ContiguousTable, max_tokens: int) -> tuple[int, None]:  # noqa: ARG002
         return 0, None
 
-    def blocks_needed(self, table: Stretch, tokens: int, hit: object = None, *, capped: bool = False) -> int:  # noqa: ARG002
+    def blocks_needed(
+        self,
+        table: ContiguousTable,
+        tokens: int,
+        hit: object = None,  # noqa: ARG002
+        *,
+        capped: bool = False,  # noqa: ARG002
+    ) -> int:
         """Return the blocks to reserve; more than the pool has where no hole is long enough."""
         wanted = max(self.reserved_blocks, -(-tokens // self.block_size))
         if table.held >= wanted or (table.held and -(-tokens // self.block_size) <= table.held):
@@ -46,7 +53,7 @@ class ContiguousPool:
         fits = any(length >= wanted for _, length in self._holes)
         return wanted if fits and not table.held else self.num_blocks + 1
 
-    def grow(self, table: Stretch, tokens: int, hit: object = None) -> None:  # noqa: ARG002
+    def grow(self, table: ContiguousTable, tokens: int, hit: object = None) -> None:  # noqa: ARG002
         if table.held:
             return
         wanted = max(self.reserved_blocks, -(-tokens // self.block_size))
@@ -56,13 +63,13 @@ class ContiguousPool:
         table.start, table.held = start, wanted
         self.free_blocks -= wanted
 
-    def cache(self, table: Stretch, tokens: int) -> None:
+    def cache(self, table: ContiguousTable, tokens: int) -> None:
         """Do nothing: contents are not shared."""
 
-    def leave_window(self, table: Stretch, processed_tokens: int) -> None:
+    def leave_window(self, table: ContiguousTable, processed_tokens: int) -> None:
         """Do nothing: the whole region stays reserved."""
 
-    def release(self, table: Stretch) -> None:
+    def release(self, table: ContiguousTable) -> None:
         if not table.held:
             return
         self.free_blocks += table.held
@@ -75,5 +82,5 @@ class ContiguousPool:
         self._holes = merged
         table.held = 0
 
-    def held_blocks(self, table: Stretch) -> int:
+    def held_blocks(self, table: ContiguousTable) -> int:
         return table.held

@@ -105,7 +105,7 @@ class TierStore:
     def __len__(self) -> int:
         return len(self._chunks)
 
-    def has(self, key: Hashable, now_ps: int) -> bool:
+    def is_readable(self, key: Hashable, now_ps: int) -> bool:
         """Return whether the chunk can be read now."""
         chunk = self._chunks.get(key)
         return chunk is not None and chunk[0] <= now_ps
@@ -157,7 +157,7 @@ class TierStore:
         self.loaded += len(keys)
         return end_ps
 
-    def arrive(self, keys: Sequence[Hashable], ready_ps: int, now_ps: int) -> None:
+    def keep_arrivals(self, keys: Sequence[Hashable], ready_ps: int, now_ps: int) -> None:
         """Keep chunks that come from the tier below and arrive at `ready_ps`, if there is space."""
         for key in self.reserve(keys, now_ps) or ():
             self._chunks[key] = (ready_ps, ready_ps)
@@ -166,7 +166,7 @@ class TierStore:
     def _payload_ps(self, chunks: int) -> int:
         return picoseconds(chunks * self.chunk_bytes / self.tier.bytes_per_s)
 
-    def use(self) -> TierUse:
+    def statistics(self) -> TierUse:
         return make_from(
             TierUse,
             self,
@@ -177,18 +177,18 @@ class TierStore:
         )
 
 
-def added_up(uses: Iterable[TierUse]) -> tuple[TierUse, ...]:
+def sum_tier_use(uses: Iterable[TierUse]) -> tuple[TierUse, ...]:
     """Return the sums of tiers with the same name, over ranks and replicas."""
     by_name: dict[str, list[TierUse]] = {}
     for use in uses:
         by_name.setdefault(use.name, []).append(use)
     return tuple(
-        TierUse(name=name, **{key: sum(getattr(use, key) for use in same) for key in _SUMS})
+        TierUse(name=name, **{key: sum(getattr(use, key) for use in same) for key in _SUMMED_FIELDS})
         for name, same in by_name.items()
     )
 
 
-_SUMS = tuple(name for name in TierUse.__slots__ if name != "name")
+_SUMMED_FIELDS = tuple(name for name in TierUse.__slots__ if name != "name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +208,7 @@ class TierStack:
         chunk_bytes = offload.block_bytes * offload.chunk_blocks
         self.stores = tuple(TierStore(tier, chunk_bytes) for tier in offload.tiers)
 
-    def keys(self, content: Content, tokens: int, first: int = 0) -> list[Hashable]:
+    def chunk_keys(self, content: Content, tokens: int, first: int = 0) -> list[Hashable]:
         """Return the keys of the full chunks of the first `tokens` tokens, from chunk number `first` on."""
         blocks = self.offload.chunk_blocks
         return [
@@ -221,7 +221,7 @@ class TierStack:
         for store in self.stores:
             store.touch(keys)
         for key in keys[first:]:
-            tier = next((i for i, store in enumerate(self.stores) if store.has(key, now_ps)), None)
+            tier = next((i for i, store in enumerate(self.stores) if store.is_readable(key, now_ps)), None)
             if tier is None:
                 break
             tiers.append(tier)
@@ -233,7 +233,7 @@ class TierStack:
         far = [key for key, tier in zip(hit.keys, hit.tiers, strict=True) if tier]
         if far:
             ready_ps = self.stores[1].read(far, now_ps)
-            self.stores[0].arrive(far, ready_ps, now_ps)
+            self.stores[0].keep_arrivals(far, ready_ps, now_ps)
         return self.stores[0].read(hit.keys, ready_ps)
 
     def store(self, keys: Sequence[Hashable], now_ps: int) -> None:

@@ -54,7 +54,7 @@ class RadixCache:
         if matched < len(tokens):
             self._clock += 1
             leaf = RadixNode(tokens[matched:], node, self._clock)
-            node.children[self._page(leaf.tokens)] = leaf
+            node.children[self._first_page(leaf.tokens)] = leaf
             self.evictable_tokens += len(leaf.tokens)
         return matched
 
@@ -87,7 +87,7 @@ class RadixCache:
             self.evictable_tokens -= len(node.tokens)
             parent = node.parent
             assert parent is not None
-            del parent.children[self._page(node.tokens)]
+            del parent.children[self._first_page(node.tokens)]
             if parent.parent is not None and not parent.children and not parent.locks:
                 order += 1
                 heapq.heappush(leaves, (parent.accessed, order + self._clock, parent))
@@ -111,7 +111,7 @@ class RadixCache:
     def _whole_pages(self, tokens: Tokens) -> Tokens:
         return tokens[: len(tokens) // self.page_size * self.page_size]
 
-    def _page(self, tokens: Tokens) -> Tokens:
+    def _first_page(self, tokens: Tokens) -> Tokens:
         return tokens[: self.page_size]
 
     def _descend(self, tokens: Tokens) -> tuple[int, RadixNode]:
@@ -122,7 +122,7 @@ class RadixCache:
             if child is None:
                 break
             child.accessed = self._clock
-            common = self._common(child.tokens, tokens, matched)
+            common = self._common_length(child.tokens, tokens, matched)
             if common < len(child.tokens):
                 child = self._split(child, common)
                 return matched + common, child
@@ -130,7 +130,7 @@ class RadixCache:
             node = child
         return matched, node
 
-    def _common(self, run: Tokens, tokens: Tokens, start: int) -> int:
+    def _common_length(self, run: Tokens, tokens: Tokens, start: int) -> int:
         size = self.page_size
         pages = min(len(run), len(tokens) - start) // size
         for page in range(1, pages):
@@ -145,10 +145,10 @@ class RadixCache:
         assert parent is not None
         upper = RadixNode(child.tokens[:at], parent, child.accessed)
         upper.locks = child.locks
-        parent.children[self._page(upper.tokens)] = upper
+        parent.children[self._first_page(upper.tokens)] = upper
         child.tokens = child.tokens[at:]
         child.parent = upper
-        upper.children[self._page(child.tokens)] = child
+        upper.children[self._first_page(child.tokens)] = child
         return upper
 
 

@@ -43,7 +43,7 @@ from capacity.simulator.schedulers.vllm_v0 import VllmV0
 from capacity.simulator.schedulers.vllm_v1 import VllmV1
 
 __all__ = [
-    "HEEDED",
+    "OPTIONAL_SETTINGS",
     "SCHEDULERS",
     "AdapterSlots",
     "DrawnSpeculation",
@@ -58,8 +58,8 @@ __all__ = [
     "Step",
     "find_scheduler",
     "make_policy",
-    "schedulers_that",
-    "schedulers_that_read",
+    "schedulers_with_ability",
+    "schedulers_with_setting",
 ]
 
 
@@ -91,7 +91,7 @@ class Scheduler:
     synchronous: str | None = None
 
 
-def _vllm_v1(limits: SchedulerLimits, pool: PagedPool, **options: Any) -> Policy:
+def _make_vllm_v1(limits: SchedulerLimits, pool: PagedPool, **options: Any) -> Policy:
     if {"offload", "adapters"} <= set(options):
         raise InvalidInput("KV offload and LoRA adapters cannot be simulated together: leave out one of them")
     if "adapters" in options:
@@ -111,7 +111,7 @@ def _with_adapters(
 
 
 _V1 = Scheduler(
-    make=_vllm_v1,
+    make=_make_vllm_v1,
     drafts=True,
     offloads=True,
     adapts=True,
@@ -130,7 +130,7 @@ _V1 = Scheduler(
 )
 SCHEDULERS: dict[str, Scheduler] = {
     "vllm-v1": _V1,
-    "vllm-v1-async": replace(_V1, make=partial(_vllm_v1, asynchronous=True)),
+    "vllm-v1-async": replace(_V1, make=partial(_make_vllm_v1, asynchronous=True)),
     "chunked": replace(  # other engines that only mix chunked prefills with decodes as V1 does
         _V1, offloads=False, adapts=False, hands_over=False, reads=(), asynchronous=None, synchronous=None
     ),
@@ -181,15 +181,17 @@ def find_scheduler(name: str | type[Policy]) -> Scheduler:
     return SCHEDULERS[name]
 
 
-HEEDED = tuple(dict.fromkeys(name for scheduler in SCHEDULERS.values() for name in scheduler.reads))
+OPTIONAL_SETTINGS = tuple(
+    dict.fromkeys(name for scheduler in SCHEDULERS.values() for name in scheduler.reads)
+)
 
 
-def schedulers_that_read(name: str) -> tuple[str, ...]:
+def schedulers_with_setting(name: str) -> tuple[str, ...]:
     """Return the names of the schedulers that support a setting, one of `HEEDED`."""
     return tuple(policy for policy, scheduler in SCHEDULERS.items() if name in scheduler.reads)
 
 
-def schedulers_that(ability: str) -> tuple[str, ...]:
+def schedulers_with_ability(ability: str) -> tuple[str, ...]:
     """Return the names of the schedulers with an ability, a field of `Scheduler`."""
     return tuple(name for name, scheduler in SCHEDULERS.items() if getattr(scheduler, ability))
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
-CLASSES = 16
-HALVINGS = 80  # bisection steps of the search for a log-odds
+NUM_CLASSES = 16
+BISECTION_STEPS = 80  # bisection steps of the search for a log-odds
 
 RateTable = tuple[tuple[float, ...], ...]  # classes x depth
 
@@ -28,11 +28,11 @@ def rate_table(rates: tuple[float, ...], spread: float) -> RateTable:
     """
     if not spread:
         return (rates,)
-    shifts = [spread * z for z in _standard_normals(CLASSES)]
-    reached = [1.0] * CLASSES
+    shifts = [spread * z for z in _standard_normals(NUM_CLASSES)]
+    reached = [1.0] * NUM_CLASSES
     columns = []
     for rate in rates:
-        column = _column(rate, shifts, reached)
+        column = _rates_at_depth(rate, shifts, reached)
         reached = [share * accepted for share, accepted in zip(reached, column)]
         columns.append(column)
     return tuple(zip(*columns))
@@ -45,12 +45,12 @@ def _standard_normals(count: int) -> list[float]:
     return [z / deviation for z in middles]
 
 
-def _column(rate: float, shifts: list[float], reached: list[float]) -> tuple[float, ...]:
+def _rates_at_depth(rate: float, shifts: list[float], reached: list[float]) -> tuple[float, ...]:
     """Return the rates of the classes at one depth, with mean `rate`; `reached` weights the classes."""
     if rate in (0.0, 1.0) or not any(reached):
         return (rate,) * len(shifts)
     low, high = -40.0 - max(shifts), 40.0 + max(shifts)
-    for _ in range(HALVINGS):
+    for _ in range(BISECTION_STEPS):
         middle = (low + high) / 2
         accepted = sum(share / (1 + math.exp(-middle - shift)) for share, shift in zip(reached, shifts))
         low, high = (middle, high) if accepted < rate * sum(reached) else (low, middle)

@@ -63,7 +63,7 @@ class LoadedAdapters:
         self._held = slots.max_loras if slots.max_cpu_loras is None else slots.max_cpu_loras
         self._recent: list[int] = []  # most recently used first
 
-    def use(self, adapter: int) -> int:
+    def load_adapter(self, adapter: int) -> int:
         """Load the adapter to the GPU if needed and return the time that this takes in ps."""
         slots, recent = self._slots, self._recent
         place = recent.index(adapter) if adapter in recent else self._held
@@ -89,16 +89,16 @@ class AdapterV1(VllmV1):
 
     def schedule(self, now_ps: int = 0) -> Step:
         step = super().schedule(now_ps)
-        step.held_ps += sum(map(self.loaded.use, adapters_of(step.rows)))
+        step.held_ps += sum(map(self.loaded.load_adapter, distinct_adapters(step.rows)))
         return step
 
-    def passes_over(self, r: Sequence, rows: list[Row]) -> bool:
+    def skips_request(self, r: Sequence, rows: list[Row]) -> bool:
         """Return whether the adapter of the request exceeds the limit of this step."""
-        scheduled = adapters_of(rows)
+        scheduled = distinct_adapters(rows)
         return r.adapter not in (0, *scheduled) and len(scheduled) >= self.max_loras
 
 
-class AmongRunning:
+class AdapterMixin:
     """Mixin that adds adapters to a policy and skips waiting requests while too many adapters run.
 
     It removes these requests from the queue while the policy decides. This equals a check of each request: the policy
@@ -123,16 +123,16 @@ class AmongRunning:
 
     def schedule(self, now_ps: int = 0) -> Step:
         queue = list(self.waiting)
-        aside = self._one_too_many(queue)
+        aside = self._find_excess_requests(queue)
         if aside:
             self.waiting = deque(r for r in queue if r.index not in aside)
         step: Step = super().schedule(now_ps)  # type: ignore[misc]
         if aside:
-            self._put_back(queue, aside)
-        step.held_ps += sum(map(self.loaded.use, adapters_of(step.rows)))
+            self._restore_queue(queue, aside)
+        step.held_ps += sum(map(self.loaded.load_adapter, distinct_adapters(step.rows)))
         return step
 
-    def _one_too_many(self, queue: list[Sequence]) -> set[int]:
+    def _find_excess_requests(self, queue: list[Sequence]) -> set[int]:
         """Return the indices of waiting requests whose adapter has no free slot after running and earlier requests."""
         taken = {r.adapter for r in self.running if r.adapter}
         aside = set()
@@ -145,7 +145,7 @@ class AmongRunning:
                 aside.add(r.index)
         return aside
 
-    def _put_back(self, queue: list[Sequence], aside: set[int]) -> None:
+    def _restore_queue(self, queue: list[Sequence], aside: set[int]) -> None:
         """Restore the order of the queue; requests preempted in this step come first."""
         still = {r.index for r in self.waiting} | aside
         before = {r.index for r in queue}
@@ -153,15 +153,15 @@ class AmongRunning:
         self.waiting = deque([*sent_back, *(r for r in queue if r.index in still)])
 
 
-class AdapterSglang(AmongRunning, Sglang):
+class AdapterSglang(AdapterMixin, Sglang):
     """`Sglang` with adapters; `max_loras` is --max-loras-per-batch."""
 
 
-class AdapterTensorRtLlm(AmongRunning, TensorRtLlm):
+class AdapterTensorRtLlm(AdapterMixin, TensorRtLlm):
     """`TensorRtLlm` with adapters; `max_loras` is the capacity of its device cache."""
 
 
-class AdapterV0(AmongRunning, VllmV0):
+class AdapterV0(AdapterMixin, VllmV0):
     """`VllmV0` with adapters."""
 
 
@@ -183,6 +183,6 @@ class AdapterTgi(Tgi):
         return super().add(sequence)
 
 
-def adapters_of(rows: list[Row]) -> dict[int, None]:
+def distinct_adapters(rows: list[Row]) -> dict[int, None]:
     """Return the distinct adapters of a step's rows, in order."""
     return {row.sequence.adapter: None for row in rows if row.sequence.adapter}

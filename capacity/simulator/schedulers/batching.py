@@ -59,13 +59,13 @@ class Batching(QueuedPolicy):
         self.pool.grow(r.table, until, hit)
         self.pool.cache(r.table, min(until, r.known))
 
-    def generate(self, step: Step, r: Sequence) -> None:
+    def add_generation_row(self, step: Step, r: Sequence) -> None:
         """Add a generation row with its drafts. There must be enough free blocks."""
-        drafts = self._drafts_of(r)
+        drafts = self._num_drafts(r)
         self.grow(r, 1 + drafts)
         step.rows.append(Row(r, 1 + drafts, r.computed, drafts, True, r.epoch))
 
-    def _drafts_of(self, r: Sequence) -> int:
+    def _num_drafts(self, r: Sequence) -> int:
         """Return the number of drafts of the next row, limited by the last token that the request may have."""
         return max(min(self._drafts, self.last_slot(r) - 1 - r.computed), 0)
 
@@ -74,7 +74,7 @@ class Batching(QueuedPolicy):
         pool = self.pool
         for r in rows:
             pool.leave_window(r.table, r.computed - r.in_flight_tokens)
-        return sum(pool.blocks_needed(r.table, r.computed + 1 + self._drafts_of(r)) for r in rows)
+        return sum(pool.blocks_needed(r.table, r.computed + 1 + self._num_drafts(r)) for r in rows)
 
     def start(self, r: Sequence, hit: Hit) -> None:
         """Start a request that was removed from the queue, after the cached tokens of `hit`."""
@@ -87,12 +87,12 @@ class Batching(QueuedPolicy):
         self.grow(r, tokens, hit)
         if hit is not None:
             self.start(r, hit)
-        self.context_row(step, r, tokens, hit[0] if hit else 0)
+        self.add_context_row(step, r, tokens, hit[0] if hit else 0)
 
-    def context_row(self, step: Step, r: Sequence, tokens: int, cached: int) -> None:
+    def add_context_row(self, step: Step, r: Sequence, tokens: int, cached: int) -> None:
         step.rows.append(Row(r, tokens, r.computed, 0, r.computed + tokens >= r.known, r.epoch, cached))
 
-    def give_up(self, r: Sequence, step: Step) -> None:
+    def preempt(self, r: Sequence, step: Step) -> None:
         """Preempt (pause or retract) a request: free its KV and requeue it at the front for recomputation."""
         self.running.remove(r)
         self.pool.release(r.table)

@@ -16,13 +16,13 @@ from capacity.simulator.schedulers.sequence import Sequence, Step
 Image = tuple[int, int]  # index of the request, index of its image
 
 
-def is_clip(r: Sequence, image: int) -> bool:
+def is_audio(r: Sequence, image: int) -> bool:
     """Return whether this image of the request is its audio clip, which is the last one."""
     return bool(r.audio_tokens) and image == r.images - 1
 
 
 def _size(r: Sequence, image: int) -> int:
-    return r.audio_tokens if is_clip(r, image) else r.image_tokens
+    return r.audio_tokens if is_audio(r, image) else r.image_tokens
 
 
 def _images_reached(r: Sequence, computed: int, end: int) -> list[int]:
@@ -46,11 +46,11 @@ class ImageEncoder:
         self._kept: dict[Image, int] = {}  # images no longer needed, in order of eviction
         self._now: list[tuple[Sequence, int]] = []  # images of this step
 
-    def begin(self, step: Step) -> None:
+    def begin_step(self, step: Step) -> None:
         """Begin a step; images are added to its `encoded` list."""
         self._now = step.encoded
 
-    def reach(self, r: Sequence, computed: int, tokens: int) -> int:
+    def schedulable_tokens(self, r: Sequence, computed: int, tokens: int) -> int:
         """Return how many of the `tokens` after `computed` fit: all, or those before an image without space."""
         room = self.free + sum(self._kept.values())
         for image in _images_reached(r, computed, computed + tokens):
@@ -83,20 +83,20 @@ class ImageEncoder:
         for image in range(r.images):
             if image * r.image_tokens + _size(r, image) > r.computed:
                 break
-            self._let_go((r.index, image))
+            self._release_image((r.index, image))
 
     def release(self, r: Sequence) -> None:
         """Release all images of a finished or preempted request."""
         for image in range(r.images):
-            self._let_go((r.index, image))
+            self._release_image((r.index, image))
 
-    def take_back(self, r: Sequence) -> None:
+    def cancel_encoding(self, r: Sequence) -> None:
         """Remove the images of a request that is preempted in the step that was to encode them."""
         for image in [image for sequence, image in self._now if sequence is r]:
             self._now.remove((r, image))
             size = self._kept.pop((r.index, image), 0) or self._held.pop((r.index, image))
             self.free += size
 
-    def _let_go(self, name: Image) -> None:
+    def _release_image(self, name: Image) -> None:
         if name in self._held:
             self._kept[name] = self._held.pop(name)

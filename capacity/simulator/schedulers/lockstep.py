@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TypeVar
 
 from capacity.base.errors import InvalidInput, UnknownName
-from capacity.simulator.kv_cache.offload import TierUse, added_up
+from capacity.simulator.kv_cache.offload import TierUse, sum_tier_use
 from capacity.simulator.schedulers.policy import Policy
 from capacity.simulator.schedulers.sequence import Sequence as Request
 from capacity.simulator.schedulers.sequence import Step
@@ -123,17 +123,17 @@ class Lockstep(Policy):
 
     @property
     def tier_use(self) -> tuple[TierUse, ...]:
-        return added_up(use for rank in self.ranks for use in rank.tier_use)
+        return sum_tier_use(use for rank in self.ranks for use in rank.tier_use)
 
     @property
     def rank_requests(self) -> tuple[int, ...]:
         return tuple(self._sent)
 
     def add(self, sequence: Request) -> bool:
-        self.place(sequence)
+        self.assign_rank(sequence)
         return self.ranks[sequence.rank].add(sequence)
 
-    def place(self, sequence: Request) -> None:
+    def assign_rank(self, sequence: Request) -> None:
         sequence.rank = self._choose(sequence)
         self._sent[sequence.rank] += 1
 

@@ -23,7 +23,7 @@ from capacity.simulator.schedulers.vllm_v1 import VllmV1
 
 
 @dataclass(slots=True)
-class Arrival:
+class PendingLoad:
     """Request whose KV is being loaded: `tokens` tokens of it will be on the GPU at `end_ps`."""
 
     sequence: Sequence
@@ -42,7 +42,7 @@ class OffloadingV1(VllmV1):
         self.tiers = TierStack(offload, pool.block_size)
         self._now_ps = 0
         self._held_ps = 0
-        self._loading: list[Arrival] = []
+        self._loading: list[PendingLoad] = []
         self._loaded: deque[Sequence] = deque()  # hold blocks, so they start before `waiting`
         self._on_the_way: set[Hashable] = set()
 
@@ -56,11 +56,11 @@ class OffloadingV1(VllmV1):
 
     def schedule(self, now_ps: int = 0) -> Step:
         self._now_ps, self._held_ps = now_ps, 0
-        self._take_arrivals()
+        self._finish_loads()
         step = super().schedule(now_ps)
         step.held_ps = self._held_ps
         for row in step.rows:
-            self._reserve(row, step)
+            self._reserve_chunks(row, step)
         return step
 
     def admit_waiting(self, rows: list[Row], budget: int) -> None:
@@ -89,7 +89,7 @@ class OffloadingV1(VllmV1):
 
     def _resume(self, r: Sequence, rows: list[Row], budget: int) -> int:
         """Start a request whose KV has arrived; return its tokens in this step, 0 if it does not fit."""
-        tokens = self._chunk(r.known - r.computed, budget)
+        tokens = self._chunk_tokens(r.known - r.computed, budget)
         if not tokens or not self._take_blocks(r, r.computed + tokens):
             return 0
         self.pool.cache(r.table, min(r.computed + tokens, r.known))
@@ -103,7 +103,7 @@ class OffloadingV1(VllmV1):
     def _try_load(self, r: Sequence) -> Literal["nothing", "begun", "elsewhere", "no room"]:
         """Start to load the chunks of the first waiting request that the tiers have beyond the GPU's hit."""
         pool, size = self.pool, self.tiers.chunk_tokens
-        keys = self._keys(r, r.known)
+        keys = self._chunk_keys(r, r.known)
         hit = pool.lookup(r.table, r.known - 1)
         tier_hit = self.tiers.find(keys, hit[0] // size, self._now_ps)
         tokens = (hit[0] // size + len(tier_hit.keys)) * size
@@ -120,8 +120,8 @@ class OffloadingV1(VllmV1):
         pool.grow(r.table, tokens, hit)
         r.loaded = min(tokens, r.known - 1) - hit[0]
         r.stored_chunks = tokens // size
-        self._count(r, tier_hit, hit[0])
-        self._begin(Arrival(r, tokens, tier_hit.keys, self.tiers.load(tier_hit, self._now_ps)))
+        self._count_tier_hits(r, tier_hit, hit[0])
+        self._begin_load(PendingLoad(r, tokens, tier_hit.keys, self.tiers.load(tier_hit, self._now_ps)))
         return "begun"
 
     def _promised_blocks(self) -> int:
@@ -132,7 +132,7 @@ class OffloadingV1(VllmV1):
         holders += [r for r in self.running if r.computed < r.prompt_tokens]
         return sum(int(pool.blocks_needed(r.table, r.known)) for r in holders)
 
-    def _count(self, r: Sequence, tier_hit: TierHit, gpu_tokens: int) -> None:
+    def _count_tier_hits(self, r: Sequence, tier_hit: TierHit, gpu_tokens: int) -> None:
         """Add the prompt tokens of a first admission to the hits of the tiers that had them."""
         if r.preemptions:
             return
@@ -143,16 +143,16 @@ class OffloadingV1(VllmV1):
             self.tiers.stores[tier].hit_tokens += end - at
             at = end
 
-    def _begin(self, arrival: Arrival) -> None:
+    def _begin_load(self, arrival: PendingLoad) -> None:
         if self.tiers.offload.synchronous:
             self._held_ps = max(self._held_ps, arrival.end_ps - self._now_ps)
             arrival.end_ps = self._now_ps
         self._loading.append(arrival)
         self._on_the_way.update(arrival.keys)
         if arrival.end_ps <= self._now_ps:
-            self._take_arrivals()
+            self._finish_loads()
 
-    def _take_arrivals(self) -> None:
+    def _finish_loads(self) -> None:
         """Register loaded KV in the prefix cache and make its requests ready to run."""
         due = [arrival for arrival in self._loading if arrival.end_ps <= self._now_ps]
         if not due:
@@ -165,14 +165,14 @@ class OffloadingV1(VllmV1):
             r.computed = min(arrival.tokens, r.known - 1)
             self._loaded.append(r)
 
-    def _reserve(self, row: Row, step: Step) -> None:
+    def _reserve_chunks(self, row: Row, step: Step) -> None:
         """Reserve space in the first tier for the chunks that this row completes."""
         r, size = row.sequence, self.tiers.chunk_tokens
         known = min(row.computed + row.tokens - row.drafts, r.known)
         chunks = known // size
         if chunks <= r.stored_chunks:
             return
-        keys = self._keys(r, known)
+        keys = self._chunk_keys(r, known)
         new = self.tiers.stores[0].reserve(keys[r.stored_chunks :], self._now_ps)
         if new is None:
             return
@@ -181,18 +181,18 @@ class OffloadingV1(VllmV1):
             self.tiers.stores[0].touch(keys)
             step.stores.append(new)
 
-    def _keys(self, r: Sequence, tokens: int) -> list[Hashable]:
+    def _chunk_keys(self, r: Sequence, tokens: int) -> list[Hashable]:
         """Return the keys of the full chunks of the request's first tokens."""
         chunks = tokens // self.tiers.chunk_tokens
         known = r.chunk_keys
         if len(known) < chunks:
-            known += self.tiers.keys(r.table.content, tokens, first=len(known))
+            known += self.tiers.chunk_keys(r.table.content, tokens, first=len(known))
         return known[:chunks]
 
     @property
     def tier_use(self) -> tuple[TierUse, ...]:
         """Return the statistics of each tier."""
-        return tuple(store.use() for store in self.tiers.stores)
+        return tuple(store.statistics() for store in self.tiers.stores)
 
     def update(self, step: Step) -> list[Sequence]:
         finished = super().update(step)

@@ -45,7 +45,7 @@ class Policy(Protocol):
         """Add a request; return False if it is rejected (a bounded queue is full)."""
         ...
 
-    def place(self, sequence: Sequence) -> None:  # noqa: ARG002
+    def assign_rank(self, sequence: Sequence) -> None:  # noqa: ARG002
         """Assign a request whose KV will be loaded to a data-parallel rank, if there are several."""
         return
 

@@ -11,7 +11,7 @@ from capacity.simulator.schedulers.acceptance import rate_table
 
 MASK_64 = (1 << 64) - 1
 CLASS_DRAW = 1 << 40  # replaces the number of a verification, which stays below it
-MOST_SPREAD = 4.0
+MAX_SPREAD = 4.0
 
 
 class Status:
@@ -144,8 +144,8 @@ class DrawnSpeculation(Speculation):
     ) -> None:
         if not rates or not all(0 <= rate <= 1 for rate in rates):
             raise InvalidInput(f"acceptance rates must be one or more numbers from 0 to 1, not {rates}")
-        if not 0 <= spread <= MOST_SPREAD:
-            raise InvalidInput(f"the spread of acceptance must be from 0 to {MOST_SPREAD:g}, not {spread}")
+        if not 0 <= spread <= MAX_SPREAD:
+            raise InvalidInput(f"the spread of acceptance must be from 0 to {MAX_SPREAD:g}, not {spread}")
         super().__init__(len(rates) if k is None else k, (), lookahead_slots=lookahead_slots)
         self.rates = rates
         self.rate_table = rate_table(rates, spread)
@@ -154,7 +154,7 @@ class DrawnSpeculation(Speculation):
     def count_accepted(self, sequence: Sequence, drafts: int) -> int:
         state = mix_bits(self.seed, sequence.index, sequence.accepted)
         sequence.accepted += 1
-        rates = self.rates_of(sequence.index)
+        rates = self.request_rates(sequence.index)
         count, deepest = 0, min(drafts, len(rates))
         while count < deepest:
             state = mix_bits(state, count, 0)
@@ -163,7 +163,7 @@ class DrawnSpeculation(Speculation):
             count += 1
         return count
 
-    def rates_of(self, request: int) -> tuple[float, ...]:
+    def request_rates(self, request: int) -> tuple[float, ...]:
         """Return the acceptance rates of the request's class."""
         table = self.rate_table
         return table[0] if len(table) == 1 else table[mix_bits(self.seed, request, CLASS_DRAW) >> 60]

@@ -90,10 +90,10 @@ class Sglang(Batching):
             self._prefill(step, 0)
             if not step.rows:
                 self._decode(step, self.generation_rows())
-        self._count(step)
+        self._count_decodes(step)
         return self.commit(step)
 
-    def _count(self, step: Step) -> None:
+    def _count_decodes(self, step: Step) -> None:
         """Count decode steps since requests were received; a prefill step makes the next receive due."""
         if self.recv_interval > 1 and step.rows:
             prefills = any(
@@ -184,13 +184,13 @@ class Sglang(Batching):
             decay = (self._initial_ratio - self._least_ratio) / DECAY_STEPS
             self.new_token_ratio = max(self.new_token_ratio - decay, self._least_ratio)
         for r in rows:
-            self.generate(step, r)
+            self.add_generation_row(step, r)
 
     def _retract(self, rows: list[Sequence], step: Step) -> list[Sequence]:
         """Retract requests with the fewest outputs, then the longest prompts, until the others fit; keep one."""
         stay = sorted(rows, key=lambda r: (r.prompt_tokens - r.known, r.prompt_tokens))
         while len(stay) > 1 and self.generation_blocks(stay) > self.pool.free_blocks:
-            self.give_up(stay.pop(), step)
+            self.preempt(stay.pop(), step)
         if self.generation_blocks(stay) > self.pool.free_blocks:
             return []  # SGLang aborts the last request; the simulator reports the stall
         produced = sum(r.known - r.prompt_tokens for r in stay)

@@ -55,7 +55,7 @@ class TensorRtLlm(Batching):
         if self.generation_blocks(rows) > self.pool.free_blocks:
             rows = self._pause(rows, step)
         for r in rows[: self.limits.max_num_seqs]:
-            self.generate(step, r)
+            self.add_generation_row(step, r)
         if not step.preempted:
             self._schedule_prompts(
                 step, self.limits.max_num_batched_tokens - sum(row.tokens for row in step.rows)
@@ -68,7 +68,7 @@ class TensorRtLlm(Batching):
         while len(self.running) > 1 and self.generation_blocks(rows) > self.pool.free_blocks:
             last = self.running[-1]
             rows = [r for r in rows if r is not last]
-            self.give_up(last, step)
+            self.preempt(last, step)
         return rows if self.generation_blocks(rows) <= self.pool.free_blocks else []
 
     def _schedule_prompts(self, step: Step, budget: int) -> None:
@@ -77,7 +77,7 @@ class TensorRtLlm(Batching):
         seats = self.limits.max_num_seqs - len(step.rows)
         most = self.prompts_per_step or seats
         for r in started:
-            tokens = self._share(r.known - r.computed, budget)
+            tokens = self._tokens_in_step(r.known - r.computed, budget)
             if tokens <= 0 or self.pool.blocks_needed(r.table, r.computed + tokens) > self.pool.free_blocks:
                 return
             self.prefill(step, r, tokens)
@@ -86,7 +86,7 @@ class TensorRtLlm(Batching):
             not self.waiting
             or self.holds_prompts
             or min(seats, most) <= 0
-            or self._waits(step, budget, min(seats, most))
+            or self._waits_for_batch(step, budget, min(seats, most))
         ):
             return
         reserved = 0  # blocks that running requests still need up to their last token
@@ -95,7 +95,7 @@ class TensorRtLlm(Batching):
         while self.waiting and min(seats, most) > 0 and len(self.running) < self.limits.max_num_seqs:
             r = self.waiting[0]
             hit = self.pool.lookup(r.table, r.known - 1)
-            tokens = self._share(r.known - hit[0], budget)
+            tokens = self._tokens_in_step(r.known - hit[0], budget)
             if tokens <= 0 or r.in_flight_yields:
                 return
             until = max(self.last_slot(r) if self.reserves_to_end else 0, hit[0] + tokens)
@@ -109,7 +109,7 @@ class TensorRtLlm(Batching):
                 reserved += needed - (before - self.pool.free_blocks)
             budget, seats, most = budget - tokens, seats - 1, most - 1
 
-    def _share(self, wanted: int, budget: int) -> int:
+    def _tokens_in_step(self, wanted: int, budget: int) -> int:
         """Return the tokens of a prompt in this step: all, or whole blocks up to the budget."""
         if wanted <= budget:
             return wanted
@@ -118,7 +118,7 @@ class TensorRtLlm(Batching):
         block = self.pool.block_size
         return budget // block * block
 
-    def _waits(self, step: Step, budget: int, most: int) -> bool:
+    def _waits_for_batch(self, step: Step, budget: int, most: int) -> bool:
         """Return whether new prompts wait for more prompts: only with generation rows, and for a number of steps."""
         if not self.batch_wait_steps or not step.rows:
             return False

@@ -38,7 +38,7 @@ class Tgi(Batching):
             self._decode(step)
             self._prefill(step, self.limits.max_num_batched_tokens - sum(row.tokens for row in step.rows))
             return self.commit(step)
-        if self._joins():
+        if self._may_prefill():
             self._prefill(step, self.limits.max_num_batched_tokens)
         if step.rows:
             self._decode_steps = 0
@@ -47,7 +47,7 @@ class Tgi(Batching):
             self._decode_steps += 1
         return self.commit(step)
 
-    def _joins(self) -> bool:
+    def _may_prefill(self) -> bool:
         """Return whether a prefill may pause decode now."""
         if not self.running:
             return True
@@ -56,7 +56,7 @@ class Tgi(Batching):
 
     def _decode(self, step: Step) -> None:
         for r in self.generation_rows():
-            self.generate(step, r)
+            self.add_generation_row(step, r)
 
     def _prefill(self, step: Step, budget: int) -> None:
         chunking = self.limits.enable_chunked_prefill
@@ -81,5 +81,5 @@ class Tgi(Batching):
             self.pool.grow(r.table, slots, hit)
             self.start(r, hit)
             self.pool.cache(r.table, min(r.computed + tokens, r.known))
-            self.context_row(step, r, tokens, hit[0])
+            self.add_context_row(step, r, tokens, hit[0])
             budget -= tokens if chunking else padded

@@ -75,7 +75,7 @@ class VllmV0(QueuedPolicy):
                 return True
         return super().add(sequence)
 
-    def _samples_with(self, first: Sequence) -> list[Sequence]:
+    def _pop_samples(self, first: Sequence) -> list[Sequence]:
         """Remove and return the samples that start with this one."""
         if self._first_samples.get(first.sample_of) is first:
             del self._first_samples[first.sample_of]
@@ -108,11 +108,11 @@ class VllmV0(QueuedPolicy):
         limits, pool = self.limits, self.pool
         while self.waiting:
             r = self.waiting[0]
-            cached, uncached = self._tokens(r)
+            cached, uncached = self._cached_and_uncached(r)
             blocks = -(-r.known // pool.block_size)
             too_long = r.known > min(limits.max_model_len, limits.max_num_batched_tokens)
             if too_long or pool.num_blocks - blocks < self._watermark_blocks:
-                for dropped in (self.waiting.popleft(), *self._samples_with(r)):
+                for dropped in (self.waiting.popleft(), *self._pop_samples(r)):
                     dropped.status = Status.FINISHED
                     step.finished.append(dropped)
                 continue
@@ -130,7 +130,7 @@ class VllmV0(QueuedPolicy):
             budget.add(max(1, uncached))
             self.running.append(r)
             step.rows.append(Row(r, uncached, cached, 0, True, r.epoch, cached))
-            for sample in self._samples_with(r):
+            for sample in self._pop_samples(r):
                 pool.fork(sample.table, r.table)
                 sample.placed = r.placed
                 sample.status = Status.RUNNING
@@ -138,18 +138,18 @@ class VllmV0(QueuedPolicy):
                 self.running.append(sample)
                 step.rows.append(Row(sample, 0, sample.known, 0, True, sample.epoch))
 
-    def _tokens(self, r: Sequence) -> tuple[int, int]:
+    def _cached_and_uncached(self, r: Sequence) -> tuple[int, int]:
         cached = self.pool.cached_tokens(r.table, r.known)
         return cached, r.known - cached
 
     def _preempt_for_priority(self, step: Step, budget: Budget) -> None:
         """Preempt requests of lower priority than the head of the queue until it fits."""
-        running = sorted(self.running, key=_urgency)
+        running = sorted(self.running, key=_priority_key)
         if self.waiting:
             head = self.waiting.popleft()
-            _, uncached = self._tokens(head)
+            _, uncached = self._cached_and_uncached(head)
             blocks = -(-head.known // self.pool.block_size)
-            while running and _urgency(running[-1]) > _urgency(head):
+            while running and _priority_key(running[-1]) > _priority_key(head):
                 fits = self.pool.free_blocks - blocks >= self._watermark_blocks
                 if fits and budget.allows(max(1, uncached)):
                     break
@@ -158,7 +158,7 @@ class VllmV0(QueuedPolicy):
                 if self._preempt(victim, step):
                     self.waiting.appendleft(victim)
             self.waiting.appendleft(head)
-            self.waiting = deque(sorted(self.waiting, key=_urgency))
+            self.waiting = deque(sorted(self.waiting, key=_priority_key))
         self.running = running
 
     def _decode(self, step: Step) -> None:
@@ -167,7 +167,7 @@ class VllmV0(QueuedPolicy):
         victims: list[Sequence] = []
         while queue:
             r = queue.popleft()
-            drafts = self._drafts_of(r)
+            drafts = self._num_drafts(r)
             tokens = r.known + drafts
             blocks = -(-tokens // self.pool.block_size) - len(r.table.blocks)
             while self.pool.free_blocks < max(blocks, 1):
@@ -184,7 +184,7 @@ class VllmV0(QueuedPolicy):
                 step.rows.append(Row(r, 1 + drafts, r.known - 1, drafts, True, r.epoch))
         self.waiting.extendleft(victims)
 
-    def _drafts_of(self, r: Sequence) -> int:
+    def _num_drafts(self, r: Sequence) -> int:
         """Return the number of drafts of the next row, limited by the last token that the request may have."""
         return 0 if self.speculation is None else max(min(self.speculation.k, r.max_known - 1 - r.known), 0)
 
@@ -284,5 +284,5 @@ class Budget:
         self.sequences += 1
 
 
-def _urgency(r: Sequence) -> tuple[int, int]:
+def _priority_key(r: Sequence) -> tuple[int, int]:
     return r.priority, r.arrival

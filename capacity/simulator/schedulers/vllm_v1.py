@@ -79,7 +79,7 @@ class VllmV1(QueuedPolicy):
         exempt = self.limits.lone_prefill_exempt and self.unfinished <= 1
         self._threshold = NO_THRESHOLD if not limit or exempt else limit
         if self.encoder is not None:
-            self.encoder.begin(step)
+            self.encoder.begin_step(step)
         holds = self._holds_prefill()
         budget = self._schedule_running(step, holds)
         if not step.preempted and not holds:
@@ -114,12 +114,12 @@ class VllmV1(QueuedPolicy):
             wanted = r.known + r.drafts + r.placeholders - r.computed
             tokens = min(wanted, self._threshold, budget, limits.max_model_len - 1 - r.computed)
             if self.encoder is not None:
-                tokens = self.encoder.reach(r, r.computed, tokens)
+                tokens = self.encoder.schedulable_tokens(r, r.computed, tokens)
             if tokens <= 0:
                 continue
             pool.leave_window(r.table, r.computed - r.in_flight_tokens)
             end = r.computed + tokens
-            if pool.blocks_needed(r.table, self._slots(end)):
+            if pool.blocks_needed(r.table, self._slots_needed(end)):
                 budget += self._make_room(r, end, step)
             if r.status != Status.RUNNING:  # preempted for itself
                 if limits.priority and limits.self_preempt_continues:
@@ -133,7 +133,7 @@ class VllmV1(QueuedPolicy):
             step.rows.append(Row(r, tokens, r.computed, drafts, end >= r.known, r.epoch))
         return budget
 
-    def _slots(self, end: int) -> int:
+    def _slots_needed(self, end: int) -> int:
         """Return the tokens that need a slot for rows up to `end`, including the lookahead."""
         return min(end + self._lookahead, self.limits.max_model_len)
 
@@ -141,18 +141,18 @@ class VllmV1(QueuedPolicy):
         """Allocate blocks up to `end`, preempting others and at last the request; return the refunded budget."""
         refunds = 0
         while r.status == Status.RUNNING and not self._take_blocks(r, end):
-            refunds += self._preempt(self._victim(), step)
+            refunds += self._preempt(self._select_victim(), step)
         return refunds
 
     def _take_blocks(self, r: Sequence, end: int) -> bool:
         """Allocate blocks for tokens up to `end` and the lookahead; return False if too few are free."""
-        slots = self._slots(end)
+        slots = self._slots_needed(end)
         if self.pool.blocks_needed(r.table, slots) > self.pool.free_blocks:
             return False
         self.pool.grow(r.table, slots)
         return True
 
-    def _victim(self) -> Sequence:
+    def _select_victim(self) -> Sequence:
         if not self.limits.priority:
             return self.running[-1]
         return max(self.running, key=lambda r: (r.priority, r.arrival))
@@ -168,7 +168,7 @@ class VllmV1(QueuedPolicy):
                 break
         self.pool.release(victim.table)
         if self.encoder is not None:
-            self.encoder.take_back(victim)
+            self.encoder.cancel_encoding(victim)
             self.encoder.release(victim)
         victim.start_again()
         self.waiting.put_back(victim)
@@ -179,7 +179,7 @@ class VllmV1(QueuedPolicy):
         """Start requests from the head of the queue until one does not fit. Skipped requests keep their places."""
         aside: list[Sequence] = []
         while self.waiting and budget > 0 and len(self.running) < self.max_active:
-            if self.passes_over(self.waiting[0], rows):
+            if self.skips_request(self.waiting[0], rows):
                 aside.append(self.waiting.pop())
                 continue
             tokens = self._start(self.waiting[0], rows, budget)
@@ -189,7 +189,7 @@ class VllmV1(QueuedPolicy):
         for r in reversed(aside):
             self.waiting.put_back(r)
 
-    def passes_over(self, r: Sequence, rows: list[Row]) -> bool:  # noqa: ARG002
+    def skips_request(self, r: Sequence, rows: list[Row]) -> bool:  # noqa: ARG002
         """Return whether the head of the queue is skipped in this step, given the rows so far."""
         return False
 
@@ -197,9 +197,9 @@ class VllmV1(QueuedPolicy):
         """Start the head of the queue; return its tokens in this step, 0 if it does not fit."""
         hit = self.pool.lookup(r.table, r.known - 1)
         computed: int = hit[0]
-        tokens = self._chunk(r.known - computed, budget)
+        tokens = self._chunk_tokens(r.known - computed, budget)
         if self.encoder is not None:
-            tokens = self.encoder.reach(r, computed, tokens)
+            tokens = self.encoder.schedulable_tokens(r, computed, tokens)
         if not tokens:
             return 0
         if self.speculation is not None and self._pads_speculation(r, computed, rows):
@@ -220,7 +220,7 @@ class VllmV1(QueuedPolicy):
         rows.append(Row(r, tokens, computed, drafts, computed + tokens >= r.known, r.epoch, computed))
         return tokens
 
-    def _chunk(self, wanted: int, budget: int) -> int:
+    def _chunk_tokens(self, wanted: int, budget: int) -> int:
         """Return the tokens of a prompt in this step; 0 if the budget would split a prompt that must not be split."""
         tokens = min(wanted, self._threshold)
         if tokens > budget:
@@ -235,7 +235,7 @@ class VllmV1(QueuedPolicy):
         pool, limits = self.pool, self.limits
         free = pool.free_blocks - (self._watermark_blocks if self.running else 0)
         end = hit[0] + tokens
-        slots = self._slots(end)
+        slots = self._slots_needed(end)
         whole = min(r.known, limits.max_model_len)
         if limits.reserve_full_isl and pool.blocks_needed(r.table, whole, hit, capped=True) > free:
             return False

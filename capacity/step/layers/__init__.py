@@ -19,7 +19,7 @@ from capacity.base.errors import UnsupportedModel
 from capacity.model.compressed import CompressedAttention
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward, NoFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention, Mixer
-from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
+from capacity.model.recurrent import NoMixer, ParallelMixer, Recurrence
 from capacity.step.collectives import Transfer
 from capacity.step.layers import adapters, compressed, feed_forward, grouped, latent, linear
 from capacity.step.layers.builder import Builder, MixerOperators
@@ -29,7 +29,7 @@ from capacity.step.row_counts import RowCount, all_tokens, prompt_tokens, sample
 SAMPLING_KERNELS = 8.0  # cast, penalties, temperature, softmax, argmax, gather: assumed, 2026-11-21
 # 16-bit logits read once, 32-bit logits written and read three times: assumed, 2026-11-21
 SAMPLING_BYTES_PER_LOGIT = 16.0
-BY_THE_GPU_FROM_ROWS = 32.0
+MIN_GPU_OFFLOAD_ROWS = 32.0
 """Rows from which the GPU multiplies weights in host memory. Source: ggml-cuda, min_batch_size of offload_op
 (llama.cpp PR 6083); ik_llama.cpp's GGML_CUDA_MIN_BATCH_OFFLOAD has the same default."""
 
@@ -54,16 +54,16 @@ def build_operators(build: Builder) -> Operators:
     """Build all operators of one step. Raises UnsupportedModel for a layer without a builder function here."""
     per_token: list[Operator] = [*embedding(build)]
     per_context: list[Operator] = []
-    for layers in _layers(build):
+    for layers in _layer_operators(build):
         per_token += layers.products
         per_context += layers.attention
     per_token += communication(build)
     per_token += adapters.operators(build)
-    shared = feed_forward.SHARED if build.setting.joint else ()
-    lm_head = map(of_cpu, head(cpu_builder(build))) if build.setting.head_on_cpu else head(build)
-    sampled = [*lm_head, *(op for op in per_token if _rows(op) is sampled_tokens)]
-    per_context += [op for op in per_token if _rows(op) is prompt_tokens]
-    per_token = [op for op in per_token if _rows(op) not in (sampled_tokens, prompt_tokens)]
+    shared = feed_forward.SHARED_OPERATORS if build.setting.runs_joint_steps else ()
+    lm_head = map(name_as_cpu, head(cpu_builder(build))) if build.setting.head_on_cpu else head(build)
+    sampled = [*lm_head, *(op for op in per_token if _operator_rows(op) is sampled_tokens)]
+    per_context += [op for op in per_token if _operator_rows(op) is prompt_tokens]
+    per_token = [op for op in per_token if _operator_rows(op) not in (sampled_tokens, prompt_tokens)]
     return Operators(
         per_token=merge_operators(op for op in per_token if op.name not in shared),
         shared=merge_operators(op for op in per_token if op.name in shared),
@@ -73,31 +73,31 @@ def build_operators(build: Builder) -> Operators:
     )
 
 
-def _rows(operator: Operator) -> RowCount:
+def _operator_rows(operator: Operator) -> RowCount:
     """Return the rows that an operator is computed over."""
     return getattr(operator, "rows", all_tokens)
 
 
-def _layers(build: Builder) -> Iterator[MixerOperators]:
+def _layer_operators(build: Builder) -> Iterator[MixerOperators]:
     """Yield products and attention of all layers, including those on the CPU."""
     cpu_layers = build.setting.cpu_layers
     if not cpu_layers:
-        yield from (_of_group(group, build) for group in build.model.layer_groups)
+        yield from (_group_operators(group, build) for group in build.model.layer_groups)
         return
     by_cpu, from_host = cpu_builder(build), Builder(replace(build.setting, host_weight_share=1.0))
     for group in build.model.layer_groups:  # the GPU holds the model's last layers
         here = tuple(layer for layer in group.layers if layer >= cpu_layers)
         there = tuple(layer for layer in group.layers if layer < cpu_layers)
         if here:
-            yield _of_group(replace(group, layers=here), build)
+            yield _group_operators(replace(group, layers=here), build)
         if there:
             cpus = replace(group, layers=there)
-            own, read = _of_group(cpus, by_cpu), _of_group(cpus, from_host)
-            products = [*products_of_host(own.products, read.products)]
-            yield MixerOperators(products, [of_cpu(operator) for operator in own.attention])
+            own, read = _group_operators(cpus, by_cpu), _group_operators(cpus, from_host)
+            products = [*host_products(own.products, read.products)]
+            yield MixerOperators(products, [name_as_cpu(operator) for operator in own.attention])
 
 
-def _of_group(group: LayerGroup, build: Builder) -> MixerOperators:
+def _group_operators(group: LayerGroup, build: Builder) -> MixerOperators:
     mixed = mixer_operators(group.mixer, group, build)
     products = [
         *mixed.products,
@@ -121,7 +121,7 @@ mixer_operators.register(Recurrence, linear.recurrence_operators)
 
 
 @mixer_operators.register
-def _side_by_side(mixer: SideBySide, group: LayerGroup, build: Builder) -> MixerOperators:
+def _side_by_side(mixer: ParallelMixer, group: LayerGroup, build: Builder) -> MixerOperators:
     """Build attention and recurrence one after the other, because engines run them on one stream."""
     first = mixer_operators(mixer.attention, group, build)
     second = linear.recurrence_operators(mixer.recurrence, group, build, norms=False)
@@ -194,7 +194,7 @@ def head(build: Builder) -> Iterator[Operator]:
             count=1,
             ranks=ranks,
             bytes_per_row=(ranks - 1) * vocabulary * ACTIVATION_BYTES,
-            link=build.setting.link_of(ranks),
+            link=build.setting.find_link(ranks),
             constants=build.lookup.nccl("all_gather"),
             rows=sampled_tokens,
         )
@@ -213,7 +213,7 @@ def communication(build: Builder) -> Iterator[Operator]:
         yield build.all_reduce(
             "all-reduce",
             count=sum(
-                (1 if setting.joint and group.is_moe else 2) * group.num_layers
+                (1 if setting.runs_joint_steps and group.is_moe else 2) * group.num_layers
                 for group in model.layer_groups
             )
             + 1,  # for the vocabulary-parallel embedding
@@ -228,28 +228,28 @@ def communication(build: Builder) -> Iterator[Operator]:
             count=setting.pipeline_parallel_size - 1,
             ranks=2,
             bytes_per_row=2 * model.hidden_size * ACTIVATION_BYTES,  # hidden state and residual
-            link=setting.link_of(gpus),
+            link=setting.find_link(gpus),
             constants=build.lookup.nccl("send_recv"),
         )
 
 
-def products_of_host(by_cpu: list[Operator], by_gpu: list[Operator]) -> Iterator[Operator]:
+def host_products(by_cpu: list[Operator], by_gpu: list[Operator]) -> Iterator[Operator]:
     """Yield the products of CPU layers twice: on the CPU for few rows, on the GPU over PCIe for many rows."""
     for operator in by_cpu:
         if isinstance(operator, Gemm):
-            below = min(operator.below_rows, BY_THE_GPU_FROM_ROWS)
+            below = min(operator.below_rows, MIN_GPU_OFFLOAD_ROWS)
             operator = replace(operator, below_rows=below)
             if operator.from_rows >= below:
                 continue
-        yield of_cpu(operator)
+        yield name_as_cpu(operator)
     for operator in by_gpu:
         if isinstance(operator, Gemm):
-            first = max(operator.from_rows, BY_THE_GPU_FROM_ROWS)
+            first = max(operator.from_rows, MIN_GPU_OFFLOAD_ROWS)
             if first < operator.below_rows:
                 yield replace(operator, name=f"host {operator.name}", from_rows=first)
 
 
-def of_cpu(operator: Operator) -> Operator:
+def name_as_cpu(operator: Operator) -> Operator:
     """Return the operator with the prefix "cpu" in its name."""
     return replace(operator, name=f"cpu {operator.name}")  # type: ignore[type-var]
 

@@ -15,11 +15,11 @@ from capacity.model.parameter_part import ParameterPart
 from capacity.model.spec import ModelSpec
 from capacity.step import Bound, StepShape
 from capacity.step.layers.builder import Builder
-from capacity.step.operators import Device, Repeated, norm
+from capacity.step.operators import Device, Repeated, p_norm
 from capacity.step.row_counts import all_tokens
 
-ADAPTED = ("attention", "linear_attention", "dense_ffn", "shared_expert")
-OUTPUTS = ("o_proj", "out_proj", "down_proj", "b_proj")  # name endings of layers that are not packed
+ADAPTED_KINDS = ("attention", "linear_attention", "dense_ffn", "shared_expert")
+UNPACKED_ENDINGS = ("o_proj", "out_proj", "down_proj", "b_proj")  # name endings of layers that are not packed
 FACTOR_BYTES = 2  # vLLM: --lora-dtype auto is the model's type, 16 bits
 SHRUNK_BYTES = 8  # per row and unit of rank: written and read at 32 bits
 KERNELS = 2.0  # per pack of layers: shrink, expand
@@ -56,12 +56,12 @@ def packed_layers(model: ModelSpec, tensor_parallel_size: int) -> Iterator[Packe
     """
     packs: dict[tuple[object, ...], list[ParameterPart]] = defaultdict(list)
     for part in model.parameter_parts():
-        if part.kind in ADAPTED and part.columns > 1:
-            alone = part.name if part.name.endswith(OUTPUTS) else ""
+        if part.kind in ADAPTED_KINDS and part.columns > 1:
+            alone = part.name if part.name.endswith(UNPACKED_ENDINGS) else ""
             packs[part.kind, part.columns, part.layers, alone].append(part)
     for parts in packs.values():
         first = parts[0]
-        divides_inputs = first.rows == model.hidden_size and first.name.endswith(OUTPUTS)
+        divides_inputs = first.rows == model.hidden_size and first.name.endswith(UNPACKED_ENDINGS)
         ranks = [  # number of GPUs that each part is divided over
             1 if part.sharding == "replicated" else min(tensor_parallel_size, part.shard_limit or 1 << 20)
             for part in parts
@@ -106,7 +106,7 @@ class AdapterProducts(Repeated):
         moving = 0.0
         for pack in self.packs:
             flops, moved = self._flops(pack, rows), self._bytes(pack, rows)
-            moving += len(pack.layers) * norm(flops / flops_per_s, moved / bytes_per_s, SHARPNESS)
+            moving += len(pack.layers) * p_norm(flops / flops_per_s, moved / bytes_per_s, SHARPNESS)
         return KERNELS * KERNEL_S * sum(len(pack.layers) for pack in self.packs), moving
 
     def _flops(self, pack: PackedLayers, rows: float) -> float:

@@ -24,7 +24,7 @@ from capacity.step.setting import StepSetting
 # Small decode kernels of one layer in vLLM 0.2x and SGLang 0.5 (counted in their model code): two norms with the
 # residual, and rope with the cache write. Some layers have the additional kernels below.
 KERNELS_PER_LAYER = 3.0
-ASSUMED_LAYERS = 1.5  # possible error for a model that is read by its field names; assumed, 2026-11
+ASSUMED_LAYERS_ERROR = 1.5  # possible error for a model that is read by its field names; assumed, 2026-11
 KERNELS_OF_MOE = 2.0  # top-k of the router, and the sum with the shared experts or the padding of the batch
 
 FLOATS = ("fp32", "fp16", "bf16")  # a GPU without rates of one of these multiplies in another
@@ -43,7 +43,7 @@ class MixerOperators(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredFormat:
     """Format and kernel of a matrix in `count` layers; `bits_per_weight` is the mean over its parts by size."""
 
     weight_format: WeightFormat
@@ -64,7 +64,7 @@ class Builder:
         self.model = setting.model
         self.lookup = setting.lookup()
         self.notes: list[str] = []
-        self.error_factor = ASSUMED_LAYERS if self.model.assumed else 1.0
+        self.error_factor = ASSUMED_LAYERS_ERROR if self.model.assumed else 1.0
         self.device = Device(hbm_bytes_per_s=profile.hbm_bytes_per_s, sm_count=profile.sm_count)
         self.flops_per_s = profile.dense_flops_per_s
         self.kv_cache = setting.kv_cache
@@ -73,7 +73,9 @@ class Builder:
         if self.attention_kernel is not None:
             self.assume(self.attention_kernel.remark, self.attention_kernel.error_factor)
 
-    def formats(self, kind: PartKind, parts: Sequence[str], group: LayerGroup | None) -> Iterator[Stored]:
+    def formats(
+        self, kind: PartKind, parts: Sequence[str], group: LayerGroup | None
+    ) -> Iterator[StoredFormat]:
         """Yield the formats in which these parts of a group's layers are multiplied (`group` None: parts outside of
         layers).
 
@@ -85,18 +87,18 @@ class Builder:
         usual = scheme.format_of(kind)
         layers: tuple[int | None, ...] = (None,) if group is None else group.layers
         if group is None or not any(exception.part_name in parts for exception in scheme.exceptions):
-            yield Stored(usual, self.execution(usual), usual.bits_per_weight, len(layers))
+            yield StoredFormat(usual, self.execution(usual), usual.bits_per_weight, len(layers))
             return
         sizes = {part.name: part.rows * part.columns for part in self.model.group_parts(group)}
         shares = [sizes[part] / sum(sizes[other] for other in parts) for part in parts]
-        alike = Counter(tuple(scheme.format_in(part, kind, layer) for part in parts) for layer in layers)
+        alike = Counter(tuple(scheme.part_format(part, kind, layer) for part in parts) for layer in layers)
         for formats, count in alike.items():
             bits = sum(share * stored.bits_per_weight for share, stored in zip(shares, formats, strict=True))
             held: Counter[WeightFormat] = Counter()
             for share, stored in zip(shares, formats, strict=True):
                 held[stored] += share  # type: ignore[assignment]
             main = held.most_common(1)[0][0]
-            yield Stored(main, self.execution(main), bits, count)
+            yield StoredFormat(main, self.execution(main), bits, count)
 
     def execution(self, stored: WeightFormat) -> Execution:
         """Return the kernel and compute type for a format.
@@ -131,7 +133,7 @@ class Builder:
 
         FP32 means FP32, not TF32, because PyTorch's matmul precision is "highest" by default.
         """
-        rates, sixteen = self.flops_per_s, self.setting.profile.sixteen_bit
+        rates, sixteen = self.flops_per_s, self.setting.profile.compute_type_16_bit
         return rates.get(compute_dtype, rates[sixteen]) if compute_dtype in FLOATS else rates[compute_dtype]
 
     def gemm(
@@ -152,11 +154,11 @@ class Builder:
         The result has several products if layers or numbers of rows use different kernels. For layers of one phase,
         only the rows of that phase count.
         """
-        rows = self.rows_of(group, rows)
+        rows = self.group_rows(group, rows)
         return [
             gemm
             for stored in self.formats(kind, parts, group)
-            for gemm in self._by_rows(
+            for gemm in self._gemms_by_rows(
                 name,
                 stored,
                 k=k,
@@ -181,7 +183,7 @@ class Builder:
             )
         ]
 
-    def rows_of(self, group: LayerGroup | None, rows: RowCount = all_tokens) -> RowCount:
+    def group_rows(self, group: LayerGroup | None, rows: RowCount = all_tokens) -> RowCount:
         """Return the rows that pass through these layers: all rows, except for an encoder or its decoder."""
         if group is None or rows is not all_tokens:
             return rows
@@ -206,7 +208,9 @@ class Builder:
             )
         ]
 
-    def _by_rows(self, name: str, stored: Stored, *, k: float, n: float, **product: Any) -> Iterator[Gemm]:
+    def _gemms_by_rows(
+        self, name: str, stored: StoredFormat, *, k: float, n: float, **product: Any
+    ) -> Iterator[Gemm]:
         """Yield a product for each kernel, with the range of rows for which the engine uses it."""
         kernel, native = stored.execution.kernel, stored.execution.compute_dtype
         weights, copied = k * n * (stored.bits_per_weight / 8), k * n * ACTIVATION_BYTES
@@ -281,7 +285,7 @@ class Builder:
             count=count,
             ranks=ranks,
             values_per_row=values_per_row,
-            link=setting.link_of(ranks),
+            link=setting.find_link(ranks),
             constants=self.lookup.all_reduce(family),
             nccl=self.lookup.nccl("all_reduce"),
             two_shot_from_rows=one_shot_rows + 1.0 if one_shot_rows else 0.0,
@@ -305,7 +309,7 @@ class Builder:
                 kind="all_gather",
                 ranks=ranks,
                 bytes_per_row=each * ACTIVATION_BYTES * (ranks - 1),
-                link=self.setting.link_of(ranks),
+                link=self.setting.find_link(ranks),
                 constants=self.lookup.nccl("all_gather"),
                 rows=decoded_tokens,
             )
@@ -346,7 +350,7 @@ class Builder:
             kernels=group.num_layers * max(KERNELS_PER_LAYER + norms - 2 + kernels + routing, 1.0),
             bytes_per_row=group.num_layers * (per_layer + cache_bytes),
             flops_per_row=group.num_layers * 6.0 * norms * hidden,
-            rows=self.rows_of(group),
+            rows=self.group_rows(group),
         )
 
 

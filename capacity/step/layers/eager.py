@@ -11,7 +11,7 @@ PASSES_OVER_SCORES = 4.0  # scores written and read, probabilities written and r
 KERNELS = 3.0  # scores, softmax, output
 
 
-def by_kernel(
+def select_attention_kernel(
     prefill: Attention,
     decode: Attention,
     build: Builder,
@@ -26,19 +26,19 @@ def by_kernel(
     if kernel is None:
         if not mixer.sinks or engine is None:
             return prefill, decode
-        return _slower(prefill, engine.sinks_prefill_slowdown.get(architecture, 1.0)), decode
+        return _slow_down(prefill, engine.sinks_prefill_slowdown.get(architecture, 1.0)), decode
     if kernel.scores_in_hbm:
         return (
-            _eager(prefill, build, mixer, decode=False, heads=heads, kv_heads=kv_heads),
-            _eager(decode, build, mixer, decode=True, heads=heads, kv_heads=kv_heads),
+            _eager_attention(prefill, build, mixer, decode=False, heads=heads, kv_heads=kv_heads),
+            _eager_attention(decode, build, mixer, decode=True, heads=heads, kv_heads=kv_heads),
         )
     if not kernel.split_decode:
         own = {field.name: getattr(decode, field.name) for field in fields(decode)}
         decode = UnsplitDecode(**own, heads=heads)
-    return _slower(prefill, kernel.prefill_slowdown[architecture]), decode
+    return _slow_down(prefill, kernel.prefill_slowdown[architecture]), decode
 
 
-def _slower(prefill: Attention, slowdown: float) -> Attention:
+def _slow_down(prefill: Attention, slowdown: float) -> Attention:
     fraction = prefill.constants.compute_fraction / slowdown
     return replace(prefill, constants=prefill.constants.model_copy(update={"compute_fraction": fraction}))
 
@@ -113,7 +113,7 @@ class EagerAttention(Repeated):
         return flops, moved, largest_bound(compute=compute_s, memory=memory_s, launch=self.fixed_s)
 
 
-def _eager(
+def _eager_attention(
     fitted: Attention, build: Builder, mixer: AttentionMixer, *, decode: bool, heads: float, kv_heads: float
 ) -> EagerAttention:
     small, wide = build.lookup.elementwise(), 2.0 if build.model.dtype == "fp32" else 1.0

@@ -8,8 +8,8 @@ from capacity.model.layers import LatentAttention, LayerGroup
 from capacity.model.parameter_part import PartKind
 from capacity.model.quantization import Kernel
 from capacity.step.collectives import Transfer
-from capacity.step.expert_load import BALANCED_ROUTING_EVENNESS, ROUTING_EVENNESS
-from capacity.step.layers.builder import Builder, Stored, activation_bits
+from capacity.step.expert_load import BALANCED_ROUTING_GAMMA_SHAPE, ROUTING_GAMMA_SHAPE
+from capacity.step.layers.builder import Builder, StoredFormat, activation_bits
 from capacity.step.operators import ACTIVATION_BYTES, Experts, Gemm, Operator
 
 EXCHANGE = "expert exchange"
@@ -21,7 +21,7 @@ UNTUNED_EXPERTS = {  # by backend and kernel, on Blackwell
 }
 EXPERT_PARTS = ("mlp.experts.gate_proj", "mlp.experts.up_proj", "mlp.experts.down_proj")
 KERNELS_OF_SHARED_GATE = 2.0  # sigmoid, scaling
-UNEVEN_LOADS = 0.9
+UNEVEN_LOAD_FRACTION = 0.9
 """Fraction of the balanced-routing rates that expert kernels keep if some experts get many more tokens than others,
 because of half-empty tiles and a small last wave. Source: aiconfigurator-core 0.12.0, rows of H100, H200 and B200
 under `power_law_1.2`, all experts on every rank, 512 tokens and more. There, constants of balanced rows are 9 % too
@@ -41,7 +41,7 @@ FP32_ROUTER = GemmCoefficients(
     ),
 )
 EARLY_KERNELS = "experts in FP8 blocks with {}: timed with kernels of later releases, which are faster"
-SHARED = ("experts", EXCHANGE)  # operators that data-parallel ranks share
+SHARED_OPERATORS = ("experts", EXCHANGE)  # operators that data-parallel ranks share
 
 
 def dense(part: DenseFeedForward, group: LayerGroup, build: Builder) -> list[Operator]:
@@ -52,7 +52,7 @@ def dense(part: DenseFeedForward, group: LayerGroup, build: Builder) -> list[Ope
 def mixture(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Operator]:
     """Build the router, routed experts, shared experts, and the exchange among data-parallel ranks."""
     setting, hidden = build.setting, build.model.hidden_size
-    ranks = setting.tensor_parallel_size * (setting.data_parallel_size if setting.joint else 1)
+    ranks = setting.tensor_parallel_size * (setting.data_parallel_size if setting.runs_joint_steps else 1)
     parts = EXPERT_PARTS if part.gated else EXPERT_PARTS[1:]
     operators: list[Operator] = [
         *_router(part, group, build),
@@ -70,7 +70,7 @@ def mixture(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Ope
     operators += build.products("latent of experts", part.latent_products(hidden), group)
     if part.shared_gate:
         operators += _shared_gate(group, build)
-    if setting.joint:
+    if setting.runs_joint_steps:
         operators.append(_exchange(part, group, build, ranks))
     return operators
 
@@ -93,7 +93,7 @@ def _router(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Gem
         flops_per_s=build.peak("bf16" if split else "fp32"),
         device=build.device,
         constants=of_16_bit if split else build.lookup.adjust("gemm", FP32_ROUTER),
-        rows=build.rows_of(group),
+        rows=build.group_rows(group),
     )
     return [router]
 
@@ -113,18 +113,18 @@ def _shared_gate(group: LayerGroup, build: Builder) -> list[Operator]:
     ]
 
 
-def routing_evenness(part: MoEFeedForward) -> float:
+def routing_gamma_shape(part: MoEFeedForward) -> float:
     """Return the shape of the gamma distribution of the experts' popularities."""
-    return BALANCED_ROUTING_EVENNESS if part.balanced_router else ROUTING_EVENNESS
+    return BALANCED_ROUTING_GAMMA_SHAPE if part.balanced_router else ROUTING_GAMMA_SHAPE
 
 
-def _experts(part: MoEFeedForward, stored: Stored, build: Builder, ranks: int) -> Experts:
+def _experts(part: MoEFeedForward, stored: StoredFormat, build: Builder, ranks: int) -> Experts:
     """Build the routed experts of the layers that are stored in this format."""
     setting, execution = build.setting, stored.execution
     hidden = part.latent_size or build.model.hidden_size
     intermediate = part.expert_intermediate_size / (1 if setting.expert_parallel else ranks)
-    table = build.lookup.kernel("moe", _table_of(execution.kernel, build))
-    constants = uneven(add_matrix_walk(table, hidden + intermediate))
+    table = build.lookup.kernel("moe", _expert_table(execution.kernel, build))
+    constants = apply_uneven_loads(add_matrix_walk(table, hidden + intermediate))
     return Experts(
         name="experts",
         count=stored.count,
@@ -142,12 +142,12 @@ def _experts(part: MoEFeedForward, stored: Stored, build: Builder, ranks: int) -
         weight_slowdown=setting.weight_slowdown(
             constants.bandwidth_fraction, share=setting.host_weight_share
         ),
-        token_groups=setting.data_parallel_size if setting.joint else 1,
-        evenness=routing_evenness(part),
+        token_groups=setting.data_parallel_size if setting.runs_joint_steps else 1,
+        evenness=routing_gamma_shape(part),
     )
 
 
-def _table_of(kernel: Kernel, build: Builder) -> str:
+def _expert_table(kernel: Kernel, build: Builder) -> str:
     """Return the name of the expert constants for a kernel: those of the chosen backend, or of the engine's default.
 
     The tables describe FlashInfer's kernels on datacentre Blackwell, and Triton's, CUTLASS's or TensorRT-LLM's
@@ -180,10 +180,12 @@ def add_matrix_walk(constants: MoeCoefficients, rows: float) -> MoeCoefficients:
     )
 
 
-def uneven(constants: MoeCoefficients) -> MoeCoefficients:
+def apply_uneven_loads(constants: MoeCoefficients) -> MoeCoefficients:
     """Convert constants of equally loaded experts to the uneven loads of real routers."""
     rates = ("compute_fraction", "routed_fraction")
-    return constants.model_copy(update={name: getattr(constants, name) * UNEVEN_LOADS for name in rates})
+    return constants.model_copy(
+        update={name: getattr(constants, name) * UNEVEN_LOAD_FRACTION for name in rates}
+    )
 
 
 def _products(
@@ -210,7 +212,7 @@ def _products(
             kernels=float(layers),
             bytes_per_row=layers * (wide + 1) * width * ACTIVATION_BYTES,
             flops_per_row=layers * 4.0 * width,
-            rows=build.rows_of(group),
+            rows=build.group_rows(group),
         ),
     ]
 
@@ -223,7 +225,7 @@ def _exchange(part: MoEFeedForward, group: LayerGroup, build: Builder, ranks: in
     tokens.
     """
     setting = build.setting
-    link = setting.link_of(ranks)
+    link = setting.find_link(ranks)
     everywhere = link.direct or not setting.expert_parallel
     copies = ranks - 1.0 if everywhere else min(part.experts_per_token, ranks) * (ranks - 1) / ranks
     kind: Literal["all_gather", "all_to_all"] = "all_gather" if everywhere else "all_to_all"

@@ -23,7 +23,7 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
     heads, kv_heads = shard(mixer.num_heads, ranks), shard(mixer.num_kv_heads, ranks)
     width, value_width = heads * mixer.head_dim, heads * mixer.value_head_dim
     keys, values = kv_heads * mixer.head_dim, kv_heads * mixer.value_head_dim
-    own = mixer.projected
+    own = mixer.projected_parts
     kv_width = (keys if "k" in own else 0.0) + (values if "v" in own else 0.0)
     query_width = width * (2 if mixer.output_gate else 1)
     into = ("qkv", hidden, query_width + kv_width, [f"{name}_proj" for name in own])
@@ -44,7 +44,7 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
     fitted_prefill = build.attention(
         "attention prefill" + suffix,
         "prefill_attention",
-        PrefillWork(windowed=not mixer.prompt_whole, **of_prefill),
+        PrefillWork(windowed=not mixer.sees_whole_prompt, **of_prefill),
         count=layers,
     )
     fitted_decode = build.attention(
@@ -53,7 +53,7 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
         DecodeWork(windowed=windowed, **work | per_rank),
         count=layers,
     )
-    prefill, decode = eager.by_kernel(
+    prefill, decode = eager.select_attention_kernel(
         fitted_prefill, fitted_decode, build, mixer=mixer, heads=heads, kv_heads=kv_heads
     )
     exchange = build.context_exchange(layers, query_values=width, output_values=value_width)

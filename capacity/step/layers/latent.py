@@ -90,7 +90,7 @@ def _attention(
     engine, architecture = build.setting.engine, build.setting.profile.architecture
     fills = top_k is not None and engine is not None and architecture in engine.sparse_kernels_fill_top_k
     decode = DecodeWork(
-        flops_per_pair=2.0 * heads * absorbed * (_padding(heads, build) if fills else 1.0),
+        flops_per_pair=2.0 * heads * absorbed * (_head_padding(heads, build) if fills else 1.0),
         context_bytes=mixer.kv_bytes_per_token(build.kv_cache) / shared,
         row_bytes=heads * absorbed * ACTIVATION_BYTES * shared,
         top_k=top_k,
@@ -103,7 +103,7 @@ def _attention(
     decodes = build.attention("attention decode", "mla_decode", decode, count=group.num_layers)
     attention: list[Attention | Transfer] = [
         build.attention("attention prefill", "mla_prefill", prefill, count=group.num_layers),
-        _at_most(SPARSE_DECODE_COMPUTE_FRACTION, decodes) if fills else decodes,
+        _limit_compute_fraction(SPARSE_DECODE_COMPUTE_FRACTION, decodes) if fills else decodes,
         *exchange,
     ]
     if mixer.indexer is None:
@@ -127,7 +127,7 @@ def _note_backend(build: Builder) -> None:
 def sparse_prefill(decode: "DecodeWork", heads: float, group: LayerGroup, build: Builder) -> Attention:
     """Build the prefill of prompts longer than decode's top-k: the same work as decode, row by row."""
     assert decode.top_k is not None
-    padding = 1.0 if decode.fills else _padding(heads, build)
+    padding = 1.0 if decode.fills else _head_padding(heads, build)
     work = SparsePrefillWork(
         flops_per_pair=decode.flops_per_pair * padding,
         context_bytes=decode.context_bytes,
@@ -138,16 +138,18 @@ def sparse_prefill(decode: "DecodeWork", heads: float, group: LayerGroup, build:
     )
     operator = build.attention("attention prefill (sparse)", "mla_decode", work, count=group.num_layers)
     by_decode = decode.fills and heads < HEADS_OF_PREFILL_KERNEL
-    return _at_most(SPARSE_DECODE_COMPUTE_FRACTION if by_decode else SPARSE_COMPUTE_FRACTION, operator)
+    return _limit_compute_fraction(
+        SPARSE_DECODE_COMPUTE_FRACTION if by_decode else SPARSE_COMPUTE_FRACTION, operator
+    )
 
 
-def _at_most(compute_fraction: float, operator: Attention) -> Attention:
+def _limit_compute_fraction(compute_fraction: float, operator: Attention) -> Attention:
     """Return the operator with its compute fraction limited to `compute_fraction`."""
     fraction = min(operator.constants.compute_fraction, compute_fraction)
     return replace(operator, constants=operator.constants.model_copy(update={"compute_fraction": fraction}))
 
 
-def _padding(heads: float, build: Builder) -> float:
+def _head_padding(heads: float, build: Builder) -> float:
     return max(1.0, PADDED_HEADS.get(build.setting.profile.architecture, 0) / heads)
 
 

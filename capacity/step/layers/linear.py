@@ -31,7 +31,7 @@ _SCAN = AttentionCoefficients(
 )
 
 
-def recurrence(heads: float, flops_per_s: float) -> AttentionCoefficients:
+def recurrence_constants(heads: float, flops_per_s: float) -> AttentionCoefficients:
     """Return constants of the chunked delta rule in Triton, for `heads` value heads on a GPU of this peak.
 
     Measured (flash-linear-attention 0.4.2, the four kernels, one prompt of 8,192 tokens; flashinfer PRs 3001, 3788 and
@@ -76,7 +76,10 @@ def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> Mixe
         ],
         attention=[
             build.attention_with(
-                "linear attention", work, count=layers, constants=recurrence(heads, build.peak("bf16"))
+                "linear attention",
+                work,
+                count=layers,
+                constants=recurrence_constants(heads, build.peak("bf16")),
             )
         ],
     )

@@ -20,9 +20,9 @@ def terms() -> tuple[Term, ...]:
 
 def find_term(name: str) -> Term:
     """Return the term of this name or alias; case, `-` and `_` do not matter. Raises UnknownName."""
-    key = _key(name)
+    key = _normalise_name(name)
     for term in terms():
-        if key in (_key(term.name), *map(_key, term.aliases)):
+        if key in (_normalise_name(term.name), *map(_normalise_name, term.aliases)):
             return term
     aliases = {alias: term.name for term in terms() for alias in term.aliases}
     raise UnknownName("term", name, [term.name for term in terms()], aliases=aliases)
@@ -43,5 +43,5 @@ def define(name: str, situation: Situation | None = None) -> Definition:
     return Definition(term=term.name, definition=term.definition, yours=yours)
 
 
-def _key(name: str) -> str:
+def _normalise_name(name: str) -> str:
     return " ".join(name.lower().replace("-", " ").replace("_", " ").split())

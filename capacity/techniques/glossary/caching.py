@@ -7,7 +7,7 @@ from capacity.step import prefill_shape
 from capacity.techniques.attention_io import attention_io
 from capacity.techniques.glossary.term import GIB, Situation, milliseconds
 from capacity.techniques.kv_bytes import limited_attention, request_kv_bytes
-from capacity.techniques.kv_eviction import BUDGET_TOKENS, eviction_rows, methods_asked
+from capacity.techniques.kv_eviction import BUDGET_TOKENS, eviction_rows, selected_methods
 from capacity.techniques.long_context import decode_crossover_tokens, offload, prefill_crossover_tokens
 
 EXAMPLE_WINDOW, EXAMPLE_SINKS = 4096, 4
@@ -69,7 +69,7 @@ def eviction_example(s: Situation) -> str:
     whole, kept = eviction_rows(
         s.pool.model,
         s.pool,
-        methods_asked("snapkv"),
+        selected_methods("snapkv"),
         context_tokens=tokens,
         budget_tokens=BUDGET_TOKENS,
         batch_size=s.requests_in_flight,

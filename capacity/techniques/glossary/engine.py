@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from capacity.answers.startup import part_of, startup_of
+from capacity.answers.startup import startup_of, startup_part
 from capacity.techniques.glossary.term import GIB, Situation, milliseconds
 
 
@@ -96,7 +96,7 @@ def memory_efficiency(s: Situation) -> str:
 
 def start_up(s: Situation) -> str:
     """Return the parts of the start-up time from public logs, plus `trtllm-build` for engines that are built."""
-    found, build = startup_of(s.pool), part_of("engine_build_s")
+    found, build = startup_of(s.pool), startup_part("engine_build_s")
     built = (
         f"trtllm-build takes another {build.value:,.0f} s ({build.low:,.0f} to {build.high:,.0f}); "
         "TensorRT-LLM's PyTorch backend, the default since 1.0, builds no engine"

@@ -7,7 +7,7 @@ from capacity.model.quantization import weight_bytes
 from capacity.pool.drafting import Speculation, find_speculator
 from capacity.pool.drafting.lossy import early_exit_share, threshold_acceptance
 from capacity.step.expert_load import distinct_experts
-from capacity.step.layers.feed_forward import routing_evenness
+from capacity.step.layers.feed_forward import routing_gamma_shape
 from capacity.techniques.batch_waste import exponential_slot_gain
 from capacity.techniques.glossary.term import GIB, Situation, milliseconds
 from capacity.techniques.long_context import context_parallel_prefill
@@ -52,8 +52,8 @@ def expert_parallel(s: Situation) -> str:
         return f"{s.pool.model.name} has 0 experts to distribute"
     batch, ranks = s.requests_in_flight, max(s.pool.pool.tensor_parallel_size, 2)
     chosen = (part.num_experts, part.experts_per_token, batch)
-    read = distinct_experts(*chosen, routing_evenness(part))
-    uneven = expert_imbalance(*chosen, ranks, routing_evenness(part))
+    read = distinct_experts(*chosen, routing_gamma_shape(part))
+    uneven = expert_imbalance(*chosen, ranks, routing_gamma_shape(part))
     return (
         f"a step of {batch:,} tokens reads {read:,.0f} of {part.num_experts} experts; on {ranks} GPUs the "
         f"busiest one processes {uneven:.2f} times the mean"

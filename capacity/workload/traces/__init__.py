@@ -9,7 +9,7 @@ from capacity.workload.traces.format import FirstLine, JsonLines, Table, TraceOp
 from capacity.workload.traces.formats import trace_formats
 from capacity.workload.traces.json_lines import json_document, json_record
 from capacity.workload.traces.lines import TraceLines, open_trace, short_repr
-from capacity.workload.traces.table import refuse_table, table_of
+from capacity.workload.traces.table import parse_header, reject_table
 from capacity.workload.workload import Workload
 
 
@@ -35,7 +35,7 @@ def read_trace(
     with open_trace(path) as lines:
         first = _first_line(lines)
         options = TraceOptions(
-            name=_name(lines.path),
+            name=_trace_name(lines.path),
             limit=limit,
             block_tokens=block_tokens,
             seconds_per_unit=seconds_per_unit,
@@ -44,9 +44,9 @@ def read_trace(
         )
         known = next((entry for entry in trace_formats() if entry.recognises(first)), None)
         if known is None:
-            _refuse(lines, first)
+            _reject_unknown_format(lines, first)
         if isinstance(first, JsonLines) and first.rest and not known.arrays:
-            lines.refuse(f"is a JSON array: {known.title} have one object per line")
+            lines.reject(f"is a JSON array: {known.title} have one object per line")
         if spread_ticks and not known.spreads_ticks:
             raise InvalidInput(
                 f"--trace-spread-ticks has no effect on {known.title} traces, which have no coarse clock: remove it"
@@ -64,29 +64,29 @@ def _first_line(lines: TraceLines) -> FirstLine:
     """Return the first line that is not blank, as a table's header or a JSON object; raises MalformedFile."""
     text = next((line for line in lines if line.strip()), None)
     if text is None:
-        lines.refuse("the file is empty")
+        lines.reject("the file is empty")
     begins, ends = text.lstrip()[:1], text.rstrip()[-1:]
     if begins == "[" or (begins == "{" and ends in ("{", "[", ",")):  # an array, or a multi-line object
         return json_document(lines, text)
     if begins == "{":
         return JsonLines(json_record(lines, text))
-    return table_of(lines, text)
+    return parse_header(lines, text)
 
 
-def _refuse(lines: TraceLines, first: FirstLine) -> NoReturn:
+def _reject_unknown_format(lines: TraceLines, first: FirstLine) -> NoReturn:
     """Raise MalformedFile for a file of unknown format."""
     if isinstance(first, Table):
-        refuse_table(
+        reject_table(
             lines, first, " or ".join(",".join(entry.needed) for entry in trace_formats() if entry.tabular)
         )
     needed = " or ".join(
         ", ".join(entry.needed) for entry in trace_formats() if entry.needed and not entry.tabular
     )
     keys = short_repr(", ".join(map(str, first.record)))
-    lines.refuse(f"keys {keys} do not match a known trace format; needed: {needed}")
+    lines.reject(f"keys {keys} do not match a known trace format; needed: {needed}")
 
 
-def _name(path: str) -> str:
+def _trace_name(path: str) -> str:
     name = PurePath(path).name
     for ending in (".gz", ".csv", ".jsonl", ".json"):
         name = name.removesuffix(ending)

@@ -13,7 +13,7 @@ def json_record(lines: TraceLines, line: str) -> dict[str, object]:
     """Return one line as a JSON object; raises MalformedFile."""
     record = _decode(lines, line)
     if not isinstance(record, dict):
-        lines.refuse(f"is not a JSON object: {short_repr(line.strip())}; a trace has one object per line")
+        lines.reject(f"is not a JSON object: {short_repr(line.strip())}; a trace has one object per line")
     return record
 
 
@@ -21,9 +21,9 @@ def _decode(lines: TraceLines, text: str) -> object:
     try:
         return _DECODER.decode(text)
     except RecursionError:
-        lines.refuse("is nested too deeply")
+        lines.reject("is nested too deeply")
     except ValueError as error:
-        lines.refuse(f"is not JSON: {getattr(error, 'msg', error)}: {short_repr(text.strip())}")
+        lines.reject(f"is not JSON: {getattr(error, 'msg', error)}: {short_repr(text.strip())}")
 
 
 def json_document(lines: TraceLines, first: str) -> JsonLines:
@@ -33,26 +33,26 @@ def json_document(lines: TraceLines, first: str) -> JsonLines:
         texts.append(line)
         characters += len(line)
         if characters > MAX_DOCUMENT_CHARACTERS:
-            lines.refuse(
+            lines.reject(
                 f"the document has more than {MAX_DOCUMENT_CHARACTERS:,} characters; write one object per line"
             )
     read = _decode(lines, "".join(texts))
     objects = [entry for entry in (read if isinstance(read, list) else [read]) if isinstance(entry, dict)]
     if not objects or (isinstance(read, list) and len(objects) < len(read)):
-        lines.refuse(f"is neither a JSON object nor a list of objects: {short_repr(first.strip())}")
+        lines.reject(f"is neither a JSON object nor a list of objects: {short_repr(first.strip())}")
     return JsonLines(objects[0], tuple(objects[1:]))
 
 
 def json_number(lines: TraceLines, field: str, value: object) -> float:
     """Return a JSON field as a finite number of at least 0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        lines.refuse(f"{field} {short_repr(value)} is not a number")
+        lines.reject(f"{field} {short_repr(value)} is not a number")
     if not value < float("inf") or abs(value) > 1e300:
-        lines.refuse(f"{field} {short_repr(value)} is not finite")
+        lines.reject(f"{field} {short_repr(value)} is not finite")
     if value < 0:
-        lines.refuse(f"{field} {short_repr(value)} is negative")
+        lines.reject(f"{field} {short_repr(value)} is negative")
     if value > 1000 * MAX_CLOCK_S:
-        lines.refuse(f"{field} {short_repr(value)} is too large")
+        lines.reject(f"{field} {short_repr(value)} is too large")
     return float(value)
 
 
@@ -61,14 +61,14 @@ def json_tokens(lines: TraceLines, field: str, value: object) -> int:
     if type(value) is not int:
         number = json_number(lines, field, value)
         if number != int(number):
-            lines.refuse(f"{field} {short_repr(value)} is not a whole number")
+            lines.reject(f"{field} {short_repr(value)} is not a whole number")
         value = int(number)
     check_tokens(lines, field, value, value)
     return value
 
 
-def _no_constant(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a number")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(parse_constant=_reject_constant)

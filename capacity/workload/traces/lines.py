@@ -44,33 +44,33 @@ class TraceLines:
                 self.number += 1
                 characters += len(line)
                 if len(line) > MAX_LINE_CHARACTERS:
-                    self.refuse(
+                    self.reject(
                         f"is longer than {MAX_LINE_CHARACTERS:,} characters; a trace has one request per line"
                     )
                 if characters > MAX_FILE_CHARACTERS:
-                    self.refuse(
+                    self.reject(
                         f"the file has more than {MAX_FILE_CHARACTERS:,} characters; set a limit to read a part of it"
                     )
                 yield line
         except EOFError:
-            self.refuse("the gzip data end early: the file is truncated")
+            self.reject("the gzip data end early: the file is truncated")
         except (gzip.BadGzipFile, zlib.error) as error:
-            self.refuse(f"the gzip data are damaged: {error}")
+            self.reject(f"the gzip data are damaged: {error}")
         except OSError as error:
-            self.refuse(f"cannot be read: {error.strerror or error}")
+            self.reject(f"cannot be read: {error.strerror or error}")
 
-    def refuse(self, problem: str) -> NoReturn:
+    def reject(self, problem: str) -> NoReturn:
         """Raise MalformedFile about the current line."""
         raise MalformedFile(self.path, problem, where=f"line {max(self.number, 1)}")
 
-    def holds(self, rows: int) -> bool:
+    def allows_rows(self, rows: int) -> bool:
         """Return whether a trace may have this many rows."""
         return rows <= MAX_ROWS
 
     def count_row(self, rows: int) -> None:
         """Reject the file if it has more rows than `MAX_ROWS`."""
-        if not self.holds(rows):
-            self.refuse(f"more than {MAX_ROWS:,} requests; set a limit to read the first ones")
+        if not self.allows_rows(rows):
+            self.reject(f"more than {MAX_ROWS:,} requests; set a limit to read the first ones")
 
 
 @contextmanager
@@ -78,10 +78,10 @@ def open_trace(path: str | os.PathLike[str]) -> Iterator[TraceLines]:
     """Yield the lines of a file, or of standard input for `-`; gzip is recognised by its first two bytes."""
     name = os.fspath(path)
     if name == "-":
-        yield TraceLines("stdin", _as_text(_buffer(sys.stdin.buffer)))
+        yield TraceLines("stdin", _decode_text(_buffer(sys.stdin.buffer)))
         return
     with open_outside(name) as binary:
-        yield TraceLines(name, _as_text(binary))
+        yield TraceLines(name, _decode_text(binary))
 
 
 def short_repr(value: object) -> str:
@@ -90,15 +90,15 @@ def short_repr(value: object) -> str:
     return text if len(text) <= 48 else f"{text[:44]}...{text[0]}"
 
 
-def token_count(lines: TraceLines, field: str, text: str) -> tuple[int, bool]:
+def parse_token_count(lines: TraceLines, field: str, text: str) -> tuple[int, bool]:
     """Return the tokens of a field and whether it was not written in plain digits; reject values below 1."""
     text = text.strip()
     if text.isdigit() and text.isascii() and len(text) < 18:
         count, plain = int(text), True
     else:
-        value = number(lines, field, text)
+        value = parse_number(lines, field, text)
         if value != math.floor(value):
-            lines.refuse(f"{field} {short_repr(text)} is not a whole number")
+            lines.reject(f"{field} {short_repr(text)} is not a whole number")
         count, plain = int(value), False
     check_tokens(lines, field, count, text)
     return count, not plain
@@ -107,39 +107,39 @@ def token_count(lines: TraceLines, field: str, text: str) -> tuple[int, bool]:
 def check_tokens(lines: TraceLines, field: str, count: int, written: object) -> None:
     """Reject a token count below 0 or above the limit of any model; the caller handles 0."""
     if count < 0:
-        lines.refuse(f"{field} {short_repr(written)} is negative; a request has at least 1 token")
+        lines.reject(f"{field} {short_repr(written)} is negative; a request has at least 1 token")
     if count > MAX_REQUEST_TOKENS:
-        lines.refuse(
+        lines.reject(
             f"{field} {short_repr(written)} is above {MAX_REQUEST_TOKENS:,} tokens, longer than any model's context"
         )
 
 
-def number(lines: TraceLines, field: str, text: str) -> float:
+def parse_number(lines: TraceLines, field: str, text: str) -> float:
     """Return a field as a finite number; reject anything else."""
     text = text.strip()
     if not text:
-        lines.refuse(f"{field} is empty")
+        lines.reject(f"{field} is empty")
     if _NOT_FINITE.fullmatch(text):
-        lines.refuse(f"{field} {short_repr(text)} is not finite")
+        lines.reject(f"{field} {short_repr(text)} is not finite")
     if not _NUMBER.fullmatch(text):
-        lines.refuse(f"{field} {short_repr(text)} is not a number")
+        lines.reject(f"{field} {short_repr(text)} is not a number")
     value = float(text)
     if math.isinf(value):
-        lines.refuse(f"{field} {short_repr(text)} is not finite: above the range of 64-bit floats")
+        lines.reject(f"{field} {short_repr(text)} is not finite: above the range of 64-bit floats")
     return value
 
 
-def seconds(lines: TraceLines, field: str, text: str) -> float:
+def parse_seconds(lines: TraceLines, field: str, text: str) -> float:
     """Return a field as a time, finite and not negative."""
-    value = number(lines, field, text)
+    value = parse_number(lines, field, text)
     if value < 0:
-        lines.refuse(f"{field} {short_repr(text.strip())} is negative; times run from 0")
+        lines.reject(f"{field} {short_repr(text.strip())} is negative; times run from 0")
     if value > MAX_CLOCK_S:
-        lines.refuse(f"{field} {short_repr(text.strip())} is too large: at most {MAX_CLOCK_S:g} s")
+        lines.reject(f"{field} {short_repr(text.strip())} is too large: at most {MAX_CLOCK_S:g} s")
     return value
 
 
-def from_first(arrival_s: FloatArray, notices: list[str]) -> FloatArray:
+def count_from_first(arrival_s: FloatArray, notices: list[str]) -> FloatArray:
     """Return the arrivals; if they must be calendar times, count from the first and add a notice."""
     first_s = float(arrival_s.min())
     if first_s < EPOCH_LIKE_S:
@@ -152,7 +152,7 @@ def _buffer(stream: IO[bytes]) -> io.BufferedReader:
     return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)  # type: ignore[arg-type]
 
 
-def _as_text(binary: io.BufferedReader) -> IO[str]:
+def _decode_text(binary: io.BufferedReader) -> IO[str]:
     """Return the stream as UTF-8 text, with or without a BOM, with any line ends; keep invalid bytes for messages."""
     try:
         compressed = binary.peek(2)[:2] == b"\x1f\x8b"

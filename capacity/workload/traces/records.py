@@ -17,7 +17,7 @@ from capacity.workload.workload import Workload
 
 Record = Mapping[str, object]
 _PER_NS = ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000), (0.0, 1_000_000_000))  # ns, us, ms and s since 1970
-_DEEPEST = 4  # maximum nesting of dotted names
+_MAX_DEPTH = 4  # maximum nesting of dotted names
 
 
 def json_records(lines: TraceLines, first: JsonLines) -> Iterator[Record]:
@@ -29,14 +29,14 @@ def json_records(lines: TraceLines, first: JsonLines) -> Iterator[Record]:
             yield json_record(lines, line)
 
 
-def flat(record: Record, prefix: str = "", depth: int = 0) -> dict[str, object]:
+def flatten_record(record: Record, prefix: str = "", depth: int = 0) -> dict[str, object]:
     """Return nested objects with dotted names; OpenTelemetry `attributes` keep their own names."""
     found: dict[str, object] = {}
     for name, value in record.items():
         if name == "attributes":
             found |= _attributes(value)
-        elif isinstance(value, Mapping) and depth < _DEEPEST:
-            found |= flat(value, f"{prefix}{name}.", depth + 1)
+        elif isinstance(value, Mapping) and depth < _MAX_DEPTH:
+            found |= flatten_record(value, f"{prefix}{name}.", depth + 1)
         else:
             found[f"{prefix}{name}"] = value
     return found
@@ -51,11 +51,11 @@ def _attributes(value: object) -> dict[str, object]:
         typed = entry.get("value") if isinstance(entry, Mapping) else None
         if isinstance(typed, Mapping) and len(typed) == 1:
             (kind, held) = next(iter(typed.items()))
-            found[str(entry.get("key", ""))] = _whole(held) if kind == "intValue" else held
+            found[str(entry.get("key", ""))] = _parse_whole_number(held) if kind == "intValue" else held
     return found
 
 
-def _whole(value: object) -> object:
+def _parse_whole_number(value: object) -> object:
     """Convert OTLP's 64-bit numbers, which are text."""
     return (
         int(value)
@@ -76,7 +76,9 @@ class Names:
 
     def names_of(self, record: Record) -> tuple[str, str, str] | None:
         """Return the names of a record's time, prompt tokens and output tokens."""
-        time, prompt, output = (one_of(record, names) for names in (self.times, self.prompts, self.outputs))
+        time, prompt, output = (
+            first_name_in(record, names) for names in (self.times, self.prompts, self.outputs)
+        )
         return None if time is None or prompt is None or output is None else (time, prompt, output)
 
 
@@ -86,7 +88,7 @@ def record_names() -> Mapping[str, Names]:
     return read_rows(Path(__file__).with_name("formats") / "records.toml", Names)
 
 
-def one_of(record: Record, names: Sequence[str]) -> str | None:
+def first_name_in(record: Record, names: Sequence[str]) -> str | None:
     """Return the first of `names` in the record."""
     return next((name for name in names if record.get(name) is not None), None)
 
@@ -110,8 +112,8 @@ class Requests:
     def add(self, record: Record, time: str, prompt: str, output: str, session: str | None = None) -> None:
         """Add a request by the names of its fields; a request without an answer is only counted."""
         lines = self.lines
-        output_tokens = json_tokens(lines, output, _whole(record[output]))
-        prompt_tokens = json_tokens(lines, prompt, _whole(record[prompt]))
+        output_tokens = json_tokens(lines, output, _parse_whole_number(record[output]))
+        prompt_tokens = json_tokens(lines, prompt, _parse_whole_number(record[prompt]))
         if output_tokens == 0 or prompt_tokens == 0:
             self.empty += 1
             return
@@ -124,7 +126,7 @@ class Requests:
 
     def _nanoseconds(self, field: str, value: object) -> int:
         """Return the nanoseconds of a date with time, or of s, ms, us or ns since 1970, inferred from the magnitude."""
-        value = _whole(value)
+        value = _parse_whole_number(value)
         if isinstance(value, str):
             return self.clock.nanoseconds(self.lines, field, value)
         if (
@@ -132,17 +134,17 @@ class Requests:
             or not isinstance(value, int | float)
             or not 0 <= value < 1e9 * MAX_CLOCK_S
         ):
-            self.lines.refuse(f"{field} {short_repr(value)} is not a time")
+            self.lines.reject(f"{field} {short_repr(value)} is not a time")
         scale = next(ns for least, ns in _PER_NS if value >= least)
         ns = value * scale if isinstance(value, int) else round(value * scale)
         if ns >= 1 << 63:
-            self.lines.refuse(f"{field} {short_repr(value)} is too large for a time")
+            self.lines.reject(f"{field} {short_repr(value)} is too large for a time")
         return ns
 
     def workload(self, name: str, notices: Sequence[str] = ()) -> Workload:
         """Return the requests, on a clock that starts at the first one. Raises MalformedFile if there are none."""
         if not len(self):
-            self.lines.refuse("has no request with a time, prompt and output tokens")
+            self.lines.reject("has no request with a time, prompt and output tokens")
         if self.empty:
             notices = (*notices, f"{self.empty:,} requests without an answer (0 tokens) skipped")
         sent_ns = as_ints(self.sent_ns)

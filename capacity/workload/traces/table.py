@@ -20,11 +20,11 @@ from capacity.workload.traces.format import FirstLine, Table, TraceFormat, Trace
 from capacity.workload.traces.lines import (
     MAX_CLOCK_S,
     TraceLines,
-    from_first,
-    number,
-    seconds,
+    count_from_first,
+    parse_number,
+    parse_seconds,
+    parse_token_count,
     short_repr,
-    token_count,
 )
 from capacity.workload.workload import Workload
 
@@ -79,35 +79,35 @@ def _read(schema: CsvSchema, lines: TraceLines, first: FirstLine, options: Trace
     names = [column.casefold() for column in first.columns]
     for column in schema.required:
         if names.count(column.casefold()) > 1:
-            lines.refuse(f"column {short_repr(column)} occurs {names.count(column.casefold())} times")
+            lines.reject(f"column {short_repr(column)} occurs {names.count(column.casefold())} times")
     table = _Columns(lines, schema, first.columns)
     try:
         table.read(iter(lines), first.delimiter, options.limit)
     except csv.Error as error:
-        lines.refuse(str(error))
+        lines.reject(str(error))
     if not table.prompt_tokens:
-        lines.refuse(f"the {schema.name} table has a header but no requests")
+        lines.reject(f"the {schema.name} table has a header but no requests")
     return table.workload(options.name)
 
 
-def table_of(lines: TraceLines, first_line: str) -> Table:
+def parse_header(lines: TraceLines, first_line: str) -> Table:
     """Return the column names, with the delimiter that gives most of them; raises MalformedFile."""
     split: dict[str, list[str]] = {}
     for delimiter in ",;\t":
         try:
             split[delimiter] = next(csv.reader([first_line], delimiter=delimiter, strict=True), [])
         except csv.Error as error:
-            lines.refuse(f"the header {short_repr(first_line.strip())} is not CSV: {error}")
+            lines.reject(f"the header {short_repr(first_line.strip())} is not CSV: {error}")
     delimiter = max(split, key=lambda d: len(split[d]))
     return Table(tuple(column.strip() for column in split[delimiter]), delimiter)
 
 
-def refuse_table(lines: TraceLines, table: Table, needed: str) -> NoReturn:
+def reject_table(lines: TraceLines, table: Table, needed: str) -> NoReturn:
     """Raise MalformedFile for unknown columns; `needed` lists columns of the known formats."""
     columns = short_repr(",".join(table.columns))
     if all(re.fullmatch(r"[0-9.:+\- T]*", column) for column in table.columns):
-        lines.refuse(f"the header is missing: the first line is {columns}; columns must be named {needed}")
-    lines.refuse(f"columns {columns} do not match a known trace format; needed: {needed}")
+        lines.reject(f"the header is missing: the first line is {columns}; columns must be named {needed}")
+    lines.reject(f"columns {columns} do not match a known trace format; needed: {needed}")
 
 
 class _Columns:
@@ -160,7 +160,7 @@ class _Columns:
     def _read_plain(self, chunk: list[str], delimiter: str) -> bool:
         """Add all rows of a chunk at once; return False and add nothing if a row needs individual parsing."""
         text = "".join(chunk)
-        if not text.isascii() or not self.lines.holds(len(self.prompt_tokens) + len(chunk)):
+        if not text.isascii() or not self.lines.allows_rows(len(self.prompt_tokens) + len(chunk)):
             return False
         if any(line.count(delimiter) != self.width - 1 for line in chunk):
             return False
@@ -190,22 +190,22 @@ class _Columns:
         arrival, prompt, output = (self.index[column.casefold()] for column in schema.required)
         arrival_name, prompt_name, output_name = schema.required
         clock: Callable[[TraceLines, str, str], float] = (
-            self.clock.nanoseconds if schema.calendar else seconds
+            self.clock.nanoseconds if schema.calendar else parse_seconds
         )
         for row in rows:
             if len(row) != width:
                 if not "".join(row).strip():
                     continue
-                lines.refuse(f"has {len(row)} fields, the header has {width}: {short_repr(','.join(row))}")
+                lines.reject(f"has {len(row)} fields, the header has {width}: {short_repr(','.join(row))}")
             answer_tokens = self._tokens(output_name, row[output])
             if answer_tokens == 0:
                 if not schema.skip_empty_answers:
-                    lines.refuse(f"{output_name} {short_repr(row[output])} must be at least 1 token")
+                    lines.reject(f"{output_name} {short_repr(row[output])} must be at least 1 token")
                 self.empty_answers += 1
                 continue
             prompt_tokens = self._tokens(prompt_name, row[prompt])
             if prompt_tokens == 0:
-                lines.refuse(f"{prompt_name} {short_repr(row[prompt])} must be at least 1 token")
+                lines.reject(f"{prompt_name} {short_repr(row[prompt])} must be at least 1 token")
             self.arrivals.append(clock(lines, arrival_name, row[arrival]))  # type: ignore[arg-type]
             self.prompt_tokens.append(prompt_tokens)
             self.output_tokens.append(answer_tokens)
@@ -213,7 +213,7 @@ class _Columns:
                 whose = row[self.index[str(schema.session).casefold()]].strip()
                 self.session_of.append(self.session.setdefault(whose, len(self.session)))
             for column, values in self.optional.items():
-                values.append(number(lines, column, row[self.index[column]]))
+                values.append(parse_number(lines, column, row[self.index[column]]))
             if limit is not None and len(self.prompt_tokens) >= limit:
                 return
             lines.count_row(len(self.prompt_tokens))
@@ -221,7 +221,7 @@ class _Columns:
     def _tokens(self, column: str, text: str) -> int:
         if text.isdigit() and text.isascii() and len(text) < 8:
             return int(text)
-        count, rewritten = token_count(self.lines, column, text)
+        count, rewritten = parse_token_count(self.lines, column, text)
         if rewritten and self.rewritten is None:
             self.rewritten = f"line {self.lines.number}: {column} {short_repr(text)} read as {count}"
         return count
@@ -254,7 +254,7 @@ class _Columns:
             since_first_s: FloatArray = (arrival_ns - arrival_ns.min()) / 1e9
             return since_first_s
         arrival_s = np.frombuffer(self.arrivals, dtype=np.float64)
-        return arrival_s - arrival_s.min() if self.schema.from_first else from_first(arrival_s, notices)
+        return arrival_s - arrival_s.min() if self.schema.from_first else count_from_first(arrival_s, notices)
 
 
 class CalendarClock:
@@ -267,22 +267,22 @@ class CalendarClock:
         """Return nanoseconds exactly: Azure writes seven decimals, more than datetime supports."""
         match = _CALENDAR.fullmatch(text.strip())
         if match is None:
-            lines.refuse(f"{field} {short_repr(text)} is not a time such as 2023-11-16 18:15:46.6805900")
+            lines.reject(f"{field} {short_repr(text)} is not a time such as 2023-11-16 18:15:46.6805900")
         day, minute, second, fraction, zone = match.groups()
         minute_ns = self._minutes.get((day, minute, zone))
         if minute_ns is None:
             try:
                 moment = datetime.fromisoformat(f"{day}T{minute}{zone or ''}")
             except ValueError as error:
-                lines.refuse(f"{field} {short_repr(text)} is not a time: {error}")
+                lines.reject(f"{field} {short_repr(text)} is not a time: {error}")
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
-                lines.refuse(
+                lines.reject(
                     f"{field} {short_repr(text)} is not between the years {_FIRST_YEAR} and {_LAST_YEAR}"
                 )
             minute_ns = self._minutes[day, minute, zone] = int(moment.timestamp()) * 1_000_000_000
         if int(second) > 59:
-            lines.refuse(f"{field} {short_repr(text)} is not a time: second must be in 0..59")
+            lines.reject(f"{field} {short_repr(text)} is not a time: second must be in 0..59")
         return minute_ns + int(second) * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
 
     def plain_nanoseconds(self, lines: TraceLines, field: str, texts: Sequence[str]) -> IntArray | None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capacity.model.quantization.expressions import LONGEST, Expressions, of_glob
+from capacity.model.quantization.expressions import MAX_CHARACTERS, Expressions, glob_to_expression
 
 NAMES = [
     "lm_head",
@@ -80,7 +80,7 @@ def test_any_expression_matches_as_pythons_does(pattern: str, name: str) -> None
 @given(st.text("ab*?[]!.", max_size=7), st.text("ab.", max_size=6))
 def test_globs_mean_what_shells_mean(glob: str, name: str) -> None:
     try:
-        expression = of_glob(glob)
+        expression = glob_to_expression(glob)
         ours = Expressions([expression]).match(name)
     except re.error:
         return
@@ -106,7 +106,7 @@ def test_what_hangs_pythons_is_answered_or_refused(pattern: str) -> None:
         "(?<=a)b",
         "(?i)a",
         r"\bgate",
-        "a" * (LONGEST + 1),
+        "a" * (MAX_CHARACTERS + 1),
         "(" * 400,
         "((a{99}){99}){99}",
         "(" * 9 + ")" + "{99})" * 8 + "{99}",

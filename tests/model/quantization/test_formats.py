@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import UnknownName
-from capacity.hardware.kernel_lookup import Lookup
+from capacity.hardware.kernel_lookup import KernelLookup
 from capacity.hardware.weight_kernels import weight_kernels
 from capacity.model.quantization import (
     find_format,
@@ -65,8 +65,8 @@ def test_every_format_has_a_source_and_says_what_multiplies_it() -> None:
 def test_every_format_has_constants_for_its_kernels() -> None:
     for stored in map(find_format, weight_formats()):
         for kernel in {stored.kernel, stored.fallback_kernel} - {None, *weight_kernels()}:
-            assert Lookup((), "vllm").kernel("gemm", kernel).fit.basis == "assumed"
-            assert Lookup((), "vllm").kernel("moe", kernel).fit.basis == "assumed"
+            assert KernelLookup((), "vllm").kernel("gemm", kernel).fit.basis == "assumed"
+            assert KernelLookup((), "vllm").kernel("moe", kernel).fit.basis == "assumed"
 
 
 def test_unweight_formats_suggest() -> None:

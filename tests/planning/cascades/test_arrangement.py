@@ -10,7 +10,7 @@ import pytest
 from capacity.answers.records import Quantity
 from capacity.planning.cascades.arrangement import Arrangement, Cache
 from capacity.planning.cascades.mixture import Stage, mixture_latency
-from capacity.planning.cascades.tiers import Waits
+from capacity.planning.cascades.tiers import AnswerTimes
 
 HOUR = 3600.0
 SECOND = Stage.constant(1.0)
@@ -42,8 +42,8 @@ class Priced:
         rate = requests_per_s if self.step is None else (self.engines(requests_per_s) or 0) * self.step
         return self.usd_at_scale.scale(rate * HOUR)
 
-    def waits(self, _: float, /) -> Waits | None:
-        return Waits(SECOND, SECOND)
+    def waits(self, _: float, /) -> AnswerTimes | None:
+        return AnswerTimes(SECOND, SECOND)
 
 
 CHEAP, DEAR = Priced(0.1, spread=0.1), Priced(1.0, spread=0.1)
@@ -80,7 +80,7 @@ def test_a_cache_pays_from_its_cost_over_that_of_a_miss() -> None:
     assert (found.value, found.low, found.high) == pytest.approx((0.02, 0.02 / 1.1, 0.02 / 0.9))
     assert cached.break_even_hits_here() == pytest.approx(0.02, abs=1e-3)
     at_it = cached.with_hit_rate(found.value)
-    assert at_it.usd_at_scale().value == pytest.approx(cached.alone.usd_at_scale().value)
+    assert at_it.usd_at_scale().value == pytest.approx(cached.large_model_only.usd_at_scale().value)
 
 
 def test_what_is_decided_is_paid_by_those_that_the_cache_misses() -> None:
@@ -103,7 +103,9 @@ def test_engines_that_embed_are_paid_for_every_request() -> None:
     assert at_it is not None
     assert at_it.value == pytest.approx(1 - 0.1 - 0.05)
     assert never_hit.with_escalation(at_it.value).usd_at_scale().value == pytest.approx(1.0)
-    ways = cached.ways(Waits(SECOND, SECOND), Waits(SECOND, SECOND), Waits(SECOND, Stage.constant(2.0)))
+    ways = cached.paths(
+        AnswerTimes(SECOND, SECOND), AnswerTimes(SECOND, SECOND), AnswerTimes(SECOND, Stage.constant(2.0))
+    )
     assert ways is not None
     assert mixture_latency(ways[0], "mean").value == pytest.approx(2.1 + 0.75 + 0.75 * 0.3)
 
@@ -112,7 +114,7 @@ def test_whole_engines_jump() -> None:
     steps = replace(BY_ANSWER, large=Priced(1.0, step=1.0), small=Priced(0.5, step=1.0))
     assert steps.usd_per_hour().value == pytest.approx(HOUR * (2 * 0.5 + 1 * 1.0))
     assert steps.break_even_escalation_here() == pytest.approx(0.5)  # one engine of two, at 2 requests/s
-    assert steps.with_escalation(0.51).usd_per_hour().value > steps.alone.usd_per_hour().value
+    assert steps.with_escalation(0.51).usd_per_hour().value > steps.large_model_only.usd_per_hour().value
 
 
 def test_a_small_model_that_is_no_cheaper_pays_at_no_rate() -> None:
@@ -126,12 +128,12 @@ def test_a_small_model_that_is_no_cheaper_pays_at_no_rate() -> None:
 
 
 def test_an_answer_that_is_judged_is_shown_at_its_end() -> None:
-    small = Waits(Stage.constant(0.2), Stage.constant(3.0))
-    large = Waits(Stage.constant(0.5), Stage.constant(7.0))
+    small = AnswerTimes(Stage.constant(0.2), Stage.constant(3.0))
+    large = AnswerTimes(Stage.constant(0.5), Stage.constant(7.0))
     cached = replace(BY_ANSWER, cache=CACHE, judge_s=1.0)
 
     def means(arranged: Arrangement) -> tuple[float, float]:
-        ways = arranged.ways(large, small)
+        ways = arranged.paths(large, small)
         assert ways is not None
         assert [sum(way.share for way in each) for each in ways] == pytest.approx([1.0, 1.0])
         return mixture_latency(ways[0], "mean").value, mixture_latency(ways[1], "mean").value
@@ -148,8 +150,8 @@ def test_an_answer_that_is_judged_is_shown_at_its_end() -> None:
             0.025 + kept * (routed + 3) + passed * (routed + 7),
         )
     )
-    assert cached.ways(None, small) is None
-    assert cached.with_escalation(0.0).ways(None, small) is not None
+    assert cached.paths(None, small) is None
+    assert cached.with_escalation(0.0).paths(None, small) is not None
 
 
 def test_a_client_is_once_as_far_away_whoever_works_on_its_request() -> None:
@@ -157,18 +159,21 @@ def test_a_client_is_once_as_far_away_whoever_works_on_its_request() -> None:
     near = replace(BY_ANSWER, cache=CACHE)
     far = replace(near, client_s=2.0)
     times = Stage.constant(3.0)
-    at_once, longer = Waits(times, times), Waits(Stage.constant(5.0), Stage.constant(5.0), client_s=2.0)
+    at_once, longer = (
+        AnswerTimes(times, times),
+        AnswerTimes(Stage.constant(5.0), Stage.constant(5.0), client_s=2.0),
+    )
     for embedded in (False, True):
-        before = near.ways(at_once, at_once, at_once if embedded else None)
-        after = far.ways(longer, longer, longer if embedded else None)
+        before = near.paths(at_once, at_once, at_once if embedded else None)
+        after = far.paths(longer, longer, longer if embedded else None)
         assert before is not None
         assert after is not None
         for some, more in zip(before[0] + before[1], after[0] + after[1], strict=True):
             assert mixture_latency([replace(more, share=1.0)], "mean").value == pytest.approx(
                 mixture_latency([replace(some, share=1.0)], "mean").value + 2.0
             )
-    api = far.ways(at_once, at_once)
+    api = far.paths(at_once, at_once)
     assert api is not None
     assert mixture_latency(api[1][1:], "mean").value == pytest.approx(
-        mixture_latency(near.ways(at_once, at_once)[1][1:], "mean").value
+        mixture_latency(near.paths(at_once, at_once)[1][1:], "mean").value
     )

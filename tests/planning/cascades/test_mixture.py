@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from capacity.planning.cascades.mixture import EXACT, MOST_POINTS, Stage, Way, mixture_latency
+from capacity.planning.cascades.mixture import EXACT, MOST_POINTS, RequestPath, Stage, mixture_latency
 
 POINTS = (np.arange(4000) + 0.5) / 4000
 EXPONENTIAL = -np.log1p(-POINTS)  # of mean 1, by its quantiles
@@ -19,7 +19,7 @@ def stage(scale: float = 1.0, ends: tuple[float, float] | None = EXACT) -> Stage
 
 
 def test_one_way_is_its_stage() -> None:
-    ways = [Way(share=1.0, stages=(stage(2.0, (0.5, 3.0)),))]
+    ways = [RequestPath(share=1.0, stages=(stage(2.0, (0.5, 3.0)),))]
     for statistic, value in (("mean", 2.0), ("p95", -2 * math.log(0.05))):
         found = mixture_latency(ways, statistic)  # type: ignore[arg-type]
         assert found.value == pytest.approx(value, rel=2e-3)
@@ -27,7 +27,7 @@ def test_one_way_is_its_stage() -> None:
 
 
 def test_two_stages_are_an_erlang_and_means_add_exactly() -> None:
-    ways = [Way(share=1.0, stages=(stage(), stage(), Stage.constant(1.0)))]
+    ways = [RequestPath(share=1.0, stages=(stage(), stage(), Stage.constant(1.0)))]
     assert mixture_latency(ways, "mean").value == pytest.approx(1 + 2 * float(EXPONENTIAL.mean()))
     p95 = mixture_latency(ways, "p95").value - 1  # P(T > t) = (1 + t) exp(-t)
     assert (1 + p95) * math.exp(-p95) == pytest.approx(0.05, abs=5e-4)
@@ -35,19 +35,19 @@ def test_two_stages_are_an_erlang_and_means_add_exactly() -> None:
 
 
 def test_a_mixture_of_exponentials() -> None:
-    ways = [Way(share=0.9, stages=(stage(),)), Way(share=0.1, stages=(stage(10.0),))]
+    ways = [RequestPath(share=0.9, stages=(stage(),)), RequestPath(share=0.1, stages=(stage(10.0),))]
     p95 = mixture_latency(ways, "p95").value
     assert 0.9 * math.exp(-p95) + 0.1 * math.exp(-p95 / 10) == pytest.approx(0.05, abs=2e-4)
     assert mixture_latency(ways, "mean").value == pytest.approx(1.9, rel=1e-3)
 
 
 def test_ways_that_nobody_takes_do_not_count() -> None:
-    none = Way(share=0.0, stages=(stage(1e6, None),))
-    assert mixture_latency([none, Way(share=1.0, stages=(Stage.constant(2.0),))], "p95").high == 2.0
+    none = RequestPath(share=0.0, stages=(stage(1e6, None),))
+    assert mixture_latency([none, RequestPath(share=1.0, stages=(Stage.constant(2.0),))], "p95").high == 2.0
 
 
 def test_an_unknown_interval_stays_unknown() -> None:
     found = mixture_latency(
-        [Way(share=1.0, stages=(replace(Stage.constant(2.0), mean_ends=None), stage()))], "mean"
+        [RequestPath(share=1.0, stages=(replace(Stage.constant(2.0), mean_ends=None), stage()))], "mean"
     )
     assert (found.low, found.high) == (None, None)

@@ -10,9 +10,9 @@ from capacity.answers.engine_setup import make_workload
 from capacity.answers.full_load import full_load
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Cost, Pool, Traffic
-from capacity.hardware.pricing import price_of
+from capacity.hardware.pricing import find_price_for_cost
 from capacity.planning.bills.hosted_prices import ApiPrice
-from capacity.planning.cascades.tiers import HostedSide, OwnSide, waits_of
+from capacity.planning.cascades.tiers import HostedSide, OwnSide, answer_times
 from capacity.pool.resolve import resolve
 
 MODEL = "llama-3.2-1b"
@@ -21,7 +21,7 @@ MODEL = "llama-3.2-1b"
 @pytest.fixture(scope="module")
 def own() -> OwnSide:
     resolved = resolve(MODEL, Pool(gpu="h100"))
-    price = price_of("h100", Cost(price="3.6"))
+    price = find_price_for_cost("h100", Cost(price="3.6"))
     assert price is not None
     traffic = Traffic(input_len=600, output_len=60, request_rate=1000.0, num_prompts=60)
     return OwnSide(resolved, price, traffic, 0.5)
@@ -61,7 +61,7 @@ def test_an_engine_is_simulated_at_its_share(own: OwnSide) -> None:
     arrivals = ran.run.records.arrival_ps / 1e12
     each = (len(arrivals) - 1) / (arrivals[-1] - arrivals[0])
     assert each == pytest.approx(own.capacity_per_s.value / 2, rel=0.5)
-    waits = waits_of(ran)
+    waits = answer_times(ran)
     assert len(waits.ttft.seconds) == 60
     assert np.all(waits.e2e.seconds > waits.ttft.seconds)
     assert waits.e2e.mean_ends is not None

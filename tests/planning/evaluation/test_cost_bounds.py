@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capacity.deployment import Pool
-from capacity.planning.evaluation.cost_bounds import Load, bound
-from capacity.planning.evaluation.evaluate import Engines, try_engines
+from capacity.planning.evaluation.cost_bounds import Load, bound_engine
+from capacity.planning.evaluation.evaluate import EngineGroup, evaluate_engines
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.evaluation.step_error import ScaledSteps, factors_at
 from capacity.planning.search.plan_request import parsed_slos
@@ -53,12 +53,12 @@ def test_bounds_exclude_nothing_that_could_win() -> None:
         )
         goal = Goal(slos=parsed_slos(slo), goodput_target=0.9)
         factors = factors_at(resolved, confidence)
-        found = bound(
+        found = bound_engine(
             resolved, ScaledSteps(resolved.step_model, factors).step_seconds, Load.average([workload]), goal
         )
         if found.reason is None and replicas >= found.min_replicas:
             return  # nothing is excluded
-        engines = Engines(resolved=resolved, replicas=replicas, factors=factors)
-        assert not try_engines([engines], [workload], goal).met
+        engines = EngineGroup(resolved=resolved, replicas=replicas, factors=factors)
+        assert not evaluate_engines([engines], [workload], goal).met
 
     check()

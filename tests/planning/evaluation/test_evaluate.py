@@ -7,9 +7,9 @@ import pytest
 
 from capacity.deployment import Pool
 from capacity.planning.evaluation.evaluate import (
-    Engines,
+    EngineGroup,
+    evaluate_engines,
     run_engines,
-    try_engines,
 )
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.search.plan_request import parsed_slos
@@ -24,8 +24,8 @@ def test_one_replica_in_turn_is_one_of_the_cluster(speculator: str | None) -> No
     request number, and so alike in distribution only."""
     resolved = resolve("llama-3.1-8b", Pool(gpu="a100", speculator=speculator))
     workload = random_requests(num_requests=120, input_len=300, output_len=20, request_rate_per_s=80, seed=3)
-    whole = run_engines([Engines(resolved=resolved, replicas=4)], workload).records
-    one = run_engines([Engines(resolved=resolved)], workload.take(np.arange(0, 120, 4))).records
+    whole = run_engines([EngineGroup(resolved=resolved, replicas=4)], workload).records
+    one = run_engines([EngineGroup(resolved=resolved)], workload.select(np.arange(0, 120, 4))).records
     assert np.array_equal(whole.arrival_ps[::4], one.arrival_ps)
     if speculator is None:
         assert np.array_equal(whole.finish_ps[::4], one.finish_ps)
@@ -51,8 +51,8 @@ def test_sessions_and_closed_loops_are_never_sampled() -> None:
         num_requests=1700, input_len=50, output_len=4, request_rate_per_s=50
     ).in_closed_loop(8)
     for workload in (talks, loop):
-        engines = [Engines(resolved=resolved, replicas=2)]
-        trial = try_engines(engines, [workload], Goal(slos=parsed_slos("e2el:p95:60s")), sample=True)
+        engines = [EngineGroup(resolved=resolved, replicas=2)]
+        trial = evaluate_engines(engines, [workload], Goal(slos=parsed_slos("e2el:p95:60s")), sample=True)
         assert (trial.seen, trial.requests) == ("all", len(workload))
 
 
@@ -64,11 +64,11 @@ def test_giving_up_and_sampling_change_no_verdict() -> None:
     for slo in ("ttft:p95:100ms", "ttft:p95:2s tpot:p95:60ms", "tpot:p50:10ms ttft:p99:60s"):
         goal = Goal(slos=parsed_slos(slo))
         for replicas in (1, 2, 4):
-            engines = [Engines(resolved=resolved, replicas=replicas)]
-            full = try_engines(engines, [workload], goal, give_up=False)
+            engines = [EngineGroup(resolved=resolved, replicas=replicas)]
+            full = evaluate_engines(engines, [workload], goal, give_up=False)
             assert full.seen == "all"
-            assert try_engines(engines, [workload], goal).met == full.met
-            sample = try_engines(engines, [workload], goal, sample=True)
+            assert evaluate_engines(engines, [workload], goal).met == full.met
+            sample = evaluate_engines(engines, [workload], goal, sample=True)
             assert sample.met == full.met
             if full.met and replicas > 1:
                 assert sample.seen == "sample"
@@ -85,11 +85,11 @@ def test_the_first_draw_may_promise_and_never_condemns() -> None:
     resolved = resolve("llama-3.1-8b", Pool(gpu="a100"))
     draws = [requests(rate, count=100) for rate in (40.0, 2.0, 2.0)]  # the first is the hardest
     hard = Goal(slos=parsed_slos("ttft:p60:300ms"))
-    engines = [Engines(resolved=resolved)]
-    alone = try_engines(engines, draws[:1], hard)
+    engines = [EngineGroup(resolved=resolved)]
+    alone = evaluate_engines(engines, draws[:1], hard)
     assert not alone.met
-    together = try_engines(engines, draws, hard, sample=True, first_draw=True)
+    together = evaluate_engines(engines, draws, hard, sample=True, first_draw=True)
     assert (together.met, together.seen) == (True, "all")
     easy = Goal(slos=parsed_slos("ttft:p60:9s"))
-    promised = try_engines(engines, draws, easy, sample=True, first_draw=True)
+    promised = evaluate_engines(engines, draws, easy, sample=True, first_draw=True)
     assert (promised.met, promised.seen, promised.requests) == (True, "sample", 100)

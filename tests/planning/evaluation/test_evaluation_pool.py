@@ -17,7 +17,7 @@ from capacity.planning.evaluation.evaluation_context import (
     EvaluationContext,
     EvaluationRequest,
     OutOfTime,
-    first_look,
+    first_request,
 )
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.evaluation.slo_evaluation import Goal
@@ -38,7 +38,8 @@ def arena(requests: int = 60, output_len: int = 20) -> EvaluationContext:
 
 
 ASKS = [
-    first_look(Candidate(pool=Pool(gpu="h100", max_num_seqs=seqs), replicas=1), 0.9) for seqs in (1, 2, 4, 8)
+    first_request(Candidate(pool=Pool(gpu="h100", max_num_seqs=seqs), replicas=1), 0.9)
+    for seqs in (1, 2, 4, 8)
 ]
 
 

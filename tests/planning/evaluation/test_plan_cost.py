@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from capacity.answers.costs import most_per_s
+from capacity.answers.costs import max_requests_per_s
 from capacity.deployment import Pool
-from capacity.planning.evaluation.evaluate import trial_load
+from capacity.planning.evaluation.evaluate import served_load_of
 from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.pool.resolve import resolve
 from capacity.workload import Workload
@@ -34,7 +34,7 @@ TRIAL = Evaluation(
 
 
 def test_what_is_kept_up_with_is_served_as_it_comes() -> None:
-    load = trial_load(ENGINES, TRIAL, ARRIVING, offered_per_s=1.0)
+    load = served_load_of(ENGINES, TRIAL, ARRIVING, offered_per_s=1.0)
     assert load is not None
     assert load.requests_per_s == 1.0
     assert (load.input_tokens, load.output_tokens) == (pytest.approx(500), pytest.approx(100))
@@ -43,7 +43,7 @@ def test_what_is_kept_up_with_is_served_as_it_comes() -> None:
 
 
 def test_a_missed_limit_alone_is_no_overload() -> None:
-    load = trial_load(ENGINES, replace(TRIAL, met=False), ARRIVING, offered_per_s=1.0)
+    load = served_load_of(ENGINES, replace(TRIAL, met=False), ARRIVING, offered_per_s=1.0)
     assert load is not None
     assert load.requests_per_s == 1.0
 
@@ -51,17 +51,17 @@ def test_a_missed_limit_alone_is_no_overload() -> None:
 @pytest.mark.parametrize("met", [False, True])
 def test_more_than_the_engines_can_do_is_not_served(met: bool) -> None:
     """Nor where the limits are met, as by a run too short for its queue to matter, or without any limit."""
-    load = trial_load(ENGINES, replace(TRIAL, met=met), ARRIVING, offered_per_s=1e4)
+    load = served_load_of(ENGINES, replace(TRIAL, met=met), ARRIVING, offered_per_s=1e4)
     assert load is not None
-    assert load.requests_per_s == pytest.approx(most_per_s(ENGINES, load))
+    assert load.requests_per_s == pytest.approx(max_requests_per_s(ENGINES, load))
     assert load.requests_per_s < 1e3
 
 
 def test_a_closed_loop_turns_as_it_was_tried() -> None:
-    load = trial_load(ENGINES, TRIAL, ARRIVING.in_closed_loop(3), offered_per_s=None)
+    load = served_load_of(ENGINES, TRIAL, ARRIVING.in_closed_loop(3), offered_per_s=None)
     assert load is not None
     assert (load.requests_per_s, load.in_flight) == (0.9, 3.0)
 
 
 def test_nothing_served_is_no_load() -> None:
-    assert trial_load(ENGINES, replace(TRIAL, requests_per_s=0.0), ARRIVING, offered_per_s=1.0) is None
+    assert served_load_of(ENGINES, replace(TRIAL, requests_per_s=0.0), ARRIVING, offered_per_s=1.0) is None

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from quick_plans import quick
 
 from capacity.deployment import Pool
-from capacity.planning.evaluation.evaluate import Engines, run_engines
+from capacity.planning.evaluation.evaluate import EngineGroup, run_engines
 from capacity.planning.evaluation.slo_evaluation import (
     Goal,
+    cannot_meet_slo,
     evaluate_slos,
-    hopeless,
     latencies_s,
-    outlook,
     percentiles_of_draws,
+    projected_miss_ratio,
 )
 from capacity.pool.resolve import resolve
 from capacity.workload import Workload, parse_slos, random_requests
@@ -47,7 +47,7 @@ def test_level_ratio_of_each_request_is_latency_over_limit(slo: str, target: flo
     requests = random_requests(
         num_requests=60, request_rate_per_s=rate, input_len=2000, output_len=20, range_ratio=0.5
     )
-    run = run_engines([Engines(resolved=resolve("llama-3.1-8b", Pool(gpu="a100")))], requests)
+    run = run_engines([EngineGroup(resolved=resolve("llama-3.1-8b", Pool(gpu="a100")))], requests)
     found = evaluate_slos([run], Goal(slos=parse_slos(slo), goodput_target=target), seen="all")
     assert found.met == (found.ratio <= 1)
     for limit, each in zip(parse_slos(slo), found.levels, strict=True):
@@ -63,7 +63,7 @@ def test_level_ratio_of_tpot_counts_requests_of_one_token_as_met() -> None:
         prompt_tokens=np.full(100, 500),
         output_tokens=np.array([1] * 99 + [50]),
     )
-    run = run_engines([Engines(resolved=resolve("llama-3.1-8b", Pool(gpu="a100")))], requests)
+    run = run_engines([EngineGroup(resolved=resolve("llama-3.1-8b", Pool(gpu="a100")))], requests)
     goal = Goal(slos=parse_slos("ttft:60s tpot:1ms"))
     found = evaluate_slos([run], goal, seen="all")
     assert found.met
@@ -74,12 +74,12 @@ def test_level_ratio_of_tpot_counts_requests_of_one_token_as_met() -> None:
 @pytest.mark.parametrize(("rate", "certain"), [(500.0, True), (0.5, False)])
 def test_a_miss_is_certain_once_more_are_late_than_may_be(rate: float, certain: bool) -> None:
     requests = random_requests(num_requests=60, input_len=2000, output_len=2, request_rate_per_s=rate)
-    run = run_engines([Engines(resolved=resolve("llama-3.1-8b", Pool(gpu="a100")))], requests)
+    run = run_engines([EngineGroup(resolved=resolve("llama-3.1-8b", Pool(gpu="a100")))], requests)
     goal = Goal(slos=parse_slos("ttft:p90:300ms"))
     late = int((latencies_s([run.records], "ttft") > 0.3).sum())
     assert (late > 6 + 1) is certain
-    assert hopeless([run], goal, 60, share=1.0, parts=1) is certain
-    assert outlook([run], goal, 60, share=1.0, alone=True) == pytest.approx(late / 7)
+    assert cannot_meet_slo([run], goal, 60, share=1.0, parts=1) is certain
+    assert projected_miss_ratio([run], goal, 60, share=1.0, alone=True) == pytest.approx(late / 7)
     assert evaluate_slos([run], goal, seen="all").met is (late <= 6)
 
 

@@ -217,7 +217,7 @@ def test_each_hour_has_the_fewest_replicas_that_do() -> None:
     workload = make_workload(Traffic(**TRAFFIC | asked))
 
     def met(replicas: int, share: float) -> bool:
-        slower = [workload.at_rate(workload.request_rate_per_s * share)]
+        slower = [workload.set_rate(workload.request_rate_per_s * share)]
         arena = EvaluationContext(model=load_model(MODEL), workloads=slower, goal=Goal(slos=parse_slos(SLO)))
         candidate = Candidate(pool=pool.pool, replicas=replicas, router=pool.router)
         return arena.run(EvaluationRequest(candidate=candidate, confidence=0.5)).met

@@ -17,7 +17,7 @@ from capacity.deployment import Cost
 from capacity.model import load_model
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.fleets.fleet_layouts import Layouts
-from capacity.planning.fleets.fleet_pools import Pools, Side, Span, goals_of_pools, name_of
+from capacity.planning.fleets.fleet_pools import PoolPlan, PoolPlanner, Span, goals_of_pools, name_of
 from capacity.planning.fleets.fleet_space import Split
 from capacity.planning.search.plan_request import PlanRequest
 from capacity.planning.space import Search
@@ -28,18 +28,18 @@ LENGTHS = np.arange(1, 101)
 
 
 @dataclass(kw_only=True)
-class DrawnPools(Pools):
+class DrawnPools(PoolPlanner):
     """Pools whose costs are drawn, of one in six none; what is owed less strictly may be dearer all the same."""
 
     seed: int = 0
 
-    def side(self, span: Span, goal: Goal) -> Side:
+    def side(self, span: Span, goal: Goal) -> PoolPlan:
         rng = random.Random(f"{self.seed} {span} {goal}")
-        side = Side(span=span, part=(), goal=goal, outcome="no answer", reason="none")
+        side = PoolPlan(span=span, part=(), goal=goal, outcome="no answer", reason="none")
         if rng.random() > 1 / 6:
             usd = float(rng.randint(3, 25) if span != Span() else 30)
             pool = fleet_pool(label=name_of(span), up_to_tokens=span.up_to, usd_per_hour=usd)
-            side = Side(span=span, part=(), goal=goal, outcome="planned", pool=pool, objective=usd)
+            side = PoolPlan(span=span, part=(), goal=goal, outcome="planned", pool=pool, objective=usd)
         return side
 
     def lowest_cost(self) -> float:
@@ -81,7 +81,7 @@ def test_no_choice_of_thresholds_is_cheaper(seed: int, slo_of: str) -> None:
     found = []
     for most in (1, 2, 3, 4):
         layouts = Layouts(pools=drawn(seed, slo_of), thresholds=thresholds)
-        layouts.look(most)
+        layouts.try_layouts(most)
         best = min(every_layout(drawn(seed, slo_of), thresholds, most))
         found.append(math.inf if layouts.best is None else layouts.best.objective)
         assert found[-1] == best
@@ -97,7 +97,7 @@ def test_no_choice_of_thresholds_is_cheaper(seed: int, slo_of: str) -> None:
 
 def test_each_number_of_pools_is_a_row_and_says_what_it_buys() -> None:
     layouts = Layouts(pools=drawn(3, "pool"), thresholds=(20, 60, 80))
-    layouts.look(8)
+    layouts.try_layouts(8)
     assert [layout.num_pools for layout in layouts.tried] == [1, 2, 2, 2, 3, 4]
     more = layouts.tried[4:]
     assert {layout.outcome for layout in more} <= {"planned", "cannot be cheaper"}
@@ -110,11 +110,11 @@ def test_what_is_turned_down_makes_room_for_what_it_seemed_cheaper_than() -> Non
     seen = 0
     for seed in range(100):
         layouts = Layouts(pools=drawn(seed, "pool"), thresholds=(20, 40, 60, 80, 95))
-        layouts.look(2)
+        layouts.try_layouts(2)
         best, aside = layouts.best, [each for each in layouts.tried if each.outcome == "cannot be cheaper"]
         if best is None or best.num_pools == 1 or not aside:
             continue
-        layouts.turn_down(best, "it misses")
+        layouts.reject(best, "it misses")
         rest = min(every_two(seed, without=best.threshold_tokens))
         assert math.isinf(rest) if layouts.best is None else layouts.best.objective == rest
         seen += 1
@@ -134,10 +134,12 @@ def every_two(seed: int, *, without: int | None) -> Iterator[float]:
 class LikeAlike(DrawnPools):
     """Pools that are the cheaper the more alike their requests are."""
 
-    def side(self, span: Span, goal: Goal) -> Side:
+    def side(self, span: Span, goal: Goal) -> PoolPlan:
         width = (span.up_to or 100) - (span.above or 0)
         pool = fleet_pool(label=name_of(span), up_to_tokens=span.up_to)
-        return Side(span=span, part=(), goal=goal, outcome="planned", pool=pool, objective=3 + width**2 / 100)
+        return PoolPlan(
+            span=span, part=(), goal=goal, outcome="planned", pool=pool, objective=3 + width**2 / 100
+        )
 
 
 def test_pools_in_the_middle_have_names_of_their_own() -> None:
@@ -145,6 +147,6 @@ def test_pools_in_the_middle_have_names_of_their_own() -> None:
     layouts = Layouts(pools=LikeAlike(asked=asked.asked, ways=asked.ways), thresholds=(25, 50, 75))
     for most, labels in ((3, ["short", "middle", "long"]), (4, ["short", "middle 1", "middle 2", "long"])):
         layouts.tried.clear()
-        layouts.look(most)
+        layouts.try_layouts(most)
         assert layouts.best is not None
         assert [pool.label for pool in layouts.best.pools] == labels

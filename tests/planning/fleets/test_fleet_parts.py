@@ -42,8 +42,8 @@ def test_what_pools_may_miss_adds_up_to_what_the_fleet_may(long_share: float) ->
 def test_a_side_is_what_is_asked_for_too() -> None:
     workload = make_workload(Traffic(**TRAFFIC))
     short, long = (part_of([workload], span, "request") for span in (Span(up_to=1000), Span(above=1000)))
-    assert (short[0].asked_tokens <= 1000).all()
-    assert (long[0].asked_tokens > 1000).all()
+    assert (short[0].requested_tokens <= 1000).all()
+    assert (long[0].requested_tokens > 1000).all()
     assert len(short[0]) + len(long[0]) == 150
 
 

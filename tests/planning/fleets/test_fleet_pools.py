@@ -10,7 +10,7 @@ from quick_fleets import MODEL, PRICES, SLO, SPACE, TRAFFIC
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import Cost, Traffic
 from capacity.planning.evaluation.slo_evaluation import Goal
-from capacity.planning.fleets.fleet_pools import Pools, Span, name_of
+from capacity.planning.fleets.fleet_pools import PoolPlanner, Span, name_of
 from capacity.planning.fleets.fleet_space import Split
 from capacity.planning.search.plan_request import PlanRequest
 from capacity.planning.search.snapshot import Snapshot
@@ -20,7 +20,7 @@ from capacity.workload import parse_slos
 SHORT, MIDDLE, LONG = Span(None, 400), Span(400, 1500), Span(1500, None)
 
 
-def pools(ways: dict[str, Any] | None = None, *, progress: Any = None, **search: Any) -> Pools:
+def pools(ways: dict[str, Any] | None = None, *, progress: Any = None, **search: Any) -> PoolPlanner:
     space = Search.model_validate(SPACE | {"serving": ("aggregated",), "alternatives": False} | search)
     asked = PlanRequest.build(
         MODEL,
@@ -32,7 +32,7 @@ def pools(ways: dict[str, Any] | None = None, *, progress: Any = None, **search:
         profiles=None,
         download=False,
     )
-    return Pools(asked=asked, ways=Split.model_validate(ways or {}), progress=progress)
+    return PoolPlanner(asked=asked, ways=Split.model_validate(ways or {}), progress=progress)
 
 
 def test_a_pool_is_planned_once_from_the_gpus_of_its_place() -> None:

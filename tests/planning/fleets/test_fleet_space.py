@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import build
-from capacity.planning.fleets.fleet_space import Split, enough_up
+from capacity.planning.fleets.fleet_space import Split, availability_of_pool
 
 
 def reserve(up: float, **asked: float) -> Split:
@@ -26,7 +26,7 @@ def test_enough_are_up_as_often_as_all_states_together_say(needed: int, spare: i
     all_told = math.fsum(
         up ** sum(state) * (1 - up) ** (count - sum(state)) for state in states if sum(state) >= needed
     )
-    assert enough_up(count, needed, up) == pytest.approx(all_told, abs=1e-12)
+    assert availability_of_pool(count, needed, up) == pytest.approx(all_told, abs=1e-12)
 
 
 @given(st.integers(1, 60), st.integers(0, 3), st.floats(0.6, 0.9999), st.floats(0.5, 0.999999))
@@ -34,9 +34,9 @@ def test_the_reserve_does_and_one_less_would_not(needed: int, spare: int, up: fl
     asked = reserve(up, spare_replicas=spare, availability=target)
     replicas = asked.with_reserve(needed)
     up = asked.replica_availability or 0.0
-    assert enough_up(replicas, needed, up) >= target
+    assert availability_of_pool(replicas, needed, up) >= target
     assert replicas >= needed + spare
-    assert replicas == needed + spare or enough_up(replicas - 1, needed, up) < target
+    assert replicas == needed + spare or availability_of_pool(replicas - 1, needed, up) < target
     assert Split(spare_replicas=spare).with_reserve(needed) == needed + spare
 
 
@@ -45,7 +45,7 @@ def test_a_day_of_repair_a_month() -> None:
     month = {"mean_time_between_failures_s": 30 * 86_400.0, "recovery_s": 86_400.0}
     up = Split(**month).replica_availability
     assert up == pytest.approx(30 / 31)
-    assert enough_up(2, 1, 30 / 31) == pytest.approx(1 - (1 / 31) ** 2)
+    assert availability_of_pool(2, 1, 30 / 31) == pytest.approx(1 - (1 / 31) ** 2)
     assert Split(availability=0.99, **month).with_reserve(1) == 2
     assert Split(availability=0.9999, **month).with_reserve(1) == 3
 

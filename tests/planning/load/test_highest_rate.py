@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from capacity.deployment import Pool
 from capacity.model import load_model
 from capacity.planning.evaluation.slo_evaluation import Goal
-from capacity.planning.load.highest_rate import TOLERANCE, Runs, Served, highest_rate
-from capacity.planning.workers.worker_pool import WorkerPool, side_by_side
+from capacity.planning.load.highest_rate import TOLERANCE, RateRuns, Served, highest_rate
+from capacity.planning.workers.worker_pool import WorkerPool, run_in_parallel
 from capacity.pool.resolve import resolve
 from capacity.workload import parse_slos, random_requests
 
 
 def bisected(met: Callable[[float], bool], guess: float) -> float:
-    return side_by_side([highest_rate(guess)], met, crew=None, function=met)[0]
+    return run_in_parallel([highest_rate(guess)], met, crew=None, function=met)[0]
 
 
 @given(edge=st.floats(0.01, 1000), guess=st.floats(0.1, 100))
@@ -43,7 +43,7 @@ def test_runs_side_by_side_find_what_runs_in_a_row_find() -> None:
     goal = Goal(slos=parse_slos("ttft:p95:100ms"))
     served = Served(resolved=resolved, workloads=workloads, goal=goal, replicas=1)
     told: list[int] = []
-    alone = Runs(served=served, crew=None, progress=lambda done, _: told.append(done))
+    alone = RateRuns(served=served, crew=None, progress=lambda done, _: told.append(done))
     with ThreadPoolExecutor(1) as executor:
 
         class Known:
@@ -51,7 +51,7 @@ def test_runs_side_by_side_find_what_runs_in_a_row_find() -> None:
 
             submit = staticmethod(lambda function, *asked: executor.submit(function, served, *asked))
 
-        several = Runs(served=served, crew=WorkerPool(executor=Known(), workers=1), progress=None)  # type: ignore[arg-type]
+        several = RateRuns(served=served, crew=WorkerPool(executor=Known(), workers=1), progress=None)  # type: ignore[arg-type]
         assert several.highest(50.0, 0.9) == alone.highest(50.0, 0.9)
         assert several.evaluate_all([1.0, 9.0]) == alone.evaluate_all([1.0, 9.0])
     assert told == list(range(1, several.done + 1))

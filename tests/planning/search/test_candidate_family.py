@@ -11,7 +11,7 @@ from planned_options import option
 from quick_plans import SHORT
 
 from capacity.deployment import Cost, Pool
-from capacity.hardware.pricing import price_of
+from capacity.hardware.pricing import find_price_for_cost
 from capacity.planning.plan import plan
 from capacity.planning.quality import AS_PUBLISHED
 
@@ -33,7 +33,7 @@ def test_whole_instances_are_billed() -> None:
 @given(limit=st.floats(0, 40_000))
 def test_the_most_replicas_below_an_objective_are_the_last_that_are(objective: str, limit: float) -> None:
     """Prices are of whole instances of eight, and so equal for several numbers of replicas."""
-    price = price_of("h100", Cost(price_tier="on-demand", price_instance="p5.48xlarge"))
+    price = find_price_for_cost("h100", Cost(price_tier="on-demand", price_instance="p5.48xlarge"))
     engine = option(objective, price=price, least=3)
     below = [count for count in range(engine.least, engine.most + 1) if engine.objective(count) < limit]
     assert engine.most_below((limit,)) == max(below, default=0)

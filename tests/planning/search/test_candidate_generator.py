@@ -11,7 +11,7 @@ from capacity.deployment import Cost, Traffic
 from capacity.model import load_model
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
-from capacity.planning.evaluation.resampling import draws
+from capacity.planning.evaluation.resampling import resample_traffic
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.search.candidate_generator import CandidateGenerator
 from capacity.planning.search.plan_request import Market, parsed_slos
@@ -69,7 +69,7 @@ def test_routers_are_an_axis_and_prefix_aware_comes_with_shared_text() -> None:
         ({}, {"round-robin"}),
         ({"random_prefix_len": 2000}, {"round-robin", "prefix-aware"}),
     ):
-        workloads = draws(traffic.model_copy(update=changes), None, 1)
+        workloads = resample_traffic(traffic.model_copy(update=changes), None, 1)
         arena = EvaluationContext(
             model=load_model("llama-3.1-8b"), workloads=workloads, goal=Goal(slos=parsed_slos("ttft:p95:9s"))
         )

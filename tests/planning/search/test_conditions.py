@@ -11,7 +11,7 @@ from quick_plans import SHORT
 from capacity.deployment import Pool
 from capacity.deployment.drafts import draft_checkpoints
 from capacity.deployment.launch_command import read_line as read_vllm_command
-from capacity.deployment.launch_dialects import DRAFT, WITH_CHECKPOINT
+from capacity.deployment.launch_dialects import DRAFT, METHODS_WITH_CHECKPOINT
 from capacity.deployment.launching import launch_command
 from capacity.model import load_model
 from capacity.planning.plan import plan
@@ -157,7 +157,7 @@ def test_conditions_of_an_engine(model: str, pool: dict[str, Any], condition: st
 
 def test_draft_checkpoints_are_named_by_the_launch_command_and_set_the_acceptance() -> None:
     for (target, method), known in draft_checkpoints().items():
-        assert (known.checkpoint is None) == (method not in WITH_CHECKPOINT)
+        assert (known.checkpoint is None) == (method not in METHODS_WITH_CHECKPOINT)
         assert (known.accepted_length is None) == (known.checkpoint is None)
         pool = Pool(gpu="h100", speculator=method, num_speculative_tokens=2)
         for engine in ("vllm", "sglang", "tensorrt-llm"):

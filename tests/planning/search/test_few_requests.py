@@ -12,7 +12,7 @@ from capacity.deployment import Cost, Traffic
 from capacity.planning.evaluation.evaluation_context import EvaluationRequest
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.records import Plan
-from capacity.planning.search.few_requests import few_requests_level, note, uneven
+from capacity.planning.search.few_requests import few_requests_level, is_uneven, uneven_note
 from capacity.planning.search.plan_request import PlanRequest
 from capacity.planning.space import Candidate, Search
 from capacity.workload import parse_slos
@@ -47,20 +47,20 @@ def test_gaps_are_many() -> None:
 
 
 def test_uneven_is_what_more_replicas_miss() -> None:
-    assert uneven({3: True, 4: False, 5: True})
-    assert not uneven({3: False, 4: True, 5: True})
-    assert not uneven({3: False, 4: False})
-    assert not uneven({})
+    assert is_uneven({3: True, 4: False, 5: True})
+    assert not is_uneven({3: False, 4: True, 5: True})
+    assert not is_uneven({3: False, 4: False})
+    assert not is_uneven({})
 
 
 def test_the_note_says_which_do_and_what_is_safe() -> None:
     what = few_requests_level(goal("ttft:p99:1s"), 300)
     assert what is not None
-    text = note(what, {8: False, 9: True, 10: False, 11: False, 12: True}, "h100 TP1")
+    text = uneven_note(what, {8: False, 9: True, 10: False, 11: False, 12: True}, "h100 TP1")
     assert "the slowest 3 of 300 requests" in text
     assert "9 x h100 TP1 meet it, 10 and 11 do not" in text
     assert text.endswith("Use at least 1,000 requests, or take 12.")
-    assert note(what, {1: True, 2: False}, "h100").endswith(
+    assert uneven_note(what, {1: True, 2: False}, "h100").endswith(
         "1 x h100 meets it, 2 do not. Use at least 1,000 requests."
     )
 

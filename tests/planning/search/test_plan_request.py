@@ -109,7 +109,7 @@ def test_a_price_of_too_few_providers_does_not_stand_beside_a_market() -> None:
     quote = alone.quotes["a10g-24gb"]
     assert quote is not None
     assert quote.caution is not None
-    assert quote.caution in quote.quoted
+    assert quote.caution in quote.quote
     picked = Market.look_up(
         Search(gpus=("h100", "a10g")), Cost(price_tier="on-demand", price_provider="AWS"), []
     )

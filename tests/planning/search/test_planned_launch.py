@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from capacity import estimate, from_launch
-from capacity.answers.intervals import unsaid_settings
+from capacity.answers.intervals import unspecified_settings
 from capacity.deployment import Pool
 from capacity.model import load_model
 from capacity.planning.search.ranking import MEMORY_FLAG, launch_as_planned
@@ -67,7 +67,7 @@ def test_launch_read_back_has_the_interval_and_settings_of_the_plan(
     script = tmp_path / "launch.sh"
     script.write_text("\n".join([*(f"# {note}" for note in launch.notes), command]), encoding="utf-8")
     found = from_launch(str(script), gpu="h100").pools[0]
-    assert unsaid_settings(found) == ()
+    assert unspecified_settings(found) == ()
     again = resolve(load_model(model), found)
     for name in ("memory", "prefix_caching", "chunked_prefill"):
         assert getattr(again, name) == getattr(resolved, name), name

@@ -6,7 +6,7 @@ from planned_options import level, option, trial
 
 from capacity.deployment import Pool
 from capacity.planning.search.candidate_family import EvaluatedCandidate, Exclusion, Order
-from capacity.planning.search.rejection_reasons import describe_miss, in_doubt, rejections
+from capacity.planning.search.rejection_reasons import describe_miss, is_unresolved, rejections
 from capacity.planning.search.replica_search import (
     FirstTokenSearch,
     PairReplicaSearch,
@@ -40,8 +40,8 @@ def test_each_engine_is_turned_down_once_for_its_strongest_reason() -> None:
         (1, "slo"), (3, "costlier"), (4, "unmeetable"), (5, "unresolved"), (99, "costlier"), (99, "unresolved"),
     ]  # fmt: skip
     assert "9 replicas: 9 GPUs, no better than the best candidate's 4 GPUs" in found[1].reason
-    assert not in_doubt(missed, best)
-    assert in_doubt(cheap, best)
+    assert not is_unresolved(missed, best)
+    assert is_unresolved(cheap, best)
 
 
 def test_a_pair_whose_first_tokens_are_late_at_any_number_says_so() -> None:

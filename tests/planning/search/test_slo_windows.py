@@ -13,21 +13,21 @@ import capacity
 from capacity.answers.engine_setup import make_workload
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Traffic
-from capacity.planning.evaluation.evaluate import Engines, run_engines
-from capacity.planning.evaluation.slo_evaluation import Goal, evaluate_slos, judged_in_windows
+from capacity.planning.evaluation.evaluate import EngineGroup, run_engines
+from capacity.planning.evaluation.slo_evaluation import Goal, evaluate_slos, evaluate_windows
 from capacity.planning.fleets.fleet_records import FleetPlan
 from capacity.planning.records import Plan
 from capacity.pool.resolve import resolve
-from capacity.report.figures.of_answer import charts_of
+from capacity.report.figures.of_answer import answer_charts
 from capacity.report.layout import render_text
 from capacity.report.plan import window_rows
 from capacity.report.plan_summary import plan_view
 from capacity.report.tables import render
 from capacity.report.views.fleet import fleet_view
-from capacity.report.views.layout import parts
+from capacity.report.views.layout import view_parts
 from capacity.simulator.replications import replication_seeds
 from capacity.workload import Workload, parse_slos
-from capacity.workload.windows import take_busiest_window, windows_of
+from capacity.workload.windows import find_windows, take_busiest_window
 
 MODEL = "llama-3.1-8b"
 TINY: dict[str, Any] = {
@@ -100,7 +100,7 @@ def test_plan_window_is_verified_on_the_whole_traffic(minute: Plan) -> None:
 def test_plan_window_is_named_in_the_answer(minute: Plan) -> None:
     assert minute.best is not None
     assert minute.best.trial.window is not None
-    head, *rest = (str(part) for part in parts(plan_view(minute), minute, "summary"))
+    head, *rest = (str(part) for part in view_parts(plan_view(minute), minute, "summary"))
     assert f"SLO window 1m; busiest: {minute.busiest_window.label}" in head
     assert any(f"worst window: {minute.best.trial.window.label}" in part for part in rest)
     written = minute.to_dict()
@@ -113,8 +113,10 @@ def test_plan_detail_and_chart_show_all_windows(minute: Plan) -> None:
     rows = window_rows(minute.best.trial.windows)
     assert 12 < len(rows) <= 25
     assert max(level.ratio for row in rows for level in row[2]) == pytest.approx(minute.best.trial.ratio)
-    assert any("over time" in str(getattr(part, "title", "")) for part in parts(plan_view(minute), minute))
-    chart = next(chart for chart in charts_of(minute) if chart.name == "slo_over_time")
+    assert any(
+        "over time" in str(getattr(part, "title", "")) for part in view_parts(plan_view(minute), minute)
+    )
+    chart = next(chart for chart in answer_charts(minute) if chart.name == "slo_over_time")
     assert len(chart.rows) == len(rows)
 
 
@@ -177,7 +179,7 @@ def test_fleet_names_the_window_and_shows_all_with_detail(fleet_of_a_minute: Fle
     assert found.proof is not None
     assert found.proof.window is not None
     summary, detail = (
-        render_text(parts(fleet_view(found, detail=detail), found)) for detail in (False, True)
+        render_text(view_parts(fleet_view(found, detail=detail), found)) for detail in (False, True)
     )
     for text in (summary, detail):
         assert f"SLO window 1m; busiest: {found.busiest_window.label}" in text
@@ -185,7 +187,7 @@ def test_fleet_names_the_window_and_shows_all_with_detail(fleet_of_a_minute: Fle
     assert "Service levels over time" in detail
     assert "Service levels over time" in render(found, "table")
     assert "Service levels over time" not in summary
-    assert "slo_over_time" in [chart.name for chart in charts_of(found)]
+    assert "slo_over_time" in [chart.name for chart in answer_charts(found)]
 
 
 def test_fleet_day_is_of_the_rates_in_the_window() -> None:
@@ -210,7 +212,7 @@ def test_comparison_of_long_traffic_is_of_its_busiest_window(verb: Any) -> None:
     assert f"Compared on the busiest 1 min: {windows[0].text}, {len(part):,} requests" in render(
         found, "table"
     )
-    assert quarter.busiest_window == windows_of([burst()], 900.0)[0]
+    assert quarter.busiest_window == find_windows([burst()], 900.0)[0]
     assert quarter.base != found.base
 
 
@@ -273,10 +275,10 @@ def test_plan_window_of_no_duration_is_rejected() -> None:
 
 def test_judged_in_windows_rejects_a_peak_that_the_whole_hides() -> None:
     goal = Goal(slos=parse_slos(SLO))
-    whole, engines = burst(), [Engines(resolved=resolve("llama-3.1-8b", Pool(gpu="h100")))]
+    whole, engines = burst(), [EngineGroup(resolved=resolve("llama-3.1-8b", Pool(gpu="h100")))]
     run = run_engines(engines, whole)
     together = evaluate_slos([run], goal, seen="all")
-    by_window = judged_in_windows([run], [whole], windows_of([whole], 60.0), goal, together)
+    by_window = evaluate_windows([run], [whole], find_windows([whole], 60.0), goal, together)
     assert together.met
     assert not by_window.met
     assert by_window.window is not None

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import capacity
-from capacity.answers.load_point import LoadPoint, in_order
+from capacity.answers.load_point import LoadPoint, sort_points
 from capacity.answers.records import Quantity
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic
 from capacity.hardware import profile_names
@@ -119,5 +119,5 @@ def test_rows_that_are_saturated_or_miss_service_levels_come_last() -> None:
     misses = replace(point, gpu="b", misses="ttft", usd_per_month=1.0)
     saturated = replace(point, gpu="c", verdict="saturated", usd_per_month=0.5)
     overloaded = replace(point, gpu="d", verdict="overloaded", ttft_s=None, usd_per_month=0.1)
-    rows = in_order((overloaded, saturated, misses, point), "month")
+    rows = sort_points((overloaded, saturated, misses, point), "month")
     assert [row.gpu for row in rows] == ["a", "b", "c", "d"]

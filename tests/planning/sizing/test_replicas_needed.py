@@ -10,7 +10,7 @@ import pytest
 import capacity
 from capacity.answers.records import ReplicasNeeded
 from capacity.deployment import Cost, Pool, Traffic, build
-from capacity.hardware.pricing import price_of
+from capacity.hardware.pricing import find_price_for_cost
 from capacity.planning.sizing.replicas_needed import replicas_needed
 from capacity.pool.resolve import resolve
 from capacity.report.replicas import replicas_text
@@ -22,7 +22,7 @@ SLO = ("ttft:p95:500ms", "tpot:p95:50ms")
 
 def ask(model: str, gpu: str, tp: int, *, slo: tuple[str, ...] = (), **traffic: Any) -> ReplicasNeeded:
     resolved = resolve(model, Pool(gpu=gpu, tensor_parallel_size=tp))
-    price = price_of(resolved.profile.name, build(Cost, {"price_tier": "on-demand"}))
+    price = find_price_for_cost(resolved.profile.name, build(Cost, {"price_tier": "on-demand"}))
     answer = replicas_needed(resolved, build(Traffic, traffic), slo=slo, price=price)
     assert answer is not None
     return answer

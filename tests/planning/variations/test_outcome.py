@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.deployment import Cost, Pool
-from capacity.hardware.pricing import price_of
-from capacity.planning.variations.outcome import block_indices, change, measure, outcome
+from capacity.hardware.pricing import find_price_for_cost
+from capacity.planning.variations.outcome import block_indices, measure, outcome, relative_change
 from capacity.pool.resolve import resolve
 from capacity.workload import random_requests
 
 
 def test_relative_changes_need_both_ends() -> None:
-    assert change(2.0, 3.0) == 0.5
-    assert change(2.0, 2.0) == 0.0
-    assert change(0.0, 1.0) is None
-    assert change(None, 1.0) is None
-    assert change(1.0, None) is None
+    assert relative_change(2.0, 3.0) == 0.5
+    assert relative_change(2.0, 2.0) == 0.0
+    assert relative_change(0.0, 1.0) is None
+    assert relative_change(None, 1.0) is None
+    assert relative_change(1.0, None) is None
 
 
 @given(count=st.integers(1, 200), blocks=st.integers(1, 30), seed=st.integers(0, 5))
@@ -37,7 +37,7 @@ def test_an_outcome_is_what_was_measured_and_its_bill() -> None:
     resolved = resolve("llama-3.1-8b", Pool(gpu="h100", replicas=2))
     requests = random_requests(num_requests=40, input_len=200, output_len=20, request_rate_per_s=10.0)
     run = measure(resolved, requests)
-    priced = outcome(resolved, run, price_of("h100", Cost(price="3")))
+    priced = outcome(resolved, run, find_price_for_cost("h100", Cost(price="3")))
     assert priced.ttft_p95_s == pytest.approx(float(np.percentile(run.ttft_s, 95)))
     assert priced.failed == 0
     assert priced.usd_per_hour == 6.0

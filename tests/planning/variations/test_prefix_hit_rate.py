@@ -7,7 +7,7 @@ import pytest
 from shared_prompts import PREFIXES, TURNS, requests
 
 from capacity import simulate
-from capacity.planning.variations.prefix_hit_rate import ideal_hits, with_hits
+from capacity.planning.variations.prefix_hit_rate import ideal_hits, scale_prefix_hits
 from capacity.planning.variations.tornado import SWING
 from capacity.workload import Workload
 from capacity.workload.content import PromptContent
@@ -36,7 +36,7 @@ def test_hits_move_by_what_they_should_and_nothing_else_does(
     traffic: dict[str, object], factor: float
 ) -> None:
     work = requests(**traffic)
-    moved = with_hits(work, factor)
+    moved = scale_prefix_hits(work, factor)
     assert ideal_hits(moved).sum() == pytest.approx(factor * ideal_hits(work).sum(), rel=0.03)
     assert (moved.prompt_tokens == work.prompt_tokens).all()
     assert (moved.arrival_s == work.arrival_s).all()
@@ -48,6 +48,6 @@ def test_hits_move_by_what_they_should_and_nothing_else_does(
 
 def test_hits_are_never_beyond_the_prompts() -> None:
     work = requests(**PREFIXES)
-    most = with_hits(work, 100.0)
+    most = scale_prefix_hits(work, 100.0)
     assert (ideal_hits(most) <= work.prompt_tokens).all()
     assert ideal_hits(most).sum() > 1.5 * ideal_hits(work).sum()

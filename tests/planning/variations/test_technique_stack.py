@@ -8,7 +8,7 @@ from capacity.answers.engine_setup import make_workload
 from capacity.base.errors import DoesNotFit
 from capacity.deployment import Pool, Traffic
 from capacity.planning.variations.technique_stack import TechniqueStack
-from capacity.planning.variations.technique_steps import ORDER, naive_fields, rungs_of
+from capacity.planning.variations.technique_steps import ORDER, naive_fields, techniques_by_name
 from capacity.pool.resolve import resolve
 
 TRAFFIC = Traffic(input_len=200, output_len=20, concurrency=4, num_prompts=8)
@@ -17,7 +17,7 @@ TRAFFIC = Traffic(input_len=200, output_len=20, concurrency=4, num_prompts=8)
 def ladder(model: str = "llama-3.1-8b", **fields: object) -> TechniqueStack:
     requests = make_workload(TRAFFIC)
     resolved = resolve(model, Pool.model_validate({"gpu": "h100"} | fields))
-    rungs = rungs_of(resolved, requests)
+    rungs = techniques_by_name(resolved, requests)
     return TechniqueStack(
         model=model,
         workload=requests,

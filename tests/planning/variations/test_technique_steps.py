@@ -6,7 +6,12 @@ import pytest
 
 from capacity.answers.engine_setup import make_workload
 from capacity.deployment import Pool, Traffic
-from capacity.planning.variations.technique_steps import ORDER, TechniqueStep, naive_fields, rungs_of
+from capacity.planning.variations.technique_steps import (
+    ORDER,
+    TechniqueStep,
+    naive_fields,
+    techniques_by_name,
+)
 from capacity.pool.resolve import resolve
 from capacity.workload import Workload
 
@@ -23,7 +28,7 @@ def workload(**fields: object) -> Workload:
 
 def rungs(model: str = MODEL, requests: Workload | None = None, **fields: object) -> dict[str, TechniqueStep]:
     pool = Pool.model_validate({"gpu": "h100"} | fields)
-    return rungs_of(resolve(model, pool), requests or workload())
+    return techniques_by_name(resolve(model, pool), requests or workload())
 
 
 def test_there_is_one_for_each_name_in_order() -> None:
@@ -77,7 +82,7 @@ def test_what_the_pool_says_is_what_its_rung_takes() -> None:
 @pytest.mark.parametrize(("asked", "taken"), [(None, 1024), (5000, 5000)])
 def test_contexts_are_as_long_as_the_traffic_needs_unless_said(asked: int | None, taken: int) -> None:
     resolved = resolve(MODEL, Pool(gpu="h100", max_model_len=asked, quantization="fp8"))
-    naive = naive_fields(resolved, rungs_of(resolved, workload()), workload())
+    naive = naive_fields(resolved, techniques_by_name(resolved, workload()), workload())
     assert naive["max_model_len"] == taken
     assert (naive["quantization"], naive["dtype"], naive["use_cache"]) == (None, "float32", False)
 
@@ -104,6 +109,6 @@ def test_an_engine_is_left_as_it_is_where_it_has_no_setting(engine: str) -> None
         resolve(MODEL, Pool.model_validate({"gpu": "h100", "engine": engine, **weights})),
         workload(),
     )
-    bare = Pool.model_validate(naive_fields(resolved, rungs_of(resolved, requests), requests))
+    bare = Pool.model_validate(naive_fields(resolved, techniques_by_name(resolved, requests), requests))
     assert not bare.enforce_eager
     assert resolve(MODEL, bare).engine.name == engine

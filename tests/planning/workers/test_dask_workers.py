@@ -28,7 +28,7 @@ from capacity.planning.load.curve import curve
 from capacity.planning.sweeps.sweep import sweep
 from capacity.planning.variations.diff import diff
 from capacity.planning.workers import dask_workers as dask_crew
-from capacity.planning.workers.environment_fingerprint import NOTHING, Named
+from capacity.planning.workers.environment_fingerprint import NO_NAMED_INPUTS, NamedInputs
 from capacity.planning.workers.worker_pool import NotDone, open_pool, stop_if_recalled
 
 Progress = Callable[..., None]
@@ -90,9 +90,9 @@ def test_a_cluster_gives_the_same_answer_though_a_worker_dies(
 ) -> None:
     told: list[tuple[Any, ...]] = []
     handed_out: list[object] = []
-    submit = dask_crew._Workers.submit
+    submit = dask_crew._DaskExecutor.submit
     monkeypatch.setattr(
-        dask_crew._Workers, "submit", lambda *given: handed_out.append(given) or submit(*given)
+        dask_crew._DaskExecutor, "submit", lambda *given: handed_out.append(given) or submit(*given)
     )
 
     def progress(*given: Any) -> None:
@@ -112,8 +112,8 @@ def test_a_cluster_gives_the_same_answer_though_a_worker_dies(
 
 def test_a_worker_that_is_not_alike_is_refused(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     data = "the digest of llm-capacity's data"
-    own = dask_crew.likeness(NOTHING)
-    monkeypatch.setattr(dask_crew, "likeness", lambda _: {**own, data: "0123456789ab"})
+    own = dask_crew.environment_fingerprint(NO_NAMED_INPUTS)
+    monkeypatch.setattr(dask_crew, "environment_fingerprint", lambda _: {**own, data: "0123456789ab"})
     differs = f"{data} is {data_version().digest} on the worker and 0123456789ab here"
     worker = r"worker tcp://127.0.0.1:\d+"
     with pytest.raises(
@@ -124,8 +124,8 @@ def test_a_worker_that_is_not_alike_is_refused(cluster: Any, monkeypatch: pytest
 
 def test_a_worker_that_comes_later_is_compared_too(cluster: Any) -> None:
     with distributed.Client(cluster.scheduler_address, set_as_default=False) as client:
-        other = {**dask_crew.likeness(NOTHING), "NumPy": "0.1"}
-        with dask_crew._Workers(client, other, NOTHING, ()) as workers:
+        other = {**dask_crew.environment_fingerprint(NO_NAMED_INPUTS), "NumPy": "0.1"}
+        with dask_crew._DaskExecutor(client, other, NO_NAMED_INPUTS, ()) as workers:
             future = workers.submit(os.getpid)
             with pytest.raises(
                 InvalidInput, match=r"NumPy is \S+ on the worker and 0\.1 here; install the same versions"
@@ -303,5 +303,5 @@ def test_a_cluster_that_would_do_nothing_is_refused() -> None:
 
 
 def test_what_a_question_names_is_compared() -> None:
-    own = dask_crew.likeness(Named(models=("llama-3.2-1b",)))
-    assert dask_crew.difference(own, dask_crew.likeness(NOTHING)) is not None
+    own = dask_crew.environment_fingerprint(NamedInputs(models=("llama-3.2-1b",)))
+    assert dask_crew.difference(own, dask_crew.environment_fingerprint(NO_NAMED_INPUTS)) is not None

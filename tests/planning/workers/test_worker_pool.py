@@ -15,10 +15,10 @@ from capacity.planning.workers.worker_pool import (
     NotDone,
     Recalled,
     WorkerPool,
-    once,
     open_pool,
-    recallable,
-    side_by_side,
+    recall_scope,
+    run_in_parallel,
+    single_request,
     stop_if_recalled,
 )
 
@@ -56,7 +56,7 @@ def test_without_a_crew_one_chain_after_the_other() -> None:
         asked.append(number)
         return halved_or_more(number)
 
-    assert side_by_side(chains(), do, crew=None, function=halved_or_more) == EXPECTED
+    assert run_in_parallel(chains(), do, crew=None, function=halved_or_more) == EXPECTED
     assert asked[110] == 2  # the first to its end
     assert asked[111] == 97
 
@@ -72,7 +72,7 @@ def test_the_order_in_which_workers_answer_does_not_count(workers: int) -> None:
 
     with ThreadPoolExecutor(workers) as executor:
         crew = WorkerPool(executor=executor, workers=workers)
-        found = side_by_side(chains(), _nobody, crew=crew, function=slowly, told=lambda: told.append(1))
+        found = run_in_parallel(chains(), _nobody, crew=crew, function=slowly, told=lambda: told.append(1))
     assert found == EXPECTED
     assert len(told) == sum(steps for steps, _ in EXPECTED)
 
@@ -111,7 +111,7 @@ def test_what_no_worker_survives_is_done_here(when_gone: str) -> None:
 
     executor = Failing(30, when_gone=when_gone)
     crew = WorkerPool(executor=executor, workers=2, address="tcp://h:1", deadly=(Poison,))
-    assert side_by_side(chains(), do, crew=crew, function=halved_or_more) == EXPECTED
+    assert run_in_parallel(chains(), do, crew=crew, function=halved_or_more) == EXPECTED
     poisoned = sum(number % 5 == 0 for number in here)
     assert 0 < poisoned < len(here) < sum(steps for steps, _ in EXPECTED)
     assert crew.is_lost
@@ -125,7 +125,7 @@ def test_what_a_task_raises_is_raised() -> None:
         raise InvalidInput(f"{number} is odd")
 
     with ThreadPoolExecutor(1) as executor, pytest.raises(InvalidInput, match="27 is odd"):
-        side_by_side(chains(), _nobody, crew=WorkerPool(executor=executor, workers=1), function=refuse)
+        run_in_parallel(chains(), _nobody, crew=WorkerPool(executor=executor, workers=1), function=refuse)
 
 
 def test_what_a_process_has_not_begun_is_taken_back_and_nobody_is_lost() -> None:
@@ -148,15 +148,15 @@ def add(first: int, second: int, third: int) -> int:
 
 def test_what_tasks_have_in_common_comes_first() -> None:
     with open_pool(1, None, common=(1, 20)) as crew:
-        asks: list[Generator[int, int, int]] = [once(300), once(400)]
-        assert side_by_side(asks, _nobody, crew=crew, function=add) == [321, 421]
+        asks: list[Generator[int, int, int]] = [single_request(300), single_request(400)]
+        assert run_in_parallel(asks, _nobody, crew=crew, function=add) == [321, 421]
         assert crew.remarks == ()
 
 
 def test_a_task_that_nobody_waits_for_stops() -> None:
     stop_if_recalled()
-    with recallable(lambda: False):
+    with recall_scope(lambda: False):
         stop_if_recalled()
-    with pytest.raises(Recalled), recallable(lambda: True):
+    with pytest.raises(Recalled), recall_scope(lambda: True):
         raise AssertionError("it has begun")
     stop_if_recalled()

@@ -7,7 +7,7 @@ from resolved_pools import pool
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
-from capacity.pool.drafting import Speculation, find_speculator, layer_model, speculator_of
+from capacity.pool.drafting import Speculation, find_speculator, layer_model, pool_speculator
 from capacity.pool.drafting.drafters import first_layers
 from capacity.pool.resolve import resolve
 from capacity.step import decode_shape
@@ -56,7 +56,7 @@ def test_layer_skips_own_runs_are_met(task: str, layers: int, measured: float) -
     target = resolve(
         "llama-2-7b", Pool(gpu="a100", speculator="layer-skip", draft_layers=layers, acceptance=task)
     )
-    found = Speculation(target, speculator_of(target.pool)).round_of(1, 500, 6).speedup
+    found = Speculation(target, pool_speculator(target.pool)).round_of(1, 500, 6).speedup
     assert found == pytest.approx(measured, rel=0.1)
 
 
@@ -70,7 +70,7 @@ def test_layers_that_leave_none_to_verify_are_refused() -> None:
 
 def test_layers_that_draft_are_those_of_layer_skip() -> None:
     with pytest.raises(InvalidInput, match="changes nothing with --speculator ngram"):
-        speculator_of(Pool(gpu="h100", speculator="ngram", draft_layers=4))
+        pool_speculator(Pool(gpu="h100", speculator="ngram", draft_layers=4))
 
 
 def test_lookahead_is_as_fast_as_published_but_for_its_python() -> None:

@@ -65,10 +65,10 @@ def test_verification_is_nearly_free_at_batch_one_and_dear_when_compute_bound() 
 
 def test_the_best_draft_length_shrinks_as_the_batch_grows() -> None:
     speculation = Speculation(pool("llama-3.1-8b", "h100"), chain(acceptance_rate=0.7))
-    best = [speculation.best(batch, 1000).draft_tokens for batch in (1, 64, 1024)]
+    best = [speculation.best_round(batch, 1000).draft_tokens for batch in (1, 64, 1024)]
     assert best == sorted(best, reverse=True)
     assert best[0] > best[-1]
-    assert all(speculation.best(b, 1000).speedup >= 1 for b in (1, 64, 1024))
+    assert all(speculation.best_round(b, 1000).speedup >= 1 for b in (1, 64, 1024))
 
 
 def test_the_break_even_batch_is_where_the_gain_ends() -> None:

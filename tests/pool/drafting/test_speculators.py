@@ -6,7 +6,7 @@ import pytest
 
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Pool
-from capacity.pool.drafting import find_speculator, speculator_of, speculators
+from capacity.pool.drafting import find_speculator, pool_speculator, speculators
 
 
 def test_lengths_by_depth_come_back_as_they_went_in() -> None:
@@ -36,26 +36,26 @@ def test_acceptance_is_read_in_each_of_its_forms() -> None:
 
 
 def test_a_pool_drafts_at_the_acceptance_and_depth_that_it_gives() -> None:
-    plain = speculator_of(Pool(gpu="h100", speculator="eagle3"))
+    plain = pool_speculator(Pool(gpu="h100", speculator="eagle3"))
     assert plain == find_speculator("eagle3")
     assert plain.depth(None) == plain.draft_tokens
-    at_half = speculator_of(Pool(gpu="h100", speculator="eagle3", acceptance="0.5"))
+    at_half = pool_speculator(Pool(gpu="h100", speculator="eagle3", acceptance="0.5"))
     assert at_half.first_rates(at_half.depth(2)) == (0.5, 0.5)
     with pytest.raises(UnknownName):
-        speculator_of(Pool(gpu="h100", speculator="eagle9"))
+        pool_speculator(Pool(gpu="h100", speculator="eagle9"))
 
 
 def test_a_task_has_the_length_that_was_published_for_it() -> None:
     """EAGLE-3's chain of 7: 3.62 tokens a round on code; of 3 drafts the same rate gives fewer."""
-    code = speculator_of(Pool(gpu="h100", speculator="eagle3", acceptance="code"))
+    code = pool_speculator(Pool(gpu="h100", speculator="eagle3", acceptance="code"))
     assert code.tokens_per_round(7) == pytest.approx(3.62)
-    shorter = speculator_of(
+    shorter = pool_speculator(
         Pool(gpu="h100", speculator="eagle3", acceptance="code", num_speculative_tokens=3)
     )
     assert shorter.rates(3) == pytest.approx(code.rates(7)[:3])
     assert code.acceptance_model.endswith("code")
     with pytest.raises(InvalidInput, match="by task: chat, code, math"):
-        speculator_of(Pool(gpu="h100", speculator="eagle3", acceptance="poems"))
+        pool_speculator(Pool(gpu="h100", speculator="eagle3", acceptance="poems"))
 
 
 def test_lookahead_verifies_its_window_and_its_guesses() -> None:
@@ -68,5 +68,5 @@ def test_lookahead_verifies_its_window_and_its_guesses() -> None:
     assert way.tree_sizes(4) == (55,)
     assert way.tokens_per_round(4) == pytest.approx(1.66)
     assert len(way.rates(4)) == 4
-    assert "56 rows per step" in way.shape_of(4)
-    assert find_speculator("eagle3").shape_of(3) == "3 draft tokens"
+    assert "56 rows per step" in way.describe_shape(4)
+    assert find_speculator("eagle3").describe_shape(3) == "3 draft tokens"

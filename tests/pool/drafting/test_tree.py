@@ -140,7 +140,7 @@ def test_a_speculators_tree_and_its_chain() -> None:
 
 def test_a_bigger_tree_pays_at_batch_one_and_a_chain_at_many() -> None:
     speculation = Speculation(pool("llama-3.1-8b", "h100"), tree(acceptance_rate=0.6))
-    alone, crowded = speculation.best(1, 1000), speculation.best(256, 1000)
+    alone, crowded = speculation.best_round(1, 1000), speculation.best_round(256, 1000)
     assert alone.verified_tokens > alone.draft_tokens
     assert crowded.verified_tokens < alone.verified_tokens
     whole, chain = speculation.round_of(256, 1000, 4, 16), speculation.round_of(256, 1000, 4, 4)

@@ -7,7 +7,7 @@ from typing import Any
 
 import capacity
 from capacity.report.figures.estimates import roofline_chart, step_chart
-from capacity.report.figures.of_answer import charts_of
+from capacity.report.figures.of_answer import answer_charts
 
 ASKED: dict[str, Any] = {"gpu": "h100", "input_len": 1000, "output_len": 200, "batch_size": 16}
 
@@ -15,9 +15,9 @@ ASKED: dict[str, Any] = {"gpu": "h100", "input_len": 1000, "output_len": 200, "b
 def test_no_chart_tells_series_apart_by_colour_alone(estimate: capacity.Estimate) -> None:
     why = capacity.explain("llama-3.1-8b", **ASKED)
     charts = [
-        *charts_of(capacity.fit("llama-3.1-8b", gpu="h100")),
+        *answer_charts(capacity.fit("llama-3.1-8b", gpu="h100")),
         step_chart(estimate, "prefill"),
-        *charts_of(why),
+        *answer_charts(why),
     ]
     for chart in charts:
         shapes = [trace.marker.pattern.shape for trace in chart.figure.data if trace.type == "bar"]

@@ -12,15 +12,15 @@ from capacity.answers.records import Quantity
 from capacity.report.display import Units, number_text
 from capacity.report.figures.chart import Chart
 from capacity.report.figures.drawing import draw_chart, draw_charts
-from capacity.report.figures.of_answer import charts_of
+from capacity.report.figures.of_answer import answer_charts
 from capacity.report.tables import render
-from capacity.report.views.beam_search import WAYS, beam_search_view
+from capacity.report.views.beam_search import METHODS, beam_search_view
 from capacity.report.views.disaggregation import splits_view
 from capacity.report.views.kv import kv_view
 from capacity.report.views.layout import table_records
 from capacity.report.views.quantize import quantize_view
 from capacity.report.views.speculate import acceptance_chart, methods_chart
-from capacity.report.views.view import Bars, Curves, Table, UprightStack
+from capacity.report.views.view import Bars, Curves, Table, VerticalStack
 from capacity.workload import FixedLengths, SteadyArrivals, conversations, write_timed_trace
 from capacity.workload.synthetic import ThinkTime
 
@@ -30,7 +30,7 @@ CONTEXT = 32768
 
 
 def only_chart(answer: Any) -> Chart:
-    (chart,) = charts_of(answer)
+    (chart,) = answer_charts(answer)
     assert "<svg" in chart.svg()
     return chart
 
@@ -122,7 +122,9 @@ def test_bytes_and_ratios_of_kv_are_the_answers() -> None:
         [each / (whole.tokens_per_s or 1) for each in tokens_per_s]
     )
     assert (
-        len(charts_of(answer)) == len({each.name for each in charts_of(answer)}) == 1 + len(answer.contexts)
+        len(answer_charts(answer))
+        == len({each.name for each in answer_charts(answer)})
+        == 1 + len(answer.contexts)
     )
 
 
@@ -136,7 +138,7 @@ def test_a_method_that_does_not_fit_has_no_bar() -> None:
 
 def test_several_models_have_no_chart_of_keeping_less() -> None:
     answer = capacity.kv(("llama-3.1-8b", "qwen3-8b"), eviction="snapkv")
-    assert [each.name for each in charts_of(answer)] == ["kv_contexts"]
+    assert [each.name for each in answer_charts(answer)] == ["kv_contexts"]
 
 
 def test_beams_are_drawn_in_the_readers_unit_with_whiskers() -> None:
@@ -145,13 +147,13 @@ def test_beams_are_drawn_in_the_readers_unit_with_whiskers() -> None:
     assert isinstance(drawing, Curves)
     figure = draw_chart(drawing, answer, Units(time="s")).figure
     lines = {line.name.removesuffix(" *"): line for line in figure.data}
-    for way, title in WAYS.items():
+    for way, title in METHODS.items():
         rows = [row for row in answer.rows if row.way == way]
         assert list(lines[title].x) == [1, 4]
         assert list(lines[title].y) == pytest.approx([row.tpot_s.value for row in rows])
         assert lines[title].y[-1] + lines[title].error_y.array[-1] == pytest.approx(rows[-1].tpot_s.high)
     assert figure.layout.yaxis.title.text == "TPOT, s"
-    assert [line.name for line in figure.data if line.name.endswith(" *")] == [f"{WAYS['engine']} *"]
+    assert [line.name for line in figure.data if line.name.endswith(" *")] == [f"{METHODS['engine']} *"]
 
 
 def test_every_way_of_batching_has_a_bar_in_each_panel() -> None:
@@ -226,7 +228,7 @@ def test_a_chart_without_data_has_no_rows() -> None:
 
 def test_upright_bars_stand_upon_each_other_with_whole_steps() -> None:
     counts = {"short": {0: 1, 1: 20}, "long": {0: 2, 1: None}}
-    drawing = UprightStack(name="n", title="t", alt="a", data=counts, labels="hour", axis="replicas")
+    drawing = VerticalStack(name="n", title="t", alt="a", data=counts, labels="hour", axis="replicas")
     figure = draw_chart(drawing).figure
     assert [list(bar.y) for bar in figure.data] == [[1, 20], [2, None]]
     assert (figure.layout.barmode, figure.layout.yaxis.dtick) == ("stack", 4)

@@ -11,7 +11,7 @@ import capacity
 from capacity.hardware import load_profile
 from capacity.report.display import time_and_interval
 from capacity.report.figures.estimates import roofline_chart, step_chart
-from capacity.report.figures.of_answer import charts_of
+from capacity.report.figures.of_answer import answer_charts
 
 
 def test_the_roofline_holds_every_operator_below_the_roof(estimate: capacity.Estimate) -> None:
@@ -55,7 +55,7 @@ def test_a_ttfts_parts_follow_each_other_and_add_up() -> None:
     )
     assert answer.ttft_parts_s is not None
     assert answer.ttft_s is not None
-    (chart,) = (chart for chart in charts_of(answer) if chart.name == "ttft")
+    (chart,) = (chart for chart in answer_charts(answer) if chart.name == "ttft")
     *bars, whole = chart.figure.data
     assert [trace.name.rpartition(" ")[0] for trace in bars] == ["client", "api server", "queue", "prefill"]
     assert bars[0].name == "client 20"
@@ -67,7 +67,7 @@ def test_a_ttfts_parts_follow_each_other_and_add_up() -> None:
 
 def test_a_change_has_its_sign_and_no_more_digits_than_in_the_table() -> None:
     why = capacity.explain("llama-3.1-8b", gpu="h100", input_len=1000, output_len=200, batch_size=8)
-    (helped,) = (chart for chart in charts_of(why) if chart.name == "what_would_help")
+    (helped,) = (chart for chart in answer_charts(why) if chart.name == "what_would_help")
     texts = [text for trace in helped.figure.data for text in trace.text]
     assert len(texts) == 3 * len(why.responses)
     assert all(re.fullmatch(r"[+-]\d+(\.\d)?%", text) for text in texts)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import capacity
-from capacity.report.figures.gantt import FRAMES, PHASES, gantt_chart, moments_of
+from capacity.report.figures.gantt import FRAMES, PHASES, engine_states, gantt_chart
 from capacity.simulator.timeline import Timeline
 
 
@@ -50,7 +50,7 @@ def test_lanes_are_the_lives_of_the_requests(watched: Any) -> None:
 
 def test_the_state_is_that_of_the_run(watched: Any) -> None:
     answer, events = watched
-    moments = moments_of(answer, events)
+    moments = engine_states(answer, events)
     summary = answer.to_dict()
     assert len(moments) == answer.run.steps
     assert max(moment.kv_fraction for moment in moments) == pytest.approx(
@@ -65,7 +65,7 @@ def test_the_state_is_that_of_the_run(watched: Any) -> None:
 def test_the_playhead_goes_from_the_beginning_to_the_end_as_fast_as_the_run(watched: Any) -> None:
     answer, events = watched
     figure = gantt_chart(answer, events).figure
-    end_s = moments_of(answer, events)[-1].time_s
+    end_s = engine_states(answer, events)[-1].time_s
     places = [frame.layout.shapes[0].x0 for frame in figure.frames]
     assert len(places) == len(figure.layout.sliders[0].steps) == FRAMES
     assert (places[0], places[-1]) == (0.0, pytest.approx(end_s))
@@ -73,7 +73,7 @@ def test_the_playhead_goes_from_the_beginning_to_the_end_as_fast_as_the_run(watc
     assert play * (FRAMES - 1) == pytest.approx(1e3 * end_s)
     words = [frame.layout.annotations[-1].text for frame in figure.frames]
     assert [float(text.partition(" s: ")[0]) for text in words] == pytest.approx(places, abs=0.051)
-    moments = moments_of(answer, events)
+    moments = engine_states(answer, events)
     for at_s, text in list(zip(places, words, strict=True))[1:]:
         last = [moments[0], *(moment for moment in moments if moment.time_s <= at_s + 1e-9)][-1]
         assert f"{last.running:,} running, {last.waiting:,} waiting" in text

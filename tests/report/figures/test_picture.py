@@ -13,7 +13,7 @@ import pytest
 
 from capacity.base.errors import InvalidInput
 from capacity.report.figures import picture
-from capacity.report.figures.chart import Chart, layout
+from capacity.report.figures.chart import Chart, apply_layout
 from capacity.report.sheet import Sheet
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -48,7 +48,7 @@ def boxes(root: ElementTree.Element, colour: str = RED) -> list[tuple[float, flo
 def points(x: Any, y: Any, **more: Any) -> Any:
     figure = go.Figure()
     figure.add_scatter(x=x, y=y, mode="markers", marker={"color": RED}, **more)
-    return layout(figure, x="across", y="up")
+    return apply_layout(figure, x="across", y="up")
 
 
 def bars(mode: str, *lengths: float, **more: Any) -> Any:
@@ -56,7 +56,7 @@ def bars(mode: str, *lengths: float, **more: Any) -> Any:
     for length, colour in zip(lengths, (RED, GREEN), strict=False):
         look = {"name": f"of {length}", "marker": {"color": colour}, **more}
         figure.add_bar(orientation="h", y=["a"], x=[length], **look)
-    return layout(figure, x="s", y="", barmode=mode)
+    return apply_layout(figure, x="s", y="", barmode=mode)
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -92,7 +92,7 @@ def test_bars_on_each_other_add_up_and_bars_beside_do_not() -> None:
 def test_categories_stand_in_the_order_that_is_given() -> None:
     figure = go.Figure()
     figure.add_bar(orientation="h", y=["a", "b"], x=[2.0, 1.0], base=[0.0, 2.0], marker={"color": RED})
-    layout(figure, x="s", y="", barmode="overlay")
+    apply_layout(figure, x="s", y="", barmode="overlay")
     figure.update_yaxes(autorange="reversed")
     first, second = boxes(drawn(figure))
     assert first[1] == pytest.approx(second[0])  # from its base
@@ -109,7 +109,7 @@ def test_words_below_a_panel_are_turned_where_they_have_no_room() -> None:
         names = [f"a long name,<br>number {number}" for number in range(count)]
         figure.data = []
         figure.add_bar(x=names, y=[1] * count)
-        texts = list(drawn(layout(figure, x="", y="")).iter(f"{SVG}text"))
+        texts = list(drawn(apply_layout(figure, x="", y="")).iter(f"{SVG}text"))
         assert sum("rotate(-90" in text.attrib.get("transform", "") for text in texts) == turned
 
 
@@ -161,7 +161,7 @@ def test_a_colour_scale_is_drawn_and_colours_its_points() -> None:
         "cmax": 1,
     }
     figure.add_scatter(x=[0, 1], y=[0, 1], mode="markers", marker=marker)
-    root = drawn(layout(figure, x="", y=""))
+    root = drawn(apply_layout(figure, x="", y=""))
     assert len(places(root, "#00224e")) == len(places(root, "#fee838")) == 1
     assert {"$ per 1M", "output", "cheap", "dear"} <= set(words(root))
 
@@ -180,7 +180,7 @@ def test_words_are_text_and_the_same_figure_gives_the_same_file() -> None:
     figure = points([1], [1], name=foreign)
     figure.add_bar(x=[foreign], y=[1], name=foreign, text=[foreign])
     said = {"title": foreign, "subtitle": [foreign], "alt": foreign}
-    text = picture.draw_picture(layout(figure, x=foreign, y=foreign), "svg", **said)  # type: ignore[arg-type]
+    text = picture.draw_picture(apply_layout(figure, x=foreign, y=foreign), "svg", **said)  # type: ignore[arg-type]
     root = ElementTree.fromstring(text)
     assert b"<script" not in text
     assert b"\x1b" not in text

@@ -9,11 +9,11 @@ import pytest
 import capacity
 from capacity.planning.records import KINDS, Plan
 from capacity.report.figures.planning import (
-    WORST_SHOWN,
+    MAX_RATIO_SHOWN,
     front_chart,
     short_label,
     speed_chart,
-    whisker_words,
+    whisker_caption,
 )
 from capacity.report.plan import ranked_table, rejected_table
 from capacity.report.views.layout import table_records
@@ -40,8 +40,8 @@ def test_every_candidate_is_ranked_or_turned_down_for_a_reason(plan: Plan) -> No
 def test_the_front_has_a_filled_mark_for_what_meets_the_levels(plan: Plan) -> None:
     chart = speed_chart(plan)
     meeting = [row for row in chart.rows if row["meets the SLO"]]
-    assert f"{len(meeting)} of them meet the SLO. {whisker_words(plan)}" in chart.alt
-    assert f"{plan.confidence:.0%} confidence" in whisker_words(plan)
+    assert f"{len(meeting)} of them meet the SLO. {whisker_caption(plan)}" in chart.alt
+    assert f"{plan.confidence:.0%} confidence" in whisker_caption(plan)
     marks = {trace.name: trace for trace in chart.figure.data if "markers" in trace.mode}
     best = plan.best
     assert best is not None
@@ -87,7 +87,7 @@ def test_prices_stand_over_the_worst_level_with_the_chance_of_the_traffic(plan: 
     levels = tuple(sampled if level is worst else replace(level, low_s=None) for level in first.levels)
     chart = front_chart(replace(plan, cost_front=(replace(first, levels=levels), *rest)))
     trace = chart.figure.data[0]
-    ratio = min(worst.ratio, WORST_SHOWN)
+    ratio = min(worst.ratio, MAX_RATIO_SHOWN)
     assert trace.y[0] == ratio
     assert trace.error_y.arrayminus[0] == pytest.approx(0.5 * ratio)
     assert trace.error_y.array[0] == pytest.approx(0.25 * ratio)

@@ -10,7 +10,7 @@ import capacity
 from capacity.base.quantity import Quantity
 from capacity.planning.cascades.cascade_answer import CascadeAnswer
 from capacity.report.figures.drawing import draw_chart
-from capacity.report.figures.of_answer import charts_of
+from capacity.report.figures.of_answer import answer_charts
 from capacity.report.tables import render
 from capacity.report.views import units
 from capacity.report.views.cascade import cascade_facts, escalation_chart
@@ -77,7 +77,7 @@ def test_a_figure_says_how_far_it_is_from_the_large_model_alone(hosted: CascadeA
 
 
 def test_bars_and_lines_are_the_answers_figures(answer: CascadeAnswer) -> None:
-    bill, waits, chart = charts_of(answer)
+    bill, waits, chart = answer_charts(answer)
     many, here, alone, alone_here = chart.figure.data
     assert many.x[0] == 0
     assert many.x[-1] == 1
@@ -108,7 +108,7 @@ def test_a_run_of_the_whole_stands_beside_the_times_that_were_added_up(answer: C
     own = answer.together.p95_e2e_s
     assert all(words in text for words in units.LATENCY.texts(own))
     assert f"{answer.together.completed} of {answer.together.requests} requests answered" in text
-    (_, waits, _) = charts_of(answer)
+    (_, waits, _) = answer_charts(answer)
     bars = {bar.name: bar for bar in waits.figure.data}
     at = bars["simulated together"].y.index("p95 E2E")
     assert bars["simulated together"].x[at] == pytest.approx(1e3 * own.value)
@@ -117,7 +117,7 @@ def test_a_run_of_the_whole_stands_beside_the_times_that_were_added_up(answer: C
 def test_a_cache_alone_has_no_rates_to_draw() -> None:
     answer = capacity.cascade("llama-3.1-8b", cache_hit_rate=0.3, **LOAD)
     assert draw_chart(escalation_chart(answer)).rows == ()
-    assert [chart.name for chart in charts_of(answer)] == ["cascade_bill", "cascade_latency"]
+    assert [chart.name for chart in answer_charts(answer)] == ["cascade_bill", "cascade_latency"]
     assert [fact.label for fact in cascade_facts(answer)][-1] == "Pays from"
 
 
@@ -126,4 +126,4 @@ def test_an_api_that_nobody_timed_has_a_bill_and_no_waiting() -> None:
     answer = capacity.cascade(
         "llama-3.1-8b", cache_hit_rate=0.3, api_input_price=0.4, api_output_price=0.4, **load
     )
-    assert [chart.name for chart in charts_of(answer)] == ["cascade_bill"]
+    assert [chart.name for chart in answer_charts(answer)] == ["cascade_bill"]

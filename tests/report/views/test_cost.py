@@ -9,7 +9,7 @@ import pytest
 import capacity
 from capacity import cost
 from capacity.report.figures.drawing import draw_charts
-from capacity.report.figures.of_answer import charts_of
+from capacity.report.figures.of_answer import answer_charts
 from capacity.report.tables import render
 from capacity.report.views.cost import bill_view
 
@@ -99,13 +99,13 @@ def bill() -> capacity.Bill:
 
 
 def test_a_price_at_full_load_is_never_above_the_one_as_served(bill: capacity.Bill) -> None:
-    rows = {row["$ per 1M"]: row for row in charts_of(bill)[0].rows}
+    rows = {row["$ per 1M"]: row for row in answer_charts(bill)[0].rows}
     assert rows["output"]["at full load"] <= rows["output"]["at this load"]
     assert rows["blended"]["at this load"] == pytest.approx(bill.served.usd_per_million_tokens, rel=5e-3)
 
 
 def test_a_month_is_730_hours_beside_the_api(bill: capacity.Bill) -> None:
-    _, month = charts_of(bill)
+    _, month = answer_charts(bill)
     own, api = month.rows
     assert own["bill"] == f"this deployment, ${730 * 2.50:,.0f}"
     assert own["$ a month"] == pytest.approx(730 * 2.50, rel=5e-3)

@@ -13,7 +13,7 @@ import capacity
 from capacity.planning.fleets.fleet_records import FleetHour, FleetPlan, Layout
 from capacity.report import tables as report
 from capacity.report.figures.chart import Chart
-from capacity.report.figures.of_answer import charts_of
+from capacity.report.figures.of_answer import answer_charts
 from capacity.report.views.fleet import threshold_text
 
 
@@ -128,7 +128,7 @@ def plan() -> FleetPlan:
 
 
 def chart_of(plan: FleetPlan, name: str) -> Chart:
-    return next(chart for chart in charts_of(plan) if chart.name == name)
+    return next(chart for chart in answer_charts(plan) if chart.name == name)
 
 
 def in_two(plan: FleetPlan) -> Layout:
@@ -165,8 +165,8 @@ def test_levels_are_shares_of_their_limits_with_their_intervals(plan: FleetPlan)
 
 def test_a_day_has_the_replicas_of_each_hour_of_each_pool(plan: FleetPlan) -> None:
     assert plan.day is not None
-    assert [each.name for each in charts_of(plan)] == ["fleet_levels", "fleet_layouts", "fleet_day"]
-    assert all("<svg" in each.svg() for each in charts_of(plan))
+    assert [each.name for each in answer_charts(plan)] == ["fleet_levels", "fleet_layouts", "fleet_day"]
+    assert all("<svg" in each.svg() for each in answer_charts(plan))
     hours = tuple(
         FleetHour(hour=hour, request_rate_per_s=1.0, replicas=replicas, usd_per_hour=8.0)
         for hour, replicas in enumerate(((1, 3), (2, 1)))

@@ -10,7 +10,7 @@ import capacity
 from capacity.report.display import rate_and_interval
 from capacity.report.layout import render_text
 from capacity.report.views.frontier import frontier_view
-from capacity.report.views.layout import parts
+from capacity.report.views.layout import view_parts
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def frontier() -> Any:
 
 
 def text_of(answer: Any, **asked: Any) -> str:
-    return render_text(parts(frontier_view(answer, **asked), answer))
+    return render_text(view_parts(frontier_view(answer, **asked), answer))
 
 
 def test_the_best_of_each_within_the_limit(frontier: Any) -> None:

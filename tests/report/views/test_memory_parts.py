@@ -7,7 +7,7 @@ import pytest
 import capacity
 from capacity.report.display import Units
 from capacity.report.figures.drawing import draw_chart
-from capacity.report.figures.of_answer import charts_of
+from capacity.report.figures.of_answer import answer_charts
 from capacity.report.views.memory_parts import memory_chart
 
 
@@ -24,5 +24,5 @@ def test_the_parts_fill_what_the_engine_may_use() -> None:
 
 
 def test_what_does_not_fit_says_so() -> None:
-    (chart,) = charts_of(capacity.fit("llama-3.1-70b", gpu="l4"))
+    (chart,) = answer_charts(capacity.fit("llama-3.1-70b", gpu="l4"))
     assert chart.alt.startswith("It does not fit: ")

@@ -8,7 +8,7 @@ import pytest
 
 import capacity
 from capacity.report.figures.drawing import draw_block
-from capacity.report.figures.of_answer import charts_of
+from capacity.report.figures.of_answer import answer_charts
 from capacity.report.tables import render
 from capacity.report.views.one_run import run_charts
 
@@ -47,7 +47,7 @@ def test_a_rate_that_draining_makes_less_says_so() -> None:
 
 def test_the_parts_of_a_request_add_up_to_its_life() -> None:
     answer = capacity.simulate("llama-3.1-8b", **(LOAD | {"length_distribution": "lognormal"}))
-    rows = {chart.name: chart.rows for chart in charts_of(answer)}
+    rows = {chart.name: chart.rows for chart in answer_charts(answer)}
     everyone, slowest = rows["where_time_went"]
     parts = [value for name, value in everyone.items() if name != "requests"]
     assert sum(parts) == pytest.approx(answer.to_dict()["mean_e2el_ms"])

@@ -12,10 +12,10 @@ from capacity.report.display import Units, time_and_interval
 from capacity.report.figures.chart import Chart, log_ticks
 from capacity.report.figures.drawing import draw_block
 from capacity.report.figures.loads import FIGURES
-from capacity.report.figures.of_answer import charts_of
-from capacity.report.subject import subject_of
+from capacity.report.figures.of_answer import answer_charts
+from capacity.report.subject import describe_answer
 from capacity.report.tables import render
-from capacity.report.views.rising_load import full_sentence, load_sweep_view
+from capacity.report.views.rising_load import load_sweep_view, saturation_sentence
 from capacity.report.views.view import Drawing
 
 PLACE = {"gpu": "h100-sxm-80gb", "input_len": 1024, "output_len": 256, "price_tier": "on-demand"}
@@ -50,7 +50,7 @@ def test_lines_and_whiskers_are_the_answers(batches: Any, name: str) -> None:
 
 
 def test_the_kv_cache_and_the_chosen_load_are_marked(batches: Any) -> None:
-    assert subject_of(batches).startswith("llama-3.1-8b, 1 x h100-sxm-80gb")
+    assert describe_answer(batches).startswith("llama-3.1-8b, 1 x h100-sxm-80gb")
     chart = drawn(batches, chosen=16)["ttft"]
     assert lines(chart) == [batches.kv_requests, 16]
     texts = {note.text: note.x for note in chart.figure.layout.annotations}
@@ -59,8 +59,8 @@ def test_the_kv_cache_and_the_chosen_load_are_marked(batches: Any) -> None:
         "chosen": math.log10(16),
     }
     few = capacity.load_sweep("llama-3.1-8b", loads=(1, 2), **PLACE)
-    assert lines(charts_of(few)[0]) == []
-    assert f"holds {few.kv_requests:,} requests" in full_sentence(few)
+    assert lines(answer_charts(few)[0]) == []
+    assert f"holds {few.kv_requests:,} requests" in saturation_sentence(few)
 
 
 def test_of_a_rate_the_line_stands_where_queues_begin_to_grow() -> None:

@@ -12,10 +12,10 @@ from capacity.answers.load_point import LoadPoint
 from capacity.answers.records import Quantity
 from capacity.report.figures.drawing import draw_charts
 from capacity.report.figures.loads import BARS
-from capacity.report.figures.of_answer import charts_of
+from capacity.report.figures.of_answer import answer_charts
 from capacity.report.layout import Part
-from capacity.report.subject import subject_of
-from capacity.report.views.layout import parts as parts_of
+from capacity.report.subject import describe_answer
+from capacity.report.views.layout import view_parts as parts_of
 from capacity.report.views.side_by_side import engine_comparison_view, gpu_comparison_view
 
 FAST = {
@@ -104,7 +104,7 @@ def test_bars_are_the_figures_of_those_that_serve() -> None:
     answer = capacity.compare_engines(
         "llama-3.1-8b", engines=("vllm", "sglang", "llama.cpp"), quantization="fp8", **load
     )
-    assert subject_of(answer).startswith("llama-3.1-8b, 1 x h100-sxm-80gb, 300 tokens in")
+    assert describe_answer(answer).startswith("llama-3.1-8b, 1 x h100-sxm-80gb, 300 tokens in")
     known = {row.engine: row.point.tpot_s for row in answer.rows if row.point.tpot_s is not None}
     (chart,) = draw_charts(engine_comparison_view(answer, ["tpot"]), answer)
     (bar,) = chart.figure.data
@@ -113,7 +113,7 @@ def test_bars_are_the_figures_of_those_that_serve() -> None:
     last = list(known.values())[-1]
     assert last.high is not None
     assert bar.x[-1] + bar.error_x.array[-1] == pytest.approx(1e3 * last.high)
-    drawn = charts_of(answer)
+    drawn = answer_charts(answer)
     assert [each.name for each in drawn] == ["engines_throughput", "engines_ttft", "engines_tpot"]
     assert all("<svg" in each.svg() for each in drawn)
 
@@ -129,7 +129,7 @@ def test_gpus_stand_in_order_with_the_interval_as_whiskers(order: str) -> None:
         concurrency=8,
         price_tier="on-demand",
     )
-    (chart,) = charts_of(compared)
+    (chart,) = answer_charts(compared)
     (bars,) = chart.figure.data
     assert sorted(bars.y) == ["2 x b200-sxm-180gb", "4 x h100-sxm-80gb"]
     shown = list(bars.x)

@@ -10,9 +10,9 @@ import capacity
 from capacity import stack
 from capacity.planning.variations.stack import Stack
 from capacity.report.figures.drawing import draw_charts
-from capacity.report.figures.of_answer import charts_of
+from capacity.report.figures.of_answer import answer_charts
 from capacity.report.tables import render
-from capacity.report.views.stack import charted_figures, stack_view, times
+from capacity.report.views.stack import charted_figures, factor_text, stack_view
 
 
 def test_a_stack_as_tables() -> None:
@@ -36,7 +36,7 @@ def test_a_stack_as_tables() -> None:
 
 @pytest.mark.parametrize(("factor", "text"), [(0.456, "0.46x"), (12.34, "12.3x"), (1234.5, "1,234x")])
 def test_factors_have_the_digits_that_they_bear(factor: float, text: str) -> None:
-    assert times(factor) == text
+    assert factor_text(factor) == text
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_factors_stand_beside_those_of_each_alone(answer: Stack) -> None:
 
 def test_without_a_price_none_is_drawn_and_a_page_has_every_picture(answer: Stack) -> None:
     assert charted_figures(answer) == ("Output tokens/s", "TTFT", "TPOT")
-    drawn = charts_of(answer)
+    drawn = answer_charts(answer)
     assert [chart.name for chart in drawn] == [
         "stack_throughput",
         "stack_ttft",

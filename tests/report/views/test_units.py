@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from capacity.answers.records import Quantity
 from capacity.report.display import Units
-from capacity.report.layout import tokens
+from capacity.report.layout import token_count_text
 from capacity.report.views import units
 
 
@@ -19,4 +19,10 @@ def test_a_unit_scales_rounds_and_follows_the_readers_units() -> None:
 
 
 def test_token_counts_are_read_as_flags_write_them() -> None:
-    assert [tokens(n) for n in (None, 100, 4096, 4097, 1 << 20)] == ["no limit", "100", "4K", "4,097", "1M"]
+    assert [token_count_text(n) for n in (None, 100, 4096, 4097, 1 << 20)] == [
+        "no limit",
+        "100",
+        "4K",
+        "4,097",
+        "1M",
+    ]

@@ -21,7 +21,7 @@ from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS
 from capacity.planning.sweeps.sweep_spec import SweepSpec
 from capacity.report.display import Units
-from capacity.report.figures.of_answer import charts_of
+from capacity.report.figures.of_answer import answer_charts
 from capacity.report.layout import parse_marks
 from capacity.report.tables import render
 from capacity.report.views import units
@@ -254,7 +254,7 @@ def test_console_page_and_dashboard_show_the_same(name: str, answers: dict[str, 
                 assert fact.label.strip() in page
                 assert all(html.unescape(text) in page for text in fact.texts())
         if isinstance(block, Drawing):
-            (chart,) = (each for each in charts_of(answer) if each.name == block.name)
+            (chart,) = (each for each in answer_charts(answer) if each.name == block.name)
             assert chart.title in page
             assert chart.rows
         for fact in block.rows if isinstance(block, Facts) else ():

@@ -120,4 +120,4 @@ def test_progress_is_shown_some_two_hundred_times(replicas: int) -> None:
     assert 50 <= len(reports) <= 201
     assert reports == sorted(reports)
     assert reports[-1] == (count, count)
-    assert engines.FEWEST_STEPS < fleet.STEPS_PER_CALL
+    assert engines.MIN_STEPS_PER_CALL < fleet.STEPS_PER_CALL

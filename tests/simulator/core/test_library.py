@@ -36,7 +36,7 @@ def forgotten() -> Iterator[None]:
 
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "compilers", lambda: iter(()))
+    monkeypatch.setattr(build, "compiler_commands", lambda: iter(()))
 
 
 def version_of(core: ctypes.CDLL) -> str:

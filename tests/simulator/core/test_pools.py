@@ -18,7 +18,7 @@ import capacity.simulator
 from capacity.simulator.core import build
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.kv_cache.contiguous_pool import ContiguousPool
-from capacity.simulator.transfer import LoadBlockPool, hold_computed
+from capacity.simulator.transfer import LoadBlockPool, allocate_computed
 
 CORE = Path(capacity.simulator.__file__).parent / "core"
 SOURCES = ("memory.c", "runs.c", "run_pool.c", "block_pool.c", "contiguous_pool.c")
@@ -223,7 +223,7 @@ class Twins:
         return loaded
 
     def hold_computed(self, t: int, tokens: int) -> None:
-        held = hold_computed(self.python, self.tables[t], tokens, self.lookup(t, tokens))
+        held = allocate_computed(self.python, self.tables[t], tokens, self.lookup(t, tokens))
         assert self.core(HOLD_COMPUTED, t, tokens, hit=True) == held
         if held:
             self.tokens[t] = tokens

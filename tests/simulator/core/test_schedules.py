@@ -79,11 +79,11 @@ def test_a_run_without_a_log_keeps_the_same_ledger(
     ran: list[tuple[Any, Any]] = []
 
     def both(*arguments: Any, **keywords: Any) -> logged.LoggedRun:
-        run = logged.logged_run(*arguments, **keywords)
-        ran.append((run, logged.logged_run(*arguments, **keywords, keep_log=False)))
+        run = logged.run_with_log(*arguments, **keywords)
+        ran.append((run, logged.run_with_log(*arguments, **keywords, keep_log=False)))
         return run
 
-    monkeypatch.setattr(scenarios, "logged_run", both)
+    monkeypatch.setattr(scenarios, "run_with_log", both)
     for engine in POLICIES:
         folder = NAMED if SHARED is None else SHARED / "oracle"
         name = f"{engine}_named.jsonl.gz" if SHARED is None else f"{engine}.jsonl.gz"

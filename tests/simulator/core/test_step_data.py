@@ -38,7 +38,7 @@ from capacity.step import (
     decode_shape,
     prefill_shape,
 )
-from capacity.step.model import StepModel, seconds_of
+from capacity.step.model import StepModel, make_seconds
 from capacity.step.operators import Traffic
 from capacity.step.setting import HostTime
 
@@ -512,7 +512,7 @@ def strange_model() -> StepModel:
     traffic = [one for one in operators.per_token if type(one) is Traffic]
     strange = Strange(**{name: getattr(traffic[0], name) for name in Traffic.__dataclass_fields__})
     own._operators = replace(operators, per_token=(*operators.per_token, strange))
-    own.row_seconds = seconds_of(own._operators.per_token)
+    own.row_seconds = make_seconds(own._operators.per_token)
     own._pieces = {}
     return own
 

@@ -8,7 +8,7 @@ from core_alone import CoreAlone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.simulator.step_work import MOST_PREFILLS, StepWork
+from capacity.simulator.step_work import MAX_PREFILLS, StepWork
 from capacity.step import AffineStepTimes, StepShape
 
 TIMES = AffineStepTimes(0.01, 1e-4)
@@ -43,7 +43,7 @@ def test_kinds_of_random_steps(core_alone: CoreAlone, seed: int, count: int, pre
     assert_equal(core_alone.work(TIMES, steps), worked(steps))
 
 
-@pytest.mark.parametrize("count", [MOST_PREFILLS, MOST_PREFILLS + 1, 2 * MOST_PREFILLS + 1, 20_000])
+@pytest.mark.parametrize("count", [MAX_PREFILLS, MAX_PREFILLS + 1, 2 * MAX_PREFILLS + 1, 20_000])
 def test_sampled_prefills(core_alone: CoreAlone, count: int) -> None:
     steps = random_steps(count, count, 0.9)
     assert_equal(core_alone.work(TIMES, steps), worked(steps))

@@ -16,7 +16,7 @@ from offloaded_runs import BLOCK, STEPS, offload, prefixed, run, tier
 from capacity.base.errors import InvalidInput
 from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.simulator.kv_cache.content import Content
-from capacity.simulator.kv_cache.offload import Offload, Tier, TierStack, TierStore, added_up
+from capacity.simulator.kv_cache.offload import Offload, Tier, TierStack, TierStore, sum_tier_use
 from capacity.techniques.prefix_cache import reuse_curve
 from capacity.workload import PromptContent, Workload
 
@@ -119,17 +119,17 @@ def test_a_tier_drops_the_least_recently_used_and_nothing_in_transfer() -> None:
     assert store.reserve(keys("d"), 0) is None  # all three are being written
     end = store.write(keys("a", "b", "c"), 0)
     assert end == 3 * 10**12
-    assert not store.has("a", end - 1)
-    assert store.has("a", end)
+    assert not store.is_readable("a", end - 1)
+    assert store.is_readable("a", end)
     store.touch(keys("a", "b"))  # order is now c, b, a
     assert store.read(keys("c"), end) == end + 10**12
     assert store.reserve(keys("d"), end) == ["d"]  # c is being read: b goes
-    assert [key for key in "abc" if store.has(key, end)] == ["a", "c"]
+    assert [key for key in "abc" if store.is_readable(key, end)] == ["a", "c"]
     store.write(keys("d"), end)
     assert store.reserve(keys("e", "f", "g", "h"), end * 9) is None  # more than there is room for
-    use = store.use()
+    use = store.statistics()
     assert (use.stored, use.evicted, use.loaded, use.held, use.refused) == (4, 1, 1, 3, 2)
-    assert added_up([use, use])[0].stored == 8
+    assert sum_tier_use([use, use])[0].stored == 8
 
 
 def test_a_second_tier_is_reached_through_the_first() -> None:
@@ -140,19 +140,22 @@ def test_a_second_tier_is_reached_through_the_first() -> None:
     stack = TierStack(spec, 16)
     first, second = Content("first"), Content("second")
     for content, at_s in ((first, 0), (second, 100)):
-        names = stack.keys(content, 40)
+        names = stack.chunk_keys(content, 40)
         assert len(names) == 2
         reserved = stack.stores[0].reserve(names, at_s * 10**12)
         assert reserved == names
         stack.store(reserved, at_s * 10**12)
     now = 200 * 10**12
-    hit = stack.find(stack.keys(first, 40), 0, now)
+    hit = stack.find(stack.chunk_keys(first, 40), 0, now)
     assert hit.tiers == (1, 1)  # the second request's chunks have taken the room in host memory
     assert stack.load(hit, now) == now + (4 + 1 + 2) * 10**12
-    cpu, disk = (store.use() for store in stack.stores)
+    cpu, disk = (store.statistics() for store in stack.stores)
     assert (cpu.stored, cpu.evicted, cpu.loaded, cpu.held) == (6, 4, 2, 2)
     assert (disk.stored, disk.evicted, disk.loaded, disk.held) == (4, 0, 2, 4)
-    assert stack.find(stack.keys(first, 40), 0, now + 10**13).tiers == (0, 0)  # they stayed on their way up
+    assert stack.find(stack.chunk_keys(first, 40), 0, now + 10**13).tiers == (
+        0,
+        0,
+    )  # they stayed on their way up
 
 
 def test_a_disk_catches_what_host_memory_drops() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator.schedulers import DrawnSpeculation, Sequence
-from capacity.simulator.schedulers.acceptance import CLASSES, rate_table
+from capacity.simulator.schedulers.acceptance import NUM_CLASSES, rate_table
 
 RATES = (0.9, 0.7, 0.5, 0.6)
 
@@ -31,7 +31,7 @@ def test_without_a_spread_there_is_one_class() -> None:
 )
 def test_the_share_accepted_at_each_depth_stays(rates: tuple[float, ...], spread: float) -> None:
     table = np.array(rate_table(rates, spread))
-    assert table.shape == (CLASSES, len(rates))
+    assert table.shape == (NUM_CLASSES, len(rates))
     assert ((table >= 0) & (table <= 1)).all()
     assert np.cumprod(table, axis=1).mean(axis=0) == pytest.approx(np.cumprod(rates), abs=1e-9)
     assert (np.diff(table, axis=0) >= 0).all()  # a better class is better at every depth
@@ -48,12 +48,12 @@ def test_the_spread_is_that_of_the_log_odds() -> None:
 def test_requests_are_of_all_classes_alike_and_keep_to_theirs() -> None:
     """4,800 requests: 300 a class ± 5 standard deviations; 500 verifications of one tell its first rate."""
     speculation = DrawnSpeculation(RATES, lookahead_slots=4, seed=5, spread=1.0)
-    classes = [speculation.rate_table.index(speculation.rates_of(index)) for index in range(4800)]
-    assert np.abs(np.bincount(classes, minlength=CLASSES) - 300).max() < 5 * math.sqrt(300)
+    classes = [speculation.rate_table.index(speculation.request_rates(index)) for index in range(4800)]
+    assert np.abs(np.bincount(classes, minlength=NUM_CLASSES) - 300).max() < 5 * math.sqrt(300)
     for index in range(6):
         sequence = request(index)
         begun = sum(speculation.count_accepted(sequence, 4) > 0 for _ in range(500))
-        rate = speculation.rates_of(index)[0]
+        rate = speculation.request_rates(index)[0]
         assert begun / 500 == pytest.approx(rate, abs=5 * math.sqrt(rate * (1 - rate) / 500))
 
 

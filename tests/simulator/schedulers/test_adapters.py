@@ -91,7 +91,7 @@ def test_host_memory_that_is_full_drops_what_was_used_longest_ago(loop: str) -> 
         *[18, 18, 13, 18, 18]
     ]
     kept = LoadedAdapters(slots)
-    assert [kept.use(adapter) // MS for adapter in (1, 1, 2, 1, 3, 2)] == [8, 0, 8, 3, 8, 8]
+    assert [kept.load_adapter(adapter) // MS for adapter in (1, 1, 2, 1, 3, 2)] == [8, 0, 8, 3, 8, 8]
 
 
 def test_the_base_model_takes_no_slot_and_no_time(loop: str) -> None:

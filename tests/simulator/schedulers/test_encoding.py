@@ -16,7 +16,7 @@ from step_models import FunctionStepTimes
 from capacity.base.errors import InvalidInput
 from capacity.simulator import SimulationResult
 from capacity.simulator.engine import Engine
-from capacity.simulator.engine_loop import why_readable
+from capacity.simulator.engine_loop import readable_loop_reason
 from capacity.simulator.members import Recording
 from capacity.simulator.requests import Requests
 from capacity.simulator.schedulers import SchedulerLimits, Sequence, Step
@@ -129,31 +129,31 @@ def test_what_the_encoder_made_is_found_again_until_its_room_is_needed() -> None
     """By hand: 100 tokens hold one image of 60; kept as it is let go, dropped for the next."""
     encoder, step = ImageEncoder(100), Step()
     first, second = (_sequence(index) for index in (0, 1))
-    encoder.begin(step)
-    assert encoder.reach(first, 0, 70) == 70
+    encoder.begin_step(step)
+    assert encoder.schedulable_tokens(first, 0, 70) == 70
     encoder.encode(first, 0, 70)
     assert step.encoded == [(first, 0)]
-    assert encoder.reach(second, 0, 70) == 0
+    assert encoder.schedulable_tokens(second, 0, 70) == 0
     encoder.release(first)
     encoder.encode(first, 0, 70)
     assert step.encoded == [(first, 0)]  # found
     encoder.release(first)
     encoder.encode(second, 0, 70)
     assert step.encoded == [(first, 0), (second, 0)]
-    assert encoder.reach(first, 0, 70) == 0
+    assert encoder.schedulable_tokens(first, 0, 70) == 0
 
 
 def test_what_a_preemption_kept_from_being_encoded_is_not_found() -> None:
     """Preempted in the step that was to encode it (by priority), it is encoded when it is back."""
     encoder, step, again = ImageEncoder(100), Step(), Step()
     only = _sequence(0)
-    encoder.begin(step)
+    encoder.begin_step(step)
     encoder.encode(only, 0, 70)
-    encoder.take_back(only)
+    encoder.cancel_encoding(only)
     encoder.release(only)
     assert step.encoded == []
-    encoder.begin(again)
-    assert encoder.reach(only, 0, 70) == 70
+    encoder.begin_step(again)
+    assert encoder.schedulable_tokens(only, 0, 70) == 70
     encoder.encode(only, 0, 70)
     assert again.encoded == [(only, 0)]
 
@@ -232,7 +232,7 @@ def test_a_shape_has_the_tokens_and_the_squares_of_what_is_encoded() -> None:
 
 def test_images_run_on_the_readable_engines() -> None:
     words = Requests(requests([150], [2], 60)), Requests(requests([150], [0], 60))
-    with_images, without = (why_readable(Recording(), [], each) for each in words)
+    with_images, without = (readable_loop_reason(Recording(), [], each) for each in words)
     assert with_images == "images are not supported"
     assert without != with_images
 

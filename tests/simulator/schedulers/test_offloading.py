@@ -151,7 +151,7 @@ def test_a_preempted_request_loads_what_it_had() -> None:
 def test_requests_cancelled_while_they_load_leave_nothing_behind() -> None:
     pool = BlockPool(100, 16)
     policy = OffloadingV1(SchedulerLimits(), pool, offload=offload(tier(None, 1e6)))
-    names = policy.tiers.keys(Content("x"), 160)
+    names = policy.tiers.chunk_keys(Content("x"), 160)
     policy.tiers.store(policy.tiers.stores[0].reserve(names, 0) or [], 0)
     sequence = Sequence(
         0, id=0, arrival=0, prompt_tokens=165, max_known=170, table=pool.table(Content("x")), priority=0

@@ -68,7 +68,7 @@ def test_sglang_mixed_who_starts_with_all_but_one_token_cached_takes_one_row() -
         policy.update(policy.schedule(0))
     assert sequences[1].known == 9
     retracted = Step()
-    policy.give_up(sequences[1], retracted)
+    policy.preempt(sequences[1], retracted)
     step = policy.schedule(0)
     assert [(row.sequence.index, row.tokens) for row in step.rows] == [(1, 1), (0, 1)]
 

@@ -118,7 +118,7 @@ def test_fp32_is_not_tf32(gpu: str) -> None:
         if op.name in ("qkv", "gate_up", "down")
     )
     assert 0.5 * profile.dense_flops_per_s["fp32"] < rate < profile.dense_flops_per_s["fp32"]
-    single, sixteen = (profile.dense_flops_per_s[name] for name in ("fp32", profile.sixteen_bit))
+    single, sixteen = (profile.dense_flops_per_s[name] for name in ("fp32", profile.compute_type_16_bit))
     if profile.platform == "metal" or profile.name in WITHOUT_16_BIT_LANES:
         assert single == sixteen
     else:

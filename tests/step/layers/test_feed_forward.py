@@ -12,7 +12,7 @@ from capacity.hardware import load_profile
 from capacity.hardware.coefficients import universal_family
 from capacity.pool.resolve import resolve
 from capacity.step import decode_shape, prefill_shape
-from capacity.step.layers.feed_forward import FP32_ROUTER, UNEVEN_LOADS, add_matrix_walk
+from capacity.step.layers.feed_forward import FP32_ROUTER, UNEVEN_LOAD_FRACTION, add_matrix_walk
 from capacity.step.operators import gemm_seconds, moe_seconds
 
 
@@ -58,7 +58,7 @@ def test_uneven_loads_slow_large_batches_down_and_leave_small_ones_alone() -> No
     own = steps("deepseek-v3", tp=8)
     experts = next(op for op in own._operators.per_token if op.name == "experts")
     even = {
-        name: getattr(experts.constants, name) / UNEVEN_LOADS
+        name: getattr(experts.constants, name) / UNEVEN_LOAD_FRACTION
         for name in ("compute_fraction", "routed_fraction")
     }
     balanced = replace(experts, constants=experts.constants.model_copy(update=even))
@@ -67,7 +67,7 @@ def test_uneven_loads_slow_large_batches_down_and_leave_small_ones_alone() -> No
         for shape in (decode_shape(8, 1000), prefill_shape(1, 16_000))
     ]
     assert lost[0] == pytest.approx(1.0, abs=0.01)
-    assert 1.05 < lost[1] < 1 / UNEVEN_LOADS
+    assert 1.05 < lost[1] < 1 / UNEVEN_LOAD_FRACTION
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import capacity
 from capacity.base.errors import InvalidInput
 from capacity.hardware import load_profile
 from capacity.step import decode_shape, prefill_shape
-from capacity.step.layers import BY_THE_GPU_FROM_ROWS
+from capacity.step.layers import MIN_GPU_OFFLOAD_ROWS
 
 
 def split(gpu_layers: int | None, **more: Any) -> Any:
@@ -23,8 +23,8 @@ def test_few_rows_are_the_cpus_and_many_the_gpus() -> None:
     few, many = (
         {op.name: op.seconds for op in split(16).step_cost(shape).operators if op.seconds}
         for shape in (
-            decode_shape(int(BY_THE_GPU_FROM_ROWS) - 1, 100),
-            decode_shape(int(BY_THE_GPU_FROM_ROWS), 100),
+            decode_shape(int(MIN_GPU_OFFLOAD_ROWS) - 1, 100),
+            decode_shape(int(MIN_GPU_OFFLOAD_ROWS), 100),
         )
     )
     products = {"qkv", "attention output", "gate_up", "down"}

@@ -6,7 +6,7 @@ import pytest
 from step_models import steps
 
 from capacity.step import decode_shape
-from capacity.step.layers.linear import recurrence
+from capacity.step.layers.linear import recurrence_constants
 
 
 def test_gates_have_a_product_of_their_own_and_contexts_cost_nothing() -> None:
@@ -31,6 +31,6 @@ def test_gates_have_a_product_of_their_own_and_contexts_cost_nothing() -> None:
 )
 def test_the_recurrence_takes_what_was_measured(peak: float, heads: float, measured_s: float) -> None:
     flops = 8192 * heads * 8 * 128 * 128
-    seconds = flops / (recurrence(heads, peak).compute_fraction * peak)
+    seconds = flops / (recurrence_constants(heads, peak).compute_fraction * peak)
     assert seconds == pytest.approx(measured_s, rel=0.25)
-    assert recurrence(heads, 1e12).compute_fraction == 1.0
+    assert recurrence_constants(heads, 1e12).compute_fraction == 1.0

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from benchmark_files import write
 from capacity_validate.benchmark_results import read_results
-from capacity_validate.replaying import workload_of
+from capacity_validate.replaying import rebuild_workload
 
 from capacity.base.errors import InvalidInput
 
@@ -23,8 +23,8 @@ def test_throughput(tmp_path: Path) -> None:
     assert (run.tool, run.request_throughput, run.duration_s) == ("vllm bench throughput", 5.0, 20.0)
     assert run.request_rate == math.inf
     with pytest.raises(InvalidInput, match="give --input-len and --output-len"):
-        workload_of(run, {})
-    workload, _ = workload_of(run, {"input_len": 200, "output_len": 100})
+        rebuild_workload(run, {})
+    workload, _ = rebuild_workload(run, {"input_len": 200, "output_len": 100})
     assert len(workload) == 100
     assert workload.client_latency_s == 0.0  # nobody is between the requests and the engine
 
@@ -38,6 +38,6 @@ def test_latency_is_of_a_batch_that_has_to_be_named(tmp_path: Path) -> None:
     (run,) = read_results(write(tmp_path / "l.json", document))
     assert run.latencies_ms == {"e2el": {"mean": 1500.0, "p50": 1500.0, "p90": 1590.0, "p99": 1600.0}}
     with pytest.raises(InvalidInput, match="--request-rate or --concurrency"):
-        workload_of(run, {"input_len": 32, "output_len": 128})
-    workload, _ = workload_of(run, {"input_len": 32, "output_len": 128, "concurrency": 8})
+        rebuild_workload(run, {"input_len": 32, "output_len": 128})
+    workload, _ = rebuild_workload(run, {"input_len": 32, "output_len": 128, "concurrency": 8})
     assert len(workload) == 8

@@ -9,10 +9,10 @@ from capacity_validate.kernels.attention import reference_attention  # noqa: E40
 from capacity_validate.predictions import (  # noqa: E402
     Predictor,
     Target,
-    constants_of,
+    calibration_target,
+    case_constants,
     formula,
-    lookup_of,
-    target_of,
+    profile_lookup,
 )
 from invented_kernels import H200  # noqa: E402
 from kernel_checks import error_of, prepared  # noqa: E402
@@ -63,7 +63,7 @@ def test_a_cache_in_fp8_is_read_as_what_it_holds() -> None:
     assert error_of(eight) < eight.tolerance
     assert eight.bytes < 0.6 * half.bytes
     case = make_case("decode_attention", "fp8", variant="paged", **sizes)
-    assert target_of(case, on_gpu=True) == Target("decode_attention", "8bit")
+    assert calibration_target(case, on_gpu=True) == Target("decode_attention", "8bit")
 
 
 def test_prefill_under_mla_is_right_and_priced_as_the_step_model_prices_it() -> None:
@@ -75,7 +75,7 @@ def test_prefill_under_mla_is_right_and_priced_as_the_step_model_prices_it() -> 
     function = formula(case, H200)
     assert function is not None
     constants = sustained_constants(
-        constants_of(case, lookup_of(H200), on_gpu=True), H200
+        case_constants(case, profile_lookup(H200), on_gpu=True), H200
     )  # steps hold lower clocks
     model = load_model("deepseek-v2-lite")
     steps = Predictor(H200, on_gpu=True, model=model).step_model()

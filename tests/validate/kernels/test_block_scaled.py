@@ -95,7 +95,11 @@ def test_scales_in_the_wrong_order_are_found(case: Any, monkeypatch: pytest.Monk
 
 def test_quantized_values_are_near_what_they_stand_for() -> None:
     """The relative error of each format on normal values: 2.6 %, 2.6 % and some 10 %."""
-    for quantize, most in ((gemm._fp8_block, 0.04), (gemm._mxfp8, 0.04), (gemm._nvfp4, 0.13)):
+    for quantize, most in (
+        (gemm._quantize_fp8_blocks, 0.04),
+        (gemm._quantize_mxfp8, 0.04),
+        (gemm._quantize_nvfp4, 0.13),
+    ):
         made = quantize(cpu_bench(), 128, 256, weights=False)
         plain = cpu_bench().random(128, 256, dtype=torch.float32)
         error = float((made.corner - plain).norm() / plain.norm())

@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import make_case  # noqa: E402
 from capacity_validate.kernels import (  # noqa: E402
-    KernelBench,
+    KernelContext,
     elementwise,
     live_peak_bytes,
     prepare,
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def test_the_launch_of_a_graph_is_timed_by_events_and_spoils_nothing() -> None:
     fake = FakeCuda()
-    bench = KernelBench(fake.torch, "cuda:0", 2**20, None, 1e9)
+    bench = KernelContext(fake.torch, "cuda:0", 2**20, None, 1e9)
     prepared = prepare(make_case("launch", "fp32", variant="graph"), bench)
     assert prepared.capturable is False
     watch = CudaStopwatch(fake.torch, "cuda:0")
@@ -34,7 +34,7 @@ def test_the_launch_of_a_graph_is_timed_by_events_and_spoils_nothing() -> None:
 
 
 def test_a_reduction_is_checked_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elementwise, "SUMMED", 2**14)
+    monkeypatch.setattr(elementwise, "SUM_PART_VALUES", 2**14)
     built = prepared(make_case("bandwidth", "fp32", variant="read", bytes=2**22))
     assert error_of(built) <= built.tolerance
     assert live_peak_bytes(torch, built.check) < 2**20

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import make_case  # noqa: E402
-from capacity_validate.kernels import KernelBench, experts  # noqa: E402
+from capacity_validate.kernels import KernelContext, experts  # noqa: E402
 from capacity_validate.small_models import small_model  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
 from fake_cuda import FakeCuda, FakeDevice  # noqa: E402
@@ -46,14 +46,14 @@ def test_a_loop_over_experts_is_never_put_into_a_graph() -> None:
 
 def test_one_set_of_experts_is_enough_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    rotating = KernelBench.rotating_tensors
+    rotating = KernelContext.rotating_tensors
 
-    def counted(self: KernelBench, count: int, *shape: int, **options: Any) -> Any:
+    def counted(self: KernelContext, count: int, *shape: int, **options: Any) -> Any:
         made.append(count)
         return rotating(self, count, *shape, **options)
 
-    monkeypatch.setattr(KernelBench, "rotating_tensors", counted)
-    monkeypatch.setattr(KernelBench, "copies", lambda *_: 1)
+    monkeypatch.setattr(KernelContext, "rotating_tensors", counted)
+    monkeypatch.setattr(KernelContext, "copies", lambda *_: 1)
     prepared(LOOPED)
     assert set(made) == {1}
 

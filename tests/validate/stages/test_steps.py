@@ -57,9 +57,9 @@ def test_the_kernels_share_is_of_what_the_model_left() -> None:
         plan=SimpleNamespace(case_s=0.1), transformer=None, profile=load_profile("h200"),
         free_bytes=lambda: float(fake.torch.cuda.mem_get_info("cuda:0")[0]),
     )  # fmt: skip
-    runner = steps.runner_of(session, None)  # type: ignore[arg-type]
+    runner = steps.make_runner(session, None)  # type: ignore[arg-type]
     assert runner.bench.memory_limit_bytes == steps.KERNELS_SHARE * 4 * GIB
-    assert runner.bench.copies(GIB) == 1
+    assert runner.bench.copy_count(GIB) == 1
 
 
 def test_decode_steps_that_no_graph_can_hold_are_named_eager_and_run_so() -> None:

@@ -14,7 +14,7 @@ from capacity_validate.cases import make_case, read_measurements  # noqa: E402
 from capacity_validate.constant_fits import fit_families  # noqa: E402
 from capacity_validate.devices import cpu_facts  # noqa: E402
 from capacity_validate.predictions import Predictor  # noqa: E402
-from capacity_validate.residuals import whole_steps  # noqa: E402
+from capacity_validate.residuals import full_depth_steps  # noqa: E402
 from capacity_validate.review import review  # noqa: E402
 from capacity_validate.session import open_session  # noqa: E402
 from capacity_validate.small_models import find_model  # noqa: E402
@@ -62,7 +62,7 @@ def test_its_steps_are_measured_and_no_fit_takes_them(tmp_path: Path) -> None:
     assert {m.case["layers"] for m in found.timed} == {2}
     assert len(found.timed) == 6
     assert fit_families(found.timed, session.profile, source="test", on_gpu=False) == ([], [])
-    assert whole_steps(found.timed) == []
+    assert full_depth_steps(found.timed) == []
     said = review([session.log.path])
     assert {row.role for row in said.cases} == {"held out"}
     assert all(row.before_s for row in said.cases)

@@ -9,7 +9,7 @@ import pytest
 
 from capacity.base.errors import MalformedFile
 from capacity.workload.traces.lines import TraceLines
-from capacity.workload.traces.records import Requests, flat, one_of
+from capacity.workload.traces.records import Requests, first_name_in, flatten_record
 
 AT_S = 1_763_000_000
 
@@ -26,9 +26,13 @@ def test_nested_objects_get_dotted_names_and_attributes_keep_theirs() -> None:
         "odd",
     ]
     record = {"usage": {"prompt": {"tokens": 3}}, "attributes": attributes}
-    assert flat(record) == {"usage.prompt.tokens": 3, "gen_ai.usage.input_tokens": 12, "model": "12"}
-    assert flat({"attributes": {"a.b": 1}}) == {"a.b": 1}
-    assert one_of({"b": 0, "a": None}, ("a", "b", "c")) == "b"
+    assert flatten_record(record) == {
+        "usage.prompt.tokens": 3,
+        "gen_ai.usage.input_tokens": 12,
+        "model": "12",
+    }
+    assert flatten_record({"attributes": {"a.b": 1}}) == {"a.b": 1}
+    assert first_name_in({"b": 0, "a": None}, ("a", "b", "c")) == "b"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from capacity_validate.benchmark_results.measured_run import (
     STATISTICS,
     MeasuredRun,
     ResultFormat,
-    documents,
+    parse_documents,
 )
 from capacity_validate.benchmark_results.metrics_scrape import is_metrics, read_metrics
 from capacity_validate.benchmark_results.vllm import SGLANG, VLLM
@@ -38,10 +38,10 @@ def read_results(path: str | Path, text: str | None = None) -> list[MeasuredRun]
     text = (read_text(path, "a benchmark result") if text is None else text).strip()
     if is_metrics(text):
         return [read_metrics(path, text)]
-    values = list(documents(path, text))
+    values = list(parse_documents(path, text))
     if values in ([], [[]]):
         raise MalformedFile(path, "is empty")
-    layout = _format_of(path, values)
+    layout = _detect_format(path, values)
     try:
         runs = layout.read(path, values)
         for run in runs:
@@ -59,7 +59,7 @@ def read_results(path: str | Path, text: str | None = None) -> list[MeasuredRun]
     return runs
 
 
-def _format_of(path: Path, values: Sequence[Any]) -> ResultFormat:
+def _detect_format(path: Path, values: Sequence[Any]) -> ResultFormat:
     """Return the format of the JSON values. Raises MalformedFile."""
     if not isinstance(values[0], list) and any(not isinstance(value, dict) for value in values):
         raise MalformedFile(path, "mixes objects and lists, which no supported tool writes")

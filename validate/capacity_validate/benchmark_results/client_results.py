@@ -14,17 +14,17 @@ from capacity_validate.benchmark_results.measured_run import (
     MeasuredRun,
     RequestColumns,
     ResultFormat,
-    count,
     measured_run,
-    number,
     percentiles,
-    rate,
     run_of_requests,
+    to_count,
+    to_number,
+    to_rate,
     value_at,
 )
 
 
-def _guidellm(path: Path, benchmark: Document, report: Document) -> MeasuredRun:
+def _read_guidellm(path: Path, benchmark: Document, report: Document) -> MeasuredRun:
     strategy = value_at(benchmark, "config.strategy") or {}
     kind = str(strategy.get("type_", ""))
     closed = kind in ("concurrent", "synchronous", "throughput")
@@ -40,9 +40,9 @@ def _guidellm(path: Path, benchmark: Document, report: Document) -> MeasuredRun:
             "e2el": _guidellm_statistics(benchmark, "request_latency", 1e3),
         },
         requests=_guidellm_requests(benchmark),
-        request_rate=None if closed else rate(strategy.get("rate")),
+        request_rate=None if closed else to_rate(strategy.get("rate")),
         burstiness=float("inf") if kind == "constant" else 1.0,
-        concurrency=(1 if kind == "synchronous" else count(streams)) if closed else None,
+        concurrency=(1 if kind == "synchronous" else to_count(streams)) if closed else None,
     )
 
 
@@ -57,11 +57,13 @@ def _guidellm_requests(benchmark: Document) -> RequestColumns | None:
     rows = []
     for entry in value_at(benchmark, "requests.successful") or ():
         begins = ("request_start_time", "info.timings.request_start", "start_time")
-        start = next((begin for name in begins if (begin := number(value_at(entry, name))) is not None), None)
-        prompt = count(value_at(entry, "prompt_tokens")) or count(
+        start = next(
+            (begin for name in begins if (begin := to_number(value_at(entry, name))) is not None), None
+        )
+        prompt = to_count(value_at(entry, "prompt_tokens")) or to_count(
             value_at(entry, "input_metrics.text_tokens")
         )
-        output = count(value_at(entry, "output_tokens")) or count(
+        output = to_count(value_at(entry, "output_tokens")) or to_count(
             value_at(entry, "output_metrics.text_tokens")
         )
         if start is None or prompt is None or output is None:
@@ -76,17 +78,17 @@ def _guidellm_requests(benchmark: Document) -> RequestColumns | None:
 GUIDELLM = ResultFormat(
     tools=("guidellm",),
     recognises=lambda documents: "benchmarks" in documents[0],
-    read=lambda path, documents: [_guidellm(path, b, documents[0]) for b in documents[0]["benchmarks"]],
+    read=lambda path, documents: [_read_guidellm(path, b, documents[0]) for b in documents[0]["benchmarks"]],
 )
 
 
-def _inference_perf(path: Path, document: Document) -> MeasuredRun:
+def _read_inference_perf(path: Path, document: Document) -> MeasuredRun:
     """Read `summary_lifecycle_metrics.json` of a run or of one stage."""
     success = document["successes"]
     prompt, output = (
         success.get(f"{kind}_tokens") or success.get(f"{kind}_len") for kind in ("prompt", "output")
     )
-    requests_per_s = number(value_at(success, "throughput.requests_per_sec"))
+    requests_per_s = to_number(value_at(success, "throughput.requests_per_sec"))
     return measured_run(
         "inference-perf",
         path,
@@ -95,13 +97,13 @@ def _inference_perf(path: Path, document: Document) -> MeasuredRun:
             metric: percentiles(value_at(success, f"latency.{name}"), 1e3)
             for metric, name in TOOLS["inference-perf"]["latencies"].items()
         },
-        duration_s=(count(success.get("count")) or 0) / requests_per_s if requests_per_s else None,
-        mean_prompt_tokens=number(value_at(prompt, "mean")),
-        mean_output_tokens=number(value_at(output, "mean")),
+        duration_s=(to_count(success.get("count")) or 0) / requests_per_s if requests_per_s else None,
+        mean_prompt_tokens=to_number(value_at(prompt, "mean")),
+        mean_output_tokens=to_number(value_at(output, "mean")),
     )
 
 
-def _inference_perf_requests(path: Path, entries: Sequence[Any]) -> MeasuredRun:
+def _read_inference_perf_requests(path: Path, entries: Sequence[Any]) -> MeasuredRun:
     """Read `per_request_lifecycle_metrics.json`, which has the time of every token; older versions use other names."""
     rows = []
     samples: dict[str, list[float]] = {"ttft": [], "tpot": [], "e2el": []}
@@ -129,11 +131,11 @@ INFERENCE_PERF = (
     ResultFormat(
         tools=("inference-perf",),
         recognises=lambda documents: isinstance(documents[0], list),
-        read=lambda path, documents: [_inference_perf_requests(path, documents[0])],
+        read=lambda path, documents: [_read_inference_perf_requests(path, documents[0])],
     ),
     ResultFormat.of_objects(
         "inference-perf",
-        read=_inference_perf,
+        read=_read_inference_perf,
         recognises=lambda document: {"load_summary", "successes"} <= document.keys(),
     ),
 )
@@ -143,7 +145,7 @@ _AIPERF_LATENCIES = TOOLS["AIPerf"]["latencies"]
 _TO_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
 
 
-def _aiperf(path: Path, document: Document) -> MeasuredRun:
+def _read_aiperf(path: Path, document: Document) -> MeasuredRun:
     """Read the aggregate `profile_export_aiperf.json`, or genai-perf's similar file. Both lack per-request lengths."""
     config = document.get("input_config") or {}
     load = _aiperf_load(config)
@@ -158,9 +160,9 @@ def _aiperf(path: Path, document: Document) -> MeasuredRun:
             )
             for metric, name in _AIPERF_LATENCIES.items()
         },
-        request_rate=rate(load.get("request_rate", load.get("rate"))),
-        burstiness=number(load.get("arrival_smoothness", load.get("smoothness"))) or 1.0,
-        concurrency=count(load.get("concurrency")),
+        request_rate=to_rate(load.get("request_rate", load.get("rate"))),
+        burstiness=to_number(load.get("arrival_smoothness", load.get("smoothness"))) or 1.0,
+        concurrency=to_count(load.get("concurrency")),
     )
 
 
@@ -184,7 +186,7 @@ def _aiperf_model(config: Document) -> object:
     return first if isinstance(first, str) else None
 
 
-def _aiperf_requests(path: Path, documents: Sequence[Document]) -> MeasuredRun:
+def _read_aiperf_requests(path: Path, documents: Sequence[Document]) -> MeasuredRun:
     """Read `profile_export.jsonl`, one request per line."""
     good = [d for d in documents if not d.get("error") and d["metadata"].get("benchmark_phase") != "warmup"]
     good.sort(key=lambda d: d["metadata"]["request_start_ns"])
@@ -192,7 +194,7 @@ def _aiperf_requests(path: Path, documents: Sequence[Document]) -> MeasuredRun:
     def column(name: str) -> list[float | None]:
         entries = [document["metrics"].get(name) for document in good]
         units = [_TO_MS.get(str(value_at(entry, "unit")), 1.0) for entry in entries]
-        values = [number(value_at(entry, "value")) for entry in entries]
+        values = [to_number(value_at(entry, "value")) for entry in entries]
         return [None if value is None else value * unit for value, unit in zip(values, units, strict=True)]
 
     def tokens(name: str) -> list[int | None]:
@@ -218,12 +220,12 @@ AIPERF = (
     ResultFormat(
         tools=("AIPerf", "genai-perf"),
         recognises=lambda documents: {"metadata", "metrics"} <= documents[0].keys(),
-        read=lambda path, documents: [_aiperf_requests(path, documents)],
+        read=lambda path, documents: [_read_aiperf_requests(path, documents)],
     ),
     ResultFormat.of_objects(
         "AIPerf",
         "genai-perf",
-        read=_aiperf,
+        read=_read_aiperf,
         recognises=lambda document: any(
             isinstance(document.get(_AIPERF_LATENCIES[metric]), dict) for metric in ("e2el", "ttft")
         ),

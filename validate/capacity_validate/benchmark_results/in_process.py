@@ -20,28 +20,28 @@ from capacity_validate.benchmark_results.measured_run import (
     MeasuredRun,
     RequestColumns,
     ResultFormat,
-    count,
     finite_statistics,
     measured_run,
-    number,
     percentiles,
+    to_count,
+    to_number,
     value_at,
 )
 from capacity_validate.server_log import ServerLog
 
 
-def _tests(path: Path, documents: Sequence[Any]) -> list[MeasuredRun]:
+def _read_llama_bench(path: Path, documents: Sequence[Any]) -> list[MeasuredRun]:
     entries = documents[0] if isinstance(documents[0], list) else documents
-    runs = [run for entry in entries if (run := _test(path, entry)) is not None]
+    runs = [run for entry in entries if (run := _read_test(path, entry)) is not None]
     if not runs:
         raise MalformedFile(path, "contains no test that times only prompts or only generated tokens")
     return runs
 
 
-def _test(path: Path, entry: Document) -> MeasuredRun | None:
+def _read_test(path: Path, entry: Document) -> MeasuredRun | None:
     """Return one test; None if it times prompt and generation together, or a prompt at a depth."""
-    prompt, generated = count(entry.get("n_prompt")), count(entry.get("n_gen"))
-    depth, rate = count(entry.get("n_depth")), number(entry.get("avg_ts"))
+    prompt, generated = to_count(entry.get("n_prompt")), to_count(entry.get("n_gen"))
+    depth, rate = to_count(entry.get("n_depth")), to_number(entry.get("avg_ts"))
     if rate is None or rate <= 0 or (prompt is None) == (generated is None) or (prompt and depth):
         return None
     if entry.get("n_gpu_layers") == 0:
@@ -59,7 +59,7 @@ def _test(path: Path, entry: Document) -> MeasuredRun | None:
         requests=RequestColumns(**tokens, start_s=[0.0]),
         concurrency=1,
         in_process=True,
-        server=ServerLog(path=str(path), max_num_batched_tokens=count(entry.get("n_ubatch"))),
+        server=ServerLog(path=str(path), max_num_batched_tokens=to_count(entry.get("n_ubatch"))),
     )
 
 
@@ -68,11 +68,11 @@ def _is_llama_bench(documents: Sequence[Any]) -> bool:
     return isinstance(first, dict) and {"n_prompt", "n_gen", "avg_ts"} <= first.keys()
 
 
-def _trtllm_bench(path: Path, document: Document) -> MeasuredRun:
+def _read_trtllm_bench(path: Path, document: Document) -> MeasuredRun:
     """Read a trtllm-bench report. Percentiles are over requests; TTFT and TPOT exist only with `--streaming`."""
-    total_ms = number(value_at(document, "performance.total_latency_ms"))
+    total_ms = to_number(value_at(document, "performance.total_latency_ms"))
     tokens, seqs = (
-        count(value_at(document, f"world_info.{name}")) for name in ("max_num_tokens", "max_batch_size")
+        to_count(value_at(document, f"world_info.{name}")) for name in ("max_num_tokens", "max_batch_size")
     )
     return measured_run(
         "trtllm-bench",
@@ -88,21 +88,21 @@ def _trtllm_bench(path: Path, document: Document) -> MeasuredRun:
         in_process=True,
         server=ServerLog(
             path=str(path),
-            tensor_parallel_size=count(value_at(document, "world_info.tp_size")),
+            tensor_parallel_size=to_count(value_at(document, "world_info.tp_size")),
             max_num_batched_tokens=tokens,
             max_num_seqs=min(seqs, tokens) if seqs and tokens else seqs,
         ),
     )
 
 
-def _throughput(path: Path, document: Document) -> MeasuredRun:
+def _read_throughput(path: Path, document: Document) -> MeasuredRun:
     """Read a run whose requests all start at once; `total_num_tokens` includes prompt tokens."""
     return measured_run(
         "vllm bench throughput", path, document, latencies={}, request_rate=math.inf, in_process=True
     )
 
 
-def _latency(path: Path, document: Document) -> MeasuredRun:
+def _read_latency(path: Path, document: Document) -> MeasuredRun:
     """Read the latency of one batch. The file lacks the batch size, so the user gives it as `--concurrency`."""
     values = {"mean": document["avg_latency"]} | {
         f"p{p}": value_at(document, f"percentiles.{p}") for p in (50, 90, 99)
@@ -117,10 +117,10 @@ def _latency(path: Path, document: Document) -> MeasuredRun:
     )
 
 
-LLAMA_BENCH = ResultFormat(tools=("llama-bench",), recognises=_is_llama_bench, read=_tests)
+LLAMA_BENCH = ResultFormat(tools=("llama-bench",), recognises=_is_llama_bench, read=_read_llama_bench)
 TRTLLM_BENCH = ResultFormat.of_objects(
     "trtllm-bench",
-    read=_trtllm_bench,
+    read=_read_trtllm_bench,
     recognises=lambda document: all(
         isinstance(document.get(key), dict) for key in ("request_info", "performance")
     ),
@@ -128,14 +128,14 @@ TRTLLM_BENCH = ResultFormat.of_objects(
 VLLM_OFFLINE = (
     ResultFormat.of_objects(
         "vllm bench throughput",
-        read=_throughput,
+        read=_read_throughput,
         recognises=lambda document: (
             {"elapsed_time", "num_requests", "requests_per_second"} <= document.keys()
         ),
     ),
     ResultFormat.of_objects(
         "vllm bench latency",
-        read=_latency,
+        read=_read_latency,
         recognises=lambda document: {"avg_latency", "latencies"} <= document.keys(),
     ),
 )

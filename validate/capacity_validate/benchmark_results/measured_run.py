@@ -138,7 +138,7 @@ MAX_NUMBER = 1e15  # upper limit for any measured number
 Document = Mapping[str, Any]
 
 
-def documents(path: Path, text: str) -> Iterator[Any]:
+def parse_documents(path: Path, text: str) -> Iterator[Any]:
     """Yield the JSON values in a text: one, or several in sequence (appended results, JSON lines)."""
     decoder, position = json.JSONDecoder(), 0
     while position < len(text):
@@ -155,14 +155,14 @@ def documents(path: Path, text: str) -> Iterator[Any]:
             position += 1
 
 
-def number(value: object) -> float | None:
+def to_number(value: object) -> float | None:
     """Return a finite number, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) < MAX_NUMBER else None  # NaN compares false
 
 
-def rate(value: object) -> float | None:
+def to_rate(value: object) -> float | None:
     if isinstance(value, str):
         try:
             value = float(value)
@@ -173,8 +173,8 @@ def rate(value: object) -> float | None:
     return float(value) if np.isinf(value) or value < MAX_NUMBER else None
 
 
-def count(value: object) -> int | None:
-    finite = number(value)
+def to_count(value: object) -> int | None:
+    finite = to_number(value)
     return None if finite is None or finite < 1 else int(finite)
 
 
@@ -187,7 +187,7 @@ def summarise_ms(values_s: Sequence[float]) -> dict[str, float]:
     return {} if found is None else {name: found.statistics[name] for name in STATISTICS}
 
 
-def lists(document: Document, *names: str) -> list[list[Any]] | None:
+def request_lists(document: Document, *names: str) -> list[list[Any]] | None:
     """Return per-request arrays of equal length; None if one is missing."""
     columns = [document.get(name) for name in names]
     if not all(isinstance(column, list) and column for column in columns):
@@ -199,7 +199,7 @@ def lists(document: Document, *names: str) -> list[list[Any]] | None:
 
 def finite_statistics(statistics: Mapping[str, object], factor: float = 1.0) -> dict[str, float]:
     """Return the statistics that are finite numbers, times `factor`."""
-    numbers = {name: number(value) for name, value in statistics.items()}
+    numbers = {name: to_number(value) for name, value in statistics.items()}
     return {name: value * factor for name, value in numbers.items() if value is not None}
 
 
@@ -230,16 +230,16 @@ def value_at(document: object, path: str) -> Any:
     return document
 
 
-def text(value: object) -> str | None:
+def to_text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-_READ: Mapping[str, Callable[[object], Any]] = {  # fields that are not plain numbers
-    "model": text,
-    "completed": lambda value: count(value) or 0,
-    "failed": lambda value: count(value) or 0,
-    "request_rate": rate,
-    "concurrency": count,
+_READERS: Mapping[str, Callable[[object], Any]] = {  # fields that are not plain numbers
+    "model": to_text,
+    "completed": lambda value: to_count(value) or 0,
+    "failed": lambda value: to_count(value) or 0,
+    "request_rate": to_rate,
+    "concurrency": to_count,
 }
 
 
@@ -254,7 +254,7 @@ def measured_run(
     """Build a run from a tool's JSON object and field table; `others` are fields that need more than a path."""
     table = TOOLS[tool]
     paths = table.get("fields", {})
-    fields = {name: _READ.get(name, number)(value_at(document, where)) for name, where in paths.items()}
+    fields = {name: _READERS.get(name, to_number)(value_at(document, where)) for name, where in paths.items()}
     fields = {"failed": 0, "notices": table.get("notices", ()), **fields, **others}
     return MeasuredRun(
         **{"num_requests": fields["completed"], **fields},

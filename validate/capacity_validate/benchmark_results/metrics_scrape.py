@@ -36,7 +36,7 @@ def is_metrics(text: str) -> bool:
 
 def read_metrics(path: str | Path, text: str) -> MeasuredRun:
     """Return the means of one scrape as a run. Raises MalformedFile if it has no served request or several models."""
-    engine, values, models = _sums(path, text)
+    engine, values, models = _sum_samples(path, text)
     if len(models) > 1:
         raise MalformedFile(
             path, f"contains metrics of several models ({', '.join(sorted(models))}): scrape one"
@@ -86,7 +86,7 @@ def _served_requests(engine: str, values: Mapping[str, float]) -> int:
     return int(number) if number < 1e12 else 0
 
 
-def _sums(path: str | Path, text: str) -> tuple[str, dict[str, float], set[str]]:
+def _sum_samples(path: str | Path, text: str) -> tuple[str, dict[str, float], set[str]]:
     """Return the engine, its values by name (summed over labels, without buckets), and its models."""
     values: dict[str, float] = {}
     models: set[str] = set()

@@ -10,12 +10,12 @@ from capacity_validate.benchmark_results.measured_run import (
     MeasuredRun,
     RequestColumns,
     ResultFormat,
-    count,
     flat_latencies,
-    lists,
     measured_run,
-    number,
+    request_lists,
     summarise_ms,
+    to_count,
+    to_number,
     value_at,
 )
 from capacity_validate.server_log import LoggedSettings, ServerLog, sglang_settings
@@ -23,22 +23,22 @@ from capacity_validate.server_log import LoggedSettings, ServerLog, sglang_setti
 
 def _mean_lengths(document: Document) -> dict[str, float | None]:
     """Return the mean prompt and output tokens of the completed requests."""
-    completed = count(document.get("completed"))
-    totals = {kind: number(document.get(f"total_{kind}_tokens")) for kind in ("input", "output")}
+    completed = to_count(document.get("completed"))
+    totals = {kind: to_number(document.get(f"total_{kind}_tokens")) for kind in ("input", "output")}
     means = {
         kind: total / completed if total is not None and completed else None for kind, total in totals.items()
     }
     return {"mean_prompt_tokens": means["input"], "mean_output_tokens": means["output"]}
 
 
-def _vllm(path: Path, document: Document) -> MeasuredRun:
+def _read_vllm(path: Path, document: Document) -> MeasuredRun:
     """Read `vllm bench serve` 0.33 and older forks, which lack `failed` and `e2el` and write `request_goodput:`."""
     latencies = flat_latencies(document, {metric: metric for metric in METRICS})
     detailed = _detailed_latencies(document)
     latencies |= {metric: found for metric, found in detailed.items() if len(latencies[metric]) < len(found)}
     requests, notices = _vllm_requests(document)
-    completed = count(document.get("completed")) or 0
-    total = count(document.get("num_prompts")) or completed
+    completed = to_count(document.get("completed")) or 0
+    total = to_count(document.get("num_prompts")) or completed
     failed = document.get("failed")
     return measured_run(
         "vllm bench serve",
@@ -49,20 +49,20 @@ def _vllm(path: Path, document: Document) -> MeasuredRun:
         model=document.get("model_id"),
         failed=int(failed) if isinstance(failed, int) else max(0, total - completed),
         requests=requests,
-        burstiness=number(document.get("burstiness")) or 1.0,
+        burstiness=to_number(document.get("burstiness")) or 1.0,
         num_requests=total,
         notices=notices,
     )
 
 
 def _vllm_requests(document: Document) -> tuple[RequestColumns | None, tuple[str, ...]]:
-    columns = lists(document, "input_lens", "output_lens")
+    columns = request_lists(document, "input_lens", "output_lens")
     if columns is None or isinstance(columns[0][0], str):
         return None, ()
     prompts, outputs = columns
     good = [i for i, tokens in enumerate(outputs) if tokens]
-    starts = lists(document, "input_lens", "start_times")
-    queued = lists(document, "input_lens", "queue_times")
+    starts = request_lists(document, "input_lens", "start_times")
+    queued = request_lists(document, "input_lens", "queue_times")
     start_s = scheduled_s = None
     if starts is not None:
         good.sort(key=lambda i: float(starts[1][i]))
@@ -83,7 +83,7 @@ def _vllm_requests(document: Document) -> tuple[RequestColumns | None, tuple[str
 
 def _detailed_latencies(document: Document) -> dict[str, dict[str, float]]:
     """Return latencies from per-request arrays. Without a summary, E2E is `latencies` or TTFT plus the gaps."""
-    columns = lists(document, "ttfts", "output_lens", "itls")
+    columns = request_lists(document, "ttfts", "output_lens", "itls")
     if columns is None or isinstance(columns[0][0], str):
         return {}
     ttfts, outputs, itls = columns
@@ -101,22 +101,22 @@ def _detailed_latencies(document: Document) -> dict[str, dict[str, float]]:
 
 VLLM = ResultFormat.of_objects(
     "vllm bench serve",
-    read=_vllm,
+    read=_read_vllm,
     recognises=lambda document: {"total_output_tokens", "duration"} <= document.keys(),
 )
 
 
-def _sglang(path: Path, document: Document) -> MeasuredRun:
+def _read_sglang(path: Path, document: Document) -> MeasuredRun:
     """Read a line of `sglang.bench_serving`: it has no start times, and arrivals are Poisson only."""
-    columns = lists(document, "input_lens", "output_lens")
+    columns = request_lists(document, "input_lens", "output_lens")
     requests = None
     if columns is not None:
         pairs = [(int(p), int(o)) for p, o in zip(*columns, strict=True) if o]
         requests = RequestColumns(prompt_tokens=[p for p, _ in pairs], output_tokens=[o for _, o in pairs])
-    completed = count(document.get("completed")) or 0
+    completed = to_count(document.get("completed")) or 0
     errors = document.get("errors")
     lost = sum(bool(error) for error in errors) if isinstance(errors, list) else 0
-    accepted = number(document.get("accept_length"))
+    accepted = to_number(document.get("accept_length"))
     server = document.get("server_info")
     again = "SGLang does not record start times, so arrivals are resampled from the request rate"
     return measured_run(
@@ -125,15 +125,15 @@ def _sglang(path: Path, document: Document) -> MeasuredRun:
         document,
         **_mean_lengths(document),
         latencies=flat_latencies(document, TOOLS["sglang.bench_serving"]["latencies"]),
-        failed=max(lost, (count(document.get("num_prompts")) or completed) - completed, 0),
+        failed=max(lost, (to_count(document.get("num_prompts")) or completed) - completed, 0),
         requests=requests,
         accepted_length=accepted if accepted and accepted > 1.0 else None,
-        server=_server(path, server) if isinstance(server, dict) and server else None,
+        server=_read_server_info(path, server) if isinstance(server, dict) and server else None,
         notices=() if requests is None else (again,),
     )
 
 
-def _server(path: Path, facts: Document) -> ServerLog:
+def _read_server_info(path: Path, facts: Document) -> ServerLog:
     """Return server arguments and scheduler capacity from `server_info` (the response of /get_server_info)."""
     try:
         launch = sglang_settings(facts, facts.get("version"))
@@ -143,18 +143,18 @@ def _server(path: Path, facts: Document) -> ServerLog:
     state = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
     return ServerLog(
         path=str(path),
-        kv_tokens=count(facts.get("max_total_num_tokens"))
-        or count(value_at(state, "memory_usage.token_capacity")),
-        max_num_batched_tokens=count(facts.get("chunked_prefill_size")),
-        max_num_seqs=count(facts.get("max_running_requests")),
-        tensor_parallel_size=count(facts.get("tp_size")),
+        kv_tokens=to_count(facts.get("max_total_num_tokens"))
+        or to_count(value_at(state, "memory_usage.token_capacity")),
+        max_num_batched_tokens=to_count(facts.get("chunked_prefill_size")),
+        max_num_seqs=to_count(facts.get("max_running_requests")),
+        tensor_parallel_size=to_count(facts.get("tp_size")),
         launch=launch,
     )
 
 
 SGLANG = ResultFormat.of_objects(
     "SGLang",
-    read=_sglang,
+    read=_read_sglang,
     recognises=lambda document: (
         not document.keys().isdisjoint(("mean_e2e_latency_ms", "input_throughput", "sharegpt_output_len"))
     ),

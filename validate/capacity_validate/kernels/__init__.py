@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from capacity.base.errors import InvalidInput
-from capacity_validate.capture import Captures
+from capacity_validate.capture import GraphCapturer
 from capacity_validate.cases import OPERATORS, Case
 from capacity_validate.timing import rotations
 from capacity_validate.trouble import first_line, is_out_of_memory
@@ -35,7 +35,7 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True)
-class KernelBench:
+class KernelContext:
     """The device and settings that a case runs with."""
 
     torch: Any
@@ -49,7 +49,7 @@ class KernelBench:
     def on_cuda(self) -> bool:
         return self.device != "cpu"
 
-    def copies(self, bytes_per_set: int) -> int:
+    def copy_count(self, bytes_per_set: int) -> int:
         """Return the number of weight or cache sets to rotate over, so that no call finds its set in the cache."""
         if not self.on_cuda:
             return rotations(bytes_per_set, CPU_POOL_BYTES // 2, most=64)
@@ -76,9 +76,9 @@ class KernelBench:
         return [pool[start : start + size].view(*shape) for start in starts]
 
     @cached_property
-    def captures(self) -> Captures:
+    def captures(self) -> GraphCapturer:
         """Return the object that captures CUDA graphs for cases that are graphs themselves."""
-        return Captures(self.torch, self.device)
+        return GraphCapturer(self.torch, self.device)
 
     @property
     def spoiled(self) -> bool:
@@ -95,7 +95,7 @@ class KernelBench:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedCase:
     """Calls over rotated inputs. `check` returns the relative error of a fresh result; `tolerance` is its limit."""
 
     calls: Sequence[Callable[[], object]]
@@ -119,14 +119,14 @@ def attempt(call: Callable[[], Any]) -> None:
         raise Unsupported(first_line(error)) from error
 
 
-def prepare(case: Case, bench: KernelBench) -> Prepared:
+def prepare(case: Case, bench: KernelContext) -> PreparedCase:
     """Return the inputs and calls of a case. Raises Unsupported if this build or device cannot run it."""
     if case.operator not in MODULES:
         raise InvalidInput(f"no kernel for operator {case.operator!r}; known: {', '.join(MODULES)}")
     if (reason := bench.missing.get(case.kernel)) is not None:
         raise Unsupported(reason)
     module = importlib.import_module(f"{__name__}.{MODULES[case.operator]}")
-    builder: Callable[[Case, KernelBench], Prepared] = getattr(module, case.operator)
+    builder: Callable[[Case, KernelContext], PreparedCase] = getattr(module, case.operator)
     return builder(case, bench)
 
 
@@ -186,7 +186,7 @@ def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
     return float(peak)
 
 
-def peak_bytes(bench: KernelBench, call: Callable[[], object]) -> float:
+def peak_bytes(bench: KernelContext, call: Callable[[], object]) -> float:
     """Return the memory that a call needs in addition to its inputs: allocator peak on a GPU, live tensors on a CPU."""
     if not bench.on_cuda:
         return live_peak_bytes(bench.torch, call)

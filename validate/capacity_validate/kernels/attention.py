@@ -12,7 +12,14 @@ from functools import partial
 from typing import Any
 
 from capacity_validate.cases import Case
-from capacity_validate.kernels import KernelBench, Prepared, Unsupported, attempt, peak_bytes, relative_error
+from capacity_validate.kernels import (
+    KernelContext,
+    PreparedCase,
+    Unsupported,
+    attempt,
+    peak_bytes,
+    relative_error,
+)
 
 ATTENTION_TOLERANCES = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 4e-3, "fp8": 2e-2}
 # parts of a result that are checked against a float64 reference
@@ -31,7 +38,7 @@ DecodeParts = tuple[Sequence[Callable[[], Any]], Callable[[], float], float]
 """Calls, their check, and the bytes of the cache."""
 
 
-def prefill_attention(case: Case, bench: KernelBench) -> Prepared:
+def prefill_attention(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare causal attention of whole prompts by one SDPA backend; its memory is measured too."""
     batch, heads, kv_heads, d = case["batch"], case["heads"], case["kv_heads"], case["head_dim"]
     tokens, dtype = case["tokens"], bench.dtype(case.kernel)
@@ -51,7 +58,7 @@ def prefill_attention(case: Case, bench: KernelBench) -> Prepared:
     ]
     attempt(calls[0])
 
-    return Prepared(
+    return PreparedCase(
         calls=calls,
         check=partial(_prefill_error, bench.torch, *sets[0], calls[0]),
         tolerance=ATTENTION_TOLERANCES[case.kernel],
@@ -61,7 +68,7 @@ def prefill_attention(case: Case, bench: KernelBench) -> Prepared:
     )
 
 
-def _backend(bench: KernelBench, name: str) -> Any:
+def _backend(bench: KernelContext, name: str) -> Any:
     from torch.nn.attention import SDPBackend
 
     if not name:
@@ -71,7 +78,7 @@ def _backend(bench: KernelBench, name: str) -> Any:
     return getattr(SDPBackend, _BACKENDS[name])
 
 
-def _sdpa_call(bench: KernelBench, backend: Any, q: Any, k: Any, v: Any) -> Callable[[], Any]:
+def _sdpa_call(bench: KernelContext, backend: Any, q: Any, k: Any, v: Any) -> Callable[[], Any]:
     from torch.nn.attention import sdpa_kernel
 
     sdpa = bench.torch.nn.functional.scaled_dot_product_attention
@@ -133,12 +140,12 @@ def _prefill_error(torch: Any, q: Any, k: Any, v: Any, call: Callable[[], Any]) 
     return sampled_error(torch, q[:1, :, places], k[:1], v[:1], out, positions=places)
 
 
-def decode_attention(case: Case, bench: KernelBench) -> Prepared:
+def decode_attention(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare decode of one token per sequence, over caches of equal context: contiguous, or paged by a block table."""
     build = _paged_decode if case.variant in ("paged", "flashinfer") else _contiguous_decode
     calls, check, cache_bytes = build(case, bench)
     values = case["batch"] * case["heads"] * case["head_dim"]  # number of query values
-    return Prepared(
+    return PreparedCase(
         calls=calls,
         check=check,
         tolerance=ATTENTION_TOLERANCES[case.kernel],
@@ -147,7 +154,7 @@ def decode_attention(case: Case, bench: KernelBench) -> Prepared:
     )
 
 
-def _contiguous_decode(case: Case, bench: KernelBench) -> DecodeParts:
+def _contiguous_decode(case: Case, bench: KernelContext) -> DecodeParts:
     batch, heads, kv_heads, d = case["batch"], case["heads"], case["kv_heads"], case["head_dim"]
     context, dtype = case["context"], bench.dtype(case.kernel)
     cache_bytes = 2 * batch * kv_heads * context * d * dtype.itemsize
@@ -155,7 +162,7 @@ def _contiguous_decode(case: Case, bench: KernelBench) -> DecodeParts:
 
     # a group's query heads become query rows of their KV head, so the cache is not copied per head
     q = bench.random(batch, kv_heads, heads // kv_heads, d, dtype=dtype)
-    copies = bench.copies(cache_bytes)
+    copies = bench.copy_count(cache_bytes)
     keys, values = (
         bench.rotating_tensors(copies, batch, kv_heads, context, d, dtype=dtype, part=part)
         for part in range(2)
@@ -172,7 +179,7 @@ def _contiguous_decode(case: Case, bench: KernelBench) -> DecodeParts:
     return calls, check, cache_bytes
 
 
-def _paged_decode(case: Case, bench: KernelBench) -> DecodeParts:
+def _paged_decode(case: Case, bench: KernelContext) -> DecodeParts:
     from capacity_validate.kernels.paged import paged_decode_attention
 
     torch = bench.torch
@@ -185,7 +192,7 @@ def _paged_decode(case: Case, bench: KernelBench) -> DecodeParts:
     contexts = torch.full((batch,), context, device=bench.device, dtype=torch.int32)
 
     q = bench.random(batch, heads, d, dtype=dtype)
-    copies = bench.copies(cache_bytes)
+    copies = bench.copy_count(cache_bytes)
     keys, values = (
         [
             one.to(cached)
@@ -218,7 +225,7 @@ def _paged_decode(case: Case, bench: KernelBench) -> DecodeParts:
     return calls, check, cache_bytes
 
 
-def mla_prefill(case: Case, bench: KernelBench) -> Prepared:
+def mla_prefill(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare causal MLA attention of whole prompts, with expanded keys and values; values are narrower than keys."""
     from capacity_validate.kernels.causal import causal_attention
 
@@ -234,7 +241,7 @@ def mla_prefill(case: Case, bench: KernelBench) -> Prepared:
     calls = [partial(causal_attention, *one, used=used) for one in sets]
     attempt(calls[0])
 
-    return Prepared(
+    return PreparedCase(
         calls=calls,
         check=partial(_prefill_error, bench.torch, *sets[0], calls[0]),
         tolerance=ATTENTION_TOLERANCES[case.kernel],
@@ -244,7 +251,7 @@ def mla_prefill(case: Case, bench: KernelBench) -> Prepared:
     )
 
 
-def mla_decode(case: Case, bench: KernelBench) -> Prepared:
+def mla_decode(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare absorbed MLA decode: every head reads one shared latent cache of `latent + rope` values per token."""
     torch = bench.torch
     batch, heads, latent, rope = case["batch"], case["heads"], case["latent"], case["rope"]
@@ -253,7 +260,7 @@ def mla_decode(case: Case, bench: KernelBench) -> Prepared:
     scale = (case.get("nope", 128) + rope) ** -0.5
 
     query = bench.random(batch, heads, latent + rope, dtype=dtype)
-    caches = bench.rotating_tensors(bench.copies(cache_bytes), batch, context, latent + rope, dtype=dtype)
+    caches = bench.rotating_tensors(bench.copy_count(cache_bytes), batch, context, latent + rope, dtype=dtype)
     sets = [(query, cache) for cache in caches]
     calls = [partial(absorbed_decode, torch, *one, latent=latent, scale=scale) for one in sets]
 
@@ -263,7 +270,7 @@ def mla_decode(case: Case, bench: KernelBench) -> Prepared:
         weights = torch.softmax(q[:, some] @ cache.transpose(1, 2) * scale, dim=-1)
         return relative_error(torch, calls[0]()[rows][:, some], weights @ cache[..., :latent])
 
-    return Prepared(
+    return PreparedCase(
         calls=calls,
         check=check,
         tolerance=ATTENTION_TOLERANCES[case.kernel],
@@ -283,7 +290,7 @@ PACKAGES = {"fa3": "flash_attn_interface", "flashinfer": "flashinfer"}
 WORKSPACE_BYTES = 128 * 2**20  # required by FlashInfer
 
 
-def package(name: str) -> Any:
+def import_package(name: str) -> Any:
     """Import a backend's package. Raises Unsupported if it is not installed or fails to load."""
     try:
         return importlib.import_module(PACKAGES[name])
@@ -293,7 +300,7 @@ def package(name: str) -> Any:
 
 def prefill_call(name: str, q: Any, k: Any, v: Any) -> Callable[[], Any]:
     """Return a call of a package's causal attention on [batch, heads, tokens, d], in the package's own layout."""
-    found = package(name)
+    found = import_package(name)
     rows = [x.transpose(1, 2).contiguous() for x in (q, k, v)]  # [batch, tokens, heads, d]
     if name == "fa3":
 
@@ -309,10 +316,10 @@ def prefill_call(name: str, q: Any, k: Any, v: Any) -> Callable[[], Any]:
 
 
 def paged_decode_call(
-    bench: KernelBench, query: Any, keys: Any, values: Any, table: Any, *, context: int
+    bench: KernelContext, query: Any, keys: Any, values: Any, table: Any, *, context: int
 ) -> Callable[[], Any]:
     """Return a FlashInfer decode call over pages [pages, tokens, KV heads, d], `context` tokens per sequence."""
-    found, torch = package("flashinfer"), bench.torch
+    found, torch = import_package("flashinfer"), bench.torch
     batch, heads, d = query.shape
     block, kv_heads = keys.shape[1], keys.shape[2]
     pages = table.shape[1]

@@ -26,14 +26,14 @@ def causal_attention(
     width = v.shape[-1]
     if width < q.shape[-1]:  # FlashAttention needs equal widths; engines pad the values too
         v = functional.pad(v, (0, q.shape[-1] - width))
-    flash = takes_flash(q, k, v)
+    flash = supports_flash(q, k, v)
     if used is not None:
         used[FLASH if flash else "masked"] += 1
-    attended = _flash(q, k, v, scale=scale) if flash else _run_with_mask(q, k, v, scale=scale)
+    attended = _flash_attention(q, k, v, scale=scale) if flash else _run_with_mask(q, k, v, scale=scale)
     return attended.narrow(-1, 0, width)
 
 
-def takes_flash(q: Any, k: Any, v: Any) -> bool:
+def supports_flash(q: Any, k: Any, v: Any) -> bool:
     """Return whether torch would run FlashAttention on these tensors, by dtype, width, groups and card."""
     from torch.backends.cuda import SDPAParams, can_use_flash_attention
 
@@ -41,7 +41,7 @@ def takes_flash(q: Any, k: Any, v: Any) -> bool:
     return bool(can_use_flash_attention(SDPAParams(q, k, v, None, 0.0, False, grouped)))
 
 
-def _flash(q: Any, k: Any, v: Any, *, scale: float | None) -> Any:
+def _flash_attention(q: Any, k: Any, v: Any, *, scale: float | None) -> Any:
     """Run FlashAttention or raise an error; never fall back to another kernel silently."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.attention.bias import causal_lower_right

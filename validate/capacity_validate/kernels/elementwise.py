@@ -5,24 +5,24 @@ from functools import partial
 from typing import Any
 
 from capacity_validate.cases import Case
-from capacity_validate.kernels import TOLERANCES, KernelBench, Prepared, Unsupported, relative_error
+from capacity_validate.kernels import TOLERANCES, KernelContext, PreparedCase, Unsupported, relative_error
 
 CHECK_ROWS = 64  # rows checked against a reference
-SUMMED = 2**24  # values per part of a reference sum
+SUM_PART_VALUES = 2**24  # values per part of a reference sum
 CHAIN = 64  # tiny kernels in a row, to time a launch
 
 
-def bandwidth(case: Case, bench: KernelBench) -> Prepared:
+def bandwidth(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare `copy` (read and write `bytes`) or `read` (sum them). Bytes count both directions."""
     torch, count = bench.torch, case["bytes"] // 4
-    copies = bench.copies(count * 4 * (2 if case.variant == "copy" else 1))
+    copies = bench.copy_count(count * 4 * (2 if case.variant == "copy" else 1))
     sources = [bench.random(count, dtype=torch.float32) for _ in range(copies)]
     if case.variant == "copy":
         targets = [torch.empty_like(source) for source in sources]
         calls: list[Callable[[], Any]] = [
             partial(target.copy_, source) for source, target in zip(sources, targets, strict=True)
         ]
-        return Prepared(
+        return PreparedCase(
             calls=calls,
             check=lambda: 0.0 if bool((calls[0]() == sources[0]).all()) else float("inf"),
             bytes=8.0 * count,
@@ -30,14 +30,16 @@ def bandwidth(case: Case, bench: KernelBench) -> Prepared:
     calls = [source.sum for source in sources]
 
     def check() -> float:
-        parts = sources[0].split(SUMMED)  # by parts, because the whole in float64 takes twice its size
+        parts = sources[0].split(
+            SUM_PART_VALUES
+        )  # by parts, because the whole in float64 takes twice its size
         scale = sum(float(part.double().abs().sum()) for part in parts)
         return abs(float(calls[0]()) - sum(float(part.double().sum()) for part in parts)) / scale
 
-    return Prepared(calls=calls, check=check, tolerance=1e-5, flops=float(count), bytes=4.0 * count)
+    return PreparedCase(calls=calls, check=check, tolerance=1e-5, flops=float(count), bytes=4.0 * count)
 
 
-def elementwise(case: Case, bench: KernelBench) -> Prepared:
+def elementwise(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare kernels between products; `layer` runs a layer's in order. Inputs were just written: no rotation."""
     builders = {"norm": _norm, "rope": _rope, "activation": _activation, "layer": _layer}
     if case.variant not in builders:
@@ -45,7 +47,7 @@ def elementwise(case: Case, bench: KernelBench) -> Prepared:
     return builders[case.variant](case, bench)
 
 
-def _norm(case: Case, bench: KernelBench) -> Prepared:
+def _norm(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare residual sum and RMS norm; it reads both tensors and writes both."""
     from capacity_validate.kernels.fused import add_norm
 
@@ -60,10 +62,10 @@ def _norm(case: Case, bench: KernelBench) -> Prepared:
         reference = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight.double()
         return relative_error(torch, calls[0]()[0][:CHECK_ROWS], reference)
 
-    return _traffic(case, calls, check, moved, flops=6.0 * rows * hidden)
+    return _prepare_traffic(case, calls, check, moved, flops=6.0 * rows * hidden)
 
 
-def _rope(case: Case, bench: KernelBench) -> Prepared:
+def _rope(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare the rotation of queries and keys, with the write of keys and values to the paged cache."""
     from capacity_validate.kernels.fused import rope_and_cache, rope_tables
 
@@ -109,10 +111,10 @@ def _rope(case: Case, bench: KernelBench) -> Prepared:
         stored = keys.flatten(0, 1)[slot[:CHECK_ROWS]]
         return max(relative_error(torch, out, rotate(q)), relative_error(torch, stored, rotate(k)))
 
-    return _traffic(case, calls, check, moved, flops=6.0 * rows * (heads + kv_heads) * d)
+    return _prepare_traffic(case, calls, check, moved, flops=6.0 * rows * (heads + kv_heads) * d)
 
 
-def _activation(case: Case, bench: KernelBench) -> Prepared:
+def _activation(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare SiLU(gate) · up; it reads two tensors and writes one."""
     from capacity_validate.kernels.fused import silu_and_mul
 
@@ -120,7 +122,7 @@ def _activation(case: Case, bench: KernelBench) -> Prepared:
     moved = 3 * rows * width * dtype.itemsize
     sets = [bench.random(rows, 2 * width, dtype=dtype) for _ in range(2)]
     calls = [partial(silu_and_mul, one) for one in sets]
-    return _traffic(
+    return _prepare_traffic(
         case,
         calls,
         lambda: relative_error(
@@ -131,7 +133,7 @@ def _activation(case: Case, bench: KernelBench) -> Prepared:
     )
 
 
-def _layer(case: Case, bench: KernelBench) -> Prepared:
+def _layer(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare the kernels between the products of one layer: two norms, rope with cache write, activation."""
     norm, rope, activation = _norm(case, bench), _rope(case, bench), _activation(case, bench)
 
@@ -142,7 +144,7 @@ def _layer(case: Case, bench: KernelBench) -> Prepared:
         return activation.calls[0]()
 
     checks = [part.check for part in (norm, rope, activation) if part.check is not None]
-    return Prepared(
+    return PreparedCase(
         calls=[call],
         check=lambda: max(check() for check in checks),
         tolerance=norm.tolerance,
@@ -151,15 +153,15 @@ def _layer(case: Case, bench: KernelBench) -> Prepared:
     )
 
 
-def _traffic(
+def _prepare_traffic(
     case: Case, calls: Sequence[Callable[[], Any]], check: Callable[[], float], moved: float, *, flops: float
-) -> Prepared:
-    return Prepared(
+) -> PreparedCase:
+    return PreparedCase(
         calls=calls, check=check, tolerance=TOLERANCES[case.kernel], flops=flops, bytes=float(moved)
     )
 
 
-def launch(case: Case, bench: KernelBench) -> Prepared:
+def launch(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare a chain of tiny kernels, timed as a whole: `eager` one by one, `graph` as one CUDA graph."""
     torch = bench.torch
     x = torch.zeros(case.get("values", 32), device=bench.device)
@@ -175,12 +177,12 @@ def launch(case: Case, bench: KernelBench) -> Prepared:
         chain()
         graph, _ = bench.captures.capture(chain)
         # CUDA does not document capture of a graph launch, so never capture this
-        return Prepared(calls=[graph.replay], capturable=False)
+        return PreparedCase(calls=[graph.replay], capturable=False)
 
-    return Prepared(calls=[chain], capturable=False)
+    return PreparedCase(calls=[chain], capturable=False)
 
 
-def transfer(case: Case, bench: KernelBench) -> Prepared:
+def transfer(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare a transfer of `bytes`, `to device` or `to host`."""
     if not bench.on_cuda:
         raise Unsupported("a CPU has no separate device memory for transfers")
@@ -203,4 +205,4 @@ def transfer(case: Case, bench: KernelBench) -> Prepared:
         torch.cuda.synchronize(bench.device)
         return 0.0 if bool((target.cpu() == source.cpu()).all()) else float("inf")
 
-    return Prepared(calls=[call], check=check, bytes=float(count))
+    return PreparedCase(calls=[call], check=check, bytes=float(count))

@@ -4,20 +4,20 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from capacity_validate.cases import Case
-from capacity_validate.kernels import TOLERANCES, KernelBench, Prepared, attempt, relative_error
+from capacity_validate.kernels import TOLERANCES, KernelContext, PreparedCase, attempt, relative_error
 from capacity_validate.kernels.fused import silu_and_mul
 
 CHECK_TOKENS = 2
 DOUBLED_ROWS = 1024  # weight rows converted to float64 at a time
 
 
-def moe(case: Case, bench: KernelBench) -> Prepared:
+def moe(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare random top-k routing over gated experts; `grouped`: one kernel for all experts, `loop`: one each."""
     torch = bench.torch
     tokens, experts, top_k = case["tokens"], case["experts"], case["top_k"]
     hidden, width, dtype = case["hidden"], case["intermediate"], bench.dtype(case.kernel)
     matrix_bytes = hidden * width * dtype.itemsize
-    copies = min(8, bench.copies(3 * matrix_bytes * experts))
+    copies = min(8, bench.copy_count(3 * matrix_bytes * experts))
     all_weights = [
         ExpertWeights(gate_up=gate_up, down=down)
         for gate_up, down in zip(
@@ -44,7 +44,7 @@ def moe(case: Case, bench: KernelBench) -> Prepared:
         return relative_error(torch, calls[0]()[:CHECK_TOKENS], reference)
 
     distinct = sum(int(one[2].unique().numel()) for one in sets) / len(sets)
-    return Prepared(
+    return PreparedCase(
         calls=calls,
         check=check,
         tolerance=TOLERANCES[case.kernel],
@@ -86,7 +86,7 @@ def looped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chos
     """Run each active expert in turn, for a CPU or a GPU without a grouped product. A graph cannot capture this."""
     linear = torch.nn.functional.linear
     out = torch.zeros_like(x)
-    order, counts = _sorted_by_expert(torch, chosen, weights.num_experts)
+    order, counts = _sort_by_expert(torch, chosen, weights.num_experts)
     start = 0
     for expert, count in enumerate(counts.tolist()):
         if count:
@@ -103,7 +103,7 @@ def looped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chos
 
 def grouped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chosen: Any) -> Any:
     """Run all experts in two grouped products (bf16, on GPUs for which torch has the kernel)."""
-    order, counts = _sorted_by_expert(torch, chosen, weights.num_experts)
+    order, counts = _sort_by_expert(torch, chosen, weights.num_experts)
     ends = torch.cumsum(counts, dim=0).to(torch.int32)
     rows = torch.div(order, chosen.shape[1], rounding_mode="floor")
     hidden = torch._grouped_mm(x[rows], weights.gate_up.transpose(1, 2), offs=ends)
@@ -116,7 +116,7 @@ def grouped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, cho
     return out.index_add_(0, rows, result * shares.flatten()[order].unsqueeze(-1))
 
 
-def _sorted_by_expert(torch: Any, chosen: Any, num_experts: int) -> tuple[Any, Any]:
+def _sort_by_expert(torch: Any, chosen: Any, num_experts: int) -> tuple[Any, Any]:
     """Return (token, choice) pairs sorted by expert, and the number of pairs per expert."""
     flat = chosen.flatten()
     counts = torch.zeros(num_experts, dtype=flat.dtype, device=flat.device)

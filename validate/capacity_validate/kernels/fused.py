@@ -66,7 +66,7 @@ def fused_add_norm(x: Any, residual: Any, weight: Any, epsilon: float) -> tuple[
     hidden = x.shape[-1]
     width = power_of_two(hidden)
     warps = min(16, max(4, width // 512))
-    kernels_of_triton().add_norm[(x.numel() // hidden,)](
+    load_triton_kernels().add_norm[(x.numel() // hidden,)](
         x, residual, weight, out, total, epsilon, HIDDEN=hidden, WIDTH=width, num_warps=warps
     )
     return out, total
@@ -81,7 +81,7 @@ def fused_rope_and_cache(
         part if part.stride(2) == 1 and part.stride(1) == d else part.contiguous() for part in (q, k, v)
     )
     out = torch.empty(rows, heads, d, device=q.device, dtype=q.dtype)
-    kernels_of_triton().rope_and_cache[(rows, heads + kv_heads)](
+    load_triton_kernels().rope_and_cache[(rows, heads + kv_heads)](
         q, k, v, out, keys, values, *tables, positions, slots, q.stride(0), k.stride(0), v.stride(0),
         HEADS=heads, KV_HEADS=kv_heads, D=d, HALF=d // 2, WIDTH=power_of_two(d // 2), num_warps=1,
     )  # fmt: skip
@@ -93,7 +93,7 @@ def fused_gated(gate_up: Any) -> Any:
     out = torch.empty(rows, columns, device=gate_up.device, dtype=gate_up.dtype)
     if rows:
         grid = (rows, -(-columns // ACTIVATION_BLOCK))
-        kernels_of_triton().silu_and_multiply[grid](gate_up, out, COLUMNS=columns, BLOCK=ACTIVATION_BLOCK)
+        load_triton_kernels().silu_and_multiply[grid](gate_up, out, COLUMNS=columns, BLOCK=ACTIVATION_BLOCK)
     return out
 
 
@@ -101,7 +101,7 @@ def power_of_two(value: int) -> int:
     return 1 << max(0, value - 1).bit_length()
 
 
-def kernels_of_triton() -> Any:
+def load_triton_kernels() -> Any:
     """Return the module of Triton kernels, which compile at their first launch."""
     from capacity_validate.kernels import triton_kernels
 

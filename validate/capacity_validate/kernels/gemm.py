@@ -10,7 +10,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from capacity_validate.cases import Case
-from capacity_validate.kernels import TOLERANCES, KernelBench, Prepared, Unsupported, attempt, relative_error
+from capacity_validate.kernels import (
+    TOLERANCES,
+    KernelContext,
+    PreparedCase,
+    Unsupported,
+    attempt,
+    relative_error,
+)
 
 CHECK_ROWS, CHECK_COLUMNS = 64, 128  # part of the product with a float64 reference
 # bits per value, including its share of block scales
@@ -29,28 +36,28 @@ SUSTAINED_S = 5.0
 Product = Callable[[], Any]
 
 
-def gemm(case: Case, bench: KernelBench) -> Prepared:
+def gemm(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare [m, k] x [k, n] with weights stored [n, k], as in checkpoints."""
     builders = {
         "fp8": partial(_scaled_product, row_wise=False),
         "fp8_rowwise": partial(_scaled_product, row_wise=True),
-        "fp8_block": block_scaled,
-        "mxfp8": block_scaled,
-        "nvfp4": block_scaled,
-        "int8": _int8,
-        "w4a16": _int4,
+        "fp8_block": block_scaled_product,
+        "mxfp8": block_scaled_product,
+        "nvfp4": block_scaled_product,
+        "int8": _int8_product,
+        "w4a16": _int4_product,
     }
-    build: Any = builders.get(case.kernel, _plain)
+    build: Any = builders.get(case.kernel, _plain_products)
     m, n, k = case["m"], case["n"], case["k"]
     weight_bytes = int(n * k * WEIGHT_BITS.get(case.kernel, 16) / 8)
     activation_bytes = int(m * k * ACTIVATION_BITS.get(case.kernel, 16) / 8)
-    copies = bench.copies(weight_bytes + activation_bytes)
+    copies = bench.copy_count(weight_bytes + activation_bytes)
     products = (
-        _plain(case, bench, copies)
-        if build is _plain
+        _plain_products(case, bench, copies)
+        if build is _plain_products
         else [build(case, bench) for _ in range(copies if bench.on_cuda else min(copies, 2))]
     )
-    return Prepared(
+    return PreparedCase(
         calls=[call for call, _ in products],
         check=lambda: products[0][1](),
         tolerance=TOLERANCES.get(case.kernel, 2e-2),
@@ -61,7 +68,9 @@ def gemm(case: Case, bench: KernelBench) -> Prepared:
     )
 
 
-def _check_product(bench: KernelBench, call: Product, a: Any, w: Any) -> tuple[Product, Callable[[], float]]:
+def _check_product(
+    bench: KernelContext, call: Product, a: Any, w: Any
+) -> tuple[Product, Callable[[], float]]:
     """Return `call`, and its error on a corner of the product against float64; `a` and `w` must cover the corner."""
     a, w = a[:CHECK_ROWS], w[:CHECK_COLUMNS]
 
@@ -72,7 +81,9 @@ def _check_product(bench: KernelBench, call: Product, a: Any, w: Any) -> tuple[P
     return call, check
 
 
-def _plain(case: Case, bench: KernelBench, copies: int = 1) -> list[tuple[Product, Callable[[], float]]]:
+def _plain_products(
+    case: Case, bench: KernelContext, copies: int = 1
+) -> list[tuple[Product, Callable[[], float]]]:
     """Return calls with rotating weights; activations stay, because the previous kernel has just written them."""
     torch, dtype = bench.torch, bench.dtype(case.kernel)
     if case.kernel == "tf32" and not bench.on_cuda:
@@ -91,13 +102,15 @@ def _plain(case: Case, bench: KernelBench, copies: int = 1) -> list[tuple[Produc
     return [product(w) for w in bench.rotating_tensors(copies, case["n"], case["k"], dtype=dtype)]
 
 
-def _scaled_product(case: Case, bench: KernelBench, *, row_wise: bool) -> tuple[Product, Callable[[], float]]:
+def _scaled_product(
+    case: Case, bench: KernelContext, *, row_wise: bool
+) -> tuple[Product, Callable[[], float]]:
     """Return a product of random FP8 values with one scale per row, or one scale for all."""
     torch = bench.torch
     if not hasattr(torch, "float8_e4m3fn") or not hasattr(torch, "_scaled_mm"):
         raise Unsupported(f"torch {torch.__version__} has no FP8 product")
     k = case["k"]
-    a, w = (_fp8(bench, rows, k, 1, k if row_wise else None) for rows in (case["m"], case["n"]))
+    a, w = (_quantize_fp8(bench, rows, k, 1, k if row_wise else None) for rows in (case["m"], case["n"]))
     scale_b = w.scales.T.contiguous() if row_wise else w.scales
 
     def call() -> Any:
@@ -114,7 +127,7 @@ def _scaled_product(case: Case, bench: KernelBench, *, row_wise: bool) -> tuple[
     return _check_product(bench, call, a.corner, w.corner)
 
 
-def _int8(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]:
+def _int8_product(case: Case, bench: KernelContext) -> tuple[Product, Callable[[], float]]:
     torch = bench.torch
     if not hasattr(torch, "_int_mm"):
         raise Unsupported(f"torch {torch.__version__} has no INT8 product")
@@ -135,7 +148,7 @@ def _int8(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]
     return _check_product(bench, call, a, w)
 
 
-def _int4(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]:
+def _int4_product(case: Case, bench: KernelContext) -> tuple[Product, Callable[[], float]]:
     """Return torch's weight-only INT4 product, with one scale and zero point per 128 inputs."""
     torch, n, k = bench.torch, case["n"], case["k"]
     if k % INT4_GROUP or n % 64:
@@ -183,11 +196,11 @@ class BlockScaled(NamedTuple):
     corner: Any
 
 
-def block_scaled(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]:
+def block_scaled_product(case: Case, bench: KernelContext) -> tuple[Product, Callable[[], float]]:
     """Return a product with block scales, and its check. Raises Unsupported."""
     torch = bench.torch
     formats: dict[str, Callable[..., BlockScaled]]
-    formats = {"fp8_block": _fp8_block, "mxfp8": _mxfp8, "nvfp4": _nvfp4}
+    formats = {"fp8_block": _quantize_fp8_blocks, "mxfp8": _quantize_mxfp8, "nvfp4": _quantize_nvfp4}
     quantize = formats[case.kernel]
     if case.kernel == "nvfp4" and not hasattr(torch, "float4_e2m1fn_x2"):
         raise Unsupported(f"torch {torch.__version__} has no FP4 type")
@@ -206,20 +219,20 @@ def block_scaled(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], 
     return _check_product(bench, call, a.corner, w.corner)
 
 
-def _pieces(bench: KernelBench, rows: int, columns: int) -> Any:
+def _random_pieces(bench: KernelContext, rows: int, columns: int) -> Any:
     """Yield random float32 values some rows at a time, with the index of the first row."""
     for start in range(0, rows, ROWS_AT_A_TIME):
         yield start, bench.random(min(ROWS_AT_A_TIME, rows - start), columns, dtype=bench.torch.float32)
 
 
-def _fp8(bench: KernelBench, rows: int, columns: int, high: int, wide: int | None) -> BlockScaled:
+def _quantize_fp8(bench: KernelContext, rows: int, columns: int, high: int, wide: int | None) -> BlockScaled:
     """Return FP8 values with one scale per block of `high` x `wide`; if `wide` is None, one scale for all."""
     torch = bench.torch
     values = torch.empty(rows, columns, device=bench.device, dtype=torch.float8_e4m3fn)
     width = wide or columns
     scales = torch.full((rows // high, columns // width), FP8_REACH / FP8_MAX, device=bench.device)
     corner = None
-    for start, part in _pieces(bench, rows, columns):
+    for start, part in _random_pieces(bench, rows, columns):
         stop = start + part.shape[0]
         blocks = part.view(part.shape[0] // high, high, columns // width, width)
         if wide is not None:
@@ -233,16 +246,16 @@ def _fp8(bench: KernelBench, rows: int, columns: int, high: int, wide: int | Non
     return BlockScaled(values, scales if wide is not None else scales[0, 0], corner)
 
 
-def _fp8_block(bench: KernelBench, rows: int, columns: int, *, weights: bool) -> BlockScaled:
+def _quantize_fp8_blocks(bench: KernelContext, rows: int, columns: int, *, weights: bool) -> BlockScaled:
     """Return FP8 with one scale per 1 x 128 activations (stored by column) or per 128 x 128 weights (stored by row)."""
     high = FP8_BLOCK if weights else 1
     if columns % FP8_BLOCK or rows % high:
         raise Unsupported(f"FP8 blocks need sizes in multiples of {FP8_BLOCK}, not {rows} x {columns}")
-    made = _fp8(bench, rows, columns, high, FP8_BLOCK)
+    made = _quantize_fp8(bench, rows, columns, high, FP8_BLOCK)
     return made if weights else made._replace(scales=made.scales.T.contiguous().T)
 
 
-def _mxfp8(bench: KernelBench, rows: int, columns: int, *, weights: bool) -> BlockScaled:  # noqa: ARG001
+def _quantize_mxfp8(bench: KernelContext, rows: int, columns: int, *, weights: bool) -> BlockScaled:  # noqa: ARG001
     """Return FP8 values with one power-of-two scale per 32 values."""
     torch = bench.torch
     values = torch.empty(rows, columns, device=bench.device, dtype=torch.float8_e4m3fn)
@@ -253,10 +266,10 @@ def _mxfp8(bench: KernelBench, rows: int, columns: int, *, weights: bool) -> Blo
         codes = (blocks / scale).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
         return codes, scale.to(torch.float8_e8m0fnu), codes.float() * scale
 
-    return _micro(bench, values, rows, columns, MX_BLOCK, quantize_blocks)
+    return _quantize_micro_blocks(bench, values, rows, columns, MX_BLOCK, quantize_blocks)
 
 
-def _nvfp4(bench: KernelBench, rows: int, columns: int, *, weights: bool) -> BlockScaled:  # noqa: ARG001
+def _quantize_nvfp4(bench: KernelContext, rows: int, columns: int, *, weights: bool) -> BlockScaled:  # noqa: ARG001
     """Return FP4 values, two per byte with the even one low, and one FP8 scale per 16 values."""
     torch = bench.torch
     packed = torch.empty(rows, columns // 2, device=bench.device, dtype=torch.uint8)
@@ -271,12 +284,12 @@ def _nvfp4(bench: KernelBench, rows: int, columns: int, *, weights: bool) -> Blo
         codes = codes.to(torch.uint8) | (scaled < 0).to(torch.uint8) << 3
         return codes[..., ::2] | codes[..., 1::2] << 4, scale, decoded
 
-    made = _micro(bench, packed, rows, columns, NVFP4_BLOCK, quantize_blocks)
+    made = _quantize_micro_blocks(bench, packed, rows, columns, NVFP4_BLOCK, quantize_blocks)
     return made._replace(values=made.values.view(torch.float4_e2m1fn_x2))
 
 
-def _micro(
-    bench: KernelBench,
+def _quantize_micro_blocks(
+    bench: KernelContext,
     values: Any,
     rows: int,
     columns: int,
@@ -287,17 +300,17 @@ def _micro(
     if columns % block:
         raise Unsupported(f"blocks of {block} need a width that is a multiple of {block}, not {columns}")
     scales, corner = [], None
-    for start, part in _pieces(bench, rows, columns):
+    for start, part in _random_pieces(bench, rows, columns):
         codes, scale, decoded = quantized(part.view(part.shape[0], columns // block, block))
         values[start : start + part.shape[0]] = codes.reshape(part.shape[0], -1)
         scales.append(scale[..., 0])
         if corner is None:
             corner = decoded.view(part.shape)[:CORNER]
     kind, as_bytes = scales[0].dtype, bench.torch.cat([part.view(bench.torch.uint8) for part in scales])
-    return BlockScaled(values, tiled_scales(bench.torch, as_bytes).view(kind), corner)
+    return BlockScaled(values, tile_scales(bench.torch, as_bytes).view(kind), corner)
 
 
-def tiled_scales(torch: Any, scales: Any) -> Any:
+def tile_scales(torch: Any, scales: Any) -> Any:
     """Return [rows, blocks] scales in tiles of 128 x 4, with rows that are 32 apart side by side; padded with zeros."""
     rows, columns = scales.shape
     tall, wide = -(-rows // SCALE_ROWS), -(-columns // SCALE_COLUMNS)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from capacity_validate.kernels.fused import kernels_of_triton, power_of_two
+from capacity_validate.kernels.fused import load_triton_kernels, power_of_two
 
 
 def paged_decode_attention(
@@ -49,7 +49,7 @@ def paged_decode_attention(
     out = torch.empty_like(query)
     # one sequence at a time, so that time depends on the sum of contexts, not on the longest
     for row, context in enumerate(contexts.tolist() if contexts_cpu is None else contexts_cpu):
-        first = first_seen(context, window_tokens, chunked=chunked)
+        first = first_visible_token(context, window_tokens, chunked=chunked)
         k, v = (
             gather_context(cache, block_table[row], context, first=first).to(query.dtype)
             for cache in (keys, values)
@@ -58,7 +58,7 @@ def paged_decode_attention(
         bias = None
         if sinks is not None:
             visible = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool, device=q.device)
-            k, v, bias = with_sink(k, v, sinks.view(kv_heads, -1), visible)
+            k, v, bias = append_sink(k, v, sinks.view(kv_heads, -1), visible)
         attended = functional.scaled_dot_product_attention(
             q[None], k[None], v[None], attn_mask=None if bias is None else bias[None]
         )
@@ -66,14 +66,14 @@ def paged_decode_attention(
     return out
 
 
-def first_seen(context: int, window_tokens: int | None, *, chunked: bool) -> int:
+def first_visible_token(context: int, window_tokens: int | None, *, chunked: bool) -> int:
     """Return the first token that the last of `context` tokens sees."""
     if window_tokens is None:
         return 0
     return (context - 1) // window_tokens * window_tokens if chunked else max(0, context - window_tokens)
 
 
-def with_sink(k: Any, v: Any, sinks: Any, visible: Any) -> tuple[Any, Any, Any]:
+def append_sink(k: Any, v: Any, sinks: Any, visible: Any) -> tuple[Any, Any, Any]:
     """Append a zero key and value, and return them with the bias that makes its logit the sink's.
 
     [heads, tokens, d]; `sinks` [heads, queries or 1]; `visible` [queries, tokens]. Source: gpt-oss's model card.
@@ -110,18 +110,18 @@ def _triton_decode(
     kv_heads, block_size = keys.shape[2], keys.shape[1]
     group, width = heads // kv_heads, power_of_two(d)
     longest = min(max_context, window_tokens) if window_tokens else max_context
-    splits = _splits(batch * kv_heads, longest, query.device.index)
+    splits = _split_count(batch * kv_heads, longest, query.device.index)
     partial = torch.empty(batch, heads, splits, d, device=query.device, dtype=torch.float32)
     summary = torch.empty(batch, heads, splits, 2, device=query.device, dtype=torch.float32)
     out = torch.empty_like(query)
-    kernels_of_triton().paged_decode[(batch, kv_heads, splits)](
+    load_triton_kernels().paged_decode[(batch, kv_heads, splits)](
         query, keys, values, block_table, contexts, partial, summary,
         query.stride(0), query.stride(1), keys.stride(0), keys.stride(1), keys.stride(2), block_table.stride(0),
         d**-0.5, window_tokens,
         GROUP=group, GROUP_PADDED=max(16, power_of_two(group)), D=d, WIDTH=width, BLOCK=block_size,
         TILE=64, SPLITS=splits, HEADS=heads, CHUNKED=chunked, num_warps=4, num_stages=2,
     )  # fmt: skip
-    kernels_of_triton().combine_slices[(batch, heads)](
+    load_triton_kernels().combine_slices[(batch, heads)](
         partial, summary, out, summary if sinks is None else sinks,
         D=d, WIDTH=width, SPLITS=splits, SPLITS_PADDED=power_of_two(splits), HEADS=heads, SINKS=sinks is not None,
     )  # fmt: skip
@@ -129,7 +129,7 @@ def _triton_decode(
 
 
 @lru_cache(maxsize=512)
-def _splits(programs: int, max_context: int, index: int | None) -> int:
+def _split_count(programs: int, max_context: int, index: int | None) -> int:
     """Return the number of context slices: enough for two waves, each at least 256 tokens, a power of two."""
     units = torch.cuda.get_device_properties(index or 0).multi_processor_count
     wanted = max(1, min(2 * units // max(1, programs), max_context // 256, 64))

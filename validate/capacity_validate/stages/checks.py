@@ -3,7 +3,7 @@
 import time
 from dataclasses import replace
 
-from capacity_validate.capture import Captures
+from capacity_validate.capture import GraphCapturer
 from capacity_validate.collective_times import measure_collectives, rank_counts
 from capacity_validate.findings import ON_HOST
 from capacity_validate.quantizers import quantizer_findings
@@ -79,18 +79,18 @@ def technique_stage(session: Session, results: StageResults) -> None:
         return
     session.announce("techniques")
     if session.on_gpu:
-        _on_device(session, results)
+        _check_on_device(session, results)
     for findings in (quantizer_findings, technique_findings):
         results.findings += (replace(f, device=ON_HOST) for f in findings())
 
 
-def _on_device(session: Session, results: StageResults) -> None:
+def _check_on_device(session: Session, results: StageResults) -> None:
     device = session.facts.torch_name
     if (reason := session.missing.get(served_dtype(device))) is not None:
         results.remarks.append(f"no technique was checked on {device}: {reason}")
         return
     ends = time.monotonic() + min(DEVICE_S, DEVICE_SHARE * session.time_left_s())
-    for finding in device_findings(device, Captures(session.torch, device)):
+    for finding in device_findings(device, GraphCapturer(session.torch, device)):
         results.findings.append(finding)
         if time.monotonic() > ends:
             results.remarks.append(f"the budget did not cover the last technique checks on {device}")

@@ -14,7 +14,7 @@ from capacity.step import decode_shape, prefill_shape
 from capacity.step.model import StepModel
 from capacity.step.setting import graph_sizes
 from capacity_validate.campaigns import ServingStage
-from capacity_validate.capture import Captures
+from capacity_validate.capture import GraphCapturer
 from capacity_validate.findings import ON_HOST, Finding
 from capacity_validate.model_error import fitted_half
 from capacity_validate.serving_loop import poisson_workload, run_engine
@@ -36,7 +36,7 @@ def serving_stage(session: Session, results: StageResults) -> None:
     stage, model = session.plan.serving, session.transformer
     if stage is None or model is None:
         return
-    rate_per_s = _rate_per_s(stage, fitted_half(session).after.step_model(model.model.num_layers))
+    rate_per_s = _request_rate(stage, fitted_half(session).after.step_model(model.model.num_layers))
     expected_s = session.slowdown * stage.requests / rate_per_s
     for repeat in range(stage.repeats):
         if expected_s > session.time_left_s():
@@ -69,14 +69,14 @@ def _executor(
     if not session.on_gpu or not model.capturable:
         return model, {}
     longest = stage.prompt_tokens[1] + stage.output_tokens[1]
-    captures = Captures(session.torch, session.facts.torch_name)
+    captures = GraphCapturer(session.torch, session.facts.torch_name)
     sizes = graph_sizes(stage.max_num_seqs)
     graphed = GraphedTransformer(model, captures, sizes=sizes, max_context=longest)
     pool = pool_bytes(session.torch, captures.shared_pool)
     return graphed, {"graphs": float(len(sizes)), "graph_pool_bytes": pool}
 
 
-def _rate_per_s(stage: ServingStage, steps: StepModel) -> float:
+def _request_rate(stage: ServingStage, steps: StepModel) -> float:
     """Return `load_fraction` of a full batch's throughput, by the step model."""
     prompt = sum(stage.prompt_tokens) // 2
     output = sum(stage.output_tokens) / 2

@@ -15,11 +15,11 @@ import torch
 
 from capacity.base.errors import UnsupportedModel
 from capacity.model import ModelSpec
-from capacity_validate.campaigns import TransformerStage, ordered_cases, spread_out
-from capacity_validate.capture import Captures
+from capacity_validate.campaigns import TransformerStage, order_bit_reversed, order_cases
+from capacity_validate.capture import GraphCapturer
 from capacity_validate.cases import Case, make_case
-from capacity_validate.devices import reader_of
-from capacity_validate.kernels import KernelBench, Prepared, Unsupported
+from capacity_validate.devices import telemetry_reader
+from capacity_validate.kernels import KernelContext, PreparedCase, Unsupported
 from capacity_validate.model_error import measured_cases
 from capacity_validate.plausibility import DRIFT, DRIFT_CPU, timing_remarks
 from capacity_validate.profile_match import is_provisional
@@ -29,7 +29,7 @@ from capacity_validate.small_models import cut_layers, find_model, layers_that_f
 from capacity_validate.stages.stage_result import StageResults
 from capacity_validate.step_inputs import InputRow
 from capacity_validate.telemetry import Telemetry, telemetry_remarks
-from capacity_validate.timing import stopwatch_for
+from capacity_validate.timing import make_stopwatch
 from capacity_validate.transformer import DecodeGraph, Transformer, require_supported
 
 KERNEL_SHARE = 0.6  # fraction of the budget; the rest is for serving, speculation and memory
@@ -43,7 +43,7 @@ KERNELS_SHARE = 0.5
 
 def step_stage(session: Session, results: StageResults) -> None:
     """Build the model, time every case, and report the load of the machine."""
-    _build(session, results)
+    _build_model(session, results)
     session = session.with_model(results.whole, None)
     model = session.transformer
     steps = (
@@ -51,14 +51,14 @@ def step_stage(session: Session, results: StageResults) -> None:
         if model is None or session.plan.transformer is None
         else step_cases(session.plan.transformer, model.model, eager=session.on_gpu and not model.capturable)
     )
-    reader = reader_of(session.facts)
+    reader = telemetry_reader(session.facts)
     telemetry = None if reader is None else Telemetry(reader)
-    runner = runner_of(session, telemetry)
+    runner = make_runner(session, telemetry)
     share = KERNEL_SHARE if session.plan.serving else ALONE_SHARE
     wall_s, cpu_s = time.monotonic(), time.process_time()
     with telemetry or nullcontext():
         results.outcome = runner.run(
-            interleave(ordered_cases(session.plan), steps),
+            interleave(order_cases(session.plan), steps),
             passes=session.plan.passes,
             deadline=time.monotonic() + share * session.time_left_s(),
             progress=session.progress,
@@ -77,13 +77,13 @@ def step_stage(session: Session, results: StageResults) -> None:
     _time_half_depth(session, runner)
 
 
-def _build(session: Session, results: StageResults) -> None:
+def _build_model(session: Session, results: StageResults) -> None:
     """Build the campaign's transformer with layers cut to fit the device; report a cut, or why it cannot run."""
     stage = session.plan.transformer
     if stage is None:
         return
     spec = find_model(stage.model)
-    if (reason := _why_not_run(session, spec)) is not None:
+    if (reason := _unsupported_reason(session, spec)) is not None:
         results.remarks.append(f"no whole model was run: {reason}")
         return
     layers = layers_that_fit(spec, MEMORY_SHARE * session.facts.memory_free_bytes)
@@ -96,11 +96,11 @@ def _build(session: Session, results: StageResults) -> None:
         results.remarks.append(f"{spec.name} was cut to {layers} of {spec.num_layers} layers")
     results.whole = WholeModel(spec=spec, half_depth=half_depth)
     cache_bytes = CACHE_SHARE * session.facts.memory_free_bytes
-    model = _transformer(session, stage, cut_layers(spec, layers), cache_bytes, seed=session.seed)
+    model = _make_transformer(session, stage, cut_layers(spec, layers), cache_bytes, seed=session.seed)
     results.whole = replace(results.whole, transformer=model)
 
 
-def _why_not_run(session: Session, spec: ModelSpec) -> str | None:
+def _unsupported_reason(session: Session, spec: ModelSpec) -> str | None:
     """Return the reason why the harness or this device cannot run a model; None if both can."""
     try:
         require_supported(spec)
@@ -110,7 +110,7 @@ def _why_not_run(session: Session, spec: ModelSpec) -> str | None:
     return None if reason is None else f"{spec.name} uses {spec.dtype}, and {reason}"
 
 
-def _transformer(
+def _make_transformer(
     session: Session, stage: TransformerStage, model: ModelSpec, cache_bytes: float, *, seed: int
 ) -> Transformer:
     """Allocate a model with a KV cache for the stage's points, or of at most `cache_bytes`."""
@@ -124,10 +124,10 @@ def _transformer(
     return built
 
 
-def runner_of(session: Session, telemetry: Telemetry | None) -> CaseRunner:
+def make_runner(session: Session, telemetry: Telemetry | None) -> CaseRunner:
     """Return the runner that times kernel cases and steps of the session's model."""
     facts = session.facts
-    bench = KernelBench(
+    bench = KernelContext(
         session.torch,
         facts.torch_name,
         facts.cache_bytes,
@@ -137,7 +137,7 @@ def runner_of(session: Session, telemetry: Telemetry | None) -> CaseRunner:
     )
     return CaseRunner(
         bench=bench,
-        stopwatch=stopwatch_for(session.torch, facts.torch_name, threads=facts.compute_units),
+        stopwatch=make_stopwatch(session.torch, facts.torch_name, threads=facts.compute_units),
         log=session.log,
         case_s=session.plan.case_s,
         own_calls=_step_calls(session, bench),
@@ -146,16 +146,16 @@ def runner_of(session: Session, telemetry: Telemetry | None) -> CaseRunner:
     )
 
 
-def _step_calls(session: Session, bench: KernelBench) -> Callable[[Case], Prepared | None]:
+def _step_calls(session: Session, bench: KernelContext) -> Callable[[Case], PreparedCase | None]:
     """Return a function that prepares a step of the whole model, and returns None for a kernel case."""
     model = session.transformer
 
-    def prepare(case: Case) -> Prepared | None:
+    def prepare(case: Case) -> PreparedCase | None:
         if model is None or not case.is_step:
             return None
         generator = session.torch.Generator().manual_seed(session.seed)
         call = StepRunner(model, generator, bench.captures if session.on_gpu else None).call(case)
-        return Prepared(calls=[call], capturable=False)
+        return PreparedCase(calls=[call], capturable=False)
 
     return prepare
 
@@ -183,7 +183,7 @@ def interleave(cases: list[Case], steps: list[Case]) -> list[Case]:
         return cases
     every = max(1, len(cases) // (2 * len(steps)))
     mixed: list[Case] = []
-    waiting = spread_out(steps)
+    waiting = order_bit_reversed(steps)
     for position, case in enumerate(cases):
         if position % every == 0 and waiting:
             mixed.append(waiting.pop(0))
@@ -204,7 +204,7 @@ def unseen_stage(session: Session, results: StageResults) -> None:
         results.remarks.append(f"{stage.model}: omitted, the budget was spent")
         return
     spec = find_model(stage.model)
-    if (reason := _why_not_run(session, spec)) is not None:
+    if (reason := _unsupported_reason(session, spec)) is not None:
         results.remarks.append(f"no second model was run: {reason}")
         return
     session.announce(f"{spec.name}, a held-out model")
@@ -216,11 +216,11 @@ def unseen_stage(session: Session, results: StageResults) -> None:
         )
         return
     few = cut_layers(spec, layers)
-    model = _transformer(session, stage, few, UNSEEN_CACHE_SHARE * free, seed=session.seed + 1)
+    model = _make_transformer(session, stage, few, UNSEEN_CACHE_SHARE * free, seed=session.seed + 1)
     try:
         cases = step_cases(stage, few, eager=session.on_gpu and not model.capturable, of="unseen")
         own = session.with_model(WholeModel(spec=spec, transformer=model), None)
-        outcome = runner_of(own, None).run(
+        outcome = make_runner(own, None).run(
             cases,
             passes=session.plan.passes,
             deadline=time.monotonic() + BUDGET_SHARE * session.time_left_s(),
@@ -261,7 +261,7 @@ class StepRunner:
 
     model: Transformer
     generator: Any
-    captures: Captures | None = None
+    captures: GraphCapturer | None = None
 
     def call(self, case: Case) -> Callable[[], object]:
         if case.operator.endswith(" prefill"):

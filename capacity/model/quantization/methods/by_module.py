@@ -8,12 +8,12 @@ from capacity.model.quantization.methods.recipe import (
     Recipe,
     float4_format,
     fp8_block_format,
-    group_size_of,
     kv_cache_scheme,
+    make_patterns,
+    make_weight_only,
     method_suffix,
     module_names,
-    patterns,
-    weight_only,
+    read_group_size,
 )
 from capacity.model.quantization.modules import ModulePatterns
 from capacity.model.quantization.weight_format import WeightFormat, find_format, grouped_int_format
@@ -36,7 +36,9 @@ def compressed_tensors(fields: Fields) -> Recipe:
         targets = [str(target) for target in group.items("targets") or ["Linear"]]
         modules = [target for target in targets if target not in ("Linear", "FusedMoE", "MoE")]
         if modules:
-            by_module.append((patterns(group, "targets", modules, lists=len(groups.values)), weight_format))
+            by_module.append(
+                (make_patterns(group, "targets", modules, lists=len(groups.values)), weight_format)
+            )
         if "Linear" in targets:
             default = default or weight_format
         elif not modules:
@@ -74,11 +76,11 @@ def _compressed_format(group: Fields) -> WeightFormat:
             return grouped_int_format(bits, size, zero_point=zero_point)
         case _:
             raise weights.problem("num_bits", f"{bits} bits of type {kind!r} are not supported")
-    return weight_only(stored) if activations is None else stored
+    return make_weight_only(stored) if activations is None else stored
 
 
 def _has_groups(weights: Fields) -> bool:
-    return group_size_of(weights, "group_size", default=-1) > 0
+    return read_group_size(weights, "group_size", default=-1) > 0
 
 
 def _compressed_fp8(weights: Fields, strategy: str) -> WeightFormat:
@@ -119,14 +121,14 @@ def _modelopt_format(fields: Fields, algorithm: str) -> WeightFormat:
         known = ", ".join(name.upper() for name in (*_MODELOPT_ALGORITHMS, "mixed_precision"))
         raise fields.problem("quant_algo", f"{algorithm.upper()!r} is not supported; known: {known}")
     made = find_format(name)
-    return _of_its_groups(fields, weight_only(made) if only else made)
+    return _apply_group_size(fields, make_weight_only(made) if only else made)
 
 
-def _of_its_groups(fields: Fields, made: WeightFormat) -> WeightFormat:
+def _apply_group_size(fields: Fields, made: WeightFormat) -> WeightFormat:
     """Return the format with the file's group size; raises MalformedFile if the algorithm does not support it."""
     if not fields.has("group_size"):
         return made
-    size = group_size_of(fields, "group_size")
+    size = read_group_size(fields, "group_size")
     if made.name.startswith("int4-g"):
         return grouped_int_format(4, size, zero_point=False)
     own = {"nvfp4": 16, "mxfp4": 32, "mxfp8": 32}.get(made.name.partition("-")[0])
@@ -147,7 +149,7 @@ def _modelopt_mixed(fields: Fields) -> Recipe:
         if section is not None and algorithm not in ("", "none", "unquantized"):
             names.setdefault((algorithm, _modelopt_format(section, algorithm)), []).append(module)
     by_module = tuple(
-        (patterns(fields, "quantized_layers", modules), weight_format)
+        (make_patterns(fields, "quantized_layers", modules), weight_format)
         for (_, weight_format), modules in names.items()
     )
     return Recipe(
@@ -178,7 +180,9 @@ def quark(fields: Fields) -> Recipe:
         own = overrides.section(pattern) if overrides else None
         own_weight = own.section("weight") if own else None
         if own_weight is not None:
-            by_module.append((patterns(fields, "layer_quant_config", [pattern]), _quark_format(own_weight)))
+            by_module.append(
+                (make_patterns(fields, "layer_quant_config", [pattern]), _quark_format(own_weight))
+            )
     if weight is None and not by_module:
         raise fields.problem("global_quant_config.weight", "missing")
     default = _quark_format(weight) if weight is not None else by_module[0][1]

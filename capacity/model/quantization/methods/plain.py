@@ -6,9 +6,9 @@ from capacity.base.fields import Fields
 from capacity.model.quantization.methods.recipe import (
     Recipe,
     fp8_block_format,
-    group_size_of,
+    make_patterns,
     module_names,
-    patterns,
+    read_group_size,
 )
 from capacity.model.quantization.modules import ModulePatterns
 from capacity.model.quantization.weight_format import WeightFormat, find_format, grouped_int_format
@@ -20,7 +20,7 @@ def awq(fields: Fields) -> Recipe:
         raise fields.problem("bits", f"AWQ with {bits} bits is not supported; use 4")
     return Recipe(
         method="awq",
-        default=grouped_int_format(4, group_size_of(fields, "group_size", "q_group_size"), zero_point=True),
+        default=grouped_int_format(4, read_group_size(fields, "group_size", "q_group_size"), zero_point=True),
         ignored=module_names(fields, "modules_to_not_convert"),
     )
 
@@ -30,7 +30,7 @@ def gptq(fields: Fields) -> Recipe:
     bits = fields.count("bits")
     if bits not in (2, 3, 4, 8):
         raise fields.problem("bits", f"{bits} is not one of 2, 3, 4, 8")
-    group = group_size_of(fields, "group_size")
+    group = read_group_size(fields, "group_size")
     ignored, by_module = _gptq_dynamic(fields, bits, group)
     return Recipe(
         method="gptq",
@@ -56,13 +56,18 @@ def _gptq_dynamic(
             own = Fields(override, fields.origin, prefix=f"quantization_config.dynamic.{pattern}.")
             made = grouped_int_format(
                 own.count("bits", default=bits),
-                group_size_of(own, "group_size", default=group),
+                read_group_size(own, "group_size", default=group),
                 zero_point=True,
             )
             overrides.append(
-                (patterns(fields, "dynamic", [expression], lists=len(dynamic.values) if dynamic else 1), made)
+                (
+                    make_patterns(
+                        fields, "dynamic", [expression], lists=len(dynamic.values) if dynamic else 1
+                    ),
+                    made,
+                )
             )
-    return patterns(fields, "modules_to_not_convert", ignored), tuple(overrides)
+    return make_patterns(fields, "modules_to_not_convert", ignored), tuple(overrides)
 
 
 def fp8(fields: Fields) -> Recipe:

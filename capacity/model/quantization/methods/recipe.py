@@ -30,17 +30,17 @@ def module_names(fields: Fields, *keys: str) -> ModulePatterns:
             if not isinstance(name, str):
                 raise fields.problem(key, f"{name!r} is not a module name")
             listed.append(name)
-    return patterns(fields, keys[0], listed)
+    return make_patterns(fields, keys[0], listed)
 
 
-def patterns(fields: Fields, key: str, names: list[str], *, lists: int = 1) -> ModulePatterns:
+def make_patterns(fields: Fields, key: str, names: list[str], *, lists: int = 1) -> ModulePatterns:
     try:
         return ModulePatterns(names, lists=lists)
     except re.error as error:
         raise fields.problem(key, f"unsupported regular expression ({error})") from None
 
 
-def group_size_of(fields: Fields, *keys: str, default: int = 128) -> int:
+def read_group_size(fields: Fields, *keys: str, default: int = 128) -> int:
     """Return the group size, -1 for one scale per output; raises MalformedFile for 0."""
     size = fields.count(*keys, default=default, minimum=-1, maximum=1 << 20)
     if size == 0:
@@ -70,7 +70,7 @@ def float4_format(fields: Fields, group_size: int) -> WeightFormat:
     return find_format("nvfp4" if group_size == 16 else "mxfp4")
 
 
-def weight_only(weight_format: WeightFormat) -> WeightFormat:
+def make_weight_only(weight_format: WeightFormat) -> WeightFormat:
     """Return a format of the same bytes whose weights are dequantized to 16 bit before the product."""
     kernel = weight_format.fallback_kernel or weight_format.kernel
     return replace(

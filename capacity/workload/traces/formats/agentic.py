@@ -9,7 +9,7 @@ import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.workload.content import PromptContent, fresh_ids
-from capacity.workload.sessions import AT_ONCE
+from capacity.workload.sessions import SESSIONS_START_AT_ONCE
 from capacity.workload.traces.format import FirstLine, JsonLines, TraceFormat, TraceOptions
 from capacity.workload.traces.json_lines import json_number, json_tokens
 from capacity.workload.traces.lines import TraceLines, short_repr
@@ -69,25 +69,25 @@ class _Sessions:
         """Add one session."""
         lines = self.lines
         if missing := [key for key in _KEYS if key not in record]:
-            lines.refuse(f"has no {missing[0]!r}; it has {short_repr(', '.join(map(str, record)))}")
+            lines.reject(f"has no {missing[0]!r}; it has {short_repr(', '.join(map(str, record)))}")
         if record.get("dup_of") is not None:
             self.duplicates += 1
             return
         columns, requests = record["cols"], record["req"]
         if not isinstance(columns, list) or any(column not in columns for column in _COLUMNS):
-            lines.refuse(f"cols {short_repr(columns)} must name {', '.join(_COLUMNS)}")
+            lines.reject(f"cols {short_repr(columns)} must name {', '.join(_COLUMNS)}")
         if not isinstance(requests, list):
-            lines.refuse(f"req {short_repr(requests)} is not a list of requests")
+            lines.reject(f"req {short_repr(requests)} is not a list of requests")
         positions = [columns.index(column) for column in _COLUMNS]
         picked = []
         for index, row in enumerate(requests):
             if not isinstance(row, list) or len(row) != len(columns):
-                lines.refuse(f"req {index} is not a list of {len(columns)} values: {short_repr(row)}")
+                lines.reject(f"req {index} is not a list of {len(columns)} values: {short_repr(row)}")
             picked.append([row[position] for position in positions])
-        self._play(record, picked)
+        self._add_requests(record, picked)
         self.sessions += 1
 
-    def _play(self, record: Mapping[str, object], requests: list[list[object]]) -> None:
+    def _add_requests(self, record: Mapping[str, object], requests: list[list[object]]) -> None:
         lines = self.lines
         start_s, user, previous = heapq.heappop(self.users) if self.users else (0.0, -1, -1)
         begun = _Session(self, record)
@@ -97,7 +97,7 @@ class _Sessions:
         for index, (t, prompt, output, parent, blocks, api_time, think, thread) in enumerate(requests):
             where = f"req {index} "
             if not isinstance(thread, str | None):
-                lines.refuse(f"{where}subagent {short_repr(thread)} is not a name")
+                lines.reject(f"{where}subagent {short_repr(thread)} is not a name")
             sent_s = json_number(lines, where + "t", t)
             prompt_tokens = json_tokens(lines, where + "in", prompt)
             output_tokens = json_tokens(lines, where + "out", output)
@@ -125,7 +125,7 @@ class _Sessions:
         if self.users is not None:
             heapq.heappush(self.users, (end_s, user, last))
 
-    def text(self, key: object) -> int:
+    def text_number(self, key: object) -> int:
         """Return the number of a text, the same for the same key."""
         return self.texts.setdefault(key, len(self.texts))
 
@@ -137,10 +137,10 @@ class _Sessions:
         if self.unanswered:
             notices.append(f"{self.unanswered:,} requests without prompt or answer (0 tokens) skipped")
         if not self.count:
-            self.lines.refuse("the file has no requests with prompt and answer")
+            self.lines.reject("the file has no requests with prompt and answer")
         if self.users is None and self.sessions > 1:
             notices.append(
-                f"all {self.sessions:,} {AT_ONCE}: use --trace-sessions-per-s to start them at a rate"
+                f"all {self.sessions:,} {SESSIONS_START_AT_ONCE}: use --trace-sessions-per-s to start them at a rate"
             )
         notices.append("sessions with equally long tools and system prompts are assumed to share them")
         ids = as_ints(self.segment_ids)
@@ -180,20 +180,20 @@ class _Session:
         lines = self._lines
         index = len(self.prompts)
         if type(parent) is not int or not -1 <= parent < index:
-            lines.refuse(f"{where}prefix_parent {short_repr(parent)} is not -1 or an earlier request")
+            lines.reject(f"{where}prefix_parent {short_repr(parent)} is not -1 or an earlier request")
         shared_tokens = json_tokens(lines, where + "prefix_blocks", blocks) * self._block_tokens
         if shared_tokens > tokens:
-            lines.refuse(f"{where}prefix_blocks {short_repr(blocks)} exceeds the prompt of {tokens} tokens")
+            lines.reject(f"{where}prefix_blocks {short_repr(blocks)} exceeds the prompt of {tokens} tokens")
         segments = _first_tokens(self.prompts[parent], shared_tokens) if parent >= 0 else []
         opening_tokens = self._tool_tokens + self._system_tokens
         if not segments and main and not self._opened and opening_tokens < tokens:
             self._opened = True
-            text, tools, system = self._sessions.text, self._tool_tokens, self._system_tokens
+            text, tools, system = self._sessions.text_number, self._tool_tokens, self._system_tokens
             opening = [(text(("tools", tools)), tools), (text(("system", tools, system)), system)]
             segments = [segment for segment in opening if segment[1]]
         rest = tokens - sum(length for _, length in segments)
         if rest:
-            segments.append((self._sessions.text((self._session, index)), rest))
+            segments.append((self._sessions.text_number((self._session, index)), rest))
         self.prompts.append(segments)
 
 

@@ -4,7 +4,14 @@ from collections.abc import Iterator, Mapping
 
 from capacity.workload.traces.format import FirstLine, JsonLines, TraceFormat, TraceOptions
 from capacity.workload.traces.lines import TraceLines
-from capacity.workload.traces.records import Record, Requests, flat, json_records, one_of, record_names
+from capacity.workload.traces.records import (
+    Record,
+    Requests,
+    first_name_in,
+    flatten_record,
+    json_records,
+    record_names,
+)
 from capacity.workload.workload import Workload
 
 NAMES = record_names()["engine_log"]
@@ -28,7 +35,7 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
             if named is None:
                 others += 1
                 continue
-            rows.add(request, *named, session=one_of(request, NAMES.sessions))
+            rows.add(request, *named, session=first_name_in(request, NAMES.sessions))
             if options.limit is not None and len(rows) >= options.limit:
                 return rows.workload(options.name)
     notices = (f"{others:,} records without a time and token counts skipped",) if others else ()
@@ -42,19 +49,19 @@ def _requests(record: Record) -> Iterator[Record]:
         scopes, records = NESTED[outer]
         for resource in _list_of_mappings(record[outer]):
             for scope in _list_of_mappings(resource.get(scopes)):
-                yield from (flat(each) for each in _list_of_mappings(scope.get(records)))
-    elif _of_jaeger(record):
+                yield from (flatten_record(each) for each in _list_of_mappings(scope.get(records)))
+    elif _is_jaeger(record):
         for trace in _list_of_mappings(record[JAEGER]):
             for span in _list_of_mappings(
                 trace.get("spans")
             ):  # tags become fields; `startTime` is in microseconds
                 tags = {str(tag.get("key")): tag.get("value") for tag in _list_of_mappings(span.get("tags"))}
-                yield flat({"startTime": span.get("startTime"), **tags})
+                yield flatten_record({"startTime": span.get("startTime"), **tags})
     else:
-        yield flat(record)
+        yield flatten_record(record)
 
 
-def _of_jaeger(record: Record) -> bool:
+def _is_jaeger(record: Record) -> bool:
     return any("spans" in trace for trace in _list_of_mappings(record.get(JAEGER)))
 
 
@@ -65,8 +72,8 @@ def _list_of_mappings(value: object) -> list[Mapping[str, object]]:
 def _recognises(first: FirstLine) -> bool:
     return isinstance(first, JsonLines) and (
         any(key in first.record for key in NESTED)
-        or _of_jaeger(first.record)
-        or NAMES.names_of(flat(first.record)) is not None
+        or _is_jaeger(first.record)
+        or NAMES.names_of(flatten_record(first.record)) is not None
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from capacity.workload.traces.format import FirstLine, JsonLines, TraceFormat, TraceOptions
 from capacity.workload.traces.lines import TraceLines
-from capacity.workload.traces.records import Requests, flat, record_names
+from capacity.workload.traces.records import Requests, flatten_record, record_names
 from capacity.workload.workload import Workload
 
 NAMES = record_names()["guidellm"]
@@ -14,14 +14,14 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
     """Return the successful requests of the benchmark with the most of them. Raises MalformedFile."""
     assert isinstance(first, JsonLines)
     benchmarks = first.record["benchmarks"]
-    runs = [_successful(each) for each in benchmarks] if isinstance(benchmarks, list) else []
+    runs = [_successful_requests(each) for each in benchmarks] if isinstance(benchmarks, list) else []
     largest = max(runs, key=len, default=[])
     rows = Requests(lines)
     for entry in largest[: options.limit]:
-        request = flat(entry)
+        request = flatten_record(entry)
         named = NAMES.names_of(request)
         if named is None:
-            lines.refuse("a request of the report has no start time, prompt tokens or output tokens")
+            lines.reject("a request of the report has no start time, prompt tokens or output tokens")
         rows.add(request, *named)
     taken = runs.index(largest) + 1 if largest else 0
     return rows.workload(
@@ -32,7 +32,7 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
     )
 
 
-def _successful(benchmark: object) -> list[Mapping[str, object]]:
+def _successful_requests(benchmark: object) -> list[Mapping[str, object]]:
     requests = benchmark.get("requests") if isinstance(benchmark, Mapping) else None
     found = requests.get("successful") if isinstance(requests, Mapping) else None
     return [entry for entry in found if isinstance(entry, Mapping)] if isinstance(found, list) else []

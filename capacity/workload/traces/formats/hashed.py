@@ -11,7 +11,7 @@ from capacity.workload.columns import FloatArray, IntArray
 from capacity.workload.content import PromptContent, fresh_ids
 from capacity.workload.traces.format import FirstLine, JsonLines, TraceFormat, TraceOptions
 from capacity.workload.traces.json_lines import json_number, json_tokens
-from capacity.workload.traces.lines import TraceLines, from_first, short_repr
+from capacity.workload.traces.lines import TraceLines, count_from_first, short_repr
 from capacity.workload.traces.records import json_records
 from capacity.workload.traces.table import as_ints
 from capacity.workload.workload import Workload
@@ -71,26 +71,26 @@ class _Rows:
         try:
             timestamp, prompt, output = record["timestamp"], record["input_length"], record["output_length"]
         except KeyError as error:
-            lines.refuse(f"has no {error.args[0]!r}; it has {short_repr(', '.join(map(str, record)))}")
+            lines.reject(f"has no {error.args[0]!r}; it has {short_repr(', '.join(map(str, record)))}")
         if type(timestamp) is not int:
             self.whole_timestamps = (
                 self.whole_timestamps and float(json_number(lines, "timestamp", timestamp)).is_integer()
             )
         self.timestamps.append(json_number(lines, "timestamp", timestamp))
-        self.prompt_tokens.append(self._positive("input_length", prompt))
-        self.output_tokens.append(self._positive("output_length", output))
+        self.prompt_tokens.append(self._positive_tokens("input_length", prompt))
+        self.output_tokens.append(self._positive_tokens("output_length", output))
         if (asked := record.get("max_tokens")) is not None:
-            self.max_tokens.append(self._positive("max_tokens", asked))
+            self.max_tokens.append(self._positive_tokens("max_tokens", asked))
         if len(self.max_tokens) not in (0, len(self.timestamps)):
-            lines.refuse("max_tokens must be in every row or in none")
+            lines.reject("max_tokens must be in every row or in none")
         self._add_hashes(record.get("hash_ids") or [], self.prompt_tokens[-1])
         if "chat_id" in record:
             self._add_chat(record["chat_id"], record.get("parent_chat_id"))
 
-    def _positive(self, field: str, value: object) -> int:
+    def _positive_tokens(self, field: str, value: object) -> int:
         tokens = json_tokens(self.lines, field, value)
         if tokens == 0:
-            self.lines.refuse(f"{field} {short_repr(value)} must be at least 1 token")
+            self.lines.reject(f"{field} {short_repr(value)} must be at least 1 token")
         return tokens
 
     def _add_hashes(self, hashes: object, prompt_tokens: int) -> None:
@@ -98,14 +98,14 @@ class _Rows:
         if not isinstance(hashes, list) or not all(
             type(block) is int or type(block) is str for block in hashes
         ):
-            lines.refuse(f"hash_ids {short_repr(hashes)} is not a list of whole numbers")
+            lines.reject(f"hash_ids {short_repr(hashes)} is not a list of whole numbers")
         if len(self.timestamps) > 1 and bool(hashes) != bool(self.blocks):
-            lines.refuse("hash_ids must be in every row or in none")
+            lines.reject("hash_ids must be in every row or in none")
         if hashes:
             fitting = tuple(size for size in self.block_sizes if -(-prompt_tokens // size) == len(hashes))
             if not fitting:
                 sizes = " or ".join(map(str, self.block_sizes[-3:]))
-                lines.refuse(
+                lines.reject(
                     f"hash_ids has {len(hashes)} blocks for an input_length of {prompt_tokens}, "
                     f"which does not fit blocks of {sizes} tokens"
                 )
@@ -118,7 +118,7 @@ class _Rows:
         """Add a chat to its parent's session; -1 or an unknown parent starts a new one."""
         for field, value in (("chat_id", chat), ("parent_chat_id", parent)):
             if not isinstance(value, int | str | None):
-                self.lines.refuse(f"{field} {short_repr(value)} is not a number")
+                self.lines.reject(f"{field} {short_repr(value)} is not a number")
         sessions = self.session_of_chat
         number = sessions.get(parent)
         if number is None:
@@ -141,7 +141,7 @@ class _Rows:
         # divide whole milliseconds instead of multiplying, so that 3001 ms gives exactly 3.001 s
         arrival_s = timestamps / 1000 if seconds_per_unit == 0.001 else timestamps * seconds_per_unit
         workload = Workload.sort_arrivals(
-            arrival_s=from_first(arrival_s, notices),
+            arrival_s=count_from_first(arrival_s, notices),
             prompt_tokens=as_ints(self.prompt_tokens),
             output_tokens=as_ints(self.output_tokens),
             max_tokens=as_ints(self.max_tokens) if self.max_tokens else None,
@@ -151,7 +151,7 @@ class _Rows:
             source=self.lines.path,
             notices=tuple(notices),
         )
-        return _despite_ticks(workload, spread=spread_ticks)
+        return _handle_ticks(workload, spread=spread_ticks)
 
     def _block_tokens(self) -> int | None:
         if not self.blocks:
@@ -172,7 +172,7 @@ class _Rows:
         )
 
 
-def _despite_ticks(workload: Workload, *, spread: bool) -> Workload:
+def _handle_ticks(workload: Workload, *, spread: bool) -> Workload:
     """Report, or spread, requests that share a few equally spaced timestamps."""
     ticks_s = np.unique(workload.arrival_s)
     if len(ticks_s) < 10 or len(workload) < 3 * len(ticks_s):

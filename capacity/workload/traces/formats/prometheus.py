@@ -41,7 +41,7 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
     coming = np.rint(prompts.counts.sum(axis=1)).astype(np.int64)
     requests = int(coming.sum())
     if not requests:
-        lines.refuse("no request arrived during the query")
+        lines.reject("no request arrived during the query")
     lines.count_row(requests)
     rng = random_stream(0, "arrivals")
     begins_s, ends_s = prompts.at_s[:-1], prompts.at_s[1:]
@@ -67,7 +67,7 @@ def _series(lines: TraceLines, record: Mapping[str, object]) -> list[Mapping[str
     data = record.get("data")
     found = data.get("result") if isinstance(data, Mapping) else None
     if not isinstance(found, list) or not isinstance(data, Mapping) or data.get("resultType") != "matrix":
-        lines.refuse(
+        lines.reject(
             f"is not the result of a range query: data.resultType must be 'matrix'; use query_range with {QUERY}"
         )
     return [entry for entry in found if isinstance(entry, Mapping)]
@@ -84,13 +84,13 @@ def _histogram(lines: TraceLines, series: list[Mapping[str, object]], name: re.P
         values = _values(lines, entry.get("values"))
         samples += len(values)
         if samples > MOST_SAMPLES:
-            lines.refuse(f"has more than {MOST_SAMPLES:,} samples: use a longer step")
+            lines.reject(f"has more than {MOST_SAMPLES:,} samples: use a longer step")
         rise = rises.setdefault(_number(lines, "le", metric.get("le")), {})
         for (_, before), (at_s, after) in pairwise(values):
             rise[at_s] = rise.get(at_s, 0.0) + (after - before if after >= before else after)
     instants = sorted({at_s for rise in rises.values() for at_s in rise})
     if math.inf not in rises or not instants:
-        lines.refuse(
+        lines.reject(
             f'has no buckets of {name.pattern!r} with two samples, including le="+Inf"; query {QUERY}'
         )
     bounds = sorted(rises)
@@ -103,14 +103,14 @@ def _histogram(lines: TraceLines, series: list[Mapping[str, object]], name: re.P
 
 def _values(lines: TraceLines, values: object) -> list[tuple[float, float]]:
     if not isinstance(values, list):
-        lines.refuse(f"values {short_repr(values)} is not a list of samples")
+        lines.reject(f"values {short_repr(values)} is not a list of samples")
     found = []
     for sample in values:
         if not isinstance(sample, list) or len(sample) != 2:
-            lines.refuse(f"{short_repr(sample)} is not a sample: must be a time and a value")
+            lines.reject(f"{short_repr(sample)} is not a sample: must be a time and a value")
         at_s, value = _number(lines, "time", sample[0]), _number(lines, "value", sample[1])
         if not (0 <= at_s < 1e10 and 0 <= value < 1e15):
-            lines.refuse(f"{short_repr(sample)} is not a sample of a counter")
+            lines.reject(f"{short_repr(sample)} is not a sample of a counter")
         found.append((at_s, value))
     return found
 
@@ -121,7 +121,7 @@ def _number(lines: TraceLines, field: str, value: object) -> float:
         if isinstance(value, str | int | float) and not isinstance(value, bool):
             number = float(value)
     if math.isnan(number):
-        lines.refuse(f"{field} {short_repr(value)} is not a number")
+        lines.reject(f"{field} {short_repr(value)} is not a number")
     return number
 
 

@@ -12,7 +12,7 @@ from capacity.workload.workload import Workload
 
 # assumed for English text; help.openai.com, "What are tokens and how to count them", 2024
 CHARACTERS_PER_TOKEN = 4.0
-ASKING, ANSWERING = ("human", "user"), ("gpt", "assistant", "chatgpt", "bing", "bard")
+QUESTION_ROLES, ANSWER_ROLES = ("human", "user"), ("gpt", "assistant", "chatgpt", "bing", "bard")
 Turn = tuple[int, int]  # tokens of a question and of its answer
 
 
@@ -34,7 +34,7 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
         if options.limit is not None and requests >= options.limit:
             break
     if not sessions:
-        lines.refuse("has no question with an answer")
+        lines.reject("has no question with an answer")
     return _workload(sessions, options.name, lines.path)
 
 
@@ -49,7 +49,7 @@ def _turns(record: Mapping[str, object]) -> list[Turn]:
         who = entry.get("from", entry.get("role"))
         text = entry.get("value", entry.get("content"))
         tokens = _tokens(text) if isinstance(text, str) else 0
-        if who not in ANSWERING:
+        if who not in ANSWER_ROLES:
             question += tokens
         elif tokens and question:
             turns.append((question, tokens))

@@ -31,10 +31,10 @@ def test_agentic_sessions_wait_for_themselves(tmp_path: Path) -> None:
     assert workload.after_request.tolist() == [-1, 0, 1, 2, 1]
     assert workload.think_s.tolist() == [0, 3, 0, 1.5, 20]  # without a recorded one: since the answer at 10 s
     assert workload.arrival_s.tolist() == [0, 8, 9, 12, 30]
-    assert [tokens for _, tokens in workload.content.segments_of(1)] == [100, 50, 810, 140]
-    assert [tokens for _, tokens in workload.content.segments_of(2)] == [140]
-    shared = workload.content.segments_of(0)[:2]
-    assert workload.content.segments_of(4)[:2] == shared
+    assert [tokens for _, tokens in workload.content.request_segments(1)] == [100, 50, 810, 140]
+    assert [tokens for _, tokens in workload.content.request_segments(2)] == [140]
+    shared = workload.content.request_segments(0)[:2]
+    assert workload.content.request_segments(4)[:2] == shared
     assert workload.notices[:2] == (
         "1 duplicate sessions skipped",
         "1 requests without prompt or answer (0 tokens) skipped",
@@ -50,7 +50,7 @@ def test_tools_and_system_prompt_open_the_main_thread(tmp_path: Path) -> None:
     ]
     workload = read(tmp_path, agentic(requests) * 2)
     assert workload.content is not None
-    prompts = [workload.content.segments_of(row) for row in range(8)]
+    prompts = [workload.content.request_segments(row) for row in range(8)]
     assert [[tokens for _, tokens in prompt] for prompt in prompts[4:6]] == [[100, 50, 850]] * 2
     assert prompts[4][:2] == prompts[5][:2]
     assert [len(prompt) for prompt in prompts] == [1, 1, 1, 1, 3, 3, 1, 1]

@@ -20,8 +20,8 @@ def test_mooncake(tmp_path: Path) -> None:
     assert workload.arrival_s.tolist() == [0.0, 3.001]
     assert read(tmp_path, mooncake(timestamp=9)).arrival_s.tolist() == [0.009]  # 9 * 0.001 is another float
     assert workload.content is not None
-    assert workload.content.segments_of(0) == [(0, 512), (1, 88)]
-    assert workload.content.segments_of(1) == [(0, 512), (1, 512), (2, 76)]
+    assert workload.content.request_segments(0) == [(0, 512), (1, 88)]
+    assert workload.content.request_segments(1) == [(0, 512), (1, 512), (2, 76)]
     assert workload.notices == ("timestamps read as milliseconds and blocks as 512 tokens",)
 
 
@@ -48,7 +48,7 @@ def test_bailian(tmp_path: Path) -> None:
     assert workload.session.tolist() == [0, 0, 2]
     assert workload.notices == ("timestamps read as seconds and blocks as 16 tokens",)
     assert workload.content is not None
-    assert workload.content.segments_of(0) == [(0, 16), (1, 1)]
+    assert workload.content.request_segments(0) == [(0, 16), (1, 1)]
 
 
 def test_what_clients_asked_for_is_in_every_row_or_in_none(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_what_is_inferred_can_be_overridden(tmp_path: Path) -> None:
     workload = read(tmp_path, rows, block_tokens=18, seconds_per_unit=0.5)
     assert workload.arrival_s.tolist() == [0.0, 1.0]
     assert workload.content is not None
-    assert workload.content.segments_of(1) == [(0, 18), (2, 12)]
+    assert workload.content.request_segments(1) == [(0, 18), (2, 12)]
     assert workload.notices == ()
     with pytest.raises(InvalidInput, match="block_tokens must be at least 1"):
         read(tmp_path, rows, block_tokens=0)
