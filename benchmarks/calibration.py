@@ -2,14 +2,16 @@
 
     python benchmarks/calibration.py [--class dense|moe] [--only TEXT] [--draws 2] [--most 12] [--table TABLE.csv]
 
-For every group of at least six served rows (one GPU, engine, model and format) rows are drawn, or taken as `capacity
-calibrate --suggest` would: those after which the intervals of the others are narrowest, which needs no measurement. The
-constants are learnt from them as `capacity calibrate` does, and the others of the group are predicted: with its
-posterior, and with the 90 % intervals that every verb gives then. Prior, scatter and the intervals' ends are by default
-those that ship; with `--table`, those of all sources but the group's own (a source: campaign, engine with its client,
-GPU), from figures that `fit_spreads.py --table` saved or that are made and saved there. Which part of what deployments
-differ by comes anew (`capacity.hardware.spreads.RUN_TO_RUN`) was chosen on the groups that are marked so, half of them by a
-digest of their names. Rows are read from the folder of reference data (CAPACITY_SHARED, or ../shared beside the
+For every group of at least six served rows (one GPU, engine, model and format), calibration rows are drawn at random
+or chosen as by `capacity calibrate --suggest`: the rows that would narrow the intervals of the other rows most. The
+constants are fitted to these rows as in `capacity calibrate`. The other rows of the group are then predicted with the
+resulting posterior and 90 % intervals.
+
+Prior, scatter and interval ends are by default the shipped ones. With `--table` they come from all sources except that
+of the group (a source is a campaign, an engine with its client, and a GPU); `fit_spreads.py --table` saves the figures,
+or they are computed and saved here. The share of the spread between deployments that differs between runs
+(`capacity.hardware.spreads.RUN_TO_RUN`) was chosen on half of the groups, drawn by a digest of their names; they are
+marked in the table. Rows are read from the folder of reference data (CAPACITY_SHARED, or ../shared next to the
 checkout), each measurement once.
 """
 

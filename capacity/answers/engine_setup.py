@@ -217,7 +217,7 @@ def _adapter_keywords(resolved: ResolvedPool, policy: str) -> dict[str, object]:
             f"--max-loras is simulated for {' and '.join(able)}, not for {resolved.engine.label}"
         )
     if pool.lora_read_bytes_per_s is not None and pool.max_cpu_loras is None:
-        raise InvalidInput("--lora-read-bytes-per-s changes nothing without --max-cpu-loras: leave it out")
+        raise InvalidInput("--lora-read-bytes-per-s has no effect without --max-cpu-loras: leave it out")
     stages = range(pool.pipeline_parallel_size)
     loaded_bytes = max(adapter_bytes(resolved, stage) for stage in stages)
     read_bytes = adapter_bytes(resolved)
@@ -292,7 +292,7 @@ def ignored_setting_notes(pools: Sequence[ResolvedPool], traffic: Traffic) -> tu
     if traffic.max_tokens is None or any(policy_name(pool, traffic.scheduling) in heeding for pool in pools):
         return ()
     return (
-        f"--max-tokens changes nothing under {pools[0].engine.label}, which reserves no KV cache for future output; "
+        f"--max-tokens has no effect under {pools[0].engine.label}, which reserves no KV cache for future output; "
         f"it is used by {', '.join(heeding)}.",
     )
 
@@ -309,7 +309,7 @@ def _refuse_ignored_settings(resolved: ResolvedPool, policy: str) -> None:
             continue
         flag = f"--{name.replace('_', '-')}"
         raise InvalidInput(
-            f"{flag} changes nothing under {resolved.engine.label}, whose scheduler is {policy}; it is used by "
+            f"{flag} has no effect under {resolved.engine.label}, whose scheduler is {policy}; it is used by "
             f"{', '.join(schedulers_with_setting(name))}: leave {flag} out"
         )
 

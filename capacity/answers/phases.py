@@ -105,7 +105,7 @@ def _check_load(traffic: Traffic) -> None:
     if idle := [n for n in LOAD_FIELDS if n in given and getattr(traffic, n) != fields[n].default]:
         flag = idle[0].replace("_", "-")
         raise InvalidInput(
-            f"--{flag} changes nothing with --batch-size, whose requests are identical and start together: "
+            f"--{flag} has no effect with --batch-size, whose requests are identical and start together: "
             "leave it out, or give --concurrency or --request-rate"
         )
 

@@ -201,7 +201,7 @@ def models(
 
     if not add:
         if name is not None:
-            raise InvalidInput("--name changes nothing without `models add`: add it, or leave --name out")
+            raise InvalidInput("--name has no effect without `models add`: add it, or leave --name out")
         show(report.render_listing(capacity.models(), check_format(format, LIST_FORMATS), title="Models"))
         return
     if add[0] != "add" or len(add) != 2:
@@ -240,9 +240,9 @@ def gpus(
         return
     if facts:
         flag = f"--{with_dashes(next(iter(facts)))}"
-        raise InvalidInput(f"{flag} changes nothing without `gpus add NAME`: add it, or leave {flag} out")
+        raise InvalidInput(f"{flag} has no effect without `gpus add NAME`: add it, or leave {flag} out")
     if gpu is not None and not support:
-        raise InvalidInput(f"--gpu {gpu} changes nothing without --support: add it, or leave --gpu out")
+        raise InvalidInput(f"--gpu {gpu} has no effect without --support: add it, or leave --gpu out")
     if support:
         show_answer(capacity.gpu_support(gpus=None if gpu is None else (gpu,), profiles=profiles), format)
         return
@@ -333,7 +333,7 @@ def engines(
         idle = [*(name for name in question.flags if name != "gpu"), *(["engines"] if engines else [])]
         if idle:
             flag = f"--{with_dashes(idle[0])}"
-            raise InvalidInput(f"{flag} changes nothing without --compare MODEL: add it, or leave {flag} out")
+            raise InvalidInput(f"{flag} has no effect without --compare MODEL: add it, or leave {flag} out")
         gpu = question.flags.get("gpu", "h100")
         gpu = changed_gpu(gpu, question.change) if question.change else gpu
         show_answer(capacity.engine_table(gpu, claims=claims), question.format)

@@ -52,7 +52,7 @@ def refuse_alone(flag: str, *others: tuple[str, object]) -> None:
     """Raise InvalidInput for a flag that has no effect without another flag, which is None."""
     if all(value is None for _, value in others):
         raise InvalidInput(
-            f"{flag} changes nothing without {' or '.join(name for name, _ in others)}: add it, or leave {flag} out"
+            f"{flag} has no effect without {' or '.join(name for name, _ in others)}: add it, or leave {flag} out"
         )
 
 

@@ -210,7 +210,7 @@ def check_experts(settings: PoolSettings) -> None:
         "--moe-backend": pool.moe_backend != "auto",
     }
     for flag in (name for name, asked in flags.items() if asked and not model.is_moe):
-        raise InvalidInput(f"{flag} changes nothing without experts, and {model.name} has none: leave it out")
+        raise InvalidInput(f"{flag} has no effect without experts, and {model.name} has none: leave it out")
     engine = settings.engine
     if flags["--moe-backend"] and not (engine.chooses_moe_backend or engine.baseline):
         raise InvalidInput(

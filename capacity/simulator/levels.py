@@ -98,7 +98,7 @@ def check_window(slo_window: str, slos: Sequence[Slo]) -> None:
     """Raise InvalidInput for a window that is not a duration, or that is set without SLOs."""
     parse_window_s(slo_window)
     if slo_window != "15m" and not slos:
-        raise InvalidInput("--slo-window changes nothing without SLOs: add --slo, or leave it out")
+        raise InvalidInput("--slo-window has no effect without SLOs: add --slo, or leave it out")
 
 
 def evaluate_slos_in_windows(

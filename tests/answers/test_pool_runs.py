@@ -72,7 +72,7 @@ def test_shares_that_are_none_are_refused(shares: str) -> None:
 
 
 def test_a_scheduler_that_heeds_no_priorities_refuses_them() -> None:
-    with pytest.raises(InvalidInput, match=r"changes nothing under tgi.*, whose scheduler is"):
+    with pytest.raises(InvalidInput, match=r"has no effect under tgi.*, whose scheduler is"):
         capacity.simulate("llama-3.1-8b", **BUSY, engine="tgi", priority_shares="0:1,1:1")
     assert build(Pool, {"gpu": "h100", "scheduling_policy": "priority"}).scheduling_policy == "priority"
 

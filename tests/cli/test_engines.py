@@ -36,8 +36,8 @@ def test_compare_serves_one_load_under_each(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--isl", "3"], "--input-len changes nothing without --compare MODEL"),
-        (["--engines", "vllm"], "--engines changes nothing without --compare MODEL"),
+        (["--isl", "3"], "--input-len has no effect without --compare MODEL"),
+        (["--engines", "vllm"], "--engines has no effect without --compare MODEL"),
         (["--compare", "llama-3.1-8b", "--isl", "3", "--osl", "3", "--concurrency", "1"], "no GPU"),
         (["--compare", "llama-3.1-8b", *LOAD, "--claims"], "cannot be combined"),
         (["--compare", "llama-3.1-8b", "--gpu", "h100"], "give exactly one of --batch-size"),

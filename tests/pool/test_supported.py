@@ -128,7 +128,7 @@ def test_the_engines_that_are_named_do_it_here() -> None:
 @pytest.mark.parametrize("asked", [{"moe_backend": "triton"}, {"enable_expert_parallel": True}])
 def test_what_is_of_experts_is_refused_of_a_model_without_them(asked: dict[str, Any]) -> None:
     with pytest.raises(
-        InvalidInput, match=r"changes nothing without experts, and llama-3\.1-8b has none: leave it"
+        InvalidInput, match=r"has no effect without experts, and llama-3\.1-8b has none: leave it"
     ):
         resolve("llama-3.1-8b", Pool.model_validate({"gpu": "b200", **asked}))
     pool = Pool.model_validate({"gpu": "b200", "tensor_parallel_size": 2, **asked})

@@ -60,7 +60,7 @@ def cascade(
         raise InvalidInput(f"{unread} is not used by cascade: give --request-rate")
     if unread := next((name for name in PREFIX_FIELDS if name in pool), None):
         raise InvalidInput(
-            f"{unread} changes nothing in cascade, because its requests share no prefixes: leave it out, or use "
+            f"{unread} has no effect in cascade, because its requests share no prefixes: leave it out, or use "
             "`capacity simulate`"
         )
     traffic, cost = build(Traffic, traffic_fields), build(Cost, prices)

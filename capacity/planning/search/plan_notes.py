@@ -107,7 +107,7 @@ def lighter_misses(best: EvaluatedCandidate | None) -> list[str]:
     worst = max(missed, key=lambda each: each.ratio)
     level = max(worst.levels, key=lambda each: each.ratio)
     return [
-        f"{len(missed)} windows with less than {MIN_WORK_FRACTION:.0%} of the busiest one's work miss the SLO. The worst "
-        f"is {worst.window.label} with {worst.window.requests:,} requests: {level.slo} is {level.ratio:.2f} times its "
+        f"{len(missed)} windows with less than {MIN_WORK_FRACTION:.0%} of the busiest one's work miss the SLO. The "
+        f"worst is {worst.window.label} with {worst.window.requests:,} requests: {level.slo} is {level.ratio:.2f} times its "
         "limit."
     ]

@@ -151,7 +151,7 @@ def diff(
     `progress(done, total)` counts the pairs. Raises DoesNotFit and InvalidInput.
     """
     if cluster is not None and replications == 1:
-        raise InvalidInput("--cluster changes nothing without --replications: add it, or leave --cluster out")
+        raise InvalidInput("--cluster has no effect without --replications: add it, or leave --cluster out")
     left, right = _deployment(first), _deployment(second)
     if workload is None and right.traffic not in (left.traffic, Traffic()):
         raise InvalidInput("the deployments have different traffic: keep it in one of the files")

@@ -246,7 +246,7 @@ def configure_speculator(pool: Pool, speculator: Speculator) -> Speculator:
         raise InvalidInput(f"speculation by {speculator.name} {wanted}")
     if pool.draft_layers is not None and speculator.kind != "layers":
         raise InvalidInput(
-            f"--draft-layers changes nothing with --speculator {speculator.name}: use layer-skip, or leave it out"
+            f"--draft-layers has no effect with --speculator {speculator.name}: use layer-skip, or leave it out"
         )
     deep = speculator.with_depth(pool.num_speculative_tokens)
     if pool.acceptance in speculator.accepted_lengths_by_task:

@@ -317,7 +317,7 @@ def test_simulate_overloaded_for_a_quarter_of_an_hour_is_overloaded() -> None:
 
 
 def test_simulate_window_without_levels_is_rejected() -> None:
-    with pytest.raises(InvalidInput, match="--slo-window changes nothing without SLOs"):
+    with pytest.raises(InvalidInput, match="--slo-window has no effect without SLOs"):
         capacity.simulate("llama-3.1-8b", gpu="h100", workload=burst(), slo_window="1h")
 
 

@@ -298,7 +298,7 @@ def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cluster_that_would_do_nothing_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="--cluster changes nothing without --replications"):
+    with pytest.raises(InvalidInput, match="--cluster has no effect without --replications"):
         diff(side(), side(), cluster="tcp://127.0.0.1:1")
 
 

@@ -69,7 +69,7 @@ def test_layers_that_leave_none_to_verify_are_refused() -> None:
 
 
 def test_layers_that_draft_are_those_of_layer_skip() -> None:
-    with pytest.raises(InvalidInput, match="changes nothing with --speculator ngram"):
+    with pytest.raises(InvalidInput, match="has no effect with --speculator ngram"):
         pool_speculator(Pool(gpu="h100", speculator="ngram", draft_layers=4))
 
 
