@@ -108,6 +108,6 @@ def lighter_misses(best: EvaluatedCandidate | None) -> list[str]:
     level = max(worst.levels, key=lambda each: each.ratio)
     return [
         f"{len(missed)} windows with less than {MIN_WORK_FRACTION:.0%} of the busiest one's work miss the SLO. The "
-        f"worst is {worst.window.label} with {worst.window.requests:,} requests: {level.slo} is {level.ratio:.2f} times "
-        "its limit."
+        f"worst is {worst.window.label} with {worst.window.requests:,} requests: {level.slo} is {level.ratio:.2f} "
+        "times its limit."
     ]
