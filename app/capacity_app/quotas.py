@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GIB = 1 << 30
-LEAST_BYTES = GIB
+MIN_BYTES = GIB
 PROC = Path("/proc")
 
 
@@ -24,7 +24,7 @@ class Quota:
     """Limits; a job's CPU time and memory include the processes that it started."""
 
     job_cpu_s: float = 900.0
-    job_bytes: int = max(LEAST_BYTES, min(4 * GIB, _memory_bytes() // 4))
+    job_bytes: int = max(MIN_BYTES, min(4 * GIB, _memory_bytes() // 4))
     session_cpu_s: float = 1800.0  # within `window_s`
     window_s: float = 3600.0
     session_running: int = 2

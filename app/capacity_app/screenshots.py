@@ -24,7 +24,7 @@ from capacity_app.launch import START_S, server_command, wait_until_up
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER_ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--force-color-profile=srgb")
 READY_MS = 60_000
-WIDTH, HEIGHT, TALLEST = 1280, 900, 1700
+WIDTH, HEIGHT, MAX_HEIGHT = 1280, 900, 1700
 PHONE = 390
 COLOURS = 256  # palette size: a third of the bytes without a visible difference
 Theme = Literal["light", "dark"]
@@ -203,7 +203,7 @@ def take_screenshot(
     page.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 0)")
     page.wait_for_timeout(1000)  # charts are animated
     whole = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
-    page.set_viewport_size({"width": width, "height": min(max(HEIGHT, int(whole)), TALLEST)})
+    page.set_viewport_size({"width": width, "height": min(max(HEIGHT, int(whole)), MAX_HEIGHT)})
     page.wait_for_timeout(500)
     path = folder / f"{shot.name}-{theme if width == WIDTH else 'phone'}.png"
     page.screenshot(path=str(path))

@@ -17,9 +17,9 @@ from capacity_app.boundary import escape_markdown
 from capacity_app.jobs import Task
 from capacity_app.state import Inputs
 
-MOST_REQUESTS = 200
+MAX_REQUESTS = 200
 MINUTE_S = 60.0
-MOST_TOKENS = 600
+MAX_TOKENS = 600
 NOTHING = "nothing"
 SAMPLE_TEXT = (
     "Every answer begins with a wait, because the model reads the whole prompt before it writes the first word. Then "
@@ -59,7 +59,7 @@ def first_minute(options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     if "trace" in options:
         until_s = min(options["trace_until_s"], MINUTE_S)
         return {**options, "trace_until_s": until_s}, f"The trace's first {until_s:g} s"
-    most = min(options["num_prompts"], MOST_REQUESTS)
+    most = min(options["num_prompts"], MAX_REQUESTS)
     if rate := options.get("request_rate"):
         most = max(1, round(min(most, rate * MINUTE_S)))
     return {**options, "num_prompts": most}, f"The first {most:,} requests"
@@ -101,7 +101,7 @@ def typing_data(name: str, answer: Estimate, inputs: Inputs) -> dict[str, Any] |
     """Return the data of one typing side; None without latencies."""
     if answer.ttft_s is None or answer.tpot_s is None:
         return None
-    tokens = min(answer.output_len, MOST_TOKENS)
+    tokens = min(answer.output_len, MAX_TOKENS)
     ttft, tpot = (time_and_interval(quantity, inputs.units)[0] for quantity in (answer.ttft_s, answer.tpot_s))
     return {
         "name": f"{name}: {describe_answer(answer)}",

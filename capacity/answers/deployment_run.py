@@ -19,7 +19,7 @@ from capacity.simulator.capacity_probe import Capacity, ProbeResults, probe_capa
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.metrics import RequestTable
 from capacity.simulator.transfer import KvLink
-from capacity.simulator.verdict import LEAST_REQUESTS, STABLE, Verdict, judge, limited_capacity
+from capacity.simulator.verdict import MIN_REQUESTS, STABLE, Verdict, judge, limited_capacity
 from capacity.step.setting import DIRECT_LINKS
 from capacity.workload import Workload
 from capacity.workload.slo import parse_goodput_ms
@@ -218,7 +218,7 @@ def verdict_on(
     sample = sample or workload
     pools = _scaled_up(with_roles(pools, service), service)
     capacity = None
-    if not workload.is_closed_loop and len(sample) >= LEAST_REQUESTS:
+    if not workload.is_closed_loop and len(sample) >= MIN_REQUESTS:
         capacity = _engines_capacity(pools, service, sample, scheduling, engine_loop)
     verdict = judge(
         run.records,

@@ -28,7 +28,7 @@ from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, Pool, Traffic, build, make_deployment
 from capacity.model import ModelSpec, load_model
 
-MOST_LINES = 24
+MAX_LINES = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +119,9 @@ def frontier(
     Raises InvalidInput for more than 24 lines, and for options that no combination accepts.
     """
     places = list(product(gpus, quantizations, engines, tensor_parallel_sizes))
-    if not 0 < len(places) <= MOST_LINES:
+    if not 0 < len(places) <= MAX_LINES:
         raise InvalidInput(
-            f"{len(places)} deployments (GPUs x formats x engines x sizes): must be from 1 to {MOST_LINES}"
+            f"{len(places)} deployments (GPUs x formats x engines x sizes): must be from 1 to {MAX_LINES}"
         )
     pool, fields, prices = split(options, Pool, Traffic, Cost)
     if given := [name for name in (*LOAD_FIELDS, "requests_per_day") if name in fields]:

@@ -27,7 +27,7 @@ from capacity.answers.records import Quantity
 from capacity.answers.sensitivity import ObservedLoad, Sensitivities, sensitivities
 from capacity.base.record import make_from
 from capacity.deployment import Pool, Traffic
-from capacity.deployment.client_latency import LEAST_S, MOST_S, USUAL_S
+from capacity.deployment.client_latency import MAX_S, MIN_S, USUAL_S
 from capacity.deployment.launched import LAUNCH_DEFAULTS
 from capacity.hardware.adjustment import NAMES, Adjustment
 from capacity.hardware.spreads import Metric, MetricSpread, load_spreads
@@ -105,7 +105,7 @@ def add_client_latency_range(low: float, high: float, predicted_s: float) -> tup
 
 def _limits(client_s: float, unit_s: float) -> tuple[float, float]:
     """Return how much nearer and farther clients are than one at `client_s`."""
-    return (client_s - LEAST_S) / unit_s, (MOST_S - client_s) / unit_s
+    return (client_s - MIN_S) / unit_s, (MAX_S - client_s) / unit_s
 
 
 def predicted_latencies(

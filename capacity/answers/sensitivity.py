@@ -17,7 +17,7 @@ from capacity.step.shape import StepShape, decode_shape
 from capacity.step.time_classes import EFFECTS, TIME_CLASSES, Effect, class_shares
 
 MAX_AMPLIFICATION = 8.0  # above this a queue depends on run length and arrivals more than on steps
-MOST_LOAD = 0.97
+MAX_LOAD_FRACTION = 0.97
 
 Shares = dict[Effect, float]
 
@@ -131,14 +131,14 @@ def _tpot_amplification(resolved: ResolvedPool, load: ObservedLoad, times: Phase
     if load.load_fraction is None:
         return 1.0
     rate = load.in_flight / load.e2e_s
-    prefilling = min(times.prefill_share * rate / times.requests_per_s, MOST_LOAD)
+    prefilling = min(times.prefill_share * rate / times.requests_per_s, MAX_LOAD_FRACTION)
     growth = 0.0
     if batch > 1:
         context = max(round(decode.decode_context_tokens / batch), 1)
         half = decode_shape(batch // 2, context, window_tokens=resolved.model.window_tokens)
         steps = TokenSteps(resolved)
         growth = (1 - steps.step_seconds(half) / steps.step_seconds(decode)) / (1 - (batch // 2) / batch)
-    return min(1 / (1 - prefilling) / (1 - min(max(growth, 0.0), MOST_LOAD)), MAX_AMPLIFICATION)
+    return min(1 / (1 - prefilling) / (1 - min(max(growth, 0.0), MAX_LOAD_FRACTION)), MAX_AMPLIFICATION)
 
 
 def _closed_form(resolved: ResolvedPool, load: ObservedLoad) -> PhaseTimes:

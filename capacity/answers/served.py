@@ -24,7 +24,7 @@ from capacity.workload import Workload
 from capacity.workload.described import DEFAULT_NUM_PROMPTS
 
 REQUESTS_PER_USER = 10  # requests of a closed loop's run over its concurrency, as in published benchmarks
-MOST_PROMPTS = 50_000
+MAX_PROMPTS = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Ve
         run, verdict, requests = _run_requests(resolved, traffic, num_prompts, sample)
         sample = sample or requests
         needed = prompts_for_steady_state(run, traffic)
-        if verdict.verdict != "too short to tell" or not num_prompts < needed <= MOST_PROMPTS:
+        if verdict.verdict != "too short to tell" or not num_prompts < needed <= MAX_PROMPTS:
             return run, verdict, requests
         num_prompts = needed
 
@@ -114,7 +114,7 @@ def with_enough_prompts(traffic: Traffic) -> Traffic:
     """Return the traffic with enough requests for the steady state of a closed loop, unless their number is given."""
     if traffic.num_prompts is not None or traffic.trace is not None or traffic.concurrency is None:
         return traffic
-    wanted = min(max(DEFAULT_NUM_PROMPTS, REQUESTS_PER_USER * traffic.concurrency), MOST_PROMPTS)
+    wanted = min(max(DEFAULT_NUM_PROMPTS, REQUESTS_PER_USER * traffic.concurrency), MAX_PROMPTS)
     return traffic.model_copy(update={"num_prompts": wanted})
 
 

@@ -17,7 +17,7 @@ import typer.core
 from capacity.base.registry import BY_NAME
 from capacity.cli.output_flag import replace_output_flags
 
-MOST_WIDTH = 110
+MAX_WIDTH = 110
 MAX_FIRST_PAGE_FLAGS = 12  # flags that fit on the first page, all of them
 DEPRECATED = ("--chart", "--out", "--from-vllm")  # older spellings, which still work
 COLUMN = 28  # of flags; a longer one has a line of its own
@@ -39,7 +39,7 @@ class VerbCommand(typer.core.TyperCommand):
 
 
 def _width() -> int:
-    return min(shutil.get_terminal_size().columns, MOST_WIDTH)
+    return min(shutil.get_terminal_size().columns, MAX_WIDTH)
 
 
 def _options(command: VerbCommand, ctx: Any) -> list[Any]:

@@ -28,7 +28,7 @@ class ClientLatency:
 
 CLIENTS = tuple(read_rows(Path(__file__).with_suffix(".json"), ClientLatency).values())
 USUAL_S = 0.005
-LEAST_S, MOST_S = (limit(client.seconds for client in CLIENTS) for limit in (min, max))
+MIN_S, MAX_S = (limit(client.seconds for client in CLIENTS) for limit in (min, max))
 
 
 def client_latency(name: str) -> ClientLatency:

@@ -11,7 +11,7 @@ from capacity.deployment.field_flags import FiniteOrInf, FlagSpec
 from capacity.deployment.use_cases import USE_CASES, filled_fields, find_use_case
 
 SECONDS_PER_DAY = 86_400
-MOST_PRIORITY_CLASSES = 100
+MAX_PRIORITY_CLASSES = 100
 
 
 class Traffic(FlagSpec):
@@ -132,7 +132,7 @@ def parse_priority_shares(text: str) -> dict[int, float]:
         if not colon or number in shares or not 0 < amount < math.inf or abs(number) > 1 << 30:
             raise ValueError(f"{part.strip()!r} repeats a priority, or its share is not above 0")
         shares[number] = amount
-    if len(shares) > MOST_PRIORITY_CLASSES:
-        raise ValueError(f"at most {MOST_PRIORITY_CLASSES} priorities")
+    if len(shares) > MAX_PRIORITY_CLASSES:
+        raise ValueError(f"at most {MAX_PRIORITY_CLASSES} priorities")
     total = sum(shares.values())
     return {number: amount / total for number, amount in sorted(shares.items())}

@@ -46,7 +46,10 @@ class CostEstimate:
     rule: str
 
 
-TOKEN_PRICE_RULE = "input tokens pay for the share of GPU time that prefill takes at full load, output tokens for that of decode"
+TOKEN_PRICE_RULE = (
+    "input tokens pay for the share of GPU time that prefill takes at full load, "
+    "output tokens for that of decode"
+)
 
 
 def cost_estimate(

@@ -13,7 +13,7 @@ from capacity.model.quantization.scheme import weight_bytes
 from capacity.model.spec import ModelSpec
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
-MOST_HEADER_BYTES = 100_000_000  # the format's own limit
+MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 TOLERANCE = 0.02  # relative difference of bytes without a note
 
 
@@ -95,7 +95,7 @@ def _header_bytes(file: Path) -> int:
     """Return the end of the last tensor; the first eight bytes of the file are the length of the header."""
     with open_outside(file) as opened:
         length = int.from_bytes(opened.read(8), "little")
-        if not 2 <= length <= MOST_HEADER_BYTES:
+        if not 2 <= length <= MAX_HEADER_BYTES:
             raise MalformedFile(file, f"a header of {length:,} bytes; is this a safetensors file?")
         raw = opened.read(length)
     if len(raw) < length:

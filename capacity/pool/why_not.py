@@ -15,10 +15,10 @@ from capacity.pool.weights import stage_weights
 
 NARROWER_FORMATS = ("fp8", "int4")  # tried in this order
 HIGHEST_UTILIZATION = 0.97  # fraction of GPU memory; the driver and other processes need the rest
-FEWEST_BATCHED_TOKENS = 512
+MIN_BATCHED_TOKENS = 512
 USEFUL_CONTEXT = 1024  # tokens; changes that leave fewer are rejected
-MOST_STAGES = 8
-MOST_FREE = 3  # number of changes without cost that are listed
+MAX_STAGES = 8
+MAX_FREE_CHANGES = 3  # number of changes without cost that are listed
 
 Change = Mapping[str, object]  # pool fields with new values
 ApplyChange = Callable[[Change], PoolSettings]
@@ -96,7 +96,7 @@ def suggest_changes(settings: PoolSettings, plan: MemoryPlan, changed: ApplyChan
     if settings.pool.kv_cache_memory_bytes is None:
         now, most = round(100 * settings.gpu_memory_utilization), round(100 * HIGHEST_UTILIZATION)
         utilizations += ({"gpu_memory_utilization": share / 100} for share in range(now + 1, most + 1))
-    least_tokens = FEWEST_BATCHED_TOKENS if settings.chunked_prefill else settings.max_model_len
+    least_tokens = MIN_BATCHED_TOKENS if settings.chunked_prefill else settings.max_model_len
     budgets = _smaller_powers("max_num_batched_tokens", settings.max_num_batched_tokens, least_tokens)
     seqs = _smaller_powers("max_num_seqs", settings.max_num_seqs, 1)
     both: list[Change] = [{**u, **tokens} for tokens, u in product(budgets, utilizations[-1:])]
@@ -111,7 +111,7 @@ def suggest_changes(settings: PoolSettings, plan: MemoryPlan, changed: ApplyChan
         *attempts.first_that_fits(seqs),
     ]
     ways = (
-        free[:MOST_FREE]
+        free[:MAX_FREE_CHANGES]
         or [*attempts.first_that_fits(both)]
         or [*attempts.first_shorter([*utilizations, *budgets, *both])]
     )
@@ -119,7 +119,7 @@ def suggest_changes(settings: PoolSettings, plan: MemoryPlan, changed: ApplyChan
     ways += [*attempts.first_that_fits(narrower)] or [*attempts.first_shorter(narrower)]
     if plan.kv_cache_bytes >= 0 and settings.kv_cache_dtype == "auto":
         ways += attempts.first_that_fits([{"kv_cache_dtype": "fp8"}])
-    stages = range(settings.pool.pipeline_parallel_size + 1, MOST_STAGES + 1)
+    stages = range(settings.pool.pipeline_parallel_size + 1, MAX_STAGES + 1)
     ways += attempts.first_that_fits({"tensor_parallel_size": size} for size in _larger_sizes(settings))
     ways += attempts.first_that_fits({"pipeline_parallel_size": count} for count in stages)
     ways += attempts.first_that_fits(_host_memory(settings, plan))
@@ -129,7 +129,7 @@ def suggest_changes(settings: PoolSettings, plan: MemoryPlan, changed: ApplyChan
 def _combined_changes(settings: PoolSettings, attempts: ChangeTester) -> Iterator[Change]:
     """Yield a combined change: more GPUs with narrower weights, more stages or shorter requests."""
     sizes: list[Change] = [{"tensor_parallel_size": size} for size in _larger_sizes(settings)]
-    stages = range(settings.pool.pipeline_parallel_size + 1, MOST_STAGES + 1)
+    stages = range(settings.pool.pipeline_parallel_size + 1, MAX_STAGES + 1)
     yield from attempts.first_that_fits(
         {"quantization": name, **size} for size in sizes for name in _narrower_formats(settings)
     )
@@ -147,7 +147,7 @@ def _describe_changes(ways: tuple[Change, ...], settings: PoolSettings) -> str:
         return f"Use {', or '.join(map(_flags, ways))}."
     most = 2 * largest_tensor_parallel_size(settings.profile)
     return (
-        f"No tested change fits, alone or combined with another: tensor parallelism up to {most}, {MOST_STAGES} "
+        f"No tested change fits, alone or combined with another: tensor parallelism up to {most}, {MAX_STAGES} "
         f"pipeline stages, {' or '.join(NARROWER_FORMATS)} weights, shorter requests. Use GPUs with more memory, "
         "or a smaller model."
     )

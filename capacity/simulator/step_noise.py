@@ -26,7 +26,10 @@ STRAGGLERS = 205  # of them: 5 %
 MEASURED_CV = 0.017
 MAX_CV = 0.5
 MIN_CV = 1e-9  # smaller values change a step of seconds by less than 1 ps
-BODY, LATE = 0.012 / MEASURED_CV, 0.04 / MEASURED_CV  # deviation of the body, mean lateness, for a cv of 1
+BODY_DEVIATION, MEAN_LATENESS = (
+    0.012 / MEASURED_CV,
+    0.04 / MEASURED_CV,
+)  # deviation of the body, mean lateness, for a cv of 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,8 @@ def noise_factors(cv: float) -> tuple[float, ...]:
     Mean 1 and `cv` are exact; the shape is scaled by a few percent for that.
     """
     body, normal = FACTORS - STRAGGLERS, NormalDist()
-    drawn = [math.exp(cv * BODY * normal.inv_cdf((place + 0.5) / body)) for place in range(body)]
-    drawn += [1 - cv * LATE * math.log1p(-(place + 0.5) / STRAGGLERS) for place in range(STRAGGLERS)]
+    drawn = [math.exp(cv * BODY_DEVIATION * normal.inv_cdf((place + 0.5) / body)) for place in range(body)]
+    drawn += [1 - cv * MEAN_LATENESS * math.log1p(-(place + 0.5) / STRAGGLERS) for place in range(STRAGGLERS)]
     mean = math.fsum(drawn) / FACTORS
     deviation = math.sqrt(math.fsum((factor - mean) ** 2 for factor in drawn) / FACTORS)
     return tuple(1 + (factor - mean) * cv / deviation for factor in drawn)

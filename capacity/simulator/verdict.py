@@ -35,7 +35,7 @@ UNSETTLED: tuple[Judgement, ...] = ("overloaded", TOO_SHORT)  # without a steady
 Bools = npt.NDArray[np.bool_]
 
 STABLE_LOAD = 0.95  # of capacity; above, the correlation time of queues is longer than most runs
-LEAST_REQUESTS = 100
+MIN_REQUESTS = 100
 MAX_GROWTH = 0.05  # share of arrivals that accumulate, above which a run is overloaded
 MAX_BURST_SHARE = 0.1  # share of the run; longer bursts, including their drain, make it overloaded
 MAX_LOST_SHARE = 0.01  # share of requests; if more do not complete, the verdict is "not all served"
@@ -140,7 +140,7 @@ def judge(
         else None
     )
     measured = _steady_part(arrival, finish, completed, stay_s, first_wave, peak)
-    long_enough = len(arrival) >= LEAST_REQUESTS and span_s >= MIN_RESIDENCES * stay_s
+    long_enough = len(arrival) >= MIN_REQUESTS and span_s >= MIN_RESIDENCES * stay_s
     verdict, reason = (
         _judge_open_loop(arrival, capacity, load, peak, growth, long_enough, stay_s)
         if clocked
@@ -256,7 +256,7 @@ def _judge_open_loop(
             return TOO_SHORT, "all requests arrive at once, and no backlog forms"
         return (
             TOO_SHORT,
-            f"{count} requests over {span_s:.3g} s; a steady-state estimate needs {LEAST_REQUESTS} requests over at "
+            f"{count} requests over {span_s:.3g} s; a steady-state estimate needs {MIN_REQUESTS} requests over at "
             f"least {MIN_RESIDENCES * stay_s:.3g} s ({MIN_RESIDENCES} times the latency)",
         )
     if load is None:
@@ -297,7 +297,7 @@ def _judge_closed_loop(
     stayed_ps = (records.finish_ps - records.arrival_ps)[done].sum(dtype=float)  # an int64 sum may overflow
     share = float(waited_ps.sum(dtype=float) / stayed_ps) if stayed_ps else 0.0
     sent = "a closed loop" if workload.concurrency is None else f"a closed loop of {workload.concurrency}"
-    needed = max(LEAST_REQUESTS, 5 * (workload.concurrency or 0))
+    needed = max(MIN_REQUESTS, 5 * (workload.concurrency or 0))
     if len(records) < needed:
         return TOO_SHORT, f"{sent}: {len(records)} requests; a steady-state estimate needs {needed}"
     if workload.concurrency is None:
@@ -360,7 +360,7 @@ def _growth(arrival: FloatArray, finish: FloatArray) -> float | None:
     Uses the last three quarters of the arrivals in windows of equal time; None if there are too few.
     """
     count = len(arrival)
-    if count < LEAST_REQUESTS or arrival[-1] <= arrival[0]:
+    if count < MIN_REQUESTS or arrival[-1] <= arrival[0]:
         return None
     ended = np.searchsorted(np.sort(finish), arrival, side="right")
     present = np.arange(1, count + 1) - ended

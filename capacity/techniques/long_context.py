@@ -16,7 +16,7 @@ from capacity.step.closed_form import first_failing
 from capacity.techniques.kv_bytes import LONGEST_CONTEXT, request_kv_bytes
 
 CONTEXTS = (4096, 32768, 131072, 1048576)
-MOST_RANKS = 8
+MAX_RANKS = 8
 
 
 def prefill_crossover_tokens(model: ModelSpec) -> float:
@@ -201,7 +201,7 @@ def long_context(
             decode_crossover_tokens=decode_crossover_tokens(resolved, batch_size),
             growth=tuple(decode_point(resolved, batch_size, context) for context in contexts),
             offload=offload(resolved, prefix_tokens),
-            prefill=context_parallel_prefill(resolved, held) if held >= MOST_RANKS else (),
+            prefill=context_parallel_prefill(resolved, held) if held >= MAX_RANKS else (),
         )
     except CapacityError as error:
         return replace(nothing, reason=str(error))

@@ -37,7 +37,7 @@ from capacity.workload import Workload, random_requests
 BATCHES = (1, 4, 16, 64, 256)
 LONGEST_DRAFT = 8
 SIMULATED_OUTPUT = 256  # tokens of each request in a simulation
-MOST_SIMULATED = 256  # requests of it
+MAX_SIMULATED_REQUESTS = 256  # requests of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,7 +275,7 @@ def _simulate_speedup(speculation: Speculation, batch: int, context: int, k: int
     """Return the simulated speedup of a closed loop of `batch` requests that reach `context` on average."""
     prompt = max(1, context - SIMULATED_OUTPUT // 2)
     workload = random_requests(
-        num_requests=max(batch, min(4 * batch, MOST_SIMULATED)),
+        num_requests=max(batch, min(4 * batch, MAX_SIMULATED_REQUESTS)),
         input_len=prompt,
         output_len=SIMULATED_OUTPUT,
         request_rate_per_s=float("inf"),

@@ -33,7 +33,7 @@ from capacity.workload.workload import Workload
 
 DEFAULT_NUM_PROMPTS = 1000  # as `vllm bench serve`
 # most requests of a varying rate; a longer period is reduced to its busiest part
-MOST_OF_PERIOD = 5_000
+MAX_REQUESTS_PER_PERIOD = 5_000
 REQUESTS_PER_USER = 5  # default number of requests per user of a closed loop
 
 GENERATED_FIELDS = (  # fields of generated requests, which a trace does not use
@@ -128,10 +128,10 @@ def _busiest_part(traffic: Traffic) -> _Part | None:
     requests, within = traffic.num_prompts, mean_per_s * period_s
     beyond = process.end_rate_per_s if isinstance(process, RampArrivals) else 0.0  # a ramp keeps its end rate
     if requests is None:
-        if within <= MOST_OF_PERIOD:
+        if within <= MAX_REQUESTS_PER_PERIOD:
             return None
         requests = round(most_arrivals(process, within + beyond * WINDOW_S, WINDOW_S))
-        requests = min(max(requests, DEFAULT_NUM_PROMPTS), MOST_OF_PERIOD)
+        requests = min(max(requests, DEFAULT_NUM_PROMPTS), MAX_REQUESTS_PER_PERIOD)
     if not 0 < requests < math.floor(within):
         return None
     arrivals = busiest_part(process, within + (requests if beyond else 0), requests)

@@ -20,7 +20,7 @@ from capacity.answers.intervals import (
 from capacity.answers.phases import batch_over_ranks, request_lengths
 from capacity.answers.records import Quantity
 from capacity.deployment import Pool, Traffic
-from capacity.deployment.client_latency import LEAST_S, MOST_S, USUAL_S
+from capacity.deployment.client_latency import MAX_S, MIN_S, USUAL_S
 from capacity.pool.resolve import resolve
 
 LOAD = {"input_len": 800, "output_len": 100, "concurrency": 16, "random_range_ratio": 0.5}
@@ -56,8 +56,8 @@ def test_a_client_whom_nobody_placed_widens_in_quadrature() -> None:
     own = Quantity(value=0.1, low=0.07, high=0.14)
     assert add_client_latency(own, Traffic()) == own  # of a deployment as it is launched, with its client
     wider = add_client_latency(own, Traffic(), as_found=True)
-    assert wider.low == pytest.approx(0.1 - math.hypot(0.03, USUAL_S - LEAST_S))
-    assert wider.high == pytest.approx(0.1 + math.hypot(0.04, MOST_S - USUAL_S))
+    assert wider.low == pytest.approx(0.1 - math.hypot(0.03, USUAL_S - MIN_S))
+    assert wider.high == pytest.approx(0.1 + math.hypot(0.04, MAX_S - USUAL_S))
     assert add_client_latency(own, Traffic(client_latency_s=USUAL_S)) == own
     low, high = add_client_latency_range(0.7, 1.4, 0.1)
     assert (wider.low, wider.high) == (pytest.approx(0.1 * low), pytest.approx(0.1 * high))

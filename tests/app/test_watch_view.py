@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from capacity_app.watch_view import MOST_REQUESTS, MOST_TOKENS, first_minute, typing_data, typing_file
+from capacity_app.watch_view import MAX_REQUESTS, MAX_TOKENS, first_minute, typing_data, typing_file
 
 import capacity
 from capacity.report.display import Units, time_and_interval
@@ -23,10 +23,10 @@ class Shown:
     ("asked", "kept"),
     [
         ({"num_prompts": 5000, "request_rate": 2.0}, {"num_prompts": 120}),
-        ({"num_prompts": 5000, "request_rate": 50.0}, {"num_prompts": MOST_REQUESTS}),
+        ({"num_prompts": 5000, "request_rate": 50.0}, {"num_prompts": MAX_REQUESTS}),
         ({"num_prompts": 30, "request_rate": 2.0}, {"num_prompts": 30}),
         ({"num_prompts": 30, "request_rate": 0.001}, {"num_prompts": 1}),
-        ({"num_prompts": 5000, "concurrency": 8}, {"num_prompts": MOST_REQUESTS}),
+        ({"num_prompts": 5000, "concurrency": 8}, {"num_prompts": MAX_REQUESTS}),
         ({"trace": "t.csv", "trace_until_s": 600.0}, {"trace_until_s": 60.0}),
         ({"trace": "t.csv", "trace_until_s": 20.0}, {"trace_until_s": 20.0}),
         ({"request_rate": float("inf"), "num_prompts": 50}, {"num_prompts": 50}),
@@ -51,7 +51,7 @@ def test_a_side_types_at_the_estimates_means() -> None:
     assert "1 x h100-sxm-80gb" in side["name"]
     long = typing_data("A", capacity.estimate("llama-3.1-8b", batch_size=4, output_len=5000, **PLACE), inputs)
     assert long is not None
-    assert long["tokens"] == MOST_TOKENS
+    assert long["tokens"] == MAX_TOKENS
     for output_len, load in ((1, {"batch_size": 4}), (200, {"request_rate": 1e4})):
         none = capacity.estimate("llama-3.1-8b", output_len=output_len, **load, **PLACE)
         assert typing_data("A", none, inputs) is None

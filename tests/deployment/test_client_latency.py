@@ -10,14 +10,14 @@ import pytest
 import capacity
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Traffic, build
-from capacity.deployment.client_latency import CLIENTS, LEAST_S, MOST_S, USUAL_S, client_latency
+from capacity.deployment.client_latency import CLIENTS, MAX_S, MIN_S, USUAL_S, client_latency
 from capacity.workload import random_requests
 
 DEPLOYMENT: dict[str, Any] = {"gpu": "h100", "input_len": 300, "output_len": 20}
 
 
 def test_a_client_has_seconds_a_source_and_a_date() -> None:
-    assert LEAST_S <= USUAL_S <= MOST_S
+    assert MIN_S <= USUAL_S <= MAX_S
     assert len({client.name for client in CLIENTS}) == len(CLIENTS)
     for client in CLIENTS:
         assert client.source
@@ -107,4 +107,4 @@ def test_an_unknown_client_widens_the_interval_and_a_known_one_does_not(load: di
     assert known.high is not None
     assert open_end.low < known.low
     assert known.high < open_end.high
-    assert open_end.high - open_end.value > MOST_S - USUAL_S
+    assert open_end.high - open_end.value > MAX_S - USUAL_S

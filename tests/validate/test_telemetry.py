@@ -4,7 +4,7 @@ import time
 
 import pytest
 from capacity_validate.telemetry import (
-    FEWEST_READINGS,
+    MIN_READINGS,
     Reading,
     Telemetry,
     merge_conditions,
@@ -62,7 +62,7 @@ def test_each_sample_is_flagged_by_the_reading_nearest_to_it() -> None:
     ],
 )
 def test_an_odd_clock_is_held_against_the_usual_one(reading: Reading, flagged: bool) -> None:
-    telemetry = recorded(*(at(float(i)) for i in range(FEWEST_READINGS)), reading)
+    telemetry = recorded(*(at(float(i)) for i in range(MIN_READINGS)), reading)
     assert telemetry.held_down([100.0]) == [False]  # nothing is usual yet
     telemetry.conditions(0.0, 50.0)
     assert telemetry.held_down([100.0]) == [flagged]

@@ -17,7 +17,7 @@ OPERATORS = read_data(Path(__file__).with_name("operators.toml"))
 # timed as issued, never inside a graph of the stopwatch
 HOST_BOUND = ("launch", "transfer", "collective")
 PROCESS_DIED = "the process ended in this case"
-MOST_ATTEMPTS = 2  # for a case that ran out of memory or failed, over all runs of a file
+MAX_ATTEMPTS = 2  # for a case that ran out of memory or failed, over all runs of a file
 Status = Literal["ok", "wrong", "implausible", "unsupported", "out of memory", "failed"]
 RETRIED_STATUSES: tuple[Status, ...] = ("out of memory", "failed")
 
@@ -175,7 +175,7 @@ class MeasurementLog:
                     case=died,
                     status="failed",
                     note=PROCESS_DIED,
-                    attempts=min(MOST_ATTEMPTS, self.attempts(died) + 1),
+                    attempts=min(MAX_ATTEMPTS, self.attempts(died) + 1),
                 )
             )
 
@@ -213,7 +213,7 @@ class MeasurementLog:
         earlier = self.done.get(case.id)
         if earlier is None or (earlier.status == "ok" and 0 < earlier.passes < passes):
             return False
-        return not 0 < self.attempts(case) < MOST_ATTEMPTS
+        return not 0 < self.attempts(case) < MAX_ATTEMPTS
 
     def add(self, measured: MeasuredCase) -> None:
         self.done[measured.case.id] = measured

@@ -40,7 +40,7 @@ from capacity_validate.predictions import (
 from capacity_validate.splitting import describe_split, split_cases
 
 ROWS_PER_CONSTANT = 3
-FEWEST_CONSTANTS = 2
+MIN_CONSTANTS = 2
 LIBRARY_PRODUCTS = ("bf16", "fp32")  # engines use their own kernels for quantized weights
 ENGINE_FAMILIES = ("vllm", "trtllm", "sglang")
 AT_BOUND = 0.999
@@ -144,8 +144,8 @@ def _fit_family(
 ) -> FamilyFit | RejectedFit:
     fitted_rows, held_out = split_cases(rows)
     order = [n for n in OPERATORS[target.operator]["constants"] if on_gpu or n not in _GPU_ONLY]
-    if len(fitted_rows) // ROWS_PER_CONSTANT < FEWEST_CONSTANTS or not held_out:
-        needed = 2 * ROWS_PER_CONSTANT * FEWEST_CONSTANTS
+    if len(fitted_rows) // ROWS_PER_CONSTANT < MIN_CONSTANTS or not held_out:
+        needed = 2 * ROWS_PER_CONSTANT * MIN_CONSTANTS
         reason = f"{len(rows)} cases are too few: {needed} are needed"
         return RejectedFit(family=target.label, rows=len(rows), reason=reason)
     before = case_constants(rows[0].case, profile_lookup(profile), on_gpu=on_gpu)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-MOST_FIGURES = 8
-LEAST_WINDOWS = 2  # per number of sequences, because a single window may contain a stall
+MAX_FIGURES = 8
+MIN_WINDOWS = 2  # per number of sequences, because a single window may contain a stall
 
 _VLLM = re.compile(
     r"(?:Engine (?P<engine>\d+): )?Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s, "
@@ -46,8 +46,8 @@ def decode_steps(text: str) -> list[DecodeSteps]:
     by_sequences: dict[int, list[DecodeSteps]] = {}
     for window in (*_vllm_windows(text), *_sglang_windows(text)):
         by_sequences.setdefault(window.sequences, []).append(window)
-    merged = [_merge_windows(group) for group in by_sequences.values() if len(group) >= LEAST_WINDOWS]
-    return sorted(merged, key=lambda steps: -steps.windows)[:MOST_FIGURES]
+    merged = [_merge_windows(group) for group in by_sequences.values() if len(group) >= MIN_WINDOWS]
+    return sorted(merged, key=lambda steps: -steps.windows)[:MAX_FIGURES]
 
 
 def _merge_windows(group: list[DecodeSteps]) -> DecodeSteps:

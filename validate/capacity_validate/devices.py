@@ -16,7 +16,7 @@ from capacity_validate.telemetry import Reading
 WITHOUT_A_GPU = "without a GPU use --device cpu, or `capacity compare` on a server's benchmark results"
 BUSY_FRACTION = 0.10  # utilisation by other processes above which timings are unreliable
 CONTEXT_BYTES = 1.5 * 2**30  # upper limit of this process's own CUDA context
-LEAST_MEMORY_BYTES = 2**30
+MIN_MEMORY_BYTES = 2**30
 
 _THROTTLE_REASONS = {
     "nvmlClocksThrottleReasonSwPowerCap": "power cap",
@@ -280,7 +280,7 @@ def telemetry_reader(facts: DeviceFacts) -> Callable[[], Reading | None] | None:
 
 def require_memory(facts: DeviceFacts) -> None:
     """Raise InvalidInput if the free memory is too small for any case."""
-    if facts.memory_free_bytes >= LEAST_MEMORY_BYTES:
+    if facts.memory_free_bytes >= MIN_MEMORY_BYTES:
         return
     free, total = facts.memory_free_bytes / 2**30, facts.memory_total_bytes / 2**30
     way_out = (
@@ -290,7 +290,7 @@ def require_memory(facts: DeviceFacts) -> None:
     )
     raise InvalidInput(
         f"{facts.torch_name} has {free:.1f} of {total:.1f} GiB of memory free, but needs "
-        f"{LEAST_MEMORY_BYTES / 2**30:.0f} GiB: {way_out}"
+        f"{MIN_MEMORY_BYTES / 2**30:.0f} GiB: {way_out}"
     )
 
 

@@ -20,8 +20,8 @@ from typing import Any
 from capacity.base.errors import CapacityError
 from capacity_validate.trouble import first_line
 
-MOST_PROCESSES = 8  # per run
-LEAST_LEFT_S = 10.0  # minimum remaining budget to start another process
+MAX_PROCESSES = 8  # per run
+MIN_REMAINING_S = 10.0  # minimum remaining budget to start another process
 FIRST_STAGE = "kernels and steps"  # the stage that marks each case in the measurement file
 _START = "from capacity_validate.fresh_process import main; main()"
 
@@ -54,9 +54,9 @@ def run_in_fresh_processes(
     """
     skip: dict[str, str] = {}
     answer = None
-    for number in range(MOST_PROCESSES):
+    for number in range(MAX_PROCESSES):
         left_s = deadline - time.monotonic()
-        if number and left_s < LEAST_LEFT_S:
+        if number and left_s < MIN_REMAINING_S:
             break
         outcome = _run_process(work, {**arguments, "budget_s": left_s, "skip": skip}, progress)
         answer = outcome.answer if outcome.answer is not None else answer

@@ -16,13 +16,13 @@ MEMORY_SLACK = 1.10  # part of the rotating inputs may still be in the L2 cache
 KEPT_IN_CACHE = ("elementwise", "prefill_attention", "mla_prefill")
 ENOUGH_IMPLAUSIBLE = 3  # number of cases after which the run ends: the clock or the device is wrong
 EQUAL_WITHIN = 0.005  # times of one shape with a smaller relative difference are equal
-FEWEST_ALIKE = 3
+MIN_SIMILAR_CASES = 3
 WORK_RATIO = 8.0  # ratio of work above which times should differ
 # minimum share of work in the larger time; below it, launch overhead explains equal times
 WORK_SHARE = 0.3
 ODD_SPREADS = 4.0  # in robust standard deviations from the other shapes
 ODD_FACTOR = 1.4  # minimum factor, slower or faster than the other shapes
-FEWEST_SHAPES = 3
+MIN_SHAPES = 3
 DRIFT = 0.10  # limit for a GPU, from the first pass to the last
 DRIFT_CPU = 0.50  # limit for a shared machine
 
@@ -102,7 +102,7 @@ def find_equal_times(measured: Iterable[MeasuredCase], profile: HardwareProfile)
         times = [case.seconds for _, case in members]
         work = [work_s for work_s, _ in members]
         apart = max(work) > WORK_RATIO * min(work) and max(work) > WORK_SHARE * max(times)
-        if len(members) >= FEWEST_ALIKE and apart and max(times) < (1 + EQUAL_WITHIN) * min(times):
+        if len(members) >= MIN_SIMILAR_CASES and apart and max(times) < (1 + EQUAL_WITHIN) * min(times):
             text = f"{len(members)} sizes all take {times[0] * 1e6:.4g} us, although their work differs"
             found |= {case.case.id: text for _, case in members}
     return found
@@ -142,7 +142,7 @@ def outlying_shapes(
 def _outliers(ratios: Mapping[tuple[str, object], Sequence[float]]) -> dict[tuple[str, object], float]:
     """Return the outlying shapes with their ln(measured / predicted) less the median of all shapes."""
     medians = {key: statistics.median(values) for key, values in ratios.items()}
-    if len(medians) < FEWEST_SHAPES:
+    if len(medians) < MIN_SHAPES:
         return {}
     centre = statistics.median(medians.values())
     spread = 1.4826 * statistics.median(abs(value - centre) for value in medians.values())

@@ -16,7 +16,7 @@ from capacity_validate.constant_fits import RejectedFit
 from capacity_validate.findings import ON_HOST, Finding
 from capacity_validate.speculative_decoding import SpeculativeRun
 
-FEWEST_HELD_OUT = 3  # minimum number of steps for a verdict
+MIN_HELD_OUT = 3  # minimum number of steps for a verdict
 _FAILURES: dict[Status, str] = {
     "wrong": "kernels gave wrong results",
     "implausible": "cases have impossible times",
@@ -293,7 +293,7 @@ def median_error(rows: Iterable[CaseRow], operator: str) -> float | None:
         for r in rows
         if r.role == "held out" and r.family.startswith(operator) and r.error_after is not None
     ]
-    return statistics.median(errors) if len(errors) >= FEWEST_HELD_OUT else None
+    return statistics.median(errors) if len(errors) >= MIN_HELD_OUT else None
 
 
 def untimed_cases(measured: Iterable[MeasuredCase]) -> tuple[NotTimed, ...]:

@@ -19,7 +19,7 @@ from capacity.step.setting import HostTime
 from capacity_validate.cases import MeasuredCase
 from capacity_validate.constant_fits import fit_host_time
 from capacity_validate.predictions import Predictor
-from capacity_validate.report_data import FEWEST_HELD_OUT
+from capacity_validate.report_data import MIN_HELD_OUT
 from capacity_validate.splitting import split_cases
 
 COVERAGE = 0.90
@@ -113,9 +113,9 @@ def fit_residuals(
     bands: dict[str, Residuals] = {}
     refused: dict[str, str] = {}
     for regime, together in by_regime.items():
-        if len(together) < FEWEST_HELD_OUT:
+        if len(together) < MIN_HELD_OUT:
             refused[f"error band of {regime}"] = (
-                f"{len(together)} held-out steps are too few: {FEWEST_HELD_OUT} are needed"
+                f"{len(together)} held-out steps are too few: {MIN_HELD_OUT} are needed"
             )
             continue
         text = f"{source}, {of} in the harness's own loop"

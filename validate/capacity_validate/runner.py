@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from capacity.base.errors import CapacityError
 from capacity.hardware import HardwareProfile
-from capacity_validate.cases import MOST_ATTEMPTS, Case, MeasuredCase, MeasurementLog, Status
+from capacity_validate.cases import MAX_ATTEMPTS, Case, MeasuredCase, MeasurementLog, Status
 from capacity_validate.kernels import KernelContext, PreparedCase, Unsupported, prepare
 from capacity_validate.plausibility import (
     ENOUGH_IMPLAUSIBLE,
@@ -197,7 +197,7 @@ class CaseRunner:
         if timed is not None and timed.status == "ok":  # keep the times of earlier passes
             self.log.add(replace(timed, note=f"a later pass: {status}: {text}"))
         else:
-            attempts = self.log.attempts(case) + 1 if lost is None else MOST_ATTEMPTS
+            attempts = self.log.attempts(case) + 1 if lost is None else MAX_ATTEMPTS
             self.log.add(MeasuredCase(case=case, status=status, note=text, attempts=attempts))
         if lost is not None:
             self.log.clear_marker()

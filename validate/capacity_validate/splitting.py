@@ -11,11 +11,11 @@ from typing import Any
 
 from capacity_validate.cases import OPERATORS, Case, MeasuredCase
 
-FEWEST_SHAPES = 3  # largest and smallest are fitted, so at least one is between them
-FEWEST_HELD_OUT = 0.2  # minimum fraction of cases in held-out shapes
+MIN_SHAPES = 3  # largest and smallest are fitted, so at least one is between them
+MIN_HELD_OUT = 0.2  # minimum fraction of cases in held-out shapes
 ENOUGH_HELD_OUT = 0.3  # sufficient fraction of cases, so that no two neighbours by size are held out
-FEWEST_JUDGES = 3  # minimum number of held-out cases
-FEWEST_WITH_ENDS = 4  # minimum number of cases of a shape to fit both ends
+MIN_HELD_OUT_CASES = 3  # minimum number of held-out cases
+MIN_CASES_FOR_ENDS = 4  # minimum number of cases of a shape to fit both ends
 
 
 def split_cases(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[MeasuredCase]]:
@@ -62,24 +62,24 @@ def _choose_shapes(members: Sequence[MeasuredCase]) -> set[str]:
     shapes: dict[Any, list[MeasuredCase]] = {}
     for member in members:
         shapes.setdefault(shape_key(member.case), []).append(member)
-    if len(shapes) < FEWEST_SHAPES:
+    if len(shapes) < MIN_SHAPES:
         return set()
     ordered = sorted(shapes, key=lambda key: (math.prod(size for _, size in key[1]), str(key)))
     inner = ordered[1:-1]
     chosen: set[str] = set()
     for turn in (inner[::2], inner[1::2]):
-        if len(chosen) >= max(FEWEST_JUDGES, ENOUGH_HELD_OUT * len(members)):
+        if len(chosen) >= max(MIN_HELD_OUT_CASES, ENOUGH_HELD_OUT * len(members)):
             break
         for key in turn:
             if len(chosen) + len(shapes[key]) <= len(members) // 2:
                 chosen |= {m.case.id for m in shapes[key]}
     chosen = chosen or {m.case.id for m in min((shapes[key] for key in inner), key=len)}
-    return chosen if len(chosen) >= FEWEST_HELD_OUT * len(members) else set()
+    return chosen if len(chosen) >= MIN_HELD_OUT * len(members) else set()
 
 
 def _choose_cases(members: Sequence[MeasuredCase]) -> set[str]:
     """Return half of the cases, without the largest and the smallest if there are enough."""
     ordered = sorted(members, key=lambda m: (case_work(m), m.case.id))
-    inner = ordered[1:-1] if len(ordered) >= FEWEST_WITH_ENDS else ordered
+    inner = ordered[1:-1] if len(ordered) >= MIN_CASES_FOR_ENDS else ordered
     by_digest = sorted(inner, key=lambda m: digest(m.case.id))
     return {m.case.id for m in by_digest[: len(members) // 2]}

@@ -39,14 +39,14 @@ from capacity_validate.posterior import (
 from capacity_validate.real_engine import client_command
 from capacity_validate.replaying import Replay, ReplayedRun, calibration_prior, replay_metrics
 
-MOST_RUNS = 3
+MAX_RUNS = 3
 MIN_GAIN = 0.04  # minimum relative reduction of the mean half-width by a further run
 CONCURRENCIES = (1, 4, 16, 64, 256)
 # factors on prompt and output length: as requested, prefill-heavy, decode-heavy
 LENGTHS = ((1.0, 1.0), (4.0, 0.125), (0.125, 1.0))
 NOTE_GAIN = 0.1  # a smaller relative reduction of the mean half-width gives a note
 ROUNDS = 5  # prompts per concurrent request of a run
-MOST_TOKENS = 400_000  # maximum of a suggested run: about a minute on most servers
+MAX_TOKENS = 400_000  # maximum of a suggested run: about a minute on most servers
 REQUESTED_METRICS = {"mean_ttft_ms": "TTFT", "mean_tpot_ms": "TPOT", "output_throughput": "throughput"}
 METRICS: dict[str, Metric] = {"mean_ttft_ms": "ttft", "mean_tpot_ms": "tpot", "output_throughput": "e2e"}
 TIME_EFFECTS = frozenset(map(str, EFFECTS))
@@ -280,7 +280,7 @@ class _Design:
         """Yield the best run, then the best in addition to it, while each narrows the intervals enough."""
         covariance, left = self.covariance, list(candidates)
         now = _mean(self.half_widths(asked, covariance))
-        for _ in range(min(MOST_RUNS, len(left))):
+        for _ in range(min(MAX_RUNS, len(left))):
             after = [(each, self.covariance_after(covariance, each)) for each in left]
             widths = [_mean(self.half_widths(asked, found)) for _, found in after]
             place = int(np.argmin(widths))
@@ -324,7 +324,7 @@ def _loads(resolved: ResolvedPool, traffic: Traffic) -> Iterator[Traffic]:
         for concurrency in sorted({*CONCURRENCIES, *asked}):
             prompts = ROUNDS * concurrency
             tokens = prompts * (output_len + input_len / 10)
-            if concurrency <= largest and (tokens <= MOST_TOKENS or concurrency == 1):
+            if concurrency <= largest and (tokens <= MAX_TOKENS or concurrency == 1):
                 fields = {"input_len": input_len, "output_len": output_len, "concurrency": concurrency}
                 fields |= {"num_prompts": prompts, "random_range_ratio": 0.0}
                 yield build(Traffic, {**fields, **client})

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 EVERY_S = 0.05
 SLOW = 0.9  # fraction of the median clock under load, as in nvbench's throttle check
-FEWEST_READINGS = 20  # minimum number of readings for a median clock
+MIN_READINGS = 20  # minimum number of readings for a median clock
 CLOCK_FRACTION = 0.85  # fraction of the maximum clock; under load, boost clocks are slightly below it
 POWER_CAP = "power cap"
 # reasons to exclude a sample; a power cap is normal in serving and measured by sustained cases
@@ -104,7 +104,7 @@ class Telemetry:
         readings = self._readings_since(min(instants, default=0.0))
         if not readings:
             return [False] * len(instants)
-        usual = statistics.median(self._loaded_hz) if len(self._loaded_hz) >= FEWEST_READINGS else None
+        usual = statistics.median(self._loaded_hz) if len(self._loaded_hz) >= MIN_READINGS else None
         nearest = (min(readings, key=lambda r: abs(r.at_s - instant)) for instant in instants)
         return [_is_throttled(reading, usual) for reading in nearest]
 

@@ -29,7 +29,7 @@ WARM_UP_MOST_S = 0.3
 SETTLED = 0.02  # relative difference of two medians at which clocks are stable
 SAMPLES_KEPT = 200  # per case, in the file
 BATCH = 16  # samples between two checks of their standard error
-FEWEST_PRECISE = 32
+MIN_PRECISE_SAMPLES = 32
 PRECISE_ENOUGH = 0.002  # relative standard error of the median, far below the error of a fit
 OUTLIER_FACTOR = 2.0  # factor on the median
 # normal distribution: sqrt(pi / 2) for the median; the 10-90 % range is 2.56 standard deviations
@@ -110,7 +110,7 @@ def summarise_samples(
 
 def is_precise(samples: Sequence[float]) -> bool:
     """Return whether the median's standard error is so small that this pass needs no more samples."""
-    if len(samples) < FEWEST_PRECISE:
+    if len(samples) < MIN_PRECISE_SAMPLES:
         return False
     return summarise_samples(samples, "events").standard_error <= PRECISE_ENOUGH
 

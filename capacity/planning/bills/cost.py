@@ -11,7 +11,7 @@ from capacity.answers.costs import ServedLoad, prefill_share
 from capacity.answers.deployment_run import run_service, verdict_on, with_replicas
 from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.answers.full_load import full_load
-from capacity.answers.served import MOST_PROMPTS, prompts_for_steady_state, with_enough_prompts
+from capacity.answers.served import MAX_PROMPTS, prompts_for_steady_state, with_enough_prompts
 from capacity.answers.steady_load import steady_load
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
@@ -157,7 +157,7 @@ def _run_of(
         if verdict is None:
             raise InvalidInput(f"the load cannot be served: {run.reason}")
         more = prompts_for_steady_state(run, traffic) if workload is None and traffic.trace is None else 0
-        if verdict.verdict != "too short to tell" or not len(requests) < more <= MOST_PROMPTS:
+        if verdict.verdict != "too short to tell" or not len(requests) < more <= MAX_PROMPTS:
             break
         if traffic.num_prompts is not None:
             break

@@ -20,7 +20,7 @@ Ends = tuple[float, float]  # of an interval, relative to the value
 Times = npt.NDArray[np.float64]
 
 EXACT: Ends = (1.0, 1.0)
-MOST_POINTS = 512  # limit per stage when stages are added, because all pairs of points are formed
+MAX_POINTS = 512  # limit per stage when stages are added, because all pairs of points are formed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,9 +84,9 @@ def _times_at(stage: Stage, statistic: Statistic, end: int | None) -> Times:
 
 def _thin_out(times: Times) -> Times:
     """Return at most `MOST_POINTS` points of the distribution, at the centres of equal parts."""
-    if len(times) <= MOST_POINTS:
+    if len(times) <= MAX_POINTS:
         return times
-    return np.quantile(times, (np.arange(MOST_POINTS) + 0.5) / MOST_POINTS)
+    return np.quantile(times, (np.arange(MAX_POINTS) + 0.5) / MAX_POINTS)
 
 
 def _quantile(times: Times, weights: Times, part: float) -> float:

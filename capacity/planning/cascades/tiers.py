@@ -26,7 +26,7 @@ from capacity.planning.bills.hosted_prices import ApiPrice
 from capacity.planning.cascades.mixture import Ends, Stage
 from capacity.pool.resolve import ResolvedPool
 
-MOST_ENGINES = 1_000_000
+MAX_ENGINES = 1_000_000
 UNSTEADY_VERDICTS = ("saturated", "overloaded")  # verdicts with a growing queue, or nearly so
 
 
@@ -143,10 +143,10 @@ class OwnSide(Side):
 
     def _engines(self, requests_per_s: float, capacity_per_s: float) -> int:
         needed = requests_per_s / (self.target * capacity_per_s)
-        if needed > MOST_ENGINES:
+        if needed > MAX_ENGINES:
             raise InvalidInput(
                 f"{requests_per_s:,.6g} requests/s need {needed:,.3g} engines of {self.resolved.model.name}, more than "
-                f"{MOST_ENGINES:,}: give a lower --request-rate"
+                f"{MAX_ENGINES:,}: give a lower --request-rate"
             )
         return math.ceil(needed - 1e-9)
 

@@ -35,7 +35,7 @@ STRETCH_DIVISOR = 12  # a long run starts with the busiest 1/12 of its requests
 MIN_STRETCH_REQUESTS = 400  # requests of a stretch: fewer save no time
 MAX_STRETCHES = 4  # stretches, at most, before the whole run
 LONG_RUN = 1600  # requests
-LEAST_SAMPLE = 400  # requests of one replica that may represent all
+MIN_SAMPLE_REQUESTS = 400  # requests of one replica that may represent all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ def evaluate_engines(
     part = first if alike == 1 else first.select(np.arange(0, len(first), alike))
     one = [replace(engines[0], replicas=1)] if alike > 1 else engines
     is_long = total >= LONG_RUN
-    sampled = sample and is_long and len(part) >= LEAST_SAMPLE
+    sampled = sample and is_long and len(part) >= MIN_SAMPLE_REQUESTS
 
     def run(engines: Sequence[EngineGroup], workload: Workload) -> SimulationResult:
         return run_engines(engines, workload, router=router, check=check)

@@ -12,7 +12,7 @@ from capacity.simulator.peaks import MIN_RESIDENCES
 from capacity.simulator.replications import check_replications
 from capacity.workload import Workload
 
-MOST_REQUESTS = 60_000  # limit of all draws together, unless --num-prompts is given
+MAX_REQUESTS = 60_000  # limit of all draws together, unless --num-prompts is given
 SHORTEST_RUN = 5  # in mean end-to-end latencies: a shorter run is mostly warm-up
 
 
@@ -58,7 +58,7 @@ class SteadyTraffic:
 
         It is the number of the first draw times a power of two, so that most deployments share their draws.
         """
-        first, most = workloads[0], MOST_REQUESTS // len(workloads)
+        first, most = workloads[0], MAX_REQUESTS // len(workloads)
         if first.is_closed_loop or first.span_s >= SHORTEST_RUN * mean_e2e_s or len(first) >= most:
             return None
         needed = MIN_RESIDENCES * mean_e2e_s * first.offered_per_s

@@ -31,7 +31,9 @@ QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.98)  # quantiles of the lengths to tr
 ROUND_TOKENS = 64  # thresholds are rounded up to a multiple
 # fractions of the permitted misses for the longest requests, in addition to equal goals
 LONG_SHARES = (0.5, 0.9)
-MOST_MISSED = 50.0  # percent of a pool's requests; above it, even a queue that grows without bound could pass
+MAX_MISSED_PERCENT = (
+    50.0  # percent of a pool's requests; above it, even a queue that grows without bound could pass
+)
 POOL_ROUTER = "least-outstanding"  # router within a pool, as in the routers by length
 NOT_EVALUATED = "not evaluated because the search was stopped before it"
 
@@ -305,7 +307,7 @@ def _scale_permitted_misses(goal: Goal, factor: float) -> Goal:
     """
 
     def percentile(before: float) -> float:
-        return round(100 - min((100 - before) * factor, MOST_MISSED), 4)
+        return round(100 - min((100 - before) * factor, MAX_MISSED_PERCENT), 4)
 
     slos = tuple(
         slo

@@ -10,7 +10,7 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment.field_flags import FlagSpec
 from capacity.planning.space import Names, as_list
 
-MOST_IN_RESERVE = 512
+MAX_SPARE_REPLICAS = 512
 
 
 def _sorted_unique(tokens: tuple[int, ...]) -> tuple[int, ...]:
@@ -62,10 +62,10 @@ class Split(FlagSpec):
             return replicas
         while availability_of_pool(replicas, needed, up) < self.availability:
             replicas += 1
-            if replicas > needed + MOST_IN_RESERVE:
+            if replicas > needed + MAX_SPARE_REPLICAS:
                 raise InvalidInput(
                     f"--availability {self.availability:g} for {needed} needed replicas takes a reserve of more than "
-                    f"{MOST_IN_RESERVE:,}, because each is up only {up:.2%} of the time: give a lower --availability"
+                    f"{MAX_SPARE_REPLICAS:,}, because each is up only {up:.2%} of the time: give a lower --availability"
                 )
         return replicas
 

@@ -24,7 +24,7 @@ from capacity.pool.resolve import ResolvedPool
 from capacity.workload import Workload
 
 TOLERANCE = 0.02  # relative tolerance of the bisection
-MOST_DOUBLINGS = 12
+MAX_DOUBLINGS = 12
 Value = TypeVar("Value")
 
 
@@ -160,7 +160,7 @@ def highest_rate(guess: float) -> Generator[float, bool, float]:
     """
     low, high = 0.0, math.inf
     rate = guess
-    for _ in range(MOST_DOUBLINGS):
+    for _ in range(MAX_DOUBLINGS):
         if (yield rate):
             low = rate
             rate *= 2

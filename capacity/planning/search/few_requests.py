@@ -16,7 +16,7 @@ from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal
 from capacity.planning.search.candidate_family import EvaluatedCandidate
 
-FEW = 10  # requests beyond the percentile
+SPARSE_TAIL_REQUESTS = 10  # requests beyond the percentile
 NEIGHBOURS = 4  # numbers of replicas tried below and above the answer
 
 
@@ -36,7 +36,7 @@ class FewRequestsLevel:
     @property
     def enough(self) -> int:
         """Return the total number of requests with which `FEW` requests determine the level."""
-        return math.ceil(round(FEW / max(self.may_miss, 1e-6), 3))
+        return math.ceil(round(SPARSE_TAIL_REQUESTS / max(self.may_miss, 1e-6), 3))
 
 
 def few_requests_level(goal: Goal, requests: int) -> FewRequestsLevel | None:
@@ -58,7 +58,7 @@ def check_neighbours(
     """
     judged_on = bench.arena.context_of(best.candidate, check=bench.check).workloads
     what = few_requests_level(bench.arena.goal, sum(map(len, judged_on)))
-    if what is None or what.beyond >= FEW or best.option.prefill is not None:
+    if what is None or what.beyond >= SPARSE_TAIL_REQUESTS or best.option.prefill is not None:
         return None, ()
     trials = _neighbours(best, bench)
     met = {count: trial.met for count, trial in sorted(trials.items())}

@@ -40,7 +40,10 @@ from capacity.workload import Workload, parse_slos
 from capacity.workload.windows import WINDOW_S, find_windows
 
 ANY_GPUS = 1_000_000  # no limit on the size of a deployment
-MOST_TIMES_STABLE, MOST_BEYOND = 4, 16  # limits on replicas tried for an SLO: more barely reduce latency
+MAX_TIMES_STABLE, MAX_EXTRA_REPLICAS = (
+    4,
+    16,
+)  # limits on replicas tried for an SLO: more barely reduce latency
 MORE_REPLICAS = 1.5  # limit on replicas, relative to the busiest window's, if arrivals vary
 
 
@@ -154,7 +157,7 @@ def _most_gpus(engines: Sequence[ResolvedPool], stable: ReplicaCount | None) -> 
     if stable is None:
         return ANY_GPUS
     largest = max(engine.pool.num_gpus for engine in engines)
-    return largest * (MOST_TIMES_STABLE * stable.replicas + MOST_BEYOND)
+    return largest * (MAX_TIMES_STABLE * stable.replicas + MAX_EXTRA_REPLICAS)
 
 
 def _fewest(

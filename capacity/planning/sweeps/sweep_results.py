@@ -21,7 +21,7 @@ from capacity.planning.sweeps.store import Row
 ENDINGS = (".csv", ".parquet", ".html")
 LEFT_OUT = ("breakdown", "warnings", "schema")
 SQLITE = b"SQLite format 3\x00"
-MOST_ROWS = 1_000_000
+MAX_ROWS = 1_000_000
 Flat = Mapping[str, object]
 
 
@@ -103,7 +103,7 @@ def _of_a_store(file: Path) -> tuple[Flat, ...]:
             if kind != ("table",):
                 raise MalformedFile(file, "is not a sweep store: it has no table of points")
             found = connection.execute(
-                "SELECT options, answer, reason FROM points ORDER BY options LIMIT ?", (MOST_ROWS,)
+                "SELECT options, answer, reason FROM points ORDER BY options LIMIT ?", (MAX_ROWS,)
             ).fetchall()
         return tuple(
             flat_row(Row.from_stored(json.loads(options), answer, reason))

@@ -35,8 +35,8 @@ from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload
 from capacity.workload.windows import Window
 
-MOST_ADVICE = 8  # lines
-MOST_PER_NEED = 3  # lines per group, while other groups have any
+MAX_ADVICE = 8  # lines
+MAX_PER_NEED = 3  # lines per group, while other groups have any
 COMPARED = {  # figures of an `Outcome`: the names of their relative changes
     "ttft_p95_s": "ttft_p95_change",
     "tpot_p95_s": "tpot_p95_change",
@@ -44,8 +44,8 @@ COMPARED = {  # figures of an `Outcome`: the names of their relative changes
     "usd_per_hour": "bill_change",
     "usd_per_request_full": "cost_change",
 }
-LEAST_BENEFIT = 0.02  # least sum of relative improvements of a change that helps
-MOST_QUALITY_LOSS = 0.1  # fraction of a score; a change with a larger published loss does not help
+MIN_BENEFIT = 0.02  # least sum of relative improvements of a change that helps
+MAX_QUALITY_LOSS = 0.1  # fraction of a score; a change with a larger published loss does not help
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,7 @@ def _most_helpful(lines: list[Advice]) -> list[Advice]:
         (
             line
             for line in lines
-            if line.benefit >= LEAST_BENEFIT and (line.quality_loss_change or 0.0) <= MOST_QUALITY_LOSS
+            if line.benefit >= MIN_BENEFIT and (line.quality_loss_change or 0.0) <= MAX_QUALITY_LOSS
         ),
         key=lambda line: (
             line.thin_price,
@@ -170,8 +170,8 @@ def _most_helpful(lines: list[Advice]) -> list[Advice]:
         ),
     )
     groups = [[line for line in helpful if line.needs == need] for need in get_args(Need)]
-    first = [line for group in groups for line in group[:MOST_PER_NEED]]
-    kept = sorted(first, key=helpful.index)[:MOST_ADVICE]
+    first = [line for group in groups for line in group[:MAX_PER_NEED]]
+    kept = sorted(first, key=helpful.index)[:MAX_ADVICE]
     return [line for line in first if line in kept]
 
 

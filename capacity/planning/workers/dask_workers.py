@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 ADDRESS = re.compile(r"(?:tcp|tls|ws|wss)://(?P<host>\[[\da-fA-F:.%]+\]|[^\s/:@\[\]]+):(?P<port>\d{1,5})")
-MOST_PORTS = 65535
+MAX_PORTS = 65535
 CONNECT_S = 5.0
 LOOK_S = 2.0  # between two checks of the workers
 ALONE_S = 30.0  # time without workers or a reply before giving up
@@ -66,7 +66,7 @@ def dask_pool(address: str, *, common: tuple[object, ...], named: NamedInputs) -
 def _require_listener(address: str) -> None:
     """Check that the address accepts connections, because Dask would retry and leave an unfinished client behind."""
     read = ADDRESS.fullmatch(address)
-    if read is None or int(read["port"]) > MOST_PORTS:
+    if read is None or int(read["port"]) > MAX_PORTS:
         raise InvalidInput(f"--cluster is {address!r:.80}: must be an address such as tcp://host:port")
     try:
         socket.create_connection((read["host"].strip("[]"), int(read["port"])), timeout=CONNECT_S).close()

@@ -20,7 +20,7 @@ from capacity.pool.drafting.drafters import (
 )
 from capacity.pool.drafting.speculators import Speculator, pool_speculator
 from capacity.pool.drafting.textbook import check_drafts
-from capacity.pool.drafting.tree import MOST_NODES
+from capacity.pool.drafting.tree import MAX_NODES
 from capacity.pool.memory import MemoryPlan
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import DecodePiece, StepCost, StepShape, decode_shape, picoseconds
@@ -120,9 +120,9 @@ class Speculation:
         window = self.target.model.window_tokens
         plain = decode_shape(batch_size, context_tokens, window_tokens=window)
         verified = self.speculator.verified_tokens(k) if tree_tokens is None else tree_tokens
-        if k and not k <= verified <= MOST_NODES:
+        if k and not k <= verified <= MAX_NODES:
             raise InvalidInput(
-                f"a tree of {verified} drafts with depth {k}: the number must be from the depth to {MOST_NODES}"
+                f"a tree of {verified} drafts with depth {k}: the number must be from the depth to {MAX_NODES}"
             )
         tokens = self.speculator.tokens_per_round(k, verified)
         return Round(

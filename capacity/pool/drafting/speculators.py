@@ -24,7 +24,7 @@ from capacity.pool.drafting.textbook import (
     check_rate,
     expected_tokens_by_position,
 )
-from capacity.pool.drafting.tree import MOST_NODES, REJECTION_EXPONENT, first_rate_of_length, tree_rates
+from capacity.pool.drafting.tree import MAX_NODES, REJECTION_EXPONENT, first_rate_of_length, tree_rates
 
 TABLE = Path(__file__).with_name("speculators.toml")
 
@@ -55,7 +55,7 @@ class Speculator(Spec):
     name: str
     kind: Kind
     draft_tokens: int = Field(ge=0, le=LONGEST_DRAFT)
-    tree_tokens: int | None = Field(None, ge=1, le=MOST_NODES)
+    tree_tokens: int | None = Field(None, ge=1, le=MAX_NODES)
     rank_exponent: float = Field(REJECTION_EXPONENT, gt=0, le=16)  # for a tree's candidates after the first
     fused_inputs: int = Field(0, ge=0, le=8)  # hidden states that a `layer` projects to one
     window_tokens: int = Field(0, ge=0, le=LONGEST_DRAFT)

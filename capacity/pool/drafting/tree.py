@@ -19,7 +19,7 @@ REJECTION_EXPONENT = 0.5
 # All m candidates for a position are wrong with probability (1 - a)·m^-b. The power law is Sequoia's (figure in section
 # 3.2); b = 0.5 is assumed, 2026-11. EAGLE's ablation on Vicuna and Llama-2 (arXiv 2401.15077, chain and tree of 25
 # nodes, quoted from memory) gives b = 0.43 to 0.58; b = 0.5 reproduces it within 3 %.
-MOST_NODES = 4096
+MAX_NODES = 4096
 
 
 def candidate_rate(first: float, rank: int, *, exponent: float = REJECTION_EXPONENT) -> float:
@@ -47,8 +47,8 @@ def depth_reach(
     maximum depth. A tree with as many nodes as depths may be wider than a chain if that is better. Raises
     InvalidInput.
     """
-    if not 0 <= nodes <= MOST_NODES:
-        raise InvalidInput(f"a tree of {nodes} drafts: must be from 0 to {MOST_NODES}")
+    if not 0 <= nodes <= MAX_NODES:
+        raise InvalidInput(f"a tree of {nodes} drafts: must be from 0 to {MAX_NODES}")
     reach = [0.0] * len(first_rates)
     if not first_rates:
         return ()

@@ -35,7 +35,7 @@ from capacity.workload.columns import IntArray
 
 STEPS_PER_CALL = 100_000  # a few 0.01 s, the longest delay of an interrupt
 EVENT_FIELDS = len(structs.core_event._fields_)
-LIMIT_KEY, STOP_AT, MAX_STEPS, LOAD_ENGINE, _, _, NEXT_KEY, TOLD = range(8)  # indices in `turn`
+LIMIT_KEY, STOP_AT, MAX_STEPS, LOAD_ENGINE, _, _, NEXT_KEY, NUM_EVENTS = range(8)  # indices in `turn`
 LEDGER_COLUMNS = tuple(name for name, _ in structs.core_columns._fields_)
 
 
@@ -224,7 +224,7 @@ class Fleet:
     def events(self, told: int) -> Sequence[int]:
         """Return the events of the last turn by time, flat: kind (see core.h), engine, request, instant and value."""
         if told <= enums.TOLD_IN_TURN:
-            return self.turn[TOLD : TOLD + EVENT_FIELDS * told]
+            return self.turn[NUM_EVENTS : NUM_EVENTS + EVENT_FIELDS * told]
         events = POINTER(c_int64)()
         count = self._core.fleet_events(self._pointer, byref(events))
         return events[: EVENT_FIELDS * count]

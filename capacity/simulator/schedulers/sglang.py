@@ -27,7 +27,7 @@ from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Sp
 
 CLIPPED_OUTPUT_TOKENS = 4096  # most tokens reserved for an output
 INITIAL_RATIO = 0.7  # fraction of outputs reserved at the start, times the conservativeness
-LEAST_RATIO = 0.14  # times the initial ratio
+MIN_RATIO = 0.14  # times the initial ratio
 DECAY_STEPS = 600  # decode steps from the initial to the least ratio
 RETRACT_DECODE_STEPS = 20  # expected further tokens per request after a retraction
 LPM_LIMIT = 128  # waiting requests above which longest-prefix-match falls back to first come first served
@@ -63,7 +63,7 @@ class Sglang(Batching):
         self.mixed_chunk = mixed_chunk
         self.max_prefill_tokens = max_prefill_tokens
         self._initial_ratio = min(INITIAL_RATIO * conservativeness, 1.0)
-        self._least_ratio = min(self._initial_ratio * LEAST_RATIO, 1.0)
+        self._least_ratio = min(self._initial_ratio * MIN_RATIO, 1.0)
         self.new_token_ratio = self._initial_ratio
         self.ignore_eos = ignore_eos
         self.recv_interval = recv_interval

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from capacity.planning.cascades.mixture import EXACT, MOST_POINTS, RequestPath, Stage, mixture_latency
+from capacity.planning.cascades.mixture import EXACT, MAX_POINTS, RequestPath, Stage, mixture_latency
 
 POINTS = (np.arange(4000) + 0.5) / 4000
 EXPONENTIAL = -np.log1p(-POINTS)  # of mean 1, by its quantiles
@@ -31,7 +31,7 @@ def test_two_stages_are_an_erlang_and_means_add_exactly() -> None:
     assert mixture_latency(ways, "mean").value == pytest.approx(1 + 2 * float(EXPONENTIAL.mean()))
     p95 = mixture_latency(ways, "p95").value - 1  # P(T > t) = (1 + t) exp(-t)
     assert (1 + p95) * math.exp(-p95) == pytest.approx(0.05, abs=5e-4)
-    assert len(EXPONENTIAL) > MOST_POINTS
+    assert len(EXPONENTIAL) > MAX_POINTS
 
 
 def test_a_mixture_of_exponentials() -> None:

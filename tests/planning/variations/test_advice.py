@@ -10,19 +10,19 @@ from listed_advice import LOAD, MODEL, line
 
 from capacity import advise, cost, simulate
 from capacity.hardware.pricing import find_price
-from capacity.planning.variations.advice import LEAST_BENEFIT, MOST_ADVICE, MOST_QUALITY_LOSS, AdviceList
+from capacity.planning.variations.advice import MAX_ADVICE, MAX_QUALITY_LOSS, MIN_BENEFIT, AdviceList
 from capacity.planning.variations.changes import Need
 
 PROFILES = Path(__file__).parents[3] / "hardware_profiles"
 
 
 def test_advice_is_at_most_eight_changes_that_help_by_need(answer: AdviceList) -> None:
-    assert 3 <= len(answer.advice) <= MOST_ADVICE
+    assert 3 <= len(answer.advice) <= MAX_ADVICE
     needs = [get_args(Need).index(found.needs) for found in answer.advice]
     assert needs == sorted(needs)
     for found in answer.advice:
-        assert found.benefit >= LEAST_BENEFIT
-        assert (found.quality_loss_change or 0.0) <= MOST_QUALITY_LOSS
+        assert found.benefit >= MIN_BENEFIT
+        assert (found.quality_loss_change or 0.0) <= MAX_QUALITY_LOSS
     assert len(answer.without_benefit) > 5
     assert {found.change for found in answer.refused} == {
         "a model of the same shape with 8 KV heads (GQA)",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from benchmark_files import write
 from capacity_validate.benchmark_results import read_results
-from capacity_validate.benchmark_results.metrics_scrape import MOST_REPLAYED, is_metrics
+from capacity_validate.benchmark_results.metrics_scrape import MAX_REPLAYED_REQUESTS, is_metrics
 
 from capacity.base.errors import MalformedFile
 
@@ -47,7 +47,7 @@ sglang:inter_token_latency_seconds_count{model_name="m"} 200.0
 def test_vllm_means_over_label_sets(tmp_path: Path) -> None:
     (run,) = read_results(write(tmp_path / "metrics.txt", VLLM))
     assert (run.tool, run.model, run.completed) == ("vLLM metrics", "Qwen/Qwen3-32B", 2000)
-    assert run.num_requests == MOST_REPLAYED
+    assert run.num_requests == MAX_REPLAYED_REQUESTS
     assert run.latencies_ms == {
         "ttft": {"mean": pytest.approx(80.0)},
         "tpot": {"mean": pytest.approx(21.0)},

@@ -14,7 +14,7 @@ from pathlib import Path
 from capacity.base.errors import MalformedFile
 from capacity_validate.benchmark_results.measured_run import MeasuredRun
 
-MOST_REPLAYED = 1000  # maximum number of replayed requests
+MAX_REPLAYED_REQUESTS = 1000  # maximum number of replayed requests
 _LINE = re.compile(r"((?:vllm|sglang):[a-z0-9_]+)(?:\{([^}]*)\})? +([-+0-9.eE]+|[+-]?Inf|NaN)(?: +\d+)?")
 _MODEL = re.compile(r'(?:^|,)model_name="((?:[^"\\]|\\.)*)"')
 _BEGINS = re.compile(
@@ -71,7 +71,7 @@ def read_metrics(path: str | Path, text: str) -> MeasuredRun:
         completed=served,
         failed=0,
         latencies_ms=latencies,
-        num_requests=min(served, MOST_REPLAYED),
+        num_requests=min(served, MAX_REPLAYED_REQUESTS),
         mean_prompt_tokens=prompts or None,
         mean_output_tokens=outputs or None,
         client_latency_s=0.0,

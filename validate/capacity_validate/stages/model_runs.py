@@ -88,13 +88,13 @@ def _request_rate(stage: ServingStage, steps: StepModel) -> float:
 
 EXACT_DOUBT = 1e-3
 ROUNDED_DOUBT = 0.05  # bf16 through dozens of layers; a token of another model differs by about 0.5
-FEWEST_S = 2  # minimum remaining budget to start the stage
+MIN_REMAINING_S = 2  # minimum remaining budget to start the stage
 STEPS_PER_TOKEN = 4.0  # target steps per token, speculative and plain run together
 
 
 def speculation_stage(session: Session, results: StageResults) -> None:
     stage, target = session.plan.speculation, session.transformer
-    if stage is None or target is None or session.time_left_s() < FEWEST_S:
+    if stage is None or target is None or session.time_left_s() < MIN_REMAINING_S:
         return
     session.announce("speculative decoding")
     shallow = cut_layers(target.model, max(1, target.model.num_layers // 6))

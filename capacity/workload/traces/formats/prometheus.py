@@ -19,7 +19,7 @@ from capacity.workload.workload import Workload
 PROMPTS = re.compile(r"prompt_tokens(_histogram)?_bucket$")
 OUTPUTS = re.compile(r"generation_tokens(_histogram)?_bucket$")
 QUERY = '{__name__=~".*(prompt|generation)_tokens(_histogram)?_bucket"}'
-MOST_SAMPLES = 5_000_000
+MAX_SAMPLES = 5_000_000
 
 
 class Histogram(NamedTuple):
@@ -83,8 +83,8 @@ def _histogram(lines: TraceLines, series: list[Mapping[str, object]], name: re.P
             continue
         values = _values(lines, entry.get("values"))
         samples += len(values)
-        if samples > MOST_SAMPLES:
-            lines.reject(f"has more than {MOST_SAMPLES:,} samples: use a longer step")
+        if samples > MAX_SAMPLES:
+            lines.reject(f"has more than {MAX_SAMPLES:,} samples: use a longer step")
         rise = rises.setdefault(_number(lines, "le", metric.get("le")), {})
         for (_, before), (at_s, after) in pairwise(values):
             rise[at_s] = rise.get(at_s, 0.0) + (after - before if after >= before else after)
