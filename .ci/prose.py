@@ -1,7 +1,7 @@
 """Check the language of README, docs, help, messages and docstrings; or draw samples of them for a reader.
 
     python .ci/prose.py                      # exit 1 if a text contains a word of .ci/words.toml, or a typing error
-    python .ci/prose.py --kinds page help    # the same without the words in docstrings and messages
+    python .ci/prose.py --kinds page help    # only README, docs and help
     python .ci/prose.py draw --seed 1 -n 60  # 60 docstrings, 60 help texts and 60 messages, drawn at random
 
 Messages are strings of four words and more outside of docstrings; code spans in backticks are not checked.
@@ -145,12 +145,12 @@ def check(kinds: list[str]) -> int:
     return int(bool(found) or spelled.returncode != 0)
 
 
-def draw(seed: int, count: int) -> None:
-    """Print texts of each kind, drawn at random."""
+def draw(kinds: list[str], seed: int, count: int) -> None:
+    """Print up to `count` texts of each kind, drawn at random."""
     texts = list(all_texts())
-    for kind in KINDS[:3]:
+    for kind in kinds:
         of_kind = [text for text in texts if text.kind == kind]
-        for number, text in enumerate(random.Random(seed).sample(of_kind, count), 1):
+        for number, text in enumerate(random.Random(seed).sample(of_kind, min(count, len(of_kind))), 1):
             print(f"{kind} {number}, {text.path}:{text.line}\n{text.content.strip()}\n")
 
 
@@ -159,6 +159,8 @@ if __name__ == "__main__":
     parser.add_argument("action", nargs="?", choices=("check", "draw"), default="check")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-n", type=int, default=60, help="texts of each kind")
-    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS, help="texts to check")
+    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS, help="texts to check, or to draw from")
     given = parser.parse_args()
-    sys.exit(check(given.kinds) if given.action == "check" else draw(given.seed, given.n))
+    if given.action == "check":
+        sys.exit(check(given.kinds))
+    draw(given.kinds, given.seed, given.n)
